@@ -1,0 +1,38 @@
+"""Train implicit models: any fixed-point solver, any gradient, any model.
+
+The library half of the suite that reproduces "On Training Implicit Models" (Geng et al., 2021):
+it needs torch alone.
+"""
+
+from phantomgrad.deq import DEQ
+from phantomgrad.gradients import (
+    AdjointError,
+    AdjointWarning,
+    BackpropThroughSolver,
+    GradientEstimator,
+    ImplicitGradient,
+    NeumannPhantomGradient,
+    UnrolledPhantomGradient,
+)
+from phantomgrad.jacobian import jacobian_regularizer, spectral_radius
+from phantomgrad.solvers import Anderson, Broyden, FixedPoint, Solution, Solver
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DEQ",
+    "AdjointError",
+    "AdjointWarning",
+    "Anderson",
+    "BackpropThroughSolver",
+    "Broyden",
+    "FixedPoint",
+    "GradientEstimator",
+    "ImplicitGradient",
+    "NeumannPhantomGradient",
+    "Solution",
+    "Solver",
+    "UnrolledPhantomGradient",
+    "jacobian_regularizer",
+    "spectral_radius",
+]

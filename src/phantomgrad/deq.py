@@ -1,0 +1,105 @@
+"""The layer: an equilibrium found by a solver and differentiated by an estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from phantomgrad.gradients import GradientEstimator
+from phantomgrad.nn import Packing, resample_dropout, shared_parametrizations
+from phantomgrad.solvers import Map, Solution, Solver
+
+
+class DEQ(nn.Module):
+    r"""The equilibrium of a cell, ``z* = cell(z*, *inputs)``.
+
+    ``solver`` finds it and records no graph; ``gradient`` puts it on the graph and so decides what
+    stands for :math:`(I - \partial f / \partial z)^{-1}` in the backward pass (Bai et al., 2019;
+    Geng et al., 2021). Whether there is a graph depends on the autograd mode alone, never on
+    ``training``: an evaluation-mode model can be fine-tuned or differentiated by its input.
+
+    Parametrized weights (weight norm, spectral norm) are computed once per forward, and masks of
+    :class:`phantomgrad.nn.VariationalDropout` drawn once; solve, gradient and adjoint share them.
+
+    Args:
+        cell: the map ``f``, called as ``cell(z, *inputs)``; it returns what it is given for ``z``,
+            a tensor ``(B, *state)`` or a tuple of such.
+        solver: how the equilibrium is found.
+        gradient: how a loss on it reaches the inputs and the parameters of ``cell``.
+
+    Raises:
+        ValueError: the gradient needs a solver that autograd can record, and this one is not.
+    """
+
+    def __init__(self, cell: nn.Module, solver: Solver, gradient: GradientEstimator) -> None:
+        super().__init__()
+        if gradient.needs_recorded_solve and not solver.differentiable:
+            raise ValueError(
+                f"{type(gradient).__name__} needs a solver that autograd can record "
+                f"(FixedPoint), got {type(solver).__name__}"
+            )
+        self.cell = cell
+        self.solver = solver
+        self.gradient = gradient
+        self.last_solution: Solution | None = None
+        """What the solver found in the last forward pass, without ``z``; for logs."""
+        self.last_adjoint: Solution | None = None
+        """The same of the adjoint solver in the last backward pass, where there is one."""
+
+    def forward(
+        self, *inputs: Any, z0: Tensor | Sequence[Tensor] | None = None
+    ) -> tuple[Any, Solution]:
+        """Return the equilibrium, shaped like ``z0``, and what the solver says of it.
+
+        Args:
+            inputs: passed to the cell behind the state.
+            z0: where the solver starts, a tensor ``(B, *state)`` or a sequence of them; by
+                default zeros like the first input. It carries no gradient.
+
+        Raises:
+            ValueError: there is neither ``z0`` nor a first input to take the shape from, or the
+                cell does not keep the shape or the device of the state.
+        """
+        f, start, packing = self._close(inputs, self._start(inputs, z0))
+        resample_dropout(self.cell)
+        with shared_parametrizations(self.cell):
+            with torch.set_grad_enabled(
+                self.gradient.needs_recorded_solve and torch.is_grad_enabled()
+            ):
+                solution = self.solver.solve(f, start)
+            self.last_solution, z = _without_state(solution), solution.z
+            if torch.is_grad_enabled():
+                z = self.gradient.attach(f, z, self._keep_adjoint)
+        return z if packing is None else packing.unpack(z), solution
+
+    def _start(self, inputs: tuple[Any, ...], z0: Any) -> Any:
+        if z0 is not None:
+            return z0
+        if not inputs or not isinstance(inputs[0], Tensor):
+            raise ValueError("z0 is needed where the first input is no tensor to take its shape")
+        return torch.zeros_like(inputs[0])
+
+    def _close(self, inputs: tuple[Any, ...], z0: Any) -> tuple[Map, Tensor, Packing | None]:
+        """Return ``f`` of the state alone, its start as one tensor, and how to take it apart."""
+        if isinstance(z0, Tensor):
+            return lambda z: self.cell(z, *inputs), z0.detach(), None
+        packing = Packing.of(z0)
+
+        def f(packed: Tensor) -> Tensor:
+            return packing.pack(self.cell(packing.unpack(packed), *inputs))
+
+        return f, packing.pack(z0).detach(), packing
+
+    def _keep_adjoint(self, solution: Solution) -> None:
+        self.last_adjoint = _without_state(solution)
+
+    def extra_repr(self) -> str:
+        """Return the solver and the gradient estimator."""
+        return f"solver={self.solver},\ngradient={self.gradient}"
+
+
+def _without_state(solution: Solution) -> Solution:
+    return solution._replace(z=solution.z.new_empty(0))

@@ -1,0 +1,80 @@
+"""How a loss on the equilibrium reaches the parameters: the contract of every estimator."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from phantomgrad.gradients.linearization import Linearization
+from phantomgrad.solvers import Map, Solution
+
+Report = Callable[[Solution], None]
+"""Receives what an adjoint solver found, during the backward pass."""
+
+
+class GradientEstimator(ABC):
+    r"""Puts an equilibrium on the autograd graph.
+
+    The exact gradient of a loss :math:`\mathcal{L}(h^*)` is (Geng et al., 2021, eq. "true-grad")
+
+    .. math::
+        \frac{\partial \mathcal{L}}{\partial \theta} = \frac{\partial F}{\partial \theta}
+            \Big(I - \frac{\partial F}{\partial h}\Big)^{-1} \frac{\partial \mathcal{L}}{\partial h}
+
+    in the paper's layout, :math:`(\partial a / \partial b)_{ij} = \partial a_j / \partial b_i`.
+    An estimator puts a matrix :math:`A` in the place of the first two factors.
+    """
+
+    needs_recorded_solve: ClassVar[bool] = False
+    """Whether the solve itself must be on the graph (backpropagation through the solver)."""
+
+    @abstractmethod
+    def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
+        """Return ``z_star`` on the graph of the parameters and inputs that ``f`` closes over.
+
+        Args:
+            f: the map, ``(B, *state)`` to the same shape, differentiable.
+            z_star: its equilibrium as a solver found it, ``(B, *state)``.
+            report: called with the :class:`Solution` of each adjoint solve, where there is one.
+        """
+
+
+class _CotangentTransform(torch.autograd.Function):
+    """The identity in value, ``z_star``; its backward hands ``transform(cotangent)`` to ``fz``."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, fz: Tensor, z_star: Tensor, transform: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        ctx.transform = transform
+        return z_star.view_as(z_star)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        if torch.is_grad_enabled():  # true inside a backward exactly under create_graph=True
+            raise RuntimeError(
+                "this gradient estimate has no derivative of its own (create_graph=True): "
+                "use ImplicitGradient(order=2) for exact second derivatives, or "
+                "UnrolledPhantomGradient, which is the gradient of the steps it unrolls"
+            )
+        return ctx.transform(cotangent), None, None
+
+
+def attach_by_cotangent(
+    f: Map, z_star: Tensor, transform: Callable[[Map, Tensor], Tensor]
+) -> Tensor:
+    """Attach ``z_star`` through one application of ``f`` and a transformed cotangent.
+
+    The gradient becomes ``df/dtheta^T u`` with ``u = transform(vjp, v)``, where ``v`` is the
+    cotangent of the equilibrium and ``vjp(u) = J^T u`` at ``z_star``. One graph of ``f`` serves
+    every vector-Jacobian product and the final step: memory does not grow with their number.
+    """
+    at = Linearization(f, z_star)
+    out: Tensor = _CotangentTransform.apply(
+        at.value, z_star.detach(), lambda v: transform(at.vjp, v)
+    )
+    return out

@@ -1,0 +1,31 @@
+"""Backpropagation through the iterations of the solver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from phantomgrad.gradients.base import GradientEstimator, Report
+from phantomgrad.solvers import Map
+
+
+@dataclass(frozen=True)
+class BackpropThroughSolver(GradientEstimator):
+    r"""Backpropagation through time: the gradient of the solver's own iterations.
+
+    .. math::
+        \frac{\partial h_T}{\partial \theta} = \sum_{t=0}^{T-1}
+            \frac{\partial F}{\partial \theta}\Big|_{h_t}
+            \prod_{s=t+1}^{T-1} \frac{\partial F}{\partial h}\Big|_{h_s}
+
+    (Geng et al., 2021, eq. "exact-bptt"). Memory grows with the number of iterations. The solver
+    must be one that autograd can record, :class:`phantomgrad.FixedPoint`.
+    """
+
+    needs_recorded_solve: ClassVar[bool] = True
+
+    def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
+        """Return ``z_star`` as it is: the recorded solve has put it on the graph."""
+        return z_star

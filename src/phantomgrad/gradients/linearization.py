@@ -1,0 +1,50 @@
+"""A map at one point: its value and the products with its Jacobian, from one graph."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from phantomgrad.solvers import Map
+
+
+class Linearization:
+    r"""``f`` at ``z``, and :math:`J = \partial f / \partial z` there as two linear maps.
+
+    ``f`` is evaluated once, at construction. ``value`` is on the graph of what ``f`` closes over;
+    arguments and results of the products have the shape of ``z``, ``(B, *state)``.
+    """
+
+    def __init__(self, f: Map, z: Tensor) -> None:
+        self._z = z.detach().requires_grad_()
+        with torch.enable_grad():
+            self.value = f(self._z)
+        self._pullback: tuple[Tensor, Tensor] | None = None
+
+    def vjp(self, u: Tensor) -> Tensor:
+        """Return :math:`J^T u`."""
+        return _gradient(self.value, self._z, u.to(self.value.dtype))
+
+    def jvp(self, u: Tensor) -> Tensor:
+        r"""Return :math:`J u`, the derivative of :math:`J^\top w`, which is linear in w."""
+        if self._pullback is None:
+            w = torch.zeros_like(self.value, requires_grad=True)
+            with torch.enable_grad():
+                self._pullback = w, _gradient(self.value, self._z, w, create_graph=True)
+        w, pullback = self._pullback
+        if not pullback.requires_grad:  # f does not depend on z
+            return torch.zeros_like(u)
+        return _gradient(pullback, w, u)
+
+
+def _gradient(output: Tensor, point: Tensor, u: Tensor, create_graph: bool = False) -> Tensor:
+    (product,) = torch.autograd.grad(
+        output,
+        point,
+        u,
+        retain_graph=True,
+        create_graph=create_graph,
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    return product

@@ -1,0 +1,93 @@
+"""The two phantom gradients of Geng et al. (2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from phantomgrad.checks import check_at_least, check_damping
+from phantomgrad.gradients.base import GradientEstimator, Report, attach_by_cotangent
+from phantomgrad.solvers import Map
+
+
+@dataclass(frozen=True)
+class UnrolledPhantomGradient(GradientEstimator):
+    r"""Unrolling-based phantom gradient (UPG): backpropagate through k damped steps.
+
+    From :math:`h_0 = h^*`, :math:`h_{t+1} = \lambda F(h_t) + (1 - \lambda) h_t` is recorded for
+    :math:`t < k`, which gives (Geng et al., 2021, eq. "A-unroll")
+
+    .. math::
+        A^{\mathrm{unr}}_{k,\lambda} = \lambda \sum_{t=0}^{k-1}
+            \frac{\partial F}{\partial \theta}\Big|_{h_t} \prod_{s=t+1}^{k-1}
+            \Big(\lambda \frac{\partial F}{\partial h}\Big|_{h_s} + (1 - \lambda) I\Big).
+
+    The value is :math:`h_k`, which is :math:`h^*` up to the residual of the solver; the gradient
+    is the exact one of these k steps, so second derivatives work. Time and memory are O(k).
+    ``steps=1, damping=1`` is the one-step gradient (JFB).
+
+    Args:
+        steps: k, at least 1.
+        damping: :math:`\lambda`, in (0, 1].
+    """
+
+    steps: int
+    damping: float
+
+    def __post_init__(self) -> None:
+        check_at_least("steps", self.steps, 1)
+        check_damping(self.damping)
+
+    def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
+        """Return the end of the k recorded steps from ``z_star``."""
+        z = z_star.detach()
+        for _ in range(self.steps):
+            fz = f(z).to(z.dtype)
+            z = fz if self.damping == 1.0 else torch.lerp(z, fz, self.damping)
+        return z
+
+
+@dataclass(frozen=True)
+class NeumannPhantomGradient(GradientEstimator):
+    r"""Neumann-series-based phantom gradient (NPG): truncate the damped Neumann series.
+
+    .. math::
+        A^{\mathrm{neu}}_{k,\lambda} = \lambda \frac{\partial F}{\partial \theta}\Big|_{h^*}
+            (I + B + \dots + B^{k-1}), \qquad
+        B = \lambda \frac{\partial F}{\partial h}\Big|_{h^*} + (1 - \lambda) I
+
+    (Geng et al., 2021, eq. "A-neumann"; the paper's listing multiplies by :math:`\lambda` twice,
+    the equation once, and the equation is right). Time O(k), memory O(1): one graph of F serves
+    all k products. It equals UPG at an exact equilibrium, and it is the gradient of no
+    computation unless k = 1, so it has no second derivative and refuses one.
+
+    Args:
+        steps: k, at least 1.
+        damping: :math:`\lambda`, in (0, 1].
+    """
+
+    steps: int
+    damping: float
+
+    def __post_init__(self) -> None:
+        check_at_least("steps", self.steps, 1)
+        check_damping(self.damping)
+
+    def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
+        """Return ``z_star``, attached through one application of ``f``."""
+        return attach_by_cotangent(
+            f, z_star, lambda vjp, v: neumann_series(vjp, v, self.steps, self.damping)
+        )
+
+
+def neumann_series(vjp: Map, v: Tensor, steps: int, damping: float) -> Tensor:
+    """Return ``damping * (I + B + ... + B^(steps-1)) v``, ``B u = damping J^T u + (1-damping) u``.
+
+    By Horner's rule, ``u <- B u + v``, with ``steps - 1`` vector-Jacobian products.
+    """
+    u = v
+    for _ in range(steps - 1):
+        u = torch.lerp(u, vjp(u), damping) + v
+    return damping * u

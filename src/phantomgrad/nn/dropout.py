@@ -1,0 +1,58 @@
+"""Dropout whose mask holds for a whole solve."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from phantomgrad.checks import check_rate
+
+
+class VariationalDropout(nn.Module):
+    r"""Dropout with one mask per forward pass of the model, shared by all evaluations of f.
+
+    Were the mask redrawn at each evaluation, ``f`` would have no equilibrium. The mask is drawn at
+    the first call after :func:`resample_dropout` (which :class:`phantomgrad.DEQ` calls at each
+    forward), on the device and in the dtype of its input; in evaluation mode the module is the
+    identity. (Gal and Ghahramani, 2016.)
+
+    Args:
+        p: probability of dropping an entry, in [0, 1).
+        shared_dims: dimensions along which one decision is shared, for example ``(2, 3)`` to drop
+            whole channels of ``(B, C, H, W)``.
+    """
+
+    def __init__(self, p: float, shared_dims: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        check_rate("p", p)
+        self.p = p
+        self.shared_dims = shared_dims
+        self._mask: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``x`` with the mask of this forward pass applied, scaled by ``1 / (1 - p)``."""
+        if not self.training or self.p == 0:
+            return x
+        if self._mask is None:
+            self._mask = self._draw(x)
+        return x * self._mask
+
+    def resample(self) -> None:
+        """Forget the mask: the next call draws another."""
+        self._mask = None
+
+    def _draw(self, x: Tensor) -> Tensor:
+        shape = [1 if d in self.shared_dims else n for d, n in enumerate(x.shape)]
+        keep = torch.empty(shape, dtype=x.dtype, device=x.device).bernoulli_(1 - self.p)
+        return keep / (1 - self.p)
+
+    def extra_repr(self) -> str:
+        """Return the rate and what shares a decision."""
+        return f"p={self.p}, shared_dims={self.shared_dims}"
+
+
+def resample_dropout(module: nn.Module) -> None:
+    """Forget the masks of every :class:`VariationalDropout` in ``module``."""
+    for child in module.modules():
+        if isinstance(child, VariationalDropout):
+            child.resample()

@@ -1,0 +1,188 @@
+"""Broyden's method in two passes over its memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from phantomgrad.checks import check_at_least
+from phantomgrad.solvers.base import Iteration, Solver
+
+_SUFFICIENT_DECREASE = 1e-4
+_SHORTEST_STEP = 2.0**-7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broyden(Solver):
+    r"""Broyden's "good" method with limited memory, sample by sample.
+
+    With :math:`g(z) = f(z) - z`, :math:`H_0 = -I` (an estimate of the inverse Jacobian of g),
+    direction :math:`d_k = -H_k g_k`, step :math:`s_k = t_k d_k` and the change
+    :math:`y_k` of g along it,
+
+    .. math:: H_{k+1} = H_k + \frac{(s_k - H_k y_k)\, s_k^\top H_k}{s_k^\top H_k y_k} .
+
+    As a product, :math:`H_k = \prod_{j<k} (I + u_j s_j^\top)(-I)` with
+
+    .. math:: u_j = (t_j\, d_{j+1} + b_j\, s_j) / \|s_j\|^2, \qquad b_j = t_j - 1 ,
+
+    so every update lies in the span of the steps, and the steps are all that is stored: half the
+    memory of the usual pairs (u, v). One iteration reads them twice: once for their products with
+    the new residual and with the newest step, which extends their Gram matrix; once for the next
+    direction. (Broyden, 1965.)
+
+    Args:
+        memory: steps kept before the method restarts from :math:`H_0`, with a plain fixed-point
+            step; by default every step of the budget.
+        line_search: refuse a trial point at which ``||g||`` does not decrease, and halve the next
+            step of that sample. The refused point still updates H, with :math:`b_j = -1`, as
+            :math:`-H_{j+1} g_j = s_j - H_{j+1} g(z_j + s_j)`. Trial points are ordinary
+            evaluations: they count against ``max_evaluations``.
+    """
+
+    memory: int | None = None
+    line_search: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.memory is not None:
+            check_at_least("memory", self.memory, 1)
+
+    def start(self, z0: Tensor) -> Iteration:
+        """Return a run with room for ``memory`` steps."""
+        usable = max(self.max_evaluations - 2, 1)
+        memory = usable if self.memory is None else min(self.memory, usable)
+        return _SearchedSteps(z0, memory) if self.line_search else _UnitSteps(z0, memory)
+
+
+class _UnitSteps(Iteration):
+    """Broyden's method with ``t_k = 1``.
+
+    ``slots`` holds the steps ``s_0 .. s_{k-1}`` and, behind them, the current ``g``: one
+    contiguous operand for both passes. The coefficients ``x`` of ``w = H_{k-1} g`` solve a unit
+    lower triangular system, ``x_j - sum_{i<j} x_i m_ji / G_jj = -s_j^T g / G_jj``, in which
+    ``G`` is the Gram matrix of the steps and ``m_ji = s_j^T u_i ||s_i||^2``.
+    """
+
+    def __init__(self, z0: Tensor, memory: int) -> None:
+        batch, size = z0.shape
+        self._memory = memory
+        self._count = 0
+        self._slots = z0.new_empty(batch, memory + 1, size)
+        self._system = torch.eye(memory, dtype=z0.dtype, device=z0.device).repeat(batch, 1, 1)
+        self._inverse = z0.new_zeros(batch, memory)  # 1 / ||s_j||^2; 0 voids the update j
+
+    def difference(self, z: Tensor, fz: Tensor) -> Tensor:
+        if self._count > self._memory:
+            self._count = 0
+        return torch.sub(fz, z, out=self._slots[:, self._count])
+
+    def advance(self, z: Tensor, fz: Tensor, g: Tensor) -> Tensor:
+        step = self._direction(g)
+        self._store(step)
+        return z + step
+
+    def _store(self, step: Tensor) -> None:
+        self._slots[:, self._count].copy_(step)
+        self._count += 1
+
+    def _direction(self, g: Tensor) -> Tensor:
+        """Return ``-H_k g``, ``(B, D)``."""
+        k = self._count
+        if k == 0:
+            return g.clone()
+        products = torch.bmm(self._slots[:, :k], self._slots[:, k - 1 : k + 1].mT)  # (B, k, 2)
+        gram, right = products.unbind(dim=2)
+        square = gram[:, -1]
+        self._inverse[:, k - 1] = torch.where(square > 0, 1 / square, 0)
+        self._system[:, k - 1, : k - 1] = -self._overlaps(gram) * self._inverse[:, k - 1 : k]
+        x = torch.linalg.solve_triangular(
+            self._system[:, :k, :k],
+            (-right * self._inverse[:, :k]).unsqueeze(2),
+            upper=False,
+            unitriangular=True,
+        ).squeeze(2)
+        weights = self._weights(x, self._denominator(x))  # (B, k + 1)
+        return torch.bmm(weights.unsqueeze(1), self._slots[:, : k + 1]).squeeze(1)
+
+    def _overlaps(self, gram: Tensor) -> Tensor:
+        """Return ``m_ji`` of the newest step j with all older i, ``(B, k-1)``."""
+        return gram[:, 1:]
+
+    def _denominator(self, x: Tensor) -> Tensor:
+        """Return ``s^T H y / ||s||^2`` of the newest step; where it vanishes, void the update."""
+        denominator = self._curvature(x)
+        usable = denominator.abs() > torch.finfo(x.dtype).eps ** 0.5  # False for nan
+        newest = self._count - 1
+        self._inverse[:, newest].masked_fill_(~usable, 0)
+        self._system[:, newest, :newest].masked_fill_(~usable.unsqueeze(1), 0)
+        x[:, newest].masked_fill_(~usable, 0)
+        return torch.where(usable, denominator, 1)
+
+    def _curvature(self, x: Tensor) -> Tensor:
+        return 1 + x[:, -1]
+
+    def _weights(self, x: Tensor, denominator: Tensor) -> Tensor:
+        """Return the weights of the slots in ``-H_k g``: minus ``x`` on the steps, 1 on ``g``."""
+        weights = torch.ones_like(x[:, :1]).expand(-1, x.shape[1] + 1).clone()
+        weights[:, 0] = 0
+        weights[:, 1:-1] = -x[:, :-1]
+        return weights / denominator.unsqueeze(1)
+
+
+class _SearchedSteps(_UnitSteps):
+    """Broyden's method with step lengths ``t_k`` from a backtracking line search."""
+
+    def __init__(self, z0: Tensor, memory: int) -> None:
+        super().__init__(z0, memory)
+        batch = z0.shape[0]
+        self._lengths = z0.new_ones(batch, memory + 1)  # t_j
+        self._shifts = z0.new_zeros(batch, memory)  # b_j
+        self._base: Tensor | None = None
+        self._base_size = z0.new_full((batch,), torch.inf)
+        self._refusals = torch.zeros(batch, dtype=torch.long, device=z0.device)
+
+    def rejected(self) -> Tensor:
+        return self._refusals
+
+    def advance(self, z: Tensor, fz: Tensor, g: Tensor) -> Tensor:
+        k, size = self._count, torch.linalg.vector_norm(g, dim=1)
+        length = self._lengths[:, k - 1] if k else torch.ones_like(size)
+        bound = (1 - _SUFFICIENT_DECREASE * length) * self._base_size
+        # ~(size > bound) and not size <= bound: a sample that is nan has nothing to search for.
+        accepted = ~(size > bound) | (length <= _SHORTEST_STEP)
+        if k:
+            self._shifts[:, k - 1] = torch.where(accepted, length - 1, -1)
+        direction = self._direction(g)
+        if k:
+            back = torch.where(accepted, 0, 1).unsqueeze(1).to(g.dtype)
+            direction.addcmul_(back, self._slots[:, k - 1])
+        column = accepted.unsqueeze(1)
+        self._base = z if self._base is None else torch.where(column, z, self._base)
+        self._base_size = torch.where(accepted, size, self._base_size)
+        self._refusals += ~accepted
+        next_length = torch.where(accepted, 1, length / 2)
+        self._lengths[:, k] = next_length
+        step = direction * next_length.unsqueeze(1)
+        self._store(step)
+        return self._base + step
+
+    def _overlaps(self, gram: Tensor) -> Tensor:
+        k = self._count
+        ratio = self._lengths[:, : k - 1] / self._lengths[:, 1:k]
+        return ratio * gram[:, 1:] + self._shifts[:, : k - 1] * gram[:, :-1]
+
+    def _curvature(self, x: Tensor) -> Tensor:
+        return 1 + self._lengths[:, self._count - 1] * x[:, -1]
+
+    def _weights(self, x: Tensor, denominator: Tensor) -> Tensor:
+        k = self._count
+        weights = super()._weights(x * self._ratios(k), denominator)
+        weights[:, :-1] -= self._shifts[:, :k] * x / denominator.unsqueeze(1)
+        return weights
+
+    def _ratios(self, k: int) -> Tensor:
+        newest = torch.ones_like(self._lengths[:, :1])
+        return torch.cat([self._lengths[:, : k - 1] / self._lengths[:, 1:k], newest], dim=1)
