@@ -54,7 +54,7 @@ class _CotangentTransform(torch.autograd.Function):
         return z_star.view_as(z_star)
 
     @staticmethod
-    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None, None]:
         if torch.is_grad_enabled():  # true inside a backward exactly under create_graph=True
             raise RuntimeError(
                 "this gradient estimate has no derivative of its own (create_graph=True): "

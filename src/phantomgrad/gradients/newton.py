@@ -26,7 +26,7 @@ class _InverseProduct(torch.autograd.Function):
         return solve(at.vjp if transposed else at.jvp, v)
 
     @staticmethod
-    def backward(ctx: Any, w: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, w: Tensor) -> tuple[Tensor, None, None, None]:
         return _InverseProduct.apply(w, ctx.at, ctx.solve, not ctx.transposed), None, None, None
 
 
@@ -39,7 +39,7 @@ class _NewtonStep(torch.autograd.Function):
         return z.view_as(z)
 
     @staticmethod
-    def backward(ctx: Any, v: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, v: Tensor) -> tuple[Tensor, Tensor, None, None]:
         return v, _InverseProduct.apply(v, ctx.at, ctx.solve, True), None, None
 
 

@@ -54,6 +54,6 @@ class Packing:
 
     def unpack(self, packed: Tensor) -> tuple[Tensor, ...]:
         """Return views of ``packed``, ``(B, *state_i)`` each."""
-        pieces = packed.split([shape.numel() for shape in self.shapes], dim=1)
+        pieces = torch.split(packed, [shape.numel() for shape in self.shapes], dim=1)
         batch = packed.shape[0]
         return tuple(p.view(batch, *s) for p, s in zip(pieces, self.shapes, strict=True))

@@ -140,7 +140,8 @@ class Solver(ABC):
         x = flat(x)
         if self.norm == "max":  # several times faster than vector_norm(ord=inf) on the CPU
             return x.abs().amax(dim=1)
-        return torch.linalg.vector_norm(x, dim=1)
+        norm: Tensor = torch.linalg.vector_norm(x, dim=1)
+        return norm
 
 
 class Books:

@@ -28,7 +28,7 @@ class ActivityFlag:
             return bool(active.any())
         host = torch.empty((), dtype=torch.bool, pin_memory=True)
         host.copy_(active.any(), non_blocking=True)
-        event = torch.cuda.Event()
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(active.device))
         self._pending.append((host, event))
         if len(self._pending) <= self._lag:

@@ -1,0 +1,163 @@
+"""Maps whose equilibrium and gradient are known, and dense references that share no code with us.
+
+A state is ``(B, D)`` unless said otherwise; Jacobians are ``(B, D, D)``, row = output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+Map = Callable[[Tensor], Tensor]
+
+
+def contraction(batch: int, size: int, norm: float, seed: int = 0) -> Tensor:
+    """Random matrices ``(B, D, D)`` of the given spectral norm."""
+    generator = torch.Generator().manual_seed(seed)
+    w = torch.randn(batch, size, size, generator=generator)
+    return norm * w / torch.linalg.matrix_norm(w, ord=2, keepdim=True)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """``f(z) = W z + b`` with one W per sample: everything about it has a closed form."""
+
+    weight: Tensor  # (B, D, D)
+    bias: Tensor  # (B, D)
+
+    @classmethod
+    def random(cls, batch: int = 3, size: int = 5, norm: float = 0.8, seed: int = 0) -> Affine:
+        """A contraction of the given norm; its parameters require grad."""
+        bias = torch.randn(batch, size, generator=torch.Generator().manual_seed(seed + 1))
+        return cls(
+            contraction(batch, size, norm, seed).requires_grad_(),
+            bias.requires_grad_(),
+        )
+
+    def __call__(self, z: Tensor) -> Tensor:
+        flat = z.reshape(self.bias.shape)
+        return (torch.bmm(self.weight, flat.unsqueeze(2)).squeeze(2) + self.bias).reshape(z.shape)
+
+    @property
+    def zeros(self) -> Tensor:
+        """A start."""
+        return torch.zeros_like(self.bias)
+
+    def equilibrium(self) -> Tensor:
+        """``(I - W)^-1 b``."""
+        eye = torch.eye(self.bias.shape[1])
+        return torch.linalg.solve(eye - self.weight, self.bias).detach()
+
+    def adjoint(self, v: Tensor) -> Tensor:
+        """``(I - W^T)^-1 v``: the exact gradient with respect to ``bias``."""
+        eye = torch.eye(self.bias.shape[1])
+        return torch.linalg.solve(eye - self.weight.mT, v).detach()
+
+    def exact_gradient(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of ``<v, z*>`` with respect to ``weight`` and ``bias``."""
+        u = self.adjoint(v)
+        return u.unsqueeze(2) * self.equilibrium().unsqueeze(1), u
+
+
+@dataclass
+class Counted:
+    """A map that counts its calls and keeps the points it was asked about."""
+
+    f: Map
+    points: list[Tensor] = field(default_factory=list)
+
+    def __call__(self, z: Tensor) -> Tensor:
+        self.points.append(z.detach().clone())
+        return self.f(z)
+
+    @property
+    def calls(self) -> int:
+        return len(self.points)
+
+
+class TanhCell(nn.Module):
+    """``tanh(W z + x)``, a contraction while the spectral norm of W is below one."""
+
+    def __init__(self, size: int = 4, norm: float = 0.9, seed: int = 3) -> None:
+        super().__init__()
+        self.linear = nn.Linear(size, size)
+        generator = torch.Generator().manual_seed(seed + 1)
+        with torch.no_grad():
+            self.linear.weight.copy_(contraction(1, size, norm, seed)[0])
+            self.linear.bias.copy_(0.3 * torch.randn(size, generator=generator))
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return torch.tanh(self.linear(z) + x)
+
+
+class CoupledCell(nn.Module):
+    """Two states, ``(B, D)`` and ``(B, 2, 3)``, each driven by the other."""
+
+    def __init__(self, size: int = 4) -> None:
+        super().__init__()
+        self.there = nn.Linear(size, 6)
+        self.back = nn.Linear(6, size)
+
+    def forward(self, z: tuple[Tensor, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = z
+        return (
+            0.5 * torch.tanh(self.back(b.flatten(1)) + x),
+            0.5 * torch.tanh(self.there(a)).unflatten(1, (2, 3)),
+        )
+
+
+def dense_jacobian(f: Map, z: Tensor) -> Tensor:
+    """``df/dz`` of each sample, by one backward pass per output."""
+    full = torch.autograd.functional.jacobian(f, z)
+    batch, size = z.shape[0], z[0].numel()
+    blocks = full.reshape(batch, size, batch, size)
+    return torch.stack([blocks[b, :, b] for b in range(batch)])
+
+
+def newton_equilibrium(f: Map, z: Tensor, steps: int = 30) -> Tensor:
+    """The equilibrium to machine precision, by Newton's method with dense Jacobians."""
+    z = z.detach()
+    for _ in range(steps):
+        g = (f(z) - z).detach().flatten(1)
+        eye = torch.eye(g.shape[1])
+        z = z + torch.linalg.solve(eye - dense_jacobian(f, z), g).reshape(z.shape)
+    assert torch.linalg.vector_norm(f(z) - z) < 1e-13
+    return z.detach()
+
+
+def exact_gradient(f: Map, z: Tensor, v: Tensor, wanted: list[Tensor]) -> tuple[Tensor, ...]:
+    """``df/dtheta^T (I - J)^-T v`` at ``z``, with a dense solve."""
+    jacobian = dense_jacobian(f, z)
+    u = torch.linalg.solve(torch.eye(jacobian.shape[1]) - jacobian.mT, v.flatten(1))
+    return torch.autograd.grad(f(z), wanted, u.reshape(v.shape))
+
+
+def relative_error(ours: tuple[Tensor, ...], reference: tuple[Tensor, ...]) -> float:
+    """``|ours - reference| / |reference|`` over all tensors together."""
+    a, b = (torch.cat([t.flatten() for t in group]) for group in (ours, reference))
+    return float(torch.linalg.vector_norm(a - b) / torch.linalg.vector_norm(b))
+
+
+class _Saved:
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+@contextmanager
+def saved_tensors() -> Iterator[Callable[[], int]]:
+    """Yield a function that counts the tensors some autograd graph keeps for its backward."""
+    import weakref
+
+    alive: weakref.WeakSet[_Saved] = weakref.WeakSet()
+
+    def pack(tensor: Tensor) -> _Saved:
+        saved = _Saved(tensor)
+        alive.add(saved)
+        return saved
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor):
+        yield lambda: len(alive)
