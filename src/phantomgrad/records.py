@@ -10,12 +10,16 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 SCHEMA = 1
+
+# An indented list of numbers. Strings hold no line break in JSON, so they cannot match.
+_NUMBERS = re.compile(r"\[\n([-+.,\s0-9eEnul]+)\n\s*\]")
 
 
 class RecordError(Exception):
@@ -92,9 +96,9 @@ def write_json(content: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        text = json.dumps(_finite(content), indent=1, sort_keys=True, allow_nan=False)
         with temporary.open("w", encoding="utf-8") as file:
-            json.dump(_finite(content), file, indent=1, sort_keys=True, allow_nan=False)
-            file.write("\n")
+            file.write(_NUMBERS.sub(_on_one_line, text) + "\n")
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -144,6 +148,10 @@ def _parse(content: Any, path: Path) -> Record:
         raise RecordError(
             f"{path} holds no usable result ({error}): delete it and run it again"
         ) from error
+
+
+def _on_one_line(match: re.Match[str]) -> str:
+    return f"[{' '.join(match.group(1).split())}]"
 
 
 def _finite(content: Any) -> Any:

@@ -1,0 +1,119 @@
+"""Seconds of each phase of a step, and peak memory."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections import defaultdict
+from typing import Any
+
+import torch
+from lightning import Callback, LightningModule, Trainer
+
+
+class CostMeter(Callback):
+    """Measures forward, backward and whole-step seconds, epochs, and peak memory.
+
+    On CUDA the phases are bracketed by events, which are read once an epoch, so that measuring
+    makes the device wait for nothing. The totals survive an interruption with the checkpoint.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._counts: dict[str, int] = defaultdict(int)
+        self._marks: list[tuple[str, _Mark, _Mark]] = []
+        self._last: _Mark | None = None
+        self._step_start: _Mark | None = None
+        self._epoch_start = (0.0, 0.0)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clock of the epoch (training and evaluation)."""
+        self._epoch_start = (time.perf_counter(), time.process_time())
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Mark the start of a step and of its forward pass."""
+        self._step_start = self._last = _Mark(pl_module.device)
+
+    def on_before_backward(
+        self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor
+    ) -> None:
+        """Mark the end of the forward pass."""
+        self._close("forward", pl_module.device)
+
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Mark the end of the backward pass."""
+        self._close("backward", pl_module.device)
+
+    def on_train_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Mark the end of the step."""
+        self._last = self._step_start
+        self._close("step", pl_module.device)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Read the marks, and log the seconds of the epoch."""
+        phases: dict[str, float] = defaultdict(float)
+        for name, start, end in self._marks:
+            phases[name] += end.since(start)
+            self._counts[name] += 1
+        self._marks.clear()
+        phases["epoch"] = time.perf_counter() - self._epoch_start[0]
+        phases["epoch_cpu"] = time.process_time() - self._epoch_start[1]
+        self._counts["epoch"] += 1
+        self._counts["epoch_cpu"] += 1
+        for name, seconds in phases.items():
+            self._seconds[name] += seconds
+        pl_module.log_dict({f"seconds/{name}": value for name, value in phases.items()})
+
+    def means(self) -> dict[str, float]:
+        """Return the mean seconds of an epoch (and its processor time), a step, and its phases."""
+        return {name: self._seconds[name] / self._counts[name] for name in sorted(self._counts)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the totals so far."""
+        return {"seconds": dict(self._seconds), "counts": dict(self._counts)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from the totals of a checkpoint."""
+        self._seconds = defaultdict(float, state_dict["seconds"])
+        self._counts = defaultdict(int, state_dict["counts"])
+
+    def _close(self, name: str, device: torch.device) -> None:
+        mark = _Mark(device)
+        if self._last is not None:
+            self._marks.append((name, self._last, mark))
+        self._last = mark
+
+
+class _Mark:
+    """A point in time: the clock on the CPU, an event on CUDA."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._event = None
+        if device.type == "cuda":
+            self._event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            self._event.record()  # type: ignore[no-untyped-call]
+        self._time = time.perf_counter()
+
+    def since(self, start: _Mark) -> float:
+        if self._event is None or start._event is None:
+            return self._time - start._time
+        self._event.synchronize()  # type: ignore[no-untyped-call]
+        return start._event.elapsed_time(self._event) / 1000  # type: ignore[no-untyped-call,no-any-return]
+
+
+def peak_memory(device: torch.device) -> dict[str, Any]:
+    """Return the peak memory so far: of the allocator on CUDA, else of the whole process."""
+    if device.type == "cuda":
+        return {"kind": "cuda", "peak_bytes": torch.cuda.max_memory_allocated(device)}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"kind": "process", "peak_bytes": peak * (1 if sys.platform == "darwin" else 1024)}

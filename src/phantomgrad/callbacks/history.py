@@ -1,0 +1,70 @@
+"""The metrics of every epoch, kept through interruptions; what the record is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning import Callback, LightningModule, Trainer
+
+from phantomgrad.errors import UserError
+from phantomgrad.records import Result
+
+
+class History(Callback):
+    """Collects the logged value of each metric at the end of every epoch.
+
+    ``curves`` maps a metric to its values by epoch; an epoch without a value holds ``nan``.
+    """
+
+    def __init__(self) -> None:
+        self.curves: dict[str, list[float]] = {}
+        self.epochs = 0
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Enter this epoch.
+
+        Raises:
+            UserError: the training loss is no longer finite.
+        """
+        loss = trainer.callback_metrics.get("train/loss")
+        if loss is not None and not bool(loss.isfinite()):
+            raise UserError(
+                f"the training loss is {float(loss)} in epoch {self.epochs + 1}: no checkpoint was "
+                "written since; try a smaller optimizer.lr, a smaller gradient.damping, or more "
+                "solver.max_evaluations"
+            )
+        self.epochs += 1
+        for name, value in trainer.callback_metrics.items():
+            curve = self.curves.setdefault(name, [])
+            curve.extend([float("nan")] * (self.epochs - 1 - len(curve)))
+            curve.append(float(value))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the epochs so far."""
+        return {"curves": {k: list(v) for k, v in self.curves.items()}, "epochs": self.epochs}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from the epochs of a checkpoint."""
+        self.curves, self.epochs = state_dict["curves"], state_dict["epochs"]
+
+    def result(self, metric: str) -> Result:
+        """Return the best and the last test value, and the one selected on validation data.
+
+        Ties go to the earliest epoch; on the validation set, first to the smaller loss.
+        """
+        test = self.curves[f"test/{metric}"]
+        best = max(range(len(test)), key=test.__getitem__)
+        result = Result(metric=metric, best=test[best], best_epoch=best + 1, last=test[-1])
+        validation = self.curves.get(f"validation/{metric}")
+        if validation is None:
+            return result
+        losses = self.curves["validation/loss"]
+        chosen = max(range(len(test)), key=lambda i: (validation[i], -losses[i]))
+        return Result(
+            metric=metric,
+            best=result.best,
+            best_epoch=result.best_epoch,
+            last=result.last,
+            selected=test[chosen],
+            selected_epoch=chosen + 1,
+        )

@@ -1,0 +1,42 @@
+"""Random-number state in checkpoints, so that a resumed run is the uninterrupted one."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+from lightning import Callback, LightningModule, Trainer
+
+
+class RandomState(Callback):
+    """Saves the state of every generator with a checkpoint and restores it before training."""
+
+    def __init__(self) -> None:
+        self._restored: dict[str, Any] | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of torch (CPU and CUDA), numpy and Python."""
+        numpy_state = np.random.get_state(legacy=True)  # noqa: NPY002
+        return {
+            "torch": torch.get_rng_state(),
+            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            "numpy": (numpy_state[0], numpy_state[1].tolist(), *numpy_state[2:]),  # type: ignore[index,union-attr]
+            "python": random.getstate(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keep the states until training starts."""
+        self._restored = state_dict
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Restore the states of a checkpoint: nothing draws between here and the first batch."""
+        if self._restored is None:
+            return
+        torch.set_rng_state(self._restored["torch"])
+        if self._restored["cuda"] and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(self._restored["cuda"])
+        np.random.set_state(self._restored["numpy"])  # noqa: NPY002
+        random.setstate(self._restored["python"])
+        self._restored = None

@@ -1,0 +1,64 @@
+"""The spectral radius of the equilibrium layers along a training run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning import Callback, LightningModule, Trainer
+
+from phantomgrad.checks import check_at_least
+from phantomgrad.deq import DEQ
+from phantomgrad.jacobian import spectral_radius
+
+
+class SpectralRadius(Callback):
+    """Logs the largest spectral radius of ``df/dz`` at the equilibria of a training batch.
+
+    Args:
+        every_n_epochs: how often; 0 turns it off.
+        iterations: of the power method, each a vector-Jacobian product.
+    """
+
+    def __init__(self, every_n_epochs: int = 20, iterations: int = 20) -> None:
+        check_at_least("every_n_epochs", every_n_epochs, 0)
+        check_at_least("iterations", iterations, 1)
+        self._every, self._iterations = every_n_epochs, iterations
+        self._handles: list[Any] = []
+        self._radii: list[torch.Tensor] = []
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Listen to the equilibrium layers during the first batch of every n-th epoch."""
+        if self._every and batch_idx == 0 and trainer.current_epoch % self._every == 0:
+            self._radii.clear()
+            layers = [m for m in pl_module.modules() if isinstance(m, DEQ)]
+            self._handles = [m.register_forward_hook(self._measure) for m in layers]
+
+    def on_before_backward(
+        self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor
+    ) -> None:
+        """Stop listening, and log what was measured."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        if self._radii:
+            radius = torch.cat(self._radii).max()
+            pl_module.log("spectral_radius", radius, on_step=False, on_epoch=True, batch_size=1)
+            self._radii.clear()
+
+    def _measure(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
+        z, _ = output
+        if not isinstance(z, torch.Tensor):
+            return
+        # A generator of its own: looking at a run must not change it.
+        generator = torch.Generator(device=z.device).manual_seed(0)
+        self._radii.append(
+            spectral_radius(
+                lambda state: layer.cell(state, *inputs),
+                z.detach(),
+                iterations=self._iterations,
+                generator=generator,
+            )
+        )

@@ -1,0 +1,229 @@
+"""IGNN, the implicit graph neural network (Gu et al., 2020), as the paper trains it.
+
+Features are node-major here, ``(N, channels)`` with the graphs of a batch side by side (one
+block-diagonal adjacency), so one evaluation of the cell is one dense and one sparse product.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from phantomgrad.checks import check_rate
+from phantomgrad.deq import DEQ
+from phantomgrad.gradients import GradientEstimator
+from phantomgrad.models.propagation import Propagation
+from phantomgrad.solvers import Solver
+
+
+class IGNNCell(nn.Module):
+    r"""The map :math:`X \mapsto \mathrm{ReLU}(P X W^\top + B)`, well-posed for small W.
+
+    The nodes of a batch are coupled, so the state is one sample: ``(1, N, channels)``.
+
+    Args:
+        channels: m, the width of the state.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(channels, channels))
+
+    def forward(self, z: Tensor, injection: Tensor, propagation: Propagation) -> Tensor:
+        """Return the next state, ``(1, N, m)``, from ``z`` and the injection B, ``(N, m)``."""
+        messages = F.linear(z.squeeze(0), self.weight)  # (N, m)
+        return propagation.add(injection, messages).relu_().unsqueeze(0)
+
+
+class ImplicitGraphLayer(nn.Module):
+    r"""The equilibrium :math:`X = \mathrm{ReLU}(P X W^\top + B)`, :math:`B = P U \Omega^\top`.
+
+    It is well-posed where :math:`\|W\|_\infty \le \kappa / \rho(P)`, which :meth:`project_`
+    restores after an optimizer step; the projection is no part of the gradient.
+
+    As the authors do, the layer owns (and counts) a second input weight and a bias that never
+    enter the equation; they are no subject of training here (``requires_grad`` is off).
+
+    Args:
+        in_channels: p, the width of the input U.
+        channels: m, the width of the equilibrium.
+        solver: finds the equilibrium.
+        gradient: differentiates it.
+        kappa: the bound on the rows of W times the spectral radius of P, in (0, 1).
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        solver: Solver,
+        gradient: GradientEstimator,
+        kappa: float = 0.9,
+    ) -> None:
+        super().__init__()
+        if not 0 < kappa < 1:
+            raise ValueError(f"kappa must lie in (0, 1), got {kappa}")
+        self.kappa = kappa
+        self.deq = DEQ(IGNNCell(channels), solver, gradient)
+        self.omega = nn.Parameter(torch.empty(channels, in_channels))
+        self.unused_omega = nn.Parameter(torch.empty(channels, in_channels), requires_grad=False)
+        self.unused_bias = nn.Parameter(torch.empty(channels, 1), requires_grad=False)
+        bound = 1 / math.sqrt(channels)
+        for parameter in (self.weight, self.omega, self.unused_omega, self.unused_bias):
+            nn.init.uniform_(parameter, -bound, bound)
+        self.project_()
+
+    @property
+    def weight(self) -> nn.Parameter:
+        """W, ``(m, m)``."""
+        return self.deq.cell.weight  # type: ignore[return-value]
+
+    def forward(
+        self, u: Tensor, propagation: Propagation, *, propagated: bool = False, warm: bool = True
+    ) -> Tensor:
+        """Return the equilibrium, ``(N, m)``, for node features ``u``, ``(N, p)``.
+
+        Args:
+            u: node features U, or P U if ``propagated`` says so.
+            propagation: P, ``(N, N)``.
+            propagated: the product with P has been taken already.
+            warm: start the solver from B, as in graph classification; else from zero.
+        """
+        hidden = F.linear(u, self.omega)  # (N, m)
+        injection = hidden if propagated else propagation(hidden)
+        start = injection.detach().unsqueeze(0)
+        z0 = start if warm else torch.zeros_like(start)
+        z, _ = self.deq(injection, propagation, z0=z0)
+        return z.squeeze(0)
+
+    @torch.no_grad()
+    def project_(self, spectral_radius: float = 1.0) -> None:
+        """Project W in place so that the layer is well-posed for that ``rho(P)``."""
+        self.weight.copy_(project_rows_onto_l1_ball(self.weight, self.kappa / spectral_radius))
+
+
+def project_rows_onto_l1_ball(w: Tensor, radius: float) -> Tensor:
+    r"""Return the Euclidean projection of each row onto :math:`\{w : \|w\|_1 \le r\}`.
+
+    Rows inside are kept; others become :math:`\mathrm{sign}(w) \max(|w| - t, 0)` with the
+    threshold t that makes their norm r, found by sorting (Duchi et al., 2008).
+
+    Args:
+        w: ``(rows, columns)``.
+        radius: r, positive.
+    """
+    if not radius > 0:
+        raise ValueError(f"radius must be positive, got {radius}")
+    size = w.abs()
+    ordered = size.sort(dim=1, descending=True).values
+    excess = ordered.cumsum(dim=1) - radius
+    count = torch.arange(1, w.shape[1] + 1, dtype=w.dtype, device=w.device)
+    support = (ordered * count > excess).sum(dim=1, keepdim=True).clamp_min(1)
+    threshold = (excess.gather(1, support - 1) / support).clamp_min(0)
+    projected = w.sign() * (size - threshold).clamp_min(0)
+    return torch.where(size.sum(dim=1, keepdim=True) > radius, projected, w)
+
+
+class GraphClassifier(nn.Module):
+    """Three implicit layers, sum pooling, two linear layers: IGNN for graph classification.
+
+    Args:
+        in_channels: width of the node features (35 for COX2, 3 for PROTEINS).
+        classes: number of classes.
+        solver: finds the equilibria.
+        gradient: differentiates them.
+        channels: width of every hidden layer.
+        layers: number of implicit layers.
+        dropout: rate before the last linear layer, the only dropout of the model.
+        kappa: see :class:`ImplicitGraphLayer`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        classes: int,
+        solver: Solver,
+        gradient: GradientEstimator,
+        *,
+        channels: int = 64,
+        layers: int = 3,
+        dropout: float = 0.5,
+        kappa: float = 0.9,
+    ) -> None:
+        super().__init__()
+        check_rate("dropout", dropout)
+        widths = [in_channels, *[channels] * layers]
+        self.layers = nn.ModuleList(
+            ImplicitGraphLayer(p, m, solver, gradient, kappa) for p, m in itertools.pairwise(widths)
+        )
+        self.hidden = nn.Linear(channels, channels)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(channels, classes)
+
+    def forward(
+        self, features: Tensor, propagation: Propagation, pooling: Propagation, *, propagated: bool
+    ) -> Tensor:
+        """Return log-probabilities, ``(graphs, classes)``.
+
+        Args:
+            features: node features U, ``(N, F)``, or P U if ``propagated`` says so.
+            propagation: P, ``(N, N)``.
+            pooling: the 0/1 matrix that sums the nodes of each graph, ``(graphs, N)``.
+            propagated: whether ``features`` have been multiplied by P already.
+        """
+        x = features
+        for i, layer in enumerate(self.layers):
+            x = layer(x, propagation, propagated=propagated and i == 0)  # (N, m)
+        x = pooling(x)  # (graphs, m)
+        x = self.dropout(F.relu(self.hidden(x)))
+        return F.log_softmax(self.output(x), dim=1)
+
+    def project_(self) -> None:
+        """Make every layer well-posed again, after an optimizer step (P is normalised)."""
+        for layer in self.layers:
+            layer.project_()  # type: ignore[operator]
+
+
+class NodeClassifier(nn.Module):
+    """One implicit layer and a linear one: IGNN for the Chains graphs.
+
+    Args:
+        in_channels: width of the node features.
+        classes: number of classes.
+        solver: finds the equilibrium, from zero.
+        gradient: differentiates it.
+        channels: width of the equilibrium.
+        dropout: rate before the linear layer.
+        kappa: see :class:`ImplicitGraphLayer`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        classes: int,
+        solver: Solver,
+        gradient: GradientEstimator,
+        *,
+        channels: int = 16,
+        dropout: float = 0.5,
+        kappa: float = 0.9,
+    ) -> None:
+        super().__init__()
+        check_rate("dropout", dropout)
+        self.layer = ImplicitGraphLayer(in_channels, channels, solver, gradient, kappa)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(channels, classes, bias=False)
+
+    def forward(self, features: Tensor, propagation: Propagation) -> Tensor:
+        """Return log-probabilities, ``(N, classes)``, of node features ``(N, F)``."""
+        x = self.layer(features, propagation, warm=False)  # (N, m)
+        x = F.normalize(x, dim=1)
+        return F.log_softmax(self.output(self.dropout(x)), dim=1)
+
+    def project_(self) -> None:
+        """Make the layer well-posed again, after an optimizer step (P is normalised)."""
+        self.layer.project_()

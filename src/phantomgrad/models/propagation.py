@@ -1,0 +1,123 @@
+"""Constant sparse matrices applied to node features, in both directions."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Propagation:
+    r"""A constant sparse matrix :math:`P` that acts on node-major features, ``P X``.
+
+    ``P`` and its transpose are kept in CSR form, so that forward and backward are the same fast
+    product (for a symmetric P they are one matrix). Differentiable in X any number of times.
+
+    Args:
+        matrix: ``(rows, columns)``, sparse in any layout, or dense.
+        symmetric: say so where it is known, to store P once.
+    """
+
+    def __init__(self, matrix: Tensor, *, symmetric: bool = False) -> None:
+        self._matrix = _csr(matrix)
+        self._transpose = self._matrix if symmetric else _csr(matrix.t())
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of P, ``(rows, columns)``."""
+        return self._matrix.shape
+
+    @property
+    def mT(self) -> Propagation:
+        """The transpose, sharing memory."""
+        other = Propagation.__new__(Propagation)
+        other._matrix, other._transpose = self._transpose, self._matrix
+        return other
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return ``P x`` for ``x`` of shape ``(columns, channels)``."""
+        return _Product.apply(x, self)
+
+    def add(self, b: Tensor, x: Tensor) -> Tensor:
+        """Return ``b + P x`` in one pass, for ``b`` of shape ``(rows, channels)``."""
+        return _AddedProduct.apply(b, x, self)
+
+    def to(self, *args: Any, **kwargs: Any) -> Propagation:
+        """Return a copy on another device or in another dtype."""
+        other = Propagation.__new__(Propagation)
+        other._matrix = self._matrix.to(*args, **kwargs)
+        same = self._transpose is self._matrix
+        other._transpose = other._matrix if same else self._transpose.to(*args, **kwargs)
+        return other
+
+    def to_dense(self) -> Tensor:
+        """Return P as a dense tensor."""
+        return self._matrix.to_dense()
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, p: Propagation) -> Tensor:
+        ctx.p = p
+        return torch.mm(p._matrix, x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        return _Product.apply(g, ctx.p.mT), None
+
+
+class _AddedProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, b: Tensor, x: Tensor, p: Propagation) -> Tensor:
+        ctx.p = p
+        return torch.addmm(b, p._matrix, x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        into_x = _Product.apply(g, ctx.p.mT) if ctx.needs_input_grad[1] else None
+        return g, into_x, None
+
+
+def _csr(matrix: Tensor) -> Tensor:
+    with warnings.catch_warnings():  # torch calls its CSR layout beta at every construction
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return matrix.to_sparse_csr()
+
+
+def normalized_adjacency(
+    edges: Tensor, nodes: int, *, edge_weight: float = 1.0, dtype: torch.dtype | None = None
+) -> Propagation:
+    r"""Return the operator of :math:`D^{-1/2} (w A + I) D^{-1/2}` on node-major features.
+
+    :math:`D` holds the row sums of :math:`w A + I`. A node receives from the sources of its
+    incoming edges: the operator is the transpose of the matrix above, which differs for directed
+    graphs. (Gu et al., 2020; normalisation as in their graph classification.)
+
+    Args:
+        edges: ``(2, E)``, sources and targets; both directions listed for undirected graphs.
+        nodes: number of nodes.
+        edge_weight: :math:`w`; the official evaluation of IGNN uses 2 (it adds :math:`A^T`).
+        dtype: of the operator, float32 by default; it is computed in float64.
+    """
+    loops = torch.arange(nodes, device=edges.device).expand(2, -1)
+    values = torch.cat(
+        [
+            torch.full((edges.shape[1],), edge_weight, dtype=torch.float64, device=edges.device),
+            torch.ones(nodes, dtype=torch.float64, device=edges.device),
+        ]
+    )
+    index = torch.cat([edges, loops], dim=1)
+    degree = torch.zeros(nodes, dtype=torch.float64, device=edges.device)
+    degree.index_add_(0, index[0], values)
+    scale = degree.rsqrt()
+    values = scale[index[0]] * values * scale[index[1]]
+    matrix = torch.sparse_coo_tensor(
+        index.flip(0), values, (nodes, nodes), check_invariants=True
+    ).coalesce()
+    transpose = matrix.t().coalesce()
+    symmetric = torch.equal(matrix.indices(), transpose.indices()) and torch.equal(
+        matrix.values(), transpose.values()
+    )
+    return Propagation(matrix.to(dtype or torch.float32), symmetric=symmetric)

@@ -1,0 +1,134 @@
+"""Where a run lives, and whether it still has to be done."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from phantomgrad.errors import UserError
+from phantomgrad.records import RecordError, read_record
+
+# What says where, when and how loudly a run is done, but not what comes out of it.
+_CIRCUMSTANCES = (
+    "callbacks",
+    "checkpoint_every_n_epochs",
+    "dataset.fold",
+    "dataset.root",
+    "label",
+    "logger",
+    "paths",
+    "project",
+    "reduced",
+    "run",
+    "seed",
+    "trainer.accelerator",
+    "trainer.devices",
+    "trainer.num_nodes",
+    "trainer.enable_model_summary",
+    "trainer.enable_progress_bar",
+    "trainer.log_every_n_steps",
+)
+_FREE_OVERRIDES = (*_CIRCUMSTANCES, "cluster", "experiment", "hydra", "table")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which run this is: its row, its instance, and by what it differs from the row's file.
+
+    The instance is ``seed<k>``, with ``-fold<i>`` where the data set has folds, and with
+    ``-<hash>`` where overrides changed the experiment, so that no two experiments share a folder.
+    """
+
+    row: str
+    instance: str
+    changes: tuple[str, ...]
+    config_hash: str
+
+    @classmethod
+    def of(cls, config: dict[str, Any], row: str | None, overrides: list[str]) -> Identity:
+        """Name the run of a resolved configuration, from Hydra's choice and overrides."""
+        changes = tuple(o for o in overrides if not _is_free(o))
+        config_hash = hash_config(config)
+        parts = [f"seed{config['seed']}"]
+        if "fold" in config["dataset"]:
+            parts.append(f"fold{config['dataset']['fold']}")
+        if row is None or changes:
+            parts.append(config_hash[:8])
+        return cls(row or "custom", "-".join(parts), changes, config_hash)
+
+
+def hash_config(config: dict[str, Any]) -> str:
+    """Return the hash of what determines the result: all but seed, fold and circumstances."""
+    kept = _without(config, "")
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def _without(node: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {
+        key: _without(value, f"{prefix}{key}.") if isinstance(value, dict) else value
+        for key, value in node.items()
+        if f"{prefix}{key}" not in _CIRCUMSTANCES
+    }
+
+
+def _is_free(override: str) -> bool:
+    key = override.lstrip("+~").split("=", 1)[0].split("@", 1)[0]
+    return any(key == free or key.startswith((f"{free}.", f"{free}/")) for free in _FREE_OVERRIDES)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one run: its checkpoints, its logs and, when it is finished, its record."""
+
+    path: Path
+
+    @property
+    def record(self) -> Path:
+        """The record, present exactly when the run is finished."""
+        return self.path / "record.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+    def finished(self, identity: Identity) -> bool:
+        """Return whether this very experiment has been run here.
+
+        Raises:
+            UserError: the record is unreadable, or of another experiment.
+        """
+        if not self.record.exists():
+            return False
+        try:
+            record = read_record(self.record)
+        except RecordError as error:
+            raise UserError(str(error)) from error
+        if record.config_hash != identity.config_hash:
+            raise UserError(
+                f"{self.path} holds a finished run of another configuration "
+                f"(the experiment was changed since): move it away, or choose another paths.runs"
+            )
+        return True
+
+    @contextmanager
+    def locked(self) -> Iterator[bool]:
+        """Hold the folder for this process; yields ``False`` if another process holds it.
+
+        The lock goes with the process, however it ends. So the same command may be started several
+        times: each takes the runs that no other is at.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True

@@ -1,0 +1,233 @@
+"""One training run from a composed configuration: skip, resume or run; then write its record."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from lightning import Callback, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from omegaconf import DictConfig, OmegaConf
+
+from phantomgrad.callbacks import CostMeter, History, RandomState
+from phantomgrad.callbacks.cost import peak_memory
+from phantomgrad.data import DataModule
+from phantomgrad.environment import describe_environment
+from phantomgrad.errors import UserError
+from phantomgrad.records import Record, write_record
+from phantomgrad.runs import Identity, RunFolder
+from phantomgrad.tasks import Task
+
+log = logging.getLogger(__name__)
+
+
+def run(config: DictConfig, row: str | None, overrides: list[str]) -> None:
+    """Do the run that ``config`` describes, unless it is done, or being done elsewhere.
+
+    Args:
+        config: the composed configuration (``configs/train.yaml``).
+        row: the experiment file it was composed with, ``None`` without one.
+        overrides: what was overridden on the command line.
+
+    Raises:
+        UserError: something the user can put right; nothing has been overwritten.
+    """
+    identity = Identity.of(as_dict(config), row, overrides)
+    folder = RunFolder(Path(config.paths.runs) / identity.row / identity.instance)
+    config.run.row, config.run.instance = identity.row, identity.instance
+    config.run.folder = str(folder.path)
+    title = f"{identity.row} {identity.instance}"
+    with folder.locked() as mine:
+        if not mine:
+            log.info("%s: another process is at it, left to it", title)
+        elif folder.finished(identity):
+            log.info("%s: finished, skipped (%s)", title, folder.record)
+        else:
+            record = _Run(config, identity, folder).record()
+            publish(record, folder, Path(config.paths.records))
+            log.info("%s: %s", title, _headline(record))
+
+
+def publish(record: Record, folder: RunFolder, records: Path) -> None:
+    """Write the record of an unchanged row among the results, and any into its run folder."""
+    if not record.instance.endswith(record.config_hash[:8]):
+        write_record(record, records / record.row / f"{record.instance}.json")
+    write_record(record, folder.record)  # last: its presence says that all is done
+
+
+def as_dict(config: DictConfig) -> dict[str, Any]:
+    """Return the configuration with every interpolation resolved."""
+    return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
+
+
+def build(node: Any, name: str, **more: Any) -> Any:
+    """Instantiate a configured object; a bad key or value becomes one line.
+
+    Raises:
+        UserError: the object refuses its arguments.
+    """
+    try:
+        return instantiate(node, **more)
+    except InstantiationException as error:
+        cause = error.__cause__
+        if isinstance(cause, UserError):
+            raise cause from error
+        raise UserError(f"{name} cannot be built: {cause or error}") from error
+
+
+@dataclass
+class _Run:
+    """The parts of one run, from configuration to record."""
+
+    config: DictConfig
+    identity: Identity
+    folder: RunFolder
+
+    def record(self) -> Record:
+        started, clock = datetime.now(UTC), time.perf_counter()
+        task, data = self._build()
+        history, cost = History(), CostMeter()
+        trainer = self._trainer([history, cost, RandomState()])
+        with _said_in_a_line(self.folder):
+            trainer.fit(task, data, ckpt_path=self._checkpoint(), weights_only=True)
+        if history.epochs < trainer.max_epochs:  # type: ignore[operator]
+            raise UserError(
+                f"interrupted after {history.epochs} of {trainer.max_epochs} epochs: "
+                "the same command resumes from the last checkpoint"
+            )
+        total = time.perf_counter() - clock
+        return self._compose(task, data, history, {"total": total, **cost.means()}, started)
+
+    def _build(self) -> tuple[Task, DataModule]:
+        config = self.config
+        torch.set_float32_matmul_precision(config.matmul_precision)
+        lightning.seed_everything(config.seed + config.dataset.get("fold", 0), verbose=False)
+        data = build(config.dataset, "dataset")
+        model = build(config.model, "model", in_channels=data.in_channels, classes=data.classes)
+        task = build(
+            config.task,
+            "task",
+            model=model,
+            classes=data.classes,
+            evaluation_sets=data.evaluation_sets,
+        )
+        return task, data
+
+    def _trainer(self, kept: list[Callback]) -> Trainer:
+        config = self.config
+        checkpoint = ModelCheckpoint(
+            dirpath=self.folder.checkpoints,
+            filename="last",
+            every_n_epochs=config.checkpoint_every_n_epochs,
+            save_on_train_epoch_end=True,
+            enable_version_counter=False,
+        )
+        callbacks = [build(c, f"callbacks.{name}") for name, c in config.callbacks.items() if c]
+        logger = build(config.logger, "logger")
+        logger.log_hyperparams(as_dict(config))
+        # The checkpoint comes last: it must see what the others know at the end of an epoch.
+        return build(  # type: ignore[no-any-return]
+            config.trainer, "trainer", callbacks=[*kept, *callbacks, checkpoint], logger=logger
+        )
+
+    def _checkpoint(self) -> str | None:
+        path = self.folder.checkpoints / "last.ckpt"
+        if not path.exists():
+            return None
+        try:
+            torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:
+            raise UserError(
+                f"{path} is no readable checkpoint ({type(error).__name__}): "
+                f"delete it to run {self.identity.row} {self.identity.instance} afresh"
+            ) from error
+        log.info("resuming from %s", path)
+        return str(path)
+
+    def _compose(
+        self,
+        task: Task,
+        data: DataModule,
+        history: History,
+        seconds: dict[str, float],
+        started: datetime,
+    ) -> Record:
+        changes = [*self.config.reduced, *self.identity.changes]
+        parameters = list(task.model.parameters())
+        return Record(
+            row=self.identity.row,
+            instance=self.identity.instance,
+            label={key: str(value) for key, value in self.config.label.items()},
+            protocol="reduced" if changes else "full",
+            changes=changes,
+            result=history.result(task.metric),
+            curves={
+                name: _rounded(curve)
+                for name, curve in history.curves.items()
+                if name.startswith(("train/", "test/", "validation/"))
+            },
+            parameters={
+                "total": sum(p.numel() for p in parameters),
+                "trainable": sum(p.numel() for p in parameters if p.requires_grad),
+            },
+            data=data.facts(),
+            solver=_solver_means(history.curves),
+            seconds=seconds,
+            memory=peak_memory(task.device),
+            environment=describe_environment(),
+            config=as_dict(self.config),
+            config_hash=self.identity.config_hash,
+            started=started.isoformat(timespec="seconds"),
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+
+
+@contextmanager
+def _said_in_a_line(folder: RunFolder) -> Iterator[None]:
+    """Turn what can go wrong outside our code into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise UserError(
+            f"the disk is full ({error.filename or folder.path}): make room and start the same "
+            "command again; it resumes from the last checkpoint"
+        ) from error
+
+
+def _rounded(curve: list[float]) -> list[float]:
+    return [float(f"{value:.6g}") if math.isfinite(value) else value for value in curve]
+
+
+def _solver_means(curves: dict[str, list[float]]) -> dict[str, float]:
+    """Return ``evaluations``, ``residual`` ... and ``adjoint_*``, averaged over the epochs."""
+    means = {}
+    for name, curve in curves.items():
+        group, _, quantity = name.partition("/")
+        if group in ("solver", "adjoint"):
+            key = quantity if group == "solver" else f"adjoint_{quantity}"
+            means[key] = sum(curve) / len(curve)
+    return means
+
+
+def _headline(record: Record) -> str:
+    result, seconds = record.result, record.seconds
+    selected = "" if result.selected is None else f", selected {result.selected:.4f}"
+    return (
+        f"{result.metric} best {result.best:.4f} (epoch {result.best_epoch}), "
+        f"last {result.last:.4f}{selected}; {seconds['epoch']:.3f} s an epoch, "
+        f"{seconds['total']:.0f} s in all"
+    )
