@@ -140,7 +140,8 @@ class _SearchedSteps(_UnitSteps):
         batch = z0.shape[0]
         self._lengths = z0.new_ones(batch, memory + 1)  # t_j
         self._shifts = z0.new_zeros(batch, memory)  # b_j
-        self._base: Tensor | None = None
+        self._base = z0
+        self._base_g = torch.zeros_like(z0)  # what a restart behind a refused point starts from
         self._base_size = z0.new_full((batch,), torch.inf)
         self._refusals = torch.zeros(batch, dtype=torch.long, device=z0.device)
 
@@ -149,25 +150,30 @@ class _SearchedSteps(_UnitSteps):
 
     def advance(self, z: Tensor, fz: Tensor, g: Tensor) -> Tensor:
         k, size = self._count, torch.linalg.vector_norm(g, dim=1)
-        length = self._lengths[:, k - 1] if k else torch.ones_like(size)
+        length = self._lengths[:, k - 1]  # after a restart that of the last slot, else 1
         bound = (1 - _SUFFICIENT_DECREASE * length) * self._base_size
         # ~(size > bound) and not size <= bound: a sample that is nan has nothing to search for.
         accepted = ~(size > bound) | (length <= _SHORTEST_STEP)
-        if k:
-            self._shifts[:, k - 1] = torch.where(accepted, length - 1, -1)
-        direction = self._direction(g)
-        if k:
-            back = torch.where(accepted, 0, 1).unsqueeze(1).to(g.dtype)
-            direction.addcmul_(back, self._slots[:, k - 1])
         column = accepted.unsqueeze(1)
-        self._base = z if self._base is None else torch.where(column, z, self._base)
+        self._base = torch.where(column, z, self._base)
+        self._base_g = torch.where(column, g, self._base_g)
         self._base_size = torch.where(accepted, size, self._base_size)
         self._refusals += ~accepted
+        direction = self._direction_from_base(g, accepted) if k else self._base_g
         next_length = torch.where(accepted, 1, length / 2)
         self._lengths[:, k] = next_length
         step = direction * next_length.unsqueeze(1)
         self._store(step)
         return self._base + step
+
+    def _direction_from_base(self, g: Tensor, accepted: Tensor) -> Tensor:
+        """Return ``-H_k g(base)``; where z was refused that is ``s_{k-1} - H_k g(z)``."""
+        newest = self._count - 1
+        self._shifts[:, newest] = self._lengths[:, newest] - 1
+        direction = self._direction(g)  # -H_k g(z)
+        self._shifts[:, newest].masked_fill_(~accepted, -1)  # u in terms of the returned direction
+        refused = (~accepted).unsqueeze(1).to(g.dtype)
+        return direction.addcmul_(refused, self._slots[:, newest])
 
     def _overlaps(self, gram: Tensor) -> Tensor:
         k = self._count
