@@ -122,18 +122,20 @@ class Solver(ABC):
             state = z.view(z0.shape).to(z0.dtype)
             fz = _checked(f(state), z0).to(z.dtype).reshape(z.shape)
             g = iteration.difference(z, fz)
-            books.record(z, fz, g)
+            books.record(z, fz, g, iteration.rejected())
             if evaluation + 1 == self.max_evaluations or books.closed():
                 break
             z = iteration.advance(z, fz, g)
-        return books.solution(z0, iteration.rejected())
+        return books.solution(z0)
 
     def residual(self, g: Tensor, fz: Tensor) -> Tensor:
         """Return the residual of each sample, ``(B,)``, from flat ``g = f(z) - z`` and ``f(z)``."""
         size = self.size(g)
         if self.stop == "absolute":
             return size
-        return size / self.size(fz).clamp_min(torch.finfo(size.dtype).tiny)
+        tiny = torch.finfo(size.dtype).tiny
+        # The share of g keeps the quotient finite where f(z) vanishes, and changes no other.
+        return size / torch.add(self.size(fz), size, alpha=tiny).clamp_min(tiny)
 
     def size(self, x: Tensor) -> Tensor:
         """Return the norm of each sample of ``x``, ``(B,)``."""
@@ -153,15 +155,18 @@ class Books:
         self._best = z0
         self._best_residual = z0.new_full((batch,), torch.inf)
         self._evaluations = torch.zeros(batch, dtype=torch.long, device=z0.device)
+        self._rejected: Tensor | int = 0
         self._active = torch.ones(batch, dtype=torch.bool, device=z0.device)
         self._flag = ActivityFlag(z0.device)
         self._trace: list[Tensor] = []
 
-    def record(self, z: Tensor, fz: Tensor, g: Tensor) -> None:
+    def record(self, z: Tensor, fz: Tensor, g: Tensor, rejected: Tensor | int) -> None:
         """Enter one evaluation: only samples that are still active can change."""
-        residual = self._solver.residual(g, fz)
+        residual = self._solver.residual(g.detach(), fz.detach())  # a recorded solve keeps z alone
         if self._solver.record_trace:
-            self._trace.append(residual.detach().masked_fill(~self._active, torch.nan))
+            self._trace.append(residual.masked_fill(~self._active, torch.nan))
+        if isinstance(rejected, Tensor):
+            self._rejected = torch.where(self._active, rejected, self._rejected)
         improved = self._active & (residual < self._best_residual)
         self._best = _select(improved, z, self._best)
         self._best_residual = torch.where(improved, residual, self._best_residual)
@@ -173,12 +178,12 @@ class Books:
         """Return whether every sample has stopped (on an accelerator: had, a moment ago)."""
         return not self._flag.any(self._active)
 
-    def solution(self, z0: Tensor, rejected: Tensor | int) -> Solution:
+    def solution(self, z0: Tensor) -> Solution:
         """Return the result in the shape and dtype of ``z0``."""
         return Solution(
             z=self._best.view(z0.shape).to(z0.dtype),
             residual=self._best_residual,
-            iterations=self._evaluations - 1 - rejected,
+            iterations=self._evaluations - 1 - self._rejected,
             evaluations=self._evaluations,
             converged=self._best_residual < self._solver.tol,
             trace=torch.stack(self._trace) if self._trace else None,
