@@ -12,7 +12,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from phantomgrad.cli import explain_unknown_row
+from phantomgrad.cli import check_overrides
 from phantomgrad.errors import UserError
 from phantomgrad.train import run
 
@@ -31,6 +31,9 @@ def main(config: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    explain_unknown_row(sys.argv[1:])
+    try:
+        check_overrides(sys.argv[1:])
+    except UserError as error:
+        sys.exit(str(error))
     main()
     sys.exit(1 if failures else 0)

@@ -1,30 +1,91 @@
-"""Help for what is typed: unknown rows and tables answered with the known ones."""
+"""What is typed on a command line, checked before anything starts: one line for each mistake."""
 
 from __future__ import annotations
 
 import difflib
-import sys
+import logging
+import re
+from collections.abc import Iterable
 from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from phantomgrad.errors import UserError
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
-def explain_unknown_row(arguments: list[str]) -> None:
-    """Exit with one line, and the nearest names, if a row or a table does not exist."""
-    for group in ("experiment", "table"):
-        known = names(group)
-        for argument in arguments:
-            key, _, value = argument.partition("=")
-            if key != group or "," in value or "(" in value or value in ("", "null", *known):
-                continue
-            near = difflib.get_close_matches(value, known, n=3, cutoff=0.3)
-            sys.exit(
-                f"there is no {group} {value!r}; the nearest are {', '.join(near) or 'none'} "
-                f"(all of them: configs/{group}/)"
-            )
+def check_overrides(arguments: list[str], root: str = "train") -> None:
+    """Compose the configuration once, to say in one line what is wrong with the overrides.
+
+    Hydra's own flags and sweeps over several values pass; they are Hydra's to judge.
+
+    Raises:
+        UserError: an override does not parse, or names an unknown file, group or key.
+    """
+    if any(argument.startswith("-") for argument in arguments):
+        return
+    try:
+        overrides = OverridesParser.create().parse_overrides(arguments)
+    except HydraException as error:
+        raise UserError(f"cannot read the overrides: {_first_line(error)}") from error
+    single = [o.input_line or "" for o in overrides if not o.is_sweep_override()]
+    for override in single:
+        _check_choice(override)
+    logging.getLogger("hydra").setLevel(logging.ERROR)
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        try:
+            compose(root, single)
+        except (HydraException, OmegaConfBaseException) as error:
+            raise UserError(_explain(error, root)) from error
+    GlobalHydra.instance().clear()
 
 
 def names(group: str) -> list[str]:
     """Return the names of the files of a configuration group, nested ones by their path."""
     folder = CONFIGS / group
     return sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
+
+
+def _check_choice(override: str) -> None:
+    """Raise if ``override`` chooses a file that its group does not have."""
+    key, _, value = override.lstrip("+~").partition("=")
+    group = key.partition("@")[0]
+    if not (CONFIGS / group).is_dir() or value in ("", "null", *names(group)):
+        return
+    raise UserError(f"there is no {group} {value!r}; {_nearest(value, names(group), group)}")
+
+
+def _explain(error: Exception, root: str) -> str:
+    key = re.search(r"full_key: (\S+)", str(error)) or re.search(
+        r"override '?([\w.@/]+)", str(error)
+    )
+    if key is None:
+        return _first_line(error)
+    with_defaults = OmegaConf.to_container(compose(root), resolve=False)
+    return f"there is no setting {key[1]!r}; {_nearest(key[1], _keys(with_defaults), root)}"
+
+
+def _nearest(wanted: str, known: Iterable[str], where: str) -> str:
+    near = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.3)
+    suggestion = f"the nearest are {', '.join(near)}" if near else "nothing is like it"
+    path = CONFIGS.name + "/" + (f"{where}/" if (CONFIGS / where).is_dir() else f"{where}.yaml")
+    return f"{suggestion} (all of them: {path})"
+
+
+def _keys(node: object, prefix: str = "") -> list[str]:
+    if not isinstance(node, dict):
+        return []
+    found = []
+    for key, value in node.items():
+        found += [f"{prefix}{key}", *_keys(value, f"{prefix}{key}.")]
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

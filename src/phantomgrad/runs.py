@@ -52,7 +52,13 @@ class Identity:
 
     @classmethod
     def of(cls, config: dict[str, Any], row: str | None, overrides: list[str]) -> Identity:
-        """Name the run of a resolved configuration, from Hydra's choice and overrides."""
+        """Name the run of a resolved configuration, from Hydra's choice and overrides.
+
+        Raises:
+            UserError: the seed is no integer.
+        """
+        if not isinstance(config["seed"], int):
+            raise UserError(f"seed must be an integer, got {config['seed']!r}")
         changes = tuple(o for o in overrides if not _is_free(o))
         config_hash = hash_config(config)
         parts = [f"seed{config['seed']}"]

@@ -6,6 +6,7 @@ import errno
 import logging
 import math
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,14 @@ from phantomgrad.runs import Identity, RunFolder
 from phantomgrad.tasks import Task
 
 log = logging.getLogger(__name__)
+
+# What Lightning says of itself at every run, and what is meant: prepared batches need no workers.
+_KNOWN_WARNINGS = (
+    ".*LeafSpec.*",
+    ".*does not have many workers.*",
+    ".*smaller than the logging interval.*",
+    ".*Checkpoint directory .* exists and is not empty.*",
+)
 
 
 def run(config: DictConfig, row: str | None, overrides: list[str]) -> None:
@@ -97,6 +106,7 @@ class _Run:
 
     def record(self) -> Record:
         started, clock = datetime.now(UTC), time.perf_counter()
+        _quiet()
         task, data = self._build()
         history, cost = History(), CostMeter()
         trainer = self._trainer([history, cost, RandomState()])
@@ -192,6 +202,12 @@ class _Run:
             started=started.isoformat(timespec="seconds"),
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
         )
+
+
+def _quiet() -> None:
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for message in _KNOWN_WARNINGS:
+        warnings.filterwarnings("ignore", message=message)
 
 
 @contextmanager

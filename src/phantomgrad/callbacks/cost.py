@@ -101,14 +101,14 @@ class _Mark:
         self._event = None
         if device.type == "cuda":
             self._event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            self._event.record()  # type: ignore[no-untyped-call]
+            self._event.record()
         self._time = time.perf_counter()
 
     def since(self, start: _Mark) -> float:
         if self._event is None or start._event is None:
             return self._time - start._time
-        self._event.synchronize()  # type: ignore[no-untyped-call]
-        return start._event.elapsed_time(self._event) / 1000  # type: ignore[no-untyped-call,no-any-return]
+        self._event.synchronize()
+        return start._event.elapsed_time(self._event) / 1000  # type: ignore[no-any-return]
 
 
 def peak_memory(device: torch.device) -> dict[str, Any]:

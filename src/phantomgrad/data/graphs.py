@@ -125,7 +125,7 @@ class GraphFolds(DataModule):
     def _batches(self, indices: Tensor, edge_weight: float) -> list[GraphBatch]:
         return [
             collate([self._graphs[int(i)] for i in chunk], edge_weight)
-            for chunk in indices.split(self._batch_size)
+            for chunk in torch.split(indices, self._batch_size)
             if len(chunk)
         ]
 

@@ -98,7 +98,8 @@ class ImplicitGraphLayer(nn.Module):
         start = injection.detach().unsqueeze(0)
         z0 = start if warm else torch.zeros_like(start)
         z, _ = self.deq(injection, propagation, z0=z0)
-        return z.squeeze(0)
+        equilibrium: Tensor = z.squeeze(0)
+        return equilibrium
 
     @torch.no_grad()
     def project_(self, spectral_radius: float = 1.0) -> None:

@@ -38,11 +38,13 @@ class Propagation:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return ``P x`` for ``x`` of shape ``(columns, channels)``."""
-        return _Product.apply(x, self)
+        product: Tensor = _Product.apply(x, self)
+        return product
 
     def add(self, b: Tensor, x: Tensor) -> Tensor:
         """Return ``b + P x`` in one pass, for ``b`` of shape ``(rows, channels)``."""
-        return _AddedProduct.apply(b, x, self)
+        total: Tensor = _AddedProduct.apply(b, x, self)
+        return total
 
     def to(self, *args: Any, **kwargs: Any) -> Propagation:
         """Return a copy on another device or in another dtype."""

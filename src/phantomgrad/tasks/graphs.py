@@ -39,7 +39,7 @@ class _Classification(Task):
         name = self.evaluation_sets[dataloader_idx]
         scores, labels = self.scored(batch, name)
         accuracy = self._accuracy[dataloader_idx]
-        accuracy.update(scores, labels)
+        accuracy.update(scores, labels)  # type: ignore[operator]
         self.log(f"{name}/accuracy", accuracy, on_epoch=True, add_dataloader_idx=False)
         if name == "validation":
             loss = F.nll_loss(scores, labels)
