@@ -47,15 +47,15 @@ class Affine:
         """A start."""
         return torch.zeros_like(self.bias)
 
+    @torch.no_grad()
     def equilibrium(self) -> Tensor:
         """``(I - W)^-1 b``."""
-        eye = torch.eye(self.bias.shape[1])
-        return torch.linalg.solve(eye - self.weight, self.bias).detach()
+        return torch.linalg.solve(torch.eye(self.bias.shape[1]) - self.weight, self.bias)
 
+    @torch.no_grad()
     def adjoint(self, v: Tensor) -> Tensor:
         """``(I - W^T)^-1 v``: the exact gradient with respect to ``bias``."""
-        eye = torch.eye(self.bias.shape[1])
-        return torch.linalg.solve(eye - self.weight.mT, v).detach()
+        return torch.linalg.solve(torch.eye(self.bias.shape[1]) - self.weight.mT, v)
 
     def exact_gradient(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """Gradients of ``<v, z*>`` with respect to ``weight`` and ``bias``."""

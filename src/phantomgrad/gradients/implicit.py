@@ -50,7 +50,7 @@ class ImplicitGradient(GradientEstimator):
             the Neumann phantom gradient, k = 5, lambda = 0.5), or ``"ignore"``.
         failure_residual: relative residual above which a sample counts as failed.
         order: how many derivatives are exact. 2 also gives exact second derivatives
-            (``create_graph=True``) at the price of a second evaluation of ``f``; 1 refuses them.
+            (``create_graph=True``) at the price of two more evaluations of ``f``; 1 refuses them.
     """
 
     solver: Solver = field(default_factory=lambda: Broyden(max_evaluations=30, tol=1e-6))

@@ -32,12 +32,12 @@ class Linearization:
             with torch.enable_grad():
                 self._pullback = w, _gradient(self.value, self._z, w, create_graph=True)
         w, pullback = self._pullback
-        if not pullback.requires_grad:  # f does not depend on z
-            return torch.zeros_like(u)
         return _gradient(pullback, w, u)
 
 
 def _gradient(output: Tensor, point: Tensor, u: Tensor, create_graph: bool = False) -> Tensor:
+    if not output.requires_grad:  # it depends on nothing
+        return torch.zeros_like(point)
     (product,) = torch.autograd.grad(
         output,
         point,

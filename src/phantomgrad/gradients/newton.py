@@ -23,6 +23,8 @@ class _InverseProduct(torch.autograd.Function):
         ctx: Any, v: Tensor, at: Linearization, solve: LinearSolve, transposed: bool
     ) -> Tensor:
         ctx.at, ctx.solve, ctx.transposed = at, solve, transposed
+        if not bool(v.any()):  # the cotangent of an earlier step, in a first derivative
+            return torch.zeros_like(v)
         return solve(at.vjp if transposed else at.jvp, v)
 
     @staticmethod
@@ -30,31 +32,48 @@ class _InverseProduct(torch.autograd.Function):
         return _InverseProduct.apply(w, ctx.at, ctx.solve, not ctx.transposed), None, None, None
 
 
-class _NewtonStep(torch.autograd.Function):
-    """``z + (I - J)^-1 r`` with the inverse held constant; the value keeps ``z``, as r is 0."""
+class _Product(torch.autograd.Function):
+    """``J^T u``, or ``J u``; each is the other's derivative."""
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, r: Tensor, at: Linearization, solve: LinearSolve) -> Tensor:
+    def forward(ctx: Any, u: Tensor, at: Linearization, transposed: bool) -> Tensor:
+        ctx.at, ctx.transposed = at, transposed
+        return at.vjp(u) if transposed else at.jvp(u)
+
+    @staticmethod
+    def backward(ctx: Any, w: Tensor) -> tuple[Tensor, None, None]:
+        return _Product.apply(w, ctx.at, not ctx.transposed), None, None
+
+
+class _NewtonStep(torch.autograd.Function):
+    """``(I - J)^-1 (fz - J z)`` with both matrices held constant; the value keeps ``z``."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, fz: Tensor, at: Linearization, solve: LinearSolve) -> Tensor:
         ctx.at, ctx.solve = at, solve
         return z.view_as(z)
 
     @staticmethod
-    def backward(ctx: Any, v: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        return v, _InverseProduct.apply(v, ctx.at, ctx.solve, True), None, None
+    def backward(ctx: Any, v: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
+        u = _InverseProduct.apply(v, ctx.at, ctx.solve, True)
+        behind = -_Product.apply(u, ctx.at, True) if ctx.needs_input_grad[0] else None
+        return behind, u, None, None
 
 
 def attach_by_newton(f: Map, z_star: Tensor, order: int, solve: LinearSolve) -> Tensor:
     r"""Attach ``z_star`` with its first ``order`` derivatives exact.
 
-    .. math:: z_{i+1} = z_i + (I - J)^{-1} (f(z_i) - z_i), \qquad z_0 = z^* \text{ detached}
+    .. math:: z_{i+1} = (I - J)^{-1} (f(z_i) - J z_i), \qquad z_0 = z^* \text{ detached}
 
-    with :math:`(I - J)^{-1}` a constant linear map taken at the equilibrium. Each such (chord)
-    Newton step leaves the value and makes one more derivative with respect to the parameters
-    exact: if :math:`z_i` has n exact derivatives, the error in the next one enters the bracket
-    times :math:`-(I - J)` and cancels against that of :math:`z_i`.
+    with :math:`J` and :math:`(I - J)^{-1}` constant linear maps, taken at the equilibrium. Each
+    such (chord) Newton step leaves the value and makes one more derivative with respect to the
+    parameters exact: if :math:`z_i` has n exact derivatives, the error in the next one enters the
+    bracket times the Jacobian of f minus J, which vanishes. For the same reason a first derivative
+    stops behind the last step, and costs one adjoint solve whatever the order.
     """
     at = Linearization(f, z_star)
     z = z_star.detach()
     for _ in range(order):
-        z = _NewtonStep.apply(z, f(z) - z, at, solve)
+        # The view sums what comes back through f before it meets, and cancels, J^T u.
+        z = _NewtonStep.apply(z, f(z.view_as(z)), at, solve)
     return z
