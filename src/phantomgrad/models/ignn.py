@@ -17,6 +17,7 @@ from phantomgrad.checks import check_rate
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.models.propagation import Propagation
+from phantomgrad.nn.linear import linear
 from phantomgrad.solvers import Solver
 
 
@@ -35,8 +36,8 @@ class IGNNCell(nn.Module):
 
     def forward(self, z: Tensor, injection: Tensor, propagation: Propagation) -> Tensor:
         """Return the next state, ``(1, N, m)``, from ``z`` and the injection B, ``(N, m)``."""
-        messages = F.linear(z.squeeze(0), self.weight)  # (N, m)
-        return propagation.add(injection, messages).relu_().unsqueeze(0)
+        messages = propagation(z.squeeze(0))  # (N, m)
+        return linear(messages, self.weight, injection).relu_().unsqueeze(0)
 
 
 class ImplicitGraphLayer(nn.Module):
@@ -93,7 +94,7 @@ class ImplicitGraphLayer(nn.Module):
             propagated: the product with P has been taken already.
             warm: start the solver from B, as in graph classification; else from zero.
         """
-        hidden = F.linear(u, self.omega)  # (N, m)
+        hidden = linear(u, self.omega)  # (N, m)
         injection = hidden if propagated else propagation(hidden)
         start = injection.detach().unsqueeze(0)
         z0 = start if warm else torch.zeros_like(start)

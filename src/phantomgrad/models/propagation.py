@@ -41,11 +41,6 @@ class Propagation:
         product: Tensor = _Product.apply(x, self)
         return product
 
-    def add(self, b: Tensor, x: Tensor) -> Tensor:
-        """Return ``b + P x`` in one pass, for ``b`` of shape ``(rows, channels)``."""
-        total: Tensor = _AddedProduct.apply(b, x, self)
-        return total
-
     def to(self, *args: Any, **kwargs: Any) -> Propagation:
         """Return a copy on another device or in another dtype."""
         other = Propagation.__new__(Propagation)
@@ -68,18 +63,6 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
         return _Product.apply(g, ctx.p.mT), None
-
-
-class _AddedProduct(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, b: Tensor, x: Tensor, p: Propagation) -> Tensor:
-        ctx.p = p
-        return torch.addmm(b, p._matrix, x)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        into_x = _Product.apply(g, ctx.p.mT) if ctx.needs_input_grad[1] else None
-        return g, into_x, None
 
 
 def _csr(matrix: Tensor) -> Tensor:
