@@ -8,6 +8,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+pytest_plugins = ["graph_data"]
+
 settings.register_profile(
     "phantomgrad", deadline=None, max_examples=20, derandomize=True, database=None
 )
