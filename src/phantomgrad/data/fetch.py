@@ -25,11 +25,14 @@ def fetch_tu_dataset(name: str, target: Path, source: Path | None = None) -> str
 
     Raises:
         MissingDataError: ``source`` does not hold the data set, or the download failed.
-        UserError: a file is not the one our results were made with; nothing was installed.
+        UserError: a file is not the one our results were made with, or a part of the data set
+            is there already; nothing was installed.
     """
     root = target / "TUDataset"
     raw = root / name / "raw"
     present = (raw / f"{name}_A.txt").exists()
+    if not present and raw.is_dir() and any(raw.iterdir()):
+        raise UserError(f"{raw} holds a part of {name}: delete that folder and fetch it again")
     if not present and source is not None:
         _copy(name, _find(name, source), raw)
     elif not present:
