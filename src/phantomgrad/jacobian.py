@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least
-from phantomgrad.gradients.linearization import Linearization
+from phantomgrad.gradients.linearization import Linearization, pullback
 from phantomgrad.solvers import Map
 from phantomgrad.solvers.base import flat
 
@@ -77,6 +77,5 @@ def jacobian_regularizer(
     total = fz.new_zeros(())
     for _ in range(samples):
         v = torch.empty_like(fz).normal_(generator=generator)
-        (product,) = torch.autograd.grad(fz, z, v, create_graph=True)
-        total = total + product.square().sum() / z.numel()
+        total = total + pullback(fz, z, v, create_graph=True).square().sum() / z.numel()
     return total / samples

@@ -19,24 +19,25 @@ class Linearization:
         self._z = z.detach().requires_grad_()
         with torch.enable_grad():
             self.value = f(self._z)
-        self._pullback: tuple[Tensor, Tensor] | None = None
+        self._transposed: tuple[Tensor, Tensor] | None = None
 
     def vjp(self, u: Tensor) -> Tensor:
         """Return :math:`J^T u`."""
-        return _gradient(self.value, self._z, u.to(self.value.dtype))
+        return pullback(self.value, self._z, u.to(self.value.dtype))
 
     def jvp(self, u: Tensor) -> Tensor:
         r"""Return :math:`J u`, the derivative of :math:`J^\top w`, which is linear in w."""
-        if self._pullback is None:
+        if self._transposed is None:
             w = torch.zeros_like(self.value, requires_grad=True)
             with torch.enable_grad():
-                self._pullback = w, _gradient(self.value, self._z, w, create_graph=True)
-        w, pullback = self._pullback
-        return _gradient(pullback, w, u)
+                self._transposed = w, pullback(self.value, self._z, w, create_graph=True)
+        w, product = self._transposed
+        return pullback(product, w, u)
 
 
-def _gradient(output: Tensor, point: Tensor, u: Tensor, create_graph: bool = False) -> Tensor:
-    if not output.requires_grad:  # it depends on nothing
+def pullback(output: Tensor, point: Tensor, u: Tensor, create_graph: bool = False) -> Tensor:
+    """Return ``J^T u`` of ``output`` by ``point``; zero where it depends on nothing."""
+    if not output.requires_grad:
         return torch.zeros_like(point)
     (product,) = torch.autograd.grad(
         output,

@@ -50,7 +50,7 @@ class Packing:
                 "f must keep the shapes of the states: it maps "
                 f"{[tuple(s) for s in self.shapes]} to {[tuple(s) for s in shapes]}"
             )
-        return torch.cat([t.reshape(t.shape[0], -1) for t in tensors], dim=1)
+        return torch.cat([t.flatten(1) if t.dim() > 1 else t.unsqueeze(1) for t in tensors], dim=1)
 
     def unpack(self, packed: Tensor) -> tuple[Tensor, ...]:
         """Return views of ``packed``, ``(B, *state_i)`` each."""
