@@ -5,6 +5,7 @@ A state is ``(B, D)`` unless said otherwise; Jacobians are ``(B, D, D)``, row = 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -150,12 +151,10 @@ class _Saved:
 @contextmanager
 def saved_tensors() -> Iterator[Callable[[], int]]:
     """Yield a function that counts the tensors some autograd graph keeps for its backward."""
-    import weakref
-
     alive: weakref.WeakSet[_Saved] = weakref.WeakSet()
 
     def pack(tensor: Tensor) -> _Saved:
-        saved = _Saved(tensor)
+        saved = _Saved(tensor.detach())  # a saved output with its graph would be a cycle
         alive.add(saved)
         return saved
 
