@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 SCHEMA = 1
 
@@ -143,11 +143,32 @@ def _parse(content: Any, path: Path) -> Record:
             "delete it and run it again"
         )
     try:
-        return Record(**{**content, "result": Result(**content["result"])})
+        record = Record(**{**content, "result": Result(**content["result"])})
     except TypeError as error:
         raise RecordError(
             f"{path} holds no usable result ({error}): delete it and run it again"
         ) from error
+    wrong = _wrong_kinds(record)
+    if wrong:
+        raise RecordError(f"{path} holds no usable {', '.join(wrong)}: delete it and run it again")
+    return record
+
+
+def _wrong_kinds(record: Record) -> list[str]:
+    """Return the attributes whose values are not of the kind the schema says."""
+    wrong = [
+        name
+        for name, kind in get_type_hints(Record).items()
+        if not isinstance(getattr(record, name), get_origin(kind) or kind)
+    ]
+    if "curves" not in wrong and not all(isinstance(c, list) for c in record.curves.values()):
+        wrong.append("curves")
+    numbers = [value for name, value in asdict(record.result).items() if name != "metric"]
+    if not isinstance(record.result.metric, str) or not all(
+        value is None or isinstance(value, int | float) for value in numbers
+    ):
+        wrong.append("result")
+    return wrong
 
 
 def _on_one_line(match: re.Match[str]) -> str:
