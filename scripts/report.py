@@ -1,0 +1,13 @@
+"""Make the tables and figures from the records and the paper's numbers.
+
+python scripts/report.py              all tables
+python scripts/report.py table4       one of them
+"""
+
+import sys
+from pathlib import Path
+
+from phantomgrad.report.command import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], Path(__file__).resolve().parents[1] / "results"))

@@ -1,0 +1,148 @@
+"""Builds a table: the paper's rows in its order, our runs beside them, more of ours below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from phantomgrad.records import Record
+from phantomgrad.report.collect import Group, describe, group_records
+from phantomgrad.report.layout import Block, Line, Table
+from phantomgrad.report.metrics import metric_of
+from phantomgrad.report.paper import SPEED, PaperNumber
+from phantomgrad.report.summary import summarise
+
+TITLES = {
+    "table1": "Table 1: Ablation settings on CIFAR-10",
+    "table3": "Table 3: DEQ and MDEQ on vision and language",
+    "table4": "Table 4: IGNN on graph tasks",
+    "chains": "Chains: IGNN on the embedded default data",
+}
+BLOCKS = {
+    "": "As in the paper",
+    "honest": "Stratified folds, one adjacency, epoch selected on validation data",
+}
+
+
+def build_table(name: str, paper: Sequence[PaperNumber], records: Sequence[Record]) -> Table:
+    """Set our runs beside the paper's numbers.
+
+    Args:
+        name: the table.
+        paper: the numbers of the paper, of this and other tables.
+        records: the records of this table.
+    """
+    numbers = [number for number in paper if number.table == name]
+    groups = group_records(records)
+    keys = dict.fromkeys([_block(n.row) for n in numbers])
+    spelling = {_plain(n.dataset): n.dataset for n in numbers}
+    keys |= dict.fromkeys(sorted(_block(g.row) for g in groups))
+    blocks = []
+    for key in keys:
+        lines = _lines(
+            [n for n in numbers if _block(n.row) == key],
+            [g for g in groups if _block(g.row) == key],
+            spelling,
+        )
+        blocks.append(Block(key, BLOCKS.get(key, key), tuple(_in_order(lines, numbers))))
+    return Table(name, TITLES.get(name, name.capitalize()), tuple(blocks))
+
+
+def _lines(
+    numbers: Sequence[PaperNumber], groups: Sequence[Group], spelling: dict[str, str]
+) -> list[Line]:
+    """Return a line for each group of runs, and one for each number of the paper left alone."""
+    speeds = {n.row: n for n in numbers if n.metric == SPEED}
+    results = {n.row: n for n in numbers if n.metric != SPEED}
+    lines, met = [], set()
+    for group in groups:
+        number = results.get(group.row)
+        beside = number if number and _comparable(number, group) else None
+        line = _our_line(group, number, beside, groups)
+        dataset = spelling.get(_plain(group.dataset), group.dataset)
+        speed = speeds.get(group.row) if beside else None
+        lines.append(replace(line, dataset=dataset, paper_speed=speed))
+        if beside:
+            met.add(group.row)
+    for row, number in results.items():
+        if row not in met:
+            metric = metric_of(number.metric)
+            lines.append(
+                Line(
+                    *(row, number.dataset, number.model, _method(number), number.params, metric),
+                    paper=number,
+                    paper_speed=speeds.get(row),
+                )
+            )
+    return lines
+
+
+def _our_line(
+    group: Group, number: PaperNumber | None, beside: PaperNumber | None, groups: Sequence[Group]
+) -> Line:
+    label = group.records[0].label
+    summary = summarise(group.records)
+    neighbours = [g for g in groups if g.dataset == group.dataset]
+    return Line(
+        row=group.row,
+        dataset=group.dataset,
+        model=number.model if number else label.get("model", ""),
+        method=_method(number) if number else label.get("method", group.row),
+        params=beside.params if beside else _abbreviate(summary.mean("parameters", "total")),
+        metric=summary.metric,
+        variant=describe(group, neighbours),
+        paper=beside,
+        summary=summary,
+    )
+
+
+def _method(number: PaperNumber) -> str:
+    """Return the printed method, with the paper's mark where only that tells two rows apart."""
+    return f"{number.method} †" if number.note.startswith("†") else number.method
+
+
+def _comparable(number: PaperNumber, group: Group) -> bool:
+    """Return whether the paper's number may stand beside these runs."""
+    same_data = _plain(number.dataset) == _plain(group.dataset)
+    return same_data and number.metric == group.metric and not group.reduction
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
+def _block(row: str) -> str:
+    return "/".join(row.split("/")[1:-1])
+
+
+def _abbreviate(count: float | None) -> str:
+    """Write a number of parameters as the paper does."""
+    if count is None:
+        return ""
+    if count < 1e6:
+        return f"{count / 1e3:.0f}K" if count >= 1e4 else f"{count / 1e3:.1f}K"
+    return f"{count / 1e6:.0f}M" if count >= 1e7 else f"{count / 1e6:.1f}M"
+
+
+def _in_order(lines: Sequence[Line], numbers: Sequence[PaperNumber]) -> list[Line]:
+    """Sort lines: data sets and rows as in the paper, then ours; variants last within a row."""
+    datasets = list(dict.fromkeys(_plain(number.dataset) for number in numbers))
+    rows = list(dict.fromkeys(_leaf(number.row) for number in numbers))
+
+    def key(line: Line) -> tuple[object, ...]:
+        dataset, leaf = _plain(line.dataset), _leaf(line.row)
+        return (
+            datasets.index(dataset) if dataset in datasets else len(datasets),
+            dataset,
+            rows.index(leaf) if leaf in rows else len(rows),
+            not leaf.endswith("implicit"),
+            leaf,
+            line.paper is None,
+            line.variant,
+        )
+
+    return sorted(lines, key=key)
+
+
+def _leaf(row: str) -> str:
+    return row.split("/")[-1]

@@ -1,0 +1,69 @@
+"""What must be said below a table for its numbers to be read rightly."""
+
+from __future__ import annotations
+
+from phantomgrad.report.layout import Table
+from phantomgrad.report.tables import note_marks, number
+
+_DEFINITIONS = (
+    ("Best", "the best test value over the epochs of each run, so chosen on the test data"),
+    ("Last", "the test value after the last epoch"),
+    ("Common", "the one epoch, in parentheses, with the best mean test value over the runs"),
+    ("Selected", "the test value at the epoch each run chose on validation data"),
+)
+
+
+def notes(table: Table, headings: tuple[str, ...]) -> list[str]:
+    """Return the notes below the results, each a sentence."""
+    found = ["Mean ± population standard deviation (ddof 0) over n runs (folds and seeds)."]
+    found += [
+        f"{name}: {meaning}."
+        for name, meaning in _DEFINITIONS
+        if any(heading.startswith(name) for heading in headings)
+    ]
+    if "Speed" in headings:
+        found.append(
+            "Speed: seconds of an epoch of the data set's 1.0 row over those of this row, "
+            "where both were run on the same hardware."
+        )
+    found += [_paper_note(table, note, mark) for note, mark in note_marks(table).items()]
+    found += _warnings(table)
+    return found
+
+
+def cost_notes(table: Table) -> list[str]:
+    """Return the notes below the costs."""
+    hardware = sorted({h for line in table.lines if line.summary for h in line.summary.hardware})
+    return [
+        "s / epoch: training and evaluation of one epoch, mean over the runs. "
+        "All runs: seconds of all runs together.",
+        "f / solve: evaluations of f in a forward solve, mean over training. Adjoint / solve: "
+        "those of the transposed Jacobian in a backward solve; a dash where none is solved.",
+        f"Run on: {'; '.join(hardware)}.",
+    ]
+
+
+def _paper_note(table: Table, note: str, mark: str) -> str:
+    text = f"{mark} Paper: {note.removeprefix(mark).strip()}."
+    ours = [
+        f"{line.name} {number(line.summary.top, line.metric)}"
+        for line in table.lines
+        if line.paper and line.paper.note == note and line.summary and line.summary.top is not None
+    ]
+    if note.startswith("best of") and ours:
+        text += f" The best of our runs: {', '.join(ours)}."
+    return text
+
+
+def _warnings(table: Table) -> list[str]:
+    found = []
+    if any(line.variant for line in table.lines):
+        found.append(
+            "[…] says by what runs differ (protocol, data, configuration): "
+            "lines that differ in it are not to be compared."
+        )
+    summaries = [line.summary for line in table.lines if line.summary]
+    stats = [(s.n, stat) for s in summaries for stat in (s.best, s.last, s.selected)]
+    if any(stat is not None and stat.n < n for n, stat in stats):
+        found.append("[m/n]: only m of the n runs have a finite value; the mean is over these.")
+    return found

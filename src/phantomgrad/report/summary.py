@@ -1,0 +1,117 @@
+"""Statistics over the runs of one experiment."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from phantomgrad.records import Record
+from phantomgrad.report.metrics import Metric, metric_of
+
+
+@dataclass(frozen=True)
+class Stat:
+    """Mean and population standard deviation (ddof 0) over ``n`` runs."""
+
+    mean: float
+    std: float
+    n: int
+
+    @classmethod
+    def of(cls, values: Iterable[float | None]) -> Stat | None:
+        """Summarise the values that are there; ``None`` without any."""
+        present = [value for value in values if value is not None]
+        if not present:
+            return None
+        return cls(statistics.fmean(present), statistics.pstdev(present), len(present))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The runs of one experiment: equal row, protocol, data and configuration.
+
+    Attributes:
+        records: the runs.
+        metric: what they measured.
+        best: over each run's best test epoch.
+        last: over each run's last epoch.
+        selected: over the epoch each run chose on validation data.
+        common: at the one epoch with the best mean over the runs.
+        common_epoch: that epoch, from 1.
+    """
+
+    records: tuple[Record, ...]
+    metric: Metric
+    best: Stat | None
+    last: Stat | None
+    selected: Stat | None
+    common: Stat | None
+    common_epoch: int | None
+
+    @property
+    def n(self) -> int:
+        """The number of runs."""
+        return len(self.records)
+
+    @property
+    def top(self) -> float | None:
+        """The best test value of the best run."""
+        values = [r.result.best for r in self.records if r.result.best is not None]
+        if not values:
+            return None
+        return max(values) if self.metric.higher_is_better else min(values)
+
+    def mean(self, group: str, name: str) -> float | None:
+        """Return the mean over the runs of ``record.<group>[name]``, where it is known."""
+        stat = Stat.of(getattr(record, group).get(name) for record in self.records)
+        return None if stat is None else stat.mean
+
+    @property
+    def hardware(self) -> frozenset[str]:
+        """What the runs were run on, in words."""
+        return frozenset(_hardware(record) for record in self.records)
+
+    def total_seconds(self) -> float | None:
+        """Return the seconds of all runs together, ``None`` if one is not known."""
+        totals = [record.seconds.get("total") for record in self.records]
+        return None if None in totals else sum(t for t in totals if t is not None)
+
+
+def summarise(records: Sequence[Record]) -> Summary:
+    """Summarise runs of one experiment (see :class:`Summary`)."""
+    metric = metric_of(records[0].result.metric)
+    common, epoch = _best_common_epoch(records, metric)
+    return Summary(
+        records=tuple(records),
+        metric=metric,
+        best=Stat.of(r.result.best for r in records),
+        last=Stat.of(r.result.last for r in records),
+        selected=Stat.of(r.result.selected for r in records),
+        common=common,
+        common_epoch=epoch,
+    )
+
+
+def _best_common_epoch(records: Sequence[Record], metric: Metric) -> tuple[Stat | None, int | None]:
+    """Return the best mean over the runs at one epoch that all of them have, and that epoch."""
+    curves = [record.curves.get(metric.curve, []) for record in records]
+    best, best_epoch = None, None
+    for epoch, values in enumerate(zip(*curves, strict=False), start=1):
+        stat = Stat.of(values)
+        if stat is None or stat.n < len(records):
+            continue
+        sign = 1 if metric.higher_is_better else -1
+        if best is None or sign * stat.mean > sign * best.mean:
+            best, best_epoch = stat, epoch
+    return best, best_epoch
+
+
+def _hardware(record: Record) -> str:
+    environment = record.environment
+    device = environment.get("accelerator") if record.memory.get("kind") == "cuda" else None
+    if device:
+        return str(device)
+    threads = environment.get("threads", "?")
+    plural = "" if threads == 1 else "s"
+    return f"{environment.get('processor', 'unknown processor')}, {threads} thread{plural}"

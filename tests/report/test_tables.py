@@ -1,0 +1,197 @@
+"""What stands in a table: golden Markdown, dashes, and what is kept apart."""
+
+from __future__ import annotations
+
+from phantomgrad.records import Result
+from phantomgrad.report.metrics import metric_of
+from phantomgrad.report.tables import duration, number
+
+GOLDEN = """\
+# Table9
+
+**As in the paper**
+
+| Data set | Metric         | Model | Method        | Params |      Paper |       Best |       Last | Common (epoch) | Selected |   n |
+| -------- | -------------- | ----- | ------------- | -----: | ---------: | ---------: | ---------: | -------------: | -------: | --: |
+| Toy      | accuracy (%) ↑ | IGNN  | Implicit      |    38K | 84.1 ± 2.9 | 80.0 ± 5.0 | 75.0 ± 0.0 | 77.5 ± 2.5 (2) |        — |   2 |
+| Toy      | accuracy (%) ↑ | IGNN  | UPG A(5, 0.5) |    38K |     83.9 ‡ |          — |          — |              — |        — |   — |
+
+**Stratified folds, one adjacency, epoch selected on validation data**
+
+| Data set | Metric         | Model | Method   | Params | Paper | Best | Last | Common (epoch) | Selected |   n |
+| -------- | -------------- | ----- | -------- | -----: | ----: | ---: | ---: | -------------: | -------: | --: |
+| Toy      | accuracy (%) ↑ | IGNN  | Implicit |    38K |     — | 90.0 | 70.0 |       90.0 (1) |     80.0 |   1 |
+
+- Mean ± population standard deviation (ddof 0) over n runs (folds and seeds).
+- Best: the best test value over the epochs of each run, so chosen on the test data.
+- Last: the test value after the last epoch.
+- Common: the one epoch, in parentheses, with the best mean test value over the runs.
+- Selected: the test value at the epoch each run chose on validation data.
+- ‡ Paper: best of three runs.
+
+## Cost
+
+**As in the paper**
+
+| Data set | Method   | Parameters | s / epoch | All runs | f / solve | Adjoint / solve |       Peak memory |
+| -------- | -------- | ---------: | --------: | -------: | --------: | --------------: | ----------------: |
+| Toy      | Implicit |     37,634 |     0.400 |  3.0 min |      14.0 |            17.0 | 512 MiB (process) |
+
+**Stratified folds, one adjacency, epoch selected on validation data**
+
+| Data set | Method   | Parameters | s / epoch | All runs | f / solve | Adjoint / solve |       Peak memory |
+| -------- | -------- | ---------: | --------: | -------: | --------: | --------------: | ----------------: |
+| Toy      | Implicit |     37,634 |     0.400 |     90 s |      14.0 |            17.0 | 512 MiB (process) |
+
+- s / epoch: training and evaluation of one epoch, mean over the runs. All runs: seconds of all runs together.
+- f / solve: evaluations of f in a forward solve, mean over training. Adjoint / solve: those of the transposed Jacobian in a backward solve; a dash where none is solved.
+- Run on: a CPU, 1 thread.
+"""  # noqa: E501
+
+
+def test_golden_markdown(results) -> None:
+    results.add("table9/toy_implicit", "seed42-fold0", [0.85, 0.8, 0.75])
+    results.add("table9/toy_implicit", "seed42-fold1", [0.6, 0.75, 0.75])
+    result = Result("accuracy", 0.9, 1, 0.7, 0.8, 2)
+    results.add("table9/honest/toy_implicit", "seed42-fold0", [0.9, 0.8, 0.7], result=result)
+    assert results.report("table9") == 0
+    assert (results.path / "tables" / "table9.md").read_text(encoding="utf-8") == GOLDEN
+
+
+def test_without_runs_the_paper_stands_alone(results) -> None:
+    (implicit, upg) = results.rows("table9")
+    assert implicit["Paper"] == "84.1 ± 2.9"
+    assert {implicit[heading] for heading in ("Best", "Last", "Common (epoch)", "n")} == {"—"}
+    assert "Selected" not in upg
+    assert "## Cost" not in results.markdown("table9")
+
+
+def test_reduced_runs_have_a_line_of_their_own(results) -> None:
+    results.add("table9/toy_implicit", "seed0", [0.8, 0.8])
+    short = {"protocol": "reduced", "changes": ["trainer.max_epochs=1"], "config_hash": "dddd"}
+    results.add("table9/toy_implicit", "seed1", [0.2], **short)
+    full, reduced, _ = results.rows("table9")
+    assert (full["Best"], full["Paper"], full["n"]) == ("80.0", "84.1 ± 2.9", "1")
+    assert (reduced["Best"], reduced["Paper"], reduced["n"]) == ("20.0", "—", "1")
+    assert reduced["Method"] == "Implicit [reduced: trainer.max_epochs=1]"
+    assert "not to be compared" in results.markdown("table9")
+
+
+def test_reduced_runs_alone_leave_the_paper_a_dash(results) -> None:
+    short = {"protocol": "reduced", "changes": ["folds 0 to 2 of 10"]}
+    results.add("table9/toy_implicit", "seed1", [0.2], **short)
+    paper, reduced, _ = results.rows("table9")
+    assert (paper["Paper"], paper["Best"]) == ("84.1 ± 2.9", "—")
+    assert reduced["Method"].endswith("[reduced: folds 0 to 2 of 10]")
+
+
+def test_other_data_are_never_in_one_cell(results) -> None:
+    other = {"name": "Toy", "fingerprint": "sha256:bbbbbbbb33"}
+    results.add("table9/toy_implicit", "seed0", [0.8])
+    results.add("table9/toy_implicit", "seed1", [0.4], data=other)
+    rows = results.rows("table9")[:2]
+    assert [row["Best"] for row in rows] == ["80.0", "40.0"]
+    assert [row["Method"] for row in rows] == [
+        "Implicit [data aaaaaaaa]",
+        "Implicit [data bbbbbbbb]",
+    ]
+
+
+def test_other_data_are_named_across_the_rows_of_a_data_set(results) -> None:
+    other = {"name": "Toy", "fingerprint": "sha256:bbbbbbbb33"}
+    results.add("table9/toy_implicit", "seed0", [0.8])
+    results.add("table9/toy_upg_k5_d0.5", "seed0", [0.4], data=other)
+    assert [row["Method"] for row in results.rows("table9")] == [
+        "Implicit [data aaaaaaaa]",
+        "UPG A(5, 0.5) [data bbbbbbbb]",
+    ]
+
+
+def test_other_configurations_are_never_in_one_cell(results) -> None:
+    results.add("table9/toy_implicit", "seed0", [0.8])
+    results.add("table9/toy_implicit", "seed1", [0.4], config_hash="eeeeeeee44")
+    rows = results.rows("table9")[:2]
+    assert {row["Method"] for row in rows} == {
+        "Implicit [configuration cccccccc]",
+        "Implicit [configuration eeeeeeee]",
+    }
+    assert {row["Best"] for row in rows} == {"80.0", "40.0"}
+
+
+def test_runs_on_data_of_another_name_do_not_face_the_papers_number(results) -> None:
+    label = {"dataset": "toy-jpeg", "model": "IGNN", "method": "Implicit"}
+    results.add("table9/toy_implicit", "seed0", [0.8], label=label)
+    rows = results.rows("table9")
+    assert [(r["Data set"], r["Paper"], r["Best"]) for r in rows] == [
+        ("Toy", "84.1 ± 2.9", "—"),
+        ("Toy", "83.9 ‡", "—"),
+        ("toy-jpeg", "—", "80.0"),
+    ]
+
+
+def test_another_spelling_of_the_same_data_is_the_papers(results) -> None:
+    label = {"dataset": "TOY", "model": "IGNN", "method": "NPG"}
+    results.add("table9/toy_npg", "seed0", [0.8], label=label)
+    assert [(r["Data set"], r["Method"]) for r in results.rows("table9")][2] == ("Toy", "NPG")
+
+
+def test_rows_not_in_the_paper_come_below_those_that_are(results) -> None:
+    label = {"dataset": "Toy", "model": "IGNN", "method": "BPTT"}
+    results.add("table9/a_bptt", "seed0", [0.8], label=label)
+    results.add("table9/toy_implicit", "seed0", [0.8])
+    methods = [row["Method"] for row in results.rows("table9")]
+    assert methods == ["Implicit", "UPG A(5, 0.5)", "BPTT"]
+
+
+def test_a_table_known_to_records_alone(results) -> None:
+    for method in ("npg", "implicit"):
+        label = {"dataset": "Chains", "model": "IGNN", "method": method}
+        results.add(f"chains/{method}", "seed0", [1.0], label=label)
+    assert results.report() == 0
+    assert [row["Method"] for row in results.rows("chains")] == ["implicit", "npg"]
+    assert "Paper" not in results.rows("chains")[0]
+    assert (results.path / "tables" / "table9.md").exists()
+
+
+def test_a_run_without_a_finite_value_is_counted_not_hidden(results) -> None:
+    results.add("table9/toy_implicit", "seed0", [0.8])
+    lost = Result("accuracy", 0.6, 1, float("nan"))
+    results.add("table9/toy_implicit", "seed1", [0.6, None], result=lost)
+    row = results.rows("table9")[0]
+    assert (row["Best"], row["Last"], row["n"]) == ("70.0 ± 10.0", "80.0 [1/2]", "2")
+    assert "only m of the n runs" in results.markdown("table9")
+
+
+def test_best_of_three_is_answered_with_our_best(results) -> None:
+    for seed, value in enumerate((0.7, 0.9)):
+        results.add("table9/toy_upg_k5_d0.5", f"seed{seed}", [value])
+    said = "‡ Paper: best of three runs. The best of our runs: UPG A(5, 0.5) 90.0."
+    assert said in results.markdown("table9")
+
+
+def test_speed_is_relative_to_the_row_the_paper_calls_1(results) -> None:
+    with (results.path / "paper.csv").open("a", encoding="utf-8") as file:
+        file.write("table9/toy_implicit,table9,Toy,IGNN,Implicit,38K,speed,1.0,,x,\n")
+        file.write("table9/toy_upg_k5_d0.5,table9,Toy,IGNN,UPG,38K,speed,1.7,,x,\n")
+    results.add("table9/toy_implicit", "seed0", [0.8], seconds={"total": 9.0, "epoch": 3.0})
+    fast = {"total": 9.0, "epoch": 2.0}
+    results.add("table9/toy_upg_k5_d0.5", "seed0", [0.8], seconds=fast)
+    speeds = [(row["Speed, paper"], row["Speed"]) for row in results.rows("table9")]
+    assert speeds == [("1.0×", "1.0×"), ("1.7×", "1.5×")]  # noqa: RUF001
+    elsewhere = {"processor": "another CPU", "threads": 8, "accelerator": None}
+    row = "table9/toy_upg_k5_d0.5"
+    results.add(row, "seed0", [0.8], seconds=fast, environment=elsewhere)
+    assert results.rows("table9")[1]["Speed"] == "—"
+
+
+def test_numbers_and_durations() -> None:
+    assert number(0.8415, metric_of("accuracy")) == "84.2"
+    assert number(24.04, metric_of("perplexity")) == "24.0"
+    assert metric_of("new_metric").heading == "new metric ↑"
+    assert [duration(s) for s in (12, 119, 120, 7199, 7200)] == [
+        "12 s",
+        "119 s",
+        "2.0 min",
+        "120.0 min",
+        "2.0 h",
+    ]
