@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -125,7 +126,9 @@ class Solver(ABC):
             books.record(z, fz, g, iteration.rejected())
             if evaluation + 1 == self.max_evaluations or books.closed():
                 break
-            z = iteration.advance(z, fz, g)
+            with _without_autocast(z.device):
+                z = iteration.advance(z, fz, g)
+            del fz, g  # no need to keep them through the next evaluation
         return books.solution(z0)
 
     def residual(self, g: Tensor, fz: Tensor) -> Tensor:
@@ -193,6 +196,13 @@ class Books:
 def flat(x: Tensor) -> Tensor:
     """Return a batch of states as ``(B, D)``; a state may be a single number."""
     return x.flatten(1) if x.dim() > 1 else x.unsqueeze(1)
+
+
+def _without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Autocast is for ``f``: a method's own products would round the iterates."""
+    if not torch.is_autocast_enabled(device.type):
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
 
 
 def _select(mask: Tensor, new: Tensor, old: Tensor) -> Tensor:
