@@ -55,10 +55,12 @@ class Identity:
         """Name the run of a resolved configuration, from Hydra's choice and overrides.
 
         Raises:
-            UserError: the seed is no integer.
+            UserError: the seed is not one that every generator takes.
         """
-        if not isinstance(config["seed"], int):
-            raise UserError(f"seed must be an integer, got {config['seed']!r}")
+        if type(config["seed"]) is not int or not 0 <= config["seed"] < 2**32:
+            raise UserError(
+                f"seed must be an integer from 0 to {2**32 - 1}, got {config['seed']!r}"
+            )
         changes = tuple(o for o in overrides if not _is_free(o))
         config_hash = hash_config(config)
         parts = [f"seed{config['seed']}"]
