@@ -122,6 +122,7 @@ class _Run:
 
     def _build(self) -> tuple[Task, DataModule]:
         config = self.config
+        _check_settings(config)
         torch.set_float32_matmul_precision(config.matmul_precision)
         lightning.seed_everything(config.seed + config.dataset.get("fold", 0), verbose=False)
         data = build(config.dataset, "dataset")
@@ -133,6 +134,10 @@ class _Run:
             classes=data.classes,
             evaluation_sets=data.evaluation_sets,
         )
+        try:
+            task.configure_optimizers()  # Lightning does it again: a bad key must not wait so long
+        except (TypeError, ValueError) as error:
+            raise UserError(f"optimizer or schedule cannot be built: {error}") from error
         return task, data
 
     def _trainer(self, kept: list[Callback]) -> Trainer:
@@ -202,6 +207,16 @@ class _Run:
             started=started.isoformat(timespec="seconds"),
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
         )
+
+
+def _check_settings(config: DictConfig) -> None:
+    """Refuse values that would fail far from here, or silently do nothing."""
+    epochs = config.trainer.max_epochs
+    if "max_steps" not in config.trainer and (type(epochs) is not int or epochs < 1):
+        raise UserError(f"trainer.max_epochs must be a positive integer, got {epochs!r}")
+    precision = config.matmul_precision
+    if precision not in ("highest", "high", "medium"):
+        raise UserError(f"matmul_precision must be highest, high or medium, got {precision!r}")
 
 
 def _quiet() -> None:
