@@ -22,7 +22,7 @@ from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from omegaconf import DictConfig, OmegaConf
 
-from phantomgrad.callbacks import CostMeter, History, RandomState
+from phantomgrad.callbacks import CostMeter, History, RandomState, WholeCheckpointIO
 from phantomgrad.callbacks.cost import peak_memory
 from phantomgrad.data import DataModule
 from phantomgrad.environment import describe_environment
@@ -154,7 +154,11 @@ class _Run:
         logger.log_hyperparams(as_dict(config))
         # The checkpoint comes last: it must see what the others know at the end of an epoch.
         return build(  # type: ignore[no-any-return]
-            config.trainer, "trainer", callbacks=[*kept, *callbacks, checkpoint], logger=logger
+            config.trainer,
+            "trainer",
+            callbacks=[*kept, *callbacks, checkpoint],
+            logger=logger,
+            plugins=[WholeCheckpointIO()],
         )
 
     def _checkpoint(self) -> str | None:

@@ -1,9 +1,17 @@
 """What happens around a training run: time, memory, randomness, progress, and the record."""
 
+from phantomgrad.callbacks.checkpoint import WholeCheckpointIO
 from phantomgrad.callbacks.cost import CostMeter
 from phantomgrad.callbacks.history import History
 from phantomgrad.callbacks.progress import EpochProgress
 from phantomgrad.callbacks.randomness import RandomState
 from phantomgrad.callbacks.spectrum import SpectralRadius
 
-__all__ = ["CostMeter", "EpochProgress", "History", "RandomState", "SpectralRadius"]
+__all__ = [
+    "CostMeter",
+    "EpochProgress",
+    "History",
+    "RandomState",
+    "SpectralRadius",
+    "WholeCheckpointIO",
+]
