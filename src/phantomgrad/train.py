@@ -58,7 +58,7 @@ def run(config: DictConfig, row: str | None, overrides: list[str]) -> None:
     config.run.row, config.run.instance = identity.row, identity.instance
     config.run.folder = str(folder.path)
     title = f"{identity.row} {identity.instance}"
-    with folder.locked() as mine:
+    with _said_in_a_line(folder), folder.locked() as mine:
         if not mine:
             log.info("%s: another process is at it, left to it", title)
         elif folder.finished(identity):
@@ -110,8 +110,7 @@ class _Run:
         task, data = self._build()
         history, cost = History(), CostMeter()
         trainer = self._trainer([history, cost, RandomState()])
-        with _said_in_a_line(self.folder):
-            trainer.fit(task, data, ckpt_path=self._checkpoint(), weights_only=True)
+        trainer.fit(task, data, ckpt_path=self._checkpoint(), weights_only=True)
         if history.epochs < trainer.max_epochs:  # type: ignore[operator]
             raise UserError(
                 f"interrupted after {history.epochs} of {trainer.max_epochs} epochs: "
