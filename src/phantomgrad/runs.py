@@ -106,6 +106,11 @@ class RunFolder:
         """The folder of the checkpoints."""
         return self.path / "checkpoints"
 
+    @property
+    def last_checkpoint(self) -> Path:
+        """The checkpoint that a restart goes on from, if it exists."""
+        return self.checkpoints / "last.ckpt"
+
     def finished(self, identity: Identity) -> bool:
         """Return whether this very experiment has been run here.
 
@@ -124,6 +129,22 @@ class RunFolder:
                 f"(the experiment was changed since): move it away, or choose another paths.runs"
             )
         return True
+
+    def claim(self, identity: Identity) -> None:
+        """Note whose checkpoints these are.
+
+        Raises:
+            UserError: there is a checkpoint of another experiment.
+        """
+        note = self.path / "config_hash"
+        if self.last_checkpoint.exists():
+            if note.exists() and note.read_text() != identity.config_hash:
+                raise UserError(
+                    f"{self.last_checkpoint} is of another configuration (the experiment was "
+                    "changed since): move it away, or choose another paths.runs"
+                )
+        else:
+            note.write_text(identity.config_hash)
 
     @contextmanager
     def locked(self) -> Iterator[bool]:

@@ -64,6 +64,7 @@ def run(config: DictConfig, row: str | None, overrides: list[str]) -> None:
         elif folder.finished(identity):
             log.info("%s: finished, skipped (%s)", title, folder.record)
         else:
+            folder.claim(identity)
             record = _Run(config, identity, folder).record()
             publish(record, folder, Path(config.paths.records))
             log.info("%s: %s", title, _headline(record))
@@ -161,7 +162,7 @@ class _Run:
         )
 
     def _checkpoint(self) -> str | None:
-        path = self.folder.checkpoints / "last.ckpt"
+        path = self.folder.last_checkpoint
         if not path.exists():
             return None
         try:
