@@ -49,7 +49,10 @@ class Anderson(Solver):
 
 
 class _Window(Iteration):
-    """The last ``memory`` pairs, in a ring; the Gram matrix is updated, never rebuilt."""
+    """The last ``memory`` pairs, in a ring, and the normal equations of their ``g``.
+
+    The equations are scaled to a unit diagonal and updated by a row and a column, never rebuilt.
+    """
 
     def __init__(self, solver: Anderson, z0: Tensor) -> None:
         slots = min(solver.memory, solver.max_evaluations)
@@ -59,8 +62,9 @@ class _Window(Iteration):
         self._count = 0
         self._g = z0.new_empty(batch, slots, size)
         self._mixed = z0.new_empty(batch, slots, size)
+        self._system = z0.new_zeros(batch, slots, slots, dtype=torch.float64)
+        self._scale = z0.new_zeros(batch, slots, dtype=torch.float64)  # 1 / ||g_i||
         self._plain = torch.eye(slots, dtype=torch.float64, device=z0.device)
-        self._gram = torch.zeros(batch, slots, slots, dtype=torch.float64, device=z0.device)
 
     def difference(self, z: Tensor, fz: Tensor) -> Tensor:
         return torch.sub(fz, z, out=self._g[:, self._count % self._slots])
@@ -70,20 +74,27 @@ class _Window(Iteration):
         self._count += 1
         torch.add(z, g, alpha=self._solver.damping, out=self._mixed[:, slot])
         # The long operand goes last: with it first, the CPU takes up to eight times longer.
-        row = torch.bmm(g.unsqueeze(1), self._g[:, :used].mT).squeeze(1)  # (B, used)
-        self._gram[:, slot, :used] = row
-        self._gram[:, :used, slot] = row
+        products = torch.bmm(g.unsqueeze(1), self._g[:, :used].mT).squeeze(1)  # (B, used)
+        self._enter(products.double(), slot)
         weights = self._weights(used, slot).to(z.dtype)
         return torch.bmm(weights.unsqueeze(1), self._mixed[:, :used]).squeeze(1)
 
+    def _enter(self, products: Tensor, slot: int) -> None:
+        """Update the equations with the products of the newest ``g``, which is in ``slot``."""
+        used = products.shape[1]
+        square = products[:, slot].clamp_min(torch.finfo(products.dtype).tiny)
+        torch.rsqrt(square, out=self._scale[:, slot])
+        scaled = products * self._scale[:, :used] * self._scale[:, slot : slot + 1]
+        scaled[:, slot] += self._solver.regularization
+        self._system[:, slot, :used] = scaled
+        self._system[:, :used, slot] = scaled
+
     def _weights(self, used: int, newest: int) -> Tensor:
-        """Return alpha, ``(B, used)``: solve the normal equations scaled to a unit diagonal."""
-        gram = self._gram[:, :used, :used]
-        scale = gram.diagonal(dim1=1, dim2=2).clamp_min(torch.finfo(gram.dtype).tiny).rsqrt()
-        system = scale.unsqueeze(2) * gram * scale.unsqueeze(1)
-        system.diagonal(dim1=1, dim2=2).add_(self._solver.regularization)
-        # solve_ex reports a singular system instead of raising, and needs no host sync.
-        raw, _ = torch.linalg.solve_ex(system, scale.unsqueeze(2))
+        """Return alpha, ``(B, used)``; where the equations are singular, the newest pair alone."""
+        scale = self._scale[:, :used]
+        # solve_ex reports a singular system instead of raising, and needs no host sync. The
+        # matrix is symmetric; by columns, as LAPACK wants it, it need not be copied.
+        raw, _ = torch.linalg.solve_ex(self._system[:, :used, :used].mT, scale.unsqueeze(2))
         weights = raw.squeeze(2) * scale
         weights = weights / weights.sum(dim=1, keepdim=True)
         usable = weights.abs().amax(dim=1, keepdim=True) < torch.inf  # False for nan

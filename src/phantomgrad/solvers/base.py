@@ -157,6 +157,7 @@ class Books:
         self._solver = solver
         self._best = z0
         self._best_residual = z0.new_full((batch,), torch.inf)
+        self._count = 0
         self._evaluations = torch.zeros(batch, dtype=torch.long, device=z0.device)
         self._rejected: Tensor | int = 0
         self._active = torch.ones(batch, dtype=torch.bool, device=z0.device)
@@ -170,12 +171,22 @@ class Books:
             self._trace.append(residual.masked_fill(~self._active, torch.nan))
         if isinstance(rejected, Tensor):
             self._rejected = torch.where(self._active, rejected, self._rejected)
-        improved = self._active & (residual < self._best_residual)
-        self._best = _select(improved, z, self._best)
-        self._best_residual = torch.where(improved, residual, self._best_residual)
-        self._evaluations += self._active
+        self._keep(z, residual, self._active & (residual < self._best_residual))
+        self._count += 1
+        self._evaluations.masked_fill_(self._active, self._count)
         # False for nan and inf as well: a sample that left the finite numbers does not return.
         self._active = self._active & (residual >= self._solver.tol) & (residual < torch.inf)
+
+    def _keep(self, z: Tensor, residual: Tensor, improved: Tensor) -> None:
+        """Keep what has improved; on the CPU, where looking is cheap, without needless copies."""
+        if improved.device.type == "cpu":
+            if bool(improved.all()):
+                self._best, self._best_residual = z, residual
+                return
+            if not bool(improved.any()):
+                return
+        self._best = torch.where(improved.unsqueeze(1), z, self._best)
+        self._best_residual = torch.where(improved, residual, self._best_residual)
 
     def closed(self) -> bool:
         """Return whether every sample has stopped (on an accelerator: had, a moment ago)."""
@@ -203,16 +214,6 @@ def _without_autocast(device: torch.device) -> AbstractContextManager[object]:
     if not torch.is_autocast_enabled(device.type):
         return nullcontext()
     return torch.autocast(device.type, enabled=False)
-
-
-def _select(mask: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    """``torch.where`` by sample, without its copy where reading the mask costs nothing."""
-    if mask.device.type == "cpu":
-        if bool(mask.all()):
-            return new
-        if not bool(mask.any()):
-            return old
-    return torch.where(mask.unsqueeze(1), new, old)
 
 
 def _check_state(z0: Tensor) -> None:

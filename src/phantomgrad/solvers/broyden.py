@@ -131,7 +131,7 @@ class _UnitSteps(Iteration):
 
     def _weights(self, x: Tensor, denominator: Tensor) -> Tensor:
         """Return the weights in ``-H_k g`` of the last slots: ``-x`` on the steps, 1 on ``g``."""
-        x[:, -1] = -1
+        x[:, -1].fill_(-1)
         return x / -denominator.unsqueeze(1)  # (B, k): s_0 has none
 
 
