@@ -1,0 +1,119 @@
+"""Fixtures that run the real thing: a composed configuration, or the script, in a new folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, open_dict
+
+from graph_data import REPOSITORY
+from phantomgrad.records import Record, read_record
+from phantomgrad.train import run
+
+SCRIPT = REPOSITORY / "scripts" / "train.py"
+
+
+def composed(overrides: list[str], configs: Path = REPOSITORY / "configs") -> DictConfig:
+    """Compose a training configuration as the script does."""
+    with initialize_config_dir(str(configs), version_base="1.3"):
+        config = compose("train", overrides, return_hydra_config=True)
+    HydraConfig.instance().set_config(config)
+    with open_dict(config):
+        del config["hydra"]
+    return config
+
+
+@dataclass
+class Workplace:
+    """A folder in which runs are done: ``runs/`` and ``results/records/`` appear in it."""
+
+    path: Path
+    configs: Path = REPOSITORY / "configs"
+
+    def train(self, *overrides: str) -> Path:
+        """Do a run in this process; return its folder."""
+        config = composed(list(overrides), self.configs)
+        chosen = HydraConfig.get()
+        run(config, chosen.runtime.choices.get("experiment"), list(chosen.overrides.task))
+        return self.path / config.run.folder
+
+    def record(self, *overrides: str) -> Record:
+        """Do a run and return its record."""
+        return read_record(self.train(*overrides) / "record.json")
+
+
+@pytest.fixture
+def workplace(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    float32: None,
+    hydra_restore_singletons: None,
+) -> Workplace:
+    """An empty folder as the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return Workplace(tmp_path)
+
+
+@dataclass
+class Outcome:
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class Script:
+    """``scripts/train.py`` with arguments, in this process."""
+
+    monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
+
+    def __call__(self, *arguments: str) -> Outcome:
+        self.monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments])
+        self.capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(SCRIPT), run_name="__main__")
+        for handler in (reference() for reference in logging._handlerList):
+            if isinstance(handler, logging.FileHandler):  # Hydra leaves its log file open
+                handler.close()
+        said = self.capsys.readouterr()
+        code = end.value.code
+        if isinstance(code, str):  # sys.exit(text) prints it and exits with 1
+            return Outcome(1, said.out, said.err + code + "\n")
+        return Outcome(int(code or 0), said.out, said.err)
+
+
+@pytest.fixture
+def script(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Script]:
+    """The training script; logging is put back as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield Script(monkeypatch, capsys)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def start(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """Start the training script as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), *arguments],
+        cwd=folder,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
