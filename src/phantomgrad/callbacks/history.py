@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
@@ -50,16 +51,17 @@ class History(Callback):
     def result(self, metric: str) -> Result:
         """Return the best and the last test value, and the one selected on validation data.
 
-        Ties go to the earliest epoch; on the validation set, first to the smaller loss.
+        Ties go to the earliest epoch; on the validation set, first to the smaller loss. An epoch
+        without a value is never chosen.
         """
         test = self.curves[f"test/{metric}"]
-        best = max(range(len(test)), key=test.__getitem__)
+        best = max(range(len(test)), key=lambda i: _or_worst(test[i]))
         result = Result(metric=metric, best=test[best], best_epoch=best + 1, last=test[-1])
         validation = self.curves.get(f"validation/{metric}")
         if validation is None:
             return result
         losses = self.curves["validation/loss"]
-        chosen = max(range(len(test)), key=lambda i: (validation[i], -losses[i]))
+        chosen = max(range(len(test)), key=lambda i: (_or_worst(validation[i]), -losses[i]))
         return Result(
             metric=metric,
             best=result.best,
@@ -68,3 +70,7 @@ class History(Callback):
             selected=test[chosen],
             selected_epoch=chosen + 1,
         )
+
+
+def _or_worst(value: float) -> float:
+    return -math.inf if math.isnan(value) else value
