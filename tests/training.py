@@ -10,21 +10,26 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from hydra import compose, initialize_config_dir
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, open_dict
 
 from graph_data import REPOSITORY
 from phantomgrad.records import Record, read_record
-from phantomgrad.train import run
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 SCRIPT = REPOSITORY / "scripts" / "train.py"
 
 
 def composed(overrides: list[str], configs: Path = REPOSITORY / "configs") -> DictConfig:
     """Compose a training configuration as the script does."""
+    # Imported here and below: tests of the library need not wait for Hydra and Lightning.
+    from hydra import compose, initialize_config_dir
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import open_dict
+
     with initialize_config_dir(str(configs), version_base="1.3"):
         config = compose("train", overrides, return_hydra_config=True)
     HydraConfig.instance().set_config(config)
@@ -42,6 +47,10 @@ class Workplace:
 
     def train(self, *overrides: str) -> Path:
         """Do a run in this process; return its folder."""
+        from hydra.core.hydra_config import HydraConfig
+
+        from phantomgrad.train import run
+
         config = composed(list(overrides), self.configs)
         chosen = HydraConfig.get()
         run(config, chosen.runtime.choices.get("experiment"), list(chosen.overrides.task))
