@@ -85,7 +85,7 @@ class _Window(Iteration):
         square = products[:, slot].clamp_min(torch.finfo(products.dtype).tiny)
         torch.rsqrt(square, out=self._scale[:, slot])
         scaled = products * self._scale[:, :used] * self._scale[:, slot : slot + 1]
-        scaled[:, slot] += self._solver.regularization
+        scaled[:, slot].add_(self._solver.regularization)
         self._system[:, slot, :used] = scaled
         self._system[:, :used, slot] = scaled
 

@@ -1,0 +1,31 @@
+"""Measure time and memory of our solvers and layers against torchdeq 0.1.0.
+
+python scripts/bench.py
+python scripts/bench.py quick=true device=cpu
+"""
+
+import os
+import sys
+
+# The profiler, which counts memory on the CPU, would otherwise report its own doings.
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+import hydra
+from omegaconf import DictConfig
+
+from phantomgrad.errors import UserError
+from phantomgrad.studies.speed import Options, run
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="bench")
+def main(config: DictConfig) -> None:
+    """Measure the cases that the configuration asks for."""
+    try:
+        run(Options(**config))
+    except (UserError, ValueError) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

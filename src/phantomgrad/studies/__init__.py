@@ -1,0 +1,1 @@
+"""Measurements that train nothing."""

@@ -1,0 +1,164 @@
+"""Contenders measured in turn, and what is concluded from it."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+
+from phantomgrad.studies.speed.clock import Clock
+from phantomgrad.studies.speed.memory import peak_bytes
+from phantomgrad.studies.speed.options import Options
+
+OURS, PEER, PLAIN = "ours", "torchdeq", "plain"
+MEMORY = "peak memory"
+
+_LEAST_ROUNDS = 3
+
+
+class Run(NamedTuple):
+    """One run of a contender: its seconds by quantity, and its evaluations of ``f``."""
+
+    seconds: dict[str, float]
+    evaluations: int
+
+
+Contender = Callable[[Clock], Run]
+
+
+class Aim(NamedTuple):
+    """That ours needs ``factor`` times less of a quantity than the peer."""
+
+    quantity: str
+    factor: float
+
+
+class Case(ABC):
+    """Something that several contenders can do: built when its turn comes, then forgotten."""
+
+    name: str
+    aims: tuple[Aim, ...]
+
+    @abstractmethod
+    def contenders(self, device: torch.device, with_peer: bool) -> dict[str, Contender]:
+        """Return what is to be run, by name, :data:`OURS` first."""
+
+
+@dataclass
+class Outcome:
+    """What was measured of one contender.
+
+    Attributes:
+        runs: in the order of the rounds.
+        peak_bytes: by how much its run raises the memory in use.
+    """
+
+    peak_bytes: int
+    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations of ``f`` in each run."""
+        return self.runs[0].evaluations
+
+    def samples(self, quantity: str) -> list[float]:
+        """Return the seconds of every round."""
+        return [run.seconds[quantity] for run in self.runs]
+
+    def median(self, quantity: str) -> float:
+        """Return the median time in seconds, or the peak memory in bytes."""
+        if quantity == MEMORY:
+            return self.peak_bytes
+        return statistics.median(self.samples(quantity))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcomes of one case by contender, and the verdict on its aims."""
+
+    case: str
+    aims: tuple[Aim, ...]
+    outcomes: dict[str, Outcome]
+
+    @property
+    def quantities(self) -> list[str]:
+        """What was measured of every contender."""
+        return [*self.outcomes[OURS].runs[0].seconds, MEMORY]
+
+    def ratio(self, quantity: str, contender: str = PEER) -> float | None:
+        """Return how many times less ours needs: the ratio of the medians."""
+        if contender not in self.outcomes:
+            return None
+        return _divide(
+            self.outcomes[contender].median(quantity), self.outcomes[OURS].median(quantity)
+        )
+
+    def paired_ratio(self, quantity: str, contender: str = PEER) -> float | None:
+        """Return the median over the rounds of the ratio within a round."""
+        if contender not in self.outcomes or quantity == MEMORY:
+            return self.ratio(quantity, contender)
+        pairs = zip(
+            self.outcomes[contender].samples(quantity),
+            self.outcomes[OURS].samples(quantity),
+            strict=True,
+        )
+        return statistics.median(_divide(theirs, ours) for theirs, ours in pairs)
+
+    def met(self, aim: Aim) -> bool | None:
+        """Return whether an aim is met, by both ratios; ``None`` without the peer."""
+        ratios = self.ratio(aim.quantity), self.paired_ratio(aim.quantity)
+        known = [ratio for ratio in ratios if ratio is not None]
+        return min(known) >= aim.factor if known else None
+
+
+def measure(case: Case, device: torch.device, with_peer: bool, options: Options) -> Comparison:
+    """Measure a case: memory first, which is the warm-up as well, then time, turn by turn."""
+    contenders, clock = case.contenders(device, with_peer), Clock(device)
+    gc.collect()
+    gc.freeze()  # what is there by now need not be searched for garbage before every run
+    try:
+        outcomes = {name: Outcome(_peak(run, clock)) for name, run in contenders.items()}
+        _take_turns(contenders, clock, outcomes, options)
+    finally:
+        gc.unfreeze()
+    return Comparison(case.name, case.aims, outcomes)
+
+
+def unmet(comparisons: Iterable[Comparison]) -> list[str]:
+    """Return a line for every aim that is not met."""
+    return [
+        f"{c.case}: {aim.quantity} {c.paired_ratio(aim.quantity):.2f} times less, "
+        f"the aim is {aim.factor:g}"
+        for c in comparisons
+        for aim in c.aims
+        if c.met(aim) is False
+    ]
+
+
+def _take_turns(
+    contenders: dict[str, Contender], clock: Clock, outcomes: dict[str, Outcome], options: Options
+) -> None:
+    started, turns = time.perf_counter(), list(contenders)
+    for rounds in range(options.repeats):
+        if rounds >= _LEAST_ROUNDS and time.perf_counter() - started > options.seconds:
+            break
+        for name in turns:
+            gc.collect()
+            clock.settle()
+            outcomes[name].runs.append(contenders[name](clock))
+        turns.append(turns.pop(0))  # no one always goes first
+
+
+def _peak(run: Contender, clock: Clock) -> int:
+    gc.collect()
+    return peak_bytes(lambda: run(clock), clock.device)
+
+
+def _divide(a: float, b: float) -> float:
+    return a / b if b else float("inf")

@@ -1,0 +1,122 @@
+"""All cases of one run, from the options to the files."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from phantomgrad.environment import describe_environment
+from phantomgrad.errors import UserError
+from phantomgrad.records import write_json
+from phantomgrad.studies.speed import peer
+from phantomgrad.studies.speed.clock import Clock
+from phantomgrad.studies.speed.contest import Case, Comparison, measure, unmet
+from phantomgrad.studies.speed.graphs import graph_cases
+from phantomgrad.studies.speed.options import Options
+from phantomgrad.studies.speed.report import as_data, as_table
+from phantomgrad.studies.speed.solvers import solver_cases
+from phantomgrad.studies.speed.steps import convolution_cases
+
+SCHEMA = 1
+
+_log = logging.getLogger("phantomgrad")
+
+
+def run(options: Options) -> list[Comparison]:
+    """Measure every case, log the table, and write it and the data to ``options.output``.
+
+    Raises:
+        UserError: the device is not there, or no case has ``options.only`` in its name.
+    """
+    device, version = options.resolve_device(), peer.version()
+    if options.quick:
+        options = replace(options, repeats=min(options.repeats, 2), seconds=0.0)
+    if version is None:
+        _log.warning(peer.MISSING)
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    comparisons = _measure_all(_cases(options), device, version is not None, options)
+    table = as_table(comparisons)
+    _log.info("\n%s", table)
+    for line in unmet(comparisons):
+        _log.info("not met: %s", line)
+    data = {
+        "schema": SCHEMA,
+        "started": started,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": str(device),
+        "clock": Clock(device).name,
+        "torchdeq": version,
+        "environment": describe_environment(),
+        "options": asdict(options),
+        "cases": [as_data(comparison) for comparison in comparisons],
+    }
+    _write(data, table, options, device)
+    return comparisons
+
+
+def _cases(options: Options) -> list[Case]:
+    if options.quick:
+        cases: list[Case] = [
+            *solver_cases(((512, 128),)),
+            *convolution_cases(batch=4, side=16),
+            *graph_cases(graphs=16),
+        ]
+    else:
+        cases = [*solver_cases(), *convolution_cases(), *graph_cases()]
+    chosen = [case for case in cases if options.only in case.name]
+    if not chosen:
+        names = ", ".join(repr(case.name) for case in cases)
+        raise UserError(f"no case has {options.only!r} in its name; there are {names}")
+    return chosen
+
+
+def _measure_all(
+    cases: list[Case], device: torch.device, with_peer: bool, options: Options
+) -> list[Comparison]:
+    comparisons = []
+    for number, case in enumerate(cases, start=1):
+        started = time.perf_counter()
+        comparison = measure(case, device, with_peer, options)
+        comparisons.append(comparison)
+        quantity = comparison.quantities[0]
+        ratio = comparison.paired_ratio(quantity)
+        said = "measured alone" if ratio is None else f"{quantity} {ratio:.2f} times less"
+        spent = time.perf_counter() - started
+        _log.info("[%d/%d] %s: %s (%.0f s)", number, len(cases), case.name, said, spent)
+    return comparisons
+
+
+def _write(data: dict[str, Any], table: str, options: Options, device: torch.device) -> None:
+    """Write both files; whatever is no full run goes to files of its own."""
+    marks = {
+        "quick": options.quick,
+        "part": bool(options.only),
+        "alone": data["torchdeq"] is None,
+    }
+    name = "-".join([device.type, *(mark for mark, holds in marks.items() if holds)])
+    folder = Path(options.output)
+    write_json(data, folder / f"{name}.json")
+    (folder / f"{name}.md").write_text(f"{_preface(data, name)}\n\n{table}\n", encoding="utf-8")
+    _log.info("written: %s", folder / f"{name}.json")
+
+
+def _preface(data: dict[str, Any], name: str) -> str:
+    environment = data["environment"]
+    cuda = data["device"].startswith("cuda")
+    hardware = environment["accelerator"] if cuda else environment["processor"]
+    return (
+        f"# Ours against torchdeq {data['torchdeq']}\n\n"
+        f"{hardware}, {environment['threads']} CPU thread(s), "
+        f"torch {environment['versions']['torch']}, {data['started']}.\n"
+        f"Medians ({data['clock']}); `times less` is theirs over ours, `paired` the median of\n"
+        "that ratio within a round. Time outside f is what a solver itself takes; a step is\n"
+        f"forward and backward. Written by `make bench`; every sample is in `{name}.json`."
+    )
