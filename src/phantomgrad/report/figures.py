@@ -59,6 +59,8 @@ def dot_figure(table: Table) -> Figure:
                 subtitled(axes, block.title if len(table.blocks) > 1 else "")
             else:
                 axes.set_visible(False)
+        if all(line.metric.unit == "%" for lines in panels for line in lines):
+            _end_at_100(axes_row[0])
     titled(figure, table.title)
     marks = [m for m in (PAPER, BEST, LAST, SELECTED) if _occurs(m, table.lines)]
     legend(
@@ -88,6 +90,13 @@ def _panel(axes: Axes, lines: Sequence[Line], rows: int) -> None:
     axes.margins(x=0.06)
     axes.spines["left"].set_visible(False)
     bare(axes, "x")
+
+
+def _end_at_100(axes: Axes) -> None:
+    """Let an axis of percentages (and those that share it) end just behind 100."""
+    left, right = axes.get_xlim()
+    if right > 100:
+        axes.set_xlim(right=100 + 0.02 * (100 - left))
 
 
 def _values(line: Line) -> list[Value]:

@@ -39,7 +39,9 @@ def to_latex(table: Table) -> str:
     ]
     if costs is not None:
         title = f"{table.title}. Cost"
-        parts.append(_float(costs, title, f"tab:{table.name}-cost", cost_notes(table)))
+        parts.append(
+            _float(costs, title, f"tab:{table.name}-cost", cost_notes(table, costs.headings))
+        )
     return "\n".join(parts) + "\n"
 
 

@@ -12,7 +12,7 @@ def to_markdown(table: Table) -> str:
     results, costs = result_grid(table), cost_grid(table)
     parts = [f"# {table.title}", *_sections(results), _list(notes(table, results.headings))]
     if costs is not None:
-        parts += ["## Cost", *_sections(costs), _list(cost_notes(table))]
+        parts += ["## Cost", *_sections(costs), _list(cost_notes(table, costs.headings))]
     return "\n\n".join(parts) + "\n"
 
 

@@ -31,16 +31,20 @@ def notes(table: Table, headings: tuple[str, ...]) -> list[str]:
     return found
 
 
-def cost_notes(table: Table) -> list[str]:
+def cost_notes(table: Table, headings: tuple[str, ...]) -> list[str]:
     """Return the notes below the costs."""
     hardware = sorted({h for line in table.lines if line.summary for h in line.summary.hardware})
-    return [
-        "s / epoch: training and evaluation of one epoch, mean over the runs. "
+    found = [
+        "s / epoch: training and evaluation of one epoch, mean over the runs.",
         "All runs: seconds of all runs together.",
-        "f / solve: evaluations of f in a forward solve, mean over training. Adjoint / solve: "
-        "those of the transposed Jacobian in a backward solve; a dash where none is solved.",
-        f"Run on: {'; '.join(hardware)}.",
+        "f / solve: evaluations of f in a forward solve, mean over training.",
     ]
+    if "Adjoint / solve" in headings:
+        found.append(
+            "Adjoint / solve: products with the transposed Jacobian in a backward solve, likewise; "
+            "a dash where none is solved."
+        )
+    return [*found, f"Run on: {'; '.join(hardware)}."]
 
 
 def _paper_note(table: Table, note: str, mark: str) -> str:
