@@ -22,29 +22,68 @@ def linear(x: Tensor, weight: Tensor, addend: Tensor | None = None) -> Tensor:
         weight: W, ``(m, p)``.
         addend: B, ``(N, m)``; none by default.
     """
-    result: Tensor = _Linear.apply(x, weight, addend)
+    result: Tensor = _InputSide.apply(x, addend, [weight])
+    if weight.requires_grad and torch.is_grad_enabled():
+        result = _Join.apply(result, _WeightSide.apply(weight, [x]))
     return result
 
 
-class _Linear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, addend: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        if _onednn_applies(x, weight):
-            if addend is None:
-                return _ONEDNN(x, weight, None, "none", [], "")  # type: ignore[no-any-return, misc]
-            return _ONEDNN.binary(x, addend, weight, None, "add")  # type: ignore[no-any-return, union-attr]
-        return torch.mm(x, weight.t()) if addend is None else torch.addmm(addend, x, weight.t())
+# A custom function computes the gradients of all its inputs whenever it is asked for one, so an
+# adjoint solve, which wants J^T u alone, would pay for the gradient of W at every evaluation. Two
+# nodes share the product, each with one tensor as an input and the other one hidden in a list:
+# the engine runs only the one whose gradient is wanted.
+
+
+class _InputSide(torch.autograd.Function):
+    """The product, as a function of x and the addend."""
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        x, weight = ctx.saved_tensors
-        into_x, into_weight, into_addend = ctx.needs_input_grad
-        return (
-            linear(g, weight.t()) if into_x else None,
-            linear(g.t(), x.t()) if into_weight else None,
-            g if into_addend else None,
-        )
+    def forward(ctx: Any, x: Tensor, addend: Tensor | None, hidden: list[Tensor]) -> Tensor:
+        (weight,) = hidden
+        ctx.save_for_backward(weight)
+        return _multiply(x, weight, addend)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        (weight,) = ctx.saved_tensors
+        into_x, into_addend, _ = ctx.needs_input_grad
+        return linear(g, weight.t()) if into_x else None, g if into_addend else None, None
+
+
+class _WeightSide(torch.autograd.Function):
+    """Zero, ``(N, m)`` without memory; its backward turns a cotangent into the gradient of W."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, hidden: list[Tensor]) -> Tensor:
+        (x,) = hidden
+        ctx.save_for_backward(x)
+        return weight.new_zeros(1, 1).expand(x.shape[0], weight.shape[0])
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return linear(g.t(), x.t()), None
+
+
+class _Join(torch.autograd.Function):
+    """The first argument, with both on the graph."""
+
+    @staticmethod
+    def forward(ctx: Any, product: Tensor, zero: Tensor) -> Tensor:
+        ctx.mark_dirty(product)  # the tensor itself goes on, and may be overwritten by a relu_
+        return product
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
+        return g, g
+
+
+def _multiply(x: Tensor, weight: Tensor, addend: Tensor | None) -> Tensor:
+    if _onednn_applies(x, weight):
+        if addend is None:
+            return _ONEDNN(x, weight, None, "none", [], "")  # type: ignore[no-any-return, misc]
+        return _ONEDNN.binary(x, addend, weight, None, "add")  # type: ignore[no-any-return, union-attr]
+    return torch.mm(x, weight.t()) if addend is None else torch.addmm(addend, x, weight.t())
 
 
 def _onednn_applies(x: Tensor, weight: Tensor) -> bool:
