@@ -29,6 +29,7 @@ from phantomgrad.studies.speed.contest import (
     measure,
     unmet,
 )
+from phantomgrad.studies.speed.epochs import as_epoch_table, epoch_costs
 from phantomgrad.studies.speed.graphs import graph_cases
 from phantomgrad.studies.speed.maps import elementwise_map
 from phantomgrad.studies.speed.memory import peak_bytes
@@ -320,3 +321,19 @@ def test_the_cells_of_a_step_are_those_that_are_trained() -> None:
     assert isinstance(cell, nn.Module)
     pairs = zip(first.parameters(), second.parameters(), strict=True)
     assert all(torch.equal(a, b) and a is not b for a, b in pairs)
+
+
+# Epochs -------------------------------------------------------------------------------------
+
+
+def test_an_epoch_is_the_sum_of_its_phases(small_tu: Path) -> None:
+    """Every gradient is trained; phases add up; implicit alone has an adjoint solve."""
+    costs = epoch_costs(small_tu, epochs=1, device=CPU)
+    assert len(costs) == 3
+    for cost in costs:
+        phases = {k: v for k, v in cost.seconds.items() if k != "epoch"}
+        assert set(phases) == {"forward", "backward", "update", "test"}
+        assert cost.seconds["epoch"] == pytest.approx(sum(phases.values()))
+        assert cost.evaluations["forward"] >= 2
+        assert ("adjoint" in cost.evaluations) == (cost.gradient == "implicit")
+    assert as_epoch_table(costs).count("\n") == 4

@@ -21,6 +21,8 @@ class Options:
         seconds: a case starts no further round after that time (but makes three at least).
         only: measure only the cases whose name contains it.
         quick: a smoke test: few small cases, few rounds.
+        data: where COX2 is, for the seconds of an epoch; left out, with a line, where it is not.
+        epochs: how many epochs these are a mean of.
         output: where the results go, ``<device>.json`` and ``<device>.md``.
     """
 
@@ -30,10 +32,13 @@ class Options:
     seconds: float = 10.0
     only: str = ""
     quick: bool = False
+    data: str = "data/TUDataset"
+    epochs: int = 200
     output: str = "results/bench"
 
     def __post_init__(self) -> None:
         check_at_least("repeats", self.repeats, 1)
+        check_at_least("epochs", self.epochs, 1)
         if self.threads is not None:
             check_at_least("threads", self.threads, 1)
         if not self.seconds >= 0:
