@@ -275,12 +275,20 @@ def test_run_broken_off_before_its_record_only_writes_it(workplace: Workplace) -
     assert (folder / "checkpoints" / "last.ckpt").read_bytes() == before
 
 
+def test_seconds_before_an_interruption_count(workplace: Workplace) -> None:
+    folder = interrupted(workplace, 8, *CHAINS)
+    content = checkpoint(folder)
+    content["callbacks"]["CostMeter"]["total"] += 1000
+    torch.save(content, folder / "checkpoints" / "last.ckpt")
+    assert 1000 < workplace.record(*CHAINS).seconds["total"] < 1100
+
+
 def test_killed_run_resumes(workplace: Workplace) -> None:
     """SIGKILL at a moment of its own choosing, then the same command again."""
     here = (ROW, "trainer.max_epochs=80", "checkpoint_every_n_epochs=5", *DROP)
     process = start(workplace.path, *here)
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while not list(workplace.path.glob("runs/**/last.ckpt")):
             assert process.poll() is None, process.communicate()[0]
             assert time.monotonic() < deadline

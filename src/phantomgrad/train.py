@@ -117,7 +117,7 @@ class _Run:
                 f"interrupted after {history.epochs} of {trainer.max_epochs} epochs: "
                 "the same command resumes from the last checkpoint"
             )
-        total = time.perf_counter() - clock
+        total = cost.earlier + time.perf_counter() - clock
         return self._compose(task, data, history, {"total": total, **cost.means()}, started)
 
     def _build(self) -> tuple[Task, DataModule]:

@@ -99,6 +99,17 @@ def test_totals_survive_an_interruption(clock: Clock) -> None:
     assert second.means() == pytest.approx(whole.means())
 
 
+def test_seconds_before_an_interruption_are_kept(clock: Clock) -> None:
+    first = CostMeter()
+    clock.now += 30
+    second = CostMeter()
+    second.load_state_dict(first.state_dict())
+    clock.now += 5
+    third = CostMeter()
+    third.load_state_dict(second.state_dict())
+    assert (first.earlier, second.earlier, third.earlier) == (0, 30, 35)
+
+
 def test_accelerator_is_not_waited_for_within_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events bracket the phases; they are read once, at the end of the epoch."""
     waits: list[str] = []

@@ -17,9 +17,13 @@ class CostMeter(Callback):
 
     On CUDA the phases are bracketed by events, which are read once an epoch, so that measuring
     makes the device wait for nothing. The totals survive an interruption with the checkpoint.
+
+    ``earlier`` holds the seconds that the run took before the checkpoint it goes on from.
     """
 
     def __init__(self) -> None:
+        self.earlier = 0.0
+        self._start = time.perf_counter()
         self._seconds: dict[str, float] = defaultdict(float)
         self._counts: dict[str, int] = defaultdict(int)
         self._marks: list[tuple[str, _Mark, _Mark]] = []
@@ -80,12 +84,17 @@ class CostMeter(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the totals so far."""
-        return {"seconds": dict(self._seconds), "counts": dict(self._counts)}
+        return {
+            "seconds": dict(self._seconds),
+            "counts": dict(self._counts),
+            "total": self.earlier + time.perf_counter() - self._start,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from the totals of a checkpoint."""
         self._seconds = defaultdict(float, state_dict["seconds"])
         self._counts = defaultdict(int, state_dict["counts"])
+        self.earlier = state_dict.get("total", 0.0)
 
     def _close(self, name: str, device: torch.device) -> None:
         mark = _Mark(device)
