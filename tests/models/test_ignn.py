@@ -220,10 +220,19 @@ def test_graphs_of_a_batch_do_not_see_each_other() -> None:
     close(model(u[:4], alone, Propagation(torch.ones(1, 4)), propagated=False), together[:1])
 
 
-def test_node_classifier_returns_log_probabilities() -> None:
-    model = NodeClassifier(3, 2, SOLVER, IMPLICIT, channels=4)
+def test_node_classifier_normalises_the_equilibrium_of_each_node() -> None:
+    """One layer, rows of unit length, a linear layer without bias, log-softmax."""
+    model = NodeClassifier(3, 2, SOLVER, IMPLICIT, channels=4).eval()
     u, propagation, _ = golden_inputs()
-    close(model(u, propagation).exp().sum(dim=1), torch.ones(NODES))
+    p, w = propagation.to_dense(), model.layer.weight
+    x = torch.zeros(NODES, 4)
+    for _ in range(300):
+        x = F.relu(p @ x @ w.mT + p @ u @ model.layer.omega.mT)
+    x = x / torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min(1e-12)
+    logits = x @ model.output.weight.mT
+    expected = logits - logits.exp().sum(dim=1, keepdim=True).log()
+    close(model(u, propagation), expected)
+    assert model.output.bias is None
 
 
 def test_dropout_acts_in_training_alone() -> None:
