@@ -140,6 +140,13 @@ def test_the_start_is_zeros_like_the_first_input() -> None:
     seen.remove()
 
 
+def test_a_start_of_several_states_carries_no_gradient_either() -> None:
+    """Not even where the solve itself is on the graph."""
+    z0 = (torch.zeros(3, 4, requires_grad=True), torch.zeros(3, 2, 3, requires_grad=True))
+    (a, b), _ = DEQ(CoupledCell(), PICARD, BackpropThroughSolver())(torch.randn(3, 4), z0=z0)
+    assert torch.autograd.grad(a.sum() + b.sum(), z0, allow_unused=True) == (None, None)
+
+
 @pytest.mark.parametrize("inputs", [(), ("text",), (3.0,)])
 def test_without_a_shape_there_is_an_error(inputs: tuple[object, ...]) -> None:
     """No first tensor, no ``z0``: the message says what is missing."""

@@ -97,6 +97,13 @@ def test_a_singular_system_neither_raises_nor_spoils(
     assert (solution.residual <= best).all()
 
 
+def test_the_fallback_is_the_step_from_the_newest_iterate() -> None:
+    """On ``z + 1`` every g is alike: the method goes on as a fixed-point iteration."""
+    f = Counted(SINGULAR["translation: every g alike"])
+    Anderson(max_evaluations=6, tol=0, memory=3, regularization=0).solve(f, torch.zeros(1, 1))
+    assert torch.cat(f.points).flatten().tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+
+
 def test_a_singular_sample_leaves_its_neighbour_alone() -> None:
     """The fallback is taken sample by sample."""
     affine = Affine.random(batch=1, size=3)
