@@ -11,6 +11,7 @@ from pathlib import Path
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -23,7 +24,8 @@ CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 def check_overrides(arguments: list[str], root: str = "train") -> None:
     """Compose the configuration once, to say in one line what is wrong with the overrides.
 
-    Hydra's own flags and sweeps over several values pass; they are Hydra's to judge.
+    A sweep is judged by its first value, a table by its first row. A command line with flags of
+    Hydra's own passes; it is Hydra's to judge.
 
     Raises:
         UserError: an override does not parse, or names an unknown file, group or key.
@@ -34,14 +36,15 @@ def check_overrides(arguments: list[str], root: str = "train") -> None:
         overrides = OverridesParser.create().parse_overrides(arguments)
     except HydraException as error:
         raise UserError(f"cannot read the overrides: {_first_line(error)}") from error
-    single = [o.input_line or "" for o in overrides if not o.is_sweep_override()]
+    single = [line for o in overrides if (line := _single(o))]
     for override in single:
         _check_choice(override)
+    single += _first_row(single)
     logging.getLogger("hydra").setLevel(logging.ERROR)
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         try:
             compose(root, single)
-        except (HydraException, OmegaConfBaseException) as error:
+        except (HydraException, OmegaConfBaseException, ValueError) as error:
             raise UserError(_explain(error, root)) from error
     GlobalHydra.instance().clear()
 
@@ -52,9 +55,29 @@ def names(group: str) -> list[str]:
     return sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
 
 
+def _single(override: Override) -> str | None:
+    """Return the override, of a sweep with its first value; nothing where that is not known."""
+    if not override.is_sweep_override():
+        return override.input_line
+    if not (override.is_choice_sweep() or override.is_range_sweep()):
+        return None
+    return f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}"
+
+
+def _first_row(overrides: list[str]) -> list[str]:
+    """Return the choice of the first row of the table, where a table and no row is chosen."""
+    chosen = dict(override.partition("=")[::2] for override in overrides)
+    if chosen.get("table") in (None, "", "null") or "experiment" in chosen:
+        return []
+    table = OmegaConf.load(CONFIGS / "table" / f"{chosen['table']}.yaml")
+    rows = OmegaConf.select(table, "hydra.sweeper.params.experiment", default="")
+    return [f"experiment={row.strip()}" for row in rows.split(",")[:1] if row]
+
+
 def _check_choice(override: str) -> None:
     """Raise if ``override`` chooses a file that its group does not have."""
     key, _, value = override.lstrip("+~").partition("=")
+    value = value.strip("'\"")
     group = key.partition("@")[0]
     if not (CONFIGS / group).is_dir() or value in ("", "null", *names(group)):
         return
