@@ -449,6 +449,7 @@ def test_misspelt_key_in_an_experiment_file_is_refused(
         ("model.kappa=1", r"kappa must lie in \(0, 1\), got 1"),
         ("dataset.length=3", "needs at least 320 nodes"),
         ("trainer.accelerator=warp", "trainer cannot be built: .*warp"),
+        ("+dataset.fold=first", "dataset.fold must be an integer, got 'first'"),
     ],
 )
 def test_bad_value_is_said_in_a_line(workplace: Workplace, override: str, message: str) -> None:

@@ -218,6 +218,9 @@ def _check_settings(config: DictConfig) -> None:
     epochs = config.trainer.max_epochs
     if "max_steps" not in config.trainer and (type(epochs) is not int or epochs < 1):
         raise UserError(f"trainer.max_epochs must be a positive integer, got {epochs!r}")
+    fold = config.dataset.get("fold", 0)
+    if type(fold) is not int:
+        raise UserError(f"dataset.fold must be an integer, got {fold!r}")
     precision = config.matmul_precision
     if precision not in ("highest", "high", "medium"):
         raise UserError(f"matmul_precision must be highest, high or medium, got {precision!r}")

@@ -86,6 +86,11 @@ def test_epoch_without_validation_is_never_selected(missing: tuple[float, float,
     assert history.result("accuracy").selected_epoch == 3
 
 
+def test_run_without_evaluation_has_no_result() -> None:
+    with pytest.raises(UserError, match="ended after 2 epochs without a value of test/accuracy"):
+        after({"train/loss": 1.0}, {"train/loss": 0.5}).result("accuracy")
+
+
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_loss_that_is_not_finite_stops_the_run(loss: float) -> None:
     history = after({"train/loss": 0.5})

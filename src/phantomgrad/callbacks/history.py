@@ -53,8 +53,16 @@ class History(Callback):
 
         Ties go to the earliest epoch; on the validation set, first to the smaller loss. An epoch
         without a value is never chosen.
+
+        Raises:
+            UserError: there is no test value at all.
         """
-        test = self.curves[f"test/{metric}"]
+        test = self.curves.get(f"test/{metric}")
+        if test is None:
+            raise UserError(
+                f"the run ended after {self.epochs} epochs without a value of test/{metric}: "
+                "let it evaluate earlier, or train longer"
+            )
         best = max(range(len(test)), key=lambda i: _or_worst(test[i]))
         result = Result(metric=metric, best=test[best], best_epoch=best + 1, last=test[-1])
         validation = self.curves.get(f"validation/{metric}")
