@@ -86,7 +86,7 @@ def _check_choice(override: str) -> None:
 
 def _explain(error: Exception, root: str) -> str:
     key = re.search(r"full_key: (\S+)", str(error)) or re.search(
-        r"override '?([\w.@/]+)", str(error)
+        r"override '([\w.@/]+)'", str(error)
     )
     if key is None:
         return _first_line(error)
