@@ -43,7 +43,7 @@ GOLDEN = """\
 | -------- | -------- | ---------: | --------: | -------: | --------: | --------------: | ----------------: |
 | Toy      | Implicit |     37,634 |     0.400 |     90 s |      14.0 |            17.0 | 512 MiB (process) |
 
-- s / epoch: training and evaluation of one epoch, mean over the runs.
+- s / epoch: training and evaluation of one epoch, mean over the runs; wall clock (other work on the machine counts) and, where recorded, processor time.
 - All runs: seconds of all runs together.
 - f / solve: evaluations of f in a forward solve, mean over training.
 - Adjoint / solve: products with the transposed Jacobian in a backward solve, likewise; a dash where none is solved.

@@ -35,7 +35,8 @@ def cost_notes(table: Table, headings: tuple[str, ...]) -> list[str]:
     """Return the notes below the costs."""
     hardware = sorted({h for line in table.lines if line.summary for h in line.summary.hardware})
     found = [
-        "s / epoch: training and evaluation of one epoch, mean over the runs.",
+        "s / epoch: training and evaluation of one epoch, mean over the runs; wall clock (other "
+        "work on the machine counts) and, where recorded, processor time.",
         "All runs: seconds of all runs together.",
         "f / solve: evaluations of f in a forward solve, mean over training.",
     ]

@@ -69,6 +69,11 @@ def cost_grid(table: Table) -> Grid | None:
         Column("Method", lambda _, line: line.name, numeric=False),
         Column("Parameters", lambda _, line: _count(_mean(line, "parameters", "total"))),
         Column("s / epoch", lambda _, line: _digits(_mean(line, "seconds", "epoch"))),
+        Column(
+            "CPU s / epoch",
+            lambda _, line: _digits(_mean(line, "seconds", "epoch_cpu")),
+            optional=True,
+        ),
         Column("All runs", lambda _, line: _total(line)),
         Column("f / solve", lambda _, line: _digits(_mean(line, "solver", "evaluations"))),
         Column(
