@@ -94,9 +94,6 @@ class Script:
         self.capsys.readouterr()
         with pytest.raises(SystemExit) as end:
             runpy.run_path(str(SCRIPT), run_name="__main__")
-        for handler in (reference() for reference in logging._handlerList):
-            if isinstance(handler, logging.FileHandler):  # Hydra leaves its log file open
-                handler.close()
         said = self.capsys.readouterr()
         code = end.value.code
         if isinstance(code, str):  # sys.exit(text) prints it and exits with 1
