@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 
-from phantomgrad.data.graphs import load_tu_dataset
+from phantomgrad.data.graphs import load_tu_dataset, tu_dataset
 from phantomgrad.errors import MissingDataError, UserError
 
 DEFAULT_NAMES = ("COX2", "PROTEINS")
@@ -98,10 +98,8 @@ def _data_files(name: str, folder: Path) -> Iterable[Path]:
 
 
 def _download(name: str, root: Path) -> None:
-    from torch_geometric.datasets import TUDataset
-
     try:
-        TUDataset(str(root), name)
+        tu_dataset(name, root)
     except Exception as error:
         raise MissingDataError(
             f"{name} could not be downloaded ({type(error).__name__}: {error}); on a machine "

@@ -160,6 +160,11 @@ def load_tu_dataset(name: str, root: Path) -> Any:
             f"{name} is not in {root}: fetch it with `python scripts/fetch_data.py {name}` "
             "(or, without network, add `--from DIR`), or set dataset.root"
         )
+    return tu_dataset(name, root)
+
+
+def tu_dataset(name: str, root: Path) -> Any:
+    """Make PyG's data set, which downloads its files where they are missing."""
     with warnings.catch_warnings():  # PyG scripts functions at import; torch deprecates that
         warnings.filterwarnings("ignore", category=FutureWarning)
         warnings.filterwarnings("ignore", category=DeprecationWarning)
