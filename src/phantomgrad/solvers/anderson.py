@@ -72,7 +72,10 @@ class _Window(Iteration):
     def advance(self, z: Tensor, fz: Tensor, g: Tensor) -> Tensor:
         slot, used = self._count % self._slots, min(self._count + 1, self._slots)
         self._count += 1
-        torch.add(z, g, alpha=self._solver.damping, out=self._mixed[:, slot])
+        if self._solver.damping == 1.0:
+            self._mixed[:, slot].copy_(fz)
+        else:
+            torch.lerp(z, fz, self._solver.damping, out=self._mixed[:, slot])
         # The long operand goes last: with it first, the CPU takes up to eight times longer.
         products = torch.bmm(g.unsqueeze(1), self._g[:, :used].mT).squeeze(1)  # (B, used)
         self._enter(products.double(), slot)
