@@ -31,7 +31,8 @@ data: env ## Fetch COX2 and PROTEINS (without network: FROM=folder)
 	@$(RUN) scripts/fetch_data.py COX2 PROTEINS $(if $(FROM),--from $(FROM))
 
 reproduce-table4: env ## Table 4, graph classification: all rows, ten folds, WORKERS processes
-	@for worker in $$(seq $(WORKERS)); do $(RUN) scripts/train.py table=table4 & pids="$$pids $$!"; done; \
+	@trap 'kill $$pids 2>/dev/null; exit 130' INT TERM; \
+	  for worker in $$(seq $(WORKERS)); do $(RUN) scripts/train.py table=table4 & pids="$$pids $$!"; done; \
 	  status=0; for pid in $$pids; do wait $$pid || status=1; done; exit $$status
 	@$(RUN) scripts/report.py table4
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 SCRIPT = REPOSITORY / "scripts" / "train.py"
+# Results are compared bit by bit, which accelerators do not promise.
+ON_CPU = "trainer.accelerator=cpu"
 
 
 def composed(overrides: list[str], configs: Path = REPOSITORY / "configs") -> DictConfig:
@@ -51,7 +53,7 @@ class Workplace:
 
         from phantomgrad.train import run
 
-        config = composed(list(overrides), self.configs)
+        config = composed([ON_CPU, *overrides], self.configs)
         chosen = HydraConfig.get()
         run(config, chosen.runtime.choices.get("experiment"), list(chosen.overrides.task))
         return self.path / config.run.folder
@@ -90,7 +92,7 @@ class Script:
     capsys: pytest.CaptureFixture[str]
 
     def __call__(self, *arguments: str) -> Outcome:
-        self.monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments])
+        self.monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments, ON_CPU])
         self.capsys.readouterr()
         with pytest.raises(SystemExit) as end:
             runpy.run_path(str(SCRIPT), run_name="__main__")
@@ -116,7 +118,7 @@ def script(
 def start(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     """Start the training script as a process of its own."""
     return subprocess.Popen(
-        [sys.executable, str(SCRIPT), *arguments],
+        [sys.executable, str(SCRIPT), *arguments, ON_CPU],
         cwd=folder,
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,

@@ -34,5 +34,5 @@ def wandb_logger(*, group: str, name: str, save_dir: str, **settings: Any) -> Wa
         )
     except ModuleNotFoundError as error:
         raise UserError(
-            "logger=wandb needs the package wandb: install phantomgrad[suite], or use logger=csv"
+            "logger=wandb needs the package wandb: install it (`make env`), or use logger=csv"
         ) from error

@@ -34,7 +34,16 @@ _CIRCUMSTANCES = (
     "trainer.enable_progress_bar",
     "trainer.log_every_n_steps",
 )
-_FREE_OVERRIDES = (*_CIRCUMSTANCES, "cluster", "experiment", "hydra", "table")
+# Not hashed, as rows state them in words or by size, but no matter of indifference on the command
+# line: more devices are a larger batch, and another label or protocol is another row.
+_TELLING = {"label", "reduced", "trainer.devices", "trainer.num_nodes"}
+_FREE_OVERRIDES = (
+    *(key for key in _CIRCUMSTANCES if key not in _TELLING),
+    "cluster",
+    "experiment",
+    "hydra",
+    "table",
+)
 
 
 @dataclass(frozen=True)
