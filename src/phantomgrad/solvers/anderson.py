@@ -79,6 +79,8 @@ class _Window(Iteration):
         # The long operand goes last: with it first, the CPU takes up to eight times longer.
         products = torch.bmm(g.unsqueeze(1), self._g[:, :used].mT).squeeze(1)  # (B, used)
         self._enter(products.double(), slot)
+        if used == 1:
+            return self._mixed[:, slot].clone()  # there is nothing to combine
         weights = self._weights(used, slot).to(z.dtype)
         return torch.bmm(weights.unsqueeze(1), self._mixed[:, :used]).squeeze(1)
 
