@@ -553,3 +553,18 @@ def test_distributed_gradients_are_those_of_the_global_batch(tmp_path: Path) -> 
         for found in ranks:
             assert relative_error(tuple(found[name]), tuple(alone)) < 1e-9, name
     assert math.isfinite(relative_error(tuple(ranks[0]["unrolled"]), tuple(ranks[0]["neumann"])))
+
+
+def test_closed_map_knows_one_tensor() -> None:
+    """Of one state as it is, of several joined; off the graph."""
+    cell, x, start = CoupledCell(), torch.randn(3, 4), torch.randn(3, 4, requires_grad=True)
+    states = (start, torch.randn(3, 2, 3))
+    f, z, packing = DEQ(cell, SOLVER, ImplicitGradient()).close_over((x,), states)
+    assert packing is not None
+    assert not z.requires_grad
+    torch.testing.assert_close(packing.unpack(f(z)), cell(states, x))
+    single = TanhCell()
+    f, z, packing = DEQ(single, SOLVER, ImplicitGradient()).close_over((x,), start)
+    assert packing is None
+    assert not z.requires_grad
+    assert torch.equal(f(z), single(start, x))

@@ -22,9 +22,9 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 
 from phantomgrad.errors import MissingDataError, UserError
+from phantomgrad.jobs import as_dict
 from phantomgrad.records import read_record
 from phantomgrad.runs import Identity, RunFolder, hash_config
-from phantomgrad.train import as_dict
 from training import Script, Workplace, composed, start
 
 EPOCHS = 12
@@ -271,7 +271,12 @@ def test_finished_run_of_another_configuration_is_kept(
 
 @pytest.mark.parametrize(
     ("row", "epoch"),
-    [("chains/upg_k5_d0.5", 6), ("chains/npg_k5_d0.5", 8), ("table4/cox2_implicit", 6)],
+    [
+        ("chains/upg_k5_d0.5", 6),
+        ("chains/npg_k5_d0.5", 8),
+        ("table4/cox2_implicit", 6),
+        ("digits/one_step", 8),  # shuffled batches
+    ],
 )
 def test_resumed_run_is_the_uninterrupted_one(
     workplace: Workplace, small_tu: Path, row: str, epoch: int
@@ -280,6 +285,8 @@ def test_resumed_run_is_the_uninterrupted_one(
     here = (*CHAINS[1:], *DROP, f"experiment={row}", "checkpoint_every_n_epochs=5")
     if row.startswith("table4"):
         here += (f"dataset.root={small_tu}", "dataset.folds=3", "dataset.batch_size=8")
+    if row.startswith("digits"):
+        here += ("+trainer.limit_train_batches=2", "+trainer.limit_val_batches=1")
     whole = workplace.train(*here, "paths.runs=whole")
     folder = interrupted(workplace, epoch, *here)
     assert checkpoint(folder)["epoch"] == 4

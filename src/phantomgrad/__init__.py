@@ -15,6 +15,13 @@ from phantomgrad.gradients import (
     UnrolledPhantomGradient,
 )
 from phantomgrad.jacobian import jacobian_regularizer, spectral_radius
+from phantomgrad.precision import (
+    Agreement,
+    ExactGradient,
+    agreement,
+    estimated_gradient,
+    exact_gradient,
+)
 from phantomgrad.solvers import Anderson, Broyden, FixedPoint, Solution, Solver
 
 __version__ = "0.1.0"
@@ -23,9 +30,11 @@ __all__ = [
     "DEQ",
     "AdjointError",
     "AdjointWarning",
+    "Agreement",
     "Anderson",
     "BackpropThroughSolver",
     "Broyden",
+    "ExactGradient",
     "FixedPoint",
     "GradientEstimator",
     "ImplicitGradient",
@@ -33,6 +42,9 @@ __all__ = [
     "Solution",
     "Solver",
     "UnrolledPhantomGradient",
+    "agreement",
+    "estimated_gradient",
+    "exact_gradient",
     "jacobian_regularizer",
     "spectral_radius",
 ]

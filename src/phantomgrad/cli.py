@@ -20,12 +20,15 @@ from phantomgrad.errors import UserError
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
+# The group of lists of each root, and what a list lists.
+_LISTS = {"train": ("table", "experiment"), "study": ("suite", "study")}
+
 
 def check_overrides(arguments: list[str], root: str = "train") -> None:
     """Compose the configuration once, to say in one line what is wrong with the overrides.
 
-    A sweep is judged by its first value, a table by its first row. A command line with flags of
-    Hydra's own passes; it is Hydra's to judge.
+    A sweep is judged by its first value, a table or suite by its first row. A command line with
+    flags of Hydra's own passes; it is Hydra's to judge.
 
     Raises:
         UserError: an override does not parse, or names an unknown file, group or key.
@@ -39,7 +42,7 @@ def check_overrides(arguments: list[str], root: str = "train") -> None:
     single = [line for o in overrides if (line := _single(o))]
     for override in single:
         _check_choice(override)
-    single += _first_row(single)
+    single += _first_row(single, root)
     logging.getLogger("hydra").setLevel(logging.ERROR)
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         try:
@@ -64,14 +67,15 @@ def _single(override: Override) -> str | None:
     return f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}"
 
 
-def _first_row(overrides: list[str]) -> list[str]:
-    """Return the choice of the first row of the table, where a table and no row is chosen."""
+def _first_row(overrides: list[str], root: str) -> list[str]:
+    """Return the choice of the first row of the list, where a list and no row is chosen."""
+    group, member = _LISTS[root]
     chosen = dict(override.partition("=")[::2] for override in overrides)
-    if chosen.get("table") in (None, "", "null") or "experiment" in chosen:
+    if chosen.get(group) in (None, "", "null") or member in chosen:
         return []
-    table = OmegaConf.load(CONFIGS / "table" / f"{chosen['table']}.yaml")
-    rows = OmegaConf.select(table, "hydra.sweeper.params.experiment", default="")
-    return [f"experiment={row.strip()}" for row in rows.split(",")[:1] if row]
+    listed = OmegaConf.load(CONFIGS / group / f"{chosen[group]}.yaml")
+    rows = OmegaConf.select(listed, f"hydra.sweeper.params.{member}", default="")
+    return [f"{member}={row.strip()}" for row in rows.split(",")[:1] if row]
 
 
 def _check_choice(override: str) -> None:

@@ -63,7 +63,7 @@ class DEQ(nn.Module):
             ValueError: there is neither ``z0`` nor a first input to take the shape from, or the
                 cell does not keep the shape or the device of the state.
         """
-        f, start, packing = self._close(inputs, self._start(inputs, z0))
+        f, start, packing = self.close_over(inputs, self._start(inputs, z0))
         resample_dropout(self.cell)
         with shared_parametrizations(self.cell):
             with torch.set_grad_enabled(
@@ -75,15 +75,21 @@ class DEQ(nn.Module):
                 z = self.gradient.attach(f, z, self._keep_adjoint)
         return z if packing is None else packing.unpack(z), solution
 
-    def _start(self, inputs: tuple[Any, ...], z0: Any) -> Any:
-        if z0 is not None:
-            return z0
-        if not inputs or not isinstance(inputs[0], Tensor):
-            raise ValueError("z0 is needed where the first input is no tensor to take its shape")
-        return torch.zeros_like(inputs[0])
+    def close_over(
+        self, inputs: tuple[Any, ...], z0: Tensor | Sequence[Tensor]
+    ) -> tuple[Map, Tensor, Packing | None]:
+        """Return the map of the state alone, ``z0`` as one tensor, and how to take that apart.
 
-    def _close(self, inputs: tuple[Any, ...], z0: Any) -> tuple[Map, Tensor, Packing | None]:
-        """Return ``f`` of the state alone, its start as one tensor, and how to take it apart."""
+        The map, its solver and its gradient know one tensor, ``(B, *state)``. Several states are
+        joined to ``(B, D)``; of a single tensor there is nothing to take apart (``None``).
+
+        Args:
+            inputs: passed to the cell behind the state.
+            z0: a tensor ``(B, *state)`` or a sequence of them, off the graph in what is returned.
+
+        Raises:
+            ValueError: a sequence is empty, or its tensors do not share their batch size.
+        """
         if isinstance(z0, Tensor):
             return lambda z: self.cell(z, *inputs), z0.detach(), None
         packing = Packing.of(z0)
@@ -92,6 +98,13 @@ class DEQ(nn.Module):
             return packing.pack(self.cell(packing.unpack(packed), *inputs))
 
         return f, packing.pack(z0).detach(), packing
+
+    def _start(self, inputs: tuple[Any, ...], z0: Any) -> Any:
+        if z0 is not None:
+            return z0
+        if not inputs or not isinstance(inputs[0], Tensor):
+            raise ValueError("z0 is needed where the first input is no tensor to take its shape")
+        return torch.zeros_like(inputs[0])
 
     def _keep_adjoint(self, solution: Solution) -> None:
         self.last_adjoint = _without_state(solution)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from phantomgrad.errors import UserError
-from phantomgrad.records import RecordError, read_record
+from phantomgrad.records import RecordError, read_any
 
 # What says where, when and how loudly a run is done, but not what comes out of it.
 _CIRCUMSTANCES = (
@@ -20,6 +20,7 @@ _CIRCUMSTANCES = (
     "checkpoint_every_n_epochs",
     "dataset.fold",
     "dataset.root",
+    "device",
     "label",
     "logger",
     "paths",
@@ -27,6 +28,8 @@ _CIRCUMSTANCES = (
     "reduced",
     "run",
     "seed",
+    "sweep",
+    "threads",
     "trainer.accelerator",
     "trainer.devices",
     "trainer.num_nodes",
@@ -36,12 +39,14 @@ _CIRCUMSTANCES = (
 )
 # Not hashed, as rows state them in words or by size, but no matter of indifference on the command
 # line: more devices are a larger batch, and another label or protocol is another row.
-_TELLING = {"label", "reduced", "trainer.devices", "trainer.num_nodes"}
+_TELLING = {"label", "reduced", "sweep", "trainer.devices", "trainer.num_nodes"}
 _FREE_OVERRIDES = (
     *(key for key in _CIRCUMSTANCES if key not in _TELLING),
     "cluster",
     "experiment",
     "hydra",
+    "study",
+    "suite",
     "table",
 )
 
@@ -50,6 +55,8 @@ _FREE_OVERRIDES = (
 class Identity:
     """Which run this is: its row, its instance, and by what it differs from the row's file.
 
+    The row is the experiment (or study) file; where a table varies settings of one experiment, its
+    ``sweep.row`` names the row by those settings, ``sweep.keys``, and they count as no change.
     The instance is ``seed<k>``, with ``-fold<i>`` where the data set has folds, and with
     ``-<hash>`` where overrides changed the experiment, so that no two experiments share a folder.
     """
@@ -70,10 +77,12 @@ class Identity:
             raise UserError(
                 f"seed must be an integer from 0 to {2**32 - 1}, got {config['seed']!r}"
             )
-        changes = tuple(o for o in overrides if not _is_free(o))
+        sweep = config.get("sweep") or {"row": None, "keys": []}
+        row = sweep["row"] or row
+        changes = tuple(o for o in overrides if not _is_free(o, sweep["keys"]))
         config_hash = hash_config(config)
         parts = [f"seed{config['seed']}"]
-        if "fold" in config["dataset"]:
+        if "fold" in config.get("dataset", {}):
             parts.append(f"fold{config['dataset']['fold']}")
         if row is None or changes:
             parts.append(config_hash[:8])
@@ -94,9 +103,11 @@ def _without(node: dict[str, Any], prefix: str) -> dict[str, Any]:
     }
 
 
-def _is_free(override: str) -> bool:
+def _is_free(override: str, named: Sequence[str]) -> bool:
     key = override.lstrip("+~").split("=", 1)[0].split("@", 1)[0]
-    return any(key == free or key.startswith((f"{free}.", f"{free}/")) for free in _FREE_OVERRIDES)
+    return key in named or any(
+        key == free or key.startswith((f"{free}.", f"{free}/")) for free in _FREE_OVERRIDES
+    )
 
 
 @dataclass(frozen=True)
@@ -129,7 +140,7 @@ class RunFolder:
         if not self.record.exists():
             return False
         try:
-            record = read_record(self.record)
+            record = read_any(self.record)
         except RecordError as error:
             raise UserError(str(error)) from error
         if record.config_hash != identity.config_hash:

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import math
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import lightning
 import torch
-from hydra.errors import InstantiationException
-from hydra.utils import instantiate
 from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from phantomgrad.callbacks import CostMeter, History, RandomState, WholeCheckpointIO
+from phantomgrad.callbacks import CostMeter, History, RandomState, Series, WholeCheckpointIO
 from phantomgrad.callbacks.cost import peak_memory
 from phantomgrad.data import DataModule
 from phantomgrad.environment import describe_environment
 from phantomgrad.errors import UserError
-from phantomgrad.records import Record, write_record
+from phantomgrad.jobs import as_dict, build, do
+from phantomgrad.records import Record
 from phantomgrad.runs import Identity, RunFolder
 from phantomgrad.tasks import Task
 
@@ -43,7 +37,7 @@ _KNOWN_WARNINGS = (
 
 
 def run(config: DictConfig, row: str | None, overrides: list[str]) -> None:
-    """Do the run that ``config`` describes, unless it is done, or being done elsewhere.
+    """Do the training run that ``config`` describes, unless it is done; see :func:`jobs.do`.
 
     Args:
         config: the composed configuration (``configs/train.yaml``).
@@ -53,48 +47,12 @@ def run(config: DictConfig, row: str | None, overrides: list[str]) -> None:
     Raises:
         UserError: something the user can put right; nothing has been overwritten.
     """
-    identity = Identity.of(as_dict(config), row, overrides)
-    folder = RunFolder(Path(config.paths.runs) / identity.row / identity.instance)
-    config.run.row, config.run.instance = identity.row, identity.instance
-    config.run.folder = str(folder.path)
-    title = f"{identity.row} {identity.instance}"
-    with _said_in_a_line(folder), folder.locked() as mine:
-        if not mine:
-            log.info("%s: another process is at it, left to it", title)
-        elif folder.finished(identity):
-            log.info("%s: finished, skipped (%s)", title, folder.record)
-        else:
-            folder.claim(identity)
-            record = _Run(config, identity, folder).record()
-            publish(record, folder, Path(config.paths.records))
-            log.info("%s: %s", title, _headline(record))
+    do(config, row, overrides, _train)
 
 
-def publish(record: Record, folder: RunFolder, records: Path) -> None:
-    """Write the record of an unchanged row among the results, and any into its run folder."""
-    if not record.instance.endswith(record.config_hash[:8]):
-        write_record(record, records / record.row / f"{record.instance}.json")
-    write_record(record, folder.record)  # last: its presence says that all is done
-
-
-def as_dict(config: DictConfig) -> dict[str, Any]:
-    """Return the configuration with every interpolation resolved."""
-    return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
-
-
-def build(node: Any, name: str, **more: Any) -> Any:
-    """Instantiate a configured object; a bad key or value becomes one line.
-
-    Raises:
-        UserError: the object refuses its arguments.
-    """
-    try:
-        return instantiate(node, **more)
-    except InstantiationException as error:
-        cause = error.__cause__
-        if isinstance(cause, UserError):
-            raise cause from error
-        raise UserError(f"{name} cannot be built: {cause or error}") from error
+def _train(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple[Record, str]:
+    record = _Run(config, identity, folder).record()
+    return record, _headline(record)
 
 
 @dataclass
@@ -192,11 +150,7 @@ class _Run:
             protocol="reduced" if changes else "full",
             changes=changes,
             result=history.result(task.metric),
-            curves={
-                name: _rounded(curve)
-                for name, curve in history.curves.items()
-                if name.startswith(("train/", "test/", "validation/"))
-            },
+            curves=_curves(history, task.trainer.callbacks),  # type: ignore[attr-defined]
             parameters={
                 "total": sum(p.numel() for p in parameters),
                 "trainable": sum(p.numel() for p in parameters if p.requires_grad),
@@ -232,22 +186,22 @@ def _quiet() -> None:
         warnings.filterwarnings("ignore", message=message)
 
 
-@contextmanager
-def _said_in_a_line(folder: RunFolder) -> Iterator[None]:
-    """Turn what can go wrong outside our code into a sentence."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise UserError(
-            f"the disk is full ({error.filename or folder.path}): make room and start the same "
-            "command again; it resumes from the last checkpoint"
-        ) from error
+def _curves(history: History, callbacks: list[Callback]) -> dict[str, list[float]]:
+    """Return the metrics by epoch, and what the callbacks have kept beside them."""
+    kept = {
+        name: curve
+        for name, curve in history.curves.items()
+        if name.startswith(("train/", "test/", "validation/"))
+    }
+    for callback in callbacks:
+        if isinstance(callback, Series):
+            kept |= callback.curves()
+    return {name: [_rounded(value) for value in curve] for name, curve in kept.items()}
 
 
-def _rounded(curve: list[float]) -> list[float]:
-    return [float(f"{value:.6g}") if math.isfinite(value) else value for value in curve]
+def _rounded(value: float) -> float:
+    whole = isinstance(value, int)  # a number of steps
+    return value if whole or not math.isfinite(value) else float(f"{value:.6g}")
 
 
 def _solver_means(curves: dict[str, list[float]]) -> dict[str, float]:

@@ -3,15 +3,19 @@
 from phantomgrad.callbacks.checkpoint import WholeCheckpointIO
 from phantomgrad.callbacks.cost import CostMeter
 from phantomgrad.callbacks.history import History
+from phantomgrad.callbacks.precision import GradientPrecision
 from phantomgrad.callbacks.progress import EpochProgress
 from phantomgrad.callbacks.randomness import RandomState
+from phantomgrad.callbacks.series import Series
 from phantomgrad.callbacks.spectrum import SpectralRadius
 
 __all__ = [
     "CostMeter",
     "EpochProgress",
+    "GradientPrecision",
     "History",
     "RandomState",
+    "Series",
     "SpectralRadius",
     "WholeCheckpointIO",
 ]

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from lightning import Callback, LightningModule, Trainer
 
+from phantomgrad.callbacks.capture import Listener
 from phantomgrad.checks import check_at_least
 from phantomgrad.deq import DEQ
 from phantomgrad.jacobian import spectral_radius
@@ -24,7 +25,7 @@ class SpectralRadius(Callback):
         check_at_least("every_n_epochs", every_n_epochs, 0)
         check_at_least("iterations", iterations, 1)
         self._every, self._iterations = every_n_epochs, iterations
-        self._handles: list[Any] = []
+        self._listener = Listener(self._measure)
         self._radii: list[torch.Tensor] = []
 
     def on_train_batch_start(
@@ -33,16 +34,13 @@ class SpectralRadius(Callback):
         """Listen to the equilibrium layers during the first batch of every n-th epoch."""
         if self._every and batch_idx == 0 and trainer.current_epoch % self._every == 0:
             self._radii.clear()
-            layers = [m for m in pl_module.modules() if isinstance(m, DEQ)]
-            self._handles = [m.register_forward_hook(self._measure) for m in layers]
+            self._listener.start(pl_module)
 
     def on_before_backward(
         self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor
     ) -> None:
         """Stop listening, and log what was measured."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        self._listener.stop()
         if self._radii:
             radius = torch.cat(self._radii).max()
             pl_module.log("spectral_radius", radius, on_step=False, on_epoch=True, batch_size=1)

@@ -2,6 +2,7 @@
 
 from phantomgrad.data.base import DataModule
 from phantomgrad.data.chains import Chains
+from phantomgrad.data.digits import Digits
 from phantomgrad.data.graphs import GraphFolds
 
-__all__ = ["Chains", "DataModule", "GraphFolds"]
+__all__ = ["Chains", "DataModule", "Digits", "GraphFolds"]

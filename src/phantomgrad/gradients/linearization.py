@@ -25,6 +25,10 @@ class Linearization:
         """Return :math:`J^T u`."""
         return pullback(self.value, self._z, u.to(self.value.dtype))
 
+    def vjps(self, u: Tensor, *wanted: Tensor) -> tuple[Tensor, ...]:
+        r"""Return :math:`J^T u`, and the like for each of ``wanted``, which ``f`` depends on."""
+        return torch.autograd.grad(self.value, (self._z, *wanted), u, retain_graph=True)
+
     def jvp(self, u: Tensor) -> Tensor:
         r"""Return :math:`J u`, the derivative of :math:`J^\top w`, which is linear in w."""
         if self._transposed is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -43,9 +44,8 @@ class UnrolledPhantomGradient(GradientEstimator):
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
         """Return the end of the k recorded steps from ``z_star``."""
         z = z_star.detach()
-        for _ in range(self.steps):
-            fz = f(z).to(z.dtype)
-            z = fz if self.damping == 1.0 else torch.lerp(z, fz, self.damping)
+        for step in damped_steps(f, z, self.steps, self.damping):
+            z = step
         return z
 
 
@@ -80,6 +80,14 @@ class NeumannPhantomGradient(GradientEstimator):
         return attach_by_cotangent(
             f, z_star, lambda vjp, v: neumann_series(vjp, v, self.steps, self.damping)
         )
+
+
+def damped_steps(f: Map, z: Tensor, steps: int, damping: float) -> Iterator[Tensor]:
+    """Yield ``z <- damping f(z) + (1 - damping) z``, ``steps`` times."""
+    for _ in range(steps):
+        fz = f(z).to(z.dtype)
+        z = fz if damping == 1.0 else torch.lerp(z, fz, damping)
+        yield z
 
 
 def neumann_series(vjp: Map, v: Tensor, steps: int, damping: float) -> Tensor:

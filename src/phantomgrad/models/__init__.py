@@ -1,5 +1,6 @@
 """The implicit models of the paper."""
 
+from phantomgrad.models.convolutional import ConvolutionalCell, ImageClassifier
 from phantomgrad.models.ignn import (
     GraphClassifier,
     ImplicitGraphLayer,
@@ -7,12 +8,17 @@ from phantomgrad.models.ignn import (
     project_rows_onto_l1_ball,
 )
 from phantomgrad.models.propagation import Propagation, normalized_adjacency
+from phantomgrad.models.synthetic import SyntheticCell, symmetric_matrix
 
 __all__ = [
+    "ConvolutionalCell",
     "GraphClassifier",
+    "ImageClassifier",
     "ImplicitGraphLayer",
     "NodeClassifier",
     "Propagation",
+    "SyntheticCell",
     "normalized_adjacency",
     "project_rows_onto_l1_ball",
+    "symmetric_matrix",
 ]

@@ -47,23 +47,29 @@ class PeerDEQ(nn.Module):
     """
 
     def __init__(self, cell: nn.Module, solver: Solver, gradient: dict[str, Any]) -> None:
-        from torchdeq import get_deq
-
         super().__init__()
         self.cell = cell
-        self._deq = get_deq(
-            f_solver=_name(solver),
-            f_max_iter=_iterations(solver),
-            f_tol=solver.tol,
-            f_stop_mode="rel",
-            **gradient,
-        )
+        self._deq = layer(solver, gradient)
 
     def forward(self, *inputs: Any, z0: Tensor) -> tuple[Tensor, None]:
         """Return the equilibrium, on the graph."""
         with shared_parametrizations(self.cell):
             outputs, _ = self._deq(lambda z: self.cell(z, *inputs), z0)
         return outputs[-1], None
+
+
+def layer(solver: Solver, gradient: dict[str, Any]) -> nn.Module:
+    """Return a layer of torchdeq, with the counterpart of ``solver``."""
+    from torchdeq import get_deq
+
+    built: nn.Module = get_deq(
+        f_solver=_name(solver),
+        f_max_iter=_iterations(solver),
+        f_tol=solver.tol,
+        f_stop_mode="rel",
+        **gradient,
+    )
+    return built
 
 
 def implicit(solver: Solver) -> dict[str, Any]:

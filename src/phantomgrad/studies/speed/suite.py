@@ -14,10 +14,12 @@ import torch
 from phantomgrad.environment import describe_environment
 from phantomgrad.errors import MissingDataError, UserError
 from phantomgrad.records import write_json
+from phantomgrad.studies.precision import Precision
 from phantomgrad.studies.speed import peer
 from phantomgrad.studies.speed.clock import Clock
 from phantomgrad.studies.speed.contest import Case, Comparison, measure, unmet
 from phantomgrad.studies.speed.epochs import EpochCost, as_epoch_table, epoch_costs
+from phantomgrad.studies.speed.figure1 import FigureCase
 from phantomgrad.studies.speed.graphs import graph_cases
 from phantomgrad.studies.speed.options import Options
 from phantomgrad.studies.speed.report import as_data, as_table
@@ -88,9 +90,10 @@ def _cases(options: Options) -> list[Case]:
             *solver_cases(((512, 128),)),
             *convolution_cases(batch=4, side=16),
             *graph_cases(graphs=16),
+            FigureCase(study=Precision(samples=10, batch=5)),
         ]
     else:
-        cases = [*solver_cases(), *convolution_cases(), *graph_cases()]
+        cases = [*solver_cases(), *convolution_cases(), *graph_cases(), FigureCase()]
     chosen = [case for case in cases if options.only in case.name]
     if not chosen:
         names = ", ".join(repr(case.name) for case in cases)

@@ -1,0 +1,44 @@
+"""Do one study of the gradient, or all of a suite.
+
+python scripts/study.py study=figure1/tanh
+python scripts/study.py suite=default
+python scripts/study.py study=figure1/tanh setting.lipschitz=0.99 setting.samples=1000
+"""
+
+import logging
+import os
+import sys
+
+# The profiler, which counts memory on the CPU, would otherwise report its own doings.
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from phantomgrad.cli import check_overrides
+from phantomgrad.errors import UserError
+from phantomgrad.study import run
+
+failures: list[str] = []
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="study")
+def main(config: DictConfig) -> None:
+    """Do one study; a suite goes on with its next one after a failure."""
+    chosen = HydraConfig.get()
+    try:
+        run(config, chosen.runtime.choices["study"], list(chosen.overrides.task))
+    except UserError as error:
+        failures.append(str(error))
+        logging.getLogger("phantomgrad").error(str(error))
+
+
+if __name__ == "__main__":
+    try:
+        check_overrides(sys.argv[1:], root="study")
+    except UserError as error:
+        sys.exit(str(error))
+    main()
+    sys.exit(1 if failures else 0)

@@ -1,0 +1,94 @@
+"""One job, a training run or a study: skip it, leave it to another process, or do and record it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from phantomgrad.errors import UserError
+from phantomgrad.records import Record, StudyRecord, write_record
+from phantomgrad.runs import Identity, RunFolder
+
+log = logging.getLogger(__name__)
+
+AnyRecord = Record | StudyRecord
+Work = Callable[[DictConfig, Identity, RunFolder], tuple[AnyRecord, str]]
+"""Does the job; returns its record and, in a line, what came out."""
+
+
+def do(config: DictConfig, row: str | None, overrides: list[str], work: Work) -> None:
+    """Do the job that ``config`` describes, unless it is done, or being done elsewhere.
+
+    Args:
+        config: the composed configuration.
+        row: the experiment or study file it was composed with, ``None`` without one.
+        overrides: what was overridden on the command line.
+        work: does it.
+
+    Raises:
+        UserError: something the user can put right; nothing has been overwritten.
+    """
+    identity = Identity.of(as_dict(config), row, overrides)
+    folder = RunFolder(Path(config.paths.runs) / identity.row / identity.instance)
+    config.run.row, config.run.instance = identity.row, identity.instance
+    config.run.folder = str(folder.path)
+    title = f"{identity.row} {identity.instance}"
+    with _said_in_a_line(folder), folder.locked() as mine:
+        if not mine:
+            log.info("%s: another process is at it, left to it", title)
+        elif folder.finished(identity):
+            log.info("%s: finished, skipped (%s)", title, folder.record)
+        else:
+            folder.claim(identity)
+            record, outcome = work(config, identity, folder)
+            _publish(record, folder, Path(config.paths.records))
+            log.info("%s: %s", title, outcome)
+
+
+def as_dict(config: DictConfig) -> dict[str, Any]:
+    """Return the configuration with every interpolation resolved."""
+    return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
+
+
+def build(node: Any, name: str, **more: Any) -> Any:
+    """Instantiate a configured object; a bad key or value becomes one line.
+
+    Raises:
+        UserError: the object refuses its arguments.
+    """
+    try:
+        return instantiate(node, **more)
+    except InstantiationException as error:
+        cause = error.__cause__
+        if isinstance(cause, UserError):
+            raise cause from error
+        raise UserError(f"{name} cannot be built: {cause or error}") from error
+
+
+def _publish(record: AnyRecord, folder: RunFolder, records: Path) -> None:
+    """Write the record of an unchanged row among the results, and any into its run folder."""
+    if not record.instance.endswith(record.config_hash[:8]):
+        write_record(record, records / record.row / f"{record.instance}.json")
+    write_record(record, folder.record)  # last: its presence says that all is done
+
+
+@contextmanager
+def _said_in_a_line(folder: RunFolder) -> Iterator[None]:
+    """Turn what can go wrong outside our code into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise UserError(
+            f"the disk is full ({error.filename or folder.path}): make room and start the same "
+            "command again; it resumes from the last checkpoint"
+        ) from error

@@ -1,0 +1,58 @@
+"""The model of the paper's synthetic setting: one layer with a given spectral norm."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import torch
+from torch import Tensor, nn
+
+from phantomgrad.checks import check_at_least
+from phantomgrad.nn.linear import Nonlinearity, activated_linear
+
+
+class SyntheticCell(nn.Module):
+    r"""The map :math:`h \mapsto \sigma(W (h + u))` with a symmetric W of a given norm.
+
+    (Geng et al., 2021, "Synthetic Setting".) As :math:`\sigma` is 1-Lipschitz, the map is a
+    contraction with constant :math:`\|W\|_2 = L_h`. W is :math:`(A + A^\top) / 2` with Gaussian A,
+    scaled by its largest eigenvalue in modulus, which is computed exactly. It is a constant until
+    ``weight.requires_grad_()``.
+
+    Args:
+        size: D, the width of the state.
+        lipschitz: :math:`L_h`, positive; a contraction below 1.
+        nonlinearity: :math:`\sigma`: ``tanh``, ``relu`` or ``linear`` (the paper does not say).
+        generator: for W.
+    """
+
+    def __init__(
+        self,
+        size: int = 128,
+        lipschitz: float = 0.9,
+        nonlinearity: Nonlinearity = "tanh",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        check_at_least("size", size, 1)
+        if not lipschitz > 0:
+            raise ValueError(f"lipschitz must be positive, got {lipschitz}")
+        if nonlinearity not in get_args(Nonlinearity):
+            names = ", ".join(get_args(Nonlinearity))
+            raise ValueError(f"nonlinearity must be one of {names}, got {nonlinearity!r}")
+        self.nonlinearity: Nonlinearity = nonlinearity
+        weight = symmetric_matrix(size, lipschitz, generator).to(torch.get_default_dtype())
+        self.weight = nn.Parameter(weight, requires_grad=False)
+
+    def forward(self, h: Tensor, u: Tensor) -> Tensor:
+        """Return the next state, ``(..., D)``, from ``h`` and the input ``u`` of that shape."""
+        x = (h + u).flatten(0, -2)  # (rows, D)
+        return activated_linear(x, self.weight, self.nonlinearity).view(h.shape)
+
+
+def symmetric_matrix(size: int, norm: float, generator: torch.Generator | None = None) -> Tensor:
+    """Return a Gaussian symmetric matrix ``(size, size)`` of spectral norm ``norm``, in float64."""
+    a = torch.randn(size, size, generator=generator, dtype=torch.float64)
+    symmetric = (a + a.T) / 2
+    largest: Tensor = torch.linalg.eigvalsh(symmetric).abs().max()
+    return symmetric * (norm / largest)

@@ -1,0 +1,85 @@
+"""Image classification: loss and accuracy by their definitions, and a few steps on digits."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from lightning import Trainer
+from torch import Tensor, nn
+
+from phantomgrad import Anderson, ImplicitGradient
+from phantomgrad.data import Digits
+from phantomgrad.data.digits import ImageBatch
+from phantomgrad.models import ImageClassifier
+from phantomgrad.tasks import ImageClassification
+
+pytestmark = pytest.mark.usefixtures("float32")
+SOLVER = Anderson(max_evaluations=40, tol=1e-3)
+
+
+class Scores(nn.Module):
+    """A model that returns the log-probabilities it is given as images."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.log_softmax(dim=1)
+
+
+def test_loss_and_accuracy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mean negative log-likelihood; hits over the images of all batches."""
+    optimizer = partial(torch.optim.SGD, lr=0.1)
+    parts = ("test", "validation")
+    task = ImageClassification(
+        classes=3, model=Scores(), optimizer=optimizer, evaluation_sets=parts
+    )
+    found: dict[str, Any] = {}
+    monkeypatch.setattr(task, "log", lambda name, value, **_: found.__setitem__(name, value))
+    images = torch.tensor([[2.0, 0.0, 0.0], [0.0, 3.0, 1.0], [5.0, 0.0, 1.0]])
+    labels = torch.tensor([0, 1, 2])
+    expected = -images.log_softmax(dim=1)[range(3), labels].mean()
+    torch.testing.assert_close(task.training_step(ImageBatch(images, labels), 0), expected)
+    torch.testing.assert_close(found["train/loss"], expected)
+    for part in range(2):
+        task.validation_step(ImageBatch(images, labels), 0, dataloader_idx=part)
+    task.validation_step(ImageBatch(images[:1], labels[:1]), 1, dataloader_idx=1)
+    assert found["test/accuracy"].compute().item() == pytest.approx(2 / 3)
+    assert found["validation/accuracy"].compute().item() == pytest.approx(3 / 4)
+    assert {"validation/loss"} == {name for name in found if name.endswith("loss")} - {"train/loss"}
+
+
+def digits_task() -> ImageClassification:
+    model = ImageClassifier(1, 10, SOLVER, ImplicitGradient(solver=SOLVER))
+    optimizer = partial(torch.optim.Adam, lr=0.005)
+    parts = Digits.evaluation_sets
+    return ImageClassification(classes=10, model=model, optimizer=optimizer, evaluation_sets=parts)
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*")
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
+def test_an_epoch_on_the_digits() -> None:
+    """Through Lightning's loop: the loss falls, the solvers converge, the kernels stay small."""
+    task, data = digits_task(), Digits()
+    first = next(iter(data.train_dataloader()))
+    with torch.no_grad():
+        before = F.nll_loss(task.model(first.images), first.labels)
+    trainer = Trainer(
+        accelerator="cpu",
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(task, data)
+    metrics = trainer.callback_metrics
+    with torch.no_grad():
+        assert F.nll_loss(task.model(first.images), first.labels) < before / 4
+    assert metrics["test/accuracy"] > 0.8
+    assert metrics["validation/accuracy"] > 0.8
+    assert metrics["solver/converged"] == metrics["adjoint/converged"] == 1
+    assert metrics["solver/residual"] < SOLVER.tol
+    kernel = task.model.deq.cell.first.weight.flatten(1)
+    assert torch.linalg.matrix_norm(kernel, ord=2) <= task.model.deq.cell.kappa + 1e-5
