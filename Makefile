@@ -5,12 +5,20 @@ WORKERS ?= 2
 BIN := .venv/bin
 # One thread a process: on small models two runs side by side beat one run with two threads.
 RUN := OMP_NUM_THREADS=1 $(BIN)/python
+EMBEDDED := figure1 figure4 table2 theorems digits chains
+
+# Start the same command in WORKERS processes: each takes the runs that no other is at.
+define share
+trap 'kill $$pids 2>/dev/null; exit 130' INT TERM; \
+  for worker in $$(seq $(WORKERS)); do $(RUN) $(1) & pids="$$pids $$!"; done; \
+  status=0; for pid in $$pids; do wait $$pid || status=1; done; exit $$status
+endef
 
 .DEFAULT_GOAL := help
-.PHONY: help env test lint reproduce reproduce-table4 data report bench lock clean
+.PHONY: help env test lint reproduce reproduce-figure2 reproduce-figure3 reproduce-table4 data report bench lock clean
 
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' Makefile
 
 env: .venv/.ready ## Set up .venv (python >= 3.11, everything pinned)
 
@@ -23,18 +31,27 @@ env: .venv/.ready ## Set up .venv (python >= 3.11, everything pinned)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-reproduce: env ## The main job on embedded data: a table and a picture in a few minutes
-	@$(RUN) scripts/train.py table=chains
-	@$(RUN) scripts/report.py chains
+reproduce: env ## The main job, no download: the studies, digits and Chains; ends with results/index.html
+	@$(call share,scripts/study.py suite=default)
+	@$(call share,scripts/train.py table=digits)
+	@$(call share,scripts/train.py table=chains)
+	@$(RUN) scripts/report.py $(EMBEDDED)
 
 data: env ## Fetch COX2 and PROTEINS (without network: FROM=folder)
 	@$(RUN) scripts/fetch_data.py COX2 PROTEINS $(if $(FROM),--from $(FROM))
 
 reproduce-table4: env ## Table 4, graph classification: all rows, ten folds, WORKERS processes
-	@trap 'kill $$pids 2>/dev/null; exit 130' INT TERM; \
-	  for worker in $$(seq $(WORKERS)); do $(RUN) scripts/train.py table=table4 & pids="$$pids $$!"; done; \
-	  status=0; for pid in $$pids; do wait $$pid || status=1; done; exit $$status
+	@$(call share,scripts/train.py table=table4)
 	@$(RUN) scripts/report.py table4
+
+reproduce-figure2: env ## Figure 2 on IGNN and COX2: precision and spectral radii along training
+	@$(call share,scripts/train.py table=figure2)
+	@$(RUN) scripts/report.py figure2
+
+reproduce-figure3: env ## Figure 3: k and λ, UPG against NPG, on the digits and on COX2
+	@$(call share,scripts/train.py table=figure3)
+	@$(call share,scripts/train.py table=figure3_cox2)
+	@$(RUN) scripts/report.py figure3
 
 report: env ## Rebuild every table and figure from results/records
 	@$(RUN) scripts/report.py

@@ -86,10 +86,13 @@ def _bar(items: Sequence[T], title: str, name: str) -> Iterable[T]:
 
 
 def _device(name: str) -> torch.device:
+    refusal = f"device must be cpu or cuda, got {name!r}"
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise UserError(f"device must be cpu or cuda, got {name!r}") from error
+        raise UserError(refusal) from error
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(refusal)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device={name}, but torch sees no CUDA device")
     return device

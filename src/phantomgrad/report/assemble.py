@@ -16,11 +16,18 @@ TITLES = {
     "table1": "Table 1: Ablation settings on CIFAR-10",
     "table3": "Table 3: DEQ and MDEQ on vision and language",
     "table4": "Table 4: IGNN on graph tasks",
+    "figure2": "Figure 2: Precision of the phantom gradient in training",
+    "figure3": "Figure 3: Influence of λ and k, UPG and NPG",
     "chains": "Chains: IGNN on the embedded default data",
+    "digits": "Digits: a convolutional DEQ on scikit-learn's handwritten digits",
 }
 BLOCKS = {
     "": "As in the paper",
     "honest": "Stratified folds, one adjacency, epoch selected on validation data",
+    "chains": "Chains",
+    "cox2": "COX2",
+    "digits": "Digits",
+    "proteins": "PROTEINS",
 }
 
 

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from phantomgrad.records import Record, RecordError, read_record
+from phantomgrad.records import Record, RecordError, StudyRecord, read_record, read_study
 from phantomgrad.report.errors import ReportError
+
+_AnyRecord = TypeVar("_AnyRecord", Record, StudyRecord)
 
 
 def read_table_records(folder: Path, table: str) -> list[Record]:
-    """Read ``<folder>/<table>/**.json``.
+    """Read the runs ``<folder>/<table>/**.json``.
 
     Raises:
-        ReportError: a file is no record, or is not where its record belongs.
+        ReportError: a file is no record of a run, or is not where its record belongs.
     """
+    return _read_all(folder, table, read_record)
+
+
+def read_study_records(folder: Path, study: str) -> list[StudyRecord]:
+    """Read the studies ``<folder>/<study>/**.json``.
+
+    Raises:
+        ReportError: a file is no record of a study, or is not where its record belongs.
+    """
+    return _read_all(folder, study, read_study)
+
+
+def _read_all(folder: Path, name: str, read: Callable[[Path], _AnyRecord]) -> list[_AnyRecord]:
     records = []
-    for path in sorted((folder / table).rglob("*.json")):
+    for path in sorted((folder / name).rglob("*.json")):
         try:
-            record = read_record(path)
+            record = read(path)
         except RecordError as error:
             raise ReportError(str(error)) from error
         place = path.relative_to(folder).as_posix()

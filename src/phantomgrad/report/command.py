@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
+from phantomgrad.records import StudyRecord
 from phantomgrad.report.assemble import build_table
-from phantomgrad.report.collect import read_table_records
+from phantomgrad.report.collect import read_study_records, read_table_records
 from phantomgrad.report.curves import curve_figure
 from phantomgrad.report.errors import ReportError
 from phantomgrad.report.figures import dot_figure
@@ -17,12 +20,17 @@ from phantomgrad.report.latex import to_latex
 from phantomgrad.report.layout import Table
 from phantomgrad.report.markdown import to_markdown
 from phantomgrad.report.paper import PaperNumber, read_paper
+from phantomgrad.report.precision import precision_figures
+from phantomgrad.report.site import build_site
+from phantomgrad.report.studies import REPORTS
 from phantomgrad.report.style import render, styled
+from phantomgrad.report.sweeps import sweep_figures
 
 USAGE = """usage: python scripts/report.py [TABLE ...] [results=DIR]
 
 Makes DIR/tables/<table>.{md,tex} and DIR/figures/<table>*.{png,svg,pdf} from DIR/records and
-DIR/paper.csv; all tables without a name."""
+DIR/paper.csv; all tables (and figures and studies) without a name.
+DIR/index.html shows them all."""
 
 
 @dataclass(frozen=True)
@@ -74,34 +82,69 @@ def main(arguments: Sequence[str], default: Path) -> int:
 
 
 def _report(names: Sequence[str], paper: Sequence[PaperNumber], results: Results) -> None:
-    texts: dict[str, str] = {}
-    files: dict[str, dict[Path, bytes]] = {}
-    for name in names:
-        table = build_table(name, paper, read_table_records(results.records, name))
-        texts[name] = to_markdown(table)
-        files[name] = {
-            results.folder / "tables" / f"{name}.md": texts[name].encode(),
-            results.folder / "tables" / f"{name}.tex": to_latex(table).encode(),
-        }
-        for figure, kinds in _figures(table).items():
-            for kind, content in kinds.items():
-                files[name][results.folder / "figures" / f"{figure}.{kind}"] = content
-    for path, content in (item for name in names for item in files[name].items()):
-        write_whole(content, path)
-    for name in names:
-        print(texts[name])
-        print("\n".join(f"wrote {path}" for path in files[name]), end="\n\n")
+    pages = {name: _page(name, paper, results.records) for name in names}
+    for page in pages.values():
+        for place, content in page.files.items():
+            write_whole(content, results.folder / place)
+    for page in pages.values():
+        print(page.text)
+        print("\n".join(f"wrote {results.folder / place}" for place in page.files), end="\n\n")
+    site = results.folder / "index.html"
+    write_whole(build_site(results.folder), site)
+    print(f"wrote {site}")
 
 
-def _figures(table: Table) -> dict[str, dict[str, bytes]]:
-    """Draw the dots of the table, and the curves of each block that has some."""
+@dataclass(frozen=True)
+class _Page:
+    """A table in words, and all files it is made of, by their place among the results."""
+
+    text: str
+    files: dict[str, bytes]
+
+
+def _page(name: str, paper: Sequence[PaperNumber], records: Path) -> _Page:
+    if name in REPORTS:
+        return _study_page(name, read_study_records(records, name))
+    table = build_table(name, paper, read_table_records(records, name))
+    files = {
+        f"tables/{name}.md": to_markdown(table).encode(),
+        f"tables/{name}.tex": to_latex(table).encode(),
+    }
+    draw = FIGURES.get(name, table_figures)
+    return _Page(to_markdown(table), files | _drawn(lambda: draw(table)))
+
+
+def _study_page(name: str, records: Sequence[StudyRecord]) -> _Page:
+    report = REPORTS[name]
+    text = report.table(records)
+    files = {f"tables/{name}.md": text.encode()}
+    return _Page(text, files | _drawn(lambda: report.figures(records)))
+
+
+def _drawn(draw: Callable[[], dict[str, Figure]]) -> dict[str, bytes]:
     with styled():
-        drawn = {table.name: render(dot_figure(table))}
-        for block in table.blocks:
-            curves = curve_figure(table, block)
-            if curves is not None:
-                key = f"_{block.key.replace('/', '_')}" if block.key else ""
-                drawn[f"{table.name}{key}_curves"] = render(curves)
+        return {
+            f"figures/{figure}.{kind}": content
+            for figure, drawing in draw().items()
+            for kind, content in render(drawing).items()
+        }
+
+
+FIGURES: dict[str, Callable[[Table], dict[str, Figure]]] = {
+    "figure2": precision_figures,
+    "figure3": sweep_figures,
+}
+"""How a table is drawn that is a figure of the paper; any other by :func:`table_figures`."""
+
+
+def table_figures(table: Table) -> dict[str, Figure]:
+    """Return the dots of a table, and the curves of each block that has some."""
+    drawn = {table.name: dot_figure(table)}
+    for block in table.blocks:
+        curves = curve_figure(table, block)
+        if curves is not None:
+            key = f"_{block.key.replace('/', '_')}" if block.key else ""
+            drawn[f"{table.name}{key}_curves"] = curves
     return drawn
 
 

@@ -10,19 +10,20 @@ from phantomgrad.report.tables import Grid, Section, cost_grid, result_grid
 def to_markdown(table: Table) -> str:
     """Return the results, what they mean, and what they cost."""
     results, costs = result_grid(table), cost_grid(table)
-    parts = [f"# {table.title}", *_sections(results), _list(notes(table, results.headings))]
+    parts = [f"# {table.title}", grid_markdown(results), _list(notes(table, results.headings))]
     if costs is not None:
-        parts += ["## Cost", *_sections(costs), _list(cost_notes(table, costs.headings))]
+        parts += ["## Cost", grid_markdown(costs), _list(cost_notes(table, costs.headings))]
     return "\n\n".join(parts) + "\n"
 
 
-def _sections(grid: Grid) -> list[str]:
+def grid_markdown(grid: Grid) -> str:
+    """Return the sections of a grid, each a Markdown table."""
     parts = []
     for section in grid.sections:
         if section.title:
             parts.append(f"**{section.title}**")
         parts.append(_section(grid, section))
-    return parts
+    return "\n\n".join(parts)
 
 
 def _section(grid: Grid, section: Section) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least
+from phantomgrad.checks import check_at_least, check_damping
 from phantomgrad.gradients.linearization import Linearization
 from phantomgrad.gradients.phantom import damped_steps
 from phantomgrad.models import SyntheticCell
@@ -70,6 +70,10 @@ class Dynamics(Study):
     def __post_init__(self) -> None:
         for name in ("rows", "samples", "iterations", "forward_iterations"):
             check_at_least(name, getattr(self, name), 1)
+        for name in ("lipschitz", "dampings"):
+            check_at_least(f"number of {name}", len(getattr(self, name)), 1)
+        for damping in self.dampings:
+            check_damping(damping)
 
     def measure(self, seed: int, device: torch.device, track: Track = silently) -> Findings:
         """Measure every level; each has the same draws."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least
+from phantomgrad.checks import check_at_least, check_damping
 from phantomgrad.gradients import ImplicitGradient
 from phantomgrad.gradients.linearization import Linearization
 from phantomgrad.gradients.phantom import damped_steps
@@ -71,6 +71,11 @@ class Precision(Study):
     def __post_init__(self) -> None:
         for name in ("rows", "samples", "iterations", "broyden_iterations", "batch"):
             check_at_least(name, getattr(self, name), 1)
+        for name in ("steps", "dampings"):
+            check_at_least(f"number of {name}", len(getattr(self, name)), 1)
+        check_at_least("steps", min(self.steps), 1)
+        for damping in self.dampings:
+            check_damping(damping)
 
     def measure(self, seed: int, device: torch.device, track: Track = silently) -> Findings:
         """Measure every pair."""
@@ -81,7 +86,9 @@ class Precision(Study):
         if self.samples % self.batch:
             sizes.append(self.samples % self.batch)
         for size in track(sizes, f"batches of {self.batch} samples"):
-            u, y = torch.randn(2, size, self.rows, self.size, generator=generator).to(device)
+            # Pair after pair, so that the draws do not depend on the batch.
+            pairs = torch.randn(size, 2, self.rows, self.size, generator=generator)
+            u, y = pairs.transpose(0, 1).contiguous().to(device)
             books.enter(self.gradients(cell, u, y))
         return books.findings(self.tol, smooth=self.nonlinearity != "relu")
 
