@@ -3,13 +3,19 @@
 python scripts/fetch_data.py                         COX2 and PROTEINS, by network
 python scripts/fetch_data.py MUTAG ENZYMES           any TU data sets
 python scripts/fetch_data.py COX2 --from DIR         from a folder, without network
+python scripts/fetch_data.py CIFAR10                 by network, or --from DIR
+python scripts/fetch_data.py CIFAR10-JPEG --from DIR from DIR/cifar10-jpeg.tar.xz
+python scripts/fetch_data.py ImageNet                says how to arrange it
 """
 
 import sys
 from pathlib import Path
 
 from phantomgrad.data.fetch import DEFAULT_NAMES, fetch_tu_dataset
+from phantomgrad.data.fetch_images import fetch_cifar10, fetch_cifar10_jpeg, find_imagenet
 from phantomgrad.errors import UserError
+
+IMAGES = {"CIFAR10": fetch_cifar10, "CIFAR10-JPEG": fetch_cifar10_jpeg, "ImageNet": find_imagenet}
 
 
 def main(arguments: list[str]) -> int:
@@ -29,11 +35,18 @@ def main(arguments: list[str]) -> int:
     failed = False
     for name in names or DEFAULT_NAMES:
         try:
-            print(fetch_tu_dataset(name, Path("data"), source))
+            print(fetch(name, Path("data"), source))
         except UserError as error:
             print(error, file=sys.stderr)
             failed = True
     return int(failed)
+
+
+def fetch(name: str, target: Path, source: Path | None) -> str:
+    """Fetch one data set; say what was done."""
+    if name in IMAGES:
+        return IMAGES[name](target, source)
+    return fetch_tu_dataset(name, target, source)
 
 
 if __name__ == "__main__":

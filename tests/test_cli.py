@@ -64,6 +64,17 @@ def test_other_roots_are_checked_too() -> None:
         check_overrides(["bogus=3"], root="bench")
 
 
+@pytest.mark.parametrize(
+    ("root", "line", "key"),
+    [("study", "table=table4", "table"), ("train", "suite=default seeds=3", "suite")],
+)
+def test_a_group_of_another_root_is_answered(root: str, line: str, key: str) -> None:
+    said = rf"there is no setting '{key}'; .*configs/{root}\.yaml"
+    with pytest.raises(UserError, match=said) as error:
+        check_overrides(line.split(), root)
+    assert "\n" not in str(error.value)
+
+
 def test_names_are_the_paths_of_nested_files() -> None:
     assert "chains/implicit" in names("experiment")
     assert "table4/honest/cox2_implicit" in names("experiment")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import yaml
 from graph_data import REPOSITORY
 from phantomgrad.cli import names
 from phantomgrad.records import read_record
-from phantomgrad.runs import hash_config
-from training import Workplace, composed
+from phantomgrad.runs import Identity, hash_config
+from training import Script, Workplace, composed
 
 CONFIGS = REPOSITORY / "configs"
 ROWS = names("experiment")
@@ -26,11 +27,24 @@ def text(row: str) -> str:
     return (CONFIGS / "experiment" / f"{row}.yaml").read_text()
 
 
+def content(table: str) -> dict[str, Any]:
+    return yaml.safe_load((CONFIGS / "table" / f"{table}.yaml").read_text())  # type: ignore[no-any-return]
+
+
 def rows_of(table: str) -> list[str]:
     """The rows that a table file launches, in order."""
-    content = yaml.safe_load((CONFIGS / "table" / f"{table}.yaml").read_text())
-    listed = content["hydra"]["sweeper"]["params"]["experiment"]
+    listed = content(table)["hydra"]["sweeper"]["params"]["experiment"]
     return [row.strip() for row in listed.split(",")]
+
+
+def is_sweep(table: str) -> bool:
+    """Whether a table varies settings of one experiment, and names its rows by them."""
+    bases = [name for name in content(table).get("defaults", []) if name != "_self_"]
+    return "sweep" in content(table) or any(is_sweep(base) for base in bases)
+
+
+SWEEPS = [table for table in TABLES if is_sweep(table)]
+LISTS = [table for table in TABLES if table not in SWEEPS]
 
 
 def resolved(row: str) -> dict[str, Any]:
@@ -41,13 +55,15 @@ def resolved(row: str) -> dict[str, Any]:
 
 def test_there_are_rows_and_tables() -> None:
     assert len(ROWS) >= 20
-    assert {"chains", "table4"} <= set(TABLES)
+    assert {"chains", "table4"} <= set(LISTS)
+    assert {"figure3", "figure3_cox2"} <= set(SWEEPS)
 
 
 @pytest.mark.parametrize("row", ROWS)
 def test_row_trains(workplace: Workplace, small_tu: Path, row: str) -> None:
     """One step and one evaluation through the real entry, on small data, with a record."""
-    small = [f"dataset.root={small_tu}"] if row.startswith(("table4/", "figure2/")) else []
+    on_graphs = row.startswith(("table4/", "figure2/cox2"))
+    small = [f"dataset.root={small_tu}"] if on_graphs else []
     folder = workplace.train(
         f"experiment={row}", "trainer.max_epochs=1", "+trainer.limit_train_batches=1", *small
     )
@@ -83,19 +99,32 @@ def test_row_says_what_it_is_and_how_to_run_it(row: str) -> None:
 
 
 def test_every_row_belongs_to_one_table() -> None:
-    listed = [row for table in TABLES for row in rows_of(table)]
+    """A sweep has rows of its own, and varies an experiment that some table lists."""
+    listed = [row for table in LISTS for row in rows_of(table)]
     assert sorted(listed) == ROWS
+    assert {row for table in SWEEPS for row in rows_of(table)} <= set(ROWS)
 
 
+@pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize("table", TABLES)
-def test_table_names_its_own_command(table: str) -> None:
-    content = (CONFIGS / "table" / f"{table}.yaml").read_text()
-    assert f"#   python scripts/train.py table={table}\n" in content
-    assert yaml.safe_load(content)["hydra"]["mode"] == "MULTIRUN"
+def test_table_names_its_own_command_and_launches_its_rows(table: str) -> None:
+    from hydra.core.hydra_config import HydraConfig
+
+    said = (CONFIGS / "table" / f"{table}.yaml").read_text()
+    assert said.startswith("# @package _global_\n")
+    assert f"#   python scripts/train.py table={table}\n" in said
+    composed([f"table={table}"])
+    assert HydraConfig.get().mode.name == "MULTIRUN"
+    launched = HydraConfig.get().sweeper.params["experiment"].split(",")
+    assert [row.strip() for row in launched] == rows_of(table)
+
+
+@pytest.mark.parametrize("table", LISTS)
+def test_table_lists_rows_of_its_own_name(table: str) -> None:
     assert all(row.startswith(f"{table}/") for row in rows_of(table))
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", LISTS)
 @pytest.mark.usefixtures("workplace")
 def test_no_two_rows_of_a_table_are_the_same_experiment(table: str) -> None:
     """A row of Figure 2 is one of Table 4, looked at: what looks on is no part of the hash."""
@@ -105,12 +134,16 @@ def test_no_two_rows_of_a_table_are_the_same_experiment(table: str) -> None:
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.startswith("figure2/")])
 @pytest.mark.usefixtures("workplace")
-def test_figure2_looks_at_rows_of_table4(row: str) -> None:
+def test_figure2_looks_at_rows_of_other_tables(row: str) -> None:
     """The same protocol, and about a hundred points."""
-    config, other = resolved(row), resolved(row.replace("figure2/", "table4/"))
+    leaf = row.removeprefix("figure2/")
+    digits = leaf.startswith("digits_")
+    config = resolved(row)
+    other = resolved(leaf.replace("digits_", "digits/") if digits else f"table4/{leaf}")
     assert hash_config(config) == hash_config(other)
-    steps = config["trainer"]["max_epochs"] * 4  # batches of 128 of the 421 graphs of a fold
-    assert steps / config["callbacks"]["precision"]["every_n_steps"] == 100
+    # Batches of 64 of 1,078 digits, of 128 of the 421 graphs of a fold.
+    steps = config["trainer"]["max_epochs"] * (17 if digits else 4)
+    assert steps / config["callbacks"]["precision"]["every_n_steps"] == (85 if digits else 100)
     assert "precision" not in other["callbacks"]
 
 
@@ -158,11 +191,111 @@ def test_configuration_files_are_short(path: Path) -> None:
 
 @pytest.mark.usefixtures("workplace")
 def test_every_choice_of_every_group_composes() -> None:
-    """No file lies about that nothing can choose."""
+    """No file lies about that nothing can choose; tables and experiments have their own tests."""
     from phantomgrad.jobs import as_dict
 
-    groups = [p.name for p in CONFIGS.iterdir() if p.is_dir() and p.name not in ("table", "hydra")]
-    for group in sorted(groups):
-        if group != "experiment":
+    for group in sorted(p.name for p in CONFIGS.iterdir() if p.is_dir()):
+        root = "study" if group in ("study", "suite") else "train"
+        if group not in ("experiment", "table", "hydra"):
             for choice in names(group):
-                assert as_dict(composed([f"{group}={choice}"]))
+                assert as_dict(composed([f"{group}={choice}"], root=root))
+
+
+# Sweeps -------------------------------------------------------------------------------------
+
+
+def combinations(table: str, row: str | None = None) -> list[list[str]]:
+    """The overrides of every run that a sweep launches, but for seeds and folds."""
+    from hydra.core.hydra_config import HydraConfig
+
+    composed([f"table={table}"])
+    params = dict(HydraConfig.get().sweeper.params)
+    varied = {k: str(v).split(",") for k, v in params.items() if k not in ("seed", "dataset.fold")}
+    varied["experiment"] = [row or params["experiment"]]
+    return [
+        [f"{key}={value}" for key, value in zip(varied, values, strict=True)]
+        for values in product(*varied.values())
+    ]
+
+
+def identity(table: str, *overrides: str) -> tuple[Identity, dict[str, Any]]:
+    """What a run of a table is called, and its resolved configuration."""
+    from hydra.core.hydra_config import HydraConfig
+
+    from phantomgrad.jobs import as_dict
+
+    config = as_dict(composed([f"table={table}", *overrides]))
+    chosen = HydraConfig.get()
+    row = chosen.runtime.choices.get("experiment")
+    return Identity.of(config, row, list(chosen.overrides.task)), config
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize(
+    ("table", "dataset", "instance"),
+    [("figure3", "digits", "seed0"), ("figure3_cox2", "cox2", "seed42-fold0")],
+)
+def test_sweep_names_its_rows_by_what_it_varies(table: str, dataset: str, instance: str) -> None:
+    """A row for every combination, published under it, labelled as the paper does."""
+    every = combinations(table)
+    assert len({tuple(overrides) for overrides in every}) == len(every) == 2 * 4 * 3
+    expected = {0: ("upg", 1, 0.25), 7: ("upg", 5, 0.5), 23: ("npg", 9, 1.0)}
+    hashes = set()
+    for number, (form, k, damping) in expected.items():
+        found, config = identity(table, *every[number])
+        assert found.row == f"figure3/{dataset}/{form}_k{k}_d{damping}"
+        assert (found.instance, found.changes) == (instance, ())
+        assert config["label"]["method"] == f"{form.upper()} A({k}, {damping})"
+        hashes.add(found.config_hash)
+    assert len(hashes) == 3
+
+
+@pytest.mark.usefixtures("workplace")
+def test_sweep_counts_every_other_override_as_a_change() -> None:
+    """Of the settings it varies none, whatever their values."""
+    swept = ("gradient=upg", "gradient.steps=7", "gradient.damping=0.9")
+    plain, _ = identity("figure3", "experiment=digits/implicit", *swept)
+    assert (plain.row, plain.changes) == ("figure3/digits/upg_k7_d0.9", ())
+    for override in ("optimizer.lr=0.5", "label.method=x", "adjoint.tol=1e-9", "sweep.row=mine"):
+        other, _ = identity("figure3", "experiment=digits/implicit", *swept, override)
+        assert other.changes == (override,)
+        assert other.instance == f"seed0-{other.config_hash[:8]}"
+
+
+@pytest.mark.usefixtures("workplace")
+def test_sweep_of_another_experiment_has_rows_of_its_own() -> None:
+    """The table's second command: the same grid on the chains."""
+    overrides = combinations("figure3", "chains/implicit")[0]
+    found, config = identity("figure3", *overrides)
+    assert (found.row, found.changes) == ("figure3/chains/upg_k1_d0.25", ())
+    assert config["label"] == {"dataset": "Chains", "model": "IGNN", "method": "UPG A(1, 0.25)"}
+
+
+@pytest.mark.usefixtures("workplace")
+def test_sweep_on_cox2_says_what_it_reduces() -> None:
+    """Three of the ten folds; but for that, a point that is a row of Table 4 is that row."""
+    from hydra.core.hydra_config import HydraConfig
+
+    overrides = combinations("figure3_cox2")[7]
+    assert HydraConfig.get().sweeper.params["dataset.fold"] == "range(3)"
+    found, config = identity("figure3_cox2", *overrides)
+    assert config["reduced"] == ["3 of 10 folds"]
+    assert found.row == "figure3/cox2/upg_k5_d0.5"
+    assert found.config_hash == hash_config(resolved("table4/cox2_upg_k5_d0.5"))
+
+
+def test_script_runs_a_sweep(script: Script, workplace: Workplace) -> None:
+    """Of two points; the short runs are changed ones, so nothing is published."""
+    outcome = script(
+        *("table=figure3", "experiment=chains/implicit", "gradient=upg", "gradient.steps=1,3"),
+        *("gradient.damping=0.5", "seed=0", "trainer.max_epochs=1"),
+    )
+    assert outcome.code == 0
+    folders = workplace.path.glob("runs/figure3/chains/*/seed0-*")
+    assert sorted(f.parent.name for f in folders) == ["upg_k1_d0.5", "upg_k3_d0.5"]
+    (path, _) = sorted(workplace.path.glob("runs/figure3/chains/*/*/record.json"))
+    record = read_record(path)
+    assert record.row == "figure3/chains/upg_k1_d0.5"
+    assert record.changes == [*record.config["reduced"], "trainer.max_epochs=1"]
+    assert record.label["method"] == "UPG A(1, 0.5)"
+    assert not (workplace.path / "results").exists()

@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,19 +22,22 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 SCRIPT = REPOSITORY / "scripts" / "train.py"
+STUDY_SCRIPT = REPOSITORY / "scripts" / "study.py"
 # Results are compared bit by bit, which accelerators do not promise.
 ON_CPU = "trainer.accelerator=cpu"
 
 
-def composed(overrides: list[str], configs: Path = REPOSITORY / "configs") -> DictConfig:
-    """Compose a training configuration as the script does."""
+def composed(
+    overrides: list[str], configs: Path = REPOSITORY / "configs", root: str = "train"
+) -> DictConfig:
+    """Compose a configuration as the script of its root does."""
     # Imported here and below: tests of the library need not wait for Hydra and Lightning.
     from hydra import compose, initialize_config_dir
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import open_dict
 
     with initialize_config_dir(str(configs), version_base="1.3"):
-        config = compose("train", overrides, return_hydra_config=True)
+        config = compose(root, overrides, return_hydra_config=True)
     HydraConfig.instance().set_config(config)
     with open_dict(config):
         del config["hydra"]
@@ -62,6 +66,17 @@ class Workplace:
         """Do a run and return its record."""
         return read_record(self.train(*overrides) / "record.json")
 
+    def study(self, *overrides: str) -> Path:
+        """Do a study in this process; return its folder."""
+        from hydra.core.hydra_config import HydraConfig
+
+        from phantomgrad.study import run
+
+        config = composed(list(overrides), self.configs, root="study")
+        chosen = HydraConfig.get()
+        run(config, chosen.runtime.choices["study"], list(chosen.overrides.task))
+        return self.path / config.run.folder
+
 
 @pytest.fixture
 def workplace(
@@ -86,16 +101,18 @@ class Outcome:
 
 @dataclass
 class Script:
-    """``scripts/train.py`` with arguments, in this process."""
+    """A script with arguments, in this process."""
 
     monkeypatch: pytest.MonkeyPatch
     capsys: pytest.CaptureFixture[str]
+    path: Path = SCRIPT
+    always: tuple[str, ...] = (ON_CPU,)
 
     def __call__(self, *arguments: str) -> Outcome:
-        self.monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments, ON_CPU])
+        self.monkeypatch.setattr(sys, "argv", [str(self.path), *arguments, *self.always])
         self.capsys.readouterr()
         with pytest.raises(SystemExit) as end:
-            runpy.run_path(str(SCRIPT), run_name="__main__")
+            runpy.run_path(str(self.path), run_name="__main__")
         said = self.capsys.readouterr()
         code = end.value.code
         if isinstance(code, str):  # sys.exit(text) prints it and exits with 1
@@ -107,10 +124,26 @@ class Script:
 def script(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Script]:
-    """The training script; logging is put back as it was."""
+    """The training script."""
+    with _own_logging():
+        yield Script(monkeypatch, capsys)
+
+
+@pytest.fixture
+def study_script(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Script]:
+    """The script of the studies."""
+    with _own_logging():
+        yield Script(monkeypatch, capsys, STUDY_SCRIPT, ())
+
+
+@contextmanager
+def _own_logging() -> Iterator[None]:
+    """Put logging back as it was."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    yield Script(monkeypatch, capsys)
+    yield
     root.handlers[:] = handlers
     root.setLevel(level)
 

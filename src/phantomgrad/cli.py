@@ -48,7 +48,7 @@ def check_overrides(arguments: list[str], root: str = "train") -> None:
         try:
             compose(root, single)
         except (HydraException, OmegaConfBaseException, ValueError) as error:
-            raise UserError(_explain(error, root)) from error
+            raise UserError(_explain(error, root, single)) from error
     GlobalHydra.instance().clear()
 
 
@@ -69,6 +69,8 @@ def _single(override: Override) -> str | None:
 
 def _first_row(overrides: list[str], root: str) -> list[str]:
     """Return the choice of the first row of the list, where a list and no row is chosen."""
+    if root not in _LISTS:
+        return []
     group, member = _LISTS[root]
     chosen = dict(override.partition("=")[::2] for override in overrides)
     if chosen.get(group) in (None, "", "null") or member in chosen:
@@ -80,29 +82,36 @@ def _first_row(overrides: list[str], root: str) -> list[str]:
 
 def _check_choice(override: str) -> None:
     """Raise if ``override`` chooses a file that its group does not have."""
-    key, _, value = override.lstrip("+~").partition("=")
-    value = value.strip("'\"")
-    group = key.partition("@")[0]
+    group, value = _group(override), override.partition("=")[2].strip("'\"")
     if not (CONFIGS / group).is_dir() or value in ("", "null", *names(group)):
         return
-    raise UserError(f"there is no {group} {value!r}; {_nearest(value, names(group), group)}")
+    raise UserError(f"there is no {group} {value!r}; {_nearest(value, names(group), f'{group}/')}")
 
 
-def _explain(error: Exception, root: str) -> str:
+def _group(override: str) -> str:
+    """Return the group that ``override`` chooses from, if it does."""
+    return override.lstrip("+~").partition("=")[0].partition("@")[0]
+
+
+def _explain(error: Exception, root: str, overrides: Iterable[str]) -> str:
     key = re.search(r"full_key: (\S+)", str(error)) or re.search(
         r"override '([\w.@/]+)'", str(error)
     )
     if key is None:
         return _first_line(error)
-    with_defaults = OmegaConf.to_container(compose(root), resolve=False)
-    return f"there is no setting {key[1]!r}; {_nearest(key[1], _keys(with_defaults), root)}"
+    choices = [override for override in overrides if (CONFIGS / _group(override)).is_dir()]
+    try:
+        chosen = compose(root, choices)
+    except (HydraException, OmegaConfBaseException):  # a group of another root, for example
+        chosen = compose(root)
+    known = _keys(OmegaConf.to_container(chosen, resolve=False))
+    return f"there is no setting {key[1]!r}; {_nearest(key[1], known, f'{root}.yaml')}"
 
 
 def _nearest(wanted: str, known: Iterable[str], where: str) -> str:
     near = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.3)
     suggestion = f"the nearest are {', '.join(near)}" if near else "nothing is like it"
-    path = CONFIGS.name + "/" + (f"{where}/" if (CONFIGS / where).is_dir() else f"{where}.yaml")
-    return f"{suggestion} (all of them: {path})"
+    return f"{suggestion} (all of them: {CONFIGS.name}/{where})"
 
 
 def _keys(node: object, prefix: str = "") -> list[str]:

@@ -141,7 +141,9 @@ class _Run:
         seconds: dict[str, float],
         started: datetime,
     ) -> Record:
-        changes = [*self.config.reduced, *self.identity.changes]
+        facts = data.facts()
+        cut = facts.get("reduced")
+        changes = [*self.config.reduced, *([cut] if cut else []), *self.identity.changes]
         parameters = list(task.model.parameters())
         return Record(
             row=self.identity.row,
@@ -155,7 +157,7 @@ class _Run:
                 "total": sum(p.numel() for p in parameters),
                 "trainable": sum(p.numel() for p in parameters if p.requires_grad),
             },
-            data=data.facts(),
+            data=facts,
             solver=_solver_means(history.curves),
             seconds=seconds,
             memory=peak_memory(task.device),
@@ -211,7 +213,11 @@ def _solver_means(curves: dict[str, list[float]]) -> dict[str, float]:
         group, _, quantity = name.partition("/")
         if group in ("solver", "adjoint"):
             key = quantity if group == "solver" else f"adjoint_{quantity}"
-            means[key] = sum(curve) / len(curve)
+            found = [
+                value for value in curve if not math.isnan(value)
+            ]  # pretraining solves nothing
+            if found:
+                means[key] = sum(found) / len(found)
     return means
 
 

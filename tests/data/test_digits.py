@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from phantomgrad.data import Digits
-from phantomgrad.data.digits import ImageBatch, load_pixels
+from phantomgrad.data.digits import load_pixels
+from phantomgrad.data.images import ImageBatch
 
 pytestmark = pytest.mark.usefixtures("float32")
 PARTS = ("train", "validation", "test")

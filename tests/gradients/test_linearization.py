@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from phantomgrad.gradients.linearization import Linearization
-from problems import Counted, Map, TanhCell, dense_jacobian
+from problems import Affine, Counted, Map, TanhCell, dense_jacobian
 
 
 def tanh_map() -> tuple[Map, Tensor]:
@@ -71,3 +71,17 @@ def test_a_half_precision_value_gives_products_in_the_dtype_of_the_state() -> No
     assert at.value.dtype == torch.bfloat16
     assert at.vjp(z).dtype == torch.float64
     torch.testing.assert_close(at.vjp(torch.ones(2, 3)), torch.full((2, 3), 2.0))
+
+
+def test_vjps_are_those_of_the_state_and_of_what_f_depends_on() -> None:
+    """From the same graph, in the order asked for, and any number of times."""
+    f = Affine.random(batch=2, size=3)
+    z, v = torch.randn(2, 2, 3)
+    at = Linearization(f, z)
+    for u in (v, 2 * v):
+        into_z, into_bias, into_weight = at.vjps(u, f.bias, f.weight)
+        torch.testing.assert_close(into_z, (f.weight.mT @ u.unsqueeze(2)).squeeze(2))
+        torch.testing.assert_close(into_bias, u)
+        torch.testing.assert_close(into_weight, u.unsqueeze(2) * z.unsqueeze(1))
+    assert len(at.vjps(v)) == 1
+    torch.testing.assert_close(at.vjps(v)[0], at.vjp(v))

@@ -11,8 +11,10 @@ from phantomgrad import (
     NeumannPhantomGradient,
     UnrolledPhantomGradient,
 )
+from phantomgrad.gradients.phantom import damped_steps
 from problems import (
     Affine,
+    Counted,
     Map,
     TanhCell,
     dense_jacobian,
@@ -188,3 +190,39 @@ def test_misuse_names_the_argument(
     """A refused option is named with its rule and its value."""
     with pytest.raises(ValueError, match=message):
         kind(steps, damping)  # type: ignore[call-arg]
+
+
+# The steps ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damping", [0.3, 1.0])
+def test_damped_steps_of_a_linear_map_have_a_closed_form(damping: float) -> None:
+    """``h_k - h* = B^k (h_0 - h*)`` with ``B = lambda W + (1 - lambda) I``, for every k."""
+    affine, start = Affine.random(), torch.randn(3, 5)
+    steps = torch.stack(list(damped_steps(affine, start, 4, damping)))
+    b = damping * affine.weight + (1 - damping) * torch.eye(5)
+    away = (start - affine.equilibrium()).unsqueeze(2)
+    expected = [
+        affine.equilibrium() + (torch.linalg.matrix_power(b, k) @ away).squeeze(2)
+        for k in (1, 2, 3, 4)
+    ]
+    torch.testing.assert_close(steps, torch.stack(expected))
+
+
+def test_damped_steps_are_taken_when_asked_for() -> None:
+    """One evaluation a step, none ahead, and what is shorter is the beginning of what is longer."""
+    f = Counted(Affine.random())
+    steps = damped_steps(f, torch.zeros(3, 5), 3, 0.5)
+    assert f.calls == 0
+    first = next(steps)
+    assert f.calls == 1
+    assert len(list(steps)) == 2
+    torch.testing.assert_close(first, next(damped_steps(f, torch.zeros(3, 5), 1, 0.5)))
+
+
+def test_damped_steps_keep_the_dtype_of_the_state() -> None:
+    """Under autocast f answers in another one."""
+    z = torch.ones(2, 3)
+    for damping in (0.5, 1.0):
+        (step,) = damped_steps(lambda z: (3 * z).bfloat16(), z, 1, damping)
+        torch.testing.assert_close(step, torch.full((2, 3), 1 + 2 * damping))

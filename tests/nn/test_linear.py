@@ -1,11 +1,13 @@
-"""The product by oneDNN is the product by MKL."""
+"""The product by oneDNN is the product by MKL, and so with a nonlinearity behind it."""
+
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
 from phantomgrad.nn import linear as module
-from phantomgrad.nn.linear import linear
+from phantomgrad.nn.linear import Nonlinearity, activated_linear, linear
 
 LARGE, SMALL = (5000, 64), (7, 5)
 
@@ -50,3 +52,83 @@ def test_without_onednn_the_plain_product_serves(monkeypatch: pytest.MonkeyPatch
     by_onednn = linear(x, weight)
     monkeypatch.setattr(module, "_ONEDNN", None)
     torch.testing.assert_close(linear(x, weight), by_onednn, rtol=1e-5, atol=1e-4)
+
+
+# sigma(x W^T) ---------------------------------------------------------------------------------
+
+PLAIN: dict[Nonlinearity, Callable[[Tensor], Tensor]] = {
+    "linear": lambda x: x,
+    "relu": torch.relu,
+    "tanh": torch.tanh,
+}
+
+
+def derivatives(f: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, ...]:
+    """Value, first derivative along g, and the derivative of its square."""
+    y = f(x)
+    torch.manual_seed(1)
+    (first,) = torch.autograd.grad(y, x, torch.randn_like(y), create_graph=True)
+    if not first.requires_grad:  # the map is linear
+        return y, first, torch.zeros_like(x)
+    (second,) = torch.autograd.grad(
+        first.square().sum(), x, allow_unused=True, materialize_grads=True
+    )
+    return y, first, second
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("shape", [LARGE, SMALL])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("nonlinearity", PLAIN)
+def test_activated_product_and_its_derivatives_are_the_plain_ones(
+    nonlinearity: Nonlinearity, dtype: torch.dtype, shape: tuple[int, int], trained: bool
+) -> None:
+    """Both orders, in both precisions, above and below the threshold, by one or two operators."""
+    rows, width = shape
+    x = torch.randn(rows, width, dtype=dtype, requires_grad=True)
+    weight = (torch.randn(width, width, dtype=dtype) / width**0.5).requires_grad_(trained)
+    ours = derivatives(lambda x: activated_linear(x, weight, nonlinearity), x)
+    plain = derivatives(lambda x: PLAIN[nonlinearity](x @ weight.T), x)
+    tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {}
+    for got, expected in zip(ours, plain, strict=True):
+        torch.testing.assert_close(got, expected, **tolerance)
+
+
+@pytest.mark.parametrize("nonlinearity", PLAIN)
+def test_activated_product_passes_gradcheck(nonlinearity: Nonlinearity) -> None:
+    """By x alone, and by x and W."""
+    x, weight = torch.randn(4, 3, requires_grad=True), torch.randn(2, 3)
+
+    def squared(x: Tensor, weight: Tensor) -> Tensor:
+        return activated_linear(x, weight, nonlinearity).square()
+
+    for arguments in ((x, weight), (x, weight.clone().requires_grad_())):
+        assert torch.autograd.gradcheck(squared, arguments)
+        assert torch.autograd.gradgradcheck(squared, arguments)
+
+
+@pytest.mark.parametrize("nonlinearity", PLAIN)
+def test_a_constant_weight_keeps_the_result_alone(nonlinearity: Nonlinearity) -> None:
+    """What the derivative is taken from; the weight is there anyway."""
+    x, weight = torch.randn(7, 5, requires_grad=True), torch.randn(5, 5)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.data_ptr()), id):
+        y = activated_linear(x, weight, nonlinearity)
+    assert sorted(kept) == sorted([y.data_ptr(), weight.data_ptr()])
+
+
+def test_one_pass_of_onednn_is_taken_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float32 and above the threshold, by a constant weight; without it the rest serves."""
+    if module._ONEDNN is None:
+        pytest.skip("this torch has no such operator")
+    called, operator = [], module._ONEDNN
+
+    def counted(*arguments: object) -> Tensor:
+        called.append(arguments[3])
+        return operator(*arguments)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(module, "_ONEDNN", counted)
+    for shape, dtype in ((LARGE, torch.float32), (SMALL, torch.float32), (LARGE, torch.float64)):
+        x, weight = torch.randn(shape, dtype=dtype), torch.randn(shape[1], shape[1], dtype=dtype)
+        activated_linear(x, weight, "tanh")
+    assert called == ["tanh"]

@@ -32,7 +32,10 @@ class DataModule(LightningDataModule):
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """Return ``name``, ``fingerprint`` (a hash of the content) and sizes, for the record."""
+        """Return ``name``, ``fingerprint`` (a hash of the content) and sizes, for the record.
+
+        Where not all data are used, ``reduced`` says so in words.
+        """
 
 
 def fixed_batches(batches: list[Any]) -> DataLoader[Any]:

@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, TensorDataset
+from torch.utils.data import DataLoader, SequentialSampler
 
 from phantomgrad.checks import check_at_least
 from phantomgrad.data.base import DataModule
 from phantomgrad.data.folds import stratified_split
+from phantomgrad.data.images import ImageSet, memory_loader, shuffled
 
 _WHITE = 16  # the largest value of a pixel
 _PARTS = 5  # three of them train, one validates, one is tested
-
-
-class ImageBatch(NamedTuple):
-    """Some images.
-
-    Attributes:
-        images: ``(B, channels, H, W)``.
-        labels: classes, ``(B,)``.
-    """
-
-    images: Tensor
-    labels: Tensor
-
-
-class ImageSet(TensorDataset):
-    """Images and labels in memory; a batch is one slice of each, not a list of samples."""
-
-    def __getitems__(self, indices: list[int]) -> ImageBatch:
-        return ImageBatch(*(tensor[indices] for tensor in self.tensors))
 
 
 class Digits(DataModule):
@@ -85,28 +66,13 @@ class Digits(DataModule):
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Return the training part; its order is drawn from torch's global generator."""
-        # At the first batch of an epoch, that is: behind the restored state of a resumed run.
-        return self._loader("train", RandomSampler(self._parts["train"]))
+        part = self._parts["train"]
+        return memory_loader(part, self._batch_size, shuffled(part))
 
     def val_dataloader(self) -> list[DataLoader[Any]]:
         """Return each evaluation set, in a fixed order."""
-        return [
-            self._loader(name, SequentialSampler(self._parts[name]))
-            for name in self.evaluation_sets
-        ]
-
-    def _loader(self, name: str, sampler: RandomSampler | SequentialSampler) -> DataLoader[Any]:
-        return DataLoader(
-            self._parts[name],
-            batch_size=self._batch_size,
-            sampler=sampler,
-            collate_fn=_as_it_is,
-            generator=torch.Generator(),  # see fixed_batches: an iterator must not draw
-        )
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
+        parts = [self._parts[name] for name in self.evaluation_sets]
+        return [memory_loader(part, self._batch_size, SequentialSampler(part)) for part in parts]
 
 
 def load_pixels() -> tuple[np.ndarray, np.ndarray]:

@@ -59,14 +59,21 @@ def mismatches(name: str, folder: Path) -> list[str]:
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def known_checksums() -> dict[str, str]:
+    """Return the SHA-256 of every file whose content we know, by its path below ``paths.data``."""
+    lines = files("phantomgrad.data").joinpath("SHA256SUMS").read_text().splitlines()
+    pairs = (line.split() for line in lines if line)
+    return {path: digest for digest, path in pairs}
 
 
 def _known(name: str) -> dict[str, str]:
-    lines = files("phantomgrad.data").joinpath("SHA256SUMS").read_text().splitlines()
-    pairs = (line.split() for line in lines if line)
     prefix = f"TUDataset/{name}/raw/"
-    return {path.removeprefix(prefix): digest for digest, path in pairs if path.startswith(prefix)}
+    known = known_checksums().items()
+    return {path.removeprefix(prefix): digest for path, digest in known if path.startswith(prefix)}
 
 
 def _find(name: str, source: Path) -> Path:

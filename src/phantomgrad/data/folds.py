@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 from torch import Tensor
+
+from phantomgrad.errors import UserError
 
 
 class Split(NamedTuple):
@@ -37,6 +39,23 @@ def stratified_split(labels: Tensor, fold: int, folds: int, seed: int) -> Split:
     # The folds list their members in file order, often by class: mix the fixed batches once.
     train = train[torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))]
     return Split(train, parts[(fold + 1) % folds], parts[fold])
+
+
+def held_out(labels: Tensor, count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return what stays and ``count`` indices that are held out, stratified; each in order.
+
+    Raises:
+        UserError: ``count`` is smaller than the number of classes, or leaves fewer.
+    """
+    classes = len(labels.bincount().nonzero())
+    if not classes <= count <= len(labels) - classes:
+        raise UserError(
+            f"dataset.validation must lie in [{classes}, {len(labels) - classes}] (an image of "
+            f"each class here and there), got {count}"
+        )
+    splitter = StratifiedShuffleSplit(1, test_size=count, random_state=seed)
+    ((kept, held),) = splitter.split(np.zeros(len(labels)), labels.numpy())
+    return torch.from_numpy(kept).sort().values, torch.from_numpy(held).sort().values
 
 
 def _positions(labels: Tensor, folds: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:

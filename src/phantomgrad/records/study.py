@@ -17,7 +17,7 @@ class Check:
 
     Attributes:
         claim: in words, for example ``the two exact gradients agree``.
-        value: what was measured.
+        value: what was measured; nan where that was not finite, once it has been a file.
         bound: what it had to exceed, or stay below, as the claim says.
         holds: whether it did.
     """
@@ -88,9 +88,17 @@ def parse_study(content: Any, path: Path) -> StudyRecord:
     """Make a record of what ``path`` holds, or raise a :class:`RecordError`."""
     if isinstance(content, dict) and isinstance(content.get("checks"), list):
         try:
-            content = {**content, "checks": [Check(**check) for check in content["checks"]]}
+            content = {**content, "checks": [_check(**check) for check in content["checks"]]}
         except TypeError as error:
             raise RecordError(
                 f"{path} holds no usable checks ({error}): delete it and run it again"
             ) from error
     return parse(content, path, StudyRecord)
+
+
+def _check(claim: str, value: float | None, bound: float, holds: bool) -> Check:
+    """Make a check of what a file holds, or raise a :class:`TypeError`."""
+    value = float("nan") if value is None else value
+    if not (isinstance(value, int | float) and isinstance(bound, int | float)):
+        raise TypeError(f"value and bound must be numbers, got {value!r} and {bound!r}")
+    return Check(claim, value, bound, bool(holds))

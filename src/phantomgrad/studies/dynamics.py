@@ -179,8 +179,7 @@ def dense_jacobian(cell: SyntheticCell, u: Tensor, z: Tensor) -> Tensor:
 
 
 def _quantiles(values: Tensor) -> list[float]:
-    if not bool(values.isfinite().all()):
-        values = values.nan_to_num(nan=float("inf"))
+    values = values.masked_fill(values.isnan(), torch.inf)
     shares = torch.tensor(SHARES, dtype=values.dtype, device=values.device)
     return [float(f"{float(x):.6g}") for x in torch.quantile(values, shares)]
 

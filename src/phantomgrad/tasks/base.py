@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from lightning import LightningModule
@@ -15,7 +15,8 @@ from phantomgrad.deq import DEQ
 from phantomgrad.solvers import Solution
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
-ScheduleFactory = Callable[[Optimizer], LRScheduler]
+ScheduleFactory = Callable[..., LRScheduler]
+"""From an optimizer, and by step from the number of ``steps`` of the whole run."""
 
 
 class Task(LightningModule):
@@ -28,7 +29,9 @@ class Task(LightningModule):
     Args:
         model: the network.
         optimizer: makes the optimizer from the trainable parameters.
-        schedule: makes the learning-rate schedule, stepped after every epoch.
+        schedule: makes the learning-rate schedule.
+        schedule_by: when it moves on: after every ``epoch``, or every ``step``, where it is also
+            told the ``steps`` of the whole run.
         clip_each: clip the gradient norm of each parameter on its own to this value.
         metric: the name of the number the tables print.
         evaluation_sets: names of the validation loaders, in order.
@@ -39,22 +42,33 @@ class Task(LightningModule):
         model: nn.Module,
         optimizer: OptimizerFactory,
         schedule: ScheduleFactory | None = None,
+        schedule_by: Literal["epoch", "step"] = "epoch",
         clip_each: float | None = None,
         metric: str = "accuracy",
         evaluation_sets: tuple[str, ...] = ("test",),
     ) -> None:
         super().__init__()
+        if schedule_by not in ("epoch", "step"):
+            raise ValueError(f"schedule_by must be 'epoch' or 'step', got {schedule_by!r}")
         self.model = model
         self.metric = metric
         self.evaluation_sets = evaluation_sets
-        self._optimizer, self._schedule, self._clip_each = optimizer, schedule, clip_each
+        self._optimizer, self._clip_each = optimizer, clip_each
+        self._schedule, self._schedule_by = schedule, schedule_by
 
     def configure_optimizers(self) -> Any:
-        """Return the optimizer of the trainable parameters, and the schedule by epoch."""
+        """Return the optimizer of the trainable parameters, and its schedule."""
         optimizer = self._optimizer(p for p in self.model.parameters() if p.requires_grad)
         if self._schedule is None:
             return optimizer
-        return [optimizer], [self._schedule(optimizer)]
+        told = {"steps": self._total_steps()} if self._schedule_by == "step" else {}
+        schedule = self._schedule(optimizer, **told)
+        return [optimizer], [{"scheduler": schedule, "interval": self._schedule_by}]
+
+    def _total_steps(self) -> int:
+        """Return the optimizer steps of the whole run; 1 where no trainer knows them yet."""
+        attached = self._trainer is not None
+        return int(self.trainer.estimated_stepping_batches) if attached else 1
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Clip each parameter's gradient, where asked."""

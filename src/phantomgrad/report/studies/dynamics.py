@@ -52,7 +52,12 @@ def table(records: Sequence[StudyRecord]) -> str:
 
 def figures(records: Sequence[StudyRecord]) -> dict[str, Figure]:
     """Return a figure for each F: a row for each Lipschitz constant, a column a quantity."""
-    return {f"figure4_{r.setting['nonlinearity']}": _figure(r) for r in records}
+    names = [f"figure4_{r.setting['nonlinearity']}" for r in records]
+    several = {name for name in names if names.count(name) > 1}
+    return {
+        f"{name}_{record.instance}" if name in several else name: _figure(record)
+        for name, record in zip(names, records, strict=True)
+    }
 
 
 def _figure(record: StudyRecord) -> Figure:

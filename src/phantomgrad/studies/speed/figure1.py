@@ -50,7 +50,8 @@ def script(study: Precision, seed: int, device: torch.device) -> dict[str | Sett
     sums: dict[str | Setting, float] = {}
     for start in range(0, study.samples, study.batch):
         size = min(study.batch, study.samples - start)
-        u, y = torch.randn(size, 2, study.rows, study.size, generator=generator).to(device).unbind(1)
+        pairs = torch.randn(size, 2, study.rows, study.size, generator=generator)
+        u, y = pairs.to(device).unbind(1)
         gradients = _gradients(study, cell.weight, u, y)
         exact = gradients.pop("exact").flatten(1)
         for name, gradient in gradients.items():

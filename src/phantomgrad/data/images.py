@@ -1,0 +1,144 @@
+"""What the image data sets share: batches, sets in memory, loaders, the way to the device."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import cache
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from lightning.pytorch.overrides.distributed import UnrepeatedDistributedSampler
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler, TensorDataset
+
+from phantomgrad.data.base import DataModule
+from phantomgrad.errors import UserError
+
+
+class ImageBatch(NamedTuple):
+    """Some images.
+
+    Attributes:
+        images: ``(B, channels, H, W)``.
+        labels: classes, ``(B,)``.
+    """
+
+    images: Tensor
+    labels: Tensor
+
+
+class ImageSet(TensorDataset):
+    """Images and labels in memory; a batch is one slice of each, not a list of samples."""
+
+    def __getitems__(self, indices: list[int]) -> ImageBatch:
+        return ImageBatch(*(tensor[indices] for tensor in self.tensors))
+
+
+class Share(NamedTuple):
+    """Which of how many processes this one is."""
+
+    processes: int = 1
+    process: int = 0
+
+
+class ImageData(DataModule):
+    """Colour images that travel as bytes; the device normalises them, a whole batch at a time.
+
+    Attributes:
+        mean: of each channel, for pixels from 0 to 1.
+        deviation: of each channel, likewise.
+    """
+
+    mean: ClassVar[tuple[float, float, float]]
+    deviation: ClassVar[tuple[float, float, float]]
+
+    @property
+    def in_channels(self) -> int:
+        """Three: red, green, blue."""
+        return 3
+
+    @abstractmethod
+    def augmented(self, images: Tensor) -> Tensor:
+        """Return training images, ``(B, 3, H, W)`` bytes on the device, as the network sees them.
+
+        Not yet normalised.
+        """
+
+    def on_after_batch_transfer(self, batch: ImageBatch, dataloader_idx: int) -> ImageBatch:
+        """Augment a batch of the training loop, and normalise any."""
+        trainer = self.trainer
+        images = self.augmented(batch.images) if trainer and trainer.training else batch.images
+        batch = ImageBatch(normalized(images, self.mean, self.deviation), batch.labels)
+        return trainer.precision_plugin.convert_input(batch) if trainer else batch
+
+    @property
+    def share(self) -> Share:
+        """The part of this process in a distributed run; outside a trainer, all of it."""
+        trainer = self.trainer
+        return Share(trainer.world_size, trainer.global_rank) if trainer else Share()
+
+    @property
+    def pin_memory(self) -> bool:
+        """Whether batches go to a CUDA device, which copies page-locked memory in passing."""
+        return bool(self.trainer and self.trainer.strategy.root_device.type == "cuda")
+
+
+def memory_loader(
+    data: ImageSet, batch_size: int, sampler: Sampler[int], *, pin_memory: bool = False
+) -> DataLoader[Any]:
+    """Return a loader whose batches are slices of memory; the last one may be smaller."""
+    return DataLoader(
+        data,
+        batch_size=batch_size,
+        sampler=sampler,
+        collate_fn=as_it_is,
+        generator=torch.Generator(),  # see fixed_batches: an iterator must not draw
+        pin_memory=pin_memory,
+    )
+
+
+def shuffled(data: ImageSet) -> RandomSampler:
+    """Return an order for every epoch, drawn from torch's global generator.
+
+    It is drawn at the first batch of an epoch, that is: behind the restored state of a resumed
+    run. In a distributed run Lightning puts its ``DistributedSampler`` in this place.
+    """
+    return RandomSampler(data)
+
+
+def evaluated(
+    data: Dataset[Any], batch_size: int, share: Share, name: str
+) -> UnrepeatedDistributedSampler:
+    """Return every n-th index, in order: over all processes, each image counts exactly once.
+
+    Raises:
+        UserError: the processes would need different numbers of batches, and wait for each other.
+    """
+    size = len(data)  # type: ignore[arg-type]
+    least, most = size // share.processes, -(-size // share.processes)
+    if not least or -(-least // batch_size) != -(-most // batch_size):
+        raise UserError(
+            f"{name} gives {share.processes} processes different numbers of batches of {size} "
+            f"images: choose another than {batch_size}, or fewer processes"
+        )
+    return UnrepeatedDistributedSampler(
+        data, num_replicas=share.processes, rank=share.process, shuffle=False
+    )
+
+
+def as_it_is(batch: Any) -> Any:
+    """Return the batch: the set has made it whole."""
+    return batch
+
+
+def normalized(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Tensor:
+    """Return bytes, ``(B, C, H, W)``, as floating numbers of that mean and deviation."""
+    dtype = torch.get_default_dtype()
+    center, scale = _on(images.device, dtype, mean), _on(images.device, dtype, deviation)
+    return images.to(dtype).div_(255).sub_(center).div_(scale)
+
+
+@cache
+def _on(device: torch.device, dtype: torch.dtype, values: tuple[float, ...]) -> Tensor:
+    """Return values per channel, ``(C, 1, 1)``; kept, as a copy to the device would wait for it."""
+    return torch.tensor(values, dtype=dtype, device=device).view(-1, 1, 1)

@@ -1,0 +1,243 @@
+"""ImageNet from class folders: the two protocols, the order, the workers, and bad folders."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from image_data import write_image, write_image_folder
+from phantomgrad.data import ImageNet
+from phantomgrad.data.imagenet import FolderSet, SeededOrder, training_transform
+from phantomgrad.data.images import ImageBatch, Share
+from phantomgrad.errors import MissingDataError, UserError
+from phantomgrad.jobs import build
+from recorder import Recorder, trainer
+from training import composed
+
+pytestmark = [
+    pytest.mark.usefixtures("float32"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*"),
+    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
+    pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning"),
+]
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def small(root: Path, **options: Any) -> ImageNet:
+    return ImageNet(root=str(root), **{"workers": 0, "batch_size": 5, **options})
+
+
+def fit(data: ImageNet, epochs: int, **more: Any) -> Recorder:
+    torch.manual_seed(4)
+    module = Recorder()
+    trainer(epochs).fit(module, data, **more)
+    return module
+
+
+@pytest.fixture
+def copy(folder_root: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny ImageFolder, to be damaged."""
+    return Path(shutil.copytree(folder_root, tmp_path / "copy"))
+
+
+def test_module_says_what_it_holds(folder_root: Path) -> None:
+    data = small(folder_root)
+    assert (data.in_channels, data.classes, data.evaluation_sets) == (3, 3, ("test",))
+    facts = data.facts()
+    assert facts.pop("fingerprint").startswith("sha256-of-names-and-sizes:")
+    assert facts == {"name": "imagenet", "classes": 3, "train": 12, "test": 5}
+
+
+def test_fingerprint_tells_data_sets_apart(folder_root: Path, copy: Path) -> None:
+    same = small(copy).facts()
+    assert same == small(folder_root).facts()
+    (copy / "train/n00000001/0000.JPEG").rename(copy / "train/n00000002/0009.JPEG")
+    assert small(copy).facts()["fingerprint"] != same["fingerprint"]
+
+
+def test_batches_are_bytes_and_complete(folder_root: Path) -> None:
+    data = small(folder_root, test_batch_size=2)
+    batches = list(data.train_dataloader())
+    assert [batch.images.shape for batch in batches] == [(n, 3, 224, 224) for n in (5, 5, 2)]
+    assert all(isinstance(batch, ImageBatch) for batch in batches)
+    assert batches[0].images.dtype == torch.uint8
+    assert torch.cat([batch.labels for batch in batches]).bincount().tolist() == [4, 4, 4]
+    (evaluation,) = data.val_dataloader()
+    assert [batch.labels.tolist() for batch in evaluation] == [[0, 0], [1, 2], [2]]
+
+
+def test_evaluation_images_are_resized_cropped_and_normalised(folder_root: Path) -> None:
+    """The shorter side to 256, the middle 224 pixels; then mean and deviation per channel."""
+    module = fit(small(folder_root), 1)
+    paths = sorted((folder_root / "val").glob("*/*.JPEG"))
+    for path, found in zip(paths, module.images("test"), strict=True):
+        with Image.open(path) as image:
+            scale = 256 / min(image.size)
+            size = [int(side * scale) for side in image.size]
+            resized = np.asarray(image.resize(size, Image.Resampling.BILINEAR))
+        top, left = (round((side - 224) / 2) for side in resized.shape[:2])
+        pixels = torch.from_numpy(resized[top : top + 224, left : left + 224].copy())
+        mean, deviation = (torch.tensor(v).view(3, 1, 1) for v in (MEAN, DEVIATION))
+        expected = (pixels.permute(2, 0, 1).float() / 255 - mean) / deviation
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "area", "aspect"),
+    [("mdeq", (0.08, 1.0), (3 / 4, 4 / 3)), ("phantom", (0.1, 1.0), (0.8, 1.25))],
+)
+def test_protocols_crop_within_their_bounds(
+    protocol: str, area: tuple[float, float], aspect: tuple[float, float]
+) -> None:
+    """A thousand crops of a large square: areas and aspects fill the whole range, and no more."""
+    crop, flip, _ = training_transform(protocol).transforms
+    assert flip.p == 0.5
+    assert (tuple(crop.size), crop.antialias) == ((224, 224), True)
+    assert str(crop.interpolation).lower().endswith("bilinear")
+    image = torch.zeros(3, 1000, 1000)
+    sizes = [crop.make_params([image]) for _ in range(1000)]
+    areas = torch.tensor([s["height"] * s["width"] for s in sizes]) / 1e6
+    aspects = torch.tensor([s["width"] / s["height"] for s in sizes])
+    for found, (least, most) in ((areas, area), (aspects, aspect)):
+        assert found.min() >= least * 0.99
+        assert found.max() <= most * 1.01
+        width = most - least
+        assert found.min() < least + 0.05 * width
+        assert found.max() > most - 0.1 * width
+
+
+def test_flips_are_random_by_seed(tmp_path: Path) -> None:
+    """An image that is black on the left and white on the right comes both ways, evenly."""
+    Image.fromarray(np.repeat([[0, 255]], 60, axis=0).repeat(30, axis=1).astype(np.uint8)).save(
+        tmp_path / "0.png"
+    )
+    data = FolderSet([(str(tmp_path / "0.png"), 0)], training_transform("phantom"))
+    images = torch.cat([data.__getitems__([(0, seed)]).images for seed in range(200)])
+    brighter = images[..., 0].float().mean((1, 2)) > images[..., -1].float().mean((1, 2))
+    assert 60 < brighter.sum() < 140  # 4 sigma and more
+    again = torch.cat([data.__getitems__([(0, seed)]).images for seed in range(5)])
+    assert torch.equal(again, images[:5])
+
+
+def test_order_and_crops_change_with_epoch_and_seed_alone(folder_root: Path) -> None:
+    """Whatever else was drawn, and however many workers there are."""
+    runs = [fit(small(folder_root, workers=workers), 2) for workers in (0, 1)]
+    assert torch.equal(runs[0].images(), runs[1].images())
+    first, second = runs[0].images().split(12)
+    assert not torch.equal(first.sort(dim=0).values, second.sort(dim=0).values)
+    torch.manual_seed(5)
+    other = Recorder()
+    trainer(1).fit(other, small(folder_root))
+    assert not torch.equal(other.images(), first)
+
+
+def test_loading_draws_nothing(folder_root: Path) -> None:
+    data = small(folder_root)
+    before = torch.get_rng_state()
+    assert len(list(data.train_dataloader())) == 3
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_resumed_run_sees_what_the_uninterrupted_one_sees(
+    folder_root: Path, tmp_path: Path
+) -> None:
+    complete = fit(small(folder_root), 3)
+    first = fit(small(folder_root), 2)
+    first.trainer.save_checkpoint(tmp_path / "2.ckpt")
+    rest = fit(small(folder_root), 3, ckpt_path=tmp_path / "2.ckpt", weights_only=True)
+    assert torch.equal(torch.cat([first.images(), rest.images()]), complete.images())
+
+
+def test_processes_take_disjoint_parts_with_seeds_of_their_own(folder_root: Path) -> None:
+    data = FolderSet(small(folder_root)._train.samples, training_transform("mdeq"))
+    orders = [SeededOrder(data, Share(2, process)) for process in range(2)]
+    pairs = [list(order) for order in orders]
+    assert sorted(index for part in pairs for index, _ in part) == list(range(12))
+    assert len({seed for part in pairs for _, seed in part}) == 12
+    orders[0].set_epoch(1)
+    later = list(orders[0])
+    assert not {seed for _, seed in later} & {seed for part in pairs for _, seed in part}
+
+
+@pytest.mark.usefixtures("hydra_restore_singletons")
+def test_configuration_builds(folder_root: Path, tmp_path: Path) -> None:
+    """The release's protocol: 16 images in each of eight processes, 50 in evaluation."""
+    (tmp_path / "imagenet").symlink_to(folder_root)
+    config = composed(["dataset=imagenet", f"paths.data={tmp_path}"]).dataset
+    assert build(config, "dataset").facts() == small(folder_root).facts()
+    assert (config.protocol, config.batch_size, config.test_batch_size) == ("phantom", 16, 50)
+
+
+# --- What can be wrong -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ["train", "val"])
+def test_missing_folder_names_the_command(copy: Path, part: str) -> None:
+    shutil.rmtree(copy / part)
+    with pytest.raises(MissingDataError, match=rf"holds no folder {part}: .* ImageNet` says how"):
+        small(copy)
+
+
+def test_flat_validation_images_are_said(copy: Path) -> None:
+    """As the archive of ImageNet holds them."""
+    for path in (copy / "val").glob("*/*"):
+        path.rename(copy / "val" / f"{path.parent.name}_{path.name}")
+    for folder in (copy / "val").glob("*/"):
+        folder.rmdir()
+    with pytest.raises(UserError, match=r"val must hold one folder of images for each class \("):
+        small(copy)
+
+
+def test_empty_class_is_said(copy: Path) -> None:
+    for path in (copy / "train/n00000001").iterdir():
+        path.unlink()
+    with pytest.raises(UserError, match=r"for each class \(.*n00000001"):
+        small(copy)
+
+
+def test_one_class_is_refused(tmp_path: Path) -> None:
+    write_image_folder(tmp_path, classes=1)
+    with pytest.raises(UserError, match="train must hold at least two classes, holds 1"):
+        small(tmp_path)
+
+
+def test_different_classes_are_refused(copy: Path) -> None:
+    shutil.rmtree(copy / "val/n00000002")
+    with pytest.raises(UserError, match="same classes in train and val: n00000002 in one of them"):
+        small(copy)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_unreadable_image_is_one_sentence(copy: Path, workers: int) -> None:
+    path = copy / "train/n00000001/0002.JPEG"
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(UserError) as error:
+        fit(small(copy, workers=workers), 1)
+    assert str(error.value).startswith(f"{path} is no readable image (")
+    assert "Traceback" not in str(error.value)
+
+
+def test_image_of_no_format_is_one_sentence(copy: Path) -> None:
+    write_image(copy / "val/n00000000/0000.JPEG", np.random.default_rng(0), 50, 50)
+    (copy / "val/n00000000/0001.JPEG").write_text("not an image")
+    with pytest.raises(UserError, match=r"0001.JPEG is no readable image"):
+        fit(small(copy), 1)
+
+
+def test_unknown_protocol_is_refused(folder_root: Path) -> None:
+    with pytest.raises(UserError, match="must be 'mdeq' or 'phantom', got 'dali'"):
+        small(folder_root, protocol="dali")
+
+
+@pytest.mark.parametrize(
+    ("name", "least"), [("batch_size", 1), ("test_batch_size", 1), ("workers", 0)]
+)
+def test_too_small_arguments_are_refused(folder_root: Path, name: str, least: int) -> None:
+    with pytest.raises(ValueError, match=rf"dataset\.{name} must be at least {least}, got -1"):
+        small(folder_root, **{name: -1})

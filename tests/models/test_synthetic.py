@@ -1,0 +1,81 @@
+"""The layer of the synthetic setting: its weight is what the paper says, and so is the map."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from phantomgrad.models import SyntheticCell, symmetric_matrix
+
+ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "linear": lambda x: x}
+
+
+@pytest.mark.parametrize("norm", [0.5, 0.9999, 3.0])
+@pytest.mark.parametrize("size", [1, 2, 33])
+def test_the_matrix_is_symmetric_and_of_the_given_norm(size: int, norm: float) -> None:
+    w = symmetric_matrix(size, norm)
+    assert torch.equal(w, w.T)
+    assert w.dtype == torch.float64
+    assert float(torch.linalg.matrix_norm(w, ord=2)) == pytest.approx(norm, rel=1e-12)
+
+
+def test_the_generator_is_the_only_source_of_chance() -> None:
+    def draw(seed: int) -> Tensor:
+        return symmetric_matrix(4, 0.9, torch.Generator().manual_seed(seed))
+
+    torch.rand(3)
+    assert torch.equal(draw(1), draw(1))
+    assert not torch.allclose(draw(1), draw(2))
+
+
+@pytest.mark.parametrize("nonlinearity", ACTIVATIONS)
+@pytest.mark.parametrize("shape", [(6, 3), (2, 5, 3), (2, 1, 4, 3)])
+def test_the_map(nonlinearity: str, shape: tuple[int, ...]) -> None:
+    """``sigma(W (h + u))`` on the last dimension, any number before it."""
+    cell = SyntheticCell(3, 0.9, nonlinearity)
+    h, u = torch.randn(2, *shape)
+    expected = ACTIVATIONS[nonlinearity](torch.einsum("ij,...j->...i", cell.weight, h + u))
+    torch.testing.assert_close(cell(h, u), expected)
+
+
+@pytest.mark.parametrize("nonlinearity", ACTIVATIONS)
+def test_distances_shrink_by_the_constant(nonlinearity: str) -> None:
+    cell = SyntheticCell(8, 0.9, nonlinearity)
+    a, b, u = torch.randn(3, 200, 8)
+    shrunk = torch.linalg.vector_norm(cell(a, u) - cell(b, u), dim=1)
+    assert (shrunk <= 0.9 * torch.linalg.vector_norm(a - b, dim=1)).all()
+
+
+def test_the_constant_is_reached() -> None:
+    """By the linear map, along the first eigenvector."""
+    cell = SyntheticCell(8, 0.7, "linear")
+    values, vectors = torch.linalg.eigh(cell.weight)
+    e = vectors[:, values.abs().argmax()].unsqueeze(0)
+    assert float(torch.linalg.vector_norm(cell(e, 0 * e))) == pytest.approx(0.7)
+
+
+def test_the_weight_is_a_constant_of_the_default_dtype() -> None:
+    torch.set_default_dtype(torch.float32)
+    cell = SyntheticCell(5)
+    assert not cell.weight.requires_grad
+    assert cell.weight.dtype == torch.float32
+    assert [name for name, _ in cell.named_parameters()] == ["weight"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"size": 0}, "size must be at least 1, got 0"),
+        ({"lipschitz": 0}, "lipschitz must be positive, got 0"),
+        ({"lipschitz": -0.5}, "lipschitz must be positive, got -0.5"),
+        ({"lipschitz": float("nan")}, "lipschitz must be positive, got nan"),
+        (
+            {"nonlinearity": "sigmoid"},
+            "nonlinearity must be one of linear, relu, tanh, got 'sigmoid'",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(arguments: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        SyntheticCell(**arguments)

@@ -1,0 +1,49 @@
+"""States that are images, channels last in memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from phantomgrad.nn import Packing
+
+
+def image(*shape: int) -> Tensor:
+    return torch.randn(shape).contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("batch", [0, 1, 3])
+def test_images_are_packed_in_their_memory_order(batch: int) -> None:
+    """Beside a state that is none, and back without a copy."""
+    tensors = [image(batch, 2, 3, 4), torch.randn(batch, 5), image(batch, 4, 2, 2)]
+    packing = Packing.of(tensors)
+    packed = packing.pack(tensors)
+    if batch:
+        order = [t.permute(0, 2, 3, 1) if t.dim() == 4 else t for t in tensors]
+        assert torch.equal(packed, torch.cat([t.flatten(1) for t in order], dim=1))
+    back = packing.unpack(packed)
+    for original, piece in zip(tensors, back, strict=True):
+        assert torch.equal(original, piece)
+        assert piece.untyped_storage().data_ptr() == packed.untyped_storage().data_ptr()
+    for piece in back if batch else []:
+        assert piece.stride(1) == 1 or piece.dim() == 2
+
+
+def test_order_of_the_first_state_holds_for_all() -> None:
+    """Whatever memory order a map returns, an entry keeps its place."""
+    z = image(2, 2, 3, 4)
+    packing = Packing.of([z])
+    assert torch.equal(packing.pack([z.contiguous()]), packing.pack([z]))
+    plain = Packing.of([z.contiguous()])
+    assert torch.equal(plain.pack([z]), z.flatten(1))
+    assert plain.unpack(plain.pack([z]))[0].is_contiguous()
+
+
+def test_gradients_keep_their_place() -> None:
+    z = image(2, 2, 3, 4).requires_grad_()
+    packing = Packing.of([z])
+    weights = torch.randn(2, 2, 3, 4)
+    (back,) = packing.unpack(packing.pack([z]))
+    (gradient,) = torch.autograd.grad((weights * back).sum(), z)
+    assert torch.equal(gradient, weights)

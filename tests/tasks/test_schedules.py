@@ -1,0 +1,72 @@
+"""Schedules: the closed form of the cosine, and that the task tells it the length of the run."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from lightning import Trainer
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from phantomgrad.tasks import Task
+from phantomgrad.tasks.schedules import cosine_by_step
+
+RATE, LEAST = 0.1, 1e-6
+
+
+class Line(Task):
+    """One weight, fitted to nothing; it keeps the learning rate of every step."""
+
+    def __init__(self, **task: object) -> None:
+        super().__init__(nn.Linear(1, 1), partial(torch.optim.SGD, lr=RATE), **task)  # type: ignore[arg-type]
+        self.rates: list[float] = []
+
+    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+        self.rates.append(self.optimizers().param_groups[0]["lr"])  # type: ignore[union-attr]
+        loss: Tensor = self.model(batch).square().mean()
+        return loss
+
+
+def expected(step: int, steps: int) -> float:
+    return LEAST + (RATE - LEAST) * (1 + math.cos(math.pi * step / steps)) / 2
+
+
+def test_cosine_follows_its_formula() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=RATE)
+    schedule = cosine_by_step(optimizer, steps=7, minimum=LEAST)
+    for step in range(8):
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(expected(step, 7), rel=1e-12)
+        optimizer.step()
+        schedule.step()
+
+
+@pytest.mark.usefixtures("float32")
+@pytest.mark.filterwarnings("ignore:.*(LeafSpec|many workers)")
+def test_task_moves_on_every_step_and_knows_their_number(tmp_path: object) -> None:
+    """Three epochs of four steps: the last rate is the formula's at step eleven of twelve."""
+    task = Line(schedule=partial(cosine_by_step, minimum=LEAST), schedule_by="step")
+    trainer = Trainer(
+        max_epochs=3,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=str(tmp_path),
+    )
+    trainer.fit(task, DataLoader(torch.ones(4, 1), batch_size=1))
+    assert task.rates == pytest.approx([expected(step, 12) for step in range(12)], rel=1e-9)
+
+
+def test_schedule_can_be_checked_before_there_is_a_trainer() -> None:
+    task = Line(schedule=cosine_by_step, schedule_by="step")
+    _, (entry,) = task.configure_optimizers()
+    assert entry["interval"] == "step"
+
+
+def test_schedule_by_is_checked() -> None:
+    with pytest.raises(ValueError, match="schedule_by must be 'epoch' or 'step', got 'day'"):
+        Line(schedule_by="day")
