@@ -7,14 +7,17 @@ from phantomgrad.models.ignn import (
     NodeClassifier,
     project_rows_onto_l1_ball,
 )
+from phantomgrad.models.mdeq import MDEQ, MDEQCell
 from phantomgrad.models.propagation import Propagation, normalized_adjacency
 from phantomgrad.models.synthetic import SyntheticCell, symmetric_matrix
 
 __all__ = [
+    "MDEQ",
     "ConvolutionalCell",
     "GraphClassifier",
     "ImageClassifier",
     "ImplicitGraphLayer",
+    "MDEQCell",
     "NodeClassifier",
     "Propagation",
     "SyntheticCell",

@@ -14,13 +14,17 @@ class Packing:
     """The shapes of several states that are solved for together.
 
     ``pack`` flattens tensors ``(B, *state_i)`` and joins them to one ``(B, sum D_i)``; ``unpack``
-    returns views of it, without a copy.
+    returns views of it, without a copy. Images that lie channels last in memory are packed in that
+    order, and come back so, which spares a transposition at every evaluation.
 
     Args:
         shapes: the shape of each state without its batch dimension.
+        channels_last: of each state, whether it is an image ``(C, H, W)`` that is packed as
+            ``(H, W, C)``.
     """
 
     shapes: tuple[torch.Size, ...]
+    channels_last: tuple[bool, ...]
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor]) -> Packing:
@@ -36,7 +40,9 @@ class Packing:
         sizes = [t.shape[0] for t in tensors]
         if len(set(sizes)) > 1:
             raise ValueError(f"the tensors of a packed state must share their batch, got {sizes}")
-        return cls(tuple(t.shape[1:] for t in tensors))
+        return cls(
+            tuple(t.shape[1:] for t in tensors), tuple(_lies_channels_last(t) for t in tensors)
+        )
 
     def pack(self, tensors: Sequence[Tensor]) -> Tensor:
         """Return one ``(B, D)`` tensor.
@@ -50,10 +56,32 @@ class Packing:
                 "f must keep the shapes of the states: it maps "
                 f"{[tuple(s) for s in self.shapes]} to {[tuple(s) for s in shapes]}"
             )
-        return torch.cat([t.flatten(1) if t.dim() > 1 else t.unsqueeze(1) for t in tensors], dim=1)
+        pairs = zip(tensors, self.channels_last, strict=True)
+        return torch.cat([_flat(t, last) for t, last in pairs], dim=1)
 
     def unpack(self, packed: Tensor) -> tuple[Tensor, ...]:
         """Return views of ``packed``, ``(B, *state_i)`` each."""
         pieces = torch.split(packed, [shape.numel() for shape in self.shapes], dim=1)
-        batch = packed.shape[0]
-        return tuple(p.view(batch, *s) for p, s in zip(pieces, self.shapes, strict=True))
+        kinds = zip(pieces, self.shapes, self.channels_last, strict=True)
+        return tuple(_shaped(*kind) for kind in kinds)
+
+
+def _lies_channels_last(t: Tensor) -> bool:
+    return (
+        t.dim() == 4
+        and not t.is_contiguous()
+        and t.is_contiguous(memory_format=torch.channels_last)
+    )
+
+
+def _flat(t: Tensor, channels_last: bool) -> Tensor:
+    if channels_last:
+        t = t.permute(0, 2, 3, 1)
+    return t.flatten(1) if t.dim() > 1 else t.unsqueeze(1)
+
+
+def _shaped(piece: Tensor, shape: torch.Size, channels_last: bool) -> Tensor:
+    if not channels_last:
+        return piece.view(piece.shape[0], *shape)
+    c, h, w = shape
+    return piece.view(piece.shape[0], h, w, c).permute(0, 3, 1, 2)

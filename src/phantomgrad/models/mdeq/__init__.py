@@ -1,0 +1,10 @@
+"""MDEQ, the multiscale deep equilibrium model (Bai et al., 2020), as the paper trains it.
+
+The files follow the figure: the stem and its injection, the cell (block, fusion, post-fusion), the
+head that reads the equilibrium, and the classifier made of them.
+"""
+
+from phantomgrad.models.mdeq.cell import MDEQCell
+from phantomgrad.models.mdeq.classifier import MDEQ
+
+__all__ = ["MDEQ", "MDEQCell"]

@@ -1,0 +1,175 @@
+"""MDEQ for the classification of images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from phantomgrad.checks import check_at_least, check_rate
+from phantomgrad.deq import DEQ
+from phantomgrad.gradients import GradientEstimator
+from phantomgrad.models.mdeq.cell import MDEQCell, NormedConv2d
+from phantomgrad.models.mdeq.head import Head
+from phantomgrad.models.mdeq.stem import make_stem
+from phantomgrad.nn import resample_dropout, shared_parametrizations
+from phantomgrad.solvers import Solver
+
+
+class MDEQ(nn.Module):
+    r"""The multiscale deep equilibrium model (Bai et al., 2020).
+
+    .. math:: u = \mathrm{stem}(x), \quad z^* = f(z^*, u), \quad
+              p = \mathrm{softmax}(\mathrm{head}(z^*)) ,
+
+    with ``f`` an :class:`MDEQCell` on n scales, found from zero. Sizes are in ``configs/model``.
+
+    Args:
+        in_channels: of the images x.
+        classes: number of classes.
+        solver: finds the equilibrium.
+        gradient: differentiates it.
+        channels: width of each scale, from fine to coarse; multiples of ``groups``.
+        head_channels: width of the head's bottleneck at each scale.
+        features: channels that the head pools.
+        stem_strides: of the two convolutions of the stem.
+        injection: whether a 1 x 1 convolution follows them.
+        expansion: how many times wider than a scale the middle of its block is.
+        groups: of the group normalisations, even.
+        dropout: rate of the blocks, in [0, 1).
+        init_std: deviation of the normal distribution from which kernels without weight norm, and
+            their biases, are drawn (Bai et al., 2020, on CIFAR); ``None`` leaves torch's own
+            initialisation, as the paper does on ImageNet.
+        channels_last: keep images and states channels last in memory. On the CPU the faster order
+            in float32, and the slower one under autocast to bfloat16.
+
+    Raises:
+        ValueError: a width, stride or number of groups is too small, ``groups`` is odd or does not
+            divide all ``channels``, ``channels`` and ``head_channels`` differ in number,
+            ``stem_strides`` are not two, ``dropout`` is no rate, or ``init_std`` is negative.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        classes: int,
+        solver: Solver,
+        gradient: GradientEstimator,
+        *,
+        channels: Sequence[int],
+        head_channels: Sequence[int],
+        features: int,
+        stem_strides: Sequence[int] = (1, 1),
+        injection: bool = True,
+        expansion: int = 5,
+        groups: int = 8,
+        dropout: float = 0.0,
+        init_std: float | None = 0.01,
+        channels_last: bool = True,
+    ) -> None:
+        super().__init__()
+        check_at_least("features", features, 1)
+        check_at_least("expansion", expansion, 1)
+        check_rate("dropout", dropout)
+        _check_scales(channels, head_channels, groups)
+        _check_strides(stem_strides)
+        self.in_channels = in_channels
+        self.channels = tuple(channels)
+        self.channels_last = channels_last
+        self.stem = make_stem(in_channels, channels[0], stem_strides, injection)
+        cell = MDEQCell(channels, expansion=expansion, groups=groups, dropout=dropout)
+        self.deq = DEQ(cell, solver, gradient)
+        self.head = Head(channels, head_channels, features, classes)
+        if init_std is not None:
+            self._initialise(init_std)
+
+    @property
+    def memory_format(self) -> torch.memory_format:
+        """In which order images and states lie in memory."""
+        return torch.channels_last if self.channels_last else torch.contiguous_format
+
+    def forward(self, images: Tensor, *, unrolled: int = 0) -> Tensor:
+        """Return log-probabilities, ``(B, classes)``, of images ``(B, in_channels, H, W)``.
+
+        Args:
+            images: their resolution behind the stem is a multiple of ``2^(n-1)``.
+            unrolled: how many applications of the cell take the place of solver and gradient
+                estimator, all of them on the graph (the pretraining stage); 0 for the equilibrium.
+
+        Raises:
+            ValueError: the images have another number of channels or do not divide into the
+                scales, or ``unrolled`` is negative.
+        """
+        return F.log_softmax(self.logits(images, unrolled=unrolled), dim=1)
+
+    def logits(self, images: Tensor, *, unrolled: int = 0) -> Tensor:
+        """Return what :meth:`forward` normalises, ``(B, classes)``."""
+        check_at_least("unrolled", unrolled, 0)
+        u = self.inject(images)  # (B, C_0, H, W)
+        z = self.start(u, images.dtype)  # (B, C_i, H / 2^i, W / 2^i)
+        z = self._unroll(z, u, unrolled) if unrolled else self.deq(u, z0=z)[0]
+        return self.head(z)  # type: ignore[no-any-return]
+
+    def inject(self, images: Tensor) -> Tensor:
+        """Return the injection, ``(B, C_0, H, W)``, of images."""
+        if images.dim() != 4 or images.shape[1] != self.in_channels:
+            raise ValueError(
+                f"images must be (B, {self.in_channels}, H, W), got {tuple(images.shape)}"
+            )
+        return self.stem(images.contiguous(memory_format=self.memory_format))  # type: ignore[no-any-return]
+
+    def start(self, u: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
+        """Return the zero state that goes with an injection ``u``."""
+        batch, _, height, width = u.shape
+        coarsest = 2 ** (len(self.channels) - 1)
+        if height % coarsest or width % coarsest:
+            raise ValueError(
+                f"images must leave the stem with sides that are multiples of {coarsest}, for "
+                f"{len(self.channels)} scales, got {height} x {width}"
+            )
+        return tuple(
+            torch.empty(
+                (batch, c, height >> i, width >> i),
+                dtype=dtype or u.dtype,
+                device=u.device,
+                memory_format=self.memory_format,
+            ).zero_()
+            for i, c in enumerate(self.channels)
+        )
+
+    def _unroll(self, z: tuple[Tensor, ...], u: Tensor, steps: int) -> tuple[Tensor, ...]:
+        cell = self.deq.cell
+        self.deq.last_solution = None  # nothing was solved, so there is nothing to log
+        resample_dropout(cell)
+        with shared_parametrizations(cell):
+            for _ in range(steps):
+                z = cell(z, u)
+        return z
+
+    @torch.no_grad()
+    def _initialise(self, std: float) -> None:
+        if not std >= 0:
+            raise ValueError(f"init_std must not be negative, got {std}")
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d) and not isinstance(module, NormedConv2d):
+                for parameter in module.parameters():
+                    parameter.normal_(0, std)
+
+
+def _check_scales(channels: Sequence[int], head_channels: Sequence[int], groups: int) -> None:
+    if groups < 2 or groups % 2:
+        raise ValueError(f"groups must be even and at least 2, got {groups}")
+    if not channels or any(c < 1 or c % groups for c in channels):
+        raise ValueError(f"channels must be multiples of groups = {groups}, got {list(channels)}")
+    if len(head_channels) != len(channels) or any(h < 1 for h in head_channels):
+        raise ValueError(
+            f"head_channels must be {len(channels)} positive widths, one for each of channels, "
+            f"got {list(head_channels)}"
+        )
+
+
+def _check_strides(strides: Sequence[int]) -> None:
+    if len(strides) != 2 or any(s < 1 for s in strides):
+        raise ValueError(f"stem_strides must be two positive numbers, got {list(strides)}")

@@ -1,0 +1,92 @@
+"""The head: logits from the equilibrium of every scale."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+_EXPANSION = 4
+
+
+class Bottleneck(nn.Module):
+    """Convolutions with BN, 1 x 1, 3 x 3, 1 x 1, of h, h, 4 h channels, beside a 1 x 1 shortcut.
+
+    The BN of the main path have no affine parameters, that of the shortcut has.
+
+    Args:
+        in_channels: of the input.
+        width: h.
+    """
+
+    def __init__(self, in_channels: int, width: int) -> None:
+        super().__init__()
+        out_channels = _EXPANSION * width
+        self.main = nn.Sequential(
+            nn.Conv2d(in_channels, width, 1, bias=False),
+            nn.BatchNorm2d(width, affine=False),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width, width, 3, padding=1, bias=False),
+            nn.BatchNorm2d(width, affine=False),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width, out_channels, 1, bias=False),
+            nn.BatchNorm2d(out_channels, affine=False),
+        )
+        self.shortcut = nn.Sequential(
+            nn.Conv2d(in_channels, out_channels, 1, bias=False),
+            nn.BatchNorm2d(out_channels),
+        )
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Return features ``(B, 4 h, H, W)`` of ``(B, C, H, W)``."""
+        return self.main(z).add_(self.shortcut(z)).relu_()  # type: ignore[no-any-return]
+
+
+class Head(nn.Module):
+    r"""Merge the scales from fine to coarse, pool, classify.
+
+    With a :class:`Bottleneck` :math:`B_i` per scale and :math:`D_i` a 3 x 3 convolution of stride
+    2, BN and ReLU,
+
+    .. math:: t_0 = B_0(z_0), \quad t_{i+1} = B_{i+1}(z_{i+1}) + D_i(t_i), \quad
+              V \, \mathrm{pool}(\mathrm{ReLU}(\mathrm{BN}(W * t_{n-1}))) + b .
+
+    Args:
+        channels: C_i of each scale.
+        widths: h_i of each scale.
+        features: channels that are pooled.
+        classes: number of classes.
+    """
+
+    def __init__(
+        self, channels: Sequence[int], widths: Sequence[int], features: int, classes: int
+    ) -> None:
+        super().__init__()
+        self.bottlenecks = nn.ModuleList(
+            Bottleneck(c, h) for c, h in zip(channels, widths, strict=True)
+        )
+        merged = [_EXPANSION * h for h in widths]
+        self.downs = nn.ModuleList(
+            nn.Sequential(
+                nn.Conv2d(fine, coarse, 3, stride=2, padding=1),
+                nn.BatchNorm2d(coarse),
+                nn.ReLU(inplace=True),
+            )
+            for fine, coarse in itertools.pairwise(merged)
+        )
+        self.final = nn.Sequential(
+            nn.Conv2d(merged[-1], features, 1),
+            nn.BatchNorm2d(features),
+            nn.ReLU(inplace=True),
+        )
+        self.output = nn.Linear(features, classes)
+
+    def forward(self, z: Sequence[Tensor]) -> Tensor:
+        """Return logits, ``(B, classes)``, of states ``(B, C_i, H / 2^i, W / 2^i)``."""
+        t = self.bottlenecks[0](z[0])  # (B, 4 h_0, H, W)
+        for bottleneck, down, state in zip(self.bottlenecks[1:], self.downs, z[1:], strict=True):
+            t = bottleneck(state) + down(t)  # (B, 4 h_i, H / 2^i, W / 2^i)
+        pooled = F.adaptive_avg_pool2d(self.final(t), 1).flatten(1)  # (B, features)
+        return self.output(pooled)  # type: ignore[no-any-return]
