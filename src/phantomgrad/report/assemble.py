@@ -19,6 +19,7 @@ TITLES = {
     "figure2": "Figure 2: Precision of the phantom gradient in training",
     "figure3": "Figure 3: Influence of λ and k, UPG and NPG",
     "chains": "Chains: IGNN on the embedded default data",
+    "cifar10-jpeg": "CIFAR-10 as JPEG files of quality 75",
     "digits": "Digits: a convolutional DEQ on scikit-learn's handwritten digits",
 }
 BLOCKS = {
@@ -28,6 +29,7 @@ BLOCKS = {
     "cox2": "COX2",
     "digits": "Digits",
     "proteins": "PROTEINS",
+    "table1": "Rows of Table 1",
 }
 
 
