@@ -33,10 +33,12 @@ env: .venv/.ready ## Set up .venv (python >= 3.11, everything pinned)
 	@touch $@
 
 reproduce: env ## The main job, no download: the studies, digits and Chains; ends with results/index.html
-	@$(call share,scripts/study.py suite=default)
-	@$(call share,scripts/train.py table=digits)
-	@$(call share,scripts/train.py table=chains)
-	@$(RUN) scripts/report.py $(EMBEDDED)
+	@status=0; started=$$(date +%s); \
+	  ( $(call share,scripts/study.py suite=default) ) || status=1; \
+	  ( $(call share,scripts/train.py table=digits) ) || status=1; \
+	  ( $(call share,scripts/train.py table=chains) ) || status=1; \
+	  $(RUN) scripts/report.py $(EMBEDDED) || status=1; \
+	  echo "in all $$(( $$(date +%s) - started )) s; the page: results/index.html"; exit $$status
 
 data: env ## Fetch COX2 and PROTEINS (without network: FROM=folder)
 	@$(RUN) scripts/fetch_data.py COX2 PROTEINS $(if $(FROM),--from $(FROM))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from numbers import Integral
+
 
 def check_damping(damping: float) -> None:
     """Raise unless ``damping`` lies in (0, 1]."""
@@ -9,10 +12,20 @@ def check_damping(damping: float) -> None:
         raise ValueError(f"damping must lie in (0, 1], got {damping}")
 
 
-def check_at_least(name: str, value: int, least: int) -> None:
-    """Raise unless ``value`` is at least ``least``."""
+def check_at_least(name: str, value: object, least: int) -> None:
+    """Raise unless ``value`` is an integer, at least ``least``."""
+    if not isinstance(value, int | Integral) or isinstance(value, bool):
+        raise ValueError(f"{name} must be an integer, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def check_several(name: str, values: object, least: int = 1) -> None:
+    """Raise unless ``values`` is a sequence, with at least ``least`` different members."""
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        raise ValueError(f"{name} must be a list, got {values!r}")
+    if len(set(values)) < least:
+        raise ValueError(f"{name} must hold at least {least} different values, got {values!r}")
 
 
 def check_rate(name: str, value: float) -> None:

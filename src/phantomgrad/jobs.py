@@ -14,7 +14,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from phantomgrad.errors import UserError
-from phantomgrad.records import Record, StudyRecord, write_record
+from phantomgrad.records import Record, StudyRecord, read_any, write_record
 from phantomgrad.runs import Identity, RunFolder
 
 log = logging.getLogger(__name__)
@@ -24,8 +24,10 @@ Work = Callable[[DictConfig, Identity, RunFolder], tuple[AnyRecord, str]]
 """Does the job; returns its record and, in a line, what came out."""
 
 
-def do(config: DictConfig, row: str | None, overrides: list[str], work: Work) -> None:
+def do(config: DictConfig, row: str | None, overrides: list[str], work: Work) -> AnyRecord | None:
     """Do the job that ``config`` describes, unless it is done, or being done elsewhere.
+
+    Returns its record, ``None`` if it is being done elsewhere.
 
     Args:
         config: the composed configuration.
@@ -44,13 +46,15 @@ def do(config: DictConfig, row: str | None, overrides: list[str], work: Work) ->
     with _said_in_a_line(folder), folder.locked() as mine:
         if not mine:
             log.info("%s: another process is at it, left to it", title)
-        elif folder.finished(identity):
+            return None
+        if folder.finished(identity):
             log.info("%s: finished, skipped (%s)", title, folder.record)
-        else:
-            folder.claim(identity)
-            record, outcome = work(config, identity, folder)
-            _publish(record, folder, Path(config.paths.records))
-            log.info("%s: %s", title, outcome)
+            return read_any(folder.record)
+        folder.claim(identity)
+        record, outcome = work(config, identity, folder)
+        _publish(record, folder, Path(config.paths.records))
+        log.info("%s: %s", title, outcome)
+        return record
 
 
 def as_dict(config: DictConfig) -> dict[str, Any]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from phantomgrad.errors import UserError
 from phantomgrad.records import RecordError, read_any
@@ -38,8 +39,12 @@ _CIRCUMSTANCES = (
     "trainer.log_every_n_steps",
 )
 # Not hashed, as rows state them in words or by size, but no matter of indifference on the command
-# line: more devices are a larger batch, and another label or protocol is another row.
-_TELLING = {"label", "reduced", "sweep", "trainer.devices", "trainer.num_nodes"}
+# line: more devices are a larger batch, another label or protocol is another row, and what looks
+# on, or where a study is done, shows in its record.
+_TELLING = {
+    *("callbacks.precision", "device", "label", "reduced", "sweep", "threads"),
+    *("trainer.devices", "trainer.num_nodes"),
+}
 _FREE_OVERRIDES = (
     *(key for key in _CIRCUMSTANCES if key not in _TELLING),
     "cluster",
@@ -80,7 +85,7 @@ class Identity:
         sweep = config.get("sweep") or {"row": None, "keys": []}
         row = sweep["row"] or row
         changes = tuple(o for o in overrides if not _is_free(o, sweep["keys"]))
-        config_hash = hash_config(config)
+        config_hash = _hash_with(hash_config(config), changes)
         parts = [f"seed{config['seed']}"]
         if "fold" in config.get("dataset", {}):
             parts.append(f"fold{config['dataset']['fold']}")
@@ -89,10 +94,19 @@ class Identity:
         return cls(row or "custom", "-".join(parts), changes, config_hash)
 
 
+def _hash_with(config_hash: str, changes: Sequence[str]) -> str:
+    """Return another hash where overrides change what is not hashed, but no indifferent matter."""
+    told = sorted(change for change in changes if _is_telling(change))
+    return _digest([config_hash, *told]) if told else config_hash
+
+
 def hash_config(config: dict[str, Any]) -> str:
     """Return the hash of what determines the result: all but seed, fold and circumstances."""
-    kept = _without(config, "")
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    return _digest(_without(config, ""))
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _without(node: dict[str, Any], prefix: str) -> dict[str, Any]:
@@ -104,10 +118,23 @@ def _without(node: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _is_free(override: str, named: Sequence[str]) -> bool:
-    key = override.lstrip("+~").split("=", 1)[0].split("@", 1)[0]
-    return key in named or any(
-        key == free or key.startswith((f"{free}.", f"{free}/")) for free in _FREE_OVERRIDES
-    )
+    if _key(override) in named:
+        return True
+    return _names(override, _FREE_OVERRIDES) and not _is_telling(override)
+
+
+def _is_telling(override: str) -> bool:
+    return _key(override) == "callbacks" or _names(override, _TELLING)
+
+
+def _names(override: str, keys: Iterable[str]) -> bool:
+    """Return whether ``override`` is of one of ``keys``, or of something below it."""
+    key = _key(override)
+    return any(key == other or key.startswith((f"{other}.", f"{other}/")) for other in keys)
+
+
+def _key(override: str) -> str:
+    return override.lstrip("+~").split("=", 1)[0].split("@", 1)[0]
 
 
 @dataclass(frozen=True)
@@ -173,11 +200,21 @@ class RunFolder:
         The lock goes with the process, however it ends. So the same command may be started several
         times: each takes the runs that no other is at.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("w") as file:
+        with self._lock_file() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 yield False
                 return
             yield True
+
+    def _lock_file(self) -> TextIO:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            return (self.path / ".lock").open("w")
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise
+            raise UserError(
+                f"{self.path} cannot be written ({error.strerror}): choose another paths.runs"
+            ) from error

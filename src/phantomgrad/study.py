@@ -14,8 +14,8 @@ from tqdm import tqdm
 from phantomgrad.environment import describe_environment
 from phantomgrad.errors import UserError
 from phantomgrad.jobs import as_dict, build, do
-from phantomgrad.records import Check, StudyRecord
-from phantomgrad.runs import Identity, RunFolder
+from phantomgrad.records import StudyRecord
+from phantomgrad.runs import Identity
 from phantomgrad.studies.base import Study, T
 
 log = logging.getLogger(__name__)
@@ -33,14 +33,8 @@ def run(config: DictConfig, row: str | None, overrides: list[str]) -> None:
         UserError: something the user can put right, or a claim of the study does not hold; its
             record says which, and by how much.
     """
-    failed: list[Check] = []
-
-    def work(config: DictConfig, identity: Identity, _: RunFolder) -> tuple[StudyRecord, str]:
-        record, headline = _measure(config, identity)
-        failed.extend(check for check in record.checks if not check.holds)
-        return record, headline
-
-    do(config, row, overrides, work)
+    record = do(config, row, overrides, lambda config, identity, _: _measure(config, identity))
+    failed = [check for check in getattr(record, "checks", []) if not check.holds]
     if failed:
         said = "; ".join(f"{c.claim}: {c.value:.6g} (bound {c.bound:g})" for c in failed)
         raise UserError(f"{row}: what should hold does not: {said}")
@@ -52,8 +46,11 @@ def _measure(config: DictConfig, identity: Identity) -> tuple[StudyRecord, str]:
     if not isinstance(study, Study):
         raise UserError(f"setting._target_ must be a study, got {type(study).__name__}")
     if config.threads is not None:
+        if type(config.threads) is not int or config.threads < 1:
+            raise UserError(f"threads must be a positive integer, got {config.threads!r}")
         torch.set_num_threads(config.threads)
     title = f"{identity.row} {identity.instance}"
+    log.info("%s: started", title)
     try:
         findings = study.measure(config.seed, device, lambda items, name: _bar(items, title, name))
     except ValueError as error:

@@ -51,8 +51,14 @@ class SyntheticCell(nn.Module):
 
 
 def symmetric_matrix(size: int, norm: float, generator: torch.Generator | None = None) -> Tensor:
-    """Return a Gaussian symmetric matrix ``(size, size)`` of spectral norm ``norm``, in float64."""
+    """Return a Gaussian symmetric matrix ``(size, size)`` of spectral norm ``norm``, in float64.
+
+    Its sign, as likely as the other one, is such that the largest eigenvalue is ``norm``: with
+    ``-norm`` in its place ``I - W`` would be well conditioned however close ``norm`` is to 1.
+    """
     a = torch.randn(size, size, generator=generator, dtype=torch.float64)
     symmetric = (a + a.T) / 2
-    largest: Tensor = torch.linalg.eigvalsh(symmetric).abs().max()
-    return symmetric * (norm / largest)
+    eigenvalues = torch.linalg.eigvalsh(symmetric)  # in ascending order
+    least, largest = eigenvalues[0], eigenvalues[-1]
+    extreme: Tensor = largest if largest > -least else least
+    return symmetric * (norm / extreme)

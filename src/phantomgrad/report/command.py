@@ -116,9 +116,15 @@ def _page(name: str, paper: Sequence[PaperNumber], records: Path) -> _Page:
 
 def _study_page(name: str, records: Sequence[StudyRecord]) -> _Page:
     report = REPORTS[name]
-    text = report.table(records)
-    files = {f"tables/{name}.md": text.encode()}
-    return _Page(text, files | _drawn(lambda: report.figures(records)))
+    try:
+        text = report.table(records)
+        drawn = _drawn(lambda: report.figures(records))
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise ReportError(
+            f"a record of {name} lacks what its table shows ({error!r}), as one of another version "
+            f"may: delete records/{name} and run `python scripts/study.py` again"
+        ) from error
+    return _Page(text, {f"tables/{name}.md": text.encode()} | drawn)
 
 
 def _drawn(draw: Callable[[], dict[str, Figure]]) -> dict[str, bytes]:

@@ -13,14 +13,14 @@ from matplotlib.lines import Line2D
 
 from phantomgrad.records import Record
 from phantomgrad.report.layout import Line, Table
-from phantomgrad.report.style import INK, LINES, MUTED, bare, legend, titled
+from phantomgrad.report.style import LINES, MUTED, bare, legend, titled
 
 STEP = "precision/step"
 _ESTIMATE = re.compile(r"precision/(upg|npg)_k(\d+)_d([\d.]+)/cosine$")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
-_RADII: tuple[tuple[str, str, Any], ...] = (
-    ("F", r"$\rho(\partial F / \partial h)$", "-"),
-    ("F_damped", r"$\rho(\partial F_\lambda / \partial h)$", (0, (4, 1.5))),
+_RADII = (
+    ("F", r"$\rho(\partial F / \partial h)$"),
+    ("F_damped", r"$\rho(\partial F_\lambda / \partial h)$"),
 )
 
 
@@ -74,28 +74,43 @@ def _cosines(table: Table, line: Line) -> Figure:
 
 
 def _radii(table: Table, lines: Sequence[Line]) -> Figure:
-    figure = Figure(figsize=(6.4, 3.9), layout="constrained")
-    axes = figure.subplots()
-    styles = dict(zip([line.method for line in lines], LINES, strict=False))
-    for line in lines:
-        for record in _measured(line):
-            for name, _, dashes in _RADII:
-                _radius(axes, record, name, styles[line.method][0], dashes)
-    axes.axhline(1, color=MUTED, linewidth=0.8, linestyle=(0, (1, 2)))
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("training step")
-    axes.set_ylabel("spectral radius")
-    bare(axes, "y")
+    figure = Figure(figsize=(8.4, 3.6), layout="constrained")
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    looks = [(*style, marker) for style, marker in zip(LINES, _MARKERS, strict=False)]
+    for axes, (name, label) in zip(panels, _RADII, strict=True):
+        for line, look in zip(lines, looks, strict=False):
+            for record in _measured(line):
+                _radius(axes, record, name, look)
+        axes.axhline(1, color=MUTED, linewidth=0.8, linestyle=(0, (1, 2)))
+        axes.set_title(label, fontweight="normal")
+        axes.set_xlabel("training step")
+        bare(axes, "y")
+    panels[0].set_ylim(bottom=0)
+    panels[0].set_ylabel("spectral radius")
     titled(figure, f"Spectral radii along training: {lines[0].dataset}")
-    handles = [Line2D([], [], color=c, label=method) for method, (c, _) in styles.items()]
-    handles += [Line2D([], [], color=INK, linestyle=d, label=label) for _, label, d in _RADII]
-    legend(figure, handles, min(len(handles), 3), "largest over layers and samples of a batch")
+    handles = [
+        Line2D(
+            [], [], color=color, linestyle=dashes, marker=marker, markersize=4, label=line.method
+        )
+        for line, (color, dashes, marker) in zip(lines, looks, strict=False)
+    ]
+    legend(figure, handles, len(handles), "largest over layers and samples of a batch")
     return figure
 
 
-def _radius(axes: Axes, record: Record, name: str, color: str, dashes: Any) -> None:
+def _radius(axes: Axes, record: Record, name: str, look: tuple[str, Any, str]) -> None:
+    color, dashes, marker = look
     values = np.asarray(record.curves[f"precision/spectral_radius/{name}"], dtype=float)
-    axes.plot(record.curves[STEP], values, color=color, linestyle=dashes, linewidth=1.2)
+    axes.plot(
+        record.curves[STEP],
+        values,
+        color=color,
+        linestyle=dashes,
+        linewidth=1.2,
+        marker=marker,
+        markersize=4,
+        markevery=max(len(values) // 10, 1),
+    )
 
 
 def _measured(line: Line) -> list[Record]:

@@ -17,7 +17,8 @@ from phantomgrad.report.style import LINES, bare, legend, titled
 from phantomgrad.report.summary import Stat, Summary
 
 _ROW = re.compile(r"(upg|npg)_k(\d+)_d([\d.]+)$")
-_EPOCHS = (("best", "best epoch"), ("last", "last epoch"))
+_EPOCHS = (("best", "best epoch"), ("selected", "epoch selected"), ("last", "last epoch"))
+_DODGE = 1.05  # factor between neighbours on the axis of k
 _MARKERS = {"UPG": "o", "NPG": "s"}
 
 
@@ -32,12 +33,9 @@ class _Cell:
     scale: float
 
     def value(self, epoch: str) -> tuple[float, float] | None:
-        """Return the mean in print and its standard error."""
+        """Return the mean in print and its standard deviation."""
         stat: Stat | None = getattr(self.summary, epoch)
-        if stat is None:
-            return None
-        error = stat.std / max(stat.n - 1, 1) ** 0.5
-        return stat.mean * self.scale, error * self.scale
+        return None if stat is None else (stat.mean * self.scale, stat.std * self.scale)
 
 
 def sweep_figures(table: Table) -> dict[str, Figure]:
@@ -61,9 +59,10 @@ def _cell(line: Line) -> _Cell | None:
 def _figure(table: Table, block: Block, cells: Sequence[_Cell]) -> Figure:
     dampings = sorted({cell.damping for cell in cells})
     styles = dict(zip(dampings, LINES[: len(dampings)], strict=True))
-    figure = Figure(figsize=(8.2, 5.4), layout="constrained")
-    grid = figure.subplots(2, 2, sharex=True, sharey="row")
-    for axes_row, (epoch, title) in zip(grid, _EPOCHS, strict=True):
+    shown = [(epoch, title) for epoch, title in _EPOCHS if any(c.value(epoch) for c in cells)]
+    figure = Figure(figsize=(8.2, 1.2 + 2.1 * len(shown)), layout="constrained")
+    grid = figure.subplots(len(shown), 2, sharex=True, sharey="row", squeeze=False)
+    for axes_row, (epoch, title) in zip(grid, shown, strict=True):
         for axes, forms in zip(axes_row, (("UPG",), ("UPG", "NPG")), strict=True):
             kept = [cell for cell in cells if cell.form in forms]
             if len(forms) > 1:  # one λ tells the forms apart better than all of them
@@ -78,21 +77,28 @@ def _figure(table: Table, block: Block, cells: Sequence[_Cell]) -> Figure:
     runs = sorted({cell.summary.n for cell in cells})
     reduced = "; ".join(dict.fromkeys(line.variant for line in block.lines if line.variant))
     titled(figure, f"{table.title}, {block.lines[0].dataset}")
-    _legend(figure, styles, f"mean ± standard error over {_several(runs)} runs. {reduced}".strip())
+    with_npg = any(cell.form == "NPG" for cell in cells)
+    _legend(
+        figure,
+        styles,
+        with_npg,
+        f"mean ± one standard deviation over {_several(runs)} runs. {reduced}".strip(),
+    )
     return figure
 
 
 def _panel(
     axes: Axes, cells: Sequence[_Cell], epoch: str, styles: dict[float, tuple[str, Any]]
 ) -> None:
-    for form, damping in sorted({(cell.form, cell.damping) for cell in cells}):
+    lines = sorted({(cell.form, cell.damping) for cell in cells})
+    for place, (form, damping) in enumerate(lines):
         line = sorted(
             (c for c in cells if (c.form, c.damping) == (form, damping)), key=lambda c: c.steps
         )
         points = [(c.steps, value) for c in line if (value := c.value(epoch))]
         color, dashes = styles[damping] if form == "UPG" else LINES[len(styles)]
         axes.errorbar(
-            [k for k, _ in points],
+            [k * _DODGE ** (place - (len(lines) - 1) / 2) for k, _ in points],
             [mean for _, (mean, _) in points],
             yerr=[error for _, (_, error) in points],
             color=color,
@@ -113,9 +119,12 @@ def _ticks(axes: Axes, steps: Sequence[int]) -> None:
     axes.set_xticklabels([str(k) for k in steps])
 
 
-def _legend(figure: Figure, styles: dict[float, tuple[str, Any]], title: str) -> None:
+def _legend(
+    figure: Figure, styles: dict[float, tuple[str, Any]], with_npg: bool, title: str
+) -> None:
     named = [(rf"UPG, $\lambda = {d}$", style, "o") for d, style in styles.items()]
-    named.append((rf"NPG, $\lambda = {max(styles)}$", LINES[len(styles)], "s"))
+    if with_npg:
+        named.append((rf"NPG, $\lambda = {max(styles)}$", LINES[len(styles)], "s"))
     handles = [
         Line2D([], [], color=color, linestyle=dashes, marker=marker, markersize=4.5, label=label)
         for label, (color, dashes), marker in named

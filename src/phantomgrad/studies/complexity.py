@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least
+from phantomgrad.checks import check_at_least, check_several
 from phantomgrad.gradients import (
     GradientEstimator,
     ImplicitGradient,
@@ -43,8 +44,9 @@ class Complexity(Study):
     Numbers: ``methods`` is a list of ``name``, ``variable`` (``k`` or ``K``), ``sizes``, the three
     quantities by size (``seconds`` is the median over the rounds), and ``fits``: for each quantity
     the least-squares line, ``slope``, ``intercept``, ``r2``, the share of its right end that it
-    ``climbs``, and the ``order`` this amounts to: ``O(k)``, ``O(1)``, or ``unclear``. ``state``
-    holds the bytes of one state, ``clock`` what the seconds are.
+    ``climbs``, the ``curve`` that is drawn, and the ``order`` this amounts to: ``O(1)``, ``O(k)``,
+    ``O(k²)`` or ``unclear``. ``state_bytes`` is the size of one state, ``clock`` what the seconds
+    are.
 
     Args:
         size: D.
@@ -68,7 +70,7 @@ class Complexity(Study):
         for name in ("size", "rows", "batch", "repeats"):
             check_at_least(name, getattr(self, name), 1)
         for name in ("steps", "budgets"):
-            check_at_least(f"number of {name}", len(getattr(self, name)), 3)
+            check_several(name, getattr(self, name), 3)
 
     def measure(self, seed: int, device: torch.device, track: Track = silently) -> Findings:
         """Measure memory once, and time in turns."""
@@ -190,24 +192,42 @@ def _summary(name: str, variable: str, cases: Sequence[_Case]) -> dict[str, Any]
 
 
 def fit(sizes: Sequence[int], values: Sequence[float], variable: str) -> dict[str, Any]:
-    """Return the least-squares line of ``values`` by ``sizes``, and the order it amounts to."""
+    """Return the least-squares line of ``values`` by ``sizes``, and the order it amounts to.
+
+    ``curve`` holds the coefficients, constant first, of what is taken for the law: the line, or a
+    parabola that opens upwards where that explains far more.
+    """
     slope, intercept = statistics.linear_regression(sizes, values)
-    mean, right = statistics.fmean(values), intercept + slope * max(sizes)
-    error = sum((v - intercept - slope * s) ** 2 for s, v in zip(sizes, values, strict=True))
-    spread = sum((v - mean) ** 2 for v in values)
+    right = intercept + slope * max(sizes)
     climbs = slope * (max(sizes) - min(sizes)) / right if right else 0.0
+    line = [intercept, slope]
+    parabola = [float(x) for x in np.polynomial.polynomial.polyfit(sizes, values, 2)]
+    left_over, left_by_parabola = (_unexplained(c, sizes, values) for c in (line, parabola))
+    bends = parabola[2] > 0 and left_over > 0.01 and left_by_parabola < left_over / 4
     order = "unclear"
     if abs(climbs) < _FLAT:
         order = "O(1)"
-    elif climbs > _GROWS and error < 0.1 * spread:
+    elif climbs > _GROWS and bends:
+        order = f"O({variable}²)"
+    elif climbs > _GROWS and left_over < 0.1:
         order = f"O({variable})"
     return {
         "slope": slope,
         "intercept": intercept,
-        "r2": 1 - error / spread if spread else 1.0,
+        "curve": parabola if order.endswith("²)") else line,
+        "r2": 1 - left_over,
         "climbs": climbs,
         "order": order,
     }
+
+
+def _unexplained(curve: Sequence[float], sizes: Sequence[int], values: Sequence[float]) -> float:
+    """Return the share of the variance of ``values`` that a polynomial leaves."""
+    mean = statistics.fmean(values)
+    spread = sum((v - mean) ** 2 for v in values)
+    fitted = np.polynomial.polynomial.polyval(np.asarray(sizes, dtype=float), curve)
+    error = sum((v - f) ** 2 for v, f in zip(values, fitted, strict=True))
+    return float(error / spread) if spread else 0.0
 
 
 def _checks(methods: Sequence[dict[str, Any]]) -> list[Check]:

@@ -187,7 +187,9 @@ class Dense(Factors):
 
 
 class MatrixFree(Factors):
-    """The matrices by their products, in memory of a few states; for large ones.
+    """The matrices by their products; for large ones, as nothing of their size is ever stored.
+
+    Extreme singular values take a Krylov basis, which is up to a thousand states.
 
     Products are those of autograd: backwards for the matrix, twice backwards for its transpose.
     """

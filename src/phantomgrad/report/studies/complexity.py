@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -28,16 +29,27 @@ _QUANTITIES = (
 
 Method = dict[str, Any]
 
+_LOOKS: list[dict[str, Any]] = [
+    {"color": color, "linestyle": dashes, "marker": marker}
+    for (color, dashes), marker in zip(LINES, ("o", "s", "^", "D"), strict=False)
+]
+
 
 def table(records: Sequence[StudyRecord]) -> str:
     """Return the paper's entries, what was measured, and the fitted lines."""
     parts = []
     for record in records:
-        parts += [f"## On {page.hardware(record)}", _entries(record), "", _measured(record)]
+        parts += [
+            f"## On {page.name(record, page.hardware(record), records)}",
+            _entries(record),
+            "",
+            _measured(record),
+        ]
     return page.page(
         TITLE,
         "K: evaluations of the adjoint solver; k: steps. Beside each entry of the paper the order "
-        "that the measurement amounts to, and the slope of the fitted line per k or K.",
+        "that the measurement amounts to, and the slope of the fitted law per k or K (at both ends "
+        "where it is no line).",
         *parts,
         page.bullets(
             (
@@ -62,8 +74,8 @@ def figures(records: Sequence[StudyRecord]) -> dict[str, Figure]:
     grid = figure.subplots(len(records), len(_QUANTITIES), squeeze=False)
     for axes_row, record in zip(grid, records, strict=True):
         for axes, (name, title, unit, scale) in zip(axes_row, _QUANTITIES, strict=True):
-            for method, (color, dashes) in zip(record.numbers["methods"], LINES, strict=False):
-                _draw(axes, method, name, scale, (color, dashes))
+            for method, look in zip(record.numbers["methods"], _LOOKS, strict=False):
+                _draw(axes, method, name, scale, look)
             axes.set_title(title)
             axes.set_ylabel(unit)
             axes.set_xlabel("k (phantom) or K (implicit)")
@@ -71,21 +83,20 @@ def figures(records: Sequence[StudyRecord]) -> dict[str, Figure]:
             bare(axes, "y")
     titled(figure, TITLE)
     handles = [
-        Line2D([], [], color=color, linestyle=dashes, marker="o", markersize=4, label=m["name"])
-        for m, (color, dashes) in zip(records[0].numbers["methods"], LINES, strict=False)
+        Line2D([], [], **look, markersize=5, label=method["name"])
+        for method, look in zip(records[0].numbers["methods"], _LOOKS, strict=False)
     ]
     legend(figure, handles, len(handles), "points: measured; lines: least squares")
     return {"table2": figure}
 
 
-def _draw(axes: Axes, method: Method, name: str, scale: float, style: tuple[str, Any]) -> None:
-    color, dashes = style
-    sizes, fit = method["sizes"], method["fits"][name]
+def _draw(axes: Axes, method: Method, name: str, scale: float, look: dict[str, Any]) -> None:
+    sizes, curve = method["sizes"], method["fits"][name]["curve"]
     values = [value * scale for value in method[name]]
-    axes.plot(sizes, values, "o", color=color, markersize=4)
-    ends = [sizes[0], sizes[-1]]
-    line = [(fit["intercept"] + fit["slope"] * size) * scale for size in ends]
-    axes.plot(ends, line, color=color, linestyle=dashes, linewidth=1.2)
+    axes.plot(sizes, values, **{**look, "linestyle": "none"}, markersize=5, fillstyle="none")
+    between = np.linspace(sizes[0], sizes[-1], 50)
+    fitted = np.polynomial.polynomial.polyval(between, curve) * scale
+    axes.plot(between, fitted, color=look["color"], linestyle=look["linestyle"], linewidth=1.2)
 
 
 def _entries(record: StudyRecord) -> str:
@@ -101,11 +112,20 @@ def _entries(record: StudyRecord) -> str:
             row += [
                 paper.get(name, ""),
                 fit["order"],
-                f"{fit['slope'] * scale:.3g}",
+                _slope(fit, method["sizes"], scale),
                 f"{fit['r2']:.3f}",
             ]
         rows.append(row)
     return page.table(headings, rows)
+
+
+def _slope(fit: dict[str, Any], sizes: Sequence[int], scale: float) -> str:
+    """Print the slope, of a parabola those at both ends."""
+    if len(fit["curve"]) < 3:
+        return f"{fit['slope'] * scale:.3g}"
+    _, linear, quadratic = fit["curve"]
+    ends = [(linear + 2 * quadratic * size) * scale for size in (sizes[0], sizes[-1])]
+    return f"{ends[0]:.2g} to {ends[1]:.2g}"
 
 
 def _measured(record: StudyRecord) -> str:

@@ -18,10 +18,11 @@ TITLE = "Figure 4: Gradient solvers under ill-conditioning"
 _QUANTITIES = (
     ("objective", r"$\|(I - J)\hat{g} - v\|$", "log"),
     ("relative_error", r"$\|(I - J)\hat{g} - v\| \,/\, \|\hat{g}\|$", "log"),
-    ("cosine", r"$\cos(\hat{g}, g)$", "linear"),
+    ("cosine", r"$1 - \cos(\hat{g}, g)$", "log"),
     ("l1_norm", r"$\|\hat{g}\|_1$", "log"),
 )
 _LOW, _MEDIAN, _HIGH = 0, 2, 4  # of the recorded quantiles
+_RESOLUTION = 1e-6  # of a cosine in float32
 
 Level = dict[str, Any]
 Method = dict[str, Any]
@@ -33,7 +34,7 @@ def table(records: Sequence[StudyRecord]) -> str:
     for record in records:
         last = record.setting["iterations"]
         parts += [
-            f"## F: {record.setting['nonlinearity']}",
+            f"## F: {page.name(record, record.setting['nonlinearity'], records)}",
             f"After {last} iterations of Broyden's method, or at k = {last}; medians over "
             f"{record.setting['samples']} samples.",
             _ends(record),
@@ -72,9 +73,8 @@ def _figure(record: StudyRecord) -> Figure:
             bare(axes, "y")
         exact = level["l1_norm"][_MEDIAN]
         axes_row[-1].axhline(exact, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
-        axes_row[0].set_ylabel(
-            f"$L_h = {level['lipschitz']}$\n$\\kappa = {level['condition']:.3g}$"
-        )
+        condition = float(f"{level['condition']:.3g}")
+        axes_row[0].set_ylabel(f"$L_h = {level['lipschitz']}$\nκ = {condition:,g}")
     for axes, (_, label, _) in zip(grid[0], _QUANTITIES, strict=True):
         axes.set_title(label, fontweight="normal", loc="center")
     for axes in grid[-1]:
@@ -87,6 +87,8 @@ def _figure(record: StudyRecord) -> Figure:
 def _draw(axes: Axes, method: Method, name: str, style: tuple[str, Any]) -> None:
     color, dashes = style
     values = np.asarray(method[name], dtype=float)  # (iterations, quantiles)
+    if name == "cosine":
+        values = np.maximum(1 - values[:, ::-1], _RESOLUTION)
     first = 0 if method["damping"] is None else 1
     steps = np.arange(first, first + len(values))
     width = 1.4 if method["damping"] is None else 1.1

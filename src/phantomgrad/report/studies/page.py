@@ -33,10 +33,22 @@ def bullets(sentences: Sequence[str]) -> str:
     return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
+def name(record: StudyRecord, plain: str, records: Sequence[StudyRecord]) -> str:
+    """Return ``plain``, with the instance behind it where the row has several."""
+    several = sum(other.row == record.row for other in records) > 1
+    return f"{plain} ({record.instance})" if several else plain
+
+
 def checks(records: Sequence[StudyRecord]) -> str:
     """Return the claims that the studies put to the test, and what came out."""
     rows = [
-        (record.row, check.claim, f"{check.value:.6g}", f"{check.bound:g}", _verdict(check.holds))
+        (
+            name(record, record.row, records),
+            check.claim,
+            f"{check.value:.6g}",
+            f"{check.bound:g}",
+            _verdict(check.holds),
+        )
         for record in records
         for check in record.checks
     ]

@@ -26,7 +26,11 @@ def table(records: Sequence[StudyRecord]) -> str:
     """Return the mean cosine and norm ratio of every estimate, a table for each F."""
     parts = []
     for record in _in_order(records):
-        parts += [f"## F: {_name(record)}", _exact(record), _means(record)]
+        parts += [
+            f"## F: {page.name(record, _name(record), records)}",
+            _exact(record),
+            _means(record),
+        ]
     return page.page(
         TITLE,
         "Cosine similarity to the exact gradient by the input u, over random pairs (u, y): the "
@@ -53,7 +57,8 @@ def figures(records: Sequence[StudyRecord]) -> dict[str, Figure]:
         axes_row[0].set_ylabel(r"$\cos(\hat{g}, g)$")
         setting = record.setting
         axes_row[0].annotate(
-            f"F: {_name(record)}\n$L_h = {setting['lipschitz']}$\nn = {setting['samples']:,}",
+            f"F: {page.name(record, _name(record), records)}\n$L_h = {setting['lipschitz']}$\n"
+            f"n = {setting['samples']:,}{' (reduced)' if record.changes else ''}",
             (0.97, 0.05),
             xycoords="axes fraction",
             ha="right",
@@ -113,12 +118,13 @@ def _means(record: StudyRecord) -> str:
 def _exact(record: StudyRecord) -> str:
     exact, setting = record.numbers["exact"], record.setting
     agreement = exact["agreement"]["percentiles"][0]
+    reduced = f" **Reduced: {', '.join(record.changes)}.**" if record.changes else ""
     return (
         f"N = {setting['rows']}, D = {setting['size']}, L = {setting['lipschitz']}, "
-        f"{setting['samples']:,} samples. The two exact gradients agree to a cosine of "
-        f"{agreement:.7f} or better (the paper: above 0.9999); relative error of h* at most "
-        f"{exact['residual']['percentiles'][-1]:.2g}, after "
-        f"{exact['evaluations']['mean']:.1f} evaluations on average."
+        f"{setting['samples']:,} samples.{reduced} After {setting['iterations']} iterations the "
+        f"two exact gradients agree to a cosine of {agreement:.7f} or better (the paper: above "
+        f"0.9999), and the relative error of h* is at most "
+        f"{exact['residual']['percentiles'][-1]:.2g}."
     )
 
 

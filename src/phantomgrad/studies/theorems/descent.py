@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least
+from phantomgrad.checks import check_at_least, check_several
 from phantomgrad.gradients import NeumannPhantomGradient
 from phantomgrad.models.synthetic import SyntheticCell
 from phantomgrad.nn.linear import Nonlinearity
@@ -62,6 +62,8 @@ class DescentStudy(Study):
 
     def __post_init__(self) -> None:
         check_at_least("samples", self.samples, 1)
+        for name in ("lipschitz", "steps", "dampings"):
+            check_several(name, getattr(self, name))
 
     def measure(self, seed: int, device: torch.device, track: Track = silently) -> Findings:
         """Measure every case on the same samples."""
