@@ -42,7 +42,7 @@ def test_right_command_lines_pass(line: str) -> None:
         ("experiment=chains/implict,chains/npg_k5_d0.5", r"no experiment 'chains/implict'"),
         (
             "table=tabel4",
-            r"no table 'tabel4'; .* table4 \(all of them: configs/table/",
+            r"no table 'tabel4'; the nearest are table4, .* \(all of them: configs/table/",
         ),
         ("solver@adjoint=broydn", r"no solver 'broydn'; the nearest are broyden"),
         ("table=chains dataset.lenght=12", r"no setting 'dataset.lenght'; .* dataset.length"),

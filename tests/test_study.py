@@ -138,9 +138,9 @@ def test_study_that_is_reduced_says_so(workplace: Workplace) -> None:
 
 def test_changed_study_is_reduced_and_not_published(workplace: Workplace) -> None:
     """It has a folder of its own, named by the hash of what it does."""
-    record = read_study(workplace.study(*TINY, "threads=1") / "record.json")
+    record = read_study(workplace.study(*TINY) / "record.json")
     assert record.protocol == "reduced"
-    assert record.changes == [line for line in TINY if line != STUDY]  # threads change no result
+    assert record.changes == [line for line in TINY if line != STUDY]
     assert record.instance == f"seed0-{record.config_hash[:8]}"
     assert not (workplace.path / "results").exists()
 
@@ -185,7 +185,7 @@ class Doubtful(Study):
 def test_failed_claims_are_recorded_and_named(
     workplace: Workplace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The record is there, so the next start has nothing to do, and nothing to complain of."""
+    """The record is there, so the next start has nothing to do, but says the same again."""
     caplog.set_level(logging.INFO)
     path = own_study(workplace)
     path.write_text("# @package _global_\nsetting: {_target_: test_study.Doubtful}\n")
@@ -197,8 +197,17 @@ def test_failed_claims_are_recorded_and_named(
     )
     record = read_study(workplace.path / "results/records/figure1/tanh/seed0.json")
     assert [check.holds for check in record.checks] == [True, False, False]
-    workplace.study(STUDY)
+    with pytest.raises(UserError, match="pigs fly"):
+        workplace.study(STUDY)
     assert "finished, skipped" in caplog.messages[-1]
+
+
+def test_where_and_how_a_study_is_measured_tells(workplace: Workplace) -> None:
+    """Another number of threads, or another device, is another record: times depend on it."""
+    plain = read_study(workplace.study(*TINY) / "record.json")
+    other = read_study(workplace.study(*TINY, "threads=1") / "record.json")
+    assert other.changes == [*plain.changes, "threads=1"]
+    assert other.instance != plain.instance
 
 
 def test_what_is_no_study_is_refused(workplace: Workplace) -> None:
@@ -256,8 +265,11 @@ def test_script_answers_a_mistake_in_one_line(
     [
         ("setting.samples=0", "setting cannot be built: .*samples must be at least 1, got 0"),
         ("setting.dampings=[2]", r"setting cannot be built: .*damping must lie in \(0, 1\], got 2"),
-        ("setting.lipschitz=0", "figure1/tanh: lipschitz must be positive, got 0"),
-        ("setting.nonlinearity=sin", "figure1/tanh: nonlinearity must be one of linear, relu, "),
+        ("setting.lipschitz=0", "setting cannot be built: .*lipschitz must be positive, got 0"),
+        ("setting.nonlinearity=sin", "setting cannot be built: .*must be one of linear, relu, "),
+        ("setting.samples=1.5", "setting cannot be built: .*samples must be an integer, got 1.5"),
+        ("setting.steps=3", "setting cannot be built: .*steps must be a list, got 3"),
+        ("threads=0", "threads must be a positive integer, got 0"),
         ("seed=-1", "seed must be an integer from 0 to"),
         ("device=cuda", "device=cuda, but torch sees no CUDA device"),
         ("device=cuda:1", "device=cuda:1, but torch sees no CUDA device"),

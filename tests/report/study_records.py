@@ -59,13 +59,14 @@ def precision(nonlinearity: str = "tanh", **changes: Any) -> StudyRecord:
         for d in DAMPINGS
     ]
     agreement = {**spread(0.5), "percentiles": [0.9999912, *[1.0] * 100]}
-    exact = {"agreement": agreement, "residual": spread(0.25), "evaluations": spread(12.25)}
+    exact = {"agreement": agreement, "residual": spread(0.25)}
     setting = {
         "nonlinearity": nonlinearity,
         "lipschitz": 0.9,
         "size": 128,
         "rows": 32,
         "samples": 12345,
+        "iterations": 77,
     }
     numbers = {"exact": exact, "estimates": estimates}
     return study(f"figure1/{nonlinearity}", setting, numbers, **changes)

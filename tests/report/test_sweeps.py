@@ -44,7 +44,8 @@ def figures(records: list[Record]) -> dict[str, Figure]:
 def lines(axes: Axes) -> list[tuple[list[float], list[float]]]:
     """What the lines with error bars run through."""
     drawn = [container.lines[0] for container in axes.containers]
-    return [(list(line.get_xdata()), list(line.get_ydata())) for line in drawn]
+    steps = [[round(float(k)) for k in line.get_xdata()] for line in drawn]  # they stand apart
+    return [(k, list(line.get_ydata())) for k, line in zip(steps, drawn, strict=True)]
 
 
 def test_lines_run_through_the_means_over_k(make_record: Callable[..., Record]) -> None:
@@ -60,8 +61,8 @@ def test_lines_run_through_the_means_over_k(make_record: Callable[..., Record]) 
     assert lines(last)[0] == ([1, 3, 9], pytest.approx([v - 5 for v in expected[0]]))
 
 
-def test_bars_are_standard_errors(make_record: Callable[..., Record]) -> None:
-    """Of two runs at a distance of two points: one point."""
+def test_bars_are_standard_deviations(make_record: Callable[..., Record]) -> None:
+    """As in the table: of two runs at a distance of two points, one point."""
     upg = figures(grid(make_record))["figure3_digits"].axes[0]
     (bars,) = upg.containers[0].lines[2]
     low, high = bars.get_segments()[0][:, 1]
@@ -84,6 +85,12 @@ def test_panels_are_named(make_record: Callable[..., Record]) -> None:
         r"NPG, $\lambda = 1.0$",
     ]
     assert "over 2 runs" in legend.get_title().get_text()
+
+
+def test_lines_stand_apart(make_record: Callable[..., Record]) -> None:
+    upg = figures(grid(make_record))["figure3_digits"].axes[0]
+    first, second = (container.lines[0].get_xdata() for container in upg.containers)
+    assert all(a < k < b for a, k, b in zip(first, STEPS, second, strict=True))
 
 
 def test_missing_points_are_left_out(make_record: Callable[..., Record]) -> None:

@@ -154,8 +154,8 @@ def test_an_entry_that_is_otherwise_fails_its_check_alone(
     [
         ({"batch": 0}, "batch must be at least 1, got 0"),
         ({"repeats": 0}, "repeats must be at least 1, got 0"),
-        ({"steps": [1, 2]}, "number of steps must be at least 3, got 2"),
-        ({"budgets": [1]}, "number of budgets must be at least 3, got 1"),
+        ({"steps": [1, 2]}, "steps must hold at least 3 different values"),
+        ({"budgets": [1]}, "budgets must hold at least 3 different values"),
     ],
 )
 def test_bad_arguments_are_named(arguments: dict[str, Any], said: str) -> None:

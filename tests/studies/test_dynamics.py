@@ -171,19 +171,52 @@ def test_the_seed_decides_the_numbers() -> None:
     assert study.measure(1, CPU).numbers != study.measure(2, CPU).numbers
 
 
-def test_a_phantom_gradient_out_of_bounds_is_told() -> None:
-    """The largest of all, at any iteration; Broyden's own norm does not matter."""
+def level(lipschitz: float, **medians: list[float]) -> dict[str, Any]:
+    """A level whose methods have these objectives, norms and low cosines; Broyden's come first."""
 
-    def method(name: str, *largest: float) -> dict[str, Any]:
-        return {"name": name, "l1_norm": [[0.0, 0.0, 0.0, 0.0, x] for x in largest]}
+    def path(values: list[float]) -> list[list[float]]:
+        return [[x] * 5 for x in values]
 
-    def level(*methods: dict[str, Any]) -> dict[str, Any]:
-        return {"l1_norm": [1.0, 1.0, 1.0, 1.0, 2.0], "methods": list(methods)}
+    broyden = {
+        "objective": path(medians.get("objective", [1.0, 50.0])),
+        "l1_norm": path(medians.get("norm", [1.0, 400.0])),
+        "cosine": path(medians.get("cosine", [0.9, -0.5])),
+    }
+    phantom = {"objective": path(medians.get("phantom", [1.0, 0.5])), "l1_norm": path([1.0, 2.0])}
+    return {"lipschitz": lipschitz, "methods": [broyden, phantom]}
 
-    (check,) = _checks([level(method("Broyden", 99.0), method("UPG", 1.0, 2.0))])
-    assert (check.value, check.holds) == (1.0, True)
-    (check,) = _checks([level(method("UPG", 1.0)), level(method("NPG", 3.0, 1.0))])
-    assert (check.value, check.holds) == (1.5, False)
+
+def test_what_the_paper_says_is_put_to_the_test_at_the_worst_level() -> None:
+    checks = _checks([level(0.9999), level(0.9, objective=[1.0, 1.0])], ill_conditioned=True)
+    assert [check.value for check in checks] == pytest.approx([1.0, 50.0, 200.0, 1.4])
+    assert all(check.holds for check in checks)
+
+
+@pytest.mark.parametrize(
+    ("place", "medians"),
+    [
+        (0, {"phantom": [1.0, 1.1]}),
+        (1, {"objective": [1.0, 5.0]}),
+        (2, {"norm": [1.0, 10.0]}),
+        (3, {"cosine": [0.9, 0.95, 0.94]}),
+    ],
+)
+def test_what_is_not_seen_does_not_hold(place: int, medians: dict[str, list[float]]) -> None:
+    checks = _checks([level(0.9999, **medians)], ill_conditioned=True)
+    assert [i for i, check in enumerate(checks) if not check.holds] == [place]
+
+
+def test_only_the_phantom_gradient_is_judged_where_nothing_is_ill_conditioned() -> None:
+    (check,) = _checks([level(0.9999, objective=[1.0, 0.1])], ill_conditioned=False)
+    assert check.holds
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_lipschitz_constant_near_one_is_ill_conditioned_for_any_seed(seed: int) -> None:
+    """For linear F: the largest eigenvalue of the weight is the constant, not minus it."""
+    study = Dynamics(nonlinearity="linear", lipschitz=[0.999], size=16, rows=2, samples=1)
+    (found,) = study.measure(seed, torch.device("cpu")).numbers["levels"]
+    assert found["condition"] > 500
 
 
 @pytest.mark.parametrize(
@@ -193,8 +226,8 @@ def test_a_phantom_gradient_out_of_bounds_is_told() -> None:
         ({"samples": 0}, "samples must be at least 1, got 0"),
         ({"iterations": 0}, "iterations must be at least 1, got 0"),
         ({"forward_iterations": 0}, "forward_iterations must be at least 1, got 0"),
-        ({"lipschitz": []}, "number of lipschitz must be at least 1, got 0"),
-        ({"dampings": []}, "number of dampings must be at least 1, got 0"),
+        ({"lipschitz": []}, "lipschitz must hold at least 1 different values"),
+        ({"dampings": []}, "dampings must hold at least 1 different values"),
         ({"dampings": [0]}, r"damping must lie in \(0, 1\], got 0"),
     ],
 )

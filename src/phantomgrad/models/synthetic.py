@@ -35,11 +35,7 @@ class SyntheticCell(nn.Module):
     ) -> None:
         super().__init__()
         check_at_least("size", size, 1)
-        if not lipschitz > 0:
-            raise ValueError(f"lipschitz must be positive, got {lipschitz}")
-        if nonlinearity not in get_args(Nonlinearity):
-            names = ", ".join(get_args(Nonlinearity))
-            raise ValueError(f"nonlinearity must be one of {names}, got {nonlinearity!r}")
+        check_synthetic(lipschitz, nonlinearity)
         self.nonlinearity: Nonlinearity = nonlinearity
         weight = symmetric_matrix(size, lipschitz, generator).to(torch.get_default_dtype())
         self.weight = nn.Parameter(weight, requires_grad=False)
@@ -48,6 +44,15 @@ class SyntheticCell(nn.Module):
         """Return the next state, ``(..., D)``, from ``h`` and the input ``u`` of that shape."""
         x = (h + u).flatten(0, -2)  # (rows, D)
         return activated_linear(x, self.weight, self.nonlinearity).view(h.shape)
+
+
+def check_synthetic(lipschitz: float, nonlinearity: str) -> None:
+    """Raise unless there is such a cell."""
+    if not lipschitz > 0:
+        raise ValueError(f"lipschitz must be positive, got {lipschitz}")
+    if nonlinearity not in get_args(Nonlinearity):
+        names = ", ".join(get_args(Nonlinearity))
+        raise ValueError(f"nonlinearity must be one of {names}, got {nonlinearity!r}")
 
 
 def symmetric_matrix(size: int, norm: float, generator: torch.Generator | None = None) -> Tensor:

@@ -14,7 +14,7 @@ from phantomgrad.checks import check_at_least, check_damping, check_several
 from phantomgrad.gradients import ImplicitGradient
 from phantomgrad.gradients.linearization import Linearization
 from phantomgrad.gradients.phantom import damped_steps
-from phantomgrad.models import SyntheticCell
+from phantomgrad.models.synthetic import SyntheticCell, check_synthetic
 from phantomgrad.nn.linear import Nonlinearity
 from phantomgrad.records import Check
 from phantomgrad.solvers import Broyden, Map
@@ -74,6 +74,7 @@ class Precision(Study):
             check_at_least(name, getattr(self, name), 1)
         for name in ("steps", "dampings"):
             check_several(name, getattr(self, name))
+        check_synthetic(self.lipschitz, self.nonlinearity)
         for steps in self.steps:
             check_at_least("steps", steps, 1)
         for damping in self.dampings:
