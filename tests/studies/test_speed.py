@@ -31,6 +31,7 @@ from phantomgrad.studies.speed.contest import (
 )
 from phantomgrad.studies.speed.epochs import as_epoch_table, epoch_costs
 from phantomgrad.studies.speed.graphs import graph_cases
+from phantomgrad.studies.speed.images import image_cases
 from phantomgrad.studies.speed.maps import elementwise_map
 from phantomgrad.studies.speed.memory import peak_bytes
 from phantomgrad.studies.speed.plain import plain_broyden
@@ -187,6 +188,15 @@ def test_a_step_counts_the_evaluations_of_its_cell() -> None:
     assert calls == {OURS: 19 + 1, PEER: 19 + 2}
     for contender in phantom.contenders(CPU, with_peer=True).values():
         assert contender(Clock(CPU)).evaluations == 19 + 5
+
+
+@needs_peer
+def test_a_step_of_mdeq_spends_the_same_budget_on_both_sides() -> None:
+    """With several states, which the peer gets packed as ours are."""
+    implicit, phantom = (replace(case, side=8) for case in image_cases((("tiny", 1),)))
+    for case, ours, theirs in ((implicit, 23 + 1, 23 + 2), (phantom, 23 + 5, 23 + 5)):
+        runs = {n: run(Clock(CPU)) for n, run in case.contenders(CPU, with_peer=True).items()}
+        assert {n: run.evaluations for n, run in runs.items()} == {OURS: ours, PEER: theirs}
 
 
 # Verdicts -----------------------------------------------------------------------------------

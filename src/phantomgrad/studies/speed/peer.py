@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from phantomgrad.nn import shared_parametrizations
+from phantomgrad.nn import Packing, shared_parametrizations
 from phantomgrad.solvers import Anderson, Broyden, FixedPoint, Map, Solver
 
 MISSING = (
@@ -38,7 +38,8 @@ def solve(solver: Solver, f: Map, z0: Tensor) -> Tensor:
 class PeerDEQ(nn.Module):
     """A layer of torchdeq that is called as :class:`phantomgrad.DEQ` is.
 
-    It, too, gets parametrized weights that are computed once per forward.
+    It, too, gets parametrized weights that are computed once per forward, and several states
+    packed into one.
 
     Args:
         cell: the map.
@@ -51,11 +52,19 @@ class PeerDEQ(nn.Module):
         self.cell = cell
         self._deq = layer(solver, gradient)
 
-    def forward(self, *inputs: Any, z0: Tensor) -> tuple[Tensor, None]:
+    def forward(self, *inputs: Any, z0: Any) -> tuple[Any, None]:
         """Return the equilibrium, on the graph."""
+        packing = None if isinstance(z0, Tensor) else Packing.of(z0)
+
+        def f(z: Tensor) -> Tensor:
+            if packing is None:
+                return self.cell(z, *inputs)  # type: ignore[no-any-return]
+            return packing.pack(self.cell(packing.unpack(z), *inputs))
+
         with shared_parametrizations(self.cell):
-            outputs, _ = self._deq(lambda z: self.cell(z, *inputs), z0)
-        return outputs[-1], None
+            outputs, _ = self._deq(f, z0 if packing is None else packing.pack(z0))
+        z = outputs[-1]
+        return z if packing is None else packing.unpack(z), None
 
 
 def layer(solver: Solver, gradient: dict[str, Any]) -> nn.Module:

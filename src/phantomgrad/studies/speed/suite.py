@@ -21,6 +21,7 @@ from phantomgrad.studies.speed.contest import Case, Comparison, measure, unmet
 from phantomgrad.studies.speed.epochs import EpochCost, as_epoch_table, epoch_costs
 from phantomgrad.studies.speed.figure1 import FigureCase
 from phantomgrad.studies.speed.graphs import graph_cases
+from phantomgrad.studies.speed.images import image_cases
 from phantomgrad.studies.speed.options import Options
 from phantomgrad.studies.speed.report import as_data, as_table
 from phantomgrad.studies.speed.solvers import solver_cases
@@ -91,9 +92,11 @@ def _cases(options: Options) -> list[Case]:
             *convolution_cases(batch=4, side=16),
             *graph_cases(graphs=16),
             FigureCase(study=Precision(samples=10, batch=5)),
+            *image_cases((("tiny", 1),)),
         ]
     else:
         cases = [*solver_cases(), *convolution_cases(), *graph_cases(), FigureCase()]
+        cases += image_cases()
     chosen = [case for case in cases if options.only in case.name]
     if not chosen:
         names = ", ".join(repr(case.name) for case in cases)

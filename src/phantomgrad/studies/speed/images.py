@@ -1,0 +1,85 @@
+"""Cases: one training step of MDEQ on a batch of images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from omegaconf import OmegaConf
+from torch import nn
+
+from phantomgrad.cli import CONFIGS
+from phantomgrad.gradients import ImplicitGradient, UnrolledPhantomGradient
+from phantomgrad.models import MDEQ
+from phantomgrad.solvers import Broyden
+from phantomgrad.studies.speed.contest import MEMORY, Aim
+from phantomgrad.studies.speed.steps import Step, StepCase
+
+_CLASSES, _SIDE = 10, 32
+_AIMS = (Aim("step", 2.0), Aim(MEMORY, 1.0))
+_SIZES = (("tiny", 64), ("large", 8))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageCase(StepCase):
+    """A step of MDEQ on images like those of CIFAR-10.
+
+    Args:
+        size: the file of the size in ``configs/model``.
+        batch: number of images.
+        side: of an image, in pixels.
+    """
+
+    size: str
+    batch: int
+    side: int = _SIDE
+    aims: tuple[Aim, ...] = _AIMS
+
+    def step(self, device: torch.device, layer: Callable[[nn.Module], nn.Module]) -> Step:
+        """Return the step, from the stem to the loss."""
+        torch.manual_seed(0)
+        model = MDEQ(3, _CLASSES, self.solver, self.gradient, **widths(self.size))
+        model.deq = layer(model.deq.cell)  # type: ignore[assignment]
+        model.to(device)
+        images = torch.randn(self.batch, 3, self.side, self.side).to(device)
+        labels = torch.randint(_CLASSES, (self.batch,)).to(device)
+        return model, model.deq.cell, lambda: F.nll_loss(model(images), labels)
+
+
+def image_cases(sizes: tuple[tuple[str, int], ...] = _SIZES) -> list[StepCase]:
+    """Return the step of each size under implicit differentiation and the phantom gradient.
+
+    The budgets are the paper's: 22 steps of Broyden for Tiny, 18 for Large, and k = 5.
+    """
+    return [
+        ImageCase(
+            name=f"MDEQ-{size.capitalize()}, {batch} images, {name}",
+            solver=solver,
+            gradient=gradient,
+            size=f"mdeq_{size}",
+            batch=batch,
+        )
+        for size, batch in sizes
+        for solver in (Broyden(max_evaluations=_BUDGETS[size], tol=0),)
+        for name, gradient in (
+            ("implicit", ImplicitGradient(solver=solver, on_failure="ignore")),
+            ("UPG", UnrolledPhantomGradient(steps=5, damping=0.5)),
+        )
+    ]
+
+
+_BUDGETS = {"tiny": 23, "large": 19}
+
+
+def widths(size: str) -> dict[str, Any]:
+    """Return the arguments of a size of MDEQ, as its configuration states them."""
+    content = OmegaConf.to_container(OmegaConf.load(CONFIGS / "model" / f"{size}.yaml"))
+    assert isinstance(content, dict)
+    return {
+        str(name): value
+        for name, value in content.items()
+        if name not in ("solver", "gradient") and not str(name).startswith("_")
+    }
