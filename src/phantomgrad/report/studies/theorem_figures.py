@@ -57,7 +57,7 @@ def descent_figure(record: StudyRecord) -> Figure:
 
 def _ratio_panel(axes: Axes, cases: Sequence[Case], styles: Styles) -> None:
     axes.axhline(1.0, color=INK, linewidth=0.9)
-    for damping, (color, dashes, marker) in styles.items():
+    for size, (damping, (color, dashes, marker)) in zip((6, 9, 12), styles.items(), strict=False):
         chosen = [c for c in cases if c["damping"] == damping]
         k, ratio = [c["steps"] for c in chosen], [_ratio(c) for c in chosen]
         axes.plot(
@@ -67,10 +67,10 @@ def _ratio_panel(axes: Axes, cases: Sequence[Case], styles: Styles) -> None:
         if failing:
             axes.plot(
                 *zip(*failing, strict=True),
-                color=INK,
+                color=color,  # and one size for each, as the lines may lie on each other
                 linestyle="none",
                 marker="x",
-                markersize=6.5,
+                markersize=size,
                 markeredgewidth=1.2,
             )
     axes.set(xscale="log", yscale="log")
