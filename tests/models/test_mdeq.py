@@ -6,6 +6,7 @@ import copy
 import io
 import math
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+import distributed_worker
 import mdeq_golden as golden
 from phantomgrad import (
     Broyden,
@@ -435,3 +437,29 @@ def test_bad_images_are_refused(shape: tuple[int, ...], message: str) -> None:
 def test_negative_unrolling_is_refused() -> None:
     with pytest.raises(ValueError, match="unrolled must be at least 0, got -1"):
         small()(torch.zeros(2, 3, 8, 8), unrolled=-1)
+
+
+# --- Several processes -----------------------------------------------------------------------
+
+
+@pytest.mark.skipif(
+    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+    reason="this build of torch has no gloo backend",
+)
+def test_distributed_gradients_are_those_of_the_global_batch(tmp_path: Path) -> None:
+    """In every mode: with statistics of each process, those of its halves; else of the whole."""
+    torch.multiprocessing.spawn(distributed_worker.train_mdeq_half, args=(str(tmp_path),), nprocs=2)
+    ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1)]
+    images = distributed_worker.global_images()
+    for mode in distributed_worker.MODES:
+        halves = [alone(mode, True, half) for half in images.chunk(2)]
+        means = tuple((a + b) / 2 for a, b in zip(*halves, strict=True))
+        whole = tuple(alone(mode, False, images))
+        for found in ranks:
+            assert relative_error(tuple(found[mode, True]), means) < 1e-8, mode
+            assert relative_error(tuple(found[mode, False]), whole) < 1e-8, mode
+
+
+def alone(mode: str, batch_statistics: bool, images: Tensor) -> list[Tensor]:
+    model = distributed_worker.Multiscale(mode, batch_statistics)
+    return distributed_worker.gradients(model, images)
