@@ -633,3 +633,31 @@ def test_table_file_launches_its_rows(script: Script, workplace: Workplace) -> N
     assert outcome.code == 0
     done = [line.split()[0] for line in outcome.out.splitlines() if "accuracy best" in line]
     assert done == ["chains/implicit", "chains/upg_k5_d0.5", "chains/npg_k5_d0.5"]
+
+
+# Several processes --------------------------------------------------------------------------
+
+TWO = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.max_epochs=1")
+
+
+@pytest.mark.skipif(
+    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+    reason="this build of torch has no gloo backend",
+)
+def test_two_processes_make_one_run_and_one_record(tmp_path: Path) -> None:
+    """The second one, which the first one starts, finds the folder locked, and follows."""
+    process = start(tmp_path, "experiment=digits/one_step", *TWO, OMP_NUM_THREADS="1")
+    out, _ = process.communicate(timeout=180)
+    assert process.returncode == 0, out
+    assert "sync_dist" not in out
+    (path,) = tmp_path.glob("runs/digits/one_step/*/record.json")
+    record = read_record(path)
+    assert record.result.best > 0.5
+    assert "trainer.devices=2" in record.changes
+
+
+def test_table_does_not_start_processes_of_its_own(script: Script) -> None:
+    outcome = script("table=digits", "seed=0", "experiment=digits/implicit", *TWO)
+    assert outcome.code == 1
+    assert "a table cannot start the processes of trainer.devices=2" in outcome.out
+    assert "start the rows one by one" in outcome.out

@@ -27,6 +27,19 @@ def describe_environment() -> dict[str, Any]:
     }
 
 
+def process_rank() -> int:
+    """Return the rank of this process in a distributed run, 0 outside of one."""
+    for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"):
+        if name in os.environ:
+            return int(os.environ[name])
+    return 0
+
+
+def launched_from_outside() -> bool:
+    """Return whether torchrun or srun has started all processes of a distributed run."""
+    return "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_PROCID" in os.environ
+
+
 def git_revision() -> str | None:
     """Return the commit this package is run from, ``+dirty`` if its code was changed since."""
     folder = Path(__file__).parent

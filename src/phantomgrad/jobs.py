@@ -13,6 +13,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from phantomgrad.environment import process_rank
 from phantomgrad.errors import UserError
 from phantomgrad.records import Record, StudyRecord, read_any, write_record
 from phantomgrad.runs import Identity, RunFolder
@@ -43,6 +44,8 @@ def do(config: DictConfig, row: str | None, overrides: list[str], work: Work) ->
     config.run.row, config.run.instance = identity.row, identity.instance
     config.run.folder = str(folder.path)
     title = f"{identity.row} {identity.instance}"
+    if process_rank() > 0:  # of a distributed run: the first process keeps the books
+        return _follow(config, identity, folder, work)
     with _said_in_a_line(folder), folder.locked() as mine:
         if not mine:
             log.info("%s: another process is at it, left to it", title)
@@ -55,6 +58,14 @@ def do(config: DictConfig, row: str | None, overrides: list[str], work: Work) ->
         _publish(record, folder, Path(config.paths.records))
         log.info("%s: %s", title, outcome)
         return record
+
+
+def _follow(
+    config: DictConfig, identity: Identity, folder: RunFolder, work: Work
+) -> AnyRecord | None:
+    if not folder.finished(identity):
+        work(config, identity, folder)
+    return None
 
 
 def as_dict(config: DictConfig) -> dict[str, Any]:

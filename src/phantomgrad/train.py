@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 
 import lightning
 import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from omegaconf import DictConfig
@@ -18,7 +20,7 @@ from omegaconf import DictConfig
 from phantomgrad.callbacks import CostMeter, History, RandomState, Series, WholeCheckpointIO
 from phantomgrad.callbacks.cost import peak_memory
 from phantomgrad.data import DataModule
-from phantomgrad.environment import describe_environment
+from phantomgrad.environment import describe_environment, launched_from_outside
 from phantomgrad.errors import UserError
 from phantomgrad.jobs import as_dict, build, do
 from phantomgrad.records import Record
@@ -33,6 +35,7 @@ _KNOWN_WARNINGS = (
     ".*does not have many workers.*",
     ".*smaller than the logging interval.*",
     ".*Checkpoint directory .* exists and is not empty.*",
+    ".*use `self.log\\('seconds/.*sync_dist.*",  # the clock of the first process is meant
 )
 
 
@@ -177,6 +180,12 @@ def _check_settings(config: DictConfig) -> None:
     fold = config.dataset.get("fold", 0)
     if type(fold) is not int:
         raise UserError(f"dataset.fold must be an integer, got {fold!r}")
+    several = config.trainer.get("devices", 1) != 1 or config.trainer.get("num_nodes", 1) != 1
+    if several and HydraConfig.get().mode is RunMode.MULTIRUN and not launched_from_outside():
+        raise UserError(
+            f"a table cannot start the processes of trainer.devices={config.trainer.devices} for "
+            "each of its rows: start the rows one by one (experiment=...), by torchrun or by srun"
+        )
     precision = config.matmul_precision
     if precision not in ("highest", "high", "medium"):
         raise UserError(f"matmul_precision must be highest, high or medium, got {precision!r}")

@@ -43,7 +43,15 @@ class SpectralRadius(Callback):
         self._listener.stop()
         if self._radii:
             radius = torch.cat(self._radii).max()
-            pl_module.log("spectral_radius", radius, on_step=False, on_epoch=True, batch_size=1)
+            pl_module.log(
+                "spectral_radius",
+                radius,
+                on_step=False,
+                on_epoch=True,
+                batch_size=1,
+                reduce_fx="max",
+                sync_dist=True,
+            )
             self._radii.clear()
 
     def _measure(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:

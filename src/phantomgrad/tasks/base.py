@@ -81,7 +81,13 @@ class Task(LightningModule):
         project = getattr(self.model, "project_", None)
         if project is not None:
             project()
-        self.log_dict(solver_statistics(self.model), on_step=False, on_epoch=True, batch_size=1)
+        self.log_dict(
+            solver_statistics(self.model),
+            on_step=False,
+            on_epoch=True,
+            batch_size=1,
+            sync_dist=True,
+        )
 
 
 def solver_statistics(model: nn.Module) -> dict[str, Tensor]:

@@ -35,7 +35,14 @@ class Classification(Task):
         """Return the mean negative log-likelihood."""
         scores, labels = self.scored(batch, "train")
         loss = F.nll_loss(scores, labels)
-        self.log("train/loss", loss, on_step=False, on_epoch=True, batch_size=len(labels))
+        self.log(
+            "train/loss",
+            loss,
+            on_step=False,
+            on_epoch=True,
+            batch_size=len(labels),
+            sync_dist=True,
+        )
         return loss
 
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
@@ -47,4 +54,10 @@ class Classification(Task):
         self.log(f"{name}/accuracy", accuracy, on_epoch=True, add_dataloader_idx=False)
         if name == "validation":
             loss = F.nll_loss(scores, labels)
-            self.log("validation/loss", loss, batch_size=len(labels), add_dataloader_idx=False)
+            self.log(
+                "validation/loss",
+                loss,
+                batch_size=len(labels),
+                add_dataloader_idx=False,
+                sync_dist=True,
+            )
