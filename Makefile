@@ -55,7 +55,7 @@ reproduce-table3-vision: env ## Table 3, vision: MDEQ-Large on CIFAR-10, three s
 	@$(RUN) scripts/train.py table=table3_vision
 	@$(RUN) scripts/report.py table3
 
-reproduce-figure2: env ## Figure 2 on IGNN and COX2: precision and spectral radii along training
+reproduce-figure2: env ## Figure 2 on COX2 and the digits: precision and spectral radii along training
 	@$(call share,scripts/train.py table=figure2)
 	@$(RUN) scripts/report.py figure2
 

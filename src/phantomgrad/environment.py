@@ -37,7 +37,8 @@ def process_rank() -> int:
 
 def launched_from_outside() -> bool:
     """Return whether torchrun or srun has started all processes of a distributed run."""
-    return "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_PROCID" in os.environ
+    tasks = int(os.environ.get("SLURM_NTASKS", "1"))  # 1 also in a batch script without srun
+    return "TORCHELASTIC_RUN_ID" in os.environ or tasks > 1
 
 
 def git_revision() -> str | None:

@@ -44,7 +44,7 @@ def do(config: DictConfig, row: str | None, overrides: list[str], work: Work) ->
     config.run.row, config.run.instance = identity.row, identity.instance
     config.run.folder = str(folder.path)
     title = f"{identity.row} {identity.instance}"
-    if process_rank() > 0:  # of a distributed run: the first process keeps the books
+    if process_rank() > 0 and has_several_processes(config):  # the first one keeps the books
         return _follow(config, identity, folder, work)
     with _said_in_a_line(folder), folder.locked() as mine:
         if not mine:
@@ -66,6 +66,12 @@ def _follow(
     if not folder.finished(identity):
         work(config, identity, folder)
     return None
+
+
+def has_several_processes(config: DictConfig) -> bool:
+    """Return whether a run is shared by several processes, one for each device of each node."""
+    trainer = config.get("trainer") or {}
+    return bool(trainer.get("devices", 1) != 1 or trainer.get("num_nodes", 1) != 1)
 
 
 def as_dict(config: DictConfig) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from phantomgrad.callbacks.cost import peak_memory
 from phantomgrad.data import DataModule
 from phantomgrad.environment import describe_environment, launched_from_outside
 from phantomgrad.errors import UserError
-from phantomgrad.jobs import as_dict, build, do
+from phantomgrad.jobs import as_dict, build, do, has_several_processes
 from phantomgrad.records import Record
 from phantomgrad.runs import Identity, RunFolder
 from phantomgrad.tasks import Task
@@ -180,8 +180,8 @@ def _check_settings(config: DictConfig) -> None:
     fold = config.dataset.get("fold", 0)
     if type(fold) is not int:
         raise UserError(f"dataset.fold must be an integer, got {fold!r}")
-    several = config.trainer.get("devices", 1) != 1 or config.trainer.get("num_nodes", 1) != 1
-    if several and HydraConfig.get().mode is RunMode.MULTIRUN and not launched_from_outside():
+    multirun = HydraConfig.get().mode is RunMode.MULTIRUN
+    if has_several_processes(config) and multirun and not launched_from_outside():
         raise UserError(
             f"a table cannot start the processes of trainer.devices={config.trainer.devices} for "
             "each of its rows: start the rows one by one (experiment=...), by torchrun or by srun"
