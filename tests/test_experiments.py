@@ -60,7 +60,7 @@ def test_there_are_rows_and_tables() -> None:
 
 
 ON_GRAPHS = ("table4/", "figure2/cox2")
-ON_IMAGES = ("table1/", "table3/cifar10", "table3/imagenet")
+ON_IMAGES = ("table1/", "table3/cifar10", "table3/imagenet", "cifar10-jpeg/")
 # MDEQ on images of 32 x 32 and more would take a minute: its own tests know the sizes.
 NARROW = (
     *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),
