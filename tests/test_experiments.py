@@ -71,11 +71,11 @@ NARROW = (
 @pytest.mark.parametrize("row", [row for row in ROWS if row.startswith(ON_IMAGES)])
 @pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning")
 def test_row_on_images_trains(
-    workplace: Workplace, cifar_root: Path, folder_root: Path, row: str
+    workplace: Workplace, cifar_root: Path, jpeg_root: Path, folder_root: Path, row: str
 ) -> None:
     """Likewise, with a narrow model; one process takes the place of several GPUs."""
-    on_imagenet = "imagenet" in row
-    root = folder_root if on_imagenet else cifar_root
+    on_imagenet, on_jpeg = "imagenet" in row, row.startswith("cifar10-jpeg/")
+    root = folder_root if on_imagenet else jpeg_root if on_jpeg else cifar_root
     short = ["trainer.max_epochs=1", "+trainer.limit_train_batches=1", *NARROW]
     if on_imagenet:
         short += ["trainer.strategy=auto", "trainer.devices=1", "dataset.workers=0"]
