@@ -5,9 +5,10 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from phantomgrad.nn import linear as module
-from phantomgrad.nn.linear import Nonlinearity, activated_linear, linear
+from phantomgrad.nn.linear import Nonlinearity, activated_linear, affine, linear
 
 LARGE, SMALL = (5000, 64), (7, 5)
 
@@ -52,6 +53,41 @@ def test_without_onednn_the_plain_product_serves(monkeypatch: pytest.MonkeyPatch
     by_onednn = linear(x, weight)
     monkeypatch.setattr(module, "_ONEDNN", None)
     torch.testing.assert_close(linear(x, weight), by_onednn, rtol=1e-5, atol=1e-4)
+
+
+# W x + b --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("shape", [(50, 100, 64), LARGE, SMALL, (0, 3, 5)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_affine_map_and_its_gradients_are_those_of_torch(
+    shape: tuple[int, ...], dtype: torch.dtype, biased: bool
+) -> None:
+    """Of any number of dimensions, in both precisions, above and below the threshold."""
+    x = torch.randn(shape, dtype=dtype, requires_grad=True)
+    weight = torch.randn(32, shape[-1], dtype=dtype, requires_grad=True)
+    bias = torch.randn(32, dtype=dtype, requires_grad=True) if biased else None
+    parts = [t for t in (x, weight, bias) if t is not None]
+    ours, plain = affine(x, weight, bias), functional.linear(x, weight, bias)
+    tolerance = {"rtol": 1e-4, "atol": 1e-2} if dtype == torch.float32 else {}
+    torch.testing.assert_close(ours, plain, **tolerance)
+    g = torch.randn_like(plain)
+    for got, expected in zip(
+        torch.autograd.grad(ours, parts, g), torch.autograd.grad(plain, parts, g), strict=True
+    ):
+        torch.testing.assert_close(got, expected, **tolerance)
+
+
+def test_affine_map_follows_autocast() -> None:
+    """Forward in bfloat16, gradients in the precision of what they belong to."""
+    x, weight = (torch.randn(s, dtype=torch.float32, requires_grad=True) for s in (LARGE, (64, 64)))
+    bias = torch.randn(64, dtype=torch.float32, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = affine(x, weight, bias)
+    assert y.dtype == torch.bfloat16
+    gradients = torch.autograd.grad(y.sum(), (x, weight, bias))
+    assert {g.dtype for g in gradients} == {torch.float32}
 
 
 # sigma(x W^T) ---------------------------------------------------------------------------------

@@ -7,9 +7,11 @@ from phantomgrad.models.ignn import (
     NodeClassifier,
     project_rows_onto_l1_ball,
 )
+from phantomgrad.models.ignn_multilabel import MultilabelNodeClassifier
 from phantomgrad.models.mdeq import MDEQ, MDEQCell
-from phantomgrad.models.propagation import Propagation, normalized_adjacency
+from phantomgrad.models.propagation import Propagation, adjacency, normalized_adjacency
 from phantomgrad.models.synthetic import SyntheticCell, symmetric_matrix
+from phantomgrad.models.transformer import Memory, TransformerCell, TransformerLM
 
 __all__ = [
     "MDEQ",
@@ -18,9 +20,14 @@ __all__ = [
     "ImageClassifier",
     "ImplicitGraphLayer",
     "MDEQCell",
+    "Memory",
+    "MultilabelNodeClassifier",
     "NodeClassifier",
     "Propagation",
     "SyntheticCell",
+    "TransformerCell",
+    "TransformerLM",
+    "adjacency",
     "normalized_adjacency",
     "project_rows_onto_l1_ball",
     "symmetric_matrix",

@@ -68,7 +68,8 @@ class ImplicitGraphLayer(nn.Module):
         super().__init__()
         if not 0 < kappa < 1:
             raise ValueError(f"kappa must lie in (0, 1), got {kappa}")
-        self.kappa = kappa
+        self.kappa = self.bound = kappa
+        """``bound``: what the rows of W were last projected to."""
         self.deq = DEQ(IGNNCell(channels), solver, gradient)
         self.omega = nn.Parameter(torch.empty(channels, in_channels))
         self.unused_omega = nn.Parameter(torch.empty(channels, in_channels), requires_grad=False)
@@ -105,7 +106,8 @@ class ImplicitGraphLayer(nn.Module):
     @torch.no_grad()
     def project_(self, spectral_radius: float = 1.0) -> None:
         """Project W in place so that the layer is well-posed for that ``rho(P)``."""
-        self.weight.copy_(project_rows_onto_l1_ball(self.weight, self.kappa / spectral_radius))
+        self.bound = self.kappa / spectral_radius
+        self.weight.copy_(project_rows_onto_l1_ball(self.weight, self.bound))
 
 
 def project_rows_onto_l1_ball(w: Tensor, radius: float) -> Tensor:

@@ -103,6 +103,23 @@ def normalized_adjacency(
     matrix = torch.sparse_coo_tensor(
         index.flip(0), values, (nodes, nodes), check_invariants=True
     ).coalesce()
+    return _operator(matrix, dtype)
+
+
+def adjacency(edges: Tensor, nodes: int, *, dtype: torch.dtype | None = None) -> Propagation:
+    """Return the operator of the plain adjacency: a node sums over its incoming edges.
+
+    Args:
+        edges: ``(2, E)``, sources and targets; both directions listed for undirected graphs.
+        nodes: number of nodes.
+        dtype: of the operator, float32 by default.
+    """
+    values = torch.ones(edges.shape[1], dtype=torch.float64, device=edges.device)
+    matrix = torch.sparse_coo_tensor(edges.flip(0), values, (nodes, nodes), check_invariants=True)
+    return _operator(matrix.coalesce(), dtype)
+
+
+def _operator(matrix: Tensor, dtype: torch.dtype | None) -> Propagation:
     transpose = matrix.t().coalesce()
     symmetric = torch.equal(matrix.indices(), transpose.indices()) and torch.equal(
         matrix.values(), transpose.values()

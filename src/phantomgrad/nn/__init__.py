@@ -1,7 +1,17 @@
 """Building blocks of implicit models."""
 
+from phantomgrad.nn.compilation import CompiledCalls
 from phantomgrad.nn.dropout import VariationalDropout, resample_dropout
 from phantomgrad.nn.packing import Packing
 from phantomgrad.nn.parametrizations import shared_parametrizations
+from phantomgrad.nn.weight_norm import NormedLinear, reduce_normed
 
-__all__ = ["Packing", "VariationalDropout", "resample_dropout", "shared_parametrizations"]
+__all__ = [
+    "CompiledCalls",
+    "NormedLinear",
+    "Packing",
+    "VariationalDropout",
+    "reduce_normed",
+    "resample_dropout",
+    "shared_parametrizations",
+]

@@ -37,6 +37,11 @@ class VariationalDropout(nn.Module):
             self._mask = self._draw(x)
         return x * self._mask
 
+    @property
+    def draws(self) -> bool:
+        """Whether the next call draws a mask."""
+        return self._mask is None and self.training and self.p > 0
+
     def resample(self) -> None:
         """Forget the mask: the next call draws another."""
         self._mask = None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 # On processors other than Intel's, MKL runs products in float32 at half of what oneDNN reaches:
@@ -27,6 +28,23 @@ def linear(x: Tensor, weight: Tensor, addend: Tensor | None = None) -> Tensor:
     if weight.requires_grad and torch.is_grad_enabled():
         result = _Join.apply(result, _WeightSide.apply(weight, [x]))
     return result
+
+
+def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    r"""Return :math:`W x + b` of each vector x, differentiable any number of times.
+
+    Args:
+        x: ``(..., p)``.
+        weight: W, ``(m, p)``.
+        bias: b, ``(m,)``; none by default.
+    """
+    rows = x.flatten(0, -2)
+    if torch.compiler.is_compiling() or not _onednn_applies(rows, weight):
+        return F.linear(x, weight, bias)
+    y = linear(rows, weight)
+    if bias is not None:
+        y = y.add_(bias)
+    return y.view(*x.shape[:-1], weight.shape[0])
 
 
 Nonlinearity = Literal["linear", "relu", "tanh"]

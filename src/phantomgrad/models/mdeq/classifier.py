@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from phantomgrad.checks import check_at_least, check_rate
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator
-from phantomgrad.models.mdeq.cell import MDEQCell, NormedConv2d
+from phantomgrad.models.mdeq.cell import MDEQCell, NormedConv2d, lay_channels_last
 from phantomgrad.models.mdeq.head import Head
 from phantomgrad.models.mdeq.stem import make_stem
 from phantomgrad.nn import resample_dropout, shared_parametrizations
@@ -42,8 +42,8 @@ class MDEQ(nn.Module):
         init_std: deviation of the normal distribution from which kernels without weight norm, and
             their biases, are drawn (Bai et al., 2020, on CIFAR); ``None`` leaves torch's own
             initialisation, as the paper does on ImageNet.
-        channels_last: keep images and states channels last in memory. On the CPU the faster order
-            in float32, and the slower one under autocast to bfloat16.
+        channels_last: keep images, states and kernels channels last in memory. On the CPU the
+            faster order in float32, and the slower one under autocast to bfloat16.
 
     Raises:
         ValueError: a width, stride or number of groups is too small, ``groups`` is odd or does not
@@ -84,6 +84,8 @@ class MDEQ(nn.Module):
         self.head = Head(channels, head_channels, features, classes)
         if init_std is not None:
             self._initialise(init_std)
+        if channels_last:  # last: random numbers are drawn in the order of memory
+            lay_channels_last(self)
 
     @property
     def memory_format(self) -> torch.memory_format:

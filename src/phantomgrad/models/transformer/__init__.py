@@ -1,0 +1,11 @@
+"""The DEQ-Transformer (Bai et al., 2019), a language model, as the paper trains it.
+
+The files follow the figure: the embedding and its injection, the cell (attention with a memory,
+feed-forward block), the softmax that reads the equilibrium, and the model made of them.
+"""
+
+from phantomgrad.models.transformer.cell import TransformerCell
+from phantomgrad.models.transformer.language import TransformerLM
+from phantomgrad.models.transformer.memory import Memory
+
+__all__ = ["Memory", "TransformerCell", "TransformerLM"]

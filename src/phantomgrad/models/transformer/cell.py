@@ -1,0 +1,131 @@
+"""The map whose equilibrium a DEQ-Transformer is: one attention block, one feed-forward block.
+
+A state is a segment of vectors, ``(B, L, d)``.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from phantomgrad.models.transformer.attention import Context, RelativeAttention
+from phantomgrad.models.transformer.memory import Memory
+from phantomgrad.nn import NormedLinear, VariationalDropout
+from phantomgrad.nn.linear import affine
+
+
+class FeedForward(nn.Module):
+    r"""Two linear maps, :math:`W_2 \, \mathrm{Drop}(\mathrm{ReLU}(W_1 y + b_1)) + b_2`.
+
+    Dropout takes features, per sequence: one mask for all positions.
+
+    Args:
+        width: d.
+        inner: of the middle.
+        dropout: rate in the middle.
+        recompute: keep nothing of the middle, ``(B, L, inner)``, for the backward pass. Each one
+            computes it again, and so does each vector-Jacobian product of an adjoint solve.
+    """
+
+    def __init__(self, width: int, inner: int, dropout: float, recompute: bool) -> None:
+        super().__init__()
+        self.linear1 = NormedLinear(width, inner)
+        self.linear2 = NormedLinear(inner, width)
+        self.dropout = VariationalDropout(dropout, shared_dims=(1,))
+        self.recompute = recompute
+
+    def forward(self, y: Tensor) -> Tensor:
+        """Return ``(B, L, d)`` of ``(B, L, d)``."""
+        # The weights are passed: the backward pass is outside of what shares them.
+        weights = (self.linear1.weight, self.linear1.bias, self.linear2.weight, self.linear2.bias)
+        if not self.recompute:
+            return self._maps(y, *weights)
+        return checkpoint(self._maps, y, *weights, use_reentrant=False, preserve_rng_state=False)
+
+    def _maps(self, y: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
+        # A mask is not negative, so it may come before the ReLU, and one tensor is kept, not two.
+        middle = self.dropout(affine(y, w1, b1)).relu_()  # (B, L, inner)
+        return affine(middle, w2, b2)
+
+
+class TransformerCell(nn.Module):
+    r"""The map :math:`f(z, u)` of a DEQ-Transformer (Bai et al., 2019).
+
+    With LN behind the blocks (PostLN) or in front of them (``pre_norm``, PreLN),
+
+    .. math:: \mathrm{PostLN:} \quad y = \mathrm{LN}(z + \mathrm{attention}(z, u)), \quad
+              f = \mathrm{LN}(y + \mathrm{FFN}(y))
+
+    .. math:: \mathrm{PreLN:} \quad y = z + \mathrm{attention}(\mathrm{LN}(z), u), \quad
+              n = \mathrm{LN}(y), \quad f = n + \mathrm{FFN}(n) .
+
+    The second residual of PreLN carries n, as in the official code, which bounds the state anew at
+    each application; an ordinary one carries y (``raw_residual``). LN has no parameters. Dropout
+    behind either block takes features, per sequence.
+
+    Args:
+        width: d.
+        heads: see :class:`RelativeAttention`.
+        inner: see :class:`FeedForward`.
+        window: see :class:`RelativeAttention`.
+        pre_norm: PreLN.
+        raw_residual: the ordinary residual, of PreLN only.
+        dropout: rate behind both blocks and in the middle of the second.
+        attention_dropout: rate on probabilities.
+        recompute: see :class:`FeedForward`.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        inner: int,
+        *,
+        window: int = 1000,
+        pre_norm: bool = False,
+        raw_residual: bool = False,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        recompute: bool = False,
+    ) -> None:
+        super().__init__()
+        self.pre_norm = pre_norm
+        self.raw_residual = raw_residual
+        self.attention = RelativeAttention(width, heads, window, attention_dropout)
+        self.attention_dropout = VariationalDropout(dropout, shared_dims=(1,))
+        self.feed_forward = FeedForward(width, inner, dropout, recompute)
+        self.feed_forward_dropout = VariationalDropout(dropout, shared_dims=(1,))
+
+    def context(self, injection: Tensor, distances: Tensor, memory: Memory) -> Context:
+        """Return what the map needs beside a state, computed once for all its applications.
+
+        Args:
+            injection: u, ``(B, L, 3 d)``.
+            distances: embeddings of M + L - 1, ..., 0, ``(M + L, d)``.
+            memory: of M positions in front of the segment.
+        """
+        states = normalized(memory.states) if self.pre_norm else memory.states
+        return self.attention.context(injection, distances, memory._replace(states=states))
+
+    def forward(self, z: Tensor, context: Context) -> Tensor:
+        """Return the next state, ``(B, L, d)``."""
+        y = self.attend(z, context)
+        if self.pre_norm:
+            n = normalized(y)
+            return (y if self.raw_residual else n) + self._feed(n)
+        return normalized(y + self._feed(y))
+
+    def attend(self, z: Tensor, context: Context) -> Tensor:
+        """Return y, the first half of the map."""
+        x = normalized(z) if self.pre_norm else z
+        y = z + self.attention_dropout(self.attention(x, context))
+        return y if self.pre_norm else normalized(y)
+
+    def _feed(self, y: Tensor) -> Tensor:
+        return self.feed_forward_dropout(self.feed_forward(y))  # type: ignore[no-any-return]
+
+
+def normalized(x: Tensor) -> Tensor:
+    """Return vectors of mean 0 and variance 1, ``(..., d)``."""
+    return F.layer_norm(x, x.shape[-1:])

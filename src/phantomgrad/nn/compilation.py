@@ -1,0 +1,36 @@
+"""Compiled evaluations of a cell, where autograd does not record them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from phantomgrad.nn.dropout import VariationalDropout
+
+
+class CompiledCalls:
+    """Calls of a module: by ``torch.compile`` without a graph, as they are with one.
+
+    A compiled backward pass takes all gradients, those by the weights too, at every vector-Jacobian
+    product of an adjoint solve or a Neumann series, and it refuses a second derivative: so what
+    autograd records is left to autograd. The call that draws dropout masks runs as it is, which
+    keeps the stream of random numbers. Results are copies, as CUDA graphs would overwrite them.
+
+    Args:
+        module: what is called; it must keep no other state between two calls.
+        options: of ``torch.compile``.
+    """
+
+    def __init__(self, module: nn.Module, **options: Any) -> None:
+        self._module = module
+        self._compiled = torch.compile(module.__call__, **options)
+        self._dropouts = [m for m in module.modules() if isinstance(m, VariationalDropout)]
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the module."""
+        if torch.is_grad_enabled() or any(dropout.draws for dropout in self._dropouts):
+            return self._module(*arguments)
+        return tree_map_only(Tensor, torch.clone, self._compiled(*arguments))

@@ -1,0 +1,54 @@
+"""A linear map with weight norm: its equation, its start, its copies."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from phantomgrad.nn import NormedLinear
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_rows_are_directions_times_gains(bias: bool) -> None:
+    layer = NormedLinear(3, 5, bias)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_()
+    gain, direction = (
+        layer.parametrizations.weight.original0,
+        layer.parametrizations.weight.original1,
+    )
+    weight = gain * direction / direction.norm(dim=1, keepdim=True)
+    x = torch.randn(2, 4, 3)
+    torch.testing.assert_close(layer(x), x @ weight.T + (layer.bias if bias else 0))
+
+
+def test_start_is_that_of_a_linear_layer_but_for_the_bias() -> None:
+    layer = NormedLinear(700, 50)
+    bound = 700**-0.5
+    assert 0.99 * bound < layer.weight.abs().max() <= bound
+    assert layer.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.02)
+    assert layer.parametrizations.weight.original0.mean().item() == pytest.approx(3**-0.5, rel=0.01)
+    assert not layer.bias.any()
+
+
+@pytest.mark.parametrize(
+    "twin_of", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"]
+)
+@pytest.mark.parametrize("bias", [False, True])
+def test_twins_own_the_same_numbers(
+    twin_of: Callable[[NormedLinear], NormedLinear], bias: bool
+) -> None:
+    layer, x = NormedLinear(3, 5, bias).eval(), torch.randn(2, 3)
+    twin = twin_of(layer)
+    assert torch.equal(twin(x), layer(x))
+    assert twin.state_dict().keys() == layer.state_dict().keys()
+    assert repr(twin) == repr(layer)
+    assert not twin.training
+    with torch.no_grad():
+        twin.parametrizations.weight.original0.mul_(2)
+    assert not torch.equal(twin(x), layer(x))
