@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hydra.errors import InstantiationException
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from phantomgrad.environment import process_rank
@@ -77,21 +75,6 @@ def has_several_processes(config: DictConfig) -> bool:
 def as_dict(config: DictConfig) -> dict[str, Any]:
     """Return the configuration with every interpolation resolved."""
     return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
-
-
-def build(node: Any, name: str, **more: Any) -> Any:
-    """Instantiate a configured object; a bad key or value becomes one line.
-
-    Raises:
-        UserError: the object refuses its arguments.
-    """
-    try:
-        return instantiate(node, **more)
-    except InstantiationException as error:
-        cause = error.__cause__
-        if isinstance(cause, UserError):
-            raise cause from error
-        raise UserError(f"{name} cannot be built: {cause or error}") from error
 
 
 def _publish(record: AnyRecord, folder: RunFolder, records: Path) -> None:

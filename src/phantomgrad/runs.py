@@ -18,7 +18,9 @@ from phantomgrad.records import RecordError, read_any
 # What says where, when and how loudly a run is done, but not what comes out of it.
 _CIRCUMSTANCES = (
     "callbacks",
+    "checkpoint_every_minutes",
     "checkpoint_every_n_epochs",
+    "compile",
     "dataset.fold",
     "dataset.root",
     "device",

@@ -17,12 +17,22 @@ from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from omegaconf import DictConfig
 
-from phantomgrad.callbacks import CostMeter, History, RandomState, Series, WholeCheckpointIO
+from phantomgrad.callbacks import (
+    CostMeter,
+    History,
+    LoaderPlace,
+    RandomState,
+    Series,
+    TimedCheckpoint,
+    WholeCheckpointIO,
+)
 from phantomgrad.callbacks.cost import peak_memory
+from phantomgrad.compilation import compile_solves
 from phantomgrad.data import DataModule
 from phantomgrad.environment import describe_environment, launched_from_outside
 from phantomgrad.errors import UserError
-from phantomgrad.jobs import as_dict, build, do, has_several_processes
+from phantomgrad.experiments import build, build_task
+from phantomgrad.jobs import as_dict, do, has_several_processes
 from phantomgrad.records import Record
 from phantomgrad.runs import Identity, RunFolder
 from phantomgrad.tasks import Task
@@ -35,7 +45,9 @@ _KNOWN_WARNINGS = (
     ".*does not have many workers.*",
     ".*smaller than the logging interval.*",
     ".*Checkpoint directory .* exists and is not empty.*",
+    "The `srun` command is available on your system but is not used.*",
     ".*use `self.log\\('seconds/.*sync_dist.*",  # the clock of the first process is meant
+    ".*The `srun` command is available.*",  # a run on a login node, or one of `cluster=local`
 )
 
 
@@ -71,7 +83,7 @@ class _Run:
         _quiet()
         task, data = self._build()
         history, cost = History(), CostMeter()
-        trainer = self._trainer([history, cost, RandomState()])
+        trainer = self._trainer([history, cost, RandomState(), LoaderPlace()])
         trainer.fit(task, data, ckpt_path=self._checkpoint(), weights_only=True)
         if history.epochs < trainer.max_epochs:  # type: ignore[operator]
             raise UserError(
@@ -87,22 +99,13 @@ class _Run:
         torch.set_float32_matmul_precision(config.matmul_precision)
         lightning.seed_everything(config.seed + config.dataset.get("fold", 0), verbose=False)
         data = build(config.dataset, "dataset")
-        model = build(config.model, "model", in_channels=data.in_channels, classes=data.classes)
-        task = build(
-            config.task,
-            "task",
-            model=model,
-            classes=data.classes,
-            evaluation_sets=data.evaluation_sets,
-        )
-        try:
-            task.configure_optimizers()  # Lightning does it again: a bad key must not wait so long
-        except (TypeError, ValueError) as error:
-            raise UserError(f"optimizer or schedule cannot be built: {error}") from error
+        task = build_task(config, data)
+        compile_solves(task.model, config.compile)
         return task, data
 
     def _trainer(self, kept: list[Callback]) -> Trainer:
         config = self.config
+        timed = TimedCheckpoint(self.folder.last_checkpoint, config.checkpoint_every_minutes)
         checkpoint = ModelCheckpoint(
             dirpath=self.folder.checkpoints,
             filename="last",
@@ -113,11 +116,11 @@ class _Run:
         callbacks = [build(c, f"callbacks.{name}") for name, c in config.callbacks.items() if c]
         logger = build(config.logger, "logger")
         logger.log_hyperparams(as_dict(config))
-        # The checkpoint comes last: it must see what the others know at the end of an epoch.
+        # The checkpoints come last: they must see what the others know.
         return build(  # type: ignore[no-any-return]
             config.trainer,
             "trainer",
-            callbacks=[*kept, *callbacks, checkpoint],
+            callbacks=[*kept, *callbacks, timed, checkpoint],
             logger=logger,
             plugins=[WholeCheckpointIO()],
         )
@@ -154,7 +157,7 @@ class _Run:
             label={key: str(value) for key, value in self.config.label.items()},
             protocol="reduced" if changes else "full",
             changes=changes,
-            result=history.result(task.metric),
+            result=history.result(task.metric, task.metric_mode),
             curves=_curves(history, task.trainer.callbacks),  # type: ignore[attr-defined]
             parameters={
                 "total": sum(p.numel() for p in parameters),
@@ -164,7 +167,7 @@ class _Run:
             solver=_solver_means(history.curves),
             seconds=seconds,
             memory=peak_memory(task.device),
-            environment=describe_environment(),
+            environment=describe_environment() | _compiled(self.config.compile),
             config=as_dict(self.config),
             config_hash=self.identity.config_hash,
             started=started.isoformat(timespec="seconds"),
@@ -186,6 +189,19 @@ def _check_settings(config: DictConfig) -> None:
             f"a table cannot start the processes of trainer.devices={config.trainer.devices} for "
             "each of its rows: start the rows one by one (experiment=...), by torchrun or by srun"
         )
+    minutes = config.checkpoint_every_minutes
+    if type(minutes) not in (int, float) or not minutes >= 0:
+        raise UserError(
+            "checkpoint_every_minutes must be a number, 0 for every step or .inf for never, "
+            f"got {minutes!r}"
+        )
+    on_cpu = config.trainer.accelerator == "cpu" or not torch.cuda.is_available()
+    if config.trainer.get("sync_batchnorm") and on_cpu:
+        raise UserError(
+            "trainer.sync_batchnorm=true needs GPUs, as torch shares batch statistics on CUDA "
+            f"alone, got trainer.accelerator={config.trainer.accelerator} on a machine "
+            f"{'with' if torch.cuda.is_available() else 'without'} one"
+        )
     precision = config.matmul_precision
     if precision not in ("highest", "high", "medium"):
         raise UserError(f"matmul_precision must be highest, high or medium, got {precision!r}")
@@ -202,7 +218,7 @@ def _curves(history: History, callbacks: list[Callback]) -> dict[str, list[float
     kept = {
         name: curve
         for name, curve in history.curves.items()
-        if name.startswith(("train/", "test/", "validation/"))
+        if name.startswith(("train/", "test/", "validation/", "gradient/"))
     }
     for callback in callbacks:
         if isinstance(callback, Series):
@@ -228,6 +244,10 @@ def _solver_means(curves: dict[str, list[float]]) -> dict[str, float]:
             if found:
                 means[key] = sum(found) / len(found)
     return means
+
+
+def _compiled(mode: str | None) -> dict[str, str]:
+    return {} if mode is None else {"compiled": f"solves, torch.compile mode {mode}"}
 
 
 def _headline(record: Record) -> str:

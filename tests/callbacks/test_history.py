@@ -86,6 +86,21 @@ def test_epoch_without_validation_is_never_selected(missing: tuple[float, float,
     assert history.result("accuracy").selected_epoch == 3
 
 
+def perplexities(*epochs: tuple[float, float]) -> History:
+    names = ("test/perplexity", "validation/perplexity", "validation/loss")
+    return after(*(dict(zip(names, (*epoch, epoch[1]), strict=True)) for epoch in epochs))
+
+
+def test_metric_may_be_better_the_smaller_it_is() -> None:
+    """Best, selected, ties and gaps as before, from the other end."""
+    history = perplexities((90.0, NAN), (30.0, 60.0), (30.0, 40.0), (50.0, 40.0), (NAN, 70.0))
+    result = history.result("perplexity", "min")
+    assert (result.best, result.best_epoch, result.mode) == (30, 2, "min")
+    assert math.isnan(result.last)
+    assert (result.selected, result.selected_epoch) == (30, 3)
+    assert history.result("perplexity").best == 90
+
+
 def test_run_without_evaluation_has_no_result() -> None:
     with pytest.raises(UserError, match="ended after 2 epochs without a value of test/accuracy"):
         after({"train/loss": 1.0}, {"train/loss": 0.5}).result("accuracy")

@@ -18,10 +18,11 @@ from torch import Tensor
 from image_data import write_cifar10, write_image
 from phantomgrad.callbacks import RandomState
 from phantomgrad.data import Cifar10
-from phantomgrad.data.images import ImageBatch, Share, evaluated
+from phantomgrad.data.base import Share
+from phantomgrad.data.images import ImageBatch, evaluated
 from phantomgrad.data.pixels import CLASSES
 from phantomgrad.errors import MissingDataError, UserError
-from phantomgrad.jobs import build
+from phantomgrad.experiments import build
 from recorder import Recorder, trainer
 from training import composed
 

@@ -1,8 +1,9 @@
 """What happens around a training run: time, memory, randomness, progress, and the record."""
 
-from phantomgrad.callbacks.checkpoint import WholeCheckpointIO
+from phantomgrad.callbacks.checkpoint import TimedCheckpoint, WholeCheckpointIO
 from phantomgrad.callbacks.cost import CostMeter
 from phantomgrad.callbacks.history import History
+from phantomgrad.callbacks.place import LoaderPlace
 from phantomgrad.callbacks.precision import GradientPrecision
 from phantomgrad.callbacks.progress import EpochProgress
 from phantomgrad.callbacks.randomness import RandomState
@@ -14,8 +15,10 @@ __all__ = [
     "EpochProgress",
     "GradientPrecision",
     "History",
+    "LoaderPlace",
     "RandomState",
     "Series",
     "SpectralRadius",
+    "TimedCheckpoint",
     "WholeCheckpointIO",
 ]

@@ -1,14 +1,19 @@
-"""Checkpoints that are whole: an interrupted write leaves the one before."""
+"""Checkpoints that are whole, and that do not wait for the end of a long epoch."""
 
 from __future__ import annotations
 
 import io
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
+from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.plugins.io import TorchCheckpointIO
+
+from phantomgrad.callbacks.history import check_finite
+from phantomgrad.callbacks.place import knows_its_place
 
 
 class WholeCheckpointIO(TorchCheckpointIO):
@@ -35,3 +40,48 @@ class WholeCheckpointIO(TorchCheckpointIO):
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)
+
+
+class TimedCheckpoint(Callback):
+    """Saves a checkpoint in the middle of an epoch, whenever so much time has passed.
+
+    What resumes from it is the uninterrupted run: the task keeps its means, the loader its place.
+    A loader that does not know its place is left alone; its run has the checkpoints of its epochs.
+    Stands behind all callbacks that keep a state.
+
+    Args:
+        path: of the checkpoint.
+        minutes: between two of them; 0 for one after every step, infinity for none.
+
+    Raises:
+        ValueError: ``minutes`` is negative.
+    """
+
+    def __init__(self, path: Path, minutes: float) -> None:
+        if not minutes >= 0:
+            raise ValueError(f"minutes must not be negative, got {minutes}")
+        self._path, self._seconds = path, 60 * minutes
+        self._last = time.monotonic()
+
+    def on_train_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Save one, if it is time for it and the epoch is not over.
+
+        Raises:
+            UserError: the training loss is no longer finite, so nothing is worth keeping.
+        """
+        resumable = knows_its_place(trainer.train_dataloader) and not trainer.is_last_batch
+        if resumable and self._is_due(trainer):
+            check_finite(getattr(pl_module, "total_loss", None), trainer.current_epoch + 1)
+            trainer.save_checkpoint(self._path)
+            self._last = time.monotonic()
+
+    def _is_due(self, trainer: Trainer) -> bool:
+        due = time.monotonic() - self._last >= self._seconds
+        return trainer.strategy.broadcast(due)  # all processes save, or none

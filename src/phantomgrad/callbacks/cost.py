@@ -29,11 +29,12 @@ class CostMeter(Callback):
         self._marks: list[tuple[str, _Mark, _Mark]] = []
         self._last: _Mark | None = None
         self._step_start: _Mark | None = None
-        self._epoch_start = (0.0, 0.0)
+        self._epoch_start = _now()
+        self._phases: dict[str, float] = defaultdict(float)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock of the epoch (training and evaluation)."""
-        self._epoch_start = (time.perf_counter(), time.process_time())
+        self._epoch_start = _now()
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
@@ -65,13 +66,10 @@ class CostMeter(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Read the marks, and log the seconds of the epoch."""
-        phases: dict[str, float] = defaultdict(float)
-        for name, start, end in self._marks:
-            phases[name] += end.since(start)
-            self._counts[name] += 1
-        self._marks.clear()
-        phases["epoch"] = time.perf_counter() - self._epoch_start[0]
-        phases["epoch_cpu"] = time.process_time() - self._epoch_start[1]
+        self._read_marks()
+        phases = self._phases
+        phases["epoch"], phases["epoch_cpu"] = self._since_epoch_start()
+        self._phases = defaultdict(float)
         self._counts["epoch"] += 1
         self._counts["epoch_cpu"] += 1
         for name, seconds in phases.items():
@@ -83,11 +81,14 @@ class CostMeter(Callback):
         return {name: self._seconds[name] / self._counts[name] for name in sorted(self._counts)}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the totals so far."""
+        """Return the totals so far, and those of this epoch."""
+        self._read_marks()
         return {
             "seconds": dict(self._seconds),
             "counts": dict(self._counts),
             "total": self.earlier + time.perf_counter() - self._start,
+            "phases": dict(self._phases),
+            "epoch": self._since_epoch_start(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -95,12 +96,31 @@ class CostMeter(Callback):
         self._seconds = defaultdict(float, state_dict["seconds"])
         self._counts = defaultdict(int, state_dict["counts"])
         self.earlier = state_dict.get("total", 0.0)
+        self._phases = defaultdict(float, state_dict.get("phases", {}))
+        self._epoch_start = tuple(  # of no matter where an epoch begins: that starts the clock
+            now - past for now, past in zip(_now(), state_dict.get("epoch", (0, 0)), strict=True)
+        )
+
+    def _since_epoch_start(self) -> tuple[float, float]:
+        now = _now()
+        return now[0] - self._epoch_start[0], now[1] - self._epoch_start[1]
+
+    def _read_marks(self) -> None:
+        for name, start, end in self._marks:
+            self._phases[name] += end.since(start)
+            self._counts[name] += 1
+        self._marks.clear()
 
     def _close(self, name: str, device: torch.device) -> None:
         mark = _Mark(device)
         if self._last is not None:
             self._marks.append((name, self._last, mark))
         self._last = mark
+
+
+def _now() -> tuple[float, float]:
+    """Return the clock and the time of the processor."""
+    return time.perf_counter(), time.process_time()
 
 
 class _Mark:

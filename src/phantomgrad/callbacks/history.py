@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 from lightning import Callback, LightningModule, Trainer
+from torch import Tensor
 
 from phantomgrad.errors import UserError
 from phantomgrad.records import Result
@@ -27,13 +29,7 @@ class History(Callback):
         Raises:
             UserError: the training loss is no longer finite.
         """
-        loss = trainer.callback_metrics.get("train/loss")
-        if loss is not None and not bool(loss.isfinite()):
-            raise UserError(
-                f"the training loss is {float(loss)} in epoch {self.epochs + 1}: no checkpoint was "
-                "written since; try a smaller optimizer.lr, a smaller gradient.damping, or more "
-                "solver.max_evaluations"
-            )
+        check_finite(trainer.callback_metrics.get("train/loss"), self.epochs + 1)
         self.epochs += 1
         for name, value in trainer.callback_metrics.items():
             curve = self.curves.setdefault(name, [])
@@ -48,11 +44,15 @@ class History(Callback):
         """Go on from the epochs of a checkpoint."""
         self.curves, self.epochs = state_dict["curves"], state_dict["epochs"]
 
-    def result(self, metric: str) -> Result:
+    def result(self, metric: str, mode: Literal["max", "min"] = "max") -> Result:
         """Return the best and the last test value, and the one selected on validation data.
 
         Ties go to the earliest epoch; on the validation set, first to the smaller loss. An epoch
         without a value is never chosen.
+
+        Args:
+            metric: its name.
+            mode: which end of it is the good one.
 
         Raises:
             UserError: there is no test value at all.
@@ -63,20 +63,30 @@ class History(Callback):
                 f"the run ended after {self.epochs} epochs without a value of test/{metric}: "
                 "let it evaluate earlier, or train longer"
             )
-        best = max(range(len(test)), key=lambda i: _or_worst(test[i]))
-        result = Result(metric=metric, best=test[best], best_epoch=best + 1, last=test[-1])
+        good = {"max": 1, "min": -1}[mode]
+        best = max(range(len(test)), key=lambda i: _or_worst(good * test[i]))
+        result = Result(
+            metric=metric, best=test[best], best_epoch=best + 1, last=test[-1], mode=mode
+        )
         validation = self.curves.get(f"validation/{metric}")
         if validation is None:
             return result
         losses = self.curves["validation/loss"]
-        chosen = max(range(len(test)), key=lambda i: (_or_worst(validation[i]), -losses[i]))
-        return Result(
-            metric=metric,
-            best=result.best,
-            best_epoch=result.best_epoch,
-            last=result.last,
-            selected=test[chosen],
-            selected_epoch=chosen + 1,
+        chosen = max(range(len(test)), key=lambda i: (_or_worst(good * validation[i]), -losses[i]))
+        return replace(result, selected=test[chosen], selected_epoch=chosen + 1)
+
+
+def check_finite(loss: Tensor | None, epoch: int) -> None:
+    """Refuse to go on with a training loss that is no number.
+
+    Raises:
+        UserError: it is not finite.
+    """
+    if loss is not None and not bool(loss.isfinite()):
+        raise UserError(
+            f"the training loss is {float(loss)} in epoch {epoch}: no checkpoint was "
+            "written since; try a smaller optimizer.lr, a smaller gradient.damping, or more "
+            "solver.max_evaluations"
         )
 
 

@@ -12,11 +12,13 @@ class EpochProgress(Callback):
 
     Args:
         title: what is running, for example ``table4/cox2_implicit seed42-fold3``.
-        shown: metrics shown beside the bar.
+        shown: metrics shown beside the bar, those of them that there are.
     """
 
     def __init__(
-        self, title: str = "", shown: tuple[str, ...] = ("train/loss", "test/accuracy")
+        self,
+        title: str = "",
+        shown: tuple[str, ...] = ("train/loss", "test/accuracy", "test/perplexity"),
     ) -> None:
         self._title, self._shown = title, tuple(shown)
         self._bar: tqdm[None] | None = None

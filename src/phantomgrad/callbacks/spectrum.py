@@ -39,13 +39,22 @@ class SpectralRadius(Callback):
     def on_before_backward(
         self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor
     ) -> None:
-        """Stop listening, and log what was measured."""
+        """Stop listening."""
         self._listener.stop()
-        if self._radii:
-            radius = torch.cat(self._radii).max()
+
+    def on_train_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Log what was measured, at the last batch: until then a checkpoint keeps it."""
+        if trainer.is_last_batch and self._radii:
             pl_module.log(
                 "spectral_radius",
-                radius,
+                torch.cat(self._radii).max(),
                 on_step=False,
                 on_epoch=True,
                 batch_size=1,
@@ -53,6 +62,14 @@ class SpectralRadius(Callback):
                 sync_dist=True,
             )
             self._radii.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was measured in this epoch."""
+        return {"radii": list(self._radii)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from what was measured before."""
+        self._radii = list(state_dict["radii"])
 
     def _measure(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
         z, _ = output

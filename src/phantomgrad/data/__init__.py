@@ -6,5 +6,16 @@ from phantomgrad.data.cifar import Cifar10
 from phantomgrad.data.digits import Digits
 from phantomgrad.data.graphs import GraphFolds
 from phantomgrad.data.imagenet import ImageNet
+from phantomgrad.data.topics import PydocTopics
+from phantomgrad.data.wikitext import WikiText103
 
-__all__ = ["Chains", "Cifar10", "DataModule", "Digits", "GraphFolds", "ImageNet"]
+__all__ = [
+    "Chains",
+    "Cifar10",
+    "DataModule",
+    "Digits",
+    "GraphFolds",
+    "ImageNet",
+    "PydocTopics",
+    "WikiText103",
+]

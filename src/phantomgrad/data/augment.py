@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from phantomgrad.data.images import Share
+from phantomgrad.data.base import Share
 
 
 class Draws(NamedTuple):

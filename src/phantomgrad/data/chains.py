@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from phantomgrad.checks import check_at_least
-from phantomgrad.data.base import DataModule, fixed_batches
+from phantomgrad.data.base import LabelledData, fixed_batches
 from phantomgrad.errors import UserError
 from phantomgrad.models import Propagation, normalized_adjacency
 
@@ -43,7 +43,7 @@ class NodeBatch:
         )
 
 
-class Chains(DataModule):
+class Chains(LabelledData):
     """Directed chains; only the first node of each knows the class of all (Gu et al., 2020).
 
     Args:

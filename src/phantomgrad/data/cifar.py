@@ -20,8 +20,8 @@ from phantomgrad.data.images import (
     ImageSet,
     evaluated,
     memory_loader,
-    shuffled,
 )
+from phantomgrad.data.loaders import Shuffled
 from phantomgrad.data.pixels import (
     CLASSES,
     Pixels,
@@ -71,6 +71,8 @@ class Cifar10(ImageData):
 
     mean = (0.4914, 0.4822, 0.4465)
     deviation = (0.2023, 0.1994, 0.2010)
+    side = 32
+    all_classes = len(CLASSES)
 
     def __init__(
         self,
@@ -145,7 +147,7 @@ class Cifar10(ImageData):
     def train_dataloader(self) -> DataLoader[Any]:
         """Return the training part as bytes; its order is drawn from torch's global generator."""
         part = self._parts["train"]
-        return memory_loader(part, self._batch_size, shuffled(part), pin_memory=self.pin_memory)
+        return memory_loader(part, self._batch_size, Shuffled(part), pin_memory=self.pin_memory)
 
     def val_dataloader(self) -> list[DataLoader[Any]]:
         """Return each evaluation set as bytes, in a fixed order."""

@@ -10,15 +10,16 @@ import torch
 from torch.utils.data import DataLoader, SequentialSampler
 
 from phantomgrad.checks import check_at_least
-from phantomgrad.data.base import DataModule
+from phantomgrad.data.base import LabelledData
 from phantomgrad.data.folds import stratified_split
-from phantomgrad.data.images import ImageSet, memory_loader, shuffled
+from phantomgrad.data.images import ImageSet, memory_loader
+from phantomgrad.data.loaders import Shuffled
 
 _WHITE = 16  # the largest value of a pixel
 _PARTS = 5  # three of them train, one validates, one is tested
 
 
-class Digits(DataModule):
+class Digits(LabelledData):
     """The 1,797 digits of the UCI test set (Alpaydin and Kaynak, 1998), ``(1, 8, 8)`` each.
 
     Pixels are scaled to [0, 1], then to mean 0 and deviation 1 over the training part. The split
@@ -67,7 +68,7 @@ class Digits(DataModule):
     def train_dataloader(self) -> DataLoader[Any]:
         """Return the training part; its order is drawn from torch's global generator."""
         part = self._parts["train"]
-        return memory_loader(part, self._batch_size, shuffled(part))
+        return memory_loader(part, self._batch_size, Shuffled(part))
 
     def val_dataloader(self) -> list[DataLoader[Any]]:
         """Return each evaluation set, in a fixed order."""

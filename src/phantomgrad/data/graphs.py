@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from phantomgrad.data.base import DataModule, fixed_batches
+from phantomgrad.data.base import LabelledData, fixed_batches
 from phantomgrad.data.folds import authors_split, stratified_split
 from phantomgrad.errors import MissingDataError, UserError
 from phantomgrad.models import Propagation, normalized_adjacency
@@ -44,7 +44,7 @@ class GraphBatch:
         )
 
 
-class GraphFolds(DataModule):
+class GraphFolds(LabelledData):
     """One fold of a TU data set.
 
     Args:

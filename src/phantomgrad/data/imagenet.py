@@ -13,7 +13,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from phantomgrad.checks import check_at_least
-from phantomgrad.data.images import ImageBatch, ImageData, Share, as_it_is, evaluated
+from phantomgrad.data.base import Share
+from phantomgrad.data.images import ImageBatch, ImageData, as_it_is, evaluated
+from phantomgrad.data.loaders import ResumableLoader
 from phantomgrad.errors import MissingDataError, UserError
 
 PARTS = ("train", "val")
@@ -51,6 +53,8 @@ class ImageNet(ImageData):
 
     mean = (0.485, 0.456, 0.406)
     deviation = (0.229, 0.224, 0.225)
+    side = _SIZE
+    all_classes = 1000
 
     def __init__(
         self,
@@ -120,14 +124,13 @@ class ImageNet(ImageData):
     def _loader(
         self, data: FolderSet, batch_size: int, order: DistributedSampler[Any]
     ) -> DataLoader[Any]:
-        return DataLoader(
+        return ResumableLoader(
             data,
             batch_size=batch_size,
             sampler=order,
             collate_fn=as_it_is,
             num_workers=self._workers,
             persistent_workers=self._workers > 0,
-            generator=torch.Generator(),  # see fixed_batches: an iterator must not draw
             pin_memory=self.pin_memory,
         )
 

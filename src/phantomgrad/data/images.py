@@ -9,9 +9,11 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from lightning.pytorch.overrides.distributed import UnrepeatedDistributedSampler
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
 
-from phantomgrad.data.base import DataModule
+from phantomgrad.checks import check_at_least
+from phantomgrad.data.base import LabelledData, Share, Synthetic
+from phantomgrad.data.loaders import ResumableLoader
 from phantomgrad.errors import UserError
 
 
@@ -34,23 +36,20 @@ class ImageSet(TensorDataset):
         return ImageBatch(*(tensor[indices] for tensor in self.tensors))
 
 
-class Share(NamedTuple):
-    """Which of how many processes this one is."""
-
-    processes: int = 1
-    process: int = 0
-
-
-class ImageData(DataModule):
+class ImageData(LabelledData):
     """Colour images that travel as bytes; the device normalises them, a whole batch at a time.
 
     Attributes:
         mean: of each channel, for pixels from 0 to 1.
         deviation: of each channel, likewise.
+        side: of an image as the network sees it, in pixels.
+        all_classes: how many classes the whole data set has.
     """
 
     mean: ClassVar[tuple[float, float, float]]
     deviation: ClassVar[tuple[float, float, float]]
+    side: ClassVar[int]
+    all_classes: ClassVar[int]
 
     @property
     def in_channels(self) -> int:
@@ -71,11 +70,25 @@ class ImageData(DataModule):
         batch = ImageBatch(normalized(images, self.mean, self.deviation), batch.labels)
         return trainer.precision_plugin.convert_input(batch) if trainer else batch
 
-    @property
-    def share(self) -> Share:
-        """The part of this process in a distributed run; outside a trainer, all of it."""
-        trainer = self.trainer
-        return Share(trainer.world_size, trainer.global_rank) if trainer else Share()
+    @classmethod
+    def synthetic(cls, **settings: Any) -> Synthetic:
+        """Return random bytes, normalised as the images are, of random classes."""
+        batch_size = settings["batch_size"]
+        check_at_least("dataset.batch_size", batch_size, 1)
+
+        def draw(generator: torch.Generator) -> ImageBatch:
+            shape = (batch_size, 3, cls.side, cls.side)
+            pixels = torch.randint(256, shape, dtype=torch.uint8, generator=generator)
+            labels = torch.randint(cls.all_classes, (batch_size,), generator=generator)
+            return ImageBatch(normalized(pixels, cls.mean, cls.deviation), labels)
+
+        return Synthetic(
+            samples=batch_size,
+            unit="images",
+            draw=draw,
+            of_model={"in_channels": 3, "classes": cls.all_classes},
+            of_task={"classes": cls.all_classes},
+        )
 
     @property
     def pin_memory(self) -> bool:
@@ -87,23 +100,9 @@ def memory_loader(
     data: ImageSet, batch_size: int, sampler: Sampler[int], *, pin_memory: bool = False
 ) -> DataLoader[Any]:
     """Return a loader whose batches are slices of memory; the last one may be smaller."""
-    return DataLoader(
-        data,
-        batch_size=batch_size,
-        sampler=sampler,
-        collate_fn=as_it_is,
-        generator=torch.Generator(),  # see fixed_batches: an iterator must not draw
-        pin_memory=pin_memory,
+    return ResumableLoader(
+        data, batch_size=batch_size, sampler=sampler, collate_fn=as_it_is, pin_memory=pin_memory
     )
-
-
-def shuffled(data: ImageSet) -> RandomSampler:
-    """Return an order for every epoch, drawn from torch's global generator.
-
-    It is drawn at the first batch of an epoch, that is: behind the restored state of a resumed
-    run. In a distributed run Lightning puts its ``DistributedSampler`` in this place.
-    """
-    return RandomSampler(data)
 
 
 def evaluated(

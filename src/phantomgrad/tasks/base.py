@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -11,8 +12,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from phantomgrad.callbacks.history import check_finite
+from phantomgrad.checks import check_at_least
 from phantomgrad.deq import DEQ
 from phantomgrad.solvers import Solution
+from phantomgrad.tasks.means import EpochMeans
+from phantomgrad.tasks.pretraining import Pretraining
+from phantomgrad.tasks.regularisation import JacobianRegularisation, jittered, penalised
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
 ScheduleFactory = Callable[..., LRScheduler]
@@ -34,6 +40,9 @@ class Task(LightningModule):
             told the ``steps`` of the whole run.
         clip_each: clip the gradient norm of each parameter on its own to this value.
         metric: the name of the number the tables print.
+        metric_mode: which end of it is the good one.
+        budget_jitter: each training step spends up to so many evaluations less in its solves.
+        jacobian: the penalty on the Jacobian of the equilibrium layers.
         evaluation_sets: names of the validation loaders, in order.
     """
 
@@ -46,15 +55,46 @@ class Task(LightningModule):
         clip_each: float | None = None,
         metric: str = "accuracy",
         evaluation_sets: tuple[str, ...] = ("test",),
+        *,
+        metric_mode: Literal["max", "min"] = "max",
+        budget_jitter: int = 0,
+        jacobian: JacobianRegularisation | None = None,
     ) -> None:
         super().__init__()
+        check_at_least("budget_jitter", budget_jitter, 0)
+        if metric_mode not in ("max", "min"):
+            raise ValueError(f"metric_mode must be 'max' or 'min', got {metric_mode!r}")
         if schedule_by not in ("epoch", "step"):
             raise ValueError(f"schedule_by must be 'epoch' or 'step', got {schedule_by!r}")
         self.model = model
         self.metric = metric
+        self.metric_mode = metric_mode
         self.evaluation_sets = evaluation_sets
         self._optimizer, self._clip_each = optimizer, clip_each
         self._schedule, self._schedule_by = schedule, schedule_by
+        self._means = EpochMeans()
+        self._budget_jitter, self._jacobian = budget_jitter, jacobian
+        self.pretraining = Pretraining()
+
+    @abstractmethod
+    def training_loss(self, batch: Any) -> tuple[Tensor, int]:
+        """Return the mean loss of a training batch, and over how many samples it is the mean."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Return the loss, with the penalty on the Jacobian where it is due."""
+        layers = [m for m in self.model.modules() if isinstance(m, DEQ)]
+        solves = not self.pretraining.layers_at(self.global_step)
+        by = self._jacobian if solves and self._jacobian and self._jacobian.is_due() else None
+        jitter = self._budget_jitter if solves else 0
+        with jittered(layers, jitter), penalised(layers, by) as penalties:
+            loss, samples = self.training_loss(batch)
+        self.keep("train/loss", loss, samples)
+        if by is None or not penalties:
+            return loss
+        penalty, weight = torch.stack(penalties).sum(), by.weight_at(self.global_step)
+        self.keep("train/jacobian", penalty)
+        self.keep("train/jacobian_weight", penalty.new_tensor(weight))
+        return loss + weight * penalty
 
     def configure_optimizers(self) -> Any:
         """Return the optimizer of the trainable parameters, and its schedule."""
@@ -76,22 +116,54 @@ class Task(LightningModule):
             for parameter in self.model.parameters():
                 torch.nn.utils.clip_grad_norm_([parameter], self._clip_each)
 
-    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Make the model well-posed again, and log what the solvers found."""
+    def keep(self, name: str, value: Tensor, weight: float = 1) -> None:
+        """Count a number of this training step into its mean over the epoch, which is logged."""
+        self._means.add(name, value, weight)
+
+    @property
+    def total_loss(self) -> Tensor | None:
+        """The sum of the training losses of this epoch so far."""
+        return self._means.total("train/loss")
+
+    def on_after_backward(self) -> None:
+        """Count what the solvers found."""
+        for name, value in solver_statistics(self.model).items():
+            self.keep(name, value)
+
+    def optimizer_step(self, *arguments: Any, **options: Any) -> None:
+        """Make a step, and the model well-posed again: no checkpoint comes between the two."""
+        super().optimizer_step(*arguments, **options)
         project = getattr(self.model, "project_", None)
-        if project is not None:
+        if project is None:
+            return
+        try:
             project()
-        self.log_dict(
-            solver_statistics(self.model),
-            on_step=False,
-            on_epoch=True,
-            batch_size=1,
-            sync_dist=True,
-        )
+        except RuntimeError:  # of a decomposition
+            check_finite(self.total_loss, self.current_epoch + 1)  # the likely cause, in words
+            raise
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Log the means, at the last batch of an epoch."""
+        if self.trainer.is_last_batch:
+            means = self._means.take()
+            self.log_dict(means, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Save the means so far."""
+        checkpoint["means"] = self._means.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Go on from the means of a checkpoint, where it has some."""
+        if "means" in checkpoint:
+            self._means.load_state_dict(checkpoint["means"])
 
 
 def solver_statistics(model: nn.Module) -> dict[str, Tensor]:
-    """Return means over the equilibrium layers of ``model``, of their last pass."""
+    """Return means over the equilibrium layers of ``model``, of their last pass.
+
+    Where the damping of a gradient follows the model, also that of the layer with the largest
+    spectral radius, and this radius.
+    """
     layers = [m for m in model.modules() if isinstance(m, DEQ)]
     statistics: dict[str, Tensor] = {}
     for prefix, solutions in (
@@ -101,7 +173,7 @@ def solver_statistics(model: nn.Module) -> dict[str, Tensor]:
         found = [s for s in solutions if s is not None]
         if found:
             statistics |= {f"{prefix}/{k}": v for k, v in _means(found).items()}
-    return statistics
+    return statistics | _damping(layers)
 
 
 def _means(solutions: list[Solution]) -> dict[str, Tensor]:
@@ -109,4 +181,17 @@ def _means(solutions: list[Solution]) -> dict[str, Tensor]:
         "residual": torch.cat([s.residual for s in solutions]).float().mean(),
         "evaluations": torch.cat([s.evaluations for s in solutions]).float().mean(),
         "converged": torch.cat([s.converged for s in solutions]).float().mean(),
+    }
+
+
+def _damping(layers: list[DEQ]) -> dict[str, Tensor]:
+    trackers = [m.damping_tracker for m in layers if m.damping_tracker is not None]
+    radii = [t.radius for t in trackers if t.radius is not None]
+    if not radii:
+        return {}
+    damping = min(tracker.damping for tracker in trackers)
+    # In float32, which every accelerator knows.
+    return {
+        "gradient/radius": torch.tensor(max(radii), dtype=torch.float32),
+        "gradient/damping": torch.tensor(damping, dtype=torch.float32),
     }

@@ -31,19 +31,10 @@ class Classification(Task):
     def scored(self, batch: Any, part: str) -> tuple[Tensor, Tensor]:
         """Return log-probabilities, ``(n, classes)``, and labels, ``(n,)``, of a part."""
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Return the mean negative log-likelihood."""
+    def training_loss(self, batch: Any) -> tuple[Tensor, int]:
+        """Return the mean negative log-likelihood, and the number of labels."""
         scores, labels = self.scored(batch, "train")
-        loss = F.nll_loss(scores, labels)
-        self.log(
-            "train/loss",
-            loss,
-            on_step=False,
-            on_epoch=True,
-            batch_size=len(labels),
-            sync_dist=True,
-        )
-        return loss
+        return F.nll_loss(scores, labels), len(labels)
 
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Count the hits of one evaluation set."""
