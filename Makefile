@@ -16,7 +16,7 @@ endef
 
 .DEFAULT_GOAL := help
 .PHONY: help env test lint reproduce reproduce-figure2 reproduce-figure3 reproduce-table1 \
-  reproduce-table3-vision reproduce-table4 data report bench lock clean
+  reproduce-table3-vision reproduce-table3-language reproduce-table4 data report throughput bench lock clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' Makefile
@@ -55,6 +55,11 @@ reproduce-table3-vision: env ## Table 3, vision: MDEQ-Large on CIFAR-10, three s
 	@$(RUN) scripts/train.py table=table3_vision
 	@$(RUN) scripts/report.py table3
 
+reproduce-table3-language: env ## Table 3, language: WikiText-103 (4 GPUs; first: fetch_data.py WikiText103)
+	@for row in postln_implicit postln_upg preln_jr_implicit preln_jr_upg_14 preln_jr_upg_20; do \
+	  $(RUN) scripts/train.py experiment=table3/wikitext103_$$row || exit 1; done
+	@$(RUN) scripts/report.py table3
+
 reproduce-figure2: env ## Figure 2 on COX2 and the digits: precision and spectral radii along training
 	@$(call share,scripts/train.py table=figure2)
 	@$(RUN) scripts/report.py figure2
@@ -66,6 +71,10 @@ reproduce-figure3: env ## Figure 3: k and λ, UPG against NPG, on the digits and
 
 report: env ## Rebuild every table and figure from results/records
 	@$(RUN) scripts/report.py
+
+throughput: env ## Seconds of a training step, Table 3's rows on synthetic batches (GPU: STUDY=throughput/table3_vision)
+	@$(RUN) scripts/study.py study=$(or $(STUDY),throughput/cpu)
+	@$(RUN) scripts/report.py throughput table3
 
 bench: env ## Time and memory against torchdeq, side by side
 	@$(RUN) scripts/bench.py

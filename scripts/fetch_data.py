@@ -6,6 +6,8 @@ python scripts/fetch_data.py COX2 --from DIR         from a folder, without netw
 python scripts/fetch_data.py CIFAR10                 by network, or --from DIR
 python scripts/fetch_data.py CIFAR10-JPEG --from DIR from DIR/cifar10-jpeg.tar.xz
 python scripts/fetch_data.py ImageNet                says how to arrange it
+python scripts/fetch_data.py WikiText103             by network, or --from DIR
+python scripts/fetch_data.py PPI                     by network, or --from DIR
 """
 
 import sys
@@ -13,9 +15,17 @@ from pathlib import Path
 
 from phantomgrad.data.fetch import DEFAULT_NAMES, fetch_tu_dataset
 from phantomgrad.data.fetch_images import fetch_cifar10, fetch_cifar10_jpeg, find_imagenet
+from phantomgrad.data.fetch_ppi import fetch_ppi
+from phantomgrad.data.fetch_text import fetch_wikitext103
 from phantomgrad.errors import UserError
 
-IMAGES = {"CIFAR10": fetch_cifar10, "CIFAR10-JPEG": fetch_cifar10_jpeg, "ImageNet": find_imagenet}
+FETCH = {
+    "CIFAR10": fetch_cifar10,
+    "CIFAR10-JPEG": fetch_cifar10_jpeg,
+    "ImageNet": find_imagenet,
+    "WikiText103": fetch_wikitext103,
+    "PPI": fetch_ppi,
+}
 
 
 def main(arguments: list[str]) -> int:
@@ -44,8 +54,8 @@ def main(arguments: list[str]) -> int:
 
 def fetch(name: str, target: Path, source: Path | None) -> str:
     """Fetch one data set; say what was done."""
-    if name in IMAGES:
-        return IMAGES[name](target, source)
+    if name in FETCH:
+        return FETCH[name](target, source)
     return fetch_tu_dataset(name, target, source)
 
 

@@ -11,12 +11,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from phantomgrad import (
     DEQ,
+    AdaptiveDamping,
     Broyden,
     GradientEstimator,
     ImplicitGradient,
     NeumannPhantomGradient,
     UnrolledPhantomGradient,
 )
+from phantomgrad.damping import DampingTracker
 from phantomgrad.models import MDEQ
 from problems import TanhCell
 
@@ -63,6 +65,14 @@ def train_half(rank: int, folder: str) -> None:
         for name, estimator in ESTIMATORS.items()
     }
     _leave(found, rank, folder)
+
+
+def follow(rank: int, folder: str) -> None:
+    """Join the group, measure a spectral radius of 2 or 3, and save what is made of it."""
+    _join(rank, folder)
+    tracker = DampingTracker(AdaptiveDamping(every=1, iterations=20))
+    tracker.follow(lambda z: -(rank + 2) * z, torch.randn(2, 3))
+    _leave({"radius": tracker.radius}, rank, folder)
 
 
 class Multiscale(nn.Module):

@@ -6,6 +6,7 @@ it needs torch alone.
 
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import (
+    AdaptiveDamping,
     AdjointError,
     AdjointWarning,
     BackpropThroughSolver,
@@ -28,6 +29,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DEQ",
+    "AdaptiveDamping",
     "AdjointError",
     "AdjointWarning",
     "Agreement",

@@ -41,7 +41,7 @@ def check_overrides(arguments: list[str], root: str = "train") -> None:
         raise UserError(f"cannot read the overrides: {_first_line(error)}") from error
     single = [line for o in overrides if (line := _single(o))]
     for override in single:
-        _check_choice(override)
+        check_choice(override)
     single += _first_row(single, root)
     logging.getLogger("hydra").setLevel(logging.ERROR)
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
@@ -80,7 +80,7 @@ def _first_row(overrides: list[str], root: str) -> list[str]:
     return [f"{member}={row.strip()}" for row in rows.split(",")[:1] if row]
 
 
-def _check_choice(override: str) -> None:
+def check_choice(override: str) -> None:
     """Raise if ``override`` chooses a file that its group does not have."""
     group, value = _group(override), override.partition("=")[2].strip("'\"")
     if not (CONFIGS / group).is_dir() or value in ("", "null", *names(group)):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from phantomgrad.damping import DampingTracker
 from phantomgrad.gradients import GradientEstimator
-from phantomgrad.nn import Packing, resample_dropout, shared_parametrizations
+from phantomgrad.nn import CompiledCalls, Packing, resample_dropout, shared_parametrizations
 from phantomgrad.solvers import Map, Solution, Solver
+
+Penalty = Callable[[Map, Tensor, Tensor], Tensor]
+"""From the map, its equilibrium as the solver found it, and the same on the graph, a scalar."""
 
 
 class DEQ(nn.Module):
@@ -23,6 +27,7 @@ class DEQ(nn.Module):
 
     Parametrized weights (weight norm, spectral norm) are computed once per forward, and masks of
     :class:`phantomgrad.nn.VariationalDropout` drawn once; solve, gradient and adjoint share them.
+    An :class:`phantomgrad.AdaptiveDamping` is measured in training mode alone, and always used.
 
     Args:
         cell: the map ``f``, called as ``cell(z, *inputs)``; it returns what it is given for ``z``,
@@ -44,10 +49,18 @@ class DEQ(nn.Module):
         self.cell = cell
         self.solver = solver
         self.gradient = gradient
+        adaptation = gradient.adaptation
+        self.damping_tracker = None if adaptation is None else DampingTracker(adaptation)
+        """What the damping of ``gradient`` follows, where it follows the model."""
+        self._compiled: CompiledCalls | None = None
         self.last_solution: Solution | None = None
         """What the solver found in the last forward pass, without ``z``; for logs."""
         self.last_adjoint: Solution | None = None
         """The same of the adjoint solver in the last backward pass, where there is one."""
+        self.penalty: Penalty | None = None
+        """Called in every pass that is recorded, with its map, weights and masks; for training."""
+        self.last_penalty: Tensor | None = None
+        """What it returned in the last pass, on the graph; whoever takes it leaves ``None``."""
 
     def forward(
         self, *inputs: Any, z0: Tensor | Sequence[Tensor] | None = None
@@ -72,8 +85,25 @@ class DEQ(nn.Module):
                 solution = self.solver.solve(f, start)
             self.last_solution, z = _without_state(solution), solution.z
             if torch.is_grad_enabled():
-                z = self.gradient.attach(f, z, self._keep_adjoint)
+                z = self._estimator(f, z).attach(f, z, self._keep_adjoint)
+                if self.penalty is not None:
+                    self.last_penalty = self.penalty(f, solution.z, z)
         return z if packing is None else packing.unpack(z), solution
+
+    def compile_solve(self, **options: Any) -> None:
+        """Compile the evaluations of the cell that no graph records, those of the solver.
+
+        What is recorded, for the gradient or by ``BackpropThroughSolver``, runs as before, with all
+        its derivatives. Copies and pickles of the layer are not compiled.
+
+        Args:
+            options: of ``torch.compile``: ``mode``, ``backend``, ``dynamic`` ...
+        """
+        self._compiled = CompiledCalls(self.cell, **options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for copies and pickles, which compiled code cannot be part of."""
+        return {**super().__getstate__(), "_compiled": None}  # type: ignore[no-untyped-call]
 
     def close_over(
         self, inputs: tuple[Any, ...], z0: Tensor | Sequence[Tensor]
@@ -90,14 +120,23 @@ class DEQ(nn.Module):
         Raises:
             ValueError: a sequence is empty, or its tensors do not share their batch size.
         """
+        call = self._compiled or self.cell
         if isinstance(z0, Tensor):
-            return lambda z: self.cell(z, *inputs), z0.detach(), None
+            return lambda z: call(z, *inputs), z0.detach(), None
         packing = Packing.of(z0)
 
         def f(packed: Tensor) -> Tensor:
-            return packing.pack(self.cell(packing.unpack(packed), *inputs))
+            return packing.pack(call(packing.unpack(packed), *inputs))
 
         return f, packing.pack(z0).detach(), packing
+
+    def _estimator(self, f: Map, z: Tensor) -> GradientEstimator:
+        tracker = self.damping_tracker
+        if tracker is None:
+            return self.gradient
+        if self.training:
+            tracker.follow(f, z)
+        return self.gradient.damped(tracker.damping)
 
     def _start(self, inputs: tuple[Any, ...], z0: Any) -> Any:
         if z0 is not None:

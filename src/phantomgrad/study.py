@@ -13,7 +13,8 @@ from tqdm import tqdm
 
 from phantomgrad.environment import describe_environment
 from phantomgrad.errors import UserError
-from phantomgrad.jobs import as_dict, build, do
+from phantomgrad.experiments import build
+from phantomgrad.jobs import as_dict, do
 from phantomgrad.records import StudyRecord
 from phantomgrad.runs import Identity
 from phantomgrad.studies.base import Study, T

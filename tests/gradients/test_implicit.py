@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -23,6 +24,7 @@ from phantomgrad import (
 )
 from problems import (
     Affine,
+    Counted,
     Map,
     TanhCell,
     dense_jacobian,
@@ -162,6 +164,54 @@ def test_the_scale_of_the_loss_does_not_matter(scale: float) -> None:
     torch.testing.assert_close(ours / scale, affine.adjoint(v), rtol=1e-9, atol=1e-9)
 
 
+# Where the Jacobian is taken ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "slope"),
+    [
+        ("equilibrium", lambda z, image: z, lambda z, image: z),
+        ("image", *[lambda z, image: image] * 2),
+    ],
+)
+def test_an_inexact_equilibrium_tells_where_the_jacobian_is_taken(
+    at: str, value: Callable[..., Tensor], slope: Callable[..., Tensor]
+) -> None:
+    """``f(z) = a z^2 + b`` away from its fixed point: ``v / (1 - 2 a z)``, df/da at z0 always."""
+    a = torch.tensor([[0.3], [0.2]], requires_grad=True)
+    b = torch.tensor([[0.1], [0.4]], requires_grad=True)
+    f: Map = lambda z: a * z.square() + b  # noqa: E731
+    z0, v = torch.tensor([[0.7], [-0.6]]), torch.tensor([[1.5], [-2.0]])
+    solver = Broyden(max_evaluations=9, tol=1e-14)
+    attached = ImplicitGradient(solver=solver, at=at).attach(f, z0)  # type: ignore[arg-type]
+    image = f(z0).detach()
+    torch.testing.assert_close(attached, value(z0, image))
+    u = v / (1 - 2 * a.detach() * slope(z0, image))
+    by_a, by_b = torch.autograd.grad(attached, (a, b), v)
+    torch.testing.assert_close((by_a, by_b), (z0.square() * u, u), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("solver", ADJOINT_SOLVERS.values(), ids=ADJOINT_SOLVERS)
+def test_at_an_exact_equilibrium_the_image_changes_nothing(
+    problem: tuple[Map, Tensor, Tensor, list[Tensor]], solver: Solver
+) -> None:
+    """Value and gradient are those of the dense solve."""
+    f, z, v, wanted = problem
+    attached = ImplicitGradient(solver=solver, at="image").attach(f, z)
+    torch.testing.assert_close(attached, z, rtol=0, atol=1e-12)
+    ours = torch.autograd.grad(attached, wanted, v)
+    assert relative_error(ours, exact_gradient(f, z, v, wanted)) < 1e-9
+
+
+def test_the_image_costs_two_evaluations_and_no_second_derivative() -> None:
+    affine = Counted(Affine.random())
+    attached = ImplicitGradient(at="image").attach(affine, torch.zeros(3, 5))
+    attached.sum().backward(retain_graph=True)
+    assert affine.calls == 2
+    with pytest.raises(RuntimeError, match="no derivative of its own"):
+        torch.autograd.grad(attached.square().sum(), affine.f.bias, create_graph=True)  # type: ignore[attr-defined]
+
+
 # Failures -----------------------------------------------------------------------------------
 
 HOPELESS = FixedPoint(max_evaluations=4, tol=1e-12, stop="absolute")
@@ -270,6 +320,8 @@ def test_a_slow_adjoint_above_the_threshold_fails() -> None:
         ({"on_failure": "explode"}, "on_failure must be 'warn', 'raise', .* got 'explode'"),
         ({"failure_residual": 0.0}, "failure_residual must be positive, got 0.0"),
         ({"order": 0}, "order must be at least 1, got 0"),
+        ({"at": "start"}, "at must be 'equilibrium' or 'image', got 'start'"),
+        ({"at": "image", "order": 2}, "order must be 1 where at is 'image', got 2"),
     ],
 )
 def test_misuse_names_the_argument(options: dict[str, object], message: str) -> None:

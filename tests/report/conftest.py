@@ -11,7 +11,7 @@ import pytest
 
 from phantomgrad.records import Record, Result, write_record
 from phantomgrad.report.assemble import build_table
-from phantomgrad.report.collect import read_table_records
+from phantomgrad.report.collect import read_study_records, read_table_records
 from phantomgrad.report.command import main
 from phantomgrad.report.layout import Table
 from phantomgrad.report.markdown import to_markdown
@@ -69,7 +69,9 @@ class Folder:
     def table(self, name: str) -> Table:
         """Return the table as the command builds it."""
         paper = read_paper(self.path / "paper.csv")
-        return build_table(name, paper, read_table_records(self.path / "records", name))
+        records = self.path / "records"
+        throughput = read_study_records(records, "throughput")
+        return build_table(name, paper, read_table_records(records, name), throughput)
 
     def markdown(self, name: str) -> str:
         """Return the Markdown of a table, without the cost of its figures."""

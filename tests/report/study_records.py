@@ -125,3 +125,46 @@ def complexity(device: str = "cpu", **changes: Any) -> StudyRecord:
     return study(
         f"table2/{device}", {"batch": 64}, numbers, **{"config": {"device": device}, **changes}
     )
+
+
+def throughput(device: str = "cpu", table: str = "table9", **changes: Any) -> StudyRecord:
+    """Return a record of two rows: UPG at twice the batch, in the same 100 ms a step."""
+
+    def spread(median: float) -> dict[str, Any]:
+        return {"median": median, "quartiles": [median * 0.9, median, median * 1.1]}
+
+    def row(name: str, method: str, batch: int, baseline: str | None) -> dict[str, Any]:
+        faster = {"step": 2.0, "forward": 1.25, "backward": 3.5} if baseline else {}
+        solved = {"mean": 18.5, "budget": 19.0}
+        return {
+            "row": name,
+            "label": {"dataset": "Toy", "model": "MDEQ", "method": method},
+            "parameters": 1000,
+            "batch": batch,
+            "own_batch": 16,
+            "effective_batch": 64,
+            "unit": "images",
+            "seconds": {
+                "step": spread(0.1),
+                "forward": spread(0.06),
+                "backward": spread(0.03),
+                "update": spread(0.01),
+                "f": spread(0.002),
+            },
+            "per_second": batch / 0.1,
+            "in_f": {"step": 50.0, "forward": 30.0, "backward": 15.0, "update": 5.0},
+            "evaluations": {"forward": solved} | ({} if baseline else {"adjoint": solved}),
+            "counted": {"step": 40.5, "forward": 20.0, "backward": 20.5},
+            "baseline": baseline,
+            "faster": faster,
+            "peak_bytes": 3 * 2**20,
+        }
+
+    implicit = f"{table}/toy_implicit"
+    rows = [
+        row(implicit, "Implicit", 4, None),
+        row(f"{table}/toy_upg_k5_d0.5", "UPG A(5, 0.5)", 8, implicit),
+    ]
+    numbers = {"clock": "CPU time", "rows": rows}
+    options = {"checks": [], "config": {"device": device}, **changes}
+    return study(f"throughput/{device}", {"repeats": 3}, numbers, **options)

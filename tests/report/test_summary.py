@@ -66,6 +66,17 @@ def test_lower_is_better_for_perplexity(make_record: Make) -> None:
     assert summary.top == 20.0
 
 
+def test_record_says_which_end_of_an_unknown_metric_is_good(make_record: Make) -> None:
+    values = [3.0, 2.0, 2.5]
+    run = make_record("t/a", "seed0", values, curves={"test/bits_per_word": values})
+    result = Result("bits_per_word", 2.0, 2, 2.5, mode="min")
+    summary = summarise([replace(run, result=result)])
+    assert summary.common_epoch == 2
+    assert summary.metric.heading == "bits per word ↓"
+    old = summarise([replace(run, result=replace(result, mode="max"))])
+    assert old.common_epoch == 1
+
+
 def test_costs(make_record: Make) -> None:
     runs = [
         make_record("t/a", "s0", [0.5], seconds={"total": 10.0, "epoch": 1.0}),

@@ -19,13 +19,14 @@ class DenseBroyden:
     f: Map
     memory: int = 1000
     line_search: bool = False
+    first_step: float = 1.0
     refused: int = 0
 
     def points(self, z0: Tensor, evaluations: int) -> list[Tensor]:
         """Return the points ``(D,)`` at which f is evaluated."""
         size, points = len(z0), [z0]
         h, steps = -torch.eye(size), 0
-        base, g_base, t = z0, self._g(z0), 1.0
+        base, g_base, t = z0, self._g(z0), self.first_step
         while len(points) < evaluations:
             s = -t * h @ g_base
             trial = base + s
@@ -85,6 +86,60 @@ def test_unit_steps_are_the_iterates_of_the_dense_method(memory: int | None, nor
     points = evaluated_points(Broyden(max_evaluations=14, tol=0, memory=memory), f, z0)
     expected = reference_points(DenseBroyden(f, memory or 1000), z0, 14)
     torch.testing.assert_close(points, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("first_step", [-1.0, 0.3])
+@pytest.mark.parametrize("memory", [None, 1, 2, 5])
+@pytest.mark.parametrize("norm", [0.9, 1.5])
+def test_a_first_step_of_another_length_is_that_of_the_dense_method(
+    memory: int | None, norm: float, first_step: float
+) -> None:
+    """Only the first step differs; a restart takes a plain one."""
+    f, z0 = Stiff(6, norm), torch.randn(3, 6)
+    solver = Broyden(max_evaluations=14, tol=0, memory=memory, first_step=first_step)
+    points = evaluated_points(solver, f, z0)
+    reference = DenseBroyden(f, memory or 1000, first_step=first_step)
+    torch.testing.assert_close(points, reference_points(reference, z0, 14), rtol=0, atol=1e-10)
+    torch.testing.assert_close(points[1], z0 + first_step * (f(z0) - z0))
+
+
+def test_the_first_step_of_the_authors_is_the_plain_one_turned_around() -> None:
+    """From zero to ``-f(0)``; on an affine map the method ends all the same."""
+    affine = Affine.random(batch=4, size=3, norm=0.9)
+    solver = Broyden(max_evaluations=7, tol=1e-9, first_step=-1.0)
+    torch.testing.assert_close(
+        evaluated_points(solver, affine, affine.zeros)[1], -affine(affine.zeros)
+    )
+    assert solver.solve(affine, affine.zeros).converged.all()
+
+
+@pytest.mark.parametrize("slope", [0.0, 1e-10])
+def test_a_vanishing_denominator_voids_the_update_of_another_first_step(slope: float) -> None:
+    """As behind a plain first step: what follows are plain steps."""
+    points = evaluated_points(
+        Broyden(max_evaluations=4, tol=0, first_step=-1.0),
+        lambda z: z + 1.0 + slope * z,
+        torch.zeros(1, 1),
+    )
+    assert points.flatten().tolist() == pytest.approx([0.0, -1.0, 0.0, 1.0], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"first_step": 0.0}, "first_step must be finite and not zero, got 0.0"),
+        ({"first_step": float("nan")}, "first_step must be finite and not zero, got nan"),
+        (
+            {"first_step": -1.0, "line_search": True},
+            r"first_step must be 1 where line_search chooses the lengths, got -1.0",
+        ),
+    ],
+)
+def test_a_first_step_that_means_nothing_is_refused(
+    options: dict[str, float], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Broyden(**options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("memory", [None, 1, 2, 5])
@@ -176,12 +231,12 @@ def test_a_vanishing_denominator_voids_the_update(slope: float) -> None:
     assert points.flatten().tolist() == pytest.approx([0.0, 1.0, 2.0, 3.0])
 
 
-@pytest.mark.parametrize("line_search", [False, True])
+@pytest.mark.parametrize("options", [{}, {"line_search": True}, {"first_step": -1.0}], ids=str)
 @pytest.mark.parametrize("budget", [1, 2, 3])
-def test_small_budgets(line_search: bool, budget: int) -> None:
+def test_small_budgets(options: dict[str, float], budget: int) -> None:
     """One, two and three evaluations are spent, whatever the memory asked for."""
     affine = Counted(Affine.random())
-    solver = Broyden(max_evaluations=budget, tol=0, memory=7, line_search=line_search)
+    solver = Broyden(max_evaluations=budget, tol=0, memory=7, **options)  # type: ignore[arg-type]
     solution = solver.solve(affine, torch.zeros(3, 5))
     assert affine.calls == budget
     assert (solution.evaluations == budget).all()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from phantomgrad import Anderson, Broyden, FixedPoint, Solver
 from phantomgrad.errors import UserError
 from phantomgrad.studies.speed import Options, peer, run
-from phantomgrad.studies.speed.clock import Clock, time_outside
+from phantomgrad.studies.speed.clock import Clock, Watch, time_outside
 from phantomgrad.studies.speed.contest import (
     MEMORY,
     OURS,
@@ -24,6 +24,7 @@ from phantomgrad.studies.speed.contest import (
     Case,
     Comparison,
     Contender,
+    Limit,
     Outcome,
     Run,
     measure,
@@ -35,7 +36,7 @@ from phantomgrad.studies.speed.images import image_cases
 from phantomgrad.studies.speed.maps import elementwise_map
 from phantomgrad.studies.speed.memory import peak_bytes
 from phantomgrad.studies.speed.plain import plain_broyden
-from phantomgrad.studies.speed.report import as_data, as_table
+from phantomgrad.studies.speed.report import as_data, as_gradient_table, as_table
 from phantomgrad.studies.speed.solvers import solver_cases
 from phantomgrad.studies.speed.steps import StepCase, convolution_cases
 
@@ -109,11 +110,37 @@ def test_time_outside_f_is_the_total_without_f() -> None:
     assert evaluations == 3
 
 
+def test_a_watched_solver_does_the_same_and_tells_what_it_took() -> None:
+    """Each evaluation is a second, and two seconds pass between the two solves: not counted."""
+    clock, watch = ManualClock(CPU), Watch()
+    watch.clock = clock
+
+    class Slow(FixedPoint):
+        def size(self, x: Tensor) -> Tensor:
+            clock.now += 0.25
+            return super().size(x)
+
+    def f(z: Tensor) -> Tensor:
+        clock.now += 1
+        return z / 2
+
+    plain = Slow(max_evaluations=4, tol=0, stop="absolute")
+    watched, z0 = watch.over(plain), torch.ones(2, 3)
+    first = watched.solve(f, z0)
+    clock.now += 2
+    second = watched.solve(f, z0)
+    assert torch.equal(first.z, plain.solve(f, z0).z)
+    assert torch.equal(first.z, second.z)
+    assert watched.tol == 0
+    assert watch.take() == 2 * 4 * 0.25
+    assert watch.take() == 0
+
+
 def test_time_outside_f_is_never_negative() -> None:
     """With the real clock, on every solver and contender."""
     for case in solver_cases(((4, 8),), evaluations=6):
         for contender in case.contenders(CPU, with_peer=peer.version() is not None).values():
-            seconds, _ = contender(Clock(CPU))
+            seconds = contender(Clock(CPU)).seconds
             assert 0 <= seconds["outside f"] <= seconds["total"]
 
 
@@ -219,6 +246,65 @@ def test_an_aim_is_met_by_both_ratios_or_not_at_all() -> None:
     assert unmet([comparison]) == ["case: outside f 2.00 times less, the aim is 3"]
 
 
+def stepping(*runs: tuple[float, float | None], evaluations: int = 1) -> Outcome:
+    """Steps of so many seconds, and those outside f."""
+    seconds = [{"step": s, "forward": s / 4, "backward": 3 * s / 4} for s, _ in runs]
+    outside = [o for _, o in runs]
+    return Outcome(1, [Run(s, evaluations, o) for s, o in zip(seconds, outside, strict=True)])
+
+
+@pytest.mark.parametrize(("threads", "seconds", "kept"), [(2, 3.0, True), (2, 2.9, False)])
+def test_a_limit_is_kept_or_not_by_the_median(threads: int, seconds: float, kept: bool) -> None:
+    """On as many threads as it is meant for, and on no other hardware."""
+    limit = Limit("step", seconds, threads)
+    ours = {OURS: stepping((3, None), (9, None), (1, None))}
+    comparison = Comparison("case", (), ours, (limit,), threads=threads)
+    assert comparison.kept(limit) is kept
+    assert unmet([comparison]) == ([] if kept else ["case: step takes 3.00 s, the limit is 2.9 s"])
+    assert replace(comparison, threads=1).kept(limit) is None
+    assert replace(comparison, device="cuda").kept(limit) is None
+    verdict = "met" if kept else "NOT MET"
+    assert f"| {seconds:g} s on 2 threads {verdict} |" in " ".join(as_table([comparison]).split())
+
+
+def test_the_floor_is_the_ratio_without_what_is_outside_f() -> None:
+    """Steps of 3 and 4 seconds, one outside f, against 6 and 6: three and two times less."""
+    ours, theirs = stepping((3, 1), (4, 1)), stepping((6, None), (6, None))
+    comparison = Comparison("case", (), {OURS: ours, PEER: theirs})
+    assert comparison.in_f() == [2, 3]
+    assert comparison.floor() == 2.5
+    assert replace(comparison, outcomes={OURS: ours}).floor() is None
+    assert Comparison("case", (), {OURS: theirs, PEER: theirs}).floor() is None
+    assert "| step but outside f | 2500.00 ms |" in " ".join(as_table([comparison]).split())
+
+
+def test_what_the_phantom_gradient_saves_is_told_by_model_and_side() -> None:
+    """Its step takes half the time on our side, a quarter on the peer's; 8 images a step."""
+    implicit = {OURS: stepping((4, 0)), PEER: stepping((16, None))}
+    phantom = {OURS: stepping((2, 0)), PEER: stepping((4, None))}
+    pair = [
+        Comparison(f"MDEQ, {name}", (), outcomes, samples=8)
+        for name, outcomes in (("implicit", implicit), ("UPG", phantom))
+    ]
+    table = [line.split(" | ") for line in as_gradient_table(pair).splitlines()[2:]]
+    cells = [[cell.strip("| ") for cell in line] for line in table]
+    assert cells == [
+        ["MDEQ, ours", "2.00", "2.00", "2.00", "2.0", "4.0"],
+        ["MDEQ, torchdeq", "4.00", "4.00", "4.00", "0.5", "2.0"],
+    ]
+    assert as_gradient_table(pair[1:]) == ""
+
+
+def test_a_step_tells_what_is_outside_f() -> None:
+    """Of ours alone, less than the whole step; the sizes of the paper have limits."""
+    case = replace(convolution_cases(batch=2, side=4)[0], name="any")
+    run = case.contenders(CPU, with_peer=False)[OURS](Clock(CPU))
+    assert run.outside is not None
+    assert 0 < run.outside < run.seconds["step"]
+    assert [c.limits != () for c in image_cases()] == [True, True, False, False]
+    assert [c.samples for c in image_cases()] == [64, 64, 8, 8]
+
+
 def test_without_the_peer_no_aim_is_met_or_missed() -> None:
     """Ours alone is measured all the same, and the table says so."""
     case = solver_cases(((2, 4),), evaluations=4)[2]
@@ -293,6 +379,16 @@ def test_a_run_without_the_peer_says_so(
     run(Options(device="cpu", quick=True, only="fixed point", output=str(tmp_path)))
     assert "pip install 'phantomgrad[bench]'" in caplog.text
     assert (tmp_path / "cpu-quick-part-alone.json").exists()
+
+
+@pytest.mark.usefixtures("_threads")
+def test_several_threads_have_files_of_their_own(tmp_path: Path) -> None:
+    """And cases are found whatever their capitals."""
+    run(Options(device="cpu", quick=True, only="FIXED", threads=2, output=str(tmp_path)))
+    names = sorted(p.name for p in tmp_path.iterdir() if p.suffix == ".json")
+    alone = "" if peer.version() else "-alone"
+    assert names == [f"cpu-2threads-quick-part{alone}.json"]
+    assert json.loads((tmp_path / names[0]).read_text())["clock"] == "wall clock"
 
 
 @pytest.mark.parametrize(

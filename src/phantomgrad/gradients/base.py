@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from phantomgrad.gradients.damping import AdaptiveDamping
 from phantomgrad.gradients.linearization import Linearization
 from phantomgrad.solvers import Map, Solution
 
@@ -31,6 +32,15 @@ class GradientEstimator(ABC):
 
     needs_recorded_solve: ClassVar[bool] = False
     """Whether the solve itself must be on the graph (backpropagation through the solver)."""
+
+    @property
+    def adaptation(self) -> AdaptiveDamping | None:
+        """How its damping follows the model, where it does."""
+        return None
+
+    def damped(self, damping: float) -> GradientEstimator:
+        """Return this estimator with ``damping`` in the place of one that follows the model."""
+        return self
 
     @abstractmethod
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
@@ -77,4 +87,18 @@ def attach_by_cotangent(
     out: Tensor = _CotangentTransform.apply(
         at.value, z_star.detach(), lambda v: transform(at.vjp, v)
     )
+    return out
+
+
+def attach_image_by_cotangent(
+    f: Map, z_star: Tensor, transform: Callable[[Map, Tensor], Tensor]
+) -> Tensor:
+    """Attach ``f(z_star)`` through that very application, with the products taken at the image.
+
+    As :func:`attach_by_cotangent`, but the value is that of ``f``, and ``vjp(u) = J^T u`` at
+    ``f(z_star)``: a second graph of ``f``, which the final step does not go through.
+    """
+    image = f(z_star.detach()).to(z_star.dtype)
+    at = Linearization(f, image)
+    out: Tensor = _CotangentTransform.apply(image, image.detach(), lambda v: transform(at.vjp, v))
     return out

@@ -11,7 +11,12 @@ import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least
-from phantomgrad.gradients.base import GradientEstimator, Report, attach_by_cotangent
+from phantomgrad.gradients.base import (
+    GradientEstimator,
+    Report,
+    attach_by_cotangent,
+    attach_image_by_cotangent,
+)
 from phantomgrad.gradients.newton import attach_by_newton
 from phantomgrad.gradients.phantom import neumann_series
 from phantomgrad.solvers import Broyden, Map, Solution, Solver
@@ -47,16 +52,26 @@ class ImplicitGradient(GradientEstimator):
         solver: solves the adjoint equation.
         on_failure: ``"warn"`` (an :class:`AdjointWarning`, with the residual), ``"raise"`` (an
             :class:`AdjointError`), ``"phantom"`` (replace the adjoint of the failed samples by
-            the Neumann phantom gradient, k = 5, lambda = 0.5), or ``"ignore"``.
+            the Neumann phantom gradient, k = 5, lambda = 0.5), or ``"ignore"``, which alone does
+            not wait for an accelerator to tell.
         failure_residual: relative residual above which a sample counts as failed.
         order: how many derivatives are exact. 2 also gives exact second derivatives
             (``create_graph=True``) at the price of two more evaluations of ``f``; 1 refuses them.
+        at: where the Jacobian is taken. ``"equilibrium"``: at what the solver found, which is
+            also the value. ``"image"``: the value is :math:`\hat z = f(z^*)`, J is taken there and
+            :math:`\partial f / \partial\theta` at z*, as in the code of MDEQ (Bai et al., 2020),
+            for one more evaluation and a second graph of ``f``. The two differ by the residual of
+            the solver. The second is for ``order=1`` alone.
+
+    Raises:
+        ValueError: an option has a value it cannot have.
     """
 
     solver: Solver = field(default_factory=lambda: Broyden(max_evaluations=30, tol=1e-6))
     on_failure: Literal["warn", "raise", "phantom", "ignore"] = "warn"
     failure_residual: float = 0.1
     order: int = 1
+    at: Literal["equilibrium", "image"] = "equilibrium"
 
     def __post_init__(self) -> None:
         if self.on_failure not in ("warn", "raise", "phantom", "ignore"):
@@ -67,10 +82,16 @@ class ImplicitGradient(GradientEstimator):
         if not self.failure_residual > 0:
             raise ValueError(f"failure_residual must be positive, got {self.failure_residual}")
         check_at_least("order", self.order, 1)
+        if self.at not in ("equilibrium", "image"):
+            raise ValueError(f"at must be 'equilibrium' or 'image', got {self.at!r}")
+        if self.at == "image" and self.order > 1:
+            raise ValueError(f"order must be 1 where at is 'image', got {self.order}")
 
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
-        """Return ``z_star`` with the exact gradient."""
+        """Return ``z_star``, or its image under ``f``, with the exact gradient."""
         solve = self._solve_with(report)
+        if self.at == "image":
+            return attach_image_by_cotangent(f, z_star, solve)
         if self.order > 1:
             return attach_by_newton(f, z_star, self.order, solve)
         return attach_by_cotangent(f, z_star, solve)

@@ -3,18 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_damping
 from phantomgrad.gradients.base import GradientEstimator, Report, attach_by_cotangent
+from phantomgrad.gradients.damping import AdaptiveDamping
 from phantomgrad.solvers import Map
 
 
 @dataclass(frozen=True)
-class UnrolledPhantomGradient(GradientEstimator):
+class PhantomGradient(GradientEstimator):
+    r"""What the two have in common: k steps, damped by a number or by one that follows the model.
+
+    Args:
+        steps: k, at least 1.
+        damping: :math:`\lambda`, in (0, 1], or an :class:`AdaptiveDamping`.
+    """
+
+    steps: int
+    damping: float | AdaptiveDamping
+
+    def __post_init__(self) -> None:
+        check_at_least("steps", self.steps, 1)
+        if not isinstance(self.damping, AdaptiveDamping):
+            check_damping(self.damping)
+
+    @property
+    def adaptation(self) -> AdaptiveDamping | None:
+        """How the damping follows the model, where it is no number."""
+        return self.damping if isinstance(self.damping, AdaptiveDamping) else None
+
+    def damped(self, damping: float) -> PhantomGradient:
+        """Return this estimator with ``damping`` in the place of one that follows the model."""
+        return self if self.adaptation is None else replace(self, damping=damping)
+
+    def fixed_damping(self) -> float:
+        """Return the damping.
+
+        Raises:
+            ValueError: it follows a model, and no number has taken its place.
+        """
+        if isinstance(self.damping, AdaptiveDamping):
+            raise ValueError(
+                "damping must be a number where an estimator is used without a DEQ, "
+                f"got {self.damping}"
+            )
+        return self.damping
+
+
+@dataclass(frozen=True)
+class UnrolledPhantomGradient(PhantomGradient):
     r"""Unrolling-based phantom gradient (UPG): backpropagate through k damped steps.
 
     From :math:`h_0 = h^*`, :math:`h_{t+1} = \lambda F(h_t) + (1 - \lambda) h_t` is recorded for
@@ -31,26 +72,19 @@ class UnrolledPhantomGradient(GradientEstimator):
 
     Args:
         steps: k, at least 1.
-        damping: :math:`\lambda`, in (0, 1].
+        damping: :math:`\lambda`, in (0, 1], or an :class:`AdaptiveDamping`.
     """
-
-    steps: int
-    damping: float
-
-    def __post_init__(self) -> None:
-        check_at_least("steps", self.steps, 1)
-        check_damping(self.damping)
 
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
         """Return the end of the k recorded steps from ``z_star``."""
         z = z_star.detach()
-        for step in damped_steps(f, z, self.steps, self.damping):
+        for step in damped_steps(f, z, self.steps, self.fixed_damping()):
             z = step
         return z
 
 
 @dataclass(frozen=True)
-class NeumannPhantomGradient(GradientEstimator):
+class NeumannPhantomGradient(PhantomGradient):
     r"""Neumann-series-based phantom gradient (NPG): truncate the damped Neumann series.
 
     .. math::
@@ -65,20 +99,14 @@ class NeumannPhantomGradient(GradientEstimator):
 
     Args:
         steps: k, at least 1.
-        damping: :math:`\lambda`, in (0, 1].
+        damping: :math:`\lambda`, in (0, 1], or an :class:`AdaptiveDamping`.
     """
-
-    steps: int
-    damping: float
-
-    def __post_init__(self) -> None:
-        check_at_least("steps", self.steps, 1)
-        check_damping(self.damping)
 
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
         """Return ``z_star``, attached through one application of ``f``."""
+        damping = self.fixed_damping()
         return attach_by_cotangent(
-            f, z_star, lambda vjp, v: neumann_series(vjp, v, self.steps, self.damping)
+            f, z_star, lambda vjp, v: neumann_series(vjp, v, self.steps, damping)
         )
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from phantomgrad.records.files import SCHEMA, RecordError, parse, read_json
 
+_WORDS = ("metric", "mode")  # of a result; the rest are numbers
+
 
 @dataclass(frozen=True)
 class Result:
@@ -20,6 +22,7 @@ class Result:
         last: the test value after the last epoch.
         selected: the test value at the epoch chosen on validation data; ``None`` without such.
         selected_epoch: that epoch, from 1.
+        mode: which end of the metric is the good one, ``max`` or ``min``.
     """
 
     metric: str
@@ -28,6 +31,7 @@ class Result:
     last: float
     selected: float | None = None
     selected_epoch: int | None = None
+    mode: str = "max"
 
 
 @dataclass(frozen=True)
@@ -103,8 +107,8 @@ def _wrong_content(record: Record) -> list[str]:
     wrong = []
     if not all(isinstance(curve, list) for curve in record.curves.values()):
         wrong.append("curves")
-    numbers = [value for name, value in asdict(record.result).items() if name != "metric"]
-    if not isinstance(record.result.metric, str) or not all(
+    numbers = [value for name, value in asdict(record.result).items() if name not in _WORDS]
+    if not all(isinstance(getattr(record.result, name), str) for name in _WORDS) or not all(
         value is None or isinstance(value, int | float) for value in numbers
     ):
         wrong.append("result")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from phantomgrad.records import Record
+from phantomgrad.records import Record, StudyRecord
 from phantomgrad.report.collect import Group, describe, group_records
-from phantomgrad.report.layout import Block, Line, Table
+from phantomgrad.report.layout import Block, Line, StepSpeeds, Table
 from phantomgrad.report.metrics import metric_of
 from phantomgrad.report.paper import SPEED, PaperNumber
+from phantomgrad.report.studies.throughput import place
 from phantomgrad.report.summary import summarise
 
 TITLES = {
@@ -20,6 +21,8 @@ TITLES = {
     "figure3": "Figure 3: Influence of λ and k, UPG and NPG",
     "chains": "Chains: IGNN on the embedded default data",
     "cifar10-jpeg": "CIFAR-10 as JPEG files of quality 75",
+    "lm": "Python help: tiny DEQ-Transformers on the help texts of Python",
+    "wikitext": "WikiText-103 (valid): small DEQ-Transformers on its validation text",
     "digits": "Digits: a convolutional DEQ on scikit-learn's handwritten digits",
 }
 BLOCKS = {
@@ -31,13 +34,19 @@ BLOCKS = {
 }
 
 
-def build_table(name: str, paper: Sequence[PaperNumber], records: Sequence[Record]) -> Table:
+def build_table(
+    name: str,
+    paper: Sequence[PaperNumber],
+    records: Sequence[Record],
+    throughput: Sequence[StudyRecord] = (),
+) -> Table:
     """Set our runs beside the paper's numbers.
 
     Args:
         name: the table.
         paper: the numbers of the paper, of this and other tables.
         records: the records of this table.
+        throughput: what training steps take, of this and other tables.
     """
     numbers = [number for number in paper if number.table == name]
     groups = group_records(records)
@@ -52,7 +61,16 @@ def build_table(name: str, paper: Sequence[PaperNumber], records: Sequence[Recor
             spelling,
         )
         blocks.append(Block(key, BLOCKS.get(key, key), tuple(_in_order(lines, numbers))))
-    return Table(name, TITLES.get(name, name.capitalize()), tuple(blocks))
+    speeds = tuple(_step_speeds(record) for record in throughput)
+    return Table(name, TITLES.get(name, name.capitalize()), tuple(blocks), speeds)
+
+
+def _step_speeds(record: StudyRecord) -> StepSpeeds:
+    rows = record.numbers["rows"]
+    against = {row["baseline"] for row in rows}
+    faster = {row["row"]: row["faster"]["step"] for row in rows if row["baseline"]}
+    faster |= {row["row"]: 1.0 for row in rows if row["row"] in against}
+    return StepSpeeds(place(record), ", ".join(record.changes), faster)
 
 
 def _lines(

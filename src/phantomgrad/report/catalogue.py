@@ -105,5 +105,23 @@ TASKS = (
         "a convolutional DEQ on handwritten digits",
         "python scripts/train.py table=digits",
     ),
+    Artifact(
+        "lm",
+        "Python help",
+        "tiny DEQ-Transformers on the help texts of Python",
+        "python scripts/train.py table=lm",
+    ),
+    Artifact(
+        "wikitext",
+        "WikiText-103 (valid)",
+        "small DEQ-Transformers on its validation text",
+        "python scripts/train.py table=wikitext",
+    ),
+    Artifact(
+        "throughput",
+        "Throughput",
+        "training steps of the paper's rows on synthetic batches",
+        "make throughput",
+    ),
 )
 SPEED = Artifact("bench", "Speed", "solvers and gradients against torchdeq", "make bench")

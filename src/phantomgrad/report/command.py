@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,7 +106,9 @@ class _Page:
 def _page(name: str, paper: Sequence[PaperNumber], records: Path) -> _Page:
     if name in REPORTS:
         return _study_page(name, read_study_records(records, name))
-    table = build_table(name, paper, read_table_records(records, name))
+    throughput = read_study_records(records, "throughput")
+    with _whole("throughput"):
+        table = build_table(name, paper, read_table_records(records, name), throughput)
     files = {
         f"tables/{name}.md": to_markdown(table).encode(),
         f"tables/{name}.tex": to_latex(table).encode(),
@@ -116,15 +119,22 @@ def _page(name: str, paper: Sequence[PaperNumber], records: Path) -> _Page:
 
 def _study_page(name: str, records: Sequence[StudyRecord]) -> _Page:
     report = REPORTS[name]
-    try:
+    with _whole(name):
         text = report.table(records)
         drawn = _drawn(lambda: report.figures(records))
+    return _Page(text, {f"tables/{name}.md": text.encode()} | drawn)
+
+
+@contextmanager
+def _whole(name: str) -> Iterator[None]:
+    """Turn what goes wrong with a study's record of another version into a sentence."""
+    try:
+        yield
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise ReportError(
             f"a record of {name} lacks what its table shows ({error!r}), as one of another version "
             f"may: delete records/{name} and run `python scripts/study.py` again"
         ) from error
-    return _Page(text, {f"tables/{name}.md": text.encode()} | drawn)
 
 
 def _drawn(draw: Callable[[], dict[str, Figure]]) -> dict[str, bytes]:
@@ -144,14 +154,14 @@ FIGURES: dict[str, Callable[[Table], dict[str, Figure]]] = {
 
 
 def table_figures(table: Table) -> dict[str, Figure]:
-    """Return the dots of a table, and the curves of each block that has some."""
+    """Return the dots of a table, the curves of each block, and what was looked at in training."""
     drawn = {table.name: dot_figure(table)}
     for block in table.blocks:
         curves = curve_figure(table, block)
         if curves is not None:
             key = f"_{block.key.replace('/', '_')}" if block.key else ""
             drawn[f"{table.name}{key}_curves"] = curves
-    return drawn
+    return drawn | precision_figures(table)
 
 
 def _fail(message: str, status: int) -> int:

@@ -77,12 +77,37 @@ class Block:
 
 
 @dataclass(frozen=True)
+class StepSpeeds:
+    """How rows compare in the time of a training step, on one hardware.
+
+    Attributes:
+        place: the hardware, and whether the measurement is reduced.
+        changes: what it reduces, in words.
+        faster: by row, how many times less time a sample takes than in the row's baseline; 1 for
+            a baseline itself.
+    """
+
+    place: str
+    changes: str
+    faster: dict[str, float]
+
+    @property
+    def heading(self) -> str:
+        """The heading of its column."""
+        return f"Speed, step on {self.place}"
+
+
+@dataclass(frozen=True)
 class Table:
-    """A table: its name (the first part of its rows), its title and its blocks."""
+    """A table: its name (the first part of its rows), its title and its blocks.
+
+    ``speeds`` holds what steps on synthetic batches say of its rows, by hardware.
+    """
 
     name: str
     title: str
     blocks: tuple[Block, ...]
+    speeds: tuple[StepSpeeds, ...] = ()
 
     @property
     def lines(self) -> list[Line]:

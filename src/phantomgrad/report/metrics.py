@@ -48,6 +48,11 @@ _KNOWN = {
 }
 
 
-def metric_of(key: str) -> Metric:
-    """Return the metric of a record or of the paper; one not known here is printed as it is."""
-    return _KNOWN.get(key, Metric(key, key.replace("_", " ")))
+def metric_of(key: str, mode: str = "max") -> Metric:
+    """Return the metric of a record or of the paper; one not known here is printed as it is.
+
+    Args:
+        key: its name.
+        mode: which end of an unknown one is the good one, ``max`` or ``min``.
+    """
+    return _KNOWN.get(key, Metric(key, key.replace("_", " "), higher_is_better=mode == "max"))

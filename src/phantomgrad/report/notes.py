@@ -26,6 +26,15 @@ def notes(table: Table, headings: tuple[str, ...]) -> list[str]:
             "Speed: seconds of an epoch of the data set's 1.0 row over those of this row, "
             "where both were run on the same hardware."
         )
+    found += [
+        f"{speeds.heading}: how many times less time a sample takes in a training step than in the "
+        "1.0 row's, measured on synthetic batches with random weights, whether or not the row was "
+        "trained"
+        + (f"; not the paper's setting, reduced: {speeds.changes}" if speeds.changes else "")
+        + " (throughput.md has the phases)."
+        for speeds in table.speeds
+        if speeds.heading in headings
+    ]
     found += [_paper_note(table, note, mark) for note, mark in note_marks(table).items()]
     found += _warnings(table)
     return found

@@ -72,8 +72,13 @@ def _is_ours(row: Row, sheet: Sheet) -> bool:
     numeric = [
         h.text for h, is_number in zip(sheet.headings, sheet.numeric, strict=True) if is_number
     ]
-    ours = [h for h in numeric if not is_paper(h) and h.casefold() not in _NOT_MEASURED]
+    ours = [h for h in numeric if not is_paper(h) and not _says_nothing(h.casefold())]
     return any(_has_number(row[heading]) for heading in ours)
+
+
+def _says_nothing(heading: str) -> bool:
+    """Return whether a column tells nothing of runs: steps on synthetic batches train nothing."""
+    return heading in _NOT_MEASURED or heading.startswith("speed, step")
 
 
 def _has_number(text: str) -> bool:

@@ -80,7 +80,7 @@ class Summary:
 
 def summarise(records: Sequence[Record]) -> Summary:
     """Summarise runs of one experiment (see :class:`Summary`)."""
-    metric = metric_of(records[0].result.metric)
+    metric = metric_of(records[0].result.metric, records[0].result.mode)
     common, epoch = _best_common_epoch(records, metric)
     return Summary(
         records=tuple(records),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from phantomgrad.report.layout import Block, Line, Table
+from phantomgrad.report.layout import Block, Line, StepSpeeds, Table
 from phantomgrad.report.metrics import Metric
 from phantomgrad.report.summary import Stat
 
@@ -57,6 +57,7 @@ def result_grid(table: Table) -> Grid:
         Column("Selected", lambda _, line: _ours(line, "selected"), optional=True),
         Column("Speed, paper", lambda _, line: _paper_speed(line), optional=True),
         Column("Speed", _speed, optional=True),
+        *(Column(speeds.heading, _step_speed(speeds), optional=True) for speeds in table.speeds),
         Column("n", lambda _, line: str(line.summary.n) if line.summary else ""),
     ]
     return _fill(columns, table)
@@ -161,6 +162,14 @@ def _paper_speed(line: Line) -> str:
 def _speed(block: Block, line: Line) -> str:
     speed = block.speed(line)
     return f"{speed:.1f}×" if speed else ""  # noqa: RUF001
+
+
+def _step_speed(speeds: StepSpeeds) -> Callable[[Block, Line], str]:
+    def cell(_: Block, line: Line) -> str:
+        speed = speeds.faster.get(line.row) if line.paper_speed else None
+        return f"{speed:.2f}×" if speed else ""  # noqa: RUF001
+
+    return cell
 
 
 def _mean(line: Line, group: str, name: str) -> float | None:

@@ -72,7 +72,8 @@ class Solver(ABC):
 
     Args:
         max_evaluations: the budget, in evaluations of ``f``, the one at the start included.
-        tol: a sample has converged when its residual is below it; 0 spends the whole budget.
+        tol: a sample has converged when its residual is below it; 0 spends the whole budget, on
+            CUDA without ever waiting for the device.
         stop: ``"relative"`` (the default) or ``"absolute"`` residuals.
         norm: ``"l2"``, or ``"max"`` for the largest absolute entry.
         record_trace: keep the residual of every evaluation.
@@ -190,6 +191,8 @@ class Books:
 
     def closed(self) -> bool:
         """Return whether every sample has stopped (on an accelerator: had, a moment ago)."""
+        if self._solver.tol == 0 and self._active.is_cuda:
+            return False  # no sample converges: there is nothing to wait for
         return not self._flag.any(self._active)
 
     def solution(self, z0: Tensor) -> Solution:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -41,21 +42,36 @@ class Broyden(Solver):
             step of that sample. The refused point still updates H, with :math:`b_j = -1`, as
             :math:`-H_{j+1} g_j = s_j - H_{j+1} g(z_j + s_j)`. Trial points are ordinary
             evaluations: they count against ``max_evaluations``.
+        first_step: :math:`t_0`, the length of the first step of a solve; all others are 1, also
+            that behind a restart. The codes of MDEQ before 2021-03-20, and of the phantom
+            gradient, start with -1, away from :math:`f(z_0)`. Not with ``line_search``, which
+            chooses the lengths itself.
     """
 
     memory: int | None = None
     line_search: bool = False
+    first_step: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.memory is not None:
             check_at_least("memory", self.memory, 1)
+        if not math.isfinite(self.first_step) or self.first_step == 0:
+            raise ValueError(f"first_step must be finite and not zero, got {self.first_step}")
+        if self.line_search and self.first_step != 1:
+            raise ValueError(
+                f"first_step must be 1 where line_search chooses the lengths, got {self.first_step}"
+            )
 
     def start(self, z0: Tensor) -> Iteration:
         """Return a run with room for ``memory`` steps."""
         usable = max(self.max_evaluations - 2, 1)
         memory = usable if self.memory is None else min(self.memory, usable)
-        return _SearchedSteps(z0, memory) if self.line_search else _UnitSteps(z0, memory)
+        if self.line_search:
+            return _SearchedSteps(z0, memory)
+        if self.first_step != 1:
+            return _UnitStepsBehindTheFirst(z0, memory, self.first_step)
+        return _UnitSteps(z0, memory)
 
 
 class _UnitSteps(Iteration):
@@ -133,6 +149,40 @@ class _UnitSteps(Iteration):
         """Return the weights in ``-H_k g`` of the last slots: ``-x`` on the steps, 1 on ``g``."""
         x[:, -1].fill_(-1)
         return x / -denominator.unsqueeze(1)  # (B, k): s_0 has none
+
+
+class _UnitStepsBehindTheFirst(_UnitSteps):
+    """Broyden's method with a ``t_0`` of its own and ``t_k = 1`` behind it, until a restart.
+
+    Only ``u_0 = (t_0 s_1 + b_0 s_0) / ||s_0||^2`` differs: the same two passes over the memory.
+    """
+
+    def __init__(self, z0: Tensor, memory: int, length: float) -> None:
+        super().__init__(z0, memory)
+        self._length = length  # t_0 of the steps in memory
+
+    def difference(self, z: Tensor, fz: Tensor) -> Tensor:
+        if self._count > self._memory:
+            self._length = 1.0  # a restart takes a plain step
+        return super().difference(z, fz)
+
+    def _store(self, step: Tensor) -> None:
+        if self._count == 0:
+            step.mul_(self._length)
+        super()._store(step)
+
+    def _overlaps(self, gram: Tensor) -> Tensor:
+        overlaps = super()._overlaps(gram)
+        overlaps[:, :1].mul_(self._length).add_(gram[:, :1], alpha=self._length - 1)
+        return overlaps
+
+    def _curvature(self, x: Tensor) -> Tensor:
+        return 1 + self._length * x[:, -1] if self._count == 1 else super()._curvature(x)
+
+    def _weights(self, x: Tensor, denominator: Tensor) -> Tensor:
+        of_s_0 = (self._length - 1) * x[:, :1]
+        x[:, :1].mul_(self._length)
+        return torch.cat([of_s_0 / -denominator.unsqueeze(1), super()._weights(x, denominator)], 1)
 
 
 class _SearchedSteps(_UnitSteps):

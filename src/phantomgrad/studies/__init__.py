@@ -4,5 +4,6 @@ from phantomgrad.studies.base import Findings, Study
 from phantomgrad.studies.complexity import Complexity
 from phantomgrad.studies.dynamics import Dynamics
 from phantomgrad.studies.precision import Precision
+from phantomgrad.studies.throughput import Throughput
 
-__all__ = ["Complexity", "Dynamics", "Findings", "Precision", "Study"]
+__all__ = ["Complexity", "Dynamics", "Findings", "Precision", "Study", "Throughput"]

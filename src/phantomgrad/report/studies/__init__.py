@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from phantomgrad.records import StudyRecord
-from phantomgrad.report.studies import complexity, dynamics, precision, theorems
+from phantomgrad.report.studies import complexity, dynamics, precision, theorems, throughput
 
 Records = Sequence[StudyRecord]
 
@@ -31,4 +31,5 @@ REPORTS = {
     "figure4": Report(dynamics.table, dynamics.figures),
     "table2": Report(complexity.table, complexity.figures),
     "theorems": Report(theorems.table, theorems.figures),
+    "throughput": Report(throughput.table, throughput.figures),
 }

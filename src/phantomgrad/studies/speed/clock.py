@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -75,6 +76,45 @@ class TimedMap:
     def seconds(self) -> float:
         """Return the time spent in ``f``."""
         return sum(self._clock.seconds(start, end) for start, end in self._spans)
+
+
+class Watch:
+    """Remembers how long solvers were outside of their maps."""
+
+    def __init__(self) -> None:
+        self.clock: Clock | None = None
+        self._solves: list[tuple[Mark, Mark, TimedMap]] = []
+
+    def over(self, solver: Any) -> Any:
+        """Return a solver that does what ``solver`` does, under watch."""
+        return _Watched(solver, self)
+
+    def note(self, solve: Callable[[Map, Tensor], Any], f: Map, z0: Tensor) -> Any:
+        """Solve, and remember when."""
+        assert self.clock is not None
+        timed = TimedMap(f, self.clock)
+        start = self.clock.mark()
+        solution = solve(timed, z0)
+        self._solves.append((start, self.clock.mark(), timed))
+        return solution
+
+    def take(self) -> float:
+        """Return the seconds outside of the maps since the last call."""
+        assert self.clock is not None
+        totals = [self.clock.seconds(a, b) - timed.seconds() for a, b, timed in self._solves]
+        self._solves.clear()
+        return sum(totals)
+
+
+class _Watched:
+    def __init__(self, solver: Any, watch: Watch) -> None:
+        self._solver, self._watch = solver, watch
+
+    def solve(self, f: Map, z0: Tensor) -> Any:
+        return self._watch.note(self._solver.solve, f, z0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._solver, name)
 
 
 def time_outside(

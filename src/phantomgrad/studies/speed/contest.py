@@ -6,7 +6,7 @@ import gc
 import statistics
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,10 +23,17 @@ _LEAST_ROUNDS = 3
 
 
 class Run(NamedTuple):
-    """One run of a contender: its seconds by quantity, and its evaluations of ``f``."""
+    """One run of a contender.
+
+    Attributes:
+        seconds: by quantity.
+        evaluations: of ``f``.
+        outside: the seconds of ``step`` that solvers took outside ``f``, where that was watched.
+    """
 
     seconds: dict[str, float]
     evaluations: int
+    outside: float | None = None
 
 
 Contender = Callable[[Clock], Run]
@@ -39,11 +46,28 @@ class Aim(NamedTuple):
     factor: float
 
 
+class Limit(NamedTuple):
+    """That ours takes ``seconds`` at most for a quantity, on a CPU with so many ``threads``."""
+
+    quantity: str
+    seconds: float
+    threads: int
+
+
 class Case(ABC):
-    """Something that several contenders can do: built when its turn comes, then forgotten."""
+    """Something that several contenders can do: built when its turn comes, then forgotten.
+
+    Attributes:
+        name: of the case.
+        aims: what is expected against the peer.
+        limits: what is expected of ours alone.
+        samples: how many images or graphs a step is made on, 0 where there is no step.
+    """
 
     name: str
     aims: tuple[Aim, ...]
+    limits: tuple[Limit, ...] = ()
+    samples: int = 0
 
     @abstractmethod
     def contenders(self, device: torch.device, with_peer: bool) -> dict[str, Contender]:
@@ -85,6 +109,10 @@ class Comparison:
     case: str
     aims: tuple[Aim, ...]
     outcomes: dict[str, Outcome]
+    limits: tuple[Limit, ...] = ()
+    samples: int = 0
+    threads: int = 1
+    device: str = "cpu"
 
     @property
     def quantities(self) -> list[str]:
@@ -110,6 +138,26 @@ class Comparison:
         )
         return statistics.median(_divide(theirs, ours) for theirs, ours in pairs)
 
+    def in_f(self) -> list[float] | None:
+        """Return the seconds of ours in each step but for those outside ``f``."""
+        runs = self.outcomes[OURS].runs
+        watched = [run.seconds["step"] - run.outside for run in runs if run.outside is not None]
+        return watched or None
+
+    def floor(self) -> float | None:
+        """Return the ratio of the steps if ours took no time outside ``f``: what can be won."""
+        watched = self.in_f()
+        if watched is None or PEER not in self.outcomes:
+            return None
+        theirs = self.outcomes[PEER].samples("step")
+        return statistics.median(_divide(a, b) for a, b in zip(theirs, watched, strict=True))
+
+    def kept(self, limit: Limit) -> bool | None:
+        """Return whether ours keeps a limit; ``None`` on other hardware than it is meant for."""
+        if self.device != "cpu" or self.threads != limit.threads:
+            return None
+        return self.outcomes[OURS].median(limit.quantity) <= limit.seconds
+
     def met(self, aim: Aim) -> bool | None:
         """Return whether an aim is met, by both ratios; ``None`` without the peer."""
         ratios = self.ratio(aim.quantity), self.paired_ratio(aim.quantity)
@@ -127,12 +175,23 @@ def measure(case: Case, device: torch.device, with_peer: bool, options: Options)
         _take_turns(contenders, clock, outcomes, options)
     finally:
         gc.unfreeze()
-    return Comparison(case.name, case.aims, outcomes)
+    return Comparison(
+        *(case.name, case.aims, outcomes, case.limits, case.samples),
+        threads=torch.get_num_threads(),
+        device=device.type,
+    )
 
 
-def unmet(comparisons: Iterable[Comparison]) -> list[str]:
-    """Return a line for every aim that is not met."""
-    return [
+def unmet(comparisons: Sequence[Comparison]) -> list[str]:
+    """Return a line for every aim that is not met, and every limit that is not kept."""
+    late = [
+        f"{c.case}: {limit.quantity} takes {c.outcomes[OURS].median(limit.quantity):.2f} s, "
+        f"the limit is {limit.seconds:g} s"
+        for c in comparisons
+        for limit in c.limits
+        if c.kept(limit) is False
+    ]
+    return late + [
         f"{c.case}: {aim.quantity} {c.paired_ratio(aim.quantity):.2f} times less, "
         f"the aim is {aim.factor:g}"
         for c in comparisons

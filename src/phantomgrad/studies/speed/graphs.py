@@ -24,6 +24,11 @@ class GraphCase(StepCase):
     graphs: int = 128
     nodes: int = 42
 
+    @property
+    def samples(self) -> int:  # type: ignore[override]
+        """The graphs."""
+        return self.graphs
+
     def step(self, device: torch.device, layer: Callable[[nn.Module], nn.Module]) -> Step:
         """Return the step; each of the three layers solves its own equilibrium."""
         torch.manual_seed(0)

@@ -15,12 +15,17 @@ from phantomgrad.cli import CONFIGS
 from phantomgrad.gradients import ImplicitGradient, UnrolledPhantomGradient
 from phantomgrad.models import MDEQ
 from phantomgrad.solvers import Broyden
-from phantomgrad.studies.speed.contest import MEMORY, Aim
+from phantomgrad.studies.speed.contest import MEMORY, Aim, Limit
 from phantomgrad.studies.speed.steps import Step, StepCase
 
 _CLASSES, _SIDE = 10, 32
 _AIMS = (Aim("step", 2.0), Aim(MEMORY, 1.0))
 _SIZES = (("tiny", 64), ("large", 8))
+# Seconds of a step at the sizes above, on two cores.
+_LIMITS = {
+    ("tiny", 64, "implicit"): (Limit("step", 3.9, threads=2),),
+    ("tiny", 64, "UPG"): (Limit("step", 2.1, threads=2),),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +36,19 @@ class ImageCase(StepCase):
         size: the file of the size in ``configs/model``.
         batch: number of images.
         side: of an image, in pixels.
+        limits: what is expected of ours alone.
     """
 
     size: str
     batch: int
     side: int = _SIDE
     aims: tuple[Aim, ...] = _AIMS
+    limits: tuple[Limit, ...] = ()
+
+    @property
+    def samples(self) -> int:  # type: ignore[override]
+        """The images."""
+        return self.batch
 
     def step(self, device: torch.device, layer: Callable[[nn.Module], nn.Module]) -> Step:
         """Return the step, from the stem to the loss."""
@@ -61,6 +73,7 @@ def image_cases(sizes: tuple[tuple[str, int], ...] = _SIZES) -> list[StepCase]:
             gradient=gradient,
             size=f"mdeq_{size}",
             batch=batch,
+            limits=_LIMITS.get((size, batch, name), ()),
         )
         for size, batch in sizes
         for solver in (Broyden(max_evaluations=_BUDGETS[size], tol=0),)

@@ -19,11 +19,12 @@ class Options:
         threads: CPU threads of torch; ``None`` leaves them as they are.
         repeats: rounds of each case, at most; in a round every contender runs once.
         seconds: a case starts no further round after that time (but makes three at least).
-        only: measure only the cases whose name contains it.
+        only: measure only the cases whose name contains it, in capitals or not.
         quick: a smoke test: few small cases, few rounds.
         data: where COX2 is, for the seconds of an epoch; left out, with a line, where it is not.
         epochs: how many epochs these are a mean of.
-        output: where the results go, ``<device>.json`` and ``<device>.md``.
+        output: where the results go, ``<device>.json`` and ``<device>.md``, with the number of
+            CPU threads in their name where these are several.
     """
 
     device: str = "auto"

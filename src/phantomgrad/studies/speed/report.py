@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from phantomgrad.studies.speed.contest import MEMORY, OURS, PEER, PLAIN, Comparison, Outcome
 
+_GRADIENT_HEADER = (
+    *("UPG against implicit", "step less", "forward less", "backward less"),
+    *("implicit / s", "UPG / s"),
+)
 _HEADER = ("case", "quantity", "ours", "torchdeq", "times less", "paired", "plain", "aim")
 
 
@@ -31,6 +35,11 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
             {"quantity": aim.quantity, "times_less": aim.factor, "met": comparison.met(aim)}
             for aim in comparison.aims
         ],
+        "limits": [
+            {**limit._asdict(), "kept": comparison.kept(limit)} for limit in comparison.limits
+        ],
+        "samples": comparison.samples,
+        "step_in_f": {"seconds": comparison.in_f(), "times_less": comparison.floor()},
     }
 
 
@@ -39,17 +48,49 @@ def as_table(comparisons: Sequence[Comparison]) -> str:
     rows: list[tuple[str, ...]] = [_HEADER]
     for comparison in comparisons:
         rows += [_row(comparison, quantity) for quantity in comparison.quantities]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADER))]
-    lines = [_line(row, widths, str.ljust if i == 0 else None) for i, row in enumerate(rows)]
-    rule = ["-" * w if i < 2 else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
-    return "\n".join([lines[0], _line(rule, widths), *lines[1:]])
+        rows += _floor(comparison)
+    return _aligned(rows)
 
 
-def _line(
-    cells: Sequence[str], widths: Sequence[int], pad: Callable[[str, int], str] | None = None
-) -> str:
+def as_gradient_table(comparisons: Sequence[Comparison]) -> str:
+    """Return a Markdown table: what the phantom gradient saves in each model, on either side.
+
+    Empty without a model that was measured with both gradients.
+    """
+    by_name = {comparison.case: comparison for comparison in comparisons}
+    pairs = [
+        (name.removesuffix(", UPG"), by_name[implicit], phantom)
+        for name, phantom in by_name.items()
+        for implicit in (f"{name.removesuffix(', UPG')}, implicit",)
+        if name.endswith(", UPG") and implicit in by_name
+    ]
+    rows = [
+        (
+            f"{model}, {side}",
+            *(_times(_less(implicit, phantom, side, q)) for q in ("step", "forward", "backward")),
+            *(f"{c.samples / c.outcomes[side].median('step'):.1f}" for c in (implicit, phantom)),
+        )
+        for model, implicit, phantom in pairs
+        for side in (OURS, PEER)
+        if side in implicit.outcomes
+    ]
+    return _aligned([_GRADIENT_HEADER, *rows], words=1) if rows else ""
+
+
+def _less(implicit: Comparison, phantom: Comparison, side: str, quantity: str) -> float:
+    return implicit.outcomes[side].median(quantity) / phantom.outcomes[side].median(quantity)
+
+
+def _aligned(rows: Sequence[tuple[str, ...]], words: int = 2) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [_line(row, widths, words, heading=i == 0) for i, row in enumerate(rows)]
+    rule = ["-" * w if i < words else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
+    return "\n".join([lines[0], _line(rule, widths, words), *lines[1:]])
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], words: int, *, heading: bool = False) -> str:
     padded = [
-        (pad or (str.ljust if i < 2 else str.rjust))(cell, width)
+        cell.ljust(width) if heading or i < words else cell.rjust(width)
         for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ]
     return f"| {' | '.join(padded)} |"
@@ -64,12 +105,32 @@ def _row(comparison: Comparison, quantity: str) -> tuple[str, ...]:
         _times(comparison.ratio(quantity)),
         _times(comparison.paired_ratio(quantity)) if quantity != MEMORY else "",
         _amount(comparison.outcomes.get(PLAIN), quantity),
-        "; ".join(
-            f"{aim.factor:g} {_VERDICTS[comparison.met(aim)]}"
-            for aim in comparison.aims
-            if aim.quantity == quantity
-        ),
+        "; ".join([*_aims(comparison, quantity), *_limits(comparison, quantity)]),
     )
+
+
+def _aims(comparison: Comparison, quantity: str) -> list[str]:
+    return [
+        f"{aim.factor:g} {_VERDICTS[comparison.met(aim)]}"
+        for aim in comparison.aims
+        if aim.quantity == quantity
+    ]
+
+
+def _limits(comparison: Comparison, quantity: str) -> list[str]:
+    return [
+        f"{limit.seconds:g} s on {limit.threads} threads {_VERDICTS[comparison.kept(limit)]}"
+        for limit in comparison.limits
+        if limit.quantity == quantity
+    ]
+
+
+def _floor(comparison: Comparison) -> list[tuple[str, ...]]:
+    watched, ratio = comparison.in_f(), comparison.floor()
+    if watched is None:
+        return []
+    ours = f"{statistics.median(watched) * 1e3:.2f} ms"
+    return [("", "step but outside f", ours, "", "", _times(ratio), "", "")]
 
 
 _VERDICTS = {True: "met", False: "NOT MET", None: "not measured"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator, ImplicitGradient, UnrolledPhantomGradient
 from phantomgrad.solvers import Broyden, Solver
 from phantomgrad.studies.speed import peer
-from phantomgrad.studies.speed.clock import Clock
+from phantomgrad.studies.speed.clock import Clock, Watch
 from phantomgrad.studies.speed.contest import MEMORY, OURS, PEER, Aim, Case, Contender, Run
 from phantomgrad.studies.speed.maps import ConvolutionalCell
 
@@ -45,13 +46,19 @@ class StepCase(Case):
 
     def contenders(self, device: torch.device, with_peer: bool) -> dict[str, Contender]:
         """Return the step of ours and that of the peer: same weights, same data."""
-        found = {OURS: _contender(*self.step(device, self._our_layer))}
+        watch = Watch()
+        found = {OURS: _contender(*self.step(device, partial(self._our_layer, watch=watch)), watch)}
         if with_peer:
             found[PEER] = _contender(*self.step(device, self._peer_layer))
         return found
 
-    def _our_layer(self, cell: nn.Module) -> nn.Module:
-        return DEQ(cell, self.solver, self.gradient)
+    def _our_layer(self, cell: nn.Module, watch: Watch | None = None) -> nn.Module:
+        solver, gradient = self.solver, self.gradient
+        if watch is not None:
+            solver = watch.over(solver)
+            if isinstance(gradient, ImplicitGradient):
+                gradient = replace(gradient, solver=watch.over(gradient.solver))
+        return DEQ(cell, solver, gradient)
 
     def _peer_layer(self, cell: nn.Module) -> nn.Module:
         return peer.PeerDEQ(cell, self.solver, _settings(self.gradient))
@@ -64,6 +71,11 @@ class ConvolutionCase(StepCase):
     batch: int = 64
     channels: int = 30
     side: int = 32
+
+    @property
+    def samples(self) -> int:  # type: ignore[override]
+        """The images."""
+        return self.batch
 
     def step(self, device: torch.device, layer: Callable[[nn.Module], nn.Module]) -> Step:
         """Return the step: the loss is the mean square of the equilibrium."""
@@ -106,11 +118,13 @@ def _settings(gradient: GradientEstimator) -> dict[str, object]:
     if isinstance(gradient, ImplicitGradient):
         return peer.implicit(gradient.solver)
     if isinstance(gradient, UnrolledPhantomGradient):
-        return peer.unrolled(gradient.steps, gradient.damping)
+        return peer.unrolled(gradient.steps, gradient.fixed_damping())
     raise TypeError(f"the peer has no counterpart of {type(gradient).__name__}")
 
 
-def _contender(model: nn.Module, cell: nn.Module, loss: Callable[[], Tensor]) -> Contender:
+def _contender(
+    model: nn.Module, cell: nn.Module, loss: Callable[[], Tensor], watch: Watch | None = None
+) -> Contender:
     calls = 0
 
     def count(*_: object) -> None:
@@ -122,6 +136,8 @@ def _contender(model: nn.Module, cell: nn.Module, loss: Callable[[], Tensor]) ->
     def run(clock: Clock) -> Run:
         nonlocal calls
         calls = 0
+        if watch is not None:
+            watch.clock = clock
         model.zero_grad(set_to_none=True)
         start = clock.mark()
         value = loss()
@@ -133,6 +149,6 @@ def _contender(model: nn.Module, cell: nn.Module, loss: Callable[[], Tensor]) ->
             "forward": clock.seconds(start, middle),
             "backward": clock.seconds(middle, end),
         }
-        return Run(seconds, calls)
+        return Run(seconds, calls, None if watch is None else watch.take())
 
     return run

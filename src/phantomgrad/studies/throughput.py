@@ -1,0 +1,182 @@
+"""Throughput: what a training step of the suite's rows costs, on synthetic batches."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+
+from phantomgrad.checks import check_at_least, check_several
+from phantomgrad.deq import DEQ
+from phantomgrad.gradients import (
+    AdjointWarning,
+    ImplicitGradient,
+    NeumannPhantomGradient,
+    UnrolledPhantomGradient,
+)
+from phantomgrad.studies.base import Findings, Study, Track, silently
+from phantomgrad.studies.speed.clock import Clock
+from phantomgrad.studies.training import PHASES, TrainingStep
+
+
+@dataclass(frozen=True, kw_only=True)
+class Throughput(Study):
+    """Seconds of a training step of any rows, with random weights and on synthetic batches.
+
+    Rows take turns, step by step, so that a noisy machine hurts all of them alike.
+
+    Numbers: ``clock``, and ``rows``, a list of ``row``, ``label``, ``parameters``; ``batch``, that
+    of one process as measured, ``own_batch``, as the row has it, and ``effective_batch``, the
+    latter over all processes of the row; ``evaluations`` of f and of the adjoint map in a solve,
+    each beside its ``budget``; ``seconds`` of each phase and of one ``f`` alone, each with
+    ``median``, ``quartiles`` and ``samples``; ``per_second``, samples in it, and their ``unit``;
+    ``in_f``, the phases in evaluations of f as measured, and ``counted``, as they are expected (a
+    product with the transposed Jacobian as one, a backward pass to the weights as two);
+    ``faster``, how many times less time each phase takes for a sample than in the row
+    ``baseline``; ``peak_bytes``, by which a step raises the memory in use.
+
+    Args:
+        rows: experiments.
+        batch_sizes: by row, in the place of the row's own.
+        baselines: the row that each is compared with, where that is measured too.
+        warmup: steps of each row before anything is measured.
+        repeats: rounds, in each of which every row makes a step.
+        compile: how solves are compiled, as in a training run; ``None`` for not at all.
+    """
+
+    rows: Sequence[str]
+    batch_sizes: Mapping[str, int] = field(default_factory=dict)
+    baselines: Mapping[str, str] = field(default_factory=dict)
+    warmup: int = 2
+    repeats: int = 5
+    compile: str | None = None
+
+    def __post_init__(self) -> None:
+        check_several("rows", self.rows)
+        for name in ("warmup", "repeats"):
+            check_at_least(name, getattr(self, name), 1)
+
+    def measure(self, seed: int, device: torch.device, track: Track = silently) -> Findings:
+        """Measure memory once, and time in turns."""
+        torch.manual_seed(seed)
+        clock = Clock(device)
+        rows = {
+            row: TrainingStep(row, self.batch_sizes.get(row), seed, clock, self.compile)
+            for row in self.rows
+        }
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AdjointWarning)  # random weights promise no solution
+            for row in track(list(rows.values()), "warm-up"):
+                row.warm_up(self.warmup)
+            self._take_turns(list(rows.values()), track)
+        baselines = {name: rows.get(self.baselines.get(name, "")) for name in rows}
+        found = [
+            {**_setting(row), **_cost(row), **_compared(row, baselines[name])}
+            for name, row in rows.items()
+        ]
+        return Findings({"clock": clock.name, "rows": found}, headline=_headline(found))
+
+    def _take_turns(self, rows: Sequence[TrainingStep], track: Track) -> None:
+        gc.collect()
+        gc.freeze()  # what is there by now need not be searched for garbage before every run
+        try:
+            for _ in track(range(self.repeats), "rounds"):
+                for row in rows:
+                    row.measure()
+        finally:
+            gc.unfreeze()
+
+
+def _setting(row: TrainingStep) -> dict[str, Any]:
+    own = int(row.config.dataset.get("batch_size", row.data.samples))
+    devices, nodes = row.config.trainer.get("devices", 1), row.config.trainer.get("num_nodes", 1)
+    processes = devices * nodes if isinstance(devices, int) else 1
+    return {
+        "row": row.name,
+        "label": OmegaConf.to_container(row.config.label, resolve=True),
+        "parameters": sum(p.numel() for p in row.task.model.parameters()),
+        "batch": row.data.samples,
+        "own_batch": own,
+        "effective_batch": own * processes,
+        "unit": row.data.unit,
+    }
+
+
+def _cost(row: TrainingStep) -> dict[str, Any]:
+    seconds = row.seconds
+    return {
+        "seconds": {phase: _spread(samples) for phase, samples in seconds.items()},
+        "per_second": row.data.samples / statistics.median(seconds["step"]),
+        "in_f": {phase: _paired(seconds[phase], seconds["f"]) for phase in PHASES},
+        "evaluations": _evaluations(row.layers),
+        "counted": counted(row.layers[0]) if row.layers else None,
+        "peak_bytes": row.peak_bytes,
+    }
+
+
+def _compared(row: TrainingStep, baseline: TrainingStep | None) -> dict[str, Any]:
+    if baseline is None:
+        return {"baseline": None, "faster": {}}
+    share = row.data.samples / baseline.data.samples
+    faster = {
+        phase: share * _paired(baseline.seconds[phase], row.seconds[phase]) for phase in PHASES[:3]
+    }
+    return {"baseline": baseline.name, "faster": faster}
+
+
+def _evaluations(layers: Sequence[DEQ]) -> dict[str, dict[str, float]]:
+    """Return what a solve takes and may take, on average over layers and samples."""
+    found = {}
+    implicit = [m for m in layers if isinstance(m.gradient, ImplicitGradient)]
+    for name, which, solutions in (
+        ("forward", layers, [m.last_solution for m in layers]),
+        ("adjoint", implicit, [m.last_adjoint for m in implicit]),
+    ):
+        spent = [float(s.evaluations.float().mean()) for s in solutions if s is not None]
+        solvers = [m.solver if name == "forward" else m.gradient.solver for m in which]  # type: ignore[attr-defined]
+        if spent:
+            budget = statistics.fmean(s.max_evaluations for s in solvers)
+            found[name] = {"mean": statistics.fmean(spent), "budget": budget}
+    return found
+
+
+def counted(layer: DEQ) -> dict[str, float] | None:
+    """Return what a step of a layer should cost in evaluations of f, after its last step."""
+    gradient = layer.gradient
+    spent = _evaluations([layer])
+    if isinstance(gradient, ImplicitGradient):
+        recorded, backward = 1, spent["adjoint"]["mean"] + 2
+    elif isinstance(gradient, UnrolledPhantomGradient):
+        recorded, backward = gradient.steps, 2.0 * gradient.steps
+    elif isinstance(gradient, NeumannPhantomGradient):
+        recorded, backward = 1, gradient.steps - 1 + 2.0
+    else:
+        return None
+    forward = spent["forward"]["mean"] + recorded
+    return {"step": forward + backward, "forward": forward, "backward": backward}
+
+
+def _spread(samples: Sequence[float]) -> dict[str, Any]:
+    middle = statistics.median(samples)
+    several = len(samples) > 1
+    quartiles = statistics.quantiles(samples, n=4, method="inclusive") if several else [middle] * 3
+    return {"median": middle, "quartiles": quartiles, "samples": list(samples)}
+
+
+def _paired(a: Sequence[float], b: Sequence[float]) -> float:
+    """Return the median over the rounds of the ratio within a round."""
+    return statistics.median(x / y if y else float("inf") for x, y in zip(a, b, strict=True))
+
+
+def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(
+        f"{row['row']} {row['per_second']:.3g} {row['unit']}/s"
+        + (f" ({row['faster']['step']:.2f} times {row['baseline']})" if row["faster"] else "")
+        for row in rows
+    )

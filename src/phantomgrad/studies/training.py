@@ -1,0 +1,146 @@
+"""One row's training step, made by hand so that its phases can be timed."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any, NamedTuple
+
+import torch
+from omegaconf import DictConfig
+from torch import Tensor
+from torch.optim import Optimizer
+
+from phantomgrad.compilation import compile_solves
+from phantomgrad.deq import DEQ
+from phantomgrad.experiments import build_task, compose_row, synthetic_data
+from phantomgrad.nn import shared_parametrizations
+from phantomgrad.studies.speed.clock import Clock, Mark
+from phantomgrad.studies.speed.memory import peak_bytes
+
+PHASES = ("step", "forward", "backward", "update")
+
+
+class Marks(NamedTuple):
+    """The moments between the phases of a step."""
+
+    start: Mark
+    forward: Mark
+    backward: Mark
+    end: Mark
+
+
+class TrainingStep:
+    """The task of an experiment, its optimizer, and one synthetic batch on the device.
+
+    It is the equilibrium stage that is measured, whatever pretraining the row has. The learning
+    rate is zero: every step finds the same weights, at the price of any other step.
+
+    Attributes:
+        name: the experiment.
+        config: its configuration.
+        data: what its batch was drawn from.
+        layers: the equilibrium layers of its model.
+        seconds: of each phase, and of one evaluation of f (by every layer), by measured step.
+        peak_bytes: by how much a step raises the memory in use.
+
+    Args:
+        name: the experiment.
+        batch_size: in the place of its own.
+        seed: of the batch.
+        clock: of the device.
+        compiled: how solves are compiled, as ``compile`` of a training run.
+
+    Raises:
+        UserError: there is no such experiment, no noise in the shapes of its data, or no such
+            compiler.
+        ValueError: it is trained in a precision other than float32.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        batch_size: int | None,
+        seed: int,
+        clock: Clock,
+        compiled: str | None = None,
+    ) -> None:
+        self.name, self.config, self._clock = name, compose_row(name), clock
+        _check_precision(name, self.config)
+        if "pretraining_steps" in self.config.task:
+            self.config.task.pretraining_steps = 0
+        changes = {} if batch_size is None else {"batch_size": batch_size}
+        self.data = synthetic_data(self.config.dataset, **changes)
+        self.task = build_task(self.config, self.data).to(clock.device).train()
+        compile_solves(self.task.model, compiled)
+        batch = self.data.draw(torch.Generator().manual_seed(seed))
+        self._batch = self.task.transfer_batch_to_device(batch, clock.device, 0)
+        self._optimizer = _frozen(self.task.configure_optimizers())
+        self.layers = [m for m in self.task.modules() if isinstance(m, DEQ)]
+        self._calls: list[tuple[DEQ, tuple[Any, ...], Any]] = []
+        self.seconds: dict[str, list[float]] = {phase: [] for phase in (*PHASES, "f")}
+        self.peak_bytes = 0
+
+    def warm_up(self, steps: int) -> None:
+        """Make some steps, see what the layers are called with, and take the memory."""
+        for _ in range(steps - 1):
+            self._step()
+        hooks = [m.register_forward_pre_hook(self._note, with_kwargs=True) for m in self.layers]
+        self._step()
+        for hook in hooks:
+            hook.remove()
+        self.peak_bytes = peak_bytes(self._step, self._clock.device)
+
+    def measure(self) -> None:
+        """Make a step and one evaluation of f, and keep their seconds."""
+        gc.collect()
+        self._clock.settle()
+        marks = self._step()
+        self.seconds["step"].append(self._clock.seconds(marks.start, marks.end))
+        for phase, start, end in zip(PHASES[1:], marks[:-1], marks[1:], strict=True):
+            self.seconds[phase].append(self._clock.seconds(start, end))
+        self.seconds["f"].append(self._one_f())
+
+    def _step(self) -> Marks:
+        """Do what Lightning does between two batches, but log."""
+        torch.set_float32_matmul_precision(self.config.matmul_precision)
+        self._optimizer.zero_grad()
+        start = self._clock.mark()
+        loss: Tensor = self.task.training_step(self._batch, 0)
+        forward = self._clock.mark()
+        loss.backward()  # type: ignore[no-untyped-call]
+        backward = self._clock.mark()
+        self.task.on_after_backward()
+        self.task.on_before_optimizer_step(self._optimizer)
+        self.task.optimizer_step(0, 0, self._optimizer, lambda: None)
+        return Marks(start, forward, backward, self._clock.mark())
+
+    def _note(self, layer: DEQ, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+        inputs = tuple(x.detach() if isinstance(x, Tensor) else x for x in inputs)
+        z0 = options.get("z0")
+        self._calls.append((layer, inputs, torch.zeros_like(inputs[0]) if z0 is None else z0))
+
+    @torch.no_grad()
+    def _one_f(self) -> float:
+        total = 0.0
+        for layer, inputs, z0 in self._calls:
+            f, z, _ = layer.close_over(inputs, z0)
+            with shared_parametrizations(layer.cell):
+                z = f(z)
+                start = self._clock.mark()
+                f(z)
+                total += self._clock.seconds(start, self._clock.mark())
+        return total
+
+
+def _frozen(configured: Any) -> Optimizer:
+    """Return the optimizer that a task has configured, with a learning rate of zero."""
+    optimizer: Optimizer = configured if isinstance(configured, Optimizer) else configured[0][0]
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    return optimizer
+
+
+def _check_precision(name: str, config: DictConfig) -> None:
+    precision = config.trainer.get("precision", "32-true")
+    if precision != "32-true":
+        raise ValueError(f"rows must be trained in precision 32-true, {name} has {precision!r}")
