@@ -3,11 +3,9 @@
 python scripts/fetch_data.py                         COX2 and PROTEINS, by network
 python scripts/fetch_data.py MUTAG ENZYMES           any TU data sets
 python scripts/fetch_data.py COX2 --from DIR         from a folder, without network
-python scripts/fetch_data.py CIFAR10                 by network, or --from DIR
+python scripts/fetch_data.py CIFAR10 WikiText103 PPI by network, or --from DIR
 python scripts/fetch_data.py CIFAR10-JPEG --from DIR from DIR/cifar10-jpeg.tar.xz
 python scripts/fetch_data.py ImageNet                says how to arrange it
-python scripts/fetch_data.py WikiText103             by network, or --from DIR
-python scripts/fetch_data.py PPI                     by network, or --from DIR
 """
 
 import sys
@@ -54,9 +52,7 @@ def main(arguments: list[str]) -> int:
 
 def fetch(name: str, target: Path, source: Path | None) -> str:
     """Fetch one data set; say what was done."""
-    if name in FETCH:
-        return FETCH[name](target, source)
-    return fetch_tu_dataset(name, target, source)
+    return FETCH[name](target, source) if name in FETCH else fetch_tu_dataset(name, target, source)
 
 
 if __name__ == "__main__":

@@ -51,6 +51,21 @@ def test_selected_survives_the_round_trip(tmp_path: Path) -> None:
     assert read_record(tmp_path / "r.json") == record
 
 
+def test_good_end_of_a_metric_survives_and_was_the_upper_one_before(tmp_path: Path) -> None:
+    """Records of old do not name it."""
+    record = replace(RECORD, result=Result("perplexity", 24.0, 12, 24.5, mode="min"))
+    write_record(record, tmp_path / "r.json")
+    assert read_record(tmp_path / "r.json").result.mode == "min"
+    content = asdict(RECORD)
+    del content["result"]["mode"]
+    write_json(content, tmp_path / "old.json")
+    assert read_record(tmp_path / "old.json") == RECORD
+    content["result"]["mode"] = 1
+    write_json(content, tmp_path / "bad.json")
+    with pytest.raises(RecordError, match="no usable result"):
+        read_record(tmp_path / "bad.json")
+
+
 def test_what_json_has_no_word_for_becomes_null(tmp_path: Path) -> None:
     curves = {"test/accuracy": [0.5, float("nan"), float("inf")]}
     write_record(replace(RECORD, curves=curves), tmp_path / "r.json")

@@ -11,6 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from phantomgrad.attempts import failure_noted, noted
 from phantomgrad.environment import process_rank
 from phantomgrad.errors import UserError
 from phantomgrad.records import Record, StudyRecord, read_any, write_record
@@ -51,9 +52,10 @@ def do(config: DictConfig, row: str | None, overrides: list[str], work: Work) ->
         if folder.finished(identity):
             log.info("%s: finished, skipped (%s)", title, folder.record)
             return read_any(folder.record)
-        folder.claim(identity)
-        record, outcome = work(config, identity, folder)
-        _publish(record, folder, Path(config.paths.records))
+        with noted(folder.path, epochs=_epochs(config)):
+            folder.claim(identity)
+            record, outcome = work(config, identity, folder)
+            _publish(record, folder, Path(config.paths.records))
         log.info("%s: %s", title, outcome)
         return record
 
@@ -62,8 +64,13 @@ def _follow(
     config: DictConfig, identity: Identity, folder: RunFolder, work: Work
 ) -> AnyRecord | None:
     if not folder.finished(identity):
-        work(config, identity, folder)
+        with failure_noted(folder.path):
+            work(config, identity, folder)
     return None
+
+
+def _epochs(config: DictConfig) -> int | None:
+    return (config.get("trainer") or {}).get("max_epochs")
 
 
 def has_several_processes(config: DictConfig) -> bool:

@@ -20,6 +20,7 @@ _CIRCUMSTANCES = (
     "callbacks",
     "checkpoint_every_minutes",
     "checkpoint_every_n_epochs",
+    "cluster",
     "compile",
     "dataset.fold",
     "dataset.root",
@@ -49,7 +50,6 @@ _TELLING = {
 }
 _FREE_OVERRIDES = (
     *(key for key in _CIRCUMSTANCES if key not in _TELLING),
-    "cluster",
     "experiment",
     "hydra",
     "study",

@@ -27,6 +27,7 @@ from phantomgrad.callbacks import (
     WholeCheckpointIO,
 )
 from phantomgrad.callbacks.cost import peak_memory
+from phantomgrad.cluster.environment import slurm_environment
 from phantomgrad.compilation import compile_solves
 from phantomgrad.data import DataModule
 from phantomgrad.environment import describe_environment, launched_from_outside
@@ -122,7 +123,7 @@ class _Run:
             "trainer",
             callbacks=[*kept, *callbacks, timed, checkpoint],
             logger=logger,
-            plugins=[WholeCheckpointIO()],
+            plugins=[WholeCheckpointIO(), *slurm_environment()],
         )
 
     def _checkpoint(self) -> str | None:
@@ -187,20 +188,13 @@ def _check_settings(config: DictConfig) -> None:
     if has_several_processes(config) and multirun and not launched_from_outside():
         raise UserError(
             f"a table cannot start the processes of trainer.devices={config.trainer.devices} for "
-            "each of its rows: start the rows one by one (experiment=...), by torchrun or by srun"
+            "each of its rows: start the rows one by one (experiment=...), or by cluster=slurm, "
+            "cluster=local, torchrun or srun"
         )
     minutes = config.checkpoint_every_minutes
-    if type(minutes) not in (int, float) or not minutes >= 0:
+    if minutes is not None and (type(minutes) not in (int, float) or not minutes >= 0):
         raise UserError(
-            "checkpoint_every_minutes must be a number, 0 for every step or .inf for never, "
-            f"got {minutes!r}"
-        )
-    on_cpu = config.trainer.accelerator == "cpu" or not torch.cuda.is_available()
-    if config.trainer.get("sync_batchnorm") and on_cpu:
-        raise UserError(
-            "trainer.sync_batchnorm=true needs GPUs, as torch shares batch statistics on CUDA "
-            f"alone, got trainer.accelerator={config.trainer.accelerator} on a machine "
-            f"{'with' if torch.cuda.is_available() else 'without'} one"
+            f"checkpoint_every_minutes must be a number, 0 for every step, or null, got {minutes!r}"
         )
     precision = config.matmul_precision
     if precision not in ("highest", "high", "medium"):

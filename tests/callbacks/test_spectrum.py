@@ -53,11 +53,12 @@ def inputs() -> tuple[Tensor, Propagation, Propagation]:
 def step(
     callback: SpectralRadius, module: Any, inputs: Any, *, epoch: int = 0, batch: int = 0
 ) -> None:
-    """The part of a training step that the callback sees."""
-    trainer: Any = SimpleNamespace(current_epoch=epoch)
+    """The part of a training step that the callback sees, in an epoch of this one batch."""
+    trainer: Any = SimpleNamespace(current_epoch=epoch, is_last_batch=True)
     callback.on_train_batch_start(trainer, module, None, batch)
     loss = module.model(*inputs, propagated=False).sum()
     callback.on_before_backward(trainer, module, loss)
+    callback.on_train_batch_end(trainer, module, None, None, batch)
 
 
 @contextmanager

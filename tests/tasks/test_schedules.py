@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from phantomgrad.tasks import Task
-from phantomgrad.tasks.schedules import cosine_by_step
+from phantomgrad.tasks.schedules import cosine_by_step, warmup_cosine
 
 RATE, LEAST = 0.1, 1e-6
 
@@ -70,3 +70,32 @@ def test_schedule_can_be_checked_before_there_is_a_trainer() -> None:
 def test_schedule_by_is_checked() -> None:
     with pytest.raises(ValueError, match="schedule_by must be 'epoch' or 'step', got 'day'"):
         Line(schedule_by="day")
+
+
+def rates(warmup: int, steps: int, at: list[int]) -> list[float]:
+    """The rates of some steps, of 2.5e-4 at the most."""
+    optimizer = torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=2.5e-4)
+    (factor,) = warmup_cosine(optimizer, warmup=warmup, steps=steps).lr_lambdas  # type: ignore[attr-defined]
+    return [2.5e-4 * factor(step) for step in at]
+
+
+def test_warm_up_and_cosine_of_the_language_rows() -> None:
+    """At the warm-up's end the rate drops a little: the cosine is that of the absolute step."""
+    steps = [0, 1, 8000, 15_999, 16_000, 32_000, 150_000, 300_000]
+    values = [2.5e-4 / 16_000, 2.5e-4 / 16_000, 1.25e-4, 2.49984e-4, 2.4825e-4]
+    values += [2.4305e-4, 1.25e-4, 0]
+    assert rates(16_000, 300_000, steps) == pytest.approx(values, rel=2e-5, abs=1e-12)
+    assert rates(16_000, 300_000, [300_001]) == pytest.approx([0], abs=1e-12)
+    assert rates(0, 10, [0, 5]) == pytest.approx([2.5e-4, 1.25e-4])
+
+
+def test_warm_up_is_used_step_by_step() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=RATE)
+    schedule = warmup_cosine(optimizer, warmup=4, steps=8)
+    found = []
+    for _ in range(9):
+        found.append(optimizer.param_groups[0]["lr"] / RATE)
+        optimizer.step()
+        schedule.step()
+    cosine = [(1 + math.cos(math.pi * t / 8)) / 2 for t in range(4, 9)]
+    assert found == pytest.approx([0.25, 0.25, 0.5, 0.75, *cosine])

@@ -1,6 +1,7 @@
 """What happens around a training run: time, memory, randomness, progress, and the record."""
 
 from phantomgrad.callbacks.checkpoint import TimedCheckpoint, WholeCheckpointIO
+from phantomgrad.callbacks.collapse import Collapse
 from phantomgrad.callbacks.cost import CostMeter
 from phantomgrad.callbacks.history import History
 from phantomgrad.callbacks.place import LoaderPlace
@@ -11,6 +12,7 @@ from phantomgrad.callbacks.series import Series
 from phantomgrad.callbacks.spectrum import SpectralRadius
 
 __all__ = [
+    "Collapse",
     "CostMeter",
     "EpochProgress",
     "GradientPrecision",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import time
 from pathlib import Path
@@ -51,13 +52,14 @@ class TimedCheckpoint(Callback):
 
     Args:
         path: of the checkpoint.
-        minutes: between two of them; 0 for one after every step, infinity for none.
+        minutes: between two of them; 0 for one after every step, ``None`` for none.
 
     Raises:
         ValueError: ``minutes`` is negative.
     """
 
-    def __init__(self, path: Path, minutes: float) -> None:
+    def __init__(self, path: Path, minutes: float | None) -> None:
+        minutes = math.inf if minutes is None else minutes
         if not minutes >= 0:
             raise ValueError(f"minutes must not be negative, got {minutes}")
         self._path, self._seconds = path, 60 * minutes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -61,12 +61,20 @@ class DataModule(LightningDataModule):
     evaluation_sets: tuple[str, ...] = ("test",)
 
     @abstractmethod
-    def sizes(self) -> dict[str, int]:
+    def sizes(self) -> Mapping[str, float]:
         """Return the sizes that a model of these data is told, by argument."""
 
     def targets(self) -> dict[str, int]:
         """Return the sizes that a task on these data is told, by argument."""
         return {}
+
+    def constant_score(self, part: str) -> float | None:
+        """Return the metric of a predictor that looks at no input, where it is known.
+
+        Args:
+            part: the evaluation set.
+        """
+        return None
 
     @property
     def share(self) -> Share:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import shutil
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ NODES: dict[str, tuple[int, ...]] = {
 """Nodes of every graph."""
 FEATURES, LABELS = 50, 121
 _LEAST = 12  # nodes of a scaled graph
+_NOTE = "fingerprint"  # of the raw files that the loader's own are made of
 
 
 def scaled(scale: float) -> dict[str, tuple[int, ...]]:
@@ -55,24 +57,30 @@ def load(folder: Path, name: str, nodes: Mapping[str, Sequence[int]]) -> dict[st
         nodes: of every graph, by part.
 
     Raises:
-        UserError: a file is damaged, or of another data set.
+        UserError: a file is damaged, or of another data set, or nothing can be kept.
     """
-    note, found = folder / "processed" / "fingerprint", fingerprint(folder / "raw")
-    changed = not note.exists() or note.read_text() != found
-    if changed:
-        check(folder / "raw", name, nodes)
-        read_graphs(folder, force_reload=True)
-        with suppress(OSError):
-            note.write_text(found)
+    found = fingerprint(folder / "raw")
+    if not _is_prepared(folder, found):
+        try:
+            check(folder / "raw", name, nodes)
+        except UserError as error:
+            again = "fetch it again" if name == "PPI" else "it is made again"
+            raise UserError(f"{error}: delete {folder} and {again}") from error
+        try:
+            _prepare(folder, found)
+        except OSError as error:
+            raise UserError(
+                f"{folder} cannot be written ({error.strerror}): set dataset.root to a folder "
+                "that can"
+            ) from error
     return read_graphs(folder)
 
 
-def read_graphs(folder: Path, **options: Any) -> dict[str, Any]:
+def read_graphs(folder: Path) -> dict[str, Any]:
     """Call PyG's loader, which downloads the raw files where they are missing.
 
     Args:
         folder: as of :func:`load`.
-        options: of the loader.
     """
     with warnings.catch_warnings():  # PyG scripts functions at import; torch deprecates that
         warnings.filterwarnings("ignore", category=FutureWarning)
@@ -80,7 +88,22 @@ def read_graphs(folder: Path, **options: Any) -> dict[str, Any]:
         from torch_geometric.datasets import PPI
 
         splits = {"train": "train", "validation": "val", "test": "test"}
-        return {part: PPI(str(folder), split, **options) for part, split in splits.items()}
+        return {part: PPI(str(folder), split) for part, split in splits.items()}
+
+
+def _is_prepared(folder: Path, found: str) -> bool:
+    note = folder / "processed" / _NOTE
+    return note.exists() and note.read_text() == found
+
+
+def _prepare(folder: Path, found: str) -> None:
+    """Let the loader make its own files, in one process at a time."""
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _is_prepared(folder, found):
+            shutil.rmtree(folder / "processed", ignore_errors=True)
+            read_graphs(folder)
+            (folder / "processed" / _NOTE).write_text(found)
 
 
 def fingerprint(raw: Path) -> str:
@@ -102,7 +125,7 @@ def check(raw: Path, name: str, nodes: Mapping[str, Sequence[int]]) -> None:
         nodes: of every graph, by part.
 
     Raises:
-        UserError: a file is damaged, or of another data set.
+        UserError: a file is damaged, or of another data set; the beginning of a sentence.
     """
     for part, split in SPLITS.items():
         arrays = {kind: _array(raw / f"{split}_{kind}.npy") for kind in _WIDTHS}
@@ -140,7 +163,7 @@ def _check_graph(path: Path, name: str, graph_id: np.ndarray) -> None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _wrong(path, f"is no readable graph ({type(error).__name__})") from error
     if called != name:
-        raise UserError(f"{path} is of {called}, not of {name}: set dataset.root to another folder")
+        raise _wrong(path, f"is of {called}, not of {name}")
     inside = ends.size and ends.min() >= 0 and ends.max() < len(graph_id)
     if sorted(ids) != list(range(len(graph_id))) or not inside:
         raise _wrong(path, f"has other nodes than 0 to {len(graph_id) - 1}, or no links")
@@ -154,4 +177,4 @@ def _expect(path: Path, found: tuple[int, ...], expected: tuple[int, ...], what:
 
 
 def _wrong(path: Path, what: str) -> UserError:
-    return UserError(f"{path} {what}: delete {path.parent.parent} and fetch or make it again")
+    return UserError(f"{path} {what}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -15,6 +14,7 @@ _DEGREE = 27.3  # neighbours of a node of PPI in the mean
 _TAIL = 2.5  # exponent of the weights that the ends of an edge are drawn by
 _INDICATORS = 0.9  # features that a node of PPI has in the mean
 _CONSTANT = 10  # the column of PPI that holds nothing
+_RANK = 8  # of the scores of the labels, which have much in common
 _LABELLED = 0.3  # of the nodes, in the mean over the labels: an assumption
 
 
@@ -49,8 +49,8 @@ def write_ppi(raw: Path, scale: float = 1.0, seed: int = 0) -> None:
     Graphs have the node counts of PPI's, times ``scale``, and its mean degree, as far as they are
     large enough, with heavy tails. Features U are sparse indicators, each scaled to mean 0 and
     deviation 1 over the training part. Labels are those entries of :math:`U M + A U N` that are
-    the largest of their column, with random M and N, so they can be learnt, but not without the
-    neighbours; 3 in 10 nodes have a label.
+    the largest of their column, with random M and N of rank 8, so they can be learnt, but not
+    without the neighbours; 3 in 10 nodes have a label in the mean.
 
     Args:
         raw: the folder to write.
@@ -99,9 +99,10 @@ def _graph(nodes: int, rng: np.random.Generator) -> np.ndarray:
 def _labels(
     features: dict[str, np.ndarray], links: dict[str, np.ndarray], rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    own, received = rng.standard_normal((2, FEATURES, LABELS))
+    own, received = rng.standard_normal((2, FEATURES, _RANK))
+    mixing = rng.standard_normal((_RANK, LABELS))
     scores = {
-        part: u @ own + _summed(u, links[part]) @ received / np.sqrt(_DEGREE)
+        part: (u @ own + _summed(u, links[part]) @ received / np.sqrt(_DEGREE)) @ mixing
         for part, u in features.items()
     }
     rates = rng.uniform(0, 2 * _LABELLED, LABELS)

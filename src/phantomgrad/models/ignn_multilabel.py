@@ -18,7 +18,8 @@ from phantomgrad.solvers import Solver
 class MultilabelNodeClassifier(nn.Module):
     r"""Implicit layers, a linear one beside each: IGNN for PPI (Gu et al., 2020).
 
-    .. math:: U_{i+1} = \mathrm{ELU}(X_i + V_i U_i), \qquad X_i = \mathrm{ReLU}(A X_i W_i^\top + B_i)
+    .. math:: U_{i+1} = \mathrm{ELU}(X_i + U_i V_i^\top + c_i), \qquad
+              X_i = \mathrm{ReLU}(A X_i W_i^\top + A U_i \Omega_i^\top)
 
     and the last stage without ELU. A is the plain adjacency, so W_i is kept to rows of norm
     :math:`\kappa / \rho` with one fixed :math:`\rho`, the largest spectral radius of a training

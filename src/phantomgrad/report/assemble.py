@@ -23,6 +23,7 @@ TITLES = {
     "cifar10-jpeg": "CIFAR-10 as JPEG files of quality 75",
     "lm": "Python help: tiny DEQ-Transformers on the help texts of Python",
     "wikitext": "WikiText-103 (valid): small DEQ-Transformers on its validation text",
+    "ppi": "PPI (synthetic): narrow IGNNs on random graphs in the shapes of PPI",
     "digits": "Digits: a convolutional DEQ on scikit-learn's handwritten digits",
 }
 BLOCKS = {

@@ -118,6 +118,12 @@ TASKS = (
         "python scripts/train.py table=wikitext",
     ),
     Artifact(
+        "ppi",
+        "PPI (synthetic)",
+        "narrow IGNNs on random graphs in the shapes of PPI",
+        "python scripts/train.py table=ppi",
+    ),
+    Artifact(
         "throughput",
         "Throughput",
         "training steps of the paper's rows on synthetic batches",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from phantomgrad.report.layout import Table
+from phantomgrad.report.layout import Line, Table
 from phantomgrad.report.tables import note_marks, number
 
 _DEFINITIONS = (
@@ -80,4 +80,15 @@ def _warnings(table: Table) -> list[str]:
     stats = [(s.n, stat) for s in summaries for stat in (s.best, s.last, s.selected)]
     if any(stat is not None and stat.n < n for n, stat in stats):
         found.append("[m/n]: only m of the n runs have a finite value; the mean is over these.")
-    return found
+    return found + [
+        _collapse(line) for line in table.lines if line.summary and line.summary.collapses
+    ]
+
+
+def _collapse(line: Line) -> str:
+    assert line.summary is not None
+    epochs, n = line.summary.collapses, line.summary.n
+    return (
+        f"{line.dataset}, {line.name}: training collapsed in {len(epochs)} of {n} runs (noticed in "
+        f"epoch {', '.join(map(str, epochs))})."
+    )

@@ -62,6 +62,16 @@ class Summary:
             return None
         return max(values) if self.metric.higher_is_better else min(values)
 
+    @property
+    def collapses(self) -> list[int]:
+        """The first epoch marked as collapsed of each run that has one."""
+        found = []
+        for record in self.records:
+            curves = [c for name, c in record.curves.items() if name.startswith("collapse/")]
+            marked = [curve.index(1) + 1 for curve in curves if 1 in curve]
+            found += [min(marked)] if marked else []
+        return found
+
     def mean(self, group: str, name: str) -> float | None:
         """Return the mean over the runs of ``record.<group>[name]``, where it is known."""
         stat = Stat.of(getattr(record, group).get(name) for record in self.records)

@@ -1,0 +1,102 @@
+"""Language modelling: the next word, segment by segment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torchmetrics import MeanMetric
+
+from phantomgrad.checks import check_at_least
+from phantomgrad.data.streams import TokenBatch
+from phantomgrad.models import Memory
+from phantomgrad.tasks.base import Task
+from phantomgrad.tasks.pretraining import Pretraining
+
+
+class LanguageModelling(Task):
+    r"""Mean negative log-likelihood of the next word, and perplexity.
+
+    .. math:: \mathrm{perplexity} = \exp\Big(-\frac{1}{N} \sum_{i=1}^{N} \log p(w_i)\Big)
+
+    over all predicted words of an evaluation set, by words, ``<eos>`` and ``<unk>`` included. What
+    a segment leaves is handed to the next one of its streams. Training has a memory of its own,
+    which outlives evaluations and is saved in checkpoints.
+
+    Args:
+        evaluation_memory: positions that the model remembers in evaluation; ``None`` for its own.
+        pretraining_steps: see :class:`phantomgrad.tasks.pretraining.Pretraining`.
+        pretraining_layers: likewise.
+        evaluate_pretrained: evaluate with these layers while the model is pretrained, as in the
+            official code; else at the equilibrium from the start.
+        metric: see :class:`phantomgrad.tasks.Task`.
+        task: likewise.
+    """
+
+    def __init__(
+        self,
+        *,
+        evaluation_memory: int | None = None,
+        pretraining_steps: int = 0,
+        pretraining_layers: int = 2,
+        evaluate_pretrained: bool = True,
+        metric: str = "perplexity",
+        **task: Any,
+    ) -> None:
+        super().__init__(metric=metric, metric_mode="min", **task)
+        check_at_least("evaluation_memory", evaluation_memory or 0, 0)
+        self.pretraining = Pretraining(pretraining_steps, pretraining_layers)
+        self._evaluation_memory, self._evaluate_pretrained = evaluation_memory, evaluate_pretrained
+        self._losses = nn.ModuleList(MeanMetric() for _ in self.evaluation_sets)
+        self._memory: dict[str, Memory] = {}
+
+    def training_loss(self, batch: TokenBatch) -> tuple[Tensor, int]:
+        """Return the mean over the words of a segment, and their number."""
+        layers = self.pretraining.layers_at(self.global_step)
+        return self._losses_of(batch, "train", unrolled=layers).mean(), batch.targets.numel()
+
+    def validation_step(self, batch: TokenBatch, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Count the words of a segment."""
+        name = self.evaluation_sets[dataloader_idx]
+        layers = self.pretraining.layers_at(self.global_step) if self._evaluate_pretrained else 0
+        losses = self._losses_of(
+            batch, name, unrolled=layers, memory_length=self._evaluation_memory
+        )
+        self._losses[dataloader_idx].update(losses)  # type: ignore[operator]
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the perplexities, and forget what evaluation has left."""
+        for name, losses in zip(self.evaluation_sets, self._losses, strict=True):
+            loss = losses.compute()  # type: ignore[operator]  # over all processes
+            found = {f"{name}/perplexity": loss.exp()}
+            if name == "validation":
+                found["validation/loss"] = loss
+            self.log_dict(found, sync_dist=True)
+            losses.reset()  # type: ignore[operator]
+            self._memory.pop(name, None)
+
+    def _losses_of(self, batch: TokenBatch, part: str, **options: Any) -> Tensor:
+        """Return the loss of each word, ``(B, L)``, and remember the segment."""
+        before = None if batch.first else self._memory.get(part)
+        if before is not None:  # a checkpoint has left it on the CPU
+            before = Memory(*(tensor.to(batch.tokens.device) for tensor in before))
+        losses, self._memory[part] = self.model(batch.tokens, batch.targets, before, **options)
+        return losses  # type: ignore[no-any-return]
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Save the training memory of every process."""
+        super().on_save_checkpoint(checkpoint)
+        memory = self._memory.get("train")
+        if memory is not None:
+            checkpoint["memory"] = [self._of_all_processes(part).cpu() for part in memory]
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Go on with the memory of a checkpoint."""
+        super().on_load_checkpoint(checkpoint)
+        if "memory" in checkpoint:
+            self._memory["train"] = Memory(*(p[self.global_rank] for p in checkpoint["memory"]))
+
+    def _of_all_processes(self, part: Tensor) -> Tensor:
+        """Return what each process has, ``(processes, ...)``."""
+        gathered = self.all_gather(part)
+        return gathered.view(-1, *part.shape)  # type: ignore[union-attr]
