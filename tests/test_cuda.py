@@ -200,6 +200,7 @@ def test_a_check_of_the_adjoint_reads_one() -> None:
     """What the test above would find: telling of a failure needs to know of it."""
     from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-    with FakeTensorMode(), pytest.raises(DataDependentOutputException):
+    with FakeTensorMode():
         z = ImplicitGradient().attach(TanhCellOfZeros().linear, torch.randn(3, 4))
-        z.sum().backward()
+        with pytest.raises(DataDependentOutputException):
+            z.sum().backward()

@@ -120,7 +120,35 @@ def test_row_on_texts_trains(workplace: Workplace, text_root: Path, row: str) ->
     assert record.label["model"] == f"DEQ ({'PreLN' if config['model']['pre_norm'] else 'PostLN'})"
 
 
-@pytest.mark.parametrize("row", [r for r in ROWS if not r.startswith((*ON_IMAGES, *ON_TEXT))])
+ON_PPI = ("table4/ppi", "ppi/")
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.startswith(ON_PPI)])
+def test_row_on_ppi_trains(workplace: Workplace, row: str) -> None:
+    """Likewise, with a narrow model on small random graphs, which are never called PPI."""
+    full = row.startswith("table4/")
+    assert resolved(row)["label"]["dataset"] == ("PPI" if full else "ppi-synthetic")
+    small = ["model.channels=[8,4]", "dataset.scale=0.005", "trainer.max_epochs=1"]
+    if full:
+        small.append("dataset=ppi_synthetic")
+    record = read_record(
+        workplace.train(f"experiment={row}", *small, "+trainer.limit_train_batches=1")
+        / "record.json"
+    )
+    assert (record.row, record.protocol) == (row, "reduced")
+    assert record.label["dataset"] == record.data["name"] == "ppi-synthetic"
+    assert (record.result.metric, record.result.mode) == ("micro_f1", "max")
+    assert 0 <= record.result.best <= 1
+    assert record.result.selected == record.result.best
+    assert record.curves["collapse/loss"] == [0]
+    config = record.config
+    assert record.label["method"] == method(config["run"]["gradient"], config["gradient"])
+
+
+ELSEWHERE = (*ON_IMAGES, *ON_TEXT, *ON_PPI)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if not row.startswith(ELSEWHERE)])
 def test_row_trains(workplace: Workplace, small_tu: Path, row: str) -> None:
     """One step and one evaluation through the real entry, on small data, with a record."""
     small = [f"dataset.root={small_tu}"] if row.startswith(ON_GRAPHS) else []
@@ -207,7 +235,31 @@ def test_figure2_looks_at_rows_of_other_tables(row: str) -> None:
     assert "precision" not in other["callbacks"]
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.startswith("table4/")])
+@pytest.mark.parametrize("row", [row for row in ROWS if row.startswith("table4/ppi_")])
+@pytest.mark.usefixtures("workplace")
+def test_table4_follows_its_protocol_on_ppi(row: str) -> None:
+    config = resolved(row)
+    assert config["dataset"] == {
+        "_target_": "phantomgrad.data.PPI",
+        "name": "PPI",
+        "root": "data",
+    }
+    assert config["trainer"]["max_epochs"] == 1000
+    assert "gradient_clip_val" not in config["trainer"]
+    assert (config["optimizer"]["lr"], config["optimizer"]["weight_decay"]) == (0.005, 0)
+    assert config["schedule"]["factor"] == 1
+    assert config["model"]["channels"] == [1024, 512, 512, 256]
+    assert config["model"]["kappa"] == 0.98
+    solver = config["solver"]
+    assert (solver["max_evaluations"], solver["tol"]) == (300, 3e-6)
+    assert (solver["norm"], solver["stop"]) == ("max", "relative")
+    assert config["callbacks"]["collapse"]["stop"] is False
+    assert config["reduced"] == []
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.startswith("table4/") and "ppi_" not in row]
+)
 @pytest.mark.usefixtures("workplace")
 def test_table4_follows_its_protocol(row: str) -> None:
     config = resolved(row)

@@ -40,10 +40,18 @@ def failure_noted(folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        note = _read(folder)
+        note = read_note(folder)
         if "failed" not in note:
             _write(folder, {**_who(), **note, "failed": _in_a_line(error), "ended": _now()})
         raise
+
+
+def read_note(folder: Path) -> dict[str, Any]:
+    """Return what is noted in ``folder``, nothing if nothing can be read."""
+    with suppress(OSError, ValueError):
+        note = json.loads((folder / NOTE).read_text())
+        return note if isinstance(note, dict) else {}
+    return {}
 
 
 def _who() -> dict[str, Any]:
@@ -66,13 +74,6 @@ def _in_a_line(error: Exception) -> str:
     if isinstance(error, UserError) and lines:
         return lines[0]
     return ": ".join([type(error).__name__, *lines[:1]])
-
-
-def _read(folder: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError):
-        note = json.loads((folder / NOTE).read_text())
-        return note if isinstance(note, dict) else {}
-    return {}
 
 
 def _write(folder: Path, note: Mapping[str, Any]) -> None:

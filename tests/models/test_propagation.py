@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from phantomgrad.models import Propagation, normalized_adjacency
+from phantomgrad.models import Propagation, adjacency, normalized_adjacency
 
 
 def sparse_matrix(rows: int = 5, columns: int = 4) -> Tensor:
@@ -148,3 +148,15 @@ def test_adjacency_is_float32_by_default() -> None:
 def test_edge_to_an_unknown_node_is_refused() -> None:
     with pytest.raises((RuntimeError, IndexError)):
         normalized_adjacency(torch.tensor([[0], [7]]), 3)
+
+
+def test_plain_adjacency_sums_over_incoming_edges() -> None:
+    """A path 0 -> 1 -> 2 and an edge 0 -> 2; without self loops or weights."""
+    edges = torch.tensor([[0, 1, 0], [1, 2, 2]])
+    expected = torch.tensor([[0.0, 0, 0], [1, 0, 0], [1, 1, 0]])
+    directed = adjacency(edges, 3, dtype=torch.float64)
+    assert torch.equal(directed.to_dense(), expected)
+    assert torch.equal(directed.mT.to_dense(), expected.mT)
+    both = adjacency(torch.cat([edges, edges.flip(0)], dim=1), 3, dtype=torch.float64)
+    assert torch.equal(both.to_dense(), expected + expected.mT)
+    assert both._matrix is both._transpose

@@ -197,3 +197,16 @@ def test_numbers_and_durations() -> None:
         "120.0 min",
         "2.0 h",
     ]
+
+
+def test_runs_that_collapsed_are_named(results) -> None:
+    """By the first epoch of any sign; records without such curves are of runs nobody watched."""
+    curves = {"test/accuracy": [0.9, 0.2, 0.2]}
+    marks = {"collapse/loss": [0, 0, 1], "collapse/metric": [0, 1, 1], "collapse/solves": [0, 0, 0]}
+    results.add("table9/toy_upg_k5_d0.5", "seed0", [0.9], curves=curves | marks)
+    results.add("table9/toy_upg_k5_d0.5", "seed1", [0.9], curves=curves)
+    results.add("table9/toy_implicit", "seed0", [0.9], curves=curves | {"collapse/loss": [0, 0, 0]})
+    said = results.markdown("table9")
+    line = "Toy, UPG A(5, 0.5): training collapsed in 1 of 2 runs (noticed in epoch 2)."
+    assert f"- {line}\n" in said
+    assert said.count("collapsed") == 1

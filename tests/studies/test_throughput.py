@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from phantomgrad.data import Cifar10, Digits, ImageNet
+from phantomgrad.data import Cifar10, Digits, ImageNet, WikiText103
 from phantomgrad.errors import UserError
 from phantomgrad.experiments import build_task, compose_row, synthetic_data
 from phantomgrad.solvers import Broyden
 from phantomgrad.studies import Throughput
 from phantomgrad.studies.speed.clock import Clock
-from phantomgrad.studies.training import PHASES, TrainingStep
+from phantomgrad.studies.training import PHASES, Marks, TrainingStep, _shares
+from phantomgrad.tasks import JacobianRegularisation
 
 CPU = torch.device("cpu")
 IMPLICIT, UPG, NPG = (
@@ -61,6 +63,44 @@ def test_noise_follows_its_seed() -> None:
     first, again, other = (noise.draw(torch.Generator().manual_seed(s)).images for s in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+def test_words_of_noise_follow_the_law_of_a_text() -> None:
+    """A target is the next token; a tenth of the words makes most of the text."""
+    noise = WikiText103.synthetic(batch_size=40, segment_length=50, name="wikitext103")
+    tokens, targets, first = noise.draw(torch.Generator().manual_seed(0))
+    assert tokens.shape == targets.shape == (40, 50)
+    assert torch.equal(tokens[:, 1:], targets[:, :-1])
+    assert not first
+    assert (noise.samples, noise.unit) == (2000, "tokens")
+    assert noise.sizes() == {"vocabulary": 267_735}
+    assert noise.targets() == {}
+    weights = 1 / (torch.arange(267_735, dtype=torch.float64) + 3.7)
+    expected = float(weights[:20_000].sum() / weights.sum())
+    assert float((tokens < 20_000).double().mean()) == pytest.approx(expected, abs=0.05)
+    assert int(tokens.max()) < 267_735
+
+
+def test_penalty_counts_by_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both kinds of step are made, and weighed."""
+    penalty = JacobianRegularisation(weight=1.0, frequency=0.25)
+    assert [(s, j and j.frequency) for s, j in _shares(penalty)] == [(0.25, 1.0), (0.75, None)]
+    assert _shares(None) == [(1.0, None)]
+    assert _shares(replace(penalty, frequency=0.0)) == [(1.0, None)]
+    assert _shares(replace(penalty, frequency=1.0)) == [(1.0, replace(penalty, frequency=1.0))]
+    step = TrainingStep("wikitext/preln_jr_upg_k5_d0.8", 1, 0, Ticking(torch.device("cpu")))
+    step.warm_up(2)  # the second one remembers the first
+    frequency = step.config.task.jacobian.frequency
+    made: list[bool] = []
+
+    def fake() -> Marks:
+        made.append(step.task.jacobian is not None)
+        return Marks(0.0, 1.0, 3.0 if made[-1] else 2.0, 4.0)
+
+    monkeypatch.setattr(step, "_step", fake)
+    step.measure()
+    assert made == [True, False]
+    assert step.seconds["backward"] == [pytest.approx(frequency * 2 + (1 - frequency) * 1)]
 
 
 def test_data_without_noise_say_so() -> None:

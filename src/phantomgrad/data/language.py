@@ -6,11 +6,12 @@ from abc import abstractmethod
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least
-from phantomgrad.data.base import DataModule
-from phantomgrad.data.streams import Segments, streams_of
+from phantomgrad.data.base import DataModule, Synthetic
+from phantomgrad.data.streams import Segments, TokenBatch, streams_of
 
 
 class Corpus(NamedTuple):
@@ -25,6 +26,22 @@ class Corpus(NamedTuple):
     parts: dict[str, Tensor]
     vocabulary: int
     fingerprint: str
+
+
+def random_words(vocabulary: int, streams: int, length: int) -> Synthetic:
+    """Return segments of random words, the r-th with a probability like 1 / (r + 2.7)."""
+    check_at_least("dataset.batch_size", streams, 1)
+    check_at_least("dataset.segment_length", length, 1)
+
+    def draw(generator: torch.Generator) -> TokenBatch:
+        weights = (torch.arange(vocabulary, dtype=torch.float64) + 3.7).reciprocal()
+        places = torch.rand(streams * (length + 1), generator=generator, dtype=torch.float64)
+        words = torch.searchsorted(weights.cumsum(0), places * weights.sum())
+        words = words.clamp_(max=vocabulary - 1).view(streams, length + 1)
+        return TokenBatch(words[:, :-1], words[:, 1:], first=False)
+
+    sizes = {"vocabulary": vocabulary}
+    return Synthetic(samples=streams * length, unit="tokens", draw=draw, of_model=sizes, of_task={})
 
 
 class LanguageData(DataModule):

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from phantomgrad.data.base import Synthetic
 from phantomgrad.data.cache import cached, digest
-from phantomgrad.data.language import Corpus, LanguageData
+from phantomgrad.data.language import Corpus, LanguageData, random_words
 from phantomgrad.data.vocabulary import Vocabulary, read_lines
 from phantomgrad.errors import MissingDataError, UserError
 
@@ -19,6 +20,7 @@ FILES = {
     name: f"wiki.{file}.tokens"
     for name, file in (("train", "train"), ("validation", "valid"), ("test", "test"))
 }
+_WORDS = {"wikitext103": 267_735, "wikitext103-valid": 18_891}
 _PARTS = {
     "wikitext103": FILES,
     "wikitext103-valid": {"train": FILES["validation"], "test": FILES["test"]},
@@ -58,6 +60,16 @@ class WikiText103(LanguageData):
                 "scripts/fetch_data.py WikiText103` (or, without network, add `--from DIR`), or "
                 "set dataset.root"
             )
+
+    @classmethod
+    def synthetic(cls, **settings: Any) -> Synthetic:
+        """Return random words, as many different ones as the text has, by a law like theirs.
+
+        The r-th word has a probability in proportion to 1 / (r + 2.7) (Mandelbrot, 1953), which
+        gives each cluster of an adaptive softmax about the work that it has with text.
+        """
+        words = _WORDS[settings.get("name", "wikitext103")]
+        return random_words(words, settings["batch_size"], settings["segment_length"])
 
     def read(self) -> Corpus:
         """Return the texts, from the file beside them where it is of these."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import itertools
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +18,7 @@ from phantomgrad.experiments import build_task, compose_row, synthetic_data
 from phantomgrad.nn import shared_parametrizations
 from phantomgrad.studies.speed.clock import Clock, Mark
 from phantomgrad.studies.speed.memory import peak_bytes
+from phantomgrad.tasks import JacobianRegularisation
 
 PHASES = ("step", "forward", "backward", "update")
 
@@ -33,7 +36,9 @@ class TrainingStep:
     """The task of an experiment, its optimizer, and one synthetic batch on the device.
 
     It is the equilibrium stage that is measured, whatever pretraining the row has. The learning
-    rate is zero: every step finds the same weights, at the price of any other step.
+    rate is zero: every step finds the same weights, at the price of any other step. Of a row that
+    regularises the Jacobian in a share of its steps, one with and one without are made each time,
+    and their mean by that share is what is kept.
 
     Attributes:
         name: the experiment.
@@ -94,11 +99,22 @@ class TrainingStep:
         """Make a step and one evaluation of f, and keep their seconds."""
         gc.collect()
         self._clock.settle()
-        marks = self._step()
-        self.seconds["step"].append(self._clock.seconds(marks.start, marks.end))
-        for phase, start, end in zip(PHASES[1:], marks[:-1], marks[1:], strict=True):
-            self.seconds[phase].append(self._clock.seconds(start, end))
+        shares = _shares(self.task.jacobian)
+        found = [self._phases(jacobian) for _, jacobian in shares]
+        for phase in PHASES:
+            mean = sum(share * x[phase] for (share, _), x in zip(shares, found, strict=True))
+            self.seconds[phase].append(mean)
         self.seconds["f"].append(self._one_f())
+
+    def _phases(self, jacobian: JacobianRegularisation | None) -> dict[str, float]:
+        """Make a step with this penalty, and return the seconds of its phases."""
+        kept, self.task.jacobian = self.task.jacobian, jacobian
+        try:
+            marks = self._step()
+        finally:
+            self.task.jacobian = kept
+        ends = [(marks.start, marks.end), *itertools.pairwise(marks)]
+        return {phase: self._clock.seconds(*pair) for phase, pair in zip(PHASES, ends, strict=True)}
 
     def _step(self) -> Marks:
         """Do what Lightning does between two batches, but log."""
@@ -138,6 +154,16 @@ def _frozen(configured: Any) -> Optimizer:
     for group in optimizer.param_groups:
         group["lr"] = 0.0
     return optimizer
+
+
+def _shares(
+    jacobian: JacobianRegularisation | None,
+) -> list[tuple[float, JacobianRegularisation | None]]:
+    """Return which penalties steps have, and which share of the steps has each."""
+    if jacobian is None or jacobian.frequency == 0:
+        return [(1.0, None)]
+    always, share = replace(jacobian, frequency=1.0), jacobian.frequency
+    return [(share, always)] if share == 1 else [(share, always), (1 - share, None)]
 
 
 def _check_precision(name: str, config: DictConfig) -> None:

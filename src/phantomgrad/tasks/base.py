@@ -73,7 +73,7 @@ class Task(LightningModule):
         self._optimizer, self._clip_each = optimizer, clip_each
         self._schedule, self._schedule_by = schedule, schedule_by
         self._means = EpochMeans()
-        self._budget_jitter, self._jacobian = budget_jitter, jacobian
+        self._budget_jitter, self.jacobian = budget_jitter, jacobian
         self.pretraining = Pretraining()
 
     @abstractmethod
@@ -84,7 +84,7 @@ class Task(LightningModule):
         """Return the loss, with the penalty on the Jacobian where it is due."""
         layers = [m for m in self.model.modules() if isinstance(m, DEQ)]
         solves = not self.pretraining.layers_at(self.global_step)
-        by = self._jacobian if solves and self._jacobian and self._jacobian.is_due() else None
+        by = self.jacobian if solves and self.jacobian and self.jacobian.is_due() else None
         jitter = self._budget_jitter if solves else 0
         with jittered(layers, jitter), penalised(layers, by) as penalties:
             loss, samples = self.training_loss(batch)

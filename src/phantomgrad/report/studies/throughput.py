@@ -42,8 +42,8 @@ def table(records: Sequence[StudyRecord]) -> str:
         ]
     return page.page(
         TITLE,
-        "Speed was measured on synthetic batches, images of noise, with random weights, at the "
-        "equilibrium stage: nothing was trained. Rows took turns, step by step.",
+        "Speed was measured on synthetic batches, images or words of noise, with random weights, "
+        "at the equilibrium stage: nothing was trained. Rows took turns, step by step.",
         *parts,
         page.bullets(
             (

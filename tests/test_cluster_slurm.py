@@ -1,0 +1,89 @@
+"""Real jobs of a real SLURM: arrays, a requeued job, several processes, a failure."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from phantomgrad.records import read_record
+from slurm_cluster import Slurm
+from training import Script, Workplace
+
+pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad[cluster])")
+
+CLUSTER = ("cluster=slurm", "cluster.mem_gb=1", "cluster.cpus_per_task=1", "cluster.minutes=5")
+FAILED = "runs/table4/**/attempt.json"
+
+
+def submitted(script: Script, *overrides: str) -> dict[str, str]:
+    """Submit a table; return the number of the job of each run."""
+    outcome = script(*overrides, *CLUSTER)
+    assert outcome.code == 0, outcome.err
+    return {name: job for job, name in re.findall(r"^job (\S+): (.*)$", outcome.out, re.M)}
+
+
+def wait_for(what: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.1)
+
+
+def logs(workplace: Workplace, job: str) -> str:
+    return "".join(p.read_text() for p in workplace.path.glob(f"runs/.cluster/{job}_*_log.out"))
+
+
+def test_table_is_an_array_and_a_requeued_job_resumes(
+    slurm: Slurm, script: Script, workplace: Workplace
+) -> None:
+    """The first job gets the signal that its time is up, and is requeued exactly once."""
+    jobs = submitted(
+        script,
+        *("experiment=chains/implicit,chains/upg_k5_d0.5", "seed=0", "trainer.max_epochs=300"),
+        "checkpoint_every_n_epochs=5",
+    )
+    (first, second) = jobs.values()
+    array, _, index = first.partition("_")
+    assert (second, index) == (f"{array}_1", "0")
+    (name, *_) = jobs
+    folder = workplace.path / "runs" / name.replace(" ", "/")
+    wait_for((folder / "checkpoints" / "last.ckpt").exists)
+    slurm.ask("scancel", "--signal=USR2", first)
+    wait_for(lambda: slurm.state(first)["JobState"] == "PENDING")
+    assert not (folder / "record.json").exists()
+    assert json.loads((folder / "attempt.json").read_text())["job"] == first
+    slurm.start_now(first)
+    wait_for(lambda: len(list(workplace.path.glob("runs/**/record.json"))) == 2)
+    wait_for(lambda: slurm.state(first)["JobState"] == "COMPLETED")
+    assert [slurm.state(job)["Restarts"] for job in (first, second)] == ["1", "0"]
+    said = logs(workplace, first)
+    assert said.count("Requeued job") >= 1
+    assert "resuming from" in said
+    assert "resuming from" not in logs(workplace, second)
+    assert len(read_record(folder / "record.json").curves["train/loss"]) == 300
+
+
+def test_row_on_two_devices_is_one_job_of_two_processes(
+    slurm: Slurm, script: Script, workplace: Workplace
+) -> None:
+    """SLURM starts both. The other row fails, in both: its exit code and its last line tell."""
+    jobs = submitted(
+        script,
+        *("experiment=digits/one_step,table4/cox2_implicit", "trainer.max_epochs=1"),
+        *("trainer=ddp", "trainer.devices=2"),
+    )
+    trained, failing = jobs.values()
+    wait_for(lambda: slurm.state(failing)["JobState"] == "FAILED")
+    assert slurm.state(failing)["ExitCode"] == "1:0"
+    assert slurm.state(trained)["NumTasks"] == "2"
+    (note,) = (json.loads(path.read_text()) for path in workplace.path.glob(FAILED))
+    assert "COX2 is not in" in note["failed"]
+    assert note["failed"] in logs(workplace, failing)
+    wait_for(lambda: slurm.state(trained)["JobState"] == "COMPLETED")
+    (path,) = Path.cwd().glob("runs/digits/one_step/*/record.json")
+    assert read_record(path).result.best > 0.5
