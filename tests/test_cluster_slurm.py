@@ -44,7 +44,7 @@ def test_table_is_an_array_and_a_requeued_job_resumes(
     """The first job gets the signal that its time is up, and is requeued exactly once."""
     jobs = submitted(
         script,
-        *("experiment=chains/implicit,chains/upg_k5_d0.5", "seed=0", "trainer.max_epochs=300"),
+        *("experiment=chains/implicit,chains/upg_k5_d0.5", "seed=0", "trainer.max_epochs=200"),
         "checkpoint_every_n_epochs=5",
     )
     (first, second) = jobs.values()
@@ -65,13 +65,13 @@ def test_table_is_an_array_and_a_requeued_job_resumes(
     assert said.count("Requeued job") >= 1
     assert "resuming from" in said
     assert "resuming from" not in logs(workplace, second)
-    assert len(read_record(folder / "record.json").curves["train/loss"]) == 300
+    assert len(read_record(folder / "record.json").curves["train/loss"]) == 200
 
 
 def test_row_on_two_devices_is_one_job_of_two_processes(
     slurm: Slurm, script: Script, workplace: Workplace
 ) -> None:
-    """SLURM starts both. The other row fails, in both: its exit code and its last line tell."""
+    """SLURM starts both. The other row fails, in both: its exit code and its log tell."""
     jobs = submitted(
         script,
         *("experiment=digits/one_step,table4/cox2_implicit", "trainer.max_epochs=1"),
@@ -79,7 +79,7 @@ def test_row_on_two_devices_is_one_job_of_two_processes(
     )
     trained, failing = jobs.values()
     wait_for(lambda: slurm.state(failing)["JobState"] == "FAILED")
-    assert slurm.state(failing)["ExitCode"] == "1:0"
+    assert slurm.state(failing)["ExitCode"] != "0:0"
     assert slurm.state(trained)["NumTasks"] == "2"
     (note,) = (json.loads(path.read_text()) for path in workplace.path.glob(FAILED))
     assert "COX2 is not in" in note["failed"]

@@ -181,7 +181,7 @@ def test_model_and_task_are_told_sizes_and_the_radius_of_training(data: PPI) -> 
 def test_synthetic_data_say_that_they_are(data: PPI) -> None:
     facts = data.facts()
     assert facts["name"] == "ppi-synthetic"
-    assert facts["reduced"] == "synthetic graphs, 0.005 of PPI's nodes"
+    assert facts["reduced"] == "synthetic, 0.005 of PPI's nodes"
     assert [facts[part] for part in ("train", "validation", "test")] == [20, 2, 2]
     assert facts["nodes"] == sum(map(sum, scaled(SCALE).values()))
     assert facts["fingerprint"].startswith("sha256:")

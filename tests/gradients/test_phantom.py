@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from phantomgrad import (
+    AdaptiveDamping,
     GradientEstimator,
     NeumannPhantomGradient,
     UnrolledPhantomGradient,
@@ -226,3 +227,13 @@ def test_damped_steps_keep_the_dtype_of_the_state() -> None:
     for damping in (0.5, 1.0):
         (step,) = damped_steps(lambda z: (3 * z).bfloat16(), z, 1, damping)
         torch.testing.assert_close(step, torch.full((2, 3), 1 + 2 * damping))
+
+
+@both_phantoms
+def test_adaptive_damping_has_a_word(kind: type[NeumannPhantomGradient]) -> None:
+    """For configurations, in which a number becomes a word on the command line."""
+    estimator = kind(5, "adaptive")
+    assert estimator == kind(5, AdaptiveDamping())
+    assert estimator.adaptation == AdaptiveDamping()
+    with pytest.raises(ValueError, match=r"damping must be a number or 'adaptive', got 'adaptve'"):
+        kind(5, "adaptve")

@@ -385,6 +385,24 @@ def test_recomputation_changes_no_gradient(gradient: GradientEstimator, unrolled
     assert relative_error(*results) < 1e-12
 
 
+@pytest.mark.parametrize("gradient", ESTIMATORS)
+def test_recomputation_has_the_masks_of_its_own_pass(gradient: GradientEstimator) -> None:
+    """A later pass draws others, or none, before the backward pass of this one."""
+    solver = FixedPoint(max_evaluations=12, tol=0)
+    plain = small(gradient, solver, dropout=0.3)
+    saving = small(gradient, solver, dropout=0.3, recompute=True)
+    saving.load_state_dict(plain.state_dict())
+    (tokens, targets), results = words(), []
+    for model in (plain, saving):
+        torch.manual_seed(1)
+        first, memory = model(tokens, targets)
+        second, _ = model(tokens, targets, memory)
+        model.eval()
+        loss = (first + second).sum()
+        results.append(torch.autograd.grad(loss, [*model.parameters()]))
+    assert relative_error(*results) < 1e-12
+
+
 def kept_in_the_middle(recompute: bool) -> int:
     """How many tensors of the size of the middle the graph of a feed-forward block keeps."""
     block, sizes = small(inner=50, dropout=0.2, recompute=recompute).cell.feed_forward, []

@@ -114,7 +114,7 @@ class PPI(DataModule):
             "spectral_radius": {part: self._radius(part) for part in self._graphs},
         }
         if self._name == SYNTHETIC:
-            facts["reduced"] = f"synthetic graphs, {self._scale:g} of PPI's nodes"
+            facts["reduced"] = f"synthetic, {self._scale:g} of PPI's nodes"
         return facts
 
     def constant_score(self, part: str) -> float | None:

@@ -20,7 +20,11 @@ class PhantomGradient(GradientEstimator):
 
     Args:
         steps: k, at least 1.
-        damping: :math:`\lambda`, in (0, 1], or an :class:`AdaptiveDamping`.
+        damping: :math:`\lambda`, in (0, 1], or an :class:`AdaptiveDamping`; ``"adaptive"`` is one
+            with its defaults.
+
+    Raises:
+        ValueError: a number is out of its range.
     """
 
     steps: int
@@ -28,6 +32,10 @@ class PhantomGradient(GradientEstimator):
 
     def __post_init__(self) -> None:
         check_at_least("steps", self.steps, 1)
+        if self.damping == "adaptive":  # a word can take the place of a number on a command line
+            object.__setattr__(self, "damping", AdaptiveDamping())
+        if isinstance(self.damping, str):
+            raise ValueError(f"damping must be a number or 'adaptive', got {self.damping!r}")
         if not isinstance(self.damping, AdaptiveDamping):
             check_damping(self.damping)
 

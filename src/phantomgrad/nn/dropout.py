@@ -38,6 +38,11 @@ class VariationalDropout(nn.Module):
         return x * self._mask
 
     @property
+    def mask(self) -> Tensor | None:
+        """What multiplies the input in this forward pass, once drawn; ``None`` where nothing does."""
+        return self._mask if self.training else None
+
+    @property
     def draws(self) -> bool:
         """Whether the next call draws a mask."""
         return self._mask is None and self.training and self.p > 0

@@ -40,13 +40,25 @@ class FeedForward(nn.Module):
         # The weights are passed: the backward pass is outside of what shares them.
         weights = (self.linear1.weight, self.linear1.bias, self.linear2.weight, self.linear2.bias)
         if not self.recompute:
-            return self._maps(y, *weights)
-        return checkpoint(self._maps, y, *weights, use_reentrant=False, preserve_rng_state=False)
+            return self._maps([], y, *weights)
+        return checkpoint(
+            self._maps, [], y, *weights, use_reentrant=False, preserve_rng_state=False
+        )
 
-    def _maps(self, y: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
+    def _maps(
+        self, masks: list[Tensor | None], y: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor
+    ) -> Tensor:
         # A mask is not negative, so it may come before the ReLU, and one tensor is kept, not two.
-        middle = self.dropout(affine(y, w1, b1)).relu_()  # (B, L, inner)
+        middle = self._dropped(affine(y, w1, b1), masks).relu_()  # (B, L, inner)
         return affine(middle, w2, b2)
+
+    def _dropped(self, middle: Tensor, masks: list[Tensor | None]) -> Tensor:
+        """Apply the mask of this pass, and keep it: a later pass may lie before recomputation."""
+        if masks:
+            return middle if masks[0] is None else middle * masks[0]
+        dropped: Tensor = self.dropout(middle)
+        masks.append(self.dropout.mask)
+        return dropped
 
 
 class TransformerCell(nn.Module):
