@@ -16,7 +16,7 @@ endef
 
 .DEFAULT_GOAL := help
 .PHONY: help env test lint reproduce reproduce-figure2 reproduce-figure3 reproduce-table1 \
-  reproduce-table3-vision reproduce-table3-language reproduce-table4 reproduce-table4-ppi data report throughput bench lock clean
+  reproduce-table3-vision reproduce-table3-language reproduce-table4 reproduce-table4-ppi data status report throughput bench lock clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' Makefile
@@ -72,6 +72,9 @@ reproduce-figure3: env ## Figure 3: k and λ, UPG against NPG, on the digits and
 	@$(call share,scripts/train.py table=figure3)
 	@$(call share,scripts/train.py table=figure3_cox2)
 	@$(RUN) scripts/report.py figure3
+
+status: env ## What is done, running, failed and missing, by table (TABLE=table1: its rows; FAILED=1: why)
+	@$(BIN)/python scripts/status.py $(if $(TABLE),--table $(TABLE)) $(if $(FAILED),--failed)
 
 report: env ## Rebuild every table and figure from results/records
 	@$(RUN) scripts/report.py

@@ -2,6 +2,7 @@
 
 python scripts/train.py experiment=table4/cox2_upg_k5_d0.5 dataset.fold=0
 python scripts/train.py table=table4
+python scripts/train.py table=table1 cluster=slurm cluster.partition=gpu      or cluster=local, list
 python scripts/train.py gradient=npg gradient.steps=9 trainer.max_epochs=20
 """
 

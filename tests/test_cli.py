@@ -23,6 +23,8 @@ from phantomgrad.errors import UserError
         "table=table4 dataset.fold=0 dataset.root=elsewhere",
         "table=table4 experiment=table4/cox2_implicit dataset.fold=0,1",
         "table=chains dataset.length=12",
+        "table=table1 cluster=slurm cluster.partition=gpu cluster.minutes=60",
+        "table=table4 cluster=local cluster.jobs=4",
         # Sweeps, launched by the table or by -m.
         "experiment=table4/cox2_implicit,table4/proteins_implicit dataset.fold=range(3)",
         "-m experiment=anything/at_all",
@@ -44,6 +46,8 @@ def test_right_command_lines_pass(line: str) -> None:
             "table=tabel4",
             r"no table 'tabel4'; the nearest are table4, .* \(all of them: configs/table/",
         ),
+        ("table=chains cluster=slrm", r"no cluster 'slrm'; the nearest are slurm"),
+        ("table=chains cluster=slurm cluster.part=gpu", r"no setting 'cluster.part'; .*partition"),
         ("solver@adjoint=broydn", r"no solver 'broydn'; the nearest are broyden"),
         ("table=chains dataset.lenght=12", r"no setting 'dataset.lenght'; .* dataset.length"),
         ("table=chains trainer.max_epoch=3,4", r"no setting 'trainer.max_epoch'"),

@@ -423,6 +423,20 @@ def test_checkpoint_of_another_configuration_is_not_resumed(workplace: Workplace
 # --- What can go wrong -----------------------------------------------------------------------
 
 
+def test_checkpoint_of_another_size_is_said_and_kept(workplace: Workplace) -> None:
+    folder = interrupted(workplace, 8, *CHAINS)
+    path = folder / "checkpoints" / "last.ckpt"
+    content = torch.load(path, weights_only=True)
+    name, weight = next((k, v) for k, v in content["state_dict"].items() if v.dim() == 2)
+    content["state_dict"][name] = weight[:-1]
+    torch.save(content, path)
+    with pytest.raises(
+        UserError, match=rf"last.ckpt is of a model of another size \({name} .*\): "
+    ):
+        workplace.train(*CHAINS)
+    assert path.exists()
+
+
 def test_corrupt_checkpoint_is_said_and_kept(workplace: Workplace) -> None:
     folder = interrupted(workplace, 8, *CHAINS)
     path = folder / "checkpoints" / "last.ckpt"

@@ -21,6 +21,14 @@ def test_a_run_logs_its_damping(workplace: Workplace, gradient: str) -> None:
     assert record.config["gradient"]["damping"]["every"] == 100
 
 
+def test_a_row_with_a_number_takes_the_word(workplace: Workplace) -> None:
+    """Its own number would win over the group ``npg_adaptive``, not over the command line."""
+    here = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=1", "gradient.damping=adaptive")
+    record = workplace.record(*here)
+    assert record.config["gradient"]["damping"] == "adaptive"
+    assert "gradient/damping" in record.curves
+
+
 def test_a_resumed_run_is_the_uninterrupted_one(workplace: Workplace) -> None:
     """Measured every third pass, broken off between two measurements."""
     here = (

@@ -108,6 +108,11 @@ def test_missing_texts_name_the_command(workplace: Workplace) -> None:
     [
         ("dataset.segment_length=5000", r"dataset\.segment_length must be less than the"),
         ("dataset.batch_size=100000", "too few for 100000 streams"),
+        (
+            "model.memory_length=5000",
+            r"memory must be shorter than the \d+ tokens .* train.* got 5000",
+        ),
+        ("task.evaluation_memory=9000", r"memory must be shorter than .* of the test .* got 9000"),
         ("task.jacobian.frequency=2", r"frequency must lie in \[0, 1\], got 2"),
         ("task.budget_jitter=-1", "budget_jitter must be at least 0, got -1"),
         ("schedule.warmup=few", "optimizer or schedule cannot be built"),
@@ -144,6 +149,7 @@ def test_two_processes_are_one_with_twice_the_streams(
     out, _ = process.communicate(timeout=180)
     assert process.returncode == 0, out
     assert "sync_dist" not in out
+    assert "deprecated" not in out
     (path,) = workplace.path.glob("two/**/record.json")
     one = workplace.train(*here, "dataset.batch_size=6")
     ours, alone = read_record(path).curves, read_record(one / "record.json").curves

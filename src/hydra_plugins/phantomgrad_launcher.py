@@ -1,5 +1,7 @@
 """The launcher behind ``cluster=...``, where Hydra looks for one: in ``hydra_plugins``.
 
+Hydra's launchers of submitit and joblib ask for the same GPUs for every row, wait in the terminal
+for jobs that take days, and end with exit code 0 when one of them has failed.
 Every Hydra application of this environment imports this module, so torch is left for later.
 """
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from numbers import Integral
 
 
-def check_damping(damping: float) -> None:
-    """Raise unless ``damping`` lies in (0, 1]."""
-    if not 0 < damping <= 1:
-        raise ValueError(f"damping must lie in (0, 1], got {damping}")
+def check_damping(damping: object) -> None:
+    """Raise unless ``damping`` is a number in (0, 1]."""
+    if not isinstance(damping, float | int) or not 0 < damping <= 1:
+        raise ValueError(f"damping must lie in (0, 1], got {damping!r}")
 
 
 def check_at_least(name: str, value: object, least: int) -> None:

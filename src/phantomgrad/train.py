@@ -48,6 +48,7 @@ _KNOWN_WARNINGS = (
     ".*Checkpoint directory .* exists and is not empty.*",
     "The `srun` command is available on your system but is not used.*",
     ".*use `self.log\\('seconds/.*sync_dist.*",  # the clock of the first process is meant
+    ".*all_gather is deprecated.*",  # torch's, by Lightning, where memories are saved
     ".*The `srun` command is available.*",  # a run on a login node, or one of `cluster=local`
 )
 
@@ -85,7 +86,7 @@ class _Run:
         task, data = self._build()
         history, cost = History(), CostMeter()
         trainer = self._trainer([history, cost, RandomState(), LoaderPlace()])
-        trainer.fit(task, data, ckpt_path=self._checkpoint(), weights_only=True)
+        trainer.fit(task, data, ckpt_path=self._checkpoint(task), weights_only=True)
         if history.epochs < trainer.max_epochs:  # type: ignore[operator]
             raise UserError(
                 f"interrupted after {history.epochs} of {trainer.max_epochs} epochs: "
@@ -126,17 +127,23 @@ class _Run:
             plugins=[WholeCheckpointIO(), *slurm_environment()],
         )
 
-    def _checkpoint(self) -> str | None:
+    def _checkpoint(self, task: Task) -> str | None:
         path = self.folder.last_checkpoint
         if not path.exists():
             return None
         try:
-            torch.load(path, map_location="cpu", weights_only=True)
+            saved = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
         except Exception as error:
             raise UserError(
                 f"{path} is no readable checkpoint ({type(error).__name__}): "
                 f"delete it to run {self.identity.row} {self.identity.instance} afresh"
             ) from error
+        for name, tensor in task.state_dict().items():
+            if name not in saved or saved[name].shape != tensor.shape:
+                raise UserError(
+                    f"{path} is of a model of another size ({name} differs): delete it to run "
+                    f"{self.identity.row} {self.identity.instance} afresh"
+                )
         log.info("resuming from %s", path)
         return str(path)
 

@@ -235,5 +235,5 @@ def test_adaptive_damping_has_a_word(kind: type[NeumannPhantomGradient]) -> None
     estimator = kind(5, "adaptive")
     assert estimator == kind(5, AdaptiveDamping())
     assert estimator.adaptation == AdaptiveDamping()
-    with pytest.raises(ValueError, match=r"damping must be a number or 'adaptive', got 'adaptve'"):
+    with pytest.raises(ValueError, match=r"damping must lie in \(0, 1\], got 'adaptve'"):
         kind(5, "adaptve")

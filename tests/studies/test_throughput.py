@@ -15,6 +15,7 @@ from phantomgrad.experiments import build_task, compose_row, synthetic_data
 from phantomgrad.solvers import Broyden
 from phantomgrad.studies import Throughput
 from phantomgrad.studies.speed.clock import Clock
+from phantomgrad.studies.throughput import _evaluations, _setting
 from phantomgrad.studies.training import PHASES, Marks, TrainingStep, _shares
 from phantomgrad.tasks import JacobianRegularisation
 
@@ -222,6 +223,21 @@ def test_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert upg["label"]["method"] == "UPG (A(5, 0.5), w/o Dropout)"
     assert upg["peak_bytes"] == 640
     assert upg["parameters"] == 158_986
+
+
+def test_batches_are_counted_in_one_unit_and_solves_to_their_end() -> None:
+    """Words on both sides; and f is evaluated as often as the slowest sample needs."""
+    step = TrainingStep("wikitext/preln_jr_upg_k5_d0.8", 2, 0, Ticking(CPU))
+    setting = _setting(step)
+    words = step.config.dataset.segment_length
+    assert setting["unit"] == "tokens"
+    assert (setting["batch"], setting["own_batch"]) == (2 * words, 16 * words)
+    step._step()
+    (layer,) = step.layers
+    assert layer.last_solution is not None
+    spent = torch.tensor([5, 9])
+    layer.last_solution = layer.last_solution._replace(evaluations=spent)
+    assert _evaluations([layer])["forward"]["mean"] == 9
 
 
 def test_rows_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:

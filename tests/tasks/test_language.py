@@ -186,6 +186,19 @@ def test_each_process_takes_its_own_memory(monkeypatch: pytest.MonkeyPatch) -> N
     assert task.model.calls[0][1:3] == (4, 1)
 
 
+def test_each_process_goes_on_from_its_own_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are averaged at the end of the epoch: those of the first one must not count twice."""
+    monkeypatch.setattr(LanguageModelling, "all_gather", lambda _, x: torch.stack([x, 10 * x]))
+    task, checkpoint = task_of(Bigrams()), dict[str, Any]()
+    task.keep("train/loss", torch.tensor(3.0), 2)
+    task.on_save_checkpoint(checkpoint)
+    for process, expected in enumerate((3.0, 30.0)):
+        monkeypatch.setattr(LanguageModelling, "global_rank", process)
+        resumed = task_of(Bigrams())
+        resumed.on_load_checkpoint(checkpoint)
+        assert resumed._means.take() == {"train/loss": expected}
+
+
 def test_model_learns_to_count() -> None:
     task = task_of(Bigrams())
     task._optimizer = partial(torch.optim.Adam, lr=0.1)

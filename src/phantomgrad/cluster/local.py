@@ -7,8 +7,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,21 +43,24 @@ def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> 
         UserError: a setting is out of range, or a run has failed.
     """
     gpus = visible_gpus()
-    slots, threads = _slots(commands, settings.jobs, gpus), str(settings.threads)
-    failed = []
-    with _ended(deque(commands), slots) as (waiting, running):
+    slots = _slots(commands, settings.jobs, gpus)
+    print(f"{len(commands)} runs, {slots} at a time", flush=True)
+    waiting, running, failed = deque(commands), list[_Started](), 0
+    try:
         while waiting or running:
             free = sorted(set(range(slots)) - {started.slot for started in running})
             for slot in free[: len(waiting)]:
                 command = waiting.popleft()
-                own = {"OMP_NUM_THREADS": threads} | _own_gpus(command, slot, gpus)
+                own = {"OMP_NUM_THREADS": str(settings.threads)} | _own_gpus(command, slot, gpus)
                 running.append(_Started(command, _start(command, script, own), slot))
             time.sleep(_POLL_SECONDS)
             for started in [s for s in running if s.process.poll() is not None]:
                 running.remove(started)
-                failed += [started.command] if not _succeeded(started) else []
+                failed += not _succeeded(started)
+    finally:  # no run goes on without who has started it
+        _end(running)
     if failed:
-        raise UserError(f"{len(failed)} of {len(commands)} runs have failed: see their {LOG}")
+        raise UserError(f"{failed} of {len(commands)} runs have failed: see their {LOG}")
 
 
 def visible_gpus() -> list[str]:
@@ -110,15 +112,8 @@ def _succeeded(started: _Started) -> bool:
     return not code
 
 
-@contextmanager
-def _ended(waiting: deque[Command], slots: int) -> Iterator[tuple[deque[Command], list[_Started]]]:
-    """Whatever happens here, no run goes on without who has started it."""
-    running: list[_Started] = []
-    print(f"{len(waiting)} runs, {slots} at a time", flush=True)
-    try:
-        yield waiting, running
-    finally:
-        for started in running:
-            started.process.terminate()
-        for started in running:
-            started.process.wait()
+def _end(running: Sequence[_Started]) -> None:
+    for started in running:
+        started.process.terminate()
+    for started in running:
+        started.process.wait()

@@ -141,7 +141,7 @@ def _parameters(command: Command, settings: DictConfig) -> dict[str, Any]:
         "slurm_array_parallelism": settings.jobs,
         "slurm_setup": [f"export OMP_NUM_THREADS={settings.threads}", *settings.setup],
         # Without the first two, processes wait for one that has ended; srun does not inherit cpus.
-        "slurm_srun_args": ["--kill-on-bad-exit=1", "--wait=120", f"--cpus-per-task={cpus}"],
+        "slurm_srun_args": ["--kill-on-bad-exit=1", "--wait=600", f"--cpus-per-task={cpus}"],
         "slurm_additional_parameters": {
             "requeue": True,
             **OmegaConf.to_container(settings.more),  # type: ignore[dict-item]

@@ -96,6 +96,7 @@ class Segments:
                 f"the {name} text has {len(tokens)} tokens, too few for {everywhere} streams: "
                 "choose fewer"
             )
+        self.name = name
         self.layout = layout(len(tokens), everywhere, segment_length)
         if self.layout.length <= segment_length:
             raise UserError(

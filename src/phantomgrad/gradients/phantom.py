@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -28,15 +29,13 @@ class PhantomGradient(GradientEstimator):
     """
 
     steps: int
-    damping: float | AdaptiveDamping
+    damping: float | AdaptiveDamping | Literal["adaptive"]
 
     def __post_init__(self) -> None:
         check_at_least("steps", self.steps, 1)
         if self.damping == "adaptive":  # a word can take the place of a number on a command line
             object.__setattr__(self, "damping", AdaptiveDamping())
-        if isinstance(self.damping, str):
-            raise ValueError(f"damping must be a number or 'adaptive', got {self.damping!r}")
-        if not isinstance(self.damping, AdaptiveDamping):
+        elif not isinstance(self.damping, AdaptiveDamping):
             check_damping(self.damping)
 
     @property
@@ -54,7 +53,7 @@ class PhantomGradient(GradientEstimator):
         Raises:
             ValueError: it follows a model, and no number has taken its place.
         """
-        if isinstance(self.damping, AdaptiveDamping):
+        if not isinstance(self.damping, float | int):
             raise ValueError(
                 "damping must be a number where an estimator is used without a DEQ, "
                 f"got {self.damping}"

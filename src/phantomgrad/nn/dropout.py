@@ -39,7 +39,7 @@ class VariationalDropout(nn.Module):
 
     @property
     def mask(self) -> Tensor | None:
-        """What multiplies the input in this forward pass, once drawn; ``None`` where nothing does."""
+        """What the input is multiplied by in this pass, once drawn; ``None`` if by nothing."""
         return self._mask if self.training else None
 
     @property

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 
 from phantomgrad.checks import check_at_least, check_several
 from phantomgrad.deq import DEQ
+from phantomgrad.experiments import synthetic_data
 from phantomgrad.gradients import (
     AdjointWarning,
     ImplicitGradient,
@@ -94,7 +95,7 @@ class Throughput(Study):
 
 
 def _setting(row: TrainingStep) -> dict[str, Any]:
-    own = int(row.config.dataset.get("batch_size", row.data.samples))
+    own = synthetic_data(row.config.dataset).samples
     devices, nodes = row.config.trainer.get("devices", 1), row.config.trainer.get("num_nodes", 1)
     processes = devices * nodes if isinstance(devices, int) else 1
     return {
@@ -131,14 +132,14 @@ def _compared(row: TrainingStep, baseline: TrainingStep | None) -> dict[str, Any
 
 
 def _evaluations(layers: Sequence[DEQ]) -> dict[str, dict[str, float]]:
-    """Return what a solve takes and may take, on average over layers and samples."""
+    """Return what a solve takes, until its last sample stops, and may take; means over layers."""
     found = {}
     implicit = [m for m in layers if isinstance(m.gradient, ImplicitGradient)]
     for name, which, solutions in (
         ("forward", layers, [m.last_solution for m in layers]),
         ("adjoint", implicit, [m.last_adjoint for m in implicit]),
     ):
-        spent = [float(s.evaluations.float().mean()) for s in solutions if s is not None]
+        spent = [int(s.evaluations.max()) for s in solutions if s is not None]
         solvers = [m.solver if name == "forward" else m.gradient.solver for m in which]  # type: ignore[attr-defined]
         if spent:
             budget = statistics.fmean(s.max_evaluations for s in solvers)

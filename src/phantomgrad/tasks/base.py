@@ -149,13 +149,22 @@ class Task(LightningModule):
             self.log_dict(means, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save the means so far."""
-        checkpoint["means"] = self._means.state_dict()
+        """Save the means so far, of every process."""
+        means = self._means.state_dict()
+        totals = {name: self.of_all_processes(total) for name, total in means["totals"].items()}
+        checkpoint["means"] = {**means, "totals": totals}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Go on from the means of a checkpoint, where it has some."""
         if "means" in checkpoint:
-            self._means.load_state_dict(checkpoint["means"])
+            means = checkpoint["means"]
+            own = {name: t.view(-1)[self.global_rank] for name, t in means["totals"].items()}
+            self._means.load_state_dict({**means, "totals": own})
+
+    def of_all_processes(self, part: Tensor) -> Tensor:
+        """Return what each process has, ``(processes, ...)``, on the CPU."""
+        gathered = self.all_gather(part.to(self.device))  # a checkpoint has left it on the CPU
+        return gathered.view(-1, *part.shape).cpu()  # type: ignore[union-attr]
 
 
 def solver_statistics(model: nn.Module) -> dict[str, Tensor]:

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
 from phantomgrad.checks import check_at_least
-from phantomgrad.data.streams import TokenBatch
+from phantomgrad.data.streams import Segments, TokenBatch
+from phantomgrad.errors import UserError
 from phantomgrad.models import Memory
 from phantomgrad.tasks.base import Task
 from phantomgrad.tasks.pretraining import Pretraining
@@ -50,6 +51,17 @@ class LanguageModelling(Task):
         self._losses = nn.ModuleList(MeanMetric() for _ in self.evaluation_sets)
         self._memory: dict[str, Memory] = {}
 
+    def on_train_start(self) -> None:
+        """Refuse a memory that no stream can fill.
+
+        Raises:
+            UserError: it is as long as a stream.
+        """
+        own = getattr(self.model, "memory_length", 0)
+        _check_memory(own, self.trainer.train_dataloader)
+        for loader in self.trainer.val_dataloaders or []:
+            _check_memory(self._evaluation_memory or 0, loader)
+
     def training_loss(self, batch: TokenBatch) -> tuple[Tensor, int]:
         """Return the mean over the words of a segment, and their number."""
         layers = self.pretraining.layers_at(self.global_step)
@@ -88,7 +100,7 @@ class LanguageModelling(Task):
         super().on_save_checkpoint(checkpoint)
         memory = self._memory.get("train")
         if memory is not None:
-            checkpoint["memory"] = [self._of_all_processes(part).cpu() for part in memory]
+            checkpoint["memory"] = [self.of_all_processes(part) for part in memory]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Go on with the memory of a checkpoint."""
@@ -96,7 +108,10 @@ class LanguageModelling(Task):
         if "memory" in checkpoint:
             self._memory["train"] = Memory(*(p[self.global_rank] for p in checkpoint["memory"]))
 
-    def _of_all_processes(self, part: Tensor) -> Tensor:
-        """Return what each process has, ``(processes, ...)``."""
-        gathered = self.all_gather(part)
-        return gathered.view(-1, *part.shape)  # type: ignore[union-attr]
+
+def _check_memory(length: int, loader: Any) -> None:
+    if isinstance(loader, Segments) and length >= loader.layout.length:
+        raise UserError(
+            f"the memory must be shorter than the {loader.layout.length} tokens of a stream of the "
+            f"{loader.name} text, got {length}"
+        )
