@@ -9,11 +9,12 @@ import pytest
 from test_train import assert_same_run, checkpoint, interrupted
 from training import Workplace
 
+EVERY = "gradient.damping={{_target_: phantomgrad.AdaptiveDamping, every: {}}}"
 
-@pytest.mark.parametrize("gradient", ["npg_adaptive", "upg_adaptive"])
+
+@pytest.mark.parametrize("gradient", ["npg", "upg"])
 def test_a_run_logs_its_damping(workplace: Workplace, gradient: str) -> None:
-    """By the configuration of that name."""
-    here = (f"gradient={gradient}", "trainer.max_epochs=3")
+    here = (f"gradient={gradient}", EVERY.format(100), "trainer.max_epochs=3")
     record = workplace.record(*here)
     radii, dampings = (record.curves[f"gradient/{name}"] for name in ("radius", "damping"))
     assert len(radii) == len(dampings) == 3
@@ -22,7 +23,6 @@ def test_a_run_logs_its_damping(workplace: Workplace, gradient: str) -> None:
 
 
 def test_a_row_with_a_number_takes_the_word(workplace: Workplace) -> None:
-    """Its own number would win over the group ``npg_adaptive``, not over the command line."""
     here = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=1", "gradient.damping=adaptive")
     record = workplace.record(*here)
     assert record.config["gradient"]["damping"] == "adaptive"
@@ -32,7 +32,7 @@ def test_a_row_with_a_number_takes_the_word(workplace: Workplace) -> None:
 def test_a_resumed_run_is_the_uninterrupted_one(workplace: Workplace) -> None:
     """Measured every third pass, broken off between two measurements."""
     here = (
-        *("gradient=npg_adaptive", "gradient.damping.every=3"),
+        *("gradient=npg", EVERY.format(3)),
         *("trainer.max_epochs=10", "checkpoint_every_n_epochs=5"),
     )
     whole = workplace.train(*here, "paths.runs=whole")

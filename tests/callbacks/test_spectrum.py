@@ -22,6 +22,8 @@ NODES = 6
 class Module(nn.Module):
     """A stand-in for the Lightning module: a model, and what was logged."""
 
+    device = torch.device("cpu")
+
     def __init__(self) -> None:
         super().__init__()
         solver = FixedPoint(max_evaluations=300, tol=1e-14, stop="absolute", norm="max")

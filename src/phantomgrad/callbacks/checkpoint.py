@@ -16,6 +16,8 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from phantomgrad.callbacks.history import check_finite
 from phantomgrad.callbacks.place import knows_its_place
 
+_STEPS_BETWEEN_QUESTIONS = 10
+
 
 class WholeCheckpointIO(TorchCheckpointIO):
     """Writes a checkpoint beside its place, and moves it there in one step.
@@ -52,7 +54,8 @@ class TimedCheckpoint(Callback):
 
     Args:
         path: of the checkpoint.
-        minutes: between two of them; 0 for one after every step, ``None`` for none.
+        minutes: between two of them; 0 for one after every step (in a distributed run after every
+            tenth), ``None`` for none.
 
     Raises:
         ValueError: ``minutes`` is negative.
@@ -79,11 +82,14 @@ class TimedCheckpoint(Callback):
             UserError: the training loss is no longer finite, so nothing is worth keeping.
         """
         resumable = knows_its_place(trainer.train_dataloader) and not trainer.is_last_batch
-        if resumable and self._is_due(trainer):
+        if resumable and self._is_due(trainer, batch_idx):
             check_finite(getattr(pl_module, "total_loss", None), trainer.current_epoch + 1)
             trainer.save_checkpoint(self._path)
             self._last = time.monotonic()
 
-    def _is_due(self, trainer: Trainer) -> bool:
+    def _is_due(self, trainer: Trainer, batch_idx: int) -> bool:
         due = time.monotonic() - self._last >= self._seconds
-        return trainer.strategy.broadcast(due)  # all processes save, or none
+        if trainer.world_size == 1 or self._seconds == math.inf:
+            return due
+        # All processes save, or none; asking makes the device wait, so it is not done every time.
+        return batch_idx % _STEPS_BETWEEN_QUESTIONS == 0 and trainer.strategy.broadcast(due)

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from lightning import Callback, LightningModule, Trainer
 
+from phantomgrad.callbacks.processes import of_all_processes, of_this_process
+
 
 class RandomState(Callback):
     """Saves the state of every generator with a checkpoint and restores it before training."""
@@ -17,7 +19,10 @@ class RandomState(Callback):
         self._restored: dict[str, Any] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of torch (CPU and CUDA), numpy and Python."""
+        """Return the states of torch (CPU and CUDA), numpy and Python, of every process."""
+        return {"processes": of_all_processes(self._states())}
+
+    def _states(self) -> dict[str, Any]:
         numpy_state = np.random.get_state(legacy=True)  # noqa: NPY002
         return {
             "torch": torch.get_rng_state(),
@@ -28,7 +33,8 @@ class RandomState(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep the states until training starts."""
-        self._restored = state_dict
+        # Checkpoints of earlier versions hold the states of one process.
+        self._restored = of_this_process(state_dict.get("processes", [state_dict]))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Restore the states of a checkpoint: nothing draws between here and the first batch."""

@@ -8,6 +8,7 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 
 from phantomgrad.callbacks.capture import Listener
+from phantomgrad.callbacks.processes import of_all_processes, of_this_process
 from phantomgrad.checks import check_at_least
 from phantomgrad.deq import DEQ
 from phantomgrad.jacobian import spectral_radius
@@ -52,9 +53,10 @@ class SpectralRadius(Callback):
     ) -> None:
         """Log what was measured, at the last batch: until then a checkpoint keeps it."""
         if trainer.is_last_batch and self._radii:
+            radii = torch.cat([radii.to(pl_module.device) for radii in self._radii])
             pl_module.log(
                 "spectral_radius",
-                torch.cat(self._radii).max(),
+                radii.max(),
                 on_step=False,
                 on_epoch=True,
                 batch_size=1,
@@ -64,12 +66,12 @@ class SpectralRadius(Callback):
             self._radii.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was measured in this epoch."""
-        return {"radii": list(self._radii)}
+        """Return what each process has measured in this epoch."""
+        return {"radii": of_all_processes([radii.cpu() for radii in self._radii])}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from what was measured before."""
-        self._radii = list(state_dict["radii"])
+        self._radii = of_this_process(state_dict["radii"])
 
     def _measure(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
         z, _ = output
