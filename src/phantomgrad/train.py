@@ -203,6 +203,14 @@ def _check_settings(config: DictConfig) -> None:
         raise UserError(
             f"checkpoint_every_minutes must be a number, 0 for every step, or null, got {minutes!r}"
         )
+    accelerator = config.trainer.get("accelerator", "auto")
+    if config.trainer.get("sync_batchnorm") and (
+        accelerator == "cpu" or not torch.cuda.is_available()
+    ):
+        raise UserError(
+            "trainer.sync_batchnorm=true needs GPUs, torch has it for no other device, "
+            f"got trainer.accelerator={accelerator}"
+        )
     precision = config.matmul_precision
     if precision not in ("highest", "high", "medium"):
         raise UserError(f"matmul_precision must be highest, high or medium, got {precision!r}")

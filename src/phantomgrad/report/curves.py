@@ -59,6 +59,8 @@ def _column(
                 _draw(axes, _masked(values) * scale, styles[_name(line)])
         heading = lines[0].metric.heading.rsplit(" ", 1)[0]
         axes.set_ylabel("training loss" if loss else f"test {heading}")
+        if not loss and lines[0].metric.curve.endswith("perplexity"):
+            axes.set_yscale("log")  # differences of perplexities are ratios
         axes.margins(x=0.01)
         bare(axes, "y")
     panels[-1].set_xlabel("epoch")
