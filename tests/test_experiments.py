@@ -448,6 +448,7 @@ def test_table1_follows_its_protocol() -> None:
         assert task.get("pretraining_layers", 10) == 10
         form = (config["run"]["gradient"], *map(config["gradient"].get, ("steps", "damping")))
         assert form == gradient
+        assert config["gradient"].get("at") == ("image" if form[0] == "implicit" else None)
         assert (config["trainer"]["max_epochs"], config["dataset"]["batch_size"]) == (50, 128)
         assert config["dataset"]["augment"] is False
         assert (config["solver"]["max_evaluations"], config["schedule"]["minimum"]) == (23, 1e-6)
@@ -473,6 +474,7 @@ def test_table3_on_images_follows_its_protocol() -> None:
         assert optimizer["nesterov"] is True
         assert config["solver"]["max_evaluations"] == 27
     assert (small[1]["gradient"]["steps"], small[1]["gradient"]["damping"]) == (5, 0.6)
+    assert [config["gradient"].get("at") for config in (large[0], small[0])] == ["image"] * 2
 
 
 @pytest.mark.usefixtures("workplace")

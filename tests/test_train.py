@@ -576,6 +576,12 @@ def test_bad_value_is_said_in_a_line(workplace: Workplace, override: str, messag
         workplace.train(*CHAINS, override)
 
 
+def test_images_too_small_for_the_scales_are_said_in_a_line(workplace: Workplace) -> None:
+    scales = ("model.channels=[8,8,8,8,8]", "model.head_channels=[2,2,2,2,2]")
+    with pytest.raises(UserError, match=r"multiples of 16, for 5 scales, got 8 x 8"):
+        workplace.train("experiment=digits/implicit", "model=mdeq_tiny", *scales)
+
+
 # --- Loggers ---------------------------------------------------------------------------------
 
 
