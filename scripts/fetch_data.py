@@ -11,10 +11,10 @@ python scripts/fetch_data.py ImageNet                says how to arrange it
 import sys
 from pathlib import Path
 
-from phantomgrad.data.fetch import DEFAULT_NAMES, fetch_tu_dataset
-from phantomgrad.data.fetch_images import fetch_cifar10, fetch_cifar10_jpeg, find_imagenet
-from phantomgrad.data.fetch_ppi import fetch_ppi
-from phantomgrad.data.fetch_text import fetch_wikitext103
+from phantomgrad.data.graphs.fetch_ppi import fetch_ppi
+from phantomgrad.data.graphs.fetch_tu import DEFAULT_NAMES, fetch_tu_dataset
+from phantomgrad.data.images.fetch import fetch_cifar10, fetch_cifar10_jpeg, find_imagenet
+from phantomgrad.data.text.fetch import fetch_wikitext103
 from phantomgrad.errors import UserError
 
 FETCH = {

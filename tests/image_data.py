@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from graph_data import REPOSITORY
-from phantomgrad.data.pixels import CLASSES
+from phantomgrad.data.images.pixels import CLASSES
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import torch
 from lightning import LightningModule, Trainer
 from torch import Tensor
 
-from phantomgrad.data.images import ImageBatch
+from phantomgrad.data.images.base import ImageBatch
 
 
 class Recorder(LightningModule):

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as slow
 
-from phantomgrad.data.augment import Draws, crop_and_flip, draw
 from phantomgrad.data.base import Share
+from phantomgrad.data.images.augment import Draws, crop_and_flip, draw
 
 pytestmark = pytest.mark.usefixtures("float32")
 ALONE = Share()

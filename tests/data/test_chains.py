@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from phantomgrad.data import Chains
-from phantomgrad.data.chains import make_chains
+from phantomgrad.data.graphs.chains import make_chains
 from phantomgrad.errors import UserError
 
 CHAINS, LENGTH, FEATURES = 40, 10, 100

@@ -19,8 +19,8 @@ from image_data import write_cifar10, write_image
 from phantomgrad.callbacks import RandomState
 from phantomgrad.data import Cifar10
 from phantomgrad.data.base import Share
-from phantomgrad.data.images import ImageBatch, evaluated
-from phantomgrad.data.pixels import CLASSES
+from phantomgrad.data.images.base import ImageBatch, evaluated
+from phantomgrad.data.images.pixels import CLASSES
 from phantomgrad.errors import MissingDataError, UserError
 from phantomgrad.experiments import build
 from recorder import Recorder, trainer
@@ -108,7 +108,7 @@ def test_module_says_what_it_holds(jpeg_root: Path, cifar_root: Path) -> None:
 
 def test_images_are_decoded_once(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = ready(copy)
-    monkeypatch.setattr("phantomgrad.data.pixels._decoded", None)
+    monkeypatch.setattr("phantomgrad.data.images.pixels._decoded", None)
     second = ready(copy)
     assert torch.equal(second.pixels.train.images, first.pixels.train.images)
     assert second.facts() == first.facts()

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from phantomgrad.data import Digits
-from phantomgrad.data.digits import load_pixels
-from phantomgrad.data.images import ImageBatch
+from phantomgrad.data.images.base import ImageBatch
+from phantomgrad.data.images.digits import load_pixels
 
 pytestmark = pytest.mark.usefixtures("float32")
 PARTS = ("train", "validation", "test")

@@ -13,9 +13,12 @@ from torchvision.datasets import CIFAR10
 
 from graph_data import REPOSITORY, write_tu_dataset
 from image_data import write_cifar10
-from phantomgrad.data import Cifar10, fetch, fetch_images
-from phantomgrad.data.fetch import fetch_tu_dataset, sha256
-from phantomgrad.data.fetch_images import fetch_cifar10, fetch_cifar10_jpeg, find_imagenet
+from phantomgrad.data import Cifar10
+from phantomgrad.data.checksums import known_checksums, sha256
+from phantomgrad.data.graphs import fetch_tu as fetch
+from phantomgrad.data.graphs.fetch_tu import fetch_tu_dataset
+from phantomgrad.data.images import fetch as fetch_images
+from phantomgrad.data.images.fetch import fetch_cifar10, fetch_cifar10_jpeg, find_imagenet
 from phantomgrad.errors import MissingDataError, UserError
 
 pytestmark = pytest.mark.usefixtures("float32")
@@ -296,7 +299,7 @@ def test_imagenet_says_how_to_arrange_it(folder_root: Path, tmp_path: Path) -> N
 
 
 def test_checksum_of_the_jpeg_archive_is_known() -> None:
-    assert len(fetch.known_checksums()["cifar10-jpeg.tar.xz"]) == 64
+    assert len(known_checksums()["cifar10-jpeg.tar.xz"]) == 64
 
 
 # --- The script ------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from graph_data import REPOSITORY
-from phantomgrad.data import WikiText103, fetch_text
-from phantomgrad.data.fetch_text import count_tokens, fetch_wikitext103
-from phantomgrad.data.vocabulary import read_lines
+from phantomgrad.data import WikiText103
+from phantomgrad.data.text import fetch as fetch_text
+from phantomgrad.data.text.fetch import count_tokens, fetch_wikitext103
+from phantomgrad.data.text.vocabulary import read_lines
 from phantomgrad.errors import MissingDataError, UserError
 from text_data import write_texts
 

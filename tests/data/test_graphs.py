@@ -13,7 +13,7 @@ from torch import Tensor
 from graph_data import write_tu_dataset
 from phantomgrad import FixedPoint, ImplicitGradient
 from phantomgrad.data import GraphFolds
-from phantomgrad.data.graphs import GraphBatch, collate, fingerprint, load_tu_dataset
+from phantomgrad.data.graphs.tu import GraphBatch, collate, fingerprint, load_tu_dataset
 from phantomgrad.errors import MissingDataError, UserError
 from phantomgrad.models import GraphClassifier
 

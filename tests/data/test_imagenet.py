@@ -14,8 +14,8 @@ from PIL import Image
 from image_data import write_image, write_image_folder
 from phantomgrad.data import ImageNet
 from phantomgrad.data.base import Share
-from phantomgrad.data.imagenet import FolderSet, SeededOrder, training_transform
-from phantomgrad.data.images import ImageBatch
+from phantomgrad.data.images.base import ImageBatch
+from phantomgrad.data.images.imagenet import FolderSet, SeededOrder, training_transform
 from phantomgrad.errors import MissingDataError, UserError
 from phantomgrad.experiments import build
 from recorder import Recorder, trainer

@@ -10,7 +10,7 @@ import pytest
 
 from graph_data import REPOSITORY
 from phantomgrad.data import PydocTopics, WikiText103
-from phantomgrad.data.topics import topics
+from phantomgrad.data.text.topics import topics
 from phantomgrad.errors import MissingDataError, UserError
 from text_data import write_texts
 

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from phantomgrad.data import PPI, fetch_ppi, ppi, ppi_files
-from phantomgrad.data.fetch_ppi import fetch_ppi as fetch
-from phantomgrad.data.ppi import constant_micro_f1, spectral_radius
-from phantomgrad.data.ppi_files import FILES, NODES, fingerprint, scaled
-from phantomgrad.data.ppi_synthetic import write_once, write_ppi
+from phantomgrad.data import PPI
+from phantomgrad.data.graphs import fetch_ppi, ppi, ppi_files
+from phantomgrad.data.graphs.fetch_ppi import fetch_ppi as fetch
+from phantomgrad.data.graphs.ppi import constant_micro_f1, spectral_radius
+from phantomgrad.data.graphs.ppi_files import FILES, NODES, fingerprint, scaled
+from phantomgrad.data.graphs.ppi_synthetic import write_once, write_ppi
 from phantomgrad.errors import MissingDataError, UserError
 
 pytestmark = pytest.mark.usefixtures("float32")
@@ -129,7 +130,7 @@ def test_second_writer_leaves_what_the_first_has_written(
         (folder / "raw").mkdir(parents=True)
         (folder / "raw" / "first").touch()
 
-    monkeypatch.setattr("phantomgrad.data.ppi_synthetic.write_ppi", late)
+    monkeypatch.setattr("phantomgrad.data.graphs.ppi_synthetic.write_ppi", late)
     assert write_once(tmp_path, SCALE, 0) == folder
     assert [path.name for path in (folder / "raw").iterdir()] == ["first"]
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from phantomgrad.data.base import Share
-from phantomgrad.data.streams import Layout, Segments, TokenBatch, layout, streams_of
+from phantomgrad.data.text.streams import Layout, Segments, TokenBatch, layout, streams_of
 from phantomgrad.errors import UserError
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from phantomgrad.data.vocabulary import Vocabulary, read_lines
+from phantomgrad.data.text.vocabulary import Vocabulary, read_lines
 from phantomgrad.errors import UserError
 
 TEXT = ["b a\u00a0a", "", "  c a \u2003 b  ", "d"]

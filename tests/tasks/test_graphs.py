@@ -19,8 +19,8 @@ from phantomgrad import (
     UnrolledPhantomGradient,
 )
 from phantomgrad.data.base import fixed_batches
-from phantomgrad.data.chains import NodeBatch, make_chains
-from phantomgrad.data.graphs import GraphBatch
+from phantomgrad.data.graphs.chains import NodeBatch, make_chains
+from phantomgrad.data.graphs.tu import GraphBatch
 from phantomgrad.models import GraphClassifier, NodeClassifier, Propagation
 from phantomgrad.tasks import GraphClassification, NodeClassification
 from phantomgrad.tasks.base import solver_statistics

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from phantomgrad import Broyden, UnrolledPhantomGradient
 from phantomgrad.data import PydocTopics
-from phantomgrad.data.language import Corpus, LanguageData
-from phantomgrad.data.streams import TokenBatch
+from phantomgrad.data.text.base import Corpus, LanguageData
+from phantomgrad.data.text.streams import TokenBatch
 from phantomgrad.models import Memory, TransformerLM
 from phantomgrad.tasks import LanguageModelling
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from phantomgrad.data.ppi import MultilabelGraph
+from phantomgrad.data.graphs.ppi import MultilabelGraph
 from phantomgrad.models import Propagation
 from phantomgrad.tasks import MultilabelNodeClassification
 

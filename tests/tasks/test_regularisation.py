@@ -19,7 +19,7 @@ from phantomgrad import (
     Solution,
     UnrolledPhantomGradient,
 )
-from phantomgrad.data.images import ImageBatch
+from phantomgrad.data.images.base import ImageBatch
 from phantomgrad.nn import VariationalDropout
 from phantomgrad.solvers import Map
 from phantomgrad.tasks import ImageClassification, JacobianRegularisation

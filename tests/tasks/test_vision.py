@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from phantomgrad import Anderson, ImplicitGradient
 from phantomgrad.data import Digits
-from phantomgrad.data.images import ImageBatch
+from phantomgrad.data.images.base import ImageBatch
 from phantomgrad.models import ImageClassifier
 from phantomgrad.tasks import ImageClassification
 

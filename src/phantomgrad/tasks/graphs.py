@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from phantomgrad.data.chains import NodeBatch
-from phantomgrad.data.graphs import GraphBatch
+from phantomgrad.data.graphs.chains import NodeBatch
+from phantomgrad.data.graphs.tu import GraphBatch
 from phantomgrad.tasks.classification import Classification
 
 

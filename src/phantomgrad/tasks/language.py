@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
 from phantomgrad.checks import check_at_least
-from phantomgrad.data.streams import Segments, TokenBatch
+from phantomgrad.data.text.streams import Segments, TokenBatch
 from phantomgrad.errors import UserError
 from phantomgrad.models import Memory
 from phantomgrad.tasks.base import Task

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchmetrics.classification import MultilabelF1Score
 
-from phantomgrad.data.ppi import MultilabelGraph
+from phantomgrad.data.graphs.ppi import MultilabelGraph
 from phantomgrad.tasks.base import Task
 
 

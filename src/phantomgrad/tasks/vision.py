@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from phantomgrad.data.images import ImageBatch
+from phantomgrad.data.images.base import ImageBatch
 from phantomgrad.tasks.classification import Classification
 from phantomgrad.tasks.pretraining import Pretraining
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 import torch.nn.functional as F
 
-from phantomgrad.data.graphs import GraphBatch, GraphFolds
+from phantomgrad.data.graphs.tu import GraphBatch, GraphFolds
 from phantomgrad.gradients import (
     GradientEstimator,
     ImplicitGradient,

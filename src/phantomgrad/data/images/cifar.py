@@ -11,18 +11,17 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from phantomgrad.checks import check_at_least
-from phantomgrad.data.augment import crop_and_flip, draw
 from phantomgrad.data.cache import digest
 from phantomgrad.data.folds import held_out
-from phantomgrad.data.images import (
+from phantomgrad.data.images.augment import crop_and_flip, draw
+from phantomgrad.data.images.base import (
     ImageBatch,
     ImageData,
     ImageSet,
     evaluated,
     memory_loader,
 )
-from phantomgrad.data.loaders import Shuffled
-from phantomgrad.data.pixels import (
+from phantomgrad.data.images.pixels import (
     CLASSES,
     Pixels,
     cifar10_source,
@@ -30,6 +29,7 @@ from phantomgrad.data.pixels import (
     load_cifar10,
     load_cifar10_jpeg,
 )
+from phantomgrad.data.loaders import Shuffled
 from phantomgrad.errors import UserError
 
 _LOADERS: dict[str, Callable[[Path], Pixels]] = {

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from phantomgrad.checks import check_at_least
-from phantomgrad.data.language import Corpus, LanguageData
-from phantomgrad.data.vocabulary import Vocabulary
+from phantomgrad.data.text.base import Corpus, LanguageData
+from phantomgrad.data.text.vocabulary import Vocabulary
 
 _HELD_OUT = {3: "validation", 7: "test"}  # of every eight topics
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from phantomgrad.data.base import Synthetic
 from phantomgrad.data.cache import cached, digest
-from phantomgrad.data.language import Corpus, LanguageData, random_words
-from phantomgrad.data.vocabulary import Vocabulary, read_lines
+from phantomgrad.data.text.base import Corpus, LanguageData, random_words
+from phantomgrad.data.text.vocabulary import Vocabulary, read_lines
 from phantomgrad.errors import MissingDataError, UserError
 
 FOLDER = "wikitext-103"

@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from phantomgrad.data.vocabulary import read_lines
-from phantomgrad.data.wikitext import FILES, FOLDER, WikiText103
+from phantomgrad.data.text.vocabulary import read_lines
+from phantomgrad.data.text.wikitext import FILES, FOLDER, WikiText103
 from phantomgrad.errors import MissingDataError, UserError
 
 # Merity et al. (2017), and an <eos> for every line.

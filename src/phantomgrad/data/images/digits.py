@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, SequentialSampler
 from phantomgrad.checks import check_at_least
 from phantomgrad.data.base import LabelledData
 from phantomgrad.data.folds import stratified_split
-from phantomgrad.data.images import ImageSet, memory_loader
+from phantomgrad.data.images.base import ImageSet, memory_loader
 from phantomgrad.data.loaders import Shuffled
 
 _WHITE = 16  # the largest value of a pixel

@@ -12,9 +12,9 @@ from torch.utils.data import DataLoader
 
 from phantomgrad.checks import check_at_least
 from phantomgrad.data.base import DataModule, fixed_batches
+from phantomgrad.data.graphs.ppi_files import FILES, NODES, fingerprint, load, scaled
+from phantomgrad.data.graphs.ppi_synthetic import write_once
 from phantomgrad.data.loaders import ResumableLoader, Shuffled
-from phantomgrad.data.ppi_files import FILES, NODES, fingerprint, load, scaled
-from phantomgrad.data.ppi_synthetic import write_once
 from phantomgrad.errors import MissingDataError, UserError
 from phantomgrad.models import Propagation, adjacency
 
@@ -56,7 +56,7 @@ class PPI(DataModule):
     files, and 121 labels. The adjacency is plain: no self loops, no normalisation.
 
     ``name`` may also be ``"ppi-synthetic"``: random graphs of these shapes, see
-    :func:`phantomgrad.data.ppi_synthetic.write_ppi`, written when they are first asked for.
+    :func:`phantomgrad.data.graphs.ppi_synthetic.write_ppi`, written when they are first asked for.
     Results on them are called so, and never compared with those on PPI.
 
     Args:

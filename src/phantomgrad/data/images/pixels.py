@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from phantomgrad.data.cache import cached
-from phantomgrad.data.images import ImageBatch
+from phantomgrad.data.images.base import ImageBatch
 from phantomgrad.errors import MissingDataError, UserError
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from phantomgrad.data.ppi_files import FEATURES, LABELS, SPLITS, scaled
+from phantomgrad.data.graphs.ppi_files import FEATURES, LABELS, SPLITS, scaled
 
 _DEGREE = 27.3  # neighbours of a node of PPI in the mean
 _TAIL = 2.5  # exponent of the weights that the ends of an edge are drawn by

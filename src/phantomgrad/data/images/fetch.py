@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from phantomgrad.data.fetch import known_checksums, sha256
-from phantomgrad.data.imagenet import PARTS, open_folder
-from phantomgrad.data.pixels import CLASSES, damaged_files
+from phantomgrad.data.checksums import known_checksums, sha256
+from phantomgrad.data.images.imagenet import PARTS, open_folder
+from phantomgrad.data.images.pixels import CLASSES, damaged_files
 from phantomgrad.errors import MissingDataError, UserError
 
 _BATCHES, _ARCHIVE = "cifar-10-batches-py", "cifar-10-python.tar.gz"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from phantomgrad.checks import check_at_least
 from phantomgrad.data.base import DataModule, Synthetic
-from phantomgrad.data.streams import Segments, TokenBatch, streams_of
+from phantomgrad.data.text.streams import Segments, TokenBatch, streams_of
 
 
 class Corpus(NamedTuple):

@@ -6,8 +6,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from phantomgrad.data.ppi import FOLDER, PPI
-from phantomgrad.data.ppi_files import FILES, NODES, check, read_graphs
+from phantomgrad.data.graphs.ppi import FOLDER, PPI
+from phantomgrad.data.graphs.ppi_files import FILES, NODES, check, read_graphs
 from phantomgrad.errors import MissingDataError, UserError
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from phantomgrad.checks import check_at_least
 from phantomgrad.data.base import Share
-from phantomgrad.data.images import ImageBatch, ImageData, as_it_is, evaluated
+from phantomgrad.data.images.base import ImageBatch, ImageData, as_it_is, evaluated
 from phantomgrad.data.loaders import ResumableLoader
 from phantomgrad.errors import MissingDataError, UserError
 

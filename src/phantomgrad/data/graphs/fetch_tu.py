@@ -1,14 +1,13 @@
-"""Getting data sets onto this machine, once, with checksums; never during a run."""
+"""Getting the TU data sets onto this machine, once, with checksums; never during a run."""
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Iterable
-from importlib.resources import files
 from pathlib import Path
 
-from phantomgrad.data.graphs import load_tu_dataset, tu_dataset
+from phantomgrad.data.checksums import known_checksums, sha256
+from phantomgrad.data.graphs.tu import load_tu_dataset, tu_dataset
 from phantomgrad.errors import MissingDataError, UserError
 
 DEFAULT_NAMES = ("COX2", "PROTEINS")
@@ -55,19 +54,6 @@ def mismatches(name: str, folder: Path) -> list[str]:
         for file, expected in _known(name).items()
         if not (folder / file).exists() or sha256(folder / file) != expected
     ]
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def known_checksums() -> dict[str, str]:
-    """Return the SHA-256 of every file whose content we know, by its path below ``paths.data``."""
-    lines = files("phantomgrad.data").joinpath("SHA256SUMS").read_text().splitlines()
-    pairs = (line.split() for line in lines if line)
-    return {path: digest for digest, path in pairs}
 
 
 def _known(name: str) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""Data sets of graphs: to classify whole graphs, or their nodes."""

@@ -1,0 +1,1 @@
+"""Corpora for language models."""
