@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import math
 import os
 import re
 import shutil
@@ -15,12 +14,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 import torch
-from lightning import Callback, LightningModule, Trainer
 
+from interruptions import assert_same_run, checkpoint, interrupted
 from phantomgrad.errors import MissingDataError, UserError
 from phantomgrad.jobs import as_dict
 from phantomgrad.records import read_record
@@ -38,44 +36,6 @@ NARROW = (
 )
 
 
-class Interrupt(Callback):
-    """Breaks off in an epoch (counted from 1), or in a step, before its backward pass."""
-
-    def __init__(self, epoch: int | None = None, step: int | None = None) -> None:
-        self._epoch, self._step = epoch, step
-
-    def on_before_backward(
-        self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor
-    ) -> None:
-        if trainer.current_epoch + 1 == self._epoch:
-            raise InterruptedError(f"in epoch {self._epoch}")
-        if trainer.global_step + 1 == self._step:
-            raise InterruptedError(f"in step {self._step}")
-
-
-class PoisonedStep(Callback):
-    """Puts numbers that are none into the images of a step."""
-
-    def __init__(self, step: int) -> None:
-        self._step = step
-
-    def on_train_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        if trainer.global_step + 1 == self._step:
-            batch.images.fill_(torch.nan)
-
-
-def interrupted(workplace: Workplace, at: int, *overrides: str, unit: str = "epoch") -> Path:
-    """Break a run off in that epoch or step; return its folder."""
-    bomb = f"+callbacks.bomb={{_target_: test_train.Interrupt, {unit}: {at}}}"
-    with pytest.raises(InterruptedError, match=f"in {unit} {at}"):
-        workplace.train(*overrides, bomb)
-    (checkpoint,) = workplace.path.glob("runs/**/last.ckpt")
-    assert not list(workplace.path.glob("runs/**/record.json"))
-    return checkpoint.parents[1]
-
-
 def own_configs(workplace: Workplace) -> Path:
     """Give the workplace a copy of the configuration files, to be changed at will."""
     copy = workplace.path / "configs"
@@ -89,30 +49,6 @@ def shorten(workplace: Workplace, epochs: int) -> Path:
     row = own_configs(workplace) / "experiment" / "chains" / "upg_k5_d0.5.yaml"
     row.write_text(row.read_text().replace("max_epochs: 300", f"max_epochs: {epochs}"))
     return row
-
-
-def checkpoint(folder: Path) -> dict[str, Any]:
-    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)  # type: ignore[no-any-return]
-
-
-def assert_same_run(folder: Path, other: Path) -> None:
-    """Curves, weights and optimizer of the last checkpoints agree in every bit."""
-    a, b = checkpoint(folder), checkpoint(other)
-    assert a["epoch"] == b["epoch"]
-    curves, others = (c["callbacks"]["History"]["curves"] for c in (a, b))
-    compared = [n for n in curves if n.startswith(("train/", "test/", "validation/", "solver/"))]
-    assert len(compared) >= 5
-    # nan, in epochs that solve nothing, is nan.
-    assert {n: str(curves[n]) for n in compared} == {n: str(others[n]) for n in compared}
-    for name, value in a["state_dict"].items():
-        assert torch.equal(value, b["state_dict"][name]), name
-    assert a["lr_schedulers"] == b["lr_schedulers"]
-    for mine, yours in zip(
-        a["optimizer_states"][0]["state"].values(),
-        b["optimizer_states"][0]["state"].values(),
-        strict=True,
-    ):
-        assert all(torch.equal(mine[key], yours[key]) for key in mine)
 
 
 # --- A run and its record --------------------------------------------------------------------
@@ -351,12 +287,13 @@ def test_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(
 def test_infinite_loss_in_the_middle_of_an_epoch_keeps_the_checkpoint_before(
     workplace: Workplace,
 ) -> None:
-    """Where a checkpoint is due, the loss is looked at first."""
+    """Where a checkpoint is due, the loss is looked at first, also if no step is."""
     here = ("experiment=digits/one_step", "trainer.max_epochs=2", "checkpoint_every_minutes=0")
-    folder = interrupted(workplace, 4, *here, unit="step")
+    unseen = (*here, "nonfinite=null")
+    folder = interrupted(workplace, 4, *unseen, unit="step")
     before = (folder / "checkpoints" / "last.ckpt").read_bytes()
     with pytest.raises(UserError, match=r"training loss is nan in epoch 1: no checkpoint"):
-        workplace.train(*here, "+callbacks.bomb={_target_: test_train.PoisonedStep, step: 6}")
+        workplace.train(*unseen, "+callbacks.bomb={_target_: interruptions.PoisonedStep, step: 6}")
     assert len((folder / "checkpoints" / "last.ckpt").read_bytes()) == len(before)
     assert all(value.isfinite().all() for value in checkpoint(folder)["state_dict"].values())
     assert checkpoint(folder)["global_step"] == 5
@@ -365,7 +302,7 @@ def test_infinite_loss_in_the_middle_of_an_epoch_keeps_the_checkpoint_before(
 def test_run_broken_off_before_its_first_checkpoint_starts_again(workplace: Workplace) -> None:
     whole = workplace.train(*CHAINS, "paths.runs=whole")
     with pytest.raises(InterruptedError):
-        workplace.train(*CHAINS, "+callbacks.bomb={_target_: test_train.Interrupt, epoch: 3}")
+        workplace.train(*CHAINS, "+callbacks.bomb={_target_: interruptions.Interrupt, epoch: 3}")
     assert_same_run(workplace.train(*CHAINS), whole)
 
 
@@ -437,13 +374,35 @@ def test_checkpoint_of_another_size_is_said_and_kept(workplace: Workplace) -> No
     assert path.exists()
 
 
-def test_corrupt_checkpoint_is_said_and_kept(workplace: Workplace) -> None:
-    folder = interrupted(workplace, 8, *CHAINS)
+@pytest.mark.parametrize("generations", [1, 2])
+def test_damaged_checkpoint_is_kept_and_the_run_goes_on(
+    workplace: Workplace, caplog: pytest.LogCaptureFixture, generations: int
+) -> None:
+    """From the checkpoint before it or, without one, from the beginning."""
+    caplog.set_level(logging.INFO)
+    whole = workplace.train(*CHAINS, "checkpoint_every_n_epochs=2", "paths.runs=whole")
+    folder = interrupted(workplace, 8, *CHAINS, "checkpoint_every_n_epochs=2")
     path = folder / "checkpoints" / "last.ckpt"
     path.write_bytes(path.read_bytes()[:1000])
+    if generations == 1:
+        (folder / "checkpoints" / "last.previous.ckpt").unlink()
+    workplace.train(*CHAINS, "checkpoint_every_n_epochs=2")
+    assert "last.ckpt is damaged (BadZipFile" in caplog.text
+    assert len((folder / "checkpoints" / "last.ckpt.damaged").read_bytes()) == 1000
+    assert ("resuming from" in caplog.text) == (generations == 2)
+    assert ("starts afresh" in caplog.text) == (generations == 1)
+    assert_same_run(folder, whole)
+
+
+def test_unknown_kind_of_checkpoint_is_said_and_kept(workplace: Workplace) -> None:
+    """Whole, but nothing that a checkpoint should be."""
+    folder = interrupted(workplace, 8, *CHAINS)
+    path = folder / "checkpoints" / "last.ckpt"
+    torch.save(["nothing"], path)
+    before = path.read_bytes()
     with pytest.raises(UserError, match=r"last.ckpt is no readable checkpoint .* delete it to run"):
         workplace.train(*CHAINS)
-    assert len(path.read_bytes()) == 1000
+    assert path.read_bytes() == before
 
 
 def test_corrupt_record_is_said_and_kept(workplace: Workplace) -> None:
@@ -456,25 +415,14 @@ def test_corrupt_record_is_said_and_kept(workplace: Workplace) -> None:
 
 def test_infinite_loss_stops_the_run_before_a_checkpoint(workplace: Workplace) -> None:
     """The message names what may help; the checkpoint is the one from before."""
-    poison = "+callbacks.poison={_target_: test_train.Poison, epoch: 10}"
+    unseen = "nonfinite=null"
+    poison = "+callbacks.poison={_target_: interruptions.Poison, epoch: 10}"
     with pytest.raises(UserError, match=r"training loss is nan in epoch 10: .* optimizer\.lr"):
-        workplace.train(*CHAINS, "checkpoint_every_n_epochs=2", poison)
+        workplace.train(*CHAINS, "checkpoint_every_n_epochs=2", unseen, poison)
     (found,) = workplace.path.glob("runs/**/last.ckpt")
     saved = checkpoint(found.parents[1])
     assert saved["epoch"] == 7
     assert all(bool(value.isfinite().all()) for value in saved["state_dict"].values())
-
-
-class Poison(Callback):
-    """Spoils a weight before an epoch (counted from 1)."""
-
-    def __init__(self, epoch: int) -> None:
-        self._epoch = epoch
-
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.current_epoch + 1 == self._epoch:
-            with torch.no_grad():
-                pl_module.model.output.weight.fill_(math.nan)
 
 
 def no_space(*_: object, **__: object) -> None:
@@ -688,9 +636,9 @@ def test_script_says_a_corrupt_file_in_one_line(script: Script, workplace: Workp
     record.unlink()
     checkpoint.write_text("{")
     outcome = script(*CHAINS)
-    assert (outcome.code, outcome.out.count("\n")) == (1, 1)
-    assert "is no readable checkpoint" in outcome.out
-    assert checkpoint.read_text() == "{"
+    assert (outcome.code, outcome.out.count("\n")) == (0, 3)
+    assert "last.ckpt is damaged (BadZipFile: File is not a zip file): kept" in outcome.out
+    assert checkpoint.with_name("last.ckpt.damaged").read_text() == "{"
 
 
 def test_table_goes_on_after_a_failed_run(script: Script, workplace: Workplace) -> None:

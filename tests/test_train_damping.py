@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from test_train import assert_same_run, checkpoint, interrupted
+from interruptions import assert_same_run, checkpoint, interrupted
 from training import Workplace
 
 EVERY = "gradient.damping={{_target_: phantomgrad.AdaptiveDamping, every: {}}}"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from interruptions import assert_same_run, checkpoint, interrupted
 from phantomgrad.errors import MissingDataError, UserError
 from phantomgrad.records import read_record
-from test_train import assert_same_run, checkpoint, interrupted
 from training import Workplace, start
 
 MODEL = (

@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import logging
 import re
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
+from hydra.conf import HydraConf
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -20,8 +22,8 @@ from phantomgrad.errors import UserError
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
-# The group of lists of each root, and what a list lists.
-_LISTS = {"train": ("table", "experiment"), "study": ("suite", "study")}
+# The groups of lists of each root, and what a list lists.
+_LISTS = {"train": (("table", "tune"), "experiment"), "study": (("suite",), "study")}
 
 
 def check_overrides(arguments: list[str], root: str = "train") -> None:
@@ -52,6 +54,16 @@ def check_overrides(arguments: list[str], root: str = "train") -> None:
     GlobalHydra.instance().clear()
 
 
+def command_line(hydra: HydraConf) -> str:
+    """Return the command that does the run at hand, alone, as it is typed in a shell.
+
+    Args:
+        hydra: the ``hydra`` part of the configuration.
+    """
+    overrides = [o for o in hydra.overrides.task if not o.startswith(("table=", "cluster"))]
+    return shlex.join(["python", "scripts/train.py", *overrides])
+
+
 def names(group: str) -> list[str]:
     """Return the names of the files of a configuration group, nested ones by their path."""
     folder = CONFIGS / group
@@ -71,12 +83,13 @@ def _first_row(overrides: list[str], root: str) -> list[str]:
     """Return the choice of the first row of the list, where a list and no row is chosen."""
     if root not in _LISTS:
         return []
-    group, member = _LISTS[root]
+    groups, member = _LISTS[root]
     chosen = dict(override.partition("=")[::2] for override in overrides)
-    if chosen.get(group) in (None, "", "null") or member in chosen:
-        return []
-    listed = OmegaConf.load(CONFIGS / group / f"{chosen[group]}.yaml")
-    rows = OmegaConf.select(listed, f"hydra.sweeper.params.{member}", default="")
+    rows = ""
+    for group in groups:
+        if chosen.get(group) not in (None, "", "null") and member not in chosen:
+            listed = OmegaConf.load(CONFIGS / group / f"{chosen[group]}.yaml")
+            rows = OmegaConf.select(listed, f"hydra.sweeper.params.{member}", default=rows)
     return [f"{member}={row.strip()}" for row in rows.split(",")[:1] if row]
 
 

@@ -33,6 +33,7 @@ _CIRCUMSTANCES = (
     "run",
     "seed",
     "sweep",
+    "task.other_memories",
     "threads",
     "trainer.accelerator",
     "trainer.devices",
@@ -40,6 +41,7 @@ _CIRCUMSTANCES = (
     "trainer.enable_model_summary",
     "trainer.enable_progress_bar",
     "trainer.log_every_n_steps",
+    "tune",
 )
 # Not hashed, as rows state them in words or by size, but no matter of indifference on the command
 # line: more devices are a larger batch, another label or protocol is another row, and what looks
@@ -48,6 +50,9 @@ _TELLING = {
     *("callbacks.precision", "device", "label", "reduced", "sweep", "threads"),
     *("trainer.devices", "trainer.num_nodes"),
 }
+# Settings that came later than the first records, with the value that was in force before: where
+# they have it, they are not hashed.
+_LATER = {"nonfinite": "stop"}
 _FREE_OVERRIDES = (
     *(key for key in _CIRCUMSTANCES if key not in _TELLING),
     "experiment",
@@ -116,6 +121,7 @@ def _without(node: dict[str, Any], prefix: str) -> dict[str, Any]:
         key: _without(value, f"{prefix}{key}.") if isinstance(value, dict) else value
         for key, value in node.items()
         if f"{prefix}{key}" not in _CIRCUMSTANCES
+        and (f"{prefix}{key}" not in _LATER or value != _LATER[f"{prefix}{key}"])
     }
 
 
@@ -156,6 +162,11 @@ class RunFolder:
         return self.path / "checkpoints"
 
     @property
+    def nonfinite(self) -> Path:
+        """The folder of the steps whose gradient was no number."""
+        return self.path / "nonfinite"
+
+    @property
     def last_checkpoint(self) -> Path:
         """The checkpoint that a restart goes on from, if it exists."""
         return self.checkpoints / "last.ckpt"
@@ -186,7 +197,7 @@ class RunFolder:
             UserError: there is a checkpoint of another experiment.
         """
         note = self.path / "config_hash"
-        if self.last_checkpoint.exists():
+        if any(self.checkpoints.glob("*.ckpt")):
             if note.exists() and note.read_text() != identity.config_hash:
                 raise UserError(
                     f"{self.last_checkpoint} is of another configuration (the experiment was "

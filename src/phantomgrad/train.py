@@ -8,11 +8,11 @@ import time
 import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import lightning
 import torch
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from omegaconf import DictConfig
@@ -20,22 +20,32 @@ from omegaconf import DictConfig
 from phantomgrad.callbacks import (
     CostMeter,
     History,
-    LoaderPlace,
-    RandomState,
     Series,
-    TimedCheckpoint,
-    WholeCheckpointIO,
 )
 from phantomgrad.callbacks.cost import peak_memory
+from phantomgrad.cli import command_line
 from phantomgrad.cluster.environment import slurm_environment
 from phantomgrad.compilation import compile_solves
 from phantomgrad.data import DataModule
-from phantomgrad.environment import describe_environment, launched_from_outside
+from phantomgrad.environment import (
+    describe_environment,
+    process_rank,
+)
 from phantomgrad.errors import UserError
 from phantomgrad.experiments import build, build_task
-from phantomgrad.jobs import as_dict, do, has_several_processes
+from phantomgrad.jobs import as_dict, do
 from phantomgrad.records import Record
 from phantomgrad.runs import Identity, RunFolder
+from phantomgrad.settings import check_settings
+from phantomgrad.survival import (
+    FiniteSteps,
+    LoaderPlace,
+    Provenance,
+    RandomState,
+    TimedCheckpoint,
+    WholeCheckpointIO,
+)
+from phantomgrad.survival.storage import newest_whole, previous_of
 from phantomgrad.tasks import Task
 
 log = logging.getLogger(__name__)
@@ -46,10 +56,9 @@ _KNOWN_WARNINGS = (
     ".*does not have many workers.*",
     ".*smaller than the logging interval.*",
     ".*Checkpoint directory .* exists and is not empty.*",
-    "The `srun` command is available on your system but is not used.*",
+    ".*The `srun` command is available.*",  # a run on a login node, or one of `cluster=local`
     ".*use `self.log\\('seconds/.*sync_dist.*",  # the clock of the first process is meant
     ".*all_gather is deprecated.*",  # torch's, by Lightning, where memories are saved
-    ".*The `srun` command is available.*",  # a run on a login node, or one of `cluster=local`
 )
 
 
@@ -84,20 +93,23 @@ class _Run:
         started, clock = datetime.now(UTC), time.perf_counter()
         _quiet()
         task, data = self._build()
-        history, cost = History(), CostMeter()
-        trainer = self._trainer([history, cost, RandomState(), LoaderPlace()])
+        history, cost, facts = History(), CostMeter(), self._facts()
+        finite = FiniteSteps(self.config.nonfinite, self.folder.nonfinite, facts)
+        kept = [history, cost, RandomState(), LoaderPlace(), finite, Provenance(facts)]
+        trainer = self._trainer(kept)
         trainer.fit(task, data, ckpt_path=self._checkpoint(task), weights_only=True)
         if history.epochs < trainer.max_epochs:  # type: ignore[operator]
             raise UserError(
                 f"interrupted after {history.epochs} of {trainer.max_epochs} epochs: "
                 "the same command resumes from the last checkpoint"
             )
+        previous_of(self.folder.last_checkpoint).unlink(missing_ok=True)  # it has served
         total = cost.earlier + time.perf_counter() - clock
         return self._compose(task, data, history, {"total": total, **cost.means()}, started)
 
     def _build(self) -> tuple[Task, DataModule]:
         config = self.config
-        _check_settings(config)
+        check_settings(config)
         torch.set_float32_matmul_precision(config.matmul_precision)
         lightning.seed_everything(config.seed + config.dataset.get("fold", 0), verbose=False)
         data = build(config.dataset, "dataset")
@@ -127,9 +139,20 @@ class _Run:
             plugins=[WholeCheckpointIO(), *slurm_environment()],
         )
 
+    def _facts(self) -> dict[str, Any]:
+        """Return what checkpoints say of the run they are of."""
+        return {
+            "command": command_line(HydraConfig.get()),
+            "row": self.identity.row,
+            "instance": self.identity.instance,
+            "config": as_dict(self.config),
+            "config_hash": self.identity.config_hash,
+            "environment": describe_environment() | _compiled(self.config.compile),
+        }
+
     def _checkpoint(self, task: Task) -> str | None:
-        path = self.folder.last_checkpoint
-        if not path.exists():
+        path = newest_whole(self.folder.last_checkpoint, keeper=process_rank() == 0)
+        if path is None:
             return None
         try:
             saved = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
@@ -181,39 +204,6 @@ class _Run:
             started=started.isoformat(timespec="seconds"),
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
         )
-
-
-def _check_settings(config: DictConfig) -> None:
-    """Refuse values that would fail far from here, or silently do nothing."""
-    epochs = config.trainer.max_epochs
-    if "max_steps" not in config.trainer and (type(epochs) is not int or epochs < 1):
-        raise UserError(f"trainer.max_epochs must be a positive integer, got {epochs!r}")
-    fold = config.dataset.get("fold", 0)
-    if type(fold) is not int:
-        raise UserError(f"dataset.fold must be an integer, got {fold!r}")
-    multirun = HydraConfig.get().mode is RunMode.MULTIRUN
-    if has_several_processes(config) and multirun and not launched_from_outside():
-        raise UserError(
-            f"a table cannot start the processes of trainer.devices={config.trainer.devices} for "
-            "each of its rows: start the rows one by one (experiment=...), or by cluster=slurm, "
-            "cluster=local, torchrun or srun"
-        )
-    minutes = config.checkpoint_every_minutes
-    if minutes is not None and (type(minutes) not in (int, float) or not minutes >= 0):
-        raise UserError(
-            f"checkpoint_every_minutes must be a number, 0 for every step, or null, got {minutes!r}"
-        )
-    accelerator = config.trainer.get("accelerator", "auto")
-    if config.trainer.get("sync_batchnorm") and (
-        accelerator == "cpu" or not torch.cuda.is_available()
-    ):
-        raise UserError(
-            "trainer.sync_batchnorm=true needs GPUs, torch has it for no other device, "
-            f"got trainer.accelerator={accelerator}"
-        )
-    precision = config.matmul_precision
-    if precision not in ("highest", "high", "medium"):
-        raise UserError(f"matmul_precision must be highest, high or medium, got {precision!r}")
 
 
 def _quiet() -> None:

@@ -342,7 +342,7 @@ def test_looking_at_a_run_does_not_change_it_and_enters_its_record(workplace: Wo
 
 def test_resumed_run_keeps_its_series(workplace: Workplace) -> None:
     whole = workplace.train(*SHORT, *PRECISE, "paths.runs=whole")
-    bomb = "+callbacks.bomb={_target_: test_train.Interrupt, epoch: 6}"
+    bomb = "+callbacks.bomb={_target_: interruptions.Interrupt, epoch: 6}"
     with pytest.raises(InterruptedError):
         workplace.train(*SHORT, *PRECISE, bomb)
     resumed = workplace.train(*SHORT, *PRECISE)

@@ -16,13 +16,13 @@ from PIL import Image
 from torch import Tensor
 
 from image_data import write_cifar10, write_image
-from phantomgrad.callbacks import RandomState
 from phantomgrad.data import Cifar10
 from phantomgrad.data.base import Share
 from phantomgrad.data.images.base import ImageBatch, evaluated
 from phantomgrad.data.images.pixels import CLASSES
 from phantomgrad.errors import MissingDataError, UserError
 from phantomgrad.experiments import build
+from phantomgrad.survival import RandomState
 from recorder import Recorder, trainer
 from training import composed
 

@@ -1,13 +1,10 @@
-"""What happens around a training run: time, memory, randomness, progress, and the record."""
+"""What looks on while a run trains: metrics, costs, progress, and the curves of its record."""
 
-from phantomgrad.callbacks.checkpoint import TimedCheckpoint, WholeCheckpointIO
 from phantomgrad.callbacks.collapse import Collapse
 from phantomgrad.callbacks.cost import CostMeter
 from phantomgrad.callbacks.history import History
-from phantomgrad.callbacks.place import LoaderPlace
 from phantomgrad.callbacks.precision import GradientPrecision
 from phantomgrad.callbacks.progress import EpochProgress
-from phantomgrad.callbacks.randomness import RandomState
 from phantomgrad.callbacks.series import Series
 from phantomgrad.callbacks.spectrum import SpectralRadius
 
@@ -17,10 +14,6 @@ __all__ = [
     "EpochProgress",
     "GradientPrecision",
     "History",
-    "LoaderPlace",
-    "RandomState",
     "Series",
     "SpectralRadius",
-    "TimedCheckpoint",
-    "WholeCheckpointIO",
 ]

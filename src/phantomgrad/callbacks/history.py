@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from lightning import Callback, LightningModule, Trainer
-from torch import Tensor
 
 from phantomgrad.errors import UserError
 from phantomgrad.records import Result
+from phantomgrad.survival.finite import check_finite
 
 
 class History(Callback):
@@ -74,20 +74,6 @@ class History(Callback):
         losses = self.curves["validation/loss"]
         chosen = max(range(len(test)), key=lambda i: (_or_worst(good * validation[i]), -losses[i]))
         return replace(result, selected=test[chosen], selected_epoch=chosen + 1)
-
-
-def check_finite(loss: Tensor | None, epoch: int) -> None:
-    """Refuse to go on with a training loss that is no number.
-
-    Raises:
-        UserError: it is not finite.
-    """
-    if loss is not None and not bool(loss.isfinite()):
-        raise UserError(
-            f"the training loss is {float(loss)} in epoch {epoch}: no checkpoint was "
-            "written since; try a smaller optimizer.lr, a smaller gradient.damping, or more "
-            "solver.max_evaluations"
-        )
 
 
 def _or_worst(value: float) -> float:

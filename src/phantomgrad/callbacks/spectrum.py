@@ -8,10 +8,10 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 
 from phantomgrad.callbacks.capture import Listener
-from phantomgrad.callbacks.processes import of_all_processes, of_this_process
 from phantomgrad.checks import check_at_least
 from phantomgrad.deq import DEQ
 from phantomgrad.jacobian import spectral_radius
+from phantomgrad.survival.processes import of_all_processes, of_this_process
 
 
 class SpectralRadius(Callback):

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from phantomgrad.callbacks.history import check_finite
 from phantomgrad.checks import check_at_least
 from phantomgrad.deq import DEQ
 from phantomgrad.solvers import Solution
+from phantomgrad.survival.finite import check_finite
 from phantomgrad.tasks.means import EpochMeans
 from phantomgrad.tasks.pretraining import Pretraining
 from phantomgrad.tasks.regularisation import JacobianRegularisation, jittered, penalised
@@ -75,6 +75,12 @@ class Task(LightningModule):
         self._means = EpochMeans()
         self._budget_jitter, self.jacobian = budget_jitter, jacobian
         self.pretraining = Pretraining()
+        self.steps_before = 0
+
+    @property
+    def global_step(self) -> int:
+        """The optimizer steps so far: the trainer's or, without one, ``steps_before``."""
+        return self.steps_before if self._trainer is None else super().global_step
 
     @abstractmethod
     def training_loss(self, batch: Any) -> tuple[Tensor, int]:
@@ -120,6 +126,17 @@ class Task(LightningModule):
         """Count a number of this training step into its mean over the epoch, which is logged."""
         self._means.add(name, value, weight)
 
+    def leave_out(self) -> None:
+        """Count nothing of this training step: it is not made."""
+        self._means.leave_out()
+
+    def carried(self) -> dict[str, Any]:
+        """Return what a training step starts from that is no parameter or buffer; see ``carry``."""
+        return {}
+
+    def carry(self, carried: dict[str, Any]) -> None:
+        """Start the next training step from what ``carried`` has returned."""
+
     @property
     def total_loss(self) -> Tensor | None:
         """The sum of the training losses of this epoch so far."""
@@ -133,6 +150,7 @@ class Task(LightningModule):
     def optimizer_step(self, *arguments: Any, **options: Any) -> None:
         """Make a step, and the model well-posed again: no checkpoint comes between the two."""
         super().optimizer_step(*arguments, **options)
+        self._means.settle()
         project = getattr(self.model, "project_", None)
         if project is None:
             return

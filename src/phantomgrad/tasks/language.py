@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -26,6 +27,8 @@ class LanguageModelling(Task):
 
     Args:
         evaluation_memory: positions that the model remembers in evaluation; ``None`` for its own.
+        other_memories: numbers of positions at which the evaluation sets, but the validation set,
+            are evaluated once more, for ``test/perplexity_at_480`` and the like.
         pretraining_steps: see :class:`phantomgrad.tasks.pretraining.Pretraining`.
         pretraining_layers: likewise.
         evaluate_pretrained: evaluate with these layers while the model is pretrained, as in the
@@ -38,6 +41,7 @@ class LanguageModelling(Task):
         self,
         *,
         evaluation_memory: int | None = None,
+        other_memories: Sequence[int] = (),
         pretraining_steps: int = 0,
         pretraining_layers: int = 2,
         evaluate_pretrained: bool = True,
@@ -48,7 +52,11 @@ class LanguageModelling(Task):
         check_at_least("evaluation_memory", evaluation_memory or 0, 0)
         self.pretraining = Pretraining(pretraining_steps, pretraining_layers)
         self._evaluation_memory, self._evaluate_pretrained = evaluation_memory, evaluate_pretrained
-        self._losses = nn.ModuleList(MeanMetric() for _ in self.evaluation_sets)
+        for length in other_memories:
+            check_at_least("other_memories", length, 0)
+        self._other_memories = tuple(other_memories)
+        parts = [part for name in self.evaluation_sets for part in self._parts(name)]
+        self._losses = nn.ModuleDict({part: MeanMetric() for part in parts})
         self._memory: dict[str, Memory] = {}
 
     def on_train_start(self) -> None:
@@ -60,7 +68,7 @@ class LanguageModelling(Task):
         own = getattr(self.model, "memory_length", 0)
         _check_memory(own, self.trainer.train_dataloader)
         for loader in self.trainer.val_dataloaders or []:
-            _check_memory(self._evaluation_memory or 0, loader)
+            _check_memory(max(self._evaluation_memory or 0, *self._other_memories, 0), loader)
 
     def training_loss(self, batch: TokenBatch) -> tuple[Tensor, int]:
         """Return the mean over the words of a segment, and their number."""
@@ -71,21 +79,27 @@ class LanguageModelling(Task):
         """Count the words of a segment."""
         name = self.evaluation_sets[dataloader_idx]
         layers = self.pretraining.layers_at(self.global_step) if self._evaluate_pretrained else 0
-        losses = self._losses_of(
-            batch, name, unrolled=layers, memory_length=self._evaluation_memory
-        )
-        self._losses[dataloader_idx].update(losses)  # type: ignore[operator]
+        for part, length in self._parts(name).items():
+            losses = self._losses_of(batch, part, unrolled=layers, memory_length=length)
+            self._losses[part].update(losses)  # type: ignore[operator]
+
+    def _parts(self, name: str) -> dict[str, int | None]:
+        """Return by what names, and at which memories, an evaluation set is evaluated."""
+        others = () if name == "validation" else self._other_memories
+        return {name: self._evaluation_memory} | {f"{name}_at_{n}": n for n in others}
 
     def on_validation_epoch_end(self) -> None:
         """Log the perplexities, and forget what evaluation has left."""
-        for name, losses in zip(self.evaluation_sets, self._losses, strict=True):
-            loss = losses.compute()  # type: ignore[operator]  # over all processes
-            found = {f"{name}/perplexity": loss.exp()}
-            if name == "validation":
-                found["validation/loss"] = loss
+        for name in self.evaluation_sets:
+            found = {}
+            for part in self._parts(name):
+                loss = self._losses[part].compute()  # type: ignore[operator]  # over all processes
+                found[f"{name}/perplexity{part.removeprefix(name)}"] = loss.exp()
+                if name == "validation":
+                    found["validation/loss"] = loss
+                self._losses[part].reset()  # type: ignore[operator]
+                self._memory.pop(part, None)
             self.log_dict(found, sync_dist=True)
-            losses.reset()  # type: ignore[operator]
-            self._memory.pop(name, None)
 
     def _losses_of(self, batch: TokenBatch, part: str, **options: Any) -> Tensor:
         """Return the loss of each word, ``(B, L)``, and remember the segment."""
@@ -94,6 +108,16 @@ class LanguageModelling(Task):
             before = Memory(*(tensor.to(batch.tokens.device) for tensor in before))
         losses, self._memory[part] = self.model(batch.tokens, batch.targets, before, **options)
         return losses  # type: ignore[no-any-return]
+
+    def carried(self) -> dict[str, Any]:
+        """Return the memory that the next segment continues."""
+        memory = self._memory.get("train")
+        return {} if memory is None else {"memory": tuple(memory)}
+
+    def carry(self, carried: dict[str, Any]) -> None:
+        """Continue that memory."""
+        if "memory" in carried:
+            self._memory["train"] = Memory(*carried["memory"])
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Save the training memory of every process."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from lightning import Callback, LightningModule, Trainer
 
-from phantomgrad.callbacks.processes import of_all_processes, of_this_process
+from phantomgrad.survival.processes import of_all_processes, of_this_process
 
 
 class RandomState(Callback):
@@ -20,16 +20,7 @@ class RandomState(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of torch (CPU and CUDA), numpy and Python, of every process."""
-        return {"processes": of_all_processes(self._states())}
-
-    def _states(self) -> dict[str, Any]:
-        numpy_state = np.random.get_state(legacy=True)  # noqa: NPY002
-        return {
-            "torch": torch.get_rng_state(),
-            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-            "numpy": (numpy_state[0], numpy_state[1].tolist(), *numpy_state[2:]),  # type: ignore[index]
-            "python": random.getstate(),
-        }
+        return {"processes": of_all_processes(generator_states())}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep the states until training starts."""
@@ -40,9 +31,25 @@ class RandomState(Callback):
         """Restore the states of a checkpoint: nothing draws between here and the first batch."""
         if self._restored is None:
             return
-        torch.set_rng_state(self._restored["torch"])
-        if self._restored["cuda"] and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all(self._restored["cuda"])
-        np.random.set_state(self._restored["numpy"])  # noqa: NPY002
-        random.setstate(self._restored["python"])
+        set_generators(self._restored)
         self._restored = None
+
+
+def generator_states() -> dict[str, Any]:
+    """Return the states of the generators of torch (CPU and CUDA), numpy and Python."""
+    numpy_state = np.random.get_state(legacy=True)  # noqa: NPY002
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": (numpy_state[0], numpy_state[1].tolist(), *numpy_state[2:]),  # type: ignore[index]
+        "python": random.getstate(),
+    }
+
+
+def set_generators(states: dict[str, Any]) -> None:
+    """Put the generators back to states of before."""
+    torch.set_rng_state(states["torch"])
+    if states["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(states["cuda"])
+    np.random.set_state(states["numpy"])  # noqa: NPY002
+    random.setstate(states["python"])

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import torch
 
-from phantomgrad.callbacks import RandomState
+from phantomgrad.survival import RandomState
 
 
 def draw() -> tuple[float, float, float]:

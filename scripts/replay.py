@@ -1,0 +1,20 @@
+"""Make a step again whose gradient was no number, and say where that began.
+
+python scripts/replay.py runs/table1/upg_k5_d0.5_no_dropout/seed0/nonfinite/step812.pt
+
+A run that stops at such a step names its file. Files are unpickled: open your own only.
+"""
+
+import sys
+from pathlib import Path
+
+from phantomgrad.errors import UserError
+from phantomgrad.replay import replay
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
+    try:
+        print(replay(Path(sys.argv[1])))
+    except UserError as error:
+        sys.exit(str(error))

@@ -1,0 +1,109 @@
+"""Checkpoints that do not wait for the end of a long epoch, and stops that lose nothing."""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning import Callback, LightningModule, Trainer
+
+from phantomgrad.survival.finite import check_finite
+from phantomgrad.survival.place import knows_its_place
+from phantomgrad.survival.signals import Stopped, StopSignals
+
+log = logging.getLogger(__name__)
+
+_STEPS_BETWEEN_QUESTIONS = 10
+_DUE = 1  # below the numbers of the signals that are listened to
+
+
+class TimedCheckpoint(Callback):
+    """Saves a checkpoint in the middle of an epoch, whenever so much time has passed.
+
+    What resumes from it is the uninterrupted run: the task keeps its means, the loader its place.
+    A loader that does not know its place is left alone; its run has the checkpoints of its epochs.
+    Stands behind all callbacks that keep a state.
+
+    At SIGTERM and Ctrl-C it saves one as soon as it can, and ends the run (:class:`Stopped`).
+
+    Args:
+        path: of the checkpoint.
+        minutes: between two of them; 0 for one after every step (in a distributed run after every
+            tenth), ``None`` for none.
+
+    Raises:
+        ValueError: ``minutes`` is negative.
+    """
+
+    def __init__(self, path: Path, minutes: float | None) -> None:
+        minutes = math.inf if minutes is None else minutes
+        if not minutes >= 0:
+            raise ValueError(f"minutes must not be negative, got {minutes}")
+        self._path, self._seconds = path, 60 * minutes
+        self._last = time.monotonic()
+        self._signals = StopSignals()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Listen to signals, in the place of Lightning."""
+        self._signals.listen()
+
+    def on_train_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Save one, if it is time for it and the epoch is not over.
+
+        Raises:
+            UserError: the training loss is no longer finite, so nothing is worth keeping.
+            Stopped: a signal has asked for it.
+        """
+        if not knows_its_place(trainer.train_dataloader) or trainer.is_last_batch:
+            return
+        if trainer.world_size > 1 and batch_idx % _STEPS_BETWEEN_QUESTIONS:
+            return
+        reason = self._reason(trainer, time.monotonic() - self._last >= self._seconds)
+        if reason:
+            check_finite(getattr(pl_module, "total_loss", None), trainer.current_epoch + 1)
+            self._save(trainer, reason)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save one, if a signal has asked for it; the last epoch ends the run anyway.
+
+        Raises:
+            Stopped: a signal has asked for it.
+        """
+        more_to_come = trainer.current_epoch + 1 != trainer.max_epochs
+        if more_to_come and (reason := self._reason(trainer)):
+            self._save(trainer, reason)
+
+    def _reason(self, trainer: Trainer, is_due: bool = False) -> int:
+        """Return why to save now: a signal, ``_DUE``, or 0; the same in all processes."""
+        reason = self._signals.asked or (_DUE if is_due else 0)
+        if trainer.world_size == 1:
+            return reason
+        # All processes save, or none. Asking makes the device wait: it is not done every time.
+        told = torch.tensor(reason, device=trainer.strategy.root_device)
+        return int(trainer.strategy.reduce(told, reduce_op="max"))
+
+    def _save(self, trainer: Trainer, reason: int) -> None:
+        trainer.save_checkpoint(self._path)
+        self._last = time.monotonic()
+        if reason == _DUE:
+            return
+        if trainer.is_global_zero:
+            log.warning(
+                "stopped by %s in epoch %d, after step %d: the same command goes on from there",
+                signal.Signals(reason).name,
+                trainer.current_epoch + 1,
+                trainer.global_step,
+            )
+        raise Stopped(reason)

@@ -1,0 +1,134 @@
+"""Ways to spoil a run, and to see that nothing came of it."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from lightning import Callback, LightningModule, Trainer
+from torch import nn
+
+if TYPE_CHECKING:
+    from training import Workplace
+
+
+class Interrupt(Callback):
+    """Breaks off in an epoch (counted from 1), or in a step, before its backward pass."""
+
+    def __init__(self, epoch: int | None = None, step: int | None = None) -> None:
+        self._epoch, self._step = epoch, step
+
+    def on_before_backward(
+        self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor
+    ) -> None:
+        if trainer.current_epoch + 1 == self._epoch:
+            raise InterruptedError(f"in epoch {self._epoch}")
+        if trainer.global_step + 1 == self._step:
+            raise InterruptedError(f"in step {self._step}")
+
+
+class PoisonedStep(Callback):
+    """Puts numbers that are none into the images of a step."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if trainer.global_step + 1 == self._step:
+            batch.images.fill_(torch.nan)
+
+
+def interrupted(workplace: Workplace, at: int, *overrides: str, unit: str = "epoch") -> Path:
+    """Break a run off in that epoch or step; return its folder."""
+    bomb = f"+callbacks.bomb={{_target_: interruptions.Interrupt, {unit}: {at}}}"
+    with pytest.raises(InterruptedError, match=f"in {unit} {at}"):
+        workplace.train(*overrides, bomb)
+    (checkpoint,) = workplace.path.glob("runs/**/last.ckpt")
+    assert not list(workplace.path.glob("runs/**/record.json"))
+    return checkpoint.parents[1]
+
+
+def checkpoint(folder: Path) -> dict[str, Any]:
+    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)  # type: ignore[no-any-return]
+
+
+def assert_same_run(folder: Path, other: Path) -> None:
+    """Curves, weights and optimizer of the last checkpoints agree in every bit."""
+    a, b = checkpoint(folder), checkpoint(other)
+    assert a["epoch"] == b["epoch"]
+    curves, others = (c["callbacks"]["History"]["curves"] for c in (a, b))
+    compared = [n for n in curves if n.startswith(("train/", "test/", "validation/", "solver/"))]
+    assert len(compared) >= 5
+    # nan, in epochs that solve nothing, is nan.
+    assert {n: str(curves[n]) for n in compared} == {n: str(others[n]) for n in compared}
+    for name, value in a["state_dict"].items():
+        assert torch.equal(value, b["state_dict"][name]), name
+    assert a["lr_schedulers"] == b["lr_schedulers"]
+    for mine, yours in zip(
+        a["optimizer_states"][0]["state"].values(),
+        b["optimizer_states"][0]["state"].values(),
+        strict=True,
+    ):
+        assert all(torch.equal(mine[key], yours[key]) for key in mine)
+
+
+class Poison(Callback):
+    """Spoils a weight before an epoch (counted from 1)."""
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.current_epoch + 1 == self._epoch:
+            with torch.no_grad():
+                pl_module.model.output.weight.fill_(math.nan)
+
+
+class Signal(Callback):
+    """Sends this process a signal in a step (counted from 1), or while an epoch is evaluated."""
+
+    def __init__(self, signum: int, step: int | None = None, epoch: int | None = None) -> None:
+        self._signum, self._step, self._epoch = signum, step, epoch
+
+    def on_before_backward(
+        self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor
+    ) -> None:
+        if trainer.global_step + 1 == self._step:
+            os.kill(os.getpid(), self._signum)
+
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.current_epoch + 1 == self._epoch:
+            os.kill(os.getpid(), self._signum)
+
+
+class SpoiledGradient(Callback):
+    """Puts a number that is none into the gradient of some steps (counted from 1)."""
+
+    def __init__(self, first: int, last: int) -> None:
+        self._steps = range(first, last + 1)
+
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.global_step + 1 in self._steps:
+            next(pl_module.parameters()).grad.fill_(math.inf)  # type: ignore[union-attr]
+
+
+class Watched(Callback):
+    """Remembers the loss of every step, and the parameters after it."""
+
+    losses: list[float]
+    weights: list[torch.Tensor]
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        Watched.losses, Watched.weights = [], []
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        Watched.losses.append(float(outputs["loss"]))
+        Watched.weights.append(nn.utils.parameters_to_vector(pl_module.parameters()).detach())

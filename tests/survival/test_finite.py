@@ -1,0 +1,127 @@
+"""Steps whose gradient is no number: not applied, kept, and made again."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from interruptions import Watched, checkpoint
+from phantomgrad.errors import UserError
+from phantomgrad.records import read_record
+from phantomgrad.replay import replay
+from phantomgrad.survival.finite import FiniteSteps, gradients_are_finite, nonfinite_gradients
+from training import Workplace
+
+DIGITS = (
+    "experiment=digits/upg_k5_d0.5",
+    "trainer.max_epochs=1",
+    "checkpoint_every_n_epochs=1",
+)
+LANGUAGE = ("experiment=lm/pydoc_preln_jr_upg_k5_d0.8", "trainer.max_epochs=1")
+
+
+def spoiled(first: int, last: int | None = None) -> str:
+    steps = f"first: {first}, last: {last or first}"
+    return f"+callbacks.spoiled={{_target_: interruptions.SpoiledGradient, {steps}}}"
+
+
+WATCHED = "+callbacks.watched={_target_: interruptions.Watched}"
+POISON = "+callbacks.poison={_target_: interruptions.PoisonedStep, step: 5}"
+
+
+def test_spoiled_step_stops_the_run_before_it_counts(workplace: Workplace) -> None:
+    with pytest.raises(
+        UserError,
+        match=r"the gradient of step 5 \(epoch 1\) is not finite in .* and \d+ more: nothing was "
+        r"updated; python scripts/replay.py \S+step5.pt makes the step again; try a smaller",
+    ):
+        workplace.train(*DIGITS, POISON, WATCHED)
+    assert len(Watched.losses) == 4
+
+
+def test_spoiled_step_is_left_out(workplace: Workplace, caplog: pytest.LogCaptureFixture) -> None:
+    """Parameters stay, and its loss, which is no number, is not in the mean of the epoch."""
+    folder = workplace.train(*DIGITS, "nonfinite=skip", POISON, WATCHED)
+    losses, weights = Watched.losses, Watched.weights
+    assert math.isnan(losses[4])
+    # Well-posedness is seen to again, which moves the last digit.
+    moved = [float((b - a).abs().max()) for a, b in itertools.pairwise(weights)]
+    assert moved[3] < 1e-6 < 1e-4 < min(moved[2], moved[4])
+    assert "the step is left out" in caplog.text
+    kept = checkpoint(folder)["callbacks"]["History"]["curves"]["train/loss"][0]
+    total = read_record(folder / "record.json").data["train"]
+    sizes = [64] * (len(losses) - 1) + [total - 64 * (len(losses) - 1)]
+    finite = [(x, n) for x, n in zip(losses, sizes, strict=True) if not math.isnan(x)]
+    assert kept == pytest.approx(sum(x * n for x, n in finite) / sum(n for _, n in finite))
+
+
+def test_ten_spoiled_steps_in_a_row_are_too_many(workplace: Workplace) -> None:
+    with pytest.raises(UserError, match=r"step 12 .*, for the 10th time in a row; try"):
+        workplace.train(*DIGITS, "nonfinite=skip", spoiled(3, 20))
+    files = sorted(p.name for p in workplace.path.glob("runs/**/nonfinite/*"))
+    assert files == [f"step{n}.pt" for n in (3, 4, 5, 6, 7)]
+
+
+def test_looking_changes_nothing(workplace: Workplace) -> None:
+    workplace.train(*DIGITS, WATCHED)
+    losses = Watched.losses
+    workplace.train(*DIGITS, WATCHED, "nonfinite=null", "paths.runs=other")
+    assert losses == Watched.losses
+
+
+def test_unknown_action_is_refused(workplace: Workplace, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nonfinite must be stop, skip or null, got 'ignore'"):
+        workplace.train(*DIGITS, "nonfinite=ignore")
+    with pytest.raises(ValueError, match="nonfinite must be stop, skip or null, got 'ignore'"):
+        FiniteSteps("ignore", tmp_path, {})  # type: ignore[arg-type]
+
+
+def test_gradient_of_large_entries_is_finite() -> None:
+    """Its norm is not."""
+    layer = nn.Linear(2, 2, dtype=torch.float32)
+    layer.weight.grad = torch.full((2, 2), 3e38, dtype=torch.float32)
+    assert gradients_are_finite(layer)
+    layer.weight.grad[0, 1] = math.nan
+    assert not gradients_are_finite(layer)
+    assert nonfinite_gradients(layer) == ["weight"]
+
+
+# --- Made again ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", [DIGITS, LANGUAGE], ids=["digits", "language"])
+def test_step_is_made_again(workplace: Workplace, row: tuple[str, ...]) -> None:
+    """The same loss to the last bit: batch, weights, dropout, jitter and memory are the run's."""
+    workplace.train(*row, "nonfinite=skip", spoiled(6), WATCHED)
+    (path,) = workplace.path.glob("runs/**/step6.pt")
+    found = replay(path)
+    assert found.loss == Watched.losses[5]
+    assert (found.step, found.gradients, found.batch) == (6, [], [])
+    assert "step 6 of" in str(found)
+    assert "in the gradients  all finite" in str(found)
+
+
+def test_replay_says_where_it_began(workplace: Workplace) -> None:
+    with pytest.raises(UserError, match="step 5"):
+        workplace.train(*DIGITS, POISON)
+    (path,) = workplace.path.glob("runs/**/step5.pt")
+    found = replay(path)
+    assert math.isnan(found.loss)
+    assert found.batch == ["tensor 0 (64, 1, 8, 8)"]
+    assert found.parameters == []
+    assert found.modules[0].startswith("model.")
+    assert len(found.gradients) > 1
+    assert "solver residual inf" in str(found)
+
+
+def test_replay_of_something_else_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nothing.pt holds no step .* choose a file of runs"):
+        replay(tmp_path / "nothing.pt")
+    torch.save({"epoch": 3}, tmp_path / "other.pt")
+    with pytest.raises(UserError, match=r"other.pt holds no step"):
+        replay(tmp_path / "other.pt")

@@ -1,0 +1,88 @@
+"""Runs that are asked to stop: a checkpoint first, and an exit status that says so."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from interruptions import assert_same_run, checkpoint
+from phantomgrad.attempts import read_note
+from phantomgrad.survival.signals import Stopped
+from training import Workplace, start
+
+DIGITS = ("experiment=digits/one_step", "trainer.max_epochs=3", "checkpoint_every_n_epochs=3")
+CHAINS = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=12", "checkpoint_every_n_epochs=12")
+
+
+def bomb(signum: int, **when: int) -> str:
+    ((unit, moment),) = when.items()
+    return f"+callbacks.bomb={{_target_: interruptions.Signal, signum: {signum}, {unit}: {moment}}}"
+
+
+@pytest.mark.parametrize(
+    ("row", "when", "steps"),
+    [
+        (DIGITS, {"step": 7}, 7),
+        (DIGITS, {"epoch": 2}, 34),  # while it evaluates: at the end of the epoch
+        (DIGITS, {"step": 17}, 17),  # the last of an epoch
+        (CHAINS, {"step": 4}, 4),  # every one is the last of its epoch
+    ],
+)
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_signal_is_met_with_a_checkpoint(
+    workplace: Workplace,
+    caplog: pytest.LogCaptureFixture,
+    row: tuple[str, ...],
+    when: dict[str, int],
+    steps: int,
+    signum: int,
+) -> None:
+    whole = workplace.train(*row, "paths.runs=whole")
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    with pytest.raises(Stopped) as stopped:
+        workplace.train(*row, bomb(signum, **when))
+    assert stopped.value.code == 128 + signum
+    assert f"stopped by {signal.Signals(signum).name}" in caplog.text
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+    (path,) = workplace.path.glob("runs/**/last.ckpt")
+    folder = path.parents[1]
+    assert checkpoint(folder)["global_step"] == steps
+    assert "failed" not in read_note(folder)
+    assert workplace.train(*row) == folder
+    assert_same_run(folder, whole)
+
+
+def test_signal_in_the_last_epoch_lets_the_run_finish(workplace: Workplace) -> None:
+    folder = workplace.train(*CHAINS, bomb(signal.SIGTERM, step=12))
+    assert (folder / "record.json").exists()
+
+
+def test_asked_twice_at_the_keyboard_stops_at_once(workplace: Workplace) -> None:
+    twice = bomb(signal.SIGINT, step=3), bomb(signal.SIGINT, step=3).replace("bomb=", "second=")
+    with pytest.raises(SystemExit) as stopped:
+        workplace.train(*DIGITS, *twice)
+    assert not isinstance(stopped.value, Stopped)
+    assert not list(workplace.path.glob("runs/**/last.ckpt"))
+
+
+def wait_for(pattern: str, folder: Path) -> Path:
+    deadline = time.monotonic() + 120
+    while not (found := list(folder.glob(pattern))):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found[0]
+
+
+def test_script_exits_as_a_process_ended_by_the_signal(tmp_path: Path) -> None:
+    """And a table goes no further: its next rows would be killed in their middle."""
+    here = ("-m", "experiment=chains/upg_k5_d0.5,chains/implicit", "checkpoint_every_n_epochs=1")
+    process = start(tmp_path, *here, OMP_NUM_THREADS="1")
+    wait_for("runs/**/last.ckpt", tmp_path)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, out
+    assert "stopped by SIGTERM in epoch" in out
+    assert not list(tmp_path.glob("runs/chains/implicit"))
