@@ -16,7 +16,7 @@ endef
 
 .DEFAULT_GOAL := help
 .PHONY: help env test lint reproduce reproduce-figure2 reproduce-figure3 reproduce-table1 \
-  reproduce-table3-vision reproduce-table3-language reproduce-table4 reproduce-table4-ppi data status report throughput bench lock clean
+  reproduce-table3-vision reproduce-table3-language reproduce-table4 reproduce-table4-ppi tune data status dashboard report throughput bench soak lock clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' Makefile
@@ -73,8 +73,15 @@ reproduce-figure3: env ## Figure 3: k and λ, UPG against NPG, on the digits and
 	@$(call share,scripts/train.py table=figure3_cox2)
 	@$(RUN) scripts/report.py figure3
 
+tune: env ## λ on COX2 searched on validation data (TUNE=lambda for the digits; 20 min on a core)
+	@$(RUN) scripts/train.py tune=$(or $(TUNE),lambda_cox2)
+	@$(RUN) scripts/report.py tune
+
 status: env ## What is done, running, failed and missing, by table (TABLE=table1: its rows; FAILED=1: why)
 	@$(BIN)/python scripts/status.py $(if $(TABLE),--table $(TABLE)) $(if $(FAILED),--failed)
+
+dashboard: env ## The runs as a page that follows them, at http://127.0.0.1:8000 (PORT=8001, RUNS=folder)
+	@$(BIN)/python scripts/dashboard.py port=$(or $(PORT),8000) $(if $(RUNS),runs=$(RUNS))
 
 report: env ## Rebuild every table and figure from results/records
 	@$(RUN) scripts/report.py
@@ -82,6 +89,9 @@ report: env ## Rebuild every table and figure from results/records
 throughput: env ## Seconds of a training step, Table 3's rows on synthetic batches (GPU: STUDY=throughput/table3_vision)
 	@$(RUN) scripts/study.py study=$(or $(STUDY),throughput/cpu)
 	@$(RUN) scripts/report.py throughput table3
+
+soak: env ## Kill, stop, damage and starve small runs at random moments (KILLS=100, about 5 min)
+	@$(RUN) -W ignore tests/survival/soak.py $(or $(KILLS),100)
 
 bench: env ## Time and memory against torchdeq, side by side
 	@$(RUN) scripts/bench.py

@@ -19,6 +19,8 @@ from phantomgrad.runs import Identity, RunFolder
 
 log = logging.getLogger(__name__)
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no space, no quota, no more in one file
+
 AnyRecord = Record | StudyRecord
 Work = Callable[[DictConfig, Identity, RunFolder], tuple[AnyRecord, str]]
 """Does the job; returns its record and, in a line, what came out."""
@@ -97,9 +99,9 @@ def _said_in_a_line(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in _FULL:
             raise
         raise UserError(
-            f"the disk is full ({error.filename or folder.path}): make room and start the same "
-            "command again; it resumes from the last checkpoint"
+            f"the disk is full ({error.filename or folder.path}, {error.strerror}): make room and "
+            "start the same command again; it resumes from the last checkpoint"
         ) from error

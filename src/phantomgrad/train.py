@@ -6,6 +6,7 @@ import logging
 import math
 import time
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -46,6 +47,7 @@ from phantomgrad.survival import (
     WholeCheckpointIO,
 )
 from phantomgrad.survival.storage import newest_whole, previous_of
+from phantomgrad.survival.workers import loss_said
 from phantomgrad.tasks import Task
 
 log = logging.getLogger(__name__)
@@ -97,7 +99,8 @@ class _Run:
         finite = FiniteSteps(self.config.nonfinite, self.folder.nonfinite, facts)
         kept = [history, cost, RandomState(), LoaderPlace(), finite, Provenance(facts)]
         trainer = self._trainer(kept)
-        trainer.fit(task, data, ckpt_path=self._checkpoint(task), weights_only=True)
+        with loss_said() if trainer.world_size > 1 else nullcontext():
+            trainer.fit(task, data, ckpt_path=self._checkpoint(task), weights_only=True)
         if history.epochs < trainer.max_epochs:  # type: ignore[operator]
             raise UserError(
                 f"interrupted after {history.epochs} of {trainer.max_epochs} epochs: "

@@ -1,0 +1,81 @@
+"""A process of a distributed run is killed: the others end, soon, and the same command goes on."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from interruptions import assert_same_run
+from phantomgrad.errors import UserError
+from phantomgrad.survival.workers import loss_said
+from training import start
+
+TWO = ("trainer=ddp", "trainer.devices=2", "trainer.max_epochs=4", "checkpoint_every_n_epochs=1")
+
+
+@pytest.mark.parametrize(
+    "said", ["Read error [127.0.0.1]:44966: Connection reset by peer.", "Socket Timeout\nat line 3"]
+)
+def test_lost_process_is_said_in_a_line(said: str) -> None:
+    expected = r"was lost, .* from the last checkpoint \("
+    with pytest.raises(UserError, match=expected) as error, loss_said():
+        raise RuntimeError(said)
+    assert "\n" not in str(error.value)
+
+
+def test_other_errors_are_left_alone() -> None:
+    with pytest.raises(RuntimeError, match="mat1 and mat2") as error, loss_said():
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+    assert not isinstance(error.value, UserError)
+
+
+def finished(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    process = start(folder, "experiment=digits/one_step", *TWO, OMP_NUM_THREADS="1")
+    out, _ = process.communicate(timeout=180)
+    assert process.returncode == 0, out
+    (record,) = folder.glob("runs/**/record.json")
+    return record.parent
+
+
+def second_process(first: subprocess.Popen[str]) -> int:
+    """Return the process that Lightning has started."""
+    children = Path(f"/proc/{first.pid}/task/{first.pid}/children")
+    found = [
+        int(child)
+        for child in children.read_text().split()
+        if b"train.py" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.mark.skipif(
+    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+    reason="this build of torch has no gloo backend",
+)
+@pytest.mark.skipif(
+    not Path("/proc/self/task").exists() or not list(Path("/proc/self/task").glob("*/children")),
+    reason="this system does not tell the children of a process",
+)
+def test_run_that_loses_a_process_ends_and_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "lost").mkdir()
+    process = start(tmp_path / "lost", "experiment=digits/one_step", *TWO, OMP_NUM_THREADS="1")
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("lost/runs/**/last.ckpt")):
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    subprocess.run(["kill", f"-{signal.SIGKILL:d}", str(second_process(process))], check=True)
+    out, _ = process.communicate(timeout=60)
+    # Lightning looks after its processes every five seconds, and may be the first to notice.
+    assert process.returncode in (1, -signal.SIGKILL), out
+    if process.returncode == 1:
+        assert "another process of this run was lost" in out
+    assert not list(tmp_path.glob("lost/runs/**/record.json"))
+    assert_same_run(finished(tmp_path / "lost"), finished(tmp_path / "whole"))
