@@ -66,6 +66,25 @@ def test_resumed_run_is_the_uninterrupted_one(
     assert ours.result == theirs.result
 
 
+def test_a_second_perplexity_leaves_the_run_what_it_is(
+    workplace: Workplace, text_root: Path
+) -> None:
+    """The same experiment, bit for bit, whether anyone asks for the test text at another memory."""
+    here = run_of(text_root, *JR, "checkpoint_every_n_epochs=1")
+    plain = workplace.train(*here, "paths.runs=plain")
+    asked = workplace.train(*here, "paths.runs=asked", "+task.other_memories=[4,30]")
+    assert_same_run(plain, asked)
+    with_it, without = (read_record(path / "record.json") for path in (asked, plain))
+    identity = ("row", "instance", "changes", "protocol", "config_hash", "result")
+    assert [getattr(with_it, name) for name in identity] == [
+        getattr(without, name) for name in identity
+    ]
+    others = {f"test/perplexity_at_{n}" for n in (4, 30)}
+    assert with_it.curves.keys() - without.curves.keys() == others
+    assert all(with_it.curves[name] == curve for name, curve in without.curves.items())
+    assert len({tuple(with_it.curves[n]) for n in (*others, "test/perplexity")}) == 3
+
+
 @pytest.mark.parametrize("steps", [4, 16])
 def test_text_that_ends_in_an_epoch_begins_again(
     workplace: Workplace, text_root: Path, steps: int

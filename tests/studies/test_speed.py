@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,9 @@ from phantomgrad.errors import UserError
 from phantomgrad.studies.speed import Options, peer, run
 from phantomgrad.studies.speed.clock import Clock, Watch, time_outside
 from phantomgrad.studies.speed.contest import (
+    EACH_TIME,
+    HOISTED,
+    IMPLICIT,
     MEMORY,
     OURS,
     PEER,
@@ -134,6 +138,18 @@ def test_a_watched_solver_does_the_same_and_tells_what_it_took() -> None:
     assert watched.tol == 0
     assert watch.take() == 2 * 4 * 0.25
     assert watch.take() == 0
+
+
+def test_a_watch_keeps_nothing_alive() -> None:
+    """What a map closes over is gone with it, as it is without a watch."""
+    watch = Watch()
+    watch.clock = Clock(CPU)
+    x = torch.ones(1, 2)
+    alive = weakref.ref(x)
+    watch.over(FixedPoint(max_evaluations=2)).solve(lambda z, x=x: x, torch.zeros(1, 2))
+    del x
+    assert alive() is None
+    assert watch.take() > 0
 
 
 def test_time_outside_f_is_never_negative() -> None:
@@ -295,6 +311,34 @@ def test_what_the_phantom_gradient_saves_is_told_by_model_and_side() -> None:
     assert as_gradient_table(pair[1:]) == ""
 
 
+def test_an_aim_may_be_against_somebody_else() -> None:
+    """Three times less than implicit differentiation, half as much as the peer needs."""
+    aims = (Aim("step", 1.5), Aim("step", 2.5, against=IMPLICIT), Aim("step", 4, against=IMPLICIT))
+    outcomes = {OURS: stepping((2, None)), PEER: stepping((4, None)), IMPLICIT: stepping((6, None))}
+    comparison = Comparison("case", aims, outcomes)
+    assert [comparison.met(aim) for aim in aims] == [True, True, False]
+    assert unmet([comparison]) == ["case: step 3.00 times less than our implicit, the aim is 4"]
+    table = " ".join(as_table([comparison]).split())
+    assert "| case | step | 2000.00 ms | 4000.00 ms | 2.00 | 2.00 | | 1.5 met |" in table
+    assert "| | step, against our implicit | 2000.00 ms | 6000.00 ms | 3.00 | 3.00 | |" in table
+    assert "2.5 met; 4 NOT MET |" in table
+    assert [aim["against"] for aim in as_data(comparison)["aims"]] == [PEER, IMPLICIT, IMPLICIT]
+
+
+def test_a_case_without_the_peer_has_lines_for_its_rivals_alone() -> None:
+    """Where the peer takes no part, no line is kept free for it; the plain form has a column."""
+    ours, other = stepping((2, None)), stepping((3, None))
+    assert Comparison("case", (), {OURS: ours, EACH_TIME: other}).rivals == [EACH_TIME]
+    assert Comparison("case", (), {OURS: ours, PLAIN: other}).rivals == [PEER]
+    assert Comparison("case", (), {OURS: ours, PEER: other, HOISTED: other}).rivals == [
+        PEER,
+        HOISTED,
+    ]
+    table = as_table([Comparison("case", (), {OURS: ours, EACH_TIME: other})])
+    assert [line.split("|")[1].strip() for line in table.splitlines()[2:]] == ["case", "", "", ""]
+    assert "against constants each time" in table.splitlines()[2]
+
+
 def test_a_step_tells_what_is_outside_f() -> None:
     """Of ours alone, less than the whole step; the sizes of the paper have limits."""
     case = replace(convolution_cases(batch=2, side=4)[0], name="any")
@@ -357,8 +401,11 @@ def _threads() -> object:
 def test_a_quick_run_writes_data_and_table(tmp_path: Path) -> None:
     """Of one case; whatever is no full run does not overwrite one."""
     run(Options(device="cpu", quick=True, only="fixed point", output=str(tmp_path)))
-    assert {p.name for p in tmp_path.iterdir()} == {"cpu-quick-part.json", "cpu-quick-part.md"}
-    data = json.loads((tmp_path / "cpu-quick-part.json").read_text())
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "cpu-quick-fixed-point.json",
+        "cpu-quick-fixed-point.md",
+    }
+    data = json.loads((tmp_path / "cpu-quick-fixed-point.json").read_text())
     assert data["device"] == "cpu"
     assert data["torchdeq"] == peer.version()
     assert data["environment"]["threads"] == 1
@@ -367,7 +414,7 @@ def test_a_quick_run_writes_data_and_table(tmp_path: Path) -> None:
     assert len(case["contenders"][OURS]["seconds"]["total"]["samples"]) == 2
     assert case["times_less"][PEER][MEMORY]["ratio_of_medians"] > 0
     assert [aim["quantity"] for aim in case["aims"]] == ["outside f", "total"]
-    assert "| fixed point (512, 128)" in (tmp_path / "cpu-quick-part.md").read_text()
+    assert "| fixed point (512, 128)" in (tmp_path / "cpu-quick-fixed-point.md").read_text()
 
 
 @pytest.mark.usefixtures("_threads")
@@ -378,7 +425,7 @@ def test_a_run_without_the_peer_says_so(
     monkeypatch.setattr(peer, "version", lambda: None)
     run(Options(device="cpu", quick=True, only="fixed point", output=str(tmp_path)))
     assert "pip install 'phantomgrad[bench]'" in caplog.text
-    assert (tmp_path / "cpu-quick-part-alone.json").exists()
+    assert (tmp_path / "cpu-quick-fixed-point-alone.json").exists()
 
 
 @pytest.mark.usefixtures("_threads")
@@ -387,7 +434,7 @@ def test_several_threads_have_files_of_their_own(tmp_path: Path) -> None:
     run(Options(device="cpu", quick=True, only="FIXED", threads=2, output=str(tmp_path)))
     names = sorted(p.name for p in tmp_path.iterdir() if p.suffix == ".json")
     alone = "" if peer.version() else "-alone"
-    assert names == [f"cpu-2threads-quick-part{alone}.json"]
+    assert names == [f"cpu-2threads-quick-fixed{alone}.json"]
     assert json.loads((tmp_path / names[0]).read_text())["clock"] == "wall clock"
 
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from phantomgrad.data import Cifar10, Digits, ImageNet, WikiText103
 from phantomgrad.errors import UserError
 from phantomgrad.experiments import build_task, compose_row, synthetic_data
+from phantomgrad.models.transformer.attention import Context
 from phantomgrad.solvers import Broyden
 from phantomgrad.studies import Throughput
 from phantomgrad.studies.speed.clock import Clock
@@ -165,6 +167,34 @@ def test_a_step_changes_no_weight(steps: dict[str, TrainingStep]) -> None:
     assert all("momentum_buffer" in s for s in step._optimizer.state.values())
 
 
+def test_a_step_clips_as_the_trainer_of_its_row() -> None:
+    """By the global norm where it says so, by value, or not at all; the optimizer sees that."""
+    step = TrainingStep("wikitext/postln_upg_k5_d0.8", 1, 0, Ticking(CPU))
+    assert step.config.trainer.gradient_clip_val == 0.25
+    norms = []
+    for value, algorithm in ((None, None), (0.25, None), (1e-3, None), (1e-5, "value")):
+        step.config.trainer.gradient_clip_val = value
+        OmegaConf.update(step.config, "trainer.gradient_clip_algorithm", algorithm, force_add=True)
+        torch.manual_seed(0)
+        step._step()
+        gradients = [p.grad for p in step.task.model.parameters() if p.grad is not None]
+        norms.append(float(torch.nn.utils.get_total_norm(gradients)))
+    assert norms[0] > 0.25
+    assert norms[1:3] == pytest.approx([0.25, 1e-3], rel=1e-4)
+    assert max(float(g.abs().max()) for g in gradients) == pytest.approx(1e-5)
+
+
+def test_what_a_layer_was_called_with_keeps_no_graph() -> None:
+    """The constants of a segment come in a tuple: none of them keeps the pass they are from."""
+    step = TrainingStep("wikitext/postln_upg_k5_d0.8", 1, 0, Ticking(CPU))
+    step.warm_up(1)
+    ((_, (context,), z0),) = step._calls
+    assert isinstance(context, Context)
+    assert all(not t.requires_grad and t.grad_fn is None for t in (*context, z0))
+    step.measure()
+    assert step.seconds["f"] == [1]
+
+
 def test_phases_add_up_and_f_is_apart(steps: dict[str, TrainingStep]) -> None:
     """Four readings of the clock in a step: three phases of a second each."""
     seconds = {phase: values[-1] for phase, values in steps[NPG].seconds.items()}
@@ -216,7 +246,8 @@ def test_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
         "adjoint": {"mean": 23, "budget": 23},
     }
     assert npg["evaluations"] == {"forward": {"mean": 23, "budget": 23}}
-    assert implicit["counted"] == {"step": 49, "forward": 24, "backward": 25}
+    # Its row takes J at the image: a second graph is recorded.
+    assert implicit["counted"] == {"step": 50, "forward": 25, "backward": 25}
     assert upg["counted"] == {"step": 38, "forward": 28, "backward": 10}
     assert npg["counted"] == {"step": 30, "forward": 24, "backward": 6}
     assert upg["in_f"] == {"step": 3, "forward": 1, "backward": 1, "update": 1}

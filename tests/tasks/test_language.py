@@ -15,6 +15,7 @@ from phantomgrad import Broyden, UnrolledPhantomGradient
 from phantomgrad.data import PydocTopics
 from phantomgrad.data.text.base import Corpus, LanguageData
 from phantomgrad.data.text.streams import TokenBatch
+from phantomgrad.errors import UserError
 from phantomgrad.models import Memory, TransformerLM
 from phantomgrad.tasks import LanguageModelling
 
@@ -126,6 +127,49 @@ def test_evaluation_may_remember_more() -> None:
     )
     told = {(training, options.get("memory_length")) for training, _, _, options in model.calls}
     assert told == {(True, None), (False, 9)}
+
+
+class LastSeen(Bigrams):
+    """Is surer of the right word, the more it remembers."""
+
+    def forward(
+        self, tokens: Tensor, targets: Tensor, memory: Memory | None = None, **options: Any
+    ) -> tuple[Tensor, Memory]:
+        losses, _ = super().forward(tokens, targets, **options)
+        kept = 2 if options.get("memory_length") is None else options["memory_length"]
+        seen = tokens.unsqueeze(2).to(losses.dtype)
+        before = seen[:, :0] if memory is None else memory.states
+        states = torch.cat([before, seen], dim=1)[:, -kept:] if kept else seen[:, :0]
+        return losses * 0 + 1 / (1 + before.shape[1]), Memory(states, states)
+
+
+def test_a_second_number_at_another_memory_changes_nothing_else() -> None:
+    """Each has a memory of its own; the validation set, which selects, has one number."""
+    data = {"batch_size": 2, "segment_length": 3, "test_batch_size": 1}
+
+    def metrics(**options: Any) -> dict[str, float]:
+        found = fit(task_of(LastSeen(), **options), Counting(**data), 2).callback_metrics
+        return {name: value.item() for name, value in found.items()}
+
+    alone, both = metrics(), metrics(other_memories=[0, 5])
+    assert both.keys() - alone.keys() == {"test/perplexity_at_0", "test/perplexity_at_5"}
+    assert {name: both[name] for name in alone} == alone
+    assert both["test/perplexity_at_0"] == pytest.approx(math.e)
+    # Seven segments of three words and one of a single one; the first remembers nothing.
+    expected = (3 * 1 + 3 / 4 + 5 * 3 / 6 + 1 / 6) / 22
+    assert both["test/perplexity_at_5"] == pytest.approx(math.exp(expected))
+    assert both["test/perplexity_at_5"] == pytest.approx(
+        metrics(evaluation_memory=5)["test/perplexity"]
+    )
+
+
+def test_a_memory_that_no_stream_fills_is_refused() -> None:
+    """Also one at which a second number is wanted."""
+    data = Counting(batch_size=2, segment_length=3, test_batch_size=1)
+    with pytest.raises(UserError, match="must be shorter than the 23 tokens of a stream"):
+        fit(task_of(Bigrams(), other_memories=[23]), data)
+    with pytest.raises(ValueError, match="other_memories must be at least 0, got -1"):
+        task_of(Bigrams(), other_memories=[-1])
 
 
 @pytest.mark.parametrize("evaluate_pretrained", [True, False])

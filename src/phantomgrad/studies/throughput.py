@@ -17,6 +17,7 @@ from phantomgrad.deq import DEQ
 from phantomgrad.experiments import synthetic_data
 from phantomgrad.gradients import (
     AdjointWarning,
+    GradientEstimator,
     ImplicitGradient,
     NeumannPhantomGradient,
     UnrolledPhantomGradient,
@@ -38,9 +39,10 @@ class Throughput(Study):
     each beside its ``budget``; ``seconds`` of each phase and of one ``f`` alone, each with
     ``median``, ``quartiles`` and ``samples``; ``per_second``, samples in it, and their ``unit``;
     ``in_f``, the phases in evaluations of f as measured, and ``counted``, as they are expected (a
-    product with the transposed Jacobian as one, a backward pass to the weights as two);
-    ``faster``, how many times less time each phase takes for a sample than in the row
-    ``baseline``; ``peak_bytes``, by which a step raises the memory in use.
+    product with the transposed Jacobian as one, a backward pass to the weights as two), ``None``
+    where no such number holds (see :func:`counted`); ``faster``, how many times less time each
+    phase takes for a sample than in the row ``baseline``; ``peak_bytes``, by which a step raises
+    the memory in use.
 
     Args:
         rows: experiments.
@@ -116,7 +118,7 @@ def _cost(row: TrainingStep) -> dict[str, Any]:
         "per_second": row.data.samples / statistics.median(seconds["step"]),
         "in_f": {phase: _paired(seconds[phase], seconds["f"]) for phase in PHASES},
         "evaluations": _evaluations(row.layers),
-        "counted": counted(row.layers[0]) if row.layers else None,
+        "counted": counted(row),
         "peak_bytes": row.peak_bytes,
     }
 
@@ -147,20 +149,38 @@ def _evaluations(layers: Sequence[DEQ]) -> dict[str, dict[str, float]]:
     return found
 
 
-def counted(layer: DEQ) -> dict[str, float] | None:
-    """Return what a step of a layer should cost in evaluations of f, after its last step."""
-    gradient = layer.gradient
-    spent = _evaluations([layer])
-    if isinstance(gradient, ImplicitGradient):
-        recorded, backward = 1, spent["adjoint"]["mean"] + 2
-    elif isinstance(gradient, UnrolledPhantomGradient):
-        recorded, backward = gradient.steps, 2.0 * gradient.steps
-    elif isinstance(gradient, NeumannPhantomGradient):
-        recorded, backward = 1, gradient.steps - 1 + 2.0
-    else:
+def counted(row: TrainingStep) -> dict[str, float] | None:
+    """Return what a step should cost in evaluations of f, after the last one.
+
+    ``None`` where its steps differ, by a penalty on the Jacobian or a jitter of the budget; and for
+    gradients that have no such number: with a damping or a fallback that depends on the model, of
+    higher order, or through the solver.
+    """
+    jacobian, jitter = row.task.jacobian, row.config.task.get("budget_jitter")
+    if jitter or (jacobian is not None and jacobian.frequency > 0) or not row.layers:
         return None
-    forward = spent["forward"]["mean"] + recorded
+    of_gradient = _of_gradient(row.layers[0].gradient)
+    if of_gradient is None or any(m.gradient != row.layers[0].gradient for m in row.layers):
+        return None
+    spent = {name: solves["mean"] for name, solves in _evaluations(row.layers).items()}
+    recorded, behind = of_gradient
+    forward, backward = spent["forward"] + recorded, spent.get("adjoint", 0) + behind
     return {"step": forward + backward, "forward": forward, "backward": backward}
+
+
+def _of_gradient(gradient: GradientEstimator) -> tuple[float, float] | None:
+    """Return what is recorded, and what the backward pass costs but for an adjoint solve."""
+    if isinstance(gradient, ImplicitGradient):
+        known = gradient.order == 1 and gradient.on_failure != "phantom"
+        # At the image there is a second graph, which serves the adjoint solve alone.
+        return (2 if gradient.at == "image" else 1, 2) if known else None
+    if gradient.adaptation is not None:
+        return None
+    if isinstance(gradient, UnrolledPhantomGradient):
+        return gradient.steps, 2 * gradient.steps
+    if isinstance(gradient, NeumannPhantomGradient):
+        return 1, gradient.steps - 1 + 2
+    return None
 
 
 def _spread(samples: Sequence[float]) -> dict[str, Any]:

@@ -8,9 +8,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
+from lightning.pytorch.plugins import Precision
+from lightning.pytorch.utilities import GradClipAlgorithmType
 from omegaconf import DictConfig
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_map_only
 
 from phantomgrad.compilation import compile_solves
 from phantomgrad.deq import DEQ
@@ -35,10 +38,11 @@ class Marks(NamedTuple):
 class TrainingStep:
     """The task of an experiment, its optimizer, and one synthetic batch on the device.
 
-    It is the equilibrium stage that is measured, whatever pretraining the row has. The learning
-    rate is zero: every step finds the same weights, at the price of any other step. Of a row that
-    regularises the Jacobian in a share of its steps, one with and one without are made each time,
-    and their mean by that share is what is kept.
+    It is the equilibrium stage that is measured, whatever pretraining the row has. Gradients are
+    clipped as its trainer does, which is part of ``update``. The learning rate is zero: every step
+    finds the same weights, at the price of any other step. Of a row that regularises the Jacobian
+    in a share of its steps, one with and one without are made each time, and their mean by that
+    share is what is kept.
 
     Attributes:
         name: the experiment.
@@ -127,12 +131,13 @@ class TrainingStep:
         backward = self._clock.mark()
         self.task.on_after_backward()
         self.task.on_before_optimizer_step(self._optimizer)
+        Precision().clip_gradients(self._optimizer, *_clipping(self.config.trainer))
         self.task.optimizer_step(0, 0, self._optimizer, lambda: None)
         return Marks(start, forward, backward, self._clock.mark())
 
     def _note(self, layer: DEQ, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
-        inputs = tuple(x.detach() if isinstance(x, Tensor) else x for x in inputs)
-        z0 = options.get("z0")
+        # Tensors inside of tuples too, as the constants of a segment: no graph is to be kept alive.
+        inputs, z0 = tree_map_only(Tensor, Tensor.detach, (inputs, options.get("z0")))
         self._calls.append((layer, inputs, torch.zeros_like(inputs[0]) if z0 is None else z0))
 
     @torch.no_grad()
@@ -154,6 +159,12 @@ def _frozen(configured: Any) -> Optimizer:
     for group in optimizer.param_groups:
         group["lr"] = 0.0
     return optimizer
+
+
+def _clipping(trainer: DictConfig) -> tuple[float, GradClipAlgorithmType]:
+    """Return the value, 0 for none, and the way in which the trainer clips gradients."""
+    algorithm = trainer.get("gradient_clip_algorithm") or GradClipAlgorithmType.NORM
+    return trainer.get("gradient_clip_val") or 0.0, GradClipAlgorithmType(algorithm)
 
 
 def _shares(

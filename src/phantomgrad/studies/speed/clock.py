@@ -54,28 +54,32 @@ class Clock:
 
 
 class TimedMap:
-    """A map that remembers when it was at work."""
+    """A map that remembers when it was at work.
+
+    Attributes:
+        spans: from when to when, call by call.
+    """
 
     def __init__(self, f: Map, clock: Clock) -> None:
         self._f = f
         self._clock = clock
-        self._spans: list[tuple[Mark, Mark]] = []
+        self.spans: list[tuple[Mark, Mark]] = []
 
     def __call__(self, z: Tensor) -> Tensor:
         """Return ``f(z)``."""
         start = self._clock.mark()
         fz = self._f(z)
-        self._spans.append((start, self._clock.mark()))
+        self.spans.append((start, self._clock.mark()))
         return fz
 
     @property
     def evaluations(self) -> int:
         """How often it was called."""
-        return len(self._spans)
+        return len(self.spans)
 
     def seconds(self) -> float:
         """Return the time spent in ``f``."""
-        return sum(self._clock.seconds(start, end) for start, end in self._spans)
+        return sum(self._clock.seconds(*span) for span in self.spans)
 
 
 class Watch:
@@ -83,7 +87,8 @@ class Watch:
 
     def __init__(self) -> None:
         self.clock: Clock | None = None
-        self._solves: list[tuple[Mark, Mark, TimedMap]] = []
+        # Not the maps themselves: they would keep alive what they close over.
+        self._solves: list[tuple[Mark, Mark, list[tuple[Mark, Mark]]]] = []
 
     def over(self, solver: Any) -> Any:
         """Return a solver that does what ``solver`` does, under watch."""
@@ -95,13 +100,14 @@ class Watch:
         timed = TimedMap(f, self.clock)
         start = self.clock.mark()
         solution = solve(timed, z0)
-        self._solves.append((start, self.clock.mark(), timed))
+        self._solves.append((start, self.clock.mark(), timed.spans))
         return solution
 
     def take(self) -> float:
         """Return the seconds outside of the maps since the last call."""
         assert self.clock is not None
-        totals = [self.clock.seconds(a, b) - timed.seconds() for a, b, timed in self._solves]
+        seconds = self.clock.seconds
+        totals = [seconds(a, b) - sum(seconds(*s) for s in spans) for a, b, spans in self._solves]
         self._solves.clear()
         return sum(totals)
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from phantomgrad.gradients import ImplicitGradient, UnrolledPhantomGradient
 from phantomgrad.models import GraphClassifier, Propagation, normalized_adjacency
 from phantomgrad.solvers import FixedPoint
-from phantomgrad.studies.speed.steps import Step, StepCase
+from phantomgrad.studies.speed.steps import Layer, Step, StepCase
 
 _FEATURES, _CLASSES = 35, 2
 
@@ -29,7 +28,7 @@ class GraphCase(StepCase):
         """The graphs."""
         return self.graphs
 
-    def step(self, device: torch.device, layer: Callable[[nn.Module], nn.Module]) -> Step:
+    def step(self, device: torch.device, layer: Layer) -> Step:
         """Return the step; each of the three layers solves its own equilibrium."""
         torch.manual_seed(0)
         model = GraphClassifier(_FEATURES, _CLASSES, self.solver, self.gradient, dropout=0.0)

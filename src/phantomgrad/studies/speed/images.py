@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from omegaconf import OmegaConf
-from torch import nn
 
 from phantomgrad.cli import CONFIGS
 from phantomgrad.gradients import ImplicitGradient, UnrolledPhantomGradient
 from phantomgrad.models import MDEQ
 from phantomgrad.solvers import Broyden
 from phantomgrad.studies.speed.contest import MEMORY, Aim, Limit
-from phantomgrad.studies.speed.steps import Step, StepCase
+from phantomgrad.studies.speed.steps import Layer, Step, StepCase
 
 _CLASSES, _SIDE = 10, 32
 _AIMS = (Aim("step", 2.0), Aim(MEMORY, 1.0))
@@ -50,7 +48,7 @@ class ImageCase(StepCase):
         """The images."""
         return self.batch
 
-    def step(self, device: torch.device, layer: Callable[[nn.Module], nn.Module]) -> Step:
+    def step(self, device: torch.device, layer: Layer) -> Step:
         """Return the step, from the stem to the loss."""
         torch.manual_seed(0)
         model = MDEQ(3, _CLASSES, self.solver, self.gradient, **widths(self.size))

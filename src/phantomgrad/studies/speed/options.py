@@ -24,7 +24,7 @@ class Options:
         data: where COX2 is, for the seconds of an epoch; left out, with a line, where it is not.
         epochs: how many epochs these are a mean of.
         output: where the results go, ``<device>.json`` and ``<device>.md``, with the number of
-            CPU threads in their name where these are several.
+            CPU threads in their name where these are several, and what ``only`` is.
     """
 
     device: str = "auto"

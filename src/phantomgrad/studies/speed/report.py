@@ -6,7 +6,15 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from phantomgrad.studies.speed.contest import MEMORY, OURS, PEER, PLAIN, Comparison, Outcome
+from phantomgrad.studies.speed.contest import (
+    HOISTED,
+    MEMORY,
+    OURS,
+    PEER,
+    PLAIN,
+    Comparison,
+    Outcome,
+)
 
 _GRADIENT_HEADER = (
     *("UPG against implicit", "step less", "forward less", "backward less"),
@@ -32,7 +40,12 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
             for name in others
         },
         "aims": [
-            {"quantity": aim.quantity, "times_less": aim.factor, "met": comparison.met(aim)}
+            {
+                "quantity": aim.quantity,
+                "times_less": aim.factor,
+                "against": aim.against,
+                "met": comparison.met(aim),
+            }
             for aim in comparison.aims
         ],
         "limits": [
@@ -44,11 +57,16 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
 
 
 def as_table(comparisons: Sequence[Comparison]) -> str:
-    """Return a Markdown table, aligned, a row for each quantity of each case."""
+    """Return a Markdown table, aligned, a row for each quantity of each case and each rival."""
     rows: list[tuple[str, ...]] = [_HEADER]
     for comparison in comparisons:
-        rows += [_row(comparison, quantity) for quantity in comparison.quantities]
-        rows += _floor(comparison)
+        lines = [
+            _row(comparison, quantity, rival)
+            for rival in comparison.rivals
+            for quantity in comparison.quantities
+        ]
+        lines += _floor(comparison)
+        rows += [(comparison.case if i == 0 else "", *line) for i, line in enumerate(lines)]
     return _aligned(rows)
 
 
@@ -71,7 +89,7 @@ def as_gradient_table(comparisons: Sequence[Comparison]) -> str:
             *(f"{c.samples / c.outcomes[side].median('step'):.1f}" for c in (implicit, phantom)),
         )
         for model, implicit, phantom in pairs
-        for side in (OURS, PEER)
+        for side in (OURS, PEER, HOISTED)
         if side in implicit.outcomes
     ]
     return _aligned([_GRADIENT_HEADER, *rows], words=1) if rows else ""
@@ -96,24 +114,28 @@ def _line(cells: Sequence[str], widths: Sequence[int], words: int, *, heading: b
     return f"| {' | '.join(padded)} |"
 
 
-def _row(comparison: Comparison, quantity: str) -> tuple[str, ...]:
-    first = quantity == comparison.quantities[0]
+def _row(comparison: Comparison, quantity: str, rival: str) -> tuple[str, ...]:
+    is_peer = rival == PEER
     return (
-        comparison.case if first else "",
-        quantity,
-        *[_amount(comparison.outcomes.get(name), quantity) for name in (OURS, PEER)],
-        _times(comparison.ratio(quantity)),
-        _times(comparison.paired_ratio(quantity)) if quantity != MEMORY else "",
-        _amount(comparison.outcomes.get(PLAIN), quantity),
-        "; ".join([*_aims(comparison, quantity), *_limits(comparison, quantity)]),
+        quantity if is_peer else f"{quantity}, against {rival}",
+        *[_amount(comparison.outcomes.get(name), quantity) for name in (OURS, rival)],
+        _times(comparison.ratio(quantity, rival)),
+        _times(comparison.paired_ratio(quantity, rival)) if quantity != MEMORY else "",
+        _amount(comparison.outcomes.get(PLAIN), quantity) if is_peer else "",
+        "; ".join(
+            [
+                *_aims(comparison, quantity, rival),
+                *(_limits(comparison, quantity) if is_peer else []),
+            ]
+        ),
     )
 
 
-def _aims(comparison: Comparison, quantity: str) -> list[str]:
+def _aims(comparison: Comparison, quantity: str, rival: str) -> list[str]:
     return [
         f"{aim.factor:g} {_VERDICTS[comparison.met(aim)]}"
         for aim in comparison.aims
-        if aim.quantity == quantity
+        if aim.quantity == quantity and aim.against == rival
     ]
 
 
@@ -130,7 +152,7 @@ def _floor(comparison: Comparison) -> list[tuple[str, ...]]:
     if watched is None:
         return []
     ours = f"{statistics.median(watched) * 1e3:.2f} ms"
-    return [("", "step but outside f", ours, "", "", _times(ratio), "", "")]
+    return [("step but outside f", ours, "", "", _times(ratio), "", "")]
 
 
 _VERDICTS = {True: "met", False: "NOT MET", None: "not measured"}

@@ -15,13 +15,25 @@ from phantomgrad.gradients import GradientEstimator, ImplicitGradient, UnrolledP
 from phantomgrad.solvers import Broyden, Solver
 from phantomgrad.studies.speed import peer
 from phantomgrad.studies.speed.clock import Clock, Watch
-from phantomgrad.studies.speed.contest import MEMORY, OURS, PEER, Aim, Case, Contender, Run
+from phantomgrad.studies.speed.contest import (
+    MEMORY,
+    OF_PEER,
+    OURS,
+    PEER,
+    Aim,
+    Case,
+    Contender,
+    Run,
+)
 from phantomgrad.studies.speed.maps import ConvolutionalCell
 
 STEP_AIMS = (Aim("step", 1.0), Aim(MEMORY, 1.0))
 
 Step = tuple[nn.Module, nn.Module, Callable[[], Tensor]]
 """A model, its cell, and a call that computes the loss."""
+
+Layer = Callable[[nn.Module], nn.Module]
+"""From a cell to the layer that finds and differentiates its equilibrium."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,16 +53,23 @@ class StepCase(Case):
     aims: tuple[Aim, ...] = STEP_AIMS
 
     @abstractmethod
-    def step(self, device: torch.device, layer: Callable[[nn.Module], nn.Module]) -> Step:
+    def step(self, device: torch.device, layer: Layer) -> Step:
         """Return the step of the model whose equilibria come from ``layer(cell)``."""
 
     def contenders(self, device: torch.device, with_peer: bool) -> dict[str, Contender]:
-        """Return the step of ours and that of the peer: same weights, same data."""
+        """Return the step of ours and those of the others: same weights, same data."""
         watch = Watch()
-        found = {OURS: _contender(*self.step(device, partial(self._our_layer, watch=watch)), watch)}
-        if with_peer:
-            found[PEER] = _contender(*self.step(device, self._peer_layer))
-        return found
+        ours = self.step(device, partial(self._our_layer, watch=watch))
+        others = {
+            name: _contender(*self.step(device, layer))
+            for name, layer in self.layers().items()
+            if name != OURS and (with_peer or name not in OF_PEER)
+        }
+        return {OURS: _contender(*ours, watch), **others}
+
+    def layers(self) -> dict[str, Layer]:
+        """Return the layers of all contenders, by name."""
+        return {OURS: self._our_layer, PEER: self._peer_layer}
 
     def _our_layer(self, cell: nn.Module, watch: Watch | None = None) -> nn.Module:
         solver, gradient = self.solver, self.gradient
@@ -77,7 +96,7 @@ class ConvolutionCase(StepCase):
         """The images."""
         return self.batch
 
-    def step(self, device: torch.device, layer: Callable[[nn.Module], nn.Module]) -> Step:
+    def step(self, device: torch.device, layer: Layer) -> Step:
         """Return the step: the loss is the mean square of the equilibrium."""
         torch.manual_seed(0)
         cell = ConvolutionalCell(self.channels)

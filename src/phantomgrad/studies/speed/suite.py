@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from phantomgrad.studies.speed.epochs import EpochCost, as_epoch_table, epoch_co
 from phantomgrad.studies.speed.figure1 import FigureCase
 from phantomgrad.studies.speed.graphs import graph_cases
 from phantomgrad.studies.speed.images import image_cases
+from phantomgrad.studies.speed.language import language_cases
 from phantomgrad.studies.speed.options import Options
 from phantomgrad.studies.speed.report import as_data, as_gradient_table, as_table
 from phantomgrad.studies.speed.solvers import solver_cases
@@ -34,7 +36,7 @@ mean of the first {}. `update` is Adam and the projection; the adjoint starts fr
 side, and NPG and UPG take five steps."""
 
 _GRADIENTS = """What the phantom gradient saves: seconds with implicit differentiation over those
-with UPG (ratios of the medians), and images or graphs a second."""
+with UPG (ratios of the medians), and images, graphs or words a second."""
 
 _log = logging.getLogger("phantomgrad")
 
@@ -99,10 +101,11 @@ def _cases(options: Options) -> list[Case]:
             *graph_cases(graphs=16),
             FigureCase(study=Precision(samples=10, batch=5)),
             *image_cases((("tiny", 1),)),
+            *language_cases(batch=1, length=16),
         ]
     else:
         cases = [*solver_cases(), *convolution_cases(), *graph_cases(), FigureCase()]
-        cases += image_cases()
+        cases += [*image_cases(), *language_cases()]
     wanted = options.only.casefold()
     chosen = [case for case in cases if wanted in case.name.casefold()]
     if not chosen:
@@ -133,7 +136,7 @@ def _write(data: dict[str, Any], table: str, options: Options, device: torch.dev
     marks = {
         f"{threads}threads": device.type == "cpu" and threads != 1,
         "quick": options.quick,
-        "part": bool(options.only),
+        _slug(options.only): bool(options.only),
         "alone": data["torchdeq"] is None,
     }
     name = "-".join([device.type, *(mark for mark, holds in marks.items() if holds)])
@@ -141,6 +144,10 @@ def _write(data: dict[str, Any], table: str, options: Options, device: torch.dev
     write_json(data, folder / f"{name}.json")
     (folder / f"{name}.md").write_text(f"{_preface(data, name)}\n\n{table}\n", encoding="utf-8")
     _log.info("written: %s", folder / f"{name}.json")
+
+
+def _slug(words: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", words.casefold()).strip("-") or "part"
 
 
 def _preface(data: dict[str, Any], name: str) -> str:
@@ -154,6 +161,8 @@ def _preface(data: dict[str, Any], name: str) -> str:
         f"Medians ({data['clock']}); `times less` is theirs over ours, `paired` the median of\n"
         "that ratio within a round. Time outside f is what a solver itself takes; a step is\n"
         "forward and backward. `step but outside f` is what it were if our solvers cost nothing,\n"
-        "and beside it the most there is to win so. Written by `make bench`; every sample is in\n"
+        "and beside it the most there is to win so. A row `against x` has x in the column of\n"
+        "torchdeq; `torchdeq on our f` is given a map whose constants are computed once per\n"
+        "segment, as ours is. Written by `make bench`; every sample is in\n"
         f"`{name}.json`."
     )
