@@ -70,8 +70,9 @@ class Browser:
             raise RuntimeError(f"{method}: {answer['error']['message']}")
         return answer["result"]
 
-    def open(self, page: Path, width: int, height: int, scheme: str) -> None:
-        """Open a page from disk on a screen of this size, in the light or the dark scheme."""
+    def open(self, page: Path | str, width: int, height: int, scheme: str) -> None:
+        """Open a page, from disk or by its address, on a screen of this size and scheme."""
+        address = page if isinstance(page, str) else page.as_uri()
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self.send("Emulation.setEmulatedMedia", features=[feature])
         phone = width < 600
@@ -79,9 +80,9 @@ class Browser:
             "Emulation.setDeviceMetricsOverride",
             **{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone},
         )
-        self.send("Page.navigate", url=page.as_uri())
+        self.send("Page.navigate", url=address)
         deadline = time.monotonic() + _SECONDS
-        ready = f"document.readyState == 'complete' && location.href == {page.as_uri()!r}"
+        ready = f"document.readyState == 'complete' && location.href == {address!r}"
         while not self.run(ready):
             assert time.monotonic() < deadline, f"{page} does not load"
 

@@ -5,7 +5,26 @@ what has become of them. No torch, no Hydra.
 """
 
 from phantomgrad.status.command import main
-from phantomgrad.status.folders import STATES, Run, examine
+from phantomgrad.status.folders import (
+    STATES,
+    Run,
+    Standing,
+    examine,
+    look_again,
+    run_folders,
+    standing,
+)
 from phantomgrad.status.plan import expected, tables
 
-__all__ = ["STATES", "Run", "examine", "expected", "main", "tables"]
+__all__ = [
+    "STATES",
+    "Run",
+    "Standing",
+    "examine",
+    "expected",
+    "look_again",
+    "main",
+    "run_folders",
+    "standing",
+    "tables",
+]

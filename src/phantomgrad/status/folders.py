@@ -51,15 +51,53 @@ def examine(row: str, instance: str, runs: Path, records: Path) -> Run:
         return Run(row, instance, "done")
     note, locked = read_note(folder), _is_locked(folder)
     elsewhere = bool(note) and note.get("host") != platform.node()
-    logs = list((runs / ".cluster").glob(f"{note['job']}_*_log.out")) if note.get("job") else []
     if "failed" in note:
         return Run(row, instance, "failed", f"{note['failed']} ({_where(note)})")
     if locked or elsewhere:  # the word of another machine is taken for it
-        return Run(row, instance, "running", f"{_progress(folder, note, logs)} ({_where(note)})")
+        return Run(row, instance, "running", f"{_progress(folder, runs)} ({_where(note)})")
     if note or (folder / "config_hash").exists():
-        return Run(row, instance, "stopped", _progress(folder, note, logs))
+        return Run(row, instance, "stopped", _progress(folder, runs))
     published = (records / row / f"{instance}.json").exists()
     return Run(row, instance, "done" if published else "missing")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a run stands that goes on, or went on until it stopped.
+
+    Args:
+        epoch: the one that it is known to have reached, from 1; ``None`` before any.
+        epochs: how many there are to be, where its note says so.
+        heard: when it was last heard of, in seconds since 1970.
+        where: the machine it is on, and its job there.
+    """
+
+    epoch: int | None
+    epochs: int | None
+    heard: float
+    where: str
+
+
+def standing(folder: Path, runs: Path) -> Standing:
+    """Return where the run of a folder stands, from its logs and checkpoints.
+
+    Args:
+        folder: of the run.
+        runs: the folder of all runs, where jobs of a cluster have their logs.
+    """
+    note = read_note(folder)
+    metrics, checkpoints = list(folder.glob("csv/*/metrics.csv")), folder / "checkpoints"
+    known = [_epoch_of_checkpoint(checkpoints / "last.ckpt"), *map(_epoch_of_metrics, metrics)]
+    epoch = max((e + 1 for e in known if e is not None), default=None)
+    logs = list((runs / ".cluster").glob(f"{note['job']}_*_log.out")) if note.get("job") else []
+    signs = [folder / NOTE, folder / "config_hash", folder / "log.txt"]
+    heard = max(map(_time, [*signs, *metrics, *checkpoints.glob("*"), *logs]))
+    return Standing(epoch, note.get("epochs"), heard, _where(note))
+
+
+def look_again() -> None:
+    """Forget which folders are locked: it is looked up once, which is enough for a command."""
+    _locked_files.cache_clear()
 
 
 def run_folders(runs: Path) -> Iterator[tuple[str, str]]:
@@ -93,16 +131,12 @@ def _where(note: Mapping[str, Any]) -> str:
     return f"{job}{note.get('host', 'this machine')}"
 
 
-def _progress(folder: Path, note: Mapping[str, Any], logs: list[Path]) -> str:
+def _progress(folder: Path, runs: Path) -> str:
     """Return the epoch that a run is in, and how long ago it was last heard of."""
-    metrics, checkpoints = list(folder.glob("csv/*/metrics.csv")), folder / "checkpoints"
-    known = [_epoch_of_checkpoint(checkpoints / "last.ckpt"), *map(_epoch_of_metrics, metrics)]
-    epoch = max((e + 1 for e in known if e is not None), default=None)
-    of = f" of {note['epochs']}" if note.get("epochs") else ""
-    stands = "no epoch yet" if epoch is None else f"epoch {epoch}{of}"
-    signs = [folder / NOTE, folder / "config_hash", folder / "log.txt"]
-    heard = max(map(_time, [*signs, *metrics, *checkpoints.glob("*"), *logs]))
-    return f"{stands}, heard of {_span(max(time.time() - heard, 0))} ago"
+    found = standing(folder, runs)
+    of = f" of {found.epochs}" if found.epochs else ""
+    stands = "no epoch yet" if found.epoch is None else f"epoch {found.epoch}{of}"
+    return f"{stands}, heard of {_span(max(time.time() - found.heard, 0))} ago"
 
 
 def _time(path: Path) -> float:

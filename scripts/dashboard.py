@@ -1,0 +1,22 @@
+"""Look at the runs: a live page of this machine, or a table on wandb.
+
+python scripts/dashboard.py                          http://127.0.0.1:8000; or port=8001, runs=DIR
+python scripts/dashboard.py wandb table=table4       its finished runs, as files for `wandb sync`
+python scripts/dashboard.py wandb table=table4 --online   sent at once, with a report of the table
+"""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# The package, imported in the usual way, brings torch along: seconds for a look at some files.
+package = ModuleType("phantomgrad")
+package.__path__ = [str(ROOT / "src" / "phantomgrad")]
+sys.modules.setdefault("phantomgrad", package)
+
+from phantomgrad.dashboard.command import main  # noqa: E402
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], ROOT / "configs"))
