@@ -86,7 +86,8 @@ class Soak:
         assert status != FAILURE or "the disk is full" in log(folder), log(folder)
         self.counts[kind] += 1
         self.ends[str(status)] += 1
-        damage(kind, folder, self.chance)
+        if status != 0:  # else it is done, and its last checkpoint what it is compared by
+            damage(kind, folder, self.chance)
 
 
 def damage(kind: str, folder: Path, chance: random.Random) -> None:
