@@ -200,7 +200,10 @@ def test_table_names_its_own_command_and_launches_its_rows(table: str) -> None:
 
     said = (CONFIGS / "table" / f"{table}.yaml").read_text()
     assert said.startswith("# @package _global_\n")
-    assert f"#   python scripts/train.py table={table}\n" in said
+    # A table cannot start the processes of rows on several devices, a queue can.
+    several = any(resolved(row)["trainer"].get("devices", 1) != 1 for row in rows_of(table))
+    queue = " cluster=slurm" if several else ""
+    assert f"#   python scripts/train.py table={table}{queue}\n" in said
     composed([f"table={table}"])
     assert HydraConfig.get().mode.name == "MULTIRUN"
     launched = HydraConfig.get().sweeper.params["experiment"].split(",")
@@ -303,12 +306,12 @@ def test_configuration_files_are_short(path: Path) -> None:
 
 @pytest.mark.usefixtures("workplace")
 def test_every_choice_of_every_group_composes() -> None:
-    """No file lies about that nothing can choose; tables and experiments have their own tests."""
+    """No file lies about that nothing can choose; tables, searches and experiments: see there."""
     from phantomgrad.jobs import as_dict
 
     for group in sorted(p.name for p in CONFIGS.iterdir() if p.is_dir()):
         root = "study" if group in ("study", "suite") else "train"
-        if group not in ("experiment", "table", "hydra"):
+        if group not in ("experiment", "table", "tune", "hydra"):
             for choice in names(group):
                 assert as_dict(composed([f"{group}={choice}"], root=root))
 

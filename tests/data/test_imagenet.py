@@ -15,7 +15,12 @@ from image_data import write_image, write_image_folder
 from phantomgrad.data import ImageNet
 from phantomgrad.data.base import Share
 from phantomgrad.data.images.base import ImageBatch
-from phantomgrad.data.images.imagenet import FolderSet, SeededOrder, training_transform
+from phantomgrad.data.images.imagenet import (
+    FolderSet,
+    SeededOrder,
+    evaluation_transform,
+    training_transform,
+)
 from phantomgrad.errors import MissingDataError, UserError
 from phantomgrad.experiments import build
 from recorder import Recorder, trainer
@@ -166,6 +171,64 @@ def test_processes_take_disjoint_parts_with_seeds_of_their_own(folder_root: Path
     assert not {seed for _, seed in later} & {seed for part in pairs for _, seed in part}
 
 
+def test_training_images_may_validate(folder_root: Path) -> None:
+    """One of each class: no longer trained on, seen in full as the evaluation images are."""
+    whole, data = small(folder_root), small(folder_root, validation=3)
+    assert data.evaluation_sets == ("test", "validation")
+    facts = data.facts()
+    assert (facts["train"], facts["validation"], facts["test"]) == (9, 3, 5)
+    assert facts["fingerprint"] == whole.facts()["fingerprint"]
+    train, held = (set(data._parts[name]) for name in ("train", "validation"))
+    assert train | held == set(whole._parts["train"])
+    assert len(train) + len(held) == 12
+    assert sorted(label for _, label in held) == [0, 1, 2]
+    _, validation = data.val_dataloader()
+    (batch,) = validation
+    assert batch.labels.tolist() == [0, 1, 2]
+    paths = [path for path, _ in data._parts["validation"]]
+    for path, image in zip(paths, batch.images, strict=True):
+        with Image.open(path) as original:
+            assert torch.equal(image, evaluation_transform()(original.convert("RGB")))
+
+
+def test_validation_part_follows_its_seed(folder_root: Path) -> None:
+    parts = [small(folder_root, validation=3, seed=seed)._parts for seed in (1, 1, 2, 3, 4)]
+    assert parts[0] == parts[1]
+    assert any(part != parts[0] for part in parts[2:])
+
+
+@pytest.mark.parametrize("count", [2, 10])
+def test_validation_part_has_an_image_of_each_class(folder_root: Path, count: int) -> None:
+    with pytest.raises(UserError, match=rf"validation must lie in \[3, 9\] .*, got {count}"):
+        small(folder_root, validation=count)
+
+
+def test_resumed_run_with_validation_part_sees_the_same(folder_root: Path, tmp_path: Path) -> None:
+    complete = fit(small(folder_root, validation=3), 2)
+    first = fit(small(folder_root, validation=3), 1)
+    first.trainer.save_checkpoint(tmp_path / "1.ckpt")
+    rest = fit(
+        small(folder_root, validation=3), 2, ckpt_path=tmp_path / "1.ckpt", weights_only=True
+    )
+    assert torch.equal(torch.cat([first.images(), rest.images()]), complete.images())
+    assert torch.equal(rest.images("test"), complete.images("test")[8:])
+
+
+def test_processes_share_the_validation_part(
+    folder_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each sees its own images, all of them are seen once, and the parts are those of one."""
+    labels, trained = [], []
+    for process in range(2):
+        data = small(folder_root, validation=4, test_batch_size=3)
+        monkeypatch.setattr(ImageNet, "share", Share(2, process))
+        _, validation = data.val_dataloader()
+        labels += [int(label) for batch in validation for label in batch.labels]
+        trained.append(data._parts)
+    assert trained[0] == trained[1]
+    assert sorted(labels) == sorted(label for _, label in trained[0]["validation"])
+
+
 @pytest.mark.usefixtures("hydra_restore_singletons")
 def test_configuration_builds(folder_root: Path, tmp_path: Path) -> None:
     """The release's protocol: 16 images in each of eight processes, 50 in evaluation."""
@@ -237,7 +300,8 @@ def test_unknown_protocol_is_refused(folder_root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "least"), [("batch_size", 1), ("test_batch_size", 1), ("workers", 0)]
+    ("name", "least"),
+    [("batch_size", 1), ("test_batch_size", 1), ("workers", 0), ("validation", 0), ("seed", 0)],
 )
 def test_too_small_arguments_are_refused(folder_root: Path, name: str, least: int) -> None:
     with pytest.raises(ValueError, match=rf"dataset\.{name} must be at least {least}, got -1"):

@@ -77,6 +77,42 @@ def test_validation_text_as_a_corpus_of_its_own(root: Path) -> None:
     assert data.corpus.parts["test"][-3:].tolist() == [101, 101, 0]
 
 
+def test_last_lines_of_the_validation_text_may_validate(root: Path) -> None:
+    """They train no more, and give no words; the test text is the same."""
+    folder = root / "wikitext-103"
+    with (folder / "wiki.valid.tokens").open("a") as file:
+        file.write("held out\n")
+    lines = (folder / "wiki.valid.tokens").read_text().splitlines()
+    whole = WikiText103(root=str(root), name="wikitext103-valid", **SMALL)
+    data = WikiText103(root=str(root), name="wikitext103-valid", validation_share=0.2, **SMALL)
+    assert data.evaluation_sets == ("test", "validation")
+    kept = round(0.8 * len(lines))
+    facts, parts = data.facts(), data.corpus.parts
+    for name, text in (("train", lines[:kept]), ("validation", lines[kept:])):
+        assert len(parts[name]) == facts[name] == sum(len(line.split()) + 1 for line in text)
+    assert facts["train"] + facts["validation"] == whole.facts()["train"]
+    assert facts["test"] == whole.facts()["test"]
+    assert facts["vocabulary"] == 102 == whole.facts()["vocabulary"] - 2
+    assert parts["validation"][-3:].tolist() == [101, 101, 0]
+    assert facts["reduced"] == "trained on the validation text, its last 0.2 held out"
+    assert facts["fingerprint"] != whole.facts()["fingerprint"]
+    assert len({path.name for path in folder.glob("wikitext103-valid*.pt")}) == 2
+    assert WikiText103(root=str(root), name="wikitext103-valid", **SMALL).facts() == whole.facts()
+
+
+@pytest.mark.parametrize(
+    ("name", "share", "why"),
+    [
+        ("wikitext103-valid", 1.0, r"must lie in \[0, 1\), got 1.0"),
+        ("wikitext103-valid", -0.1, r"must lie in \[0, 1\), got -0.1"),
+        ("wikitext103", 0.1, "must be 0 for wikitext103, whose validation text is its own, got"),
+    ],
+)
+def test_other_shares_are_refused(root: Path, name: str, share: float, why: str) -> None:
+    with pytest.raises(UserError, match=rf"validation_share {why}"):
+        WikiText103(root=str(root), name=name, validation_share=share)
+
+
 def test_unknown_word_of_wikitext_is_said_with_file_and_line(root: Path) -> None:
     path = root / "wikitext-103" / "wiki.valid.tokens"
     path.write_text("w1 w2\nw3 nowhere\n")

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import pytest
+
+from graph_data import REPOSITORY
 from phantomgrad.records import Result
+from phantomgrad.report.assemble import build_table
+from phantomgrad.report.collect import read_table_records
 from phantomgrad.report.metrics import metric_of
-from phantomgrad.report.tables import duration, number
+from phantomgrad.report.tables import DASH, duration, number, result_grid
 
 GOLDEN = """\
 # Table9
@@ -210,3 +218,21 @@ def test_runs_that_collapsed_are_named(results) -> None:
     line = "Toy, UPG A(5, 0.5): training collapsed in 1 of 2 runs (noticed in epoch 2)."
     assert f"- {line}\n" in said
     assert said.count("collapsed") == 1
+
+
+@pytest.mark.parametrize(
+    "folder", sorted((REPOSITORY / "results/records").glob("*")), ids=lambda p: p.name
+)
+def test_table_shows_the_selected_epoch_where_a_record_has_one(folder: Path) -> None:
+    """Of the records in the repository: honest numbers stand beside the flattering ones."""
+    found = [path.read_text() for path in folder.rglob("*.json")]
+    if any('"kind": "study"' in text for text in found):
+        pytest.skip("a study, which trains nothing")
+    table = build_table(folder.name, [], read_table_records(folder.parent, folder.name))
+    selected = any(re.search(r'"selected": [0-9]', text) for text in found)
+    assert ("Selected" in result_grid(table).headings) is selected
+    for section, block in zip(result_grid(table).sections, table.blocks, strict=True):
+        at = result_grid(table).headings.index("Selected") if selected else None
+        for row, line in zip(section.rows, block.lines, strict=True):
+            has = line.summary is not None and line.summary.selected is not None
+            assert at is None or (row[at] != DASH) is has

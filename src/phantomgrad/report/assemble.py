@@ -19,6 +19,7 @@ TITLES = {
     "table4": "Table 4: IGNN on graph tasks",
     "figure2": "Figure 2: Precision of the phantom gradient in training",
     "figure3": "Figure 3: Influence of λ and k, UPG and NPG",
+    "tune": "Tuning: λ chosen on validation data",
     "chains": "Chains: IGNN on the embedded default data",
     "cifar10-jpeg": "CIFAR-10 as JPEG files of quality 75",
     "lm": "Python help: tiny DEQ-Transformers on the help texts of Python",

@@ -124,6 +124,12 @@ TASKS = (
         "python scripts/train.py table=ppi",
     ),
     Artifact(
+        "tune",
+        "Tuning",
+        "λ chosen on validation data",
+        "python scripts/train.py tune=lambda_cox2",
+    ),
+    Artifact(
         "throughput",
         "Throughput",
         "training steps of the paper's rows on synthetic batches",

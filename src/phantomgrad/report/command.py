@@ -26,6 +26,7 @@ from phantomgrad.report.site import build_site
 from phantomgrad.report.studies import REPORTS
 from phantomgrad.report.style import render, styled
 from phantomgrad.report.sweeps import sweep_figures
+from phantomgrad.report.tuning import tuning_figures
 
 USAGE = """usage: python scripts/report.py [TABLE ...] [results=DIR]
 
@@ -149,8 +150,10 @@ def _drawn(draw: Callable[[], dict[str, Figure]]) -> dict[str, bytes]:
 FIGURES: dict[str, Callable[[Table], dict[str, Figure]]] = {
     "figure2": precision_figures,
     "figure3": sweep_figures,
+    "tune": tuning_figures,
 }
-"""How a table is drawn that is a figure of the paper; any other by :func:`table_figures`."""
+"""How a table is drawn that is a figure of the paper, or a search; any other by
+:func:`table_figures`."""
 
 
 def table_figures(table: Table) -> dict[str, Figure]:

@@ -10,6 +10,7 @@ _DEFINITIONS = (
     ("Last", "the test value after the last epoch"),
     ("Common", "the one epoch, in parentheses, with the best mean test value over the runs"),
     ("Selected", "the test value at the epoch each run chose on validation data"),
+    ("Searched by", "what the search chose a trial by, at each run's best epoch; mean over n runs"),
 )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from phantomgrad.records import Record
 from phantomgrad.report.metrics import Metric, metric_of
@@ -78,6 +80,13 @@ class Summary:
         return None if stat is None else stat.mean
 
     @property
+    def objective(self) -> tuple[str, Stat] | None:
+        """What a search judged the runs by, and its mean; ``None`` outside of a search."""
+        found = [objective for r in self.records if (objective := objective_of(r))]
+        stat = Stat.of(objective.value for objective in found)
+        return None if stat is None else (found[0].curve, stat)
+
+    @property
     def hardware(self) -> frozenset[str]:
         """What the runs were run on, in words."""
         return frozenset(_hardware(record) for record in self.records)
@@ -86,6 +95,32 @@ class Summary:
         """Return the seconds of all runs together, ``None`` if one is not known."""
         totals = [record.seconds.get("total") for record in self.records]
         return None if None in totals else sum(t for t in totals if t is not None)
+
+
+class Objective(NamedTuple):
+    """What a search judges a run by.
+
+    Attributes:
+        curve: its name, for example ``validation/loss``.
+        sign: 1 where less is better, -1 where more is.
+        value: of the best epoch.
+    """
+
+    curve: str
+    sign: int
+    value: float
+
+
+def objective_of(record: Record) -> Objective | None:
+    """Return what a run counted for in a search; ``None`` outside of one, or if never finite."""
+    settings = record.config.get("tune")
+    if not settings:
+        return None
+    curve = record.curves.get(settings["objective"], [])
+    sign = {"minimize": 1, "maximize": -1}[settings["direction"]]
+    finite = [value for value in curve if value is not None and math.isfinite(value)]
+    best = min(finite, key=lambda value: sign * value, default=None)
+    return None if best is None else Objective(settings["objective"], sign, best)
 
 
 def summarise(records: Sequence[Record]) -> Summary:

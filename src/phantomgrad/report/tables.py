@@ -55,6 +55,7 @@ def result_grid(table: Table) -> Grid:
         Column("Last", lambda _, line: _ours(line, "last")),
         Column("Common (epoch)", lambda _, line: _common(line)),
         Column("Selected", lambda _, line: _ours(line, "selected"), optional=True),
+        Column("Searched by", lambda _, line: _objective(line), optional=True),
         Column("Speed, paper", lambda _, line: _paper_speed(line), optional=True),
         Column("Speed", _speed, optional=True),
         *(Column(speeds.heading, _step_speed(speeds), optional=True) for speeds in table.speeds),
@@ -153,6 +154,11 @@ def _stat(stat: Stat | None, metric: Metric, n: int) -> str:
     spread = f" ± {number(stat.std, metric)}" if stat.n > 1 else ""
     gap = f" [{stat.n}/{n}]" if stat.n < n else ""
     return number(stat.mean, metric) + spread + gap
+
+
+def _objective(line: Line) -> str:
+    found = line.summary.objective if line.summary else None
+    return f"{found[0].replace('/', ' ')} {found[1].mean:.4f}" if found else ""
 
 
 def _paper_speed(line: Line) -> str:

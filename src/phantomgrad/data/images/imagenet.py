@@ -14,9 +14,13 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from phantomgrad.checks import check_at_least
 from phantomgrad.data.base import Share
+from phantomgrad.data.folds import held_out
 from phantomgrad.data.images.base import ImageBatch, ImageData, as_it_is, evaluated
 from phantomgrad.data.loaders import ResumableLoader
 from phantomgrad.errors import MissingDataError, UserError
+
+Sample = tuple[str, int]
+"""The path of an image, and its class."""
 
 PARTS = ("train", "val")
 _SIZE, _RESIZED = 224, 256
@@ -44,10 +48,14 @@ class ImageNet(ImageData):
         batch_size: training images in a batch of one process; the last may be smaller.
         test_batch_size: images in a batch of the evaluation set.
         workers: decoding processes beside each training process.
+        validation: number of training images held out, stratified, and seen as the evaluation
+            images are; 0 for none, as the papers.
+        seed: of the validation part.
 
     Raises:
         MissingDataError: ``root`` does not hold the two folders.
-        UserError: their classes are fewer than two, or differ; or ``protocol`` is another.
+        UserError: their classes are fewer than two, or differ; ``protocol`` is another; or
+            ``validation`` leaves a class without an image here or there.
         ValueError: a number is too small.
     """
 
@@ -65,6 +73,8 @@ class ImageNet(ImageData):
         batch_size: int = 16,
         test_batch_size: int = 50,
         workers: int = 8,
+        validation: int = 0,
+        seed: int = 42,
     ) -> None:
         super().__init__()
         if protocol not in _CROPS:
@@ -72,10 +82,16 @@ class ImageNet(ImageData):
         check_at_least("dataset.batch_size", batch_size, 1)
         check_at_least("dataset.test_batch_size", test_batch_size, 1)
         check_at_least("dataset.workers", workers, 0)
+        check_at_least("dataset.validation", validation, 0)
+        check_at_least("dataset.seed", seed, 0)
         self._name, self._workers = name, workers
         self._batch_size, self._test_batch_size = batch_size, test_batch_size
         self._train, self._test = (open_folder(Path(root), part) for part in PARTS)
         _check_classes(Path(root), self._train.classes, self._test.classes)
+        self._parts = {"train": self._train.samples, "test": self._test.samples}
+        if validation:
+            self._parts |= _held_out(self._train.samples, validation, seed)
+        self.evaluation_sets = ("test", "validation") if validation else ("test",)
         self._transforms = training_transform(protocol), evaluation_transform()
 
     @property
@@ -94,20 +110,22 @@ class ImageNet(ImageData):
             "name": self._name,
             "fingerprint": f"sha256-of-names-and-sizes:{listing.hexdigest()}",
             "classes": self.classes,
-            "train": len(self._train),
-            "test": len(self._test),
+            **{part: len(samples) for part, samples in self._parts.items()},
         }
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Return the training images as bytes, in another order every epoch."""
-        data = FolderSet(self._train.samples, self._transforms[0])
+        data = FolderSet(self._parts["train"], self._transforms[0])
         return self._loader(data, self._batch_size, SeededOrder(data, self.share))
 
     def val_dataloader(self) -> list[DataLoader[Any]]:
-        """Return the evaluation images as bytes, in a fixed order."""
-        data, size = FolderSet(self._test.samples, self._transforms[1]), self._test_batch_size
+        """Return each evaluation set as bytes, in a fixed order."""
+        return [self._evaluation(self._parts[name]) for name in self.evaluation_sets]
+
+    def _evaluation(self, samples: list[Sample]) -> DataLoader[Any]:
+        data, size = FolderSet(samples, self._transforms[1]), self._test_batch_size
         order = evaluated(data, size, self.share, "dataset.test_batch_size")
-        return [self._loader(data, size, order)]
+        return self._loader(data, size, order)
 
     def augmented(self, images: Tensor) -> Tensor:
         """Return the images: the workers have cropped and flipped them."""
@@ -149,7 +167,7 @@ class FolderSet(Dataset[Any]):
         transform: makes an image ``(3, H, W)`` bytes.
     """
 
-    def __init__(self, samples: list[tuple[str, int]], transform: Callable[[Any], Tensor]) -> None:
+    def __init__(self, samples: list[Sample], transform: Callable[[Any], Tensor]) -> None:
         self._samples, self._transform = samples, transform
 
     def __len__(self) -> int:
@@ -234,6 +252,13 @@ def open_folder(root: Path, part: str) -> Any:
             f"{root / part} must hold one folder of images for each class "
             f"({str(error).rstrip('. ')})"
         ) from error
+
+
+def _held_out(samples: list[Sample], count: int, seed: int) -> dict[str, list[Sample]]:
+    """Return the training and the validation part; the same in every process."""
+    split = held_out(torch.tensor([label for _, label in samples]), count, seed)
+    names = ("train", "validation")
+    return {n: [samples[i] for i in part] for n, part in zip(names, split, strict=True)}
 
 
 def _check_classes(root: Path, train: list[str], val: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,27 +33,41 @@ class WikiText103(LanguageData):
 
     ``name`` may also be ``"wikitext103-valid"``: the validation text trains, for the true test
     text, whose words that the former lacks become ``<unk>``. Results on it are called so, and
-    never compared with those of WikiText-103.
+    never compared with those of WikiText-103. ``validation_share`` gives it a validation part.
 
     Args:
         root: the folder that holds ``wikitext-103/wiki.{train,valid,test}.tokens``; the numbers of
             their words are kept in a file beside them.
         name: ``"wikitext103"`` or ``"wikitext103-valid"``.
+        validation_share: of the lines of ``"wikitext103-valid"``, so many at the end validate
+            instead of training; 0 for none. Words come from what is left.
         options: see :class:`LanguageData`.
 
     Raises:
         MissingDataError: the texts are not there.
-        UserError: ``name`` is another; or, when they are read, they are no texts of one corpus.
+        UserError: ``name`` or ``validation_share`` is another; or, when they are read, they are no
+            texts of one corpus.
         ValueError: a number is too small.
     """
 
-    def __init__(self, *, root: str, name: str = "wikitext103", **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        root: str,
+        name: str = "wikitext103",
+        validation_share: float = 0.0,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         if name not in _PARTS:
             raise UserError(f"dataset.name must be one of {', '.join(_PARTS)}, got {name!r}")
+        _check_share(validation_share, name)
         self._name, self._folder = name, Path(root) / FOLDER
+        self._share = validation_share
         self._files = {part: self._folder / file for part, file in _PARTS[name].items()}
-        self.evaluation_sets = tuple(n for n in ("test", "validation") if n in self._files)
+        held_out = validation_share or "validation" in self._files
+        self._parts = ("train", "validation", "test") if held_out else ("train", "test")
+        self.evaluation_sets = self._parts[:0:-1]
         missing = [str(path) for path in self._files.values() if not path.exists()]
         if missing:
             raise MissingDataError(
@@ -75,10 +90,11 @@ class WikiText103(LanguageData):
         """Return the texts, from the file beside them where it is of these."""
         stats = {name: path.stat() for name, path in self._files.items()}
         source = [f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats.items()]
-        kept = self._folder / f"{self._name}.pt"
+        share = f"-{self._share:g}" if self._share else ""
+        kept = self._folder / f"{self._name}{share}.pt"
         *parts, words = cached(kept, "\n".join(source), self._encoded)
         return Corpus(
-            dict(zip(self._files, parts, strict=True)),
+            dict(zip(self._parts, parts, strict=True)),
             int((words == ord("\n")).sum()),
             digest([*parts, words]),
         )
@@ -87,13 +103,34 @@ class WikiText103(LanguageData):
         """Return name, fingerprint and sizes; and that it is not the whole, if so."""
         facts = {"name": self._name, **super().facts()}
         if self._name == "wikitext103-valid":
-            facts["reduced"] = "trained on the validation text"
+            rest = f", its last {self._share:.4g} held out" if self._share else ""
+            facts["reduced"] = f"trained on the validation text{rest}"
         return facts
 
     def _encoded(self) -> list[Tensor]:
         """Return the numbers of each part, and the words, one a line, as bytes."""
         min_count = None if self._name == "wikitext103" else 1
-        vocabulary = Vocabulary.of(read_lines(self._files["train"]), min_count)
-        parts = [vocabulary.encode(read_lines(path), str(path)) for path in self._files.values()]
+        vocabulary = Vocabulary.of(self._lines("train"), min_count)
+        parts = [vocabulary.encode(self._lines(part), self._source(part)) for part in self._parts]
         words = "".join(f"{word}\n" for word in vocabulary.words).encode()
         return [*parts, torch.from_numpy(np.frombuffer(words, np.uint8).copy())]
+
+    def _lines(self, part: str) -> Iterable[str]:
+        if not self._share or part == "test":
+            return read_lines(self._files[part])
+        lines = list(read_lines(self._files["train"]))
+        kept = round((1 - self._share) * len(lines))
+        return lines[:kept] if part == "train" else lines[kept:]
+
+    def _source(self, part: str) -> str:
+        return str(self._files.get(part, self._files["train"]))
+
+
+def _check_share(share: float, name: str) -> None:
+    if not 0 <= share < 1:
+        raise UserError(f"dataset.validation_share must lie in [0, 1), got {share}")
+    if share and "validation" in _PARTS[name]:
+        raise UserError(
+            f"dataset.validation_share must be 0 for {name}, whose validation text is its own, "
+            f"got {share}"
+        )
