@@ -15,6 +15,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -60,8 +61,10 @@ def command_line(hydra: HydraConf) -> str:
     Args:
         hydra: the ``hydra`` part of the configuration.
     """
-    overrides = [o for o in hydra.overrides.task if not o.startswith(("table=", "cluster"))]
-    return shlex.join(["python", "scripts/train.py", *overrides])
+    overrides = [o for o in hydra.overrides.task if not o.startswith("cluster")]
+    # A table or a search switches Hydra to several runs, and may set more; this is one of them.
+    alone = ["hydra.mode=RUN"] if hydra.mode is RunMode.MULTIRUN else []
+    return shlex.join(["python", "scripts/train.py", *overrides, *alone])
 
 
 def names(group: str) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ from graph_data import REPOSITORY
 from interruptions import interrupted
 from phantomgrad.errors import UserError
 from phantomgrad.show import describe
-from training import Workplace
+from training import Script, Workplace
 
 CHAINS = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=12", "checkpoint_every_n_epochs=5")
 
@@ -34,6 +36,21 @@ def test_checkpoint_says_what_made_it(workplace: Workplace) -> None:
     assert "test/accuracy" in said
     assert "max_epochs: 12" not in said
     assert "max_epochs: 12" in describe(folder / "checkpoints" / "last.ckpt", config=True)
+
+
+def test_command_of_a_row_of_a_table_does_that_row_alone(
+    script: Script, workplace: Workplace
+) -> None:
+    short = ("trainer.max_epochs=1", "checkpoint_every_n_epochs=1")
+    assert script("-m", "experiment=chains/implicit,chains/upg_k5_d0.5", *short).code == 0
+    for checkpoint in sorted(workplace.path.glob("runs/**/last.ckpt")):
+        folder = checkpoint.parents[1]
+        command = re.search(r"^command +python \S+ (.*)$", describe(checkpoint), re.M)
+        assert command is not None
+        (folder / "record.json").unlink()
+        assert script(*shlex.split(command[1])).code == 0
+        assert (folder / "record.json").exists()
+    assert len(list(workplace.path.glob("runs/**/last.ckpt"))) == 2
 
 
 def test_record_says_what_came_out(workplace: Workplace) -> None:
