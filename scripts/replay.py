@@ -1,6 +1,6 @@
 """Make a step again whose gradient was no number, and say where that began.
 
-python scripts/replay.py runs/table1/upg_k5_d0.5_no_dropout/seed0/nonfinite/step812.pt
+python scripts/replay.py runs/table1/upg_k5_d0.5_no_dropout/seed0/nonfinite/step812-rank0.pt
 
 A run that stops at such a step names its file. Files are unpickled: open your own only.
 """

@@ -18,7 +18,7 @@ HASHES = {
     "chains/upg_k5_d0.5": "f280d3a91c900b4e37622c43513d89ea72151fe158c151cce7c91b789bc8be19",
     "table4/cox2_implicit": "94d36910456df07fb8244f0e5468d98f2ab68da73da85d5627554cfa57c847e0",
     "digits/npg_k5_d0.5": "fab4063ca857cab2404298adb8eb4eeec6d6037140773b7fa15bb876398cb166",
-    "table1/implicit": "184f1f4a7fac2882992d16250bfa829b1ac801512adafe072770879a56496d6d",
+    "table1/upg_k9_d0.5": "9ee0dff3f69d8097461ba6833a0357fe8fb7a0b6394e9165ae0fab77fd28869e",
 }
 NARROW = (
     *("experiment=cifar10-jpeg/3epochs_upg_k5_d0.5", "trainer.max_epochs=1"),

@@ -23,7 +23,7 @@ from phantomgrad.survival.provenance import KEY
 from phantomgrad.survival.randomness import set_generators
 from phantomgrad.tasks import Task
 
-_AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+_AUTOCAST = {"bf16-mixed": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Replay:
         row: the run, by row and instance.
         loss: of the step.
         batch: which tensors of the batch are not finite.
-        parameters: which parameters were not, before the step.
+        parameters: which parameters and buffers were not, before the step.
         modules: which modules gave something that is not, in the order of the forward pass.
         gradients: the parameters whose gradient is not.
         layers: of each equilibrium layer, by name, the largest residual of its solve and, under
@@ -78,14 +78,15 @@ def replay(path: Path) -> Replay:
     content = _load(path)
     facts = content[KEY]
     config = OmegaConf.create(facts["config"])
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = _device(content["device"])
+    torch.set_float32_matmul_precision(config.matmul_precision)
     task = build_task(config, build(config.dataset, "dataset"))
     task.load_state_dict(content["state_dict"])
     task.to(device).train()
     task.steps_before = content["step"]
     task.carry(content["carried"])
-    spoiled = [name for name, p in task.named_parameters() if not _is_finite(p)]
-    set_generators(content["generators"])
+    spoiled = [name for name, value in task.state_dict().items() if not _is_finite(value)]
+    set_generators(_of_one_device(content["generators"], torch.device(content["device"])))
     batch = move_data_to_device(content["batch"], device)
     with _nonfinite_outputs(task) as modules:
         with _autocast(config, device):
@@ -106,7 +107,15 @@ def replay(path: Path) -> Replay:
 def _load(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False)
-        if not content.keys() >= {"batch", "generators", "carried", "state_dict", "step", KEY}:
+        if not content.keys() >= {
+            "batch",
+            "generators",
+            "carried",
+            "state_dict",
+            "step",
+            "device",
+            KEY,
+        }:
             raise ValueError("a checkpoint, perhaps")
     except Exception as error:
         raise UserError(
@@ -116,8 +125,24 @@ def _load(path: Path) -> dict[str, Any]:
     return content
 
 
+def _device(name: str) -> torch.device:
+    """Return the kind of device that the step was made on: each has generators of its own."""
+    if torch.device(name).type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"the step was made on {name}, and there is no such device here")
+    return torch.device(torch.device(name).type)
+
+
+def _of_one_device(states: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """Return the states of the generators, of those of several GPUs the one that counted."""
+    return {**states, "cuda": [states["cuda"][device.index or 0]] if states["cuda"] else []}
+
+
 def _autocast(config: DictConfig, device: torch.device) -> AbstractContextManager[object]:
-    dtype = _AUTOCAST.get(str(config.trainer.get("precision", "")))
+    precision = str(config.trainer.get("precision") or "32-true")
+    if precision not in ("32", "32-true", *_AUTOCAST):
+        known = ", ".join(["32-true", *_AUTOCAST])
+        raise UserError(f"trainer.precision must be {known} to make a step again, got {precision}")
+    dtype = _AUTOCAST.get(precision)
     return torch.autocast(device.type, dtype) if dtype else nullcontext()
 
 

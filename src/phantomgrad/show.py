@@ -28,8 +28,8 @@ def describe(path: Path, *, config: bool = False) -> str:
     path = _file(path)
     content = _read(path)
     facts = content.get(KEY) if path.suffix != ".json" else content
-    if not facts:
-        raise UserError(f"{path} does not say what made it: it is of an earlier version")
+    if not facts or not facts.keys() >= {"row", "instance", "config", "environment"}:
+        raise UserError(f"{path} does not say what made it: it is something else, or too old")
     told = dict(_stands(content) if path.suffix != ".json" else _found(content))
     lines = [f"{name:<10} {value}" for name, value in {**dict(_made(facts)), **told}.items()]
     if config:
@@ -47,15 +47,16 @@ def _file(path: Path) -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    if path.suffix != ".json" and (wrong := damage(path)):
+        raise UserError(f"{path} cannot be read ({wrong})")
     try:
         if path.suffix == ".json":
-            return json.loads(path.read_text())  # type: ignore[no-any-return]
-        if wrong := damage(path):
-            raise ValueError(wrong)
-        # mmap: the tensors, which are most of it, are not read.
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)  # type: ignore[no-any-return]
+            content = json.loads(path.read_text())
+        else:  # mmap: the tensors, which are most of it, are not read
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:
         raise UserError(f"{path} cannot be read ({type(error).__name__}: {error})") from error
+    return content if isinstance(content, dict) else {}
 
 
 def _made(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
 import time
 import warnings
 from contextlib import nullcontext
@@ -46,6 +47,7 @@ from phantomgrad.survival import (
     TimedCheckpoint,
     WholeCheckpointIO,
 )
+from phantomgrad.survival.signals import Stopped, StopSignals
 from phantomgrad.survival.storage import newest_whole, previous_of
 from phantomgrad.survival.workers import loss_said
 from phantomgrad.tasks import Task
@@ -74,13 +76,18 @@ def run(config: DictConfig, row: str | None, overrides: list[str]) -> None:
 
     Raises:
         UserError: something the user can put right; nothing has been overwritten.
+        Stopped: a signal has asked for it; there is a checkpoint, or the record.
     """
-    do(config, row, overrides, _train)
+    signals = StopSignals()
 
+    def train(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple[Record, str]:
+        record = _Run(config, identity, folder, signals).record()
+        return record, _headline(record)
 
-def _train(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple[Record, str]:
-    record = _Run(config, identity, folder).record()
-    return record, _headline(record)
+    do(config, row, overrides, train)
+    if signals.asked:  # in the last epoch; the runs after this one are not begun
+        log.warning("stopped by %s, at the end of the run", signal.Signals(signals.asked).name)
+        raise Stopped(signals.asked)
 
 
 @dataclass
@@ -90,6 +97,7 @@ class _Run:
     config: DictConfig
     identity: Identity
     folder: RunFolder
+    signals: StopSignals
 
     def record(self) -> Record:
         started, clock = datetime.now(UTC), time.perf_counter()
@@ -106,7 +114,8 @@ class _Run:
                 f"interrupted after {history.epochs} of {trainer.max_epochs} epochs: "
                 "the same command resumes from the last checkpoint"
             )
-        previous_of(self.folder.last_checkpoint).unlink(missing_ok=True)  # it has served
+        if process_rank() == 0:
+            previous_of(self.folder.last_checkpoint).unlink(missing_ok=True)  # it has served
         total = cost.earlier + time.perf_counter() - clock
         return self._compose(task, data, history, {"total": total, **cost.means()}, started)
 
@@ -122,7 +131,9 @@ class _Run:
 
     def _trainer(self, kept: list[Callback]) -> Trainer:
         config = self.config
-        timed = TimedCheckpoint(self.folder.last_checkpoint, config.checkpoint_every_minutes)
+        timed = TimedCheckpoint(
+            self.folder.last_checkpoint, config.checkpoint_every_minutes, self.signals
+        )
         checkpoint = ModelCheckpoint(
             dirpath=self.folder.checkpoints,
             filename="last",

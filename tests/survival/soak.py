@@ -1,6 +1,6 @@
 """Disturb runs at random moments until they are done; each must equal the undisturbed one.
 
-python tests/survival/soak.py 100                 disturbances, at least
+python tests/survival/soak.py 100                 kills, at least, and other disturbances between
 python tests/survival/soak.py 100 --seed 7        the same moments again, as far as clocks allow
 
 A process that has everything imported is forked for every attempt: the same command each time, in
@@ -11,6 +11,7 @@ result, the weights, the optimizer and the schedule.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
 import resource
@@ -59,6 +60,11 @@ class Soak:
     chance: random.Random
     counts: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def kills(self) -> int:
+        """How many processes were killed before they had ended."""
+        return self.ends[str(KILLED)]
 
     def disturb(self, row: str, seconds: float, patience: int) -> Path:
         """Do a row to its end, through so many disturbances at most; return its folder."""
@@ -156,20 +162,19 @@ def same(folder: Path, whole: Path) -> None:
     assert str(ours.curves) == str(theirs.curves)  # nan is nan
 
 
-def soak(disturbances: int, seed: int, rows: list[str], folder: Path) -> Soak:
-    """Disturb the rows in turn until there were so many disturbances; say what came of each."""
+def soak(kills: int, seed: int, rows: list[str], folder: Path) -> Soak:
+    """Disturb the rows in turn until there were so many kills; say what came of each."""
     found = Soak(folder, random.Random(seed))
     wholes: dict[str, tuple[Path, float]] = {}
-    for number in range(10 * disturbances):
-        left = disturbances - found.counts.total()
-        if left <= 0:
+    for number in itertools.count():
+        if found.kills >= kills:
             break
         row = rows[number % len(rows)]
         if row not in wholes:
             started = time.monotonic()
             wholes[row] = undisturbed(row, folder / row), time.monotonic() - started
         before = found.counts.total()
-        same(found.disturb(row, wholes[row][1], min(left, 25)), wholes[row][0])
+        same(found.disturb(row, wholes[row][1], 25), wholes[row][0])
         print(f"{row}: equal after {found.counts.total() - before} disturbances", flush=True)
     return found
 
@@ -177,18 +182,19 @@ def soak(disturbances: int, seed: int, rows: list[str], folder: Path) -> Soak:
 def main() -> None:
     """Read the command line, and soak."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("disturbances", type=int)
+    parser.add_argument("kills", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     asked = parser.parse_args()
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        found = soak(asked.disturbances, asked.seed, asked.rows, Path(folder))
+        found = soak(asked.kills, asked.seed, asked.rows, Path(folder))
     kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(found.counts.items()))
     ends = ", ".join(f"{end}: {n}" for end, n in sorted(found.ends.items()))
     print(
-        f"{found.counts.total()} disturbances ({kinds}; exit statuses {ends}) in "
-        f"{time.monotonic() - started:.0f} s: every run equals the undisturbed one in every bit"
+        f"{found.kills} kills in {found.counts.total()} disturbances ({kinds}; exit statuses "
+        f"{ends}) in {time.monotonic() - started:.0f} s: "
+        "every run equals the undisturbed one in every bit"
     )
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from interruptions import Watched, checkpoint
+from interruptions import Watched, assert_same_run, checkpoint
 from phantomgrad.errors import UserError
 from phantomgrad.records import read_record
 from phantomgrad.replay import replay
+from phantomgrad.survival import WholeCheckpointIO
 from phantomgrad.survival.finite import FiniteSteps, gradients_are_finite, nonfinite_gradients
 from training import Workplace
 
@@ -38,7 +41,7 @@ def test_spoiled_step_stops_the_run_before_it_counts(workplace: Workplace) -> No
     with pytest.raises(
         UserError,
         match=r"the gradient of step 5 \(epoch 1\) is not finite in .* and \d+ more: nothing was "
-        r"updated; python scripts/replay.py \S+step5.pt makes the step again; try a smaller",
+        r"updated; python scripts/replay.py \S+step5-rank0.pt makes the step again; try a smaller",
     ):
         workplace.train(*DIGITS, POISON, WATCHED)
     assert len(Watched.losses) == 4
@@ -60,11 +63,60 @@ def test_spoiled_step_is_left_out(workplace: Workplace, caplog: pytest.LogCaptur
     assert kept == pytest.approx(sum(x * n for x, n in finite) / sum(n for _, n in finite))
 
 
+def test_step_that_is_left_out_leaves_no_statistics(workplace: Workplace) -> None:
+    """The forward pass has moved the running means of a BatchNorm before anybody looked."""
+    narrow = ("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8")
+    budget = ("solver.max_evaluations=3", "model=mdeq_tiny", "nonfinite=skip")
+    folder = workplace.train(*DIGITS, *narrow, *budget, POISON)
+    state = checkpoint(folder)["state_dict"]
+    assert any("running_mean" in name for name in state)
+    assert all(bool(value.isfinite().all()) for value in state.values())
+    steps = {int(v) for name, v in state.items() if name.endswith("num_batches_tracked")}
+    assert steps == {16}  # of 17
+    (path,) = workplace.path.glob("runs/**/step5-rank0.pt")
+    assert replay(path).parameters == []
+
+
+def test_epoch_without_a_step_has_no_loss(workplace: Workplace) -> None:
+    """Not that of the epoch before."""
+    chains = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=4", "nonfinite=skip")
+    record = workplace.record(*chains, spoiled(2))
+    losses = record.curves["train/loss"]
+    assert [loss is None for loss in losses] == [False, True, False, False]
+
+
+def test_run_goes_on_where_nothing_spoils_it_any_more(workplace: Workplace) -> None:
+    """A flip of a bit in the memory of a device, perhaps."""
+    here = (*DIGITS, "checkpoint_every_minutes=0")
+    whole = workplace.train(*here, "paths.runs=whole")
+    with pytest.raises(UserError, match="step 9"):
+        workplace.train(*here, spoiled(9))
+    assert_same_run(workplace.train(*here), whole)
+
+
+def test_step_that_cannot_be_kept_does_not_end_the_run(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    save = WholeCheckpointIO.save_checkpoint
+
+    def full(
+        self: WholeCheckpointIO, content: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        if "step6" in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(self, content, path, storage_options)
+
+    monkeypatch.setattr(WholeCheckpointIO, "save_checkpoint", full)
+    folder = workplace.train(*DIGITS, "nonfinite=skip", spoiled(6))
+    assert "nor could the step be kept" in caplog.text
+    assert (folder / "record.json").exists()
+
+
 def test_ten_spoiled_steps_in_a_row_are_too_many(workplace: Workplace) -> None:
     with pytest.raises(UserError, match=r"step 12 .*, for the 10th time in a row; try"):
         workplace.train(*DIGITS, "nonfinite=skip", spoiled(3, 20))
     files = sorted(p.name for p in workplace.path.glob("runs/**/nonfinite/*"))
-    assert files == [f"step{n}.pt" for n in (3, 4, 5, 6, 7)]
+    assert files == [f"step{n}-rank0.pt" for n in (3, 4, 5, 6, 7)]
 
 
 def test_looking_changes_nothing(workplace: Workplace) -> None:
@@ -98,7 +150,7 @@ def test_gradient_of_large_entries_is_finite() -> None:
 def test_step_is_made_again(workplace: Workplace, row: tuple[str, ...]) -> None:
     """The same loss to the last bit: batch, weights, dropout, jitter and memory are the run's."""
     workplace.train(*row, "nonfinite=skip", spoiled(6), WATCHED)
-    (path,) = workplace.path.glob("runs/**/step6.pt")
+    (path,) = workplace.path.glob("runs/**/step6-rank0.pt")
     found = replay(path)
     assert found.loss == Watched.losses[5]
     assert (found.step, found.gradients, found.batch) == (6, [], [])
@@ -109,7 +161,7 @@ def test_step_is_made_again(workplace: Workplace, row: tuple[str, ...]) -> None:
 def test_replay_says_where_it_began(workplace: Workplace) -> None:
     with pytest.raises(UserError, match="step 5"):
         workplace.train(*DIGITS, POISON)
-    (path,) = workplace.path.glob("runs/**/step5.pt")
+    (path,) = workplace.path.glob("runs/**/step5-rank0.pt")
     found = replay(path)
     assert math.isnan(found.loss)
     assert found.batch == ["tensor 0 (64, 1, 8, 8)"]

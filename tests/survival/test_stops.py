@@ -11,7 +11,7 @@ import pytest
 from interruptions import assert_same_run, checkpoint
 from phantomgrad.attempts import read_note
 from phantomgrad.survival.signals import Stopped
-from training import Workplace, start
+from training import Script, Workplace, start
 
 DIGITS = ("experiment=digits/one_step", "trainer.max_epochs=3", "checkpoint_every_n_epochs=3")
 CHAINS = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=12", "checkpoint_every_n_epochs=12")
@@ -55,9 +55,31 @@ def test_signal_is_met_with_a_checkpoint(
     assert_same_run(folder, whole)
 
 
-def test_signal_in_the_last_epoch_lets_the_run_finish(workplace: Workplace) -> None:
-    folder = workplace.train(*CHAINS, bomb(signal.SIGTERM, step=12))
-    assert (folder / "record.json").exists()
+def test_signal_in_the_last_epoch_ends_the_table_after_the_run(
+    script: Script, workplace: Workplace
+) -> None:
+    rows = ("-m", "experiment=chains/upg_k5_d0.5,chains/implicit", *CHAINS[1:])
+    outcome = script(*rows, bomb(signal.SIGTERM, step=12))
+    assert outcome.code == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM, at the end of the run" in outcome.out
+    assert len(list(workplace.path.glob("runs/chains/upg_k5_d0.5/*/record.json"))) == 1
+    assert not list(workplace.path.glob("runs/chains/implicit"))
+
+
+def test_processes_that_load_data_leave_signals_to_the_main_one(
+    workplace: Workplace, folder_root: Path
+) -> None:
+    """A scheduler tells them all."""
+    here = (
+        *("experiment=digits/upg_k5_d0.5", "dataset=imagenet", "model=mdeq_tiny"),
+        *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),
+        *("solver.max_evaluations=3", "dataset.batch_size=4", f"dataset.root={folder_root}"),
+        *("dataset.workers=1", "trainer.max_epochs=2", "+trainer.limit_val_batches=1"),
+    )
+    group = "+callbacks.bomb={_target_: interruptions.SignalToAll, signum: 15, step: 2}"
+    with pytest.raises(Stopped):
+        workplace.train(*here, group)
+    assert list(workplace.path.glob("runs/**/last.ckpt"))
 
 
 def test_asked_twice_at_the_keyboard_stops_at_once(workplace: Workplace) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from phantomgrad.errors import UserError
 from phantomgrad.survival import WholeCheckpointIO
 from phantomgrad.survival.storage import damage, newest_whole, previous_of
 
@@ -122,6 +123,21 @@ def test_newest_whole_one_is_chosen(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert "starts afresh" in caplog.text
     names = sorted(p.name for p in tmp_path.iterdir())
     assert names == ["last.ckpt.damaged", "last.previous.ckpt.damaged"]
+
+
+@pytest.mark.parametrize("reason", [errno.EIO, errno.EACCES, errno.EMFILE])
+def test_what_cannot_be_read_now_is_not_put_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: int
+) -> None:
+    path = save(tmp_path / "last.ckpt", 1)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(reason, os.strerror(reason))
+
+    monkeypatch.setattr("phantomgrad.survival.storage.zipfile.ZipFile", fail)
+    with pytest.raises(UserError, match=r"last.ckpt cannot be read now \(.*\): it is left"):
+        newest_whole(path)
+    assert path.exists()
 
 
 @given(data=st.data())

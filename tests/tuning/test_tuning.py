@@ -130,6 +130,20 @@ def test_more_trials_go_on_from_those_that_are_done(script: Script, workplace: W
     assert trials(workplace.path) == trials(workplace.path / "whole")
 
 
+def test_record_of_another_configuration_is_not_taken(
+    script: Script, workplace: Workplace
+) -> None:
+    """That of the row as it was before its file was changed."""
+    assert script(*SHORT, "tune.trials=1").code == 0
+    (workplace.path / "runs" / "tune" / ROW / JOURNAL).unlink()
+    (path,) = workplace.path.glob("runs/tune/**/record.json")
+    record = read_record(path)
+    path.write_text(path.read_text().replace(record.config_hash, "0" * 64))
+    done = script(*SHORT, "tune.trials=1")
+    assert done.code == 1
+    assert "the first trial has failed" in done.err
+
+
 def test_failed_trial_is_left_for_the_next_time(
     script: Script, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

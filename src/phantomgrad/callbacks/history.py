@@ -29,7 +29,8 @@ class History(Callback):
         Raises:
             UserError: the training loss is no longer finite.
         """
-        check_finite(trainer.callback_metrics.get("train/loss"), self.epochs + 1)
+        if getattr(pl_module, "has_counted", True):
+            check_finite(trainer.callback_metrics.get("train/loss"), self.epochs + 1)
         self.epochs += 1
         for name, value in trainer.callback_metrics.items():
             curve = self.curves.setdefault(name, [])

@@ -23,6 +23,7 @@ class Command:
         name: row and instance.
         arguments: of ``scripts/train.py``, for this run alone, in the process itself.
         folder: the run folder.
+        config_hash: of the configuration.
         devices: processes on a node, each with a device of its own.
         nodes: the machines that share the run.
         gpu: whether the devices are to be GPUs.
@@ -31,6 +32,7 @@ class Command:
     name: str
     arguments: tuple[str, ...]
     folder: Path
+    config_hash: str = ""
     devices: int = 1
     nodes: int = 1
     gpu: bool = False
@@ -53,6 +55,7 @@ class Command:
             # A table switches Hydra to several runs, and may set more; this is one of them.
             arguments=(*kept, "hydra.mode=RUN"),
             folder=Path(config.paths.runs) / identity.row / identity.instance,
+            config_hash=identity.config_hash,
             devices=_count(trainer.devices),
             nodes=trainer.num_nodes,
             gpu=trainer.accelerator != "cpu",

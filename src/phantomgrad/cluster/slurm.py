@@ -9,6 +9,7 @@ is the same command again: it goes on from the last checkpoint.
 from __future__ import annotations
 
 import runpy
+import signal
 import sys
 import time
 from collections import defaultdict
@@ -45,7 +46,9 @@ class Job:
         sys.argv = [self.script, *self.arguments]
         try:
             runpy.run_path(self.script, run_name="__main__")
-        except SIGTERMException:
+        except SIGTERMException as stop:
+            if stop.code == 128 + signal.SIGINT:  # nobody's wish but the user's
+                raise
             # Training has stopped. What is to become of the job is SLURM's to say: it kills a
             # cancelled one, and requeues a preempted one, if that is still there to be killed.
             time.sleep(_GRACE_SECONDS)

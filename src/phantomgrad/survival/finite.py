@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from phantomgrad.errors import UserError
 from phantomgrad.survival.provenance import KEY
 from phantomgrad.survival.randomness import generator_states
+from phantomgrad.survival.storage import WholeCheckpointIO
 
 log = logging.getLogger(__name__)
 
@@ -25,15 +26,17 @@ _REMEDIES = "try a smaller optimizer.lr, a smaller gradient.damping, or more sol
 class FiniteSteps(Callback):
     """Looks at the gradient of every step, after all processes have added theirs, before it counts.
 
-    One that is not finite changes no parameter. What the step was made of (batch, parameters,
-    generators) is written to ``folder``, for ``scripts/replay.py``; of a run the first five.
-    The look waits for the device once a step.
+    One that is not finite changes nothing: no parameter, and no statistics that the forward pass
+    has gathered. What the step started from (batch, parameters, buffers, generators) is written
+    down for ``scripts/replay.py``, of the first five such steps of a process. The look waits for
+    the device once a step. Under ``precision=16-mixed`` it is left to the scaler, whose first
+    guesses overflow.
 
     Args:
         action: ``"stop"`` ends the run, ``"skip"`` leaves the step out, unless it is the tenth in
             a row; ``None`` does not look, and leaves it to :func:`check_finite`.
-        folder: for the files.
-        facts: of the run, as in its checkpoints.
+        folder: for the steps that are kept.
+        facts: of the run, as in its checkpoints (:class:`Provenance`).
 
     Raises:
         ValueError: there is no such action.
@@ -48,6 +51,11 @@ class FiniteSteps(Callback):
         self._start: dict[str, Any] = {}
         self._in_a_row = 0
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Leave it to the scaler, where there is one."""
+        if trainer.precision == "16-mixed":
+            self._action = None
+
     def state_dict(self) -> dict[str, Any]:
         """Return how many of the last steps were left out."""
         return {"in_a_row": self._in_a_row}
@@ -59,10 +67,14 @@ class FiniteSteps(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Remember what the step starts from, but for the parameters, which it does not touch."""
+        """Remember what the step starts from, but for the parameters: it does not touch them."""
         if self._action is not None:
-            carried = pl_module.carried()  # type: ignore[operator]
-            self._start = {"batch": batch, "generators": generator_states(), "carried": carried}
+            self._start = {
+                "batch": batch,
+                "generators": generator_states(),
+                "carried": pl_module.carried(),  # type: ignore[operator]
+                "buffers": buffers(pl_module),
+            }
 
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
@@ -79,33 +91,48 @@ class FiniteSteps(Callback):
             self._in_a_row = 0
             return
         self._in_a_row += 1
-        told = self._tell(trainer, pl_module, start)
+        told = self._keep_and_tell(trainer, pl_module, start)
         if self._action == "stop":
-            raise UserError(f"{told}; {_REMEDIES}, or nonfinite=skip")
+            raise UserError(f"{told}; {_REMEDIES}, or nonfinite=skip, which is a run of its own")
         if self._in_a_row == _IN_A_ROW:
             raise UserError(f"{told}, for the {_IN_A_ROW}th time in a row; {_REMEDIES}")
         log.warning("%s; the step is left out", told)
         optimizer.zero_grad(set_to_none=True)  # what has no gradient is not stepped
         pl_module.leave_out()  # type: ignore[operator]
         pl_module.carry(start["carried"])  # type: ignore[operator]
+        pl_module.load_state_dict(start["buffers"], strict=False)
 
-    def _tell(self, trainer: Trainer, pl_module: LightningModule, start: dict[str, Any]) -> str:
+    def _keep_and_tell(
+        self, trainer: Trainer, pl_module: LightningModule, start: dict[str, Any]
+    ) -> str:
         """Keep the step; return what has happened, and how to look at it."""
         step, rank = trainer.global_step + 1, trainer.global_rank
-        path = self._folder / (f"step{step}-rank{rank}.pt" if rank else f"step{step}.pt")
         names = nonfinite_gradients(pl_module)
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         happened = (
             f"the gradient of step {step} (epoch {trainer.current_epoch + 1}) is not finite in "
             f"{names[0]}{more}: nothing was updated"
         )
-        if len(list(self._folder.glob("*.pt"))) >= _FILES and not path.exists():
+        if len(list(self._folder.glob(f"step*-rank{rank}.pt"))) >= _FILES:
             return happened
-        self._folder.mkdir(parents=True, exist_ok=True)
-        place = {"step": trainer.global_step, "epoch": trainer.current_epoch}
-        content = {**start, **place, "state_dict": pl_module.state_dict(), KEY: self._facts}
-        torch.save(content, path)
+        path = self._folder / f"step{step}-rank{rank}.pt"
+        state = {**pl_module.state_dict(), **start["buffers"]}
+        place = {"step": step - 1, "device": str(pl_module.device)}
+        try:
+            WholeCheckpointIO().save_checkpoint(
+                {**start, **place, "state_dict": state, KEY: self._facts}, path
+            )
+        except OSError as error:  # a note must not end a run
+            return f"{happened}, nor could the step be kept ({error})"
         return f"{happened}; python scripts/replay.py {path} makes the step again"
+
+
+def buffers(module: nn.Module) -> dict[str, Tensor]:
+    """Return a copy of what ``module`` has in its state besides parameters."""
+    # Of a tied parameter each name is one.
+    parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
+    state = module.state_dict()
+    return {name: state[name].clone() for name in state.keys() - parameters}
 
 
 def gradients_are_finite(module: nn.Module) -> bool:

@@ -50,6 +50,7 @@ def set_generators(states: dict[str, Any]) -> None:
     """Put the generators back to states of before."""
     torch.set_rng_state(states["torch"])
     if states["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(states["cuda"])
+        for device, state in zip(range(torch.cuda.device_count()), states["cuda"], strict=False):
+            torch.cuda.set_rng_state(state, device)  # a checkpoint may be of more devices
     np.random.set_state(states["numpy"])  # noqa: NPY002
     random.setstate(states["python"])

@@ -20,8 +20,20 @@ class Stopped(SIGTERMException):
         super().__init__(128 + signum)
 
 
+def left_to_the_main_process(worker: int) -> None:
+    """Have a process that loads data ignore what asks the run to stop; for ``worker_init_fn``.
+
+    A scheduler tells every process of a job. Were those that load data to end at once, the run
+    would fail for want of data before it could save where it stands. They end with it.
+    """
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(signum, signal.SIG_IGN)
+
+
 class StopSignals:
     """Hears SIGTERM and SIGINT while a run trains.
+
+    A run that is at its end is finished first, whoever runs it has to look at ``asked`` then.
 
     Lightning's own handler speaks to the other processes from within the signal, in the middle of
     whatever they are exchanging.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
@@ -13,7 +14,15 @@ from typing import Any
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
+from phantomgrad.errors import UserError
+
 log = logging.getLogger(__name__)
+
+# Of the disk, the network or the machine, not of the file's content.
+_UNREADABLE = (
+    *(errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE),
+    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+)
 
 
 class WholeCheckpointIO(TorchCheckpointIO):
@@ -92,6 +101,9 @@ def damage(path: Path) -> str | None:
 
     The checksum of every part is compared (CRC-32, which ``torch.load`` does not look at), and the
     frame around the parts is read as torch will read it.
+
+    Raises:
+        UserError: the file cannot be read, which is not its fault.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -101,6 +113,13 @@ def damage(path: Path) -> str | None:
         torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError:
         return None  # whole, but no checkpoint of ours: that is for its reader to say
+    except MemoryError:
+        raise
     except Exception as error:  # a changed byte in the wrong place may show as any of them
+        if isinstance(error, OSError) and error.errno in _UNREADABLE:
+            raise UserError(
+                f"{path} cannot be read now ({error.strerror}): it is left as it is; start the "
+                "same command again when it can"
+            ) from error
         return f"{type(error).__name__}: {str(error).partition('.')[0]}"
     return None

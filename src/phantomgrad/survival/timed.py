@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from lightning import Callback, LightningModule, Trainer
+from torch import Tensor
 
 from phantomgrad.survival.finite import check_finite
 from phantomgrad.survival.place import knows_its_place
@@ -35,18 +36,19 @@ class TimedCheckpoint(Callback):
         path: of the checkpoint.
         minutes: between two of them; 0 for one after every step (in a distributed run after every
             tenth), ``None`` for none.
+        signals: what the run is asked for.
 
     Raises:
         ValueError: ``minutes`` is negative.
     """
 
-    def __init__(self, path: Path, minutes: float | None) -> None:
+    def __init__(self, path: Path, minutes: float | None, signals: StopSignals) -> None:
         minutes = math.inf if minutes is None else minutes
         if not minutes >= 0:
             raise ValueError(f"minutes must not be negative, got {minutes}")
         self._path, self._seconds = path, 60 * minutes
         self._last = time.monotonic()
-        self._signals = StopSignals()
+        self._signals = signals
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Listen to signals, in the place of Lightning."""
@@ -72,7 +74,7 @@ class TimedCheckpoint(Callback):
             return
         reason = self._reason(trainer, time.monotonic() - self._last >= self._seconds)
         if reason:
-            check_finite(getattr(pl_module, "total_loss", None), trainer.current_epoch + 1)
+            check_finite(self._total_loss(trainer, pl_module), trainer.current_epoch + 1)
             self._save(trainer, reason)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -93,6 +95,14 @@ class TimedCheckpoint(Callback):
         # All processes save, or none. Asking makes the device wait: it is not done every time.
         told = torch.tensor(reason, device=trainer.strategy.root_device)
         return int(trainer.strategy.reduce(told, reduce_op="max"))
+
+    def _total_loss(self, trainer: Trainer, pl_module: LightningModule) -> Tensor | None:
+        """Return the sum over the processes: all of them refuse to save, or none."""
+        loss: Tensor | None = getattr(pl_module, "total_loss", None)
+        if loss is None or trainer.world_size == 1:
+            return loss
+        total = loss.clone().to(trainer.strategy.root_device)
+        return trainer.strategy.reduce(total, reduce_op="sum")
 
     def _save(self, trainer: Trainer, reason: int) -> None:
         trainer.save_checkpoint(self._path)

@@ -76,6 +76,7 @@ class Task(LightningModule):
         self._budget_jitter, self.jacobian = budget_jitter, jacobian
         self.pretraining = Pretraining()
         self.steps_before = 0
+        self.has_counted = True  # in the last epoch; not if all of its steps were left out
 
     @property
     def global_step(self) -> int:
@@ -163,6 +164,7 @@ class Task(LightningModule):
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Log the means, at the last batch of an epoch."""
         if self.trainer.is_last_batch:
+            self.has_counted = self.total_loss is not None
             means = self._means.take()
             self.log_dict(means, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
 
@@ -17,6 +19,7 @@ class EpochMeans:
         self._totals: dict[str, Tensor] = {}
         self._weights: dict[str, float] = {}
         self._waiting: list[tuple[str, Tensor, float]] = []
+        self._known: dict[str, Tensor] = {}
 
     def add(self, name: str, value: Tensor, weight: float = 1) -> None:
         """Count a number, so many times, once its step is settled."""
@@ -43,9 +46,11 @@ class EpochMeans:
         return self._totals.get(name)
 
     def take(self) -> dict[str, Tensor]:
-        """Return the means, and begin anew."""
+        """Return the means, nan of what was counted before but not this time, and begin anew."""
         self.settle()
         means = {name: total / self._weights[name] for name, total in self._totals.items()}
+        self._known |= {name: torch.full_like(mean, math.nan) for name, mean in means.items()}
+        means = self._known | means
         self._totals, self._weights = {}, {}
         return means
 

@@ -91,11 +91,17 @@ class _Tuning:
     def _values(self, params: Mapping[str, Any]) -> list[float | None]:
         """Return the objective of each run of a trial, ``None`` for one that has failed."""
         runs = self.plan.runs(params)
-        folders = [RunFolder(Command.of(self.compose(run), run).folder) for run in runs]
+        commands = [Command.of(self.compose(run), run) for run in runs]
         self.launch(runs, self.launched)
         self.launched += len(runs)
-        paths = [folder.record for folder in folders]
-        return [self.search.value(read_record(p)) if p.exists() else None for p in paths]
+        return [self._value(command) for command in commands]
+
+    def _value(self, command: Command) -> float | None:
+        path = RunFolder(command.folder).record
+        record = read_record(path) if path.exists() else None
+        if record is None or record.config_hash != command.config_hash:
+            return None
+        return self.search.value(record)
 
     def _best(self) -> str:
         best = self.study.best

@@ -18,6 +18,7 @@ from phantomgrad.data.folds import held_out
 from phantomgrad.data.images.base import ImageBatch, ImageData, as_it_is, evaluated
 from phantomgrad.data.loaders import ResumableLoader
 from phantomgrad.errors import MissingDataError, UserError
+from phantomgrad.survival.signals import left_to_the_main_process
 
 Sample = tuple[str, int]
 """The path of an image, and its class."""
@@ -149,6 +150,7 @@ class ImageNet(ImageData):
             collate_fn=as_it_is,
             num_workers=self._workers,
             persistent_workers=self._workers > 0,
+            worker_init_fn=left_to_the_main_process,
             pin_memory=self.pin_memory,
         )
 
