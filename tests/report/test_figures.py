@@ -95,5 +95,13 @@ def test_reduced_runs_are_not_among_the_curves_of_full_ones(make_record) -> None
     assert len(figure.axes[0].lines) == 1
 
 
+def test_an_axis_of_few_epochs_names_whole_ones(make_record) -> None:
+    table = build_table("t", [], [make_record("t/a", "seed0", [0.5, 0.6, 0.7])])
+    figure = curve_figure(table, table.blocks[0])
+    assert figure is not None
+    ticks = [tick for axes in figure.axes for tick in axes.get_xticks()]
+    assert all(tick == round(tick) for tick in ticks)
+
+
 def test_dollars_stay_literal() -> None:
     assert pretty("costs $5, A(9, 1.0)") == r"costs \$5, $A_{9,\,1.0}$"

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from phantomgrad.report.layout import Block, Line, Table
 from phantomgrad.report.style import LINES, bare, legend, pretty, subtitled, titled
@@ -64,6 +65,7 @@ def _column(
         axes.margins(x=0.01)
         bare(axes, "y")
     panels[-1].set_xlabel("epoch")
+    panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _draw(axes: Axes, values: np.ma.MaskedArray[Any, Any], style: Style) -> None:
