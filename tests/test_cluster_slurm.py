@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
-import time
-from collections.abc import Callable
 
 import pytest
 
 from phantomgrad.records import read_record
-from slurm_cluster import Slurm
+from slurm_cluster import Slurm, submitted, wait_for
 from training import Script, Workplace
 
 pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad[cluster])")
 
-CLUSTER = ("cluster=slurm", "cluster.mem_gb=1", "cluster.cpus_per_task=1", "cluster.minutes=5")
 FAILED = "runs/table4/**/attempt.json"
-
-
-def submitted(script: Script, *overrides: str) -> dict[str, str]:
-    """Submit a table; return the number of the job of each run."""
-    outcome = script(*overrides, *CLUSTER)
-    assert outcome.code == 0, outcome.err
-    return {name: job for job, name in re.findall(r"^job (\S+): (.*)$", outcome.out, re.M)}
-
-
-def wait_for(what: Callable[[], object], seconds: float = 180) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.1)
 
 
 def logs(workplace: Workplace, job: str) -> str:

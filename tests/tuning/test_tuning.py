@@ -130,9 +130,7 @@ def test_more_trials_go_on_from_those_that_are_done(script: Script, workplace: W
     assert trials(workplace.path) == trials(workplace.path / "whole")
 
 
-def test_record_of_another_configuration_is_not_taken(
-    script: Script, workplace: Workplace
-) -> None:
+def test_record_of_another_configuration_is_not_taken(script: Script, workplace: Workplace) -> None:
     """That of the row as it was before its file was changed."""
     assert script(*SHORT, "tune.trials=1").code == 0
     (workplace.path / "runs" / "tune" / ROW / JOURNAL).unlink()
