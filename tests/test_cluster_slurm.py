@@ -22,18 +22,18 @@ def logs(workplace: Workplace, job: str) -> str:
 def test_table_is_an_array_and_a_requeued_job_resumes(
     slurm: Slurm, script: Script, workplace: Workplace
 ) -> None:
-    """The first job gets the signal that its time is up, and is requeued exactly once."""
+    """The first job gets the signal that its time is up; it saves, and is requeued once."""
     jobs = submitted(
         script,
         *("experiment=chains/implicit,chains/upg_k5_d0.5", "seed=0", "trainer.max_epochs=200"),
-        "checkpoint_every_n_epochs=5",
+        *("checkpoint_every_n_epochs=1000", "checkpoint_every_minutes=null"),
     )
     (first, second) = jobs.values()
     array, _, index = first.partition("_")
     assert (second, index) == (f"{array}_1", "0")
     (name, *_) = jobs
     folder = workplace.path / "runs" / name.replace(" ", "/")
-    wait_for((folder / "checkpoints" / "last.ckpt").exists)
+    wait_for(lambda: "train/loss" in logs(workplace, first))
     slurm.ask("scancel", "--signal=USR2", first)
     wait_for(lambda: slurm.state(first)["JobState"] == "PENDING")
     assert not (folder / "record.json").exists()
@@ -43,6 +43,7 @@ def test_table_is_an_array_and_a_requeued_job_resumes(
     wait_for(lambda: slurm.state(first)["JobState"] == "COMPLETED")
     assert [slurm.state(job)["Restarts"] for job in (first, second)] == ["1", "0"]
     said = logs(workplace, first)
+    assert "stopped by SIGUSR2 in epoch" in said
     assert said.count("Requeued job") >= 1
     assert "resuming from" in said
     assert "resuming from" not in logs(workplace, second)

@@ -85,7 +85,8 @@ def run(config: DictConfig, row: str | None, overrides: list[str]) -> None:
         return record, _headline(record)
 
     do(config, row, overrides, train)
-    if signals.asked:  # in the last epoch; the runs after this one are not begun
+    if signals.asked in (signal.SIGTERM, signal.SIGINT):
+        # In the last epoch: the runs after this one are not begun. (SIGUSR2 is for jobs, of one.)
         log.warning("stopped by %s, at the end of the run", signal.Signals(signals.asked).name)
         raise Stopped(signals.asked)
 

@@ -1,7 +1,8 @@
 """Runs as jobs of SLURM, submitted and requeued by submitit.
 
-Who requeues: submitit. SLURM sends its jobs SIGUSR2 a while before their time is up, and submitit
-puts them back into the queue; preempted jobs and those of a broken node SLURM requeues itself.
+Who requeues: submitit. SLURM sends its jobs SIGUSR2 a while before their time is up; the run saves
+where it stands, and submitit puts it back into the queue. Preempted jobs and those of a broken node
+SLURM requeues itself.
 Lightning, which would listen to SIGUSR1, is told not to (:mod:`phantomgrad.train`). A requeued job
 is the same command again: it goes on from the last checkpoint.
 """
@@ -44,11 +45,14 @@ class Job:
     def __call__(self) -> None:
         """Run the script; a failure is the exit code of the process."""
         sys.argv = [self.script, *self.arguments]
+        requeue = signal.getsignal(signal.SIGUSR2)  # submitit's; the run listens in its place
         try:
             runpy.run_path(self.script, run_name="__main__")
         except SIGTERMException as stop:
             if stop.code == 128 + signal.SIGINT:  # nobody's wish but the user's
                 raise
+            if stop.code == 128 + signal.SIGUSR2 and callable(requeue):
+                requeue(signal.SIGUSR2, None)  # of the first process it is the end
             # Training has stopped. What is to become of the job is SLURM's to say: it kills a
             # cancelled one, and requeues a preempted one, if that is still there to be killed.
             time.sleep(_GRACE_SECONDS)

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: wishes that a run meets between two steps."""
+"""SIGTERM, SIGUSR2 and Ctrl-C: wishes that a run meets between two steps."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def left_to_the_main_process(worker: int) -> None:
 
 
 class StopSignals:
-    """Hears SIGTERM and SIGINT while a run trains.
+    """Hears SIGTERM, SIGINT and SIGUSR2 while a run trains.
 
-    A run that is at its end is finished first, whoever runs it has to look at ``asked`` then.
+    The last is how submitit has SLURM tell a job that its time is nearly up. A run that is at its
+    end is finished first, whoever runs it has to look at ``asked`` then.
 
     Lightning's own handler speaks to the other processes from within the signal, in the middle of
     whatever they are exchanging.
@@ -48,7 +49,7 @@ class StopSignals:
     def listen(self) -> None:
         """Take the place of the present handlers; Lightning puts back what was there before fit."""
         if threading.current_thread() is threading.main_thread():  # no other may
-            for signum in (signal.SIGTERM, signal.SIGINT):
+            for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
                 signal.signal(signum, self._ask)
 
     def _ask(self, signum: int, frame: FrameType | None) -> None:
