@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from phantomgrad.records import Result
 from phantomgrad.report.assemble import build_table
 from phantomgrad.report.curves import curve_figure
 from phantomgrad.report.figures import dot_figure
@@ -101,6 +102,23 @@ def test_an_axis_of_few_epochs_names_whole_ones(make_record) -> None:
     assert figure is not None
     ticks = [tick for axes in figure.axes for tick in axes.get_xticks()]
     assert all(tick == round(tick) for tick in ticks)
+
+
+@pytest.mark.parametrize(
+    ("values", "ticks"),
+    [([130.0, 91.0], [90, 100, 110, 120, 130]), ([3200.0, 450.0], [500, 1000, 2000])],
+)
+def test_perplexities_have_plain_numbers_on_an_axis_of_ratios(make_record, values, ticks) -> None:
+    curves = {"test/perplexity": values}
+    result = Result("perplexity", min(values), 2, min(values))
+    run = make_record("t/a", "seed0", values, result=result, curves=curves)
+    table = build_table("t", [], [run])
+    figure = curve_figure(table, table.blocks[0])
+    assert figure is not None
+    axes, low, high = figure.axes[0], *figure.axes[0].get_ylim()
+    assert axes.get_yscale() == "log"
+    assert [tick for tick in axes.get_yticks() if low <= tick <= high] == ticks
+    assert axes.yaxis.get_major_formatter()(ticks[0]) == str(ticks[0])
 
 
 def test_dollars_stay_literal() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from phantomgrad.report.layout import Block, Line, Table
 from phantomgrad.report.style import LINES, bare, legend, pretty, subtitled, titled
@@ -61,11 +61,21 @@ def _column(
         heading = lines[0].metric.heading.rsplit(" ", 1)[0]
         axes.set_ylabel("training loss" if loss else f"test {heading}")
         if not loss and lines[0].metric.curve.endswith("perplexity"):
-            axes.set_yscale("log")  # differences of perplexities are ratios
+            _by_ratio(axes)  # perplexities are compared so
         axes.margins(x=0.01)
         bare(axes, "y")
     panels[-1].set_xlabel("epoch")
     panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _by_ratio(axes: Axes) -> None:
+    """Have a logarithmic axis with plain numbers, also where all is within one power of ten."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    ticks = LogLocator(subs=(1, 2, 5)) if high > 5 * low else MaxNLocator(6, steps=[1, 2, 5, 10])
+    axes.yaxis.set_major_locator(ticks)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def _draw(axes: Axes, values: np.ma.MaskedArray[Any, Any], style: Style) -> None:

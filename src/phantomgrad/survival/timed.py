@@ -30,7 +30,8 @@ class TimedCheckpoint(Callback):
     A loader that does not know its place is left alone; its run has the checkpoints of its epochs.
     Stands behind all callbacks that keep a state.
 
-    At SIGTERM, SIGUSR2 and Ctrl-C it saves one as soon as it can, and ends the run (:class:`Stopped`).
+    At SIGTERM, SIGUSR2 and Ctrl-C it saves one as soon as it can and ends the run
+    (:class:`Stopped`).
 
     Args:
         path: of the checkpoint.
