@@ -42,6 +42,7 @@ GRADIENTS: dict[str, GradientEstimator] = {
     "implicit, at the image": ImplicitGradient(solver=ADJOINT, on_failure="ignore", at="image"),
     "unrolled": UnrolledPhantomGradient(3, 0.5),
     "neumann": NeumannPhantomGradient(3, 0.5),
+    "neumann, of the image": NeumannPhantomGradient(3, 0.5, "image"),
 }
 
 on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")

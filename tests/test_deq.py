@@ -49,6 +49,7 @@ ESTIMATORS: dict[str, tuple[Solver, GradientEstimator]] = {
     "implicit, order 2": (SOLVER, ImplicitGradient(solver=SOLVER, order=2)),
     "unrolled": (SOLVER, UnrolledPhantomGradient(5, 0.5)),
     "neumann": (SOLVER, NeumannPhantomGradient(5, 0.5)),
+    "neumann, of the image": (SOLVER, NeumannPhantomGradient(5, 0.5, "image")),
     "through the solver": (PICARD, BackpropThroughSolver()),
 }
 
@@ -330,7 +331,7 @@ def test_the_repr_shows_solver_and_gradient() -> None:
     """What decides the result is in the printed model."""
     text = repr(DEQ(TanhCell(), FixedPoint(damping=0.7), NeumannPhantomGradient(5, 0.5)))
     assert "FixedPoint(max_evaluations=40" in text
-    assert "NeumannPhantomGradient(steps=5, damping=0.5)" in text
+    assert "NeumannPhantomGradient(steps=5, damping=0.5, value='equilibrium')" in text
 
 
 # Memory -------------------------------------------------------------------------------------

@@ -451,7 +451,8 @@ def test_table1_follows_its_protocol() -> None:
         assert task.get("pretraining_layers", 10) == 10
         form = (config["run"]["gradient"], *map(config["gradient"].get, ("steps", "damping")))
         assert form == gradient
-        assert config["gradient"].get("at") == ("image" if form[0] == "implicit" else None)
+        shows_image = [config["gradient"].get(key) == "image" for key in ("at", "value")]
+        assert shows_image == [form[0] == "implicit", form[0] == "npg"]
         assert (config["trainer"]["max_epochs"], config["dataset"]["batch_size"]) == (50, 128)
         assert config["dataset"]["augment"] is False
         assert (config["solver"]["max_evaluations"], config["schedule"]["minimum"]) == (23, 1e-6)

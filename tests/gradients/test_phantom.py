@@ -68,11 +68,30 @@ def test_neumann_takes_the_jacobian_where_it_is_attached(steps: int, damping: fl
     b = damping * dense_jacobian(f, z).mT + (1 - damping) * torch.eye(4)
     powers = [torch.linalg.matrix_power(b, t) for t in range(steps)]
     u = damping * torch.stack(powers).sum(dim=0) @ v.unsqueeze(2)
-    attached = NeumannPhantomGradient(steps, damping).attach(f, z)
-    assert torch.equal(attached, z)
-    ours = torch.autograd.grad(attached, wanted, v)
     expected = torch.autograd.grad(f(z), wanted, u.squeeze(2))
-    assert relative_error(ours, expected) < 1e-12
+    for value, shown in (("equilibrium", z), ("image", f(z))):
+        neumann = NeumannPhantomGradient(steps, damping, value)  # type: ignore[arg-type]
+        counted = Counted(f)
+        attached = neumann.attach(counted, z)
+        assert torch.equal(attached, shown)
+        ours = torch.autograd.grad(attached, wanted, v)
+        assert relative_error(ours, expected) < 1e-12
+        assert counted.calls == 1
+
+
+def test_neumann_shows_the_one_or_the_other() -> None:
+    with pytest.raises(ValueError, match="value must be 'equilibrium' or 'image', got 'both'"):
+        NeumannPhantomGradient(3, 0.5, "both")  # type: ignore[arg-type]
+
+
+def test_one_step_that_shows_the_image_is_the_one_step_gradient() -> None:
+    """Unrolled, to the last bit."""
+    f, z, v, wanted = tanh_problem()
+    one = UnrolledPhantomGradient(1, 1.0).attach(f, z)
+    ours = NeumannPhantomGradient(1, 1.0, "image").attach(f, z)
+    assert torch.equal(ours, one)
+    expected = torch.autograd.grad(one, wanted, v)
+    assert relative_error(torch.autograd.grad(ours, wanted, v), expected) == 0
 
 
 @every_setting

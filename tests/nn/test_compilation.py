@@ -38,6 +38,7 @@ ESTIMATORS: dict[str, GradientEstimator] = {
     "implicit, at the image": ImplicitGradient(solver=SHORT, on_failure="ignore", at="image"),
     "unrolled": UnrolledPhantomGradient(3, 0.5),
     "neumann": NeumannPhantomGradient(3, 0.5),
+    "neumann, of the image": NeumannPhantomGradient(3, 0.5, "image"),
 }
 
 

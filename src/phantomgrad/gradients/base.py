@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -75,17 +75,22 @@ class _CotangentTransform(torch.autograd.Function):
 
 
 def attach_by_cotangent(
-    f: Map, z_star: Tensor, transform: Callable[[Map, Tensor], Tensor]
+    f: Map,
+    z_star: Tensor,
+    transform: Callable[[Map, Tensor], Tensor],
+    value: Literal["equilibrium", "image"] = "equilibrium",
 ) -> Tensor:
     """Attach ``z_star`` through one application of ``f`` and a transformed cotangent.
 
     The gradient becomes ``df/dtheta^T u`` with ``u = transform(vjp, v)``, where ``v`` is the
     cotangent of the equilibrium and ``vjp(u) = J^T u`` at ``z_star``. One graph of ``f`` serves
     every vector-Jacobian product and the final step: memory does not grow with their number.
+    The value is ``z_star`` or its image, ``f(z_star)``.
     """
     at = Linearization(f, z_star)
+    shown = at.value if value == "image" else z_star
     out: Tensor = _CotangentTransform.apply(
-        at.value, z_star.detach(), lambda v: transform(at.vjp, v)
+        at.value, shown.detach(), lambda v: transform(at.vjp, v)
     )
     return out
 

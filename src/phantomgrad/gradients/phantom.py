@@ -107,13 +107,24 @@ class NeumannPhantomGradient(PhantomGradient):
     Args:
         steps: k, at least 1.
         damping: :math:`\lambda`, in (0, 1], or an :class:`AdaptiveDamping`.
+        value: what the loss is of. ``"equilibrium"``: of what the solver found, as in the paper's
+            listing. ``"image"``: of :math:`F(h^*)`, which the series has been recorded at anyway.
+            The two differ by the residual of the solver. Where that is large, the loss of the
+            first does not depend on what F makes of its state: MDEQ-Tiny diverges by it.
     """
 
+    value: Literal["equilibrium", "image"] = "equilibrium"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.value not in ("equilibrium", "image"):
+            raise ValueError(f"value must be 'equilibrium' or 'image', got {self.value!r}")
+
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
-        """Return ``z_star``, attached through one application of ``f``."""
-        damping = self.fixed_damping()
+        """Return ``z_star``, or its image, attached through one application of ``f``."""
+        steps, damping = self.steps, self.fixed_damping()
         return attach_by_cotangent(
-            f, z_star, lambda vjp, v: neumann_series(vjp, v, self.steps, damping)
+            f, z_star, lambda vjp, v: neumann_series(vjp, v, steps, damping), self.value
         )
 
 
