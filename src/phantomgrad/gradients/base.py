@@ -88,7 +88,7 @@ def attach_by_cotangent(
     The value is ``z_star`` or its image, ``f(z_star)``.
     """
     at = Linearization(f, z_star)
-    shown = at.value if value == "image" else z_star
+    shown = at.value.to(z_star.dtype) if value == "image" else z_star
     out: Tensor = _CotangentTransform.apply(
         at.value, shown.detach(), lambda v: transform(at.vjp, v)
     )
