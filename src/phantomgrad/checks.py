@@ -20,10 +20,16 @@ def check_at_least(name: str, value: object, least: int) -> None:
         raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
-def check_several(name: str, values: object, least: int = 1) -> None:
-    """Raise unless ``values`` is a sequence, with at least ``least`` different members."""
+def check_list(name: str, values: object) -> None:
+    """Raise unless ``values`` is a sequence, and no word."""
     if not isinstance(values, Sequence) or isinstance(values, str):
         raise ValueError(f"{name} must be a list, got {values!r}")
+
+
+def check_several(name: str, values: object, least: int = 1) -> None:
+    """Raise unless ``values`` is a sequence, with at least ``least`` different members."""
+    check_list(name, values)
+    assert isinstance(values, Sequence)
     if len(set(values)) < least:
         raise ValueError(f"{name} must hold at least {least} different values, got {values!r}")
 

@@ -63,8 +63,24 @@ def build_table(
             spelling,
         )
         blocks.append(Block(key, BLOCKS.get(key, key), tuple(_in_order(lines, numbers))))
-    speeds = tuple(_step_speeds(record) for record in throughput)
+    rows = {line.row for block in blocks for line in block.lines}
+    speeds = _by_place([s for r in throughput if rows & (s := _step_speeds(r)).faster.keys()])
     return Table(name, TITLES.get(name, name.capitalize()), tuple(blocks), speeds)
+
+
+def _by_place(measured: Sequence[StepSpeeds]) -> tuple[StepSpeeds, ...]:
+    """Return one for each hardware, of all rows that were measured there."""
+    places: dict[str, list[StepSpeeds]] = {}
+    for speeds in measured:
+        places.setdefault(speeds.place, []).append(speeds)
+    return tuple(
+        StepSpeeds(
+            place,
+            "; ".join(dict.fromkeys(s.changes for s in found if s.changes)),
+            {row: times for s in found for row, times in s.faster.items()},
+        )
+        for place, found in places.items()
+    )
 
 
 def _step_speeds(record: StudyRecord) -> StepSpeeds:

@@ -72,7 +72,7 @@ class FiniteSteps(Callback):
             self._start = {
                 "batch": batch,
                 "generators": generator_states(),
-                "carried": pl_module.carried(),  # type: ignore[operator]
+                "carried": pl_module.carried(batch),  # type: ignore[operator]
                 "buffers": buffers(pl_module),
             }
 

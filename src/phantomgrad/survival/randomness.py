@@ -13,7 +13,12 @@ from phantomgrad.survival.processes import of_all_processes, of_this_process
 
 
 class RandomState(Callback):
-    """Saves the state of every generator with a checkpoint and restores it before training."""
+    """Saves the state of every generator with a checkpoint and restores it before training.
+
+    In a distributed run the generators of the CPU are common to all processes, which so agree on
+    the order of the data and on what is part of a step. Those of GPUs, from which masks and random
+    vectors come, are each seeded for their own.
+    """
 
     def __init__(self) -> None:
         self._restored: dict[str, Any] | None = None
@@ -26,6 +31,12 @@ class RandomState(Callback):
         """Keep the states until training starts."""
         # Checkpoints of earlier versions hold the states of one process.
         self._restored = of_this_process(state_dict.get("processes", [state_dict]))
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Have the GPUs of a distributed run draw different numbers."""
+        if trainer.world_size > 1:
+            # Of the device of this process, once it uses it.
+            torch.cuda.manual_seed(torch.initial_seed() + trainer.global_rank)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Restore the states of a checkpoint: nothing draws between here and the first batch."""

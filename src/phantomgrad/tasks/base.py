@@ -131,12 +131,12 @@ class Task(LightningModule):
         """Count nothing of this training step: it is not made."""
         self._means.leave_out()
 
-    def carried(self) -> dict[str, Any]:
-        """Return what a training step starts from that is no parameter or buffer; see ``carry``."""
+    def carried(self, batch: Any) -> dict[str, Any]:
+        """Return what a training step on ``batch`` starts from that is no parameter or buffer."""
         return {}
 
     def carry(self, carried: dict[str, Any]) -> None:
-        """Start the next training step from what ``carried`` has returned."""
+        """Start the next training step from what :meth:`carried` has returned."""
 
     @property
     def total_loss(self) -> Tensor | None:
@@ -184,7 +184,8 @@ class Task(LightningModule):
     def of_all_processes(self, part: Tensor) -> Tensor:
         """Return what each process has, ``(processes, ...)``, on the CPU."""
         gathered = self.all_gather(part.to(self.device))  # a checkpoint has left it on the CPU
-        return gathered.view(-1, *part.shape).cpu()  # type: ignore[union-attr]
+        assert isinstance(gathered, Tensor)
+        return (gathered if gathered.dim() > part.dim() else gathered[None]).cpu()
 
 
 def solver_statistics(model: nn.Module) -> dict[str, Tensor]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
-from phantomgrad.checks import check_at_least
+from phantomgrad.checks import check_at_least, check_list
 from phantomgrad.data.text.streams import Segments, TokenBatch
 from phantomgrad.errors import UserError
 from phantomgrad.models import Memory
@@ -52,6 +53,7 @@ class LanguageModelling(Task):
         check_at_least("evaluation_memory", evaluation_memory or 0, 0)
         self.pretraining = Pretraining(pretraining_steps, pretraining_layers)
         self._evaluation_memory, self._evaluate_pretrained = evaluation_memory, evaluate_pretrained
+        check_list("other_memories", other_memories)
         for length in other_memories:
             check_at_least("other_memories", length, 0)
         self._other_memories = tuple(other_memories)
@@ -65,10 +67,13 @@ class LanguageModelling(Task):
         Raises:
             UserError: it is as long as a stream.
         """
-        own = getattr(self.model, "memory_length", 0)
-        _check_memory(own, self.trainer.train_dataloader)
+        own = "model.memory_length", getattr(self.model, "memory_length", 0)
+        _check_memory(*own, self.trainer.train_dataloader)
+        asked = self._evaluation_memory
         for loader in self.trainer.val_dataloaders or []:
-            _check_memory(max(self._evaluation_memory or 0, *self._other_memories, 0), loader)
+            _check_memory(*(own if asked is None else ("task.evaluation_memory", asked)), loader)
+            for length in self._other_memories:
+                _check_memory("task.other_memories", length, loader)
 
     def training_loss(self, batch: TokenBatch) -> tuple[Tensor, int]:
         """Return the mean over the words of a segment, and their number."""
@@ -107,15 +112,16 @@ class LanguageModelling(Task):
         if before is not None:  # a checkpoint has left it on the CPU
             before = Memory(*(tensor.to(batch.tokens.device) for tensor in before))
         losses, self._memory[part] = self.model(batch.tokens, batch.targets, before, **options)
-        return losses  # type: ignore[no-any-return]
+        return losses.to(torch.promote_types(losses.dtype, torch.float32))  # type: ignore[no-any-return]
 
-    def carried(self) -> dict[str, Any]:
-        """Return the memory that the next segment continues."""
-        memory = self._memory.get("train")
+    def carried(self, batch: TokenBatch) -> dict[str, Any]:
+        """Return the memory that a segment continues, if it is not the first of its text."""
+        memory = None if batch.first else self._memory.get("train")
         return {} if memory is None else {"memory": tuple(memory)}
 
     def carry(self, carried: dict[str, Any]) -> None:
-        """Continue that memory."""
+        """Continue that memory, or none."""
+        self._memory.pop("train", None)
         if "memory" in carried:
             self._memory["train"] = Memory(*carried["memory"])
 
@@ -133,9 +139,9 @@ class LanguageModelling(Task):
             self._memory["train"] = Memory(*(p[self.global_rank] for p in checkpoint["memory"]))
 
 
-def _check_memory(length: int, loader: Any) -> None:
+def _check_memory(name: str, length: int, loader: Any) -> None:
     if isinstance(loader, Segments) and length >= loader.layout.length:
         raise UserError(
-            f"the memory must be shorter than the {loader.layout.length} tokens of a stream of the "
+            f"{name} must be less than the {loader.layout.length} tokens of a stream of the "
             f"{loader.name} text, got {length}"
         )

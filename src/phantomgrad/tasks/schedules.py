@@ -7,6 +7,8 @@ import math
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 
+from phantomgrad.checks import check_at_least
+
 
 def cosine_by_step(optimizer: Optimizer, *, steps: int, minimum: float = 1e-6) -> LRScheduler:
     r"""Return half a cosine from the rate of the optimizer to ``minimum``, one point a step.
@@ -36,7 +38,11 @@ def warmup_cosine(optimizer: Optimizer, *, steps: int, warmup: int) -> LRSchedul
         optimizer: whose rates these are.
         steps: T, optimizer steps of the whole run.
         warmup: W, steps of the warm-up; 0 for none.
+
+    Raises:
+        ValueError: ``warmup`` is no number of steps.
     """
+    check_at_least("warmup", warmup, 0)
 
     def factor(step: int) -> float:
         if step < warmup:

@@ -70,7 +70,8 @@ class LanguageData(DataModule):
         check_at_least("dataset.batch_size", batch_size, 1)
         check_at_least("dataset.test_batch_size", test_batch_size, 1)
         check_at_least("dataset.segment_length", segment_length, 1)
-        check_at_least("dataset.segments_per_epoch", segments_per_epoch or 1, 1)
+        if segments_per_epoch is not None:
+            check_at_least("dataset.segments_per_epoch", segments_per_epoch, 1)
         self._batch_size, self._test_batch_size = batch_size, test_batch_size
         self._segment_length, self._per_epoch = segment_length, segments_per_epoch
 

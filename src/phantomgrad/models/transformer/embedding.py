@@ -76,10 +76,11 @@ class DistanceEmbedding(nn.Module):
 
         Args:
             n: how many.
-            like: gives the device, and the dtype where that is wide enough.
+            like: gives device and dtype; the angles are taken in float32 at least.
         """
         dtype = torch.promote_types(like.dtype, torch.float32)
         exponents = torch.arange(0, self.width, 2, dtype=dtype, device=like.device) / self.width
         p = torch.arange(n - 1, -1, -1, dtype=dtype, device=like.device)
         angles = p[:, None] * 10000**-exponents
-        return self.dropout(torch.cat([angles.sin(), angles.cos()], dim=1))  # type: ignore[no-any-return]
+        waves = torch.cat([angles.sin(), angles.cos()], dim=1).to(like.dtype)
+        return self.dropout(waves)  # type: ignore[no-any-return]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -184,8 +185,8 @@ class TransformerLM(nn.Module):
 
     @torch.no_grad()
     def _initialise(self, std: float) -> None:
-        if not std >= 0:
-            raise ValueError(f"embedding_std must not be negative, got {std}")
+        if not 0 <= std < math.inf:
+            raise ValueError(f"embedding_std must be finite and not negative, got {std}")
         attention = self.cell.attention
         for parameter in (
             *self.embedding.parameters(),
