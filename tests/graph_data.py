@@ -11,6 +11,7 @@ import pytest
 import torch
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+PPI_SCALE = 0.005  # 12 to 17 nodes a graph
 
 
 @pytest.fixture
@@ -38,6 +39,16 @@ def tu_root() -> Path:
         if all((root / name / "raw" / f"{name}_A.txt").exists() for name in ("COX2", "PROTEINS")):
             return root
     pytest.skip("COX2 and PROTEINS are not in data/ (python scripts/fetch_data.py)")
+
+
+@pytest.fixture(scope="session")
+def ppi_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of data with small synthetic graphs, prepared by the loader."""
+    from phantomgrad.data import PPI
+
+    root = tmp_path_factory.mktemp("data")
+    PPI(root=str(root), name="ppi-synthetic", scale=PPI_SCALE)
+    return root
 
 
 def write_tu_dataset(

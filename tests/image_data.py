@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import shutil
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from PIL import Image
 
 from graph_data import REPOSITORY
+from phantomgrad.data.checksums import sha256
 from phantomgrad.data.images.pixels import CLASSES
 
 
@@ -19,6 +22,27 @@ from phantomgrad.data.images.pixels import CLASSES
 def jpeg_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root with ten training and two test images of each class as JPEG files."""
     return write_cifar10_jpeg(tmp_path_factory.mktemp("images"), train=10, test=2)
+
+
+@pytest.fixture
+def jpeg_copy(jpeg_root: Path, tmp_path: Path) -> Path:
+    """A copy of the JPEG files alone, to be damaged."""
+    shutil.copytree(jpeg_root / "cifar10-jpeg", tmp_path / "copy" / "cifar10-jpeg")
+    return tmp_path / "copy"
+
+
+@pytest.fixture
+def jpeg_archive(jpeg_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a small cifar10-jpeg.tar.xz of known checksum and size."""
+    (tmp_path / "source").mkdir()
+    path = tmp_path / "source" / "cifar10-jpeg.tar.xz"
+    with tarfile.open(path, "w:xz") as archive:
+        for part in ("train", "test"):
+            archive.add(jpeg_root / "cifar10-jpeg" / part, part)
+    fetching, sums = "phantomgrad.data.images.fetch", {path.name: sha256(path)}
+    monkeypatch.setattr(f"{fetching}.known_checksums", lambda: sums)
+    monkeypatch.setattr(f"{fetching}._JPEG_IMAGES", {"train": 10, "test": 2})
+    return path.parent
 
 
 @pytest.fixture
@@ -32,6 +56,12 @@ def cifar_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def folder_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An ImageFolder with three classes: twelve training and five validation images."""
     return write_image_folder(tmp_path_factory.mktemp("imagenet"))
+
+
+@pytest.fixture
+def folder_copy(folder_root: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny ImageFolder, to be damaged."""
+    return Path(shutil.copytree(folder_root, tmp_path / "copy"))
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,7 @@ _CIRCUMSTANCES = (
     "compile",
     "dataset.fold",
     "dataset.root",
+    "dataset.workers",
     "device",
     "label",
     "logger",

@@ -49,7 +49,7 @@ from phantomgrad.survival import (
 )
 from phantomgrad.survival.signals import Stopped, StopSignals
 from phantomgrad.survival.storage import newest_whole, previous_of
-from phantomgrad.survival.workers import loss_said
+from phantomgrad.survival.workers import loss_said, none_left
 from phantomgrad.tasks import Task
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class _Run:
         finite = FiniteSteps(self.config.nonfinite, self.folder.nonfinite, facts)
         kept = [history, cost, RandomState(), LoaderPlace(), finite, Provenance(facts)]
         trainer = self._trainer(kept)
-        with loss_said() if trainer.world_size > 1 else nullcontext():
+        with none_left(), loss_said() if trainer.world_size > 1 else nullcontext():
             trainer.fit(task, data, ckpt_path=self._checkpoint(task), weights_only=True)
         if history.epochs < trainer.max_epochs:  # type: ignore[operator]
             raise UserError(

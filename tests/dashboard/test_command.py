@@ -49,7 +49,9 @@ def test_script_serves_until_it_is_interrupted(workshop: Workshop) -> None:
     workshop.folder("toy/upg", "seed0")
     before = sorted(workshop.path.rglob("*"))
     code = (
-        "import atexit, runpy, sys\n"
+        "import atexit, runpy, signal, sys\n"
+        # Of processes in the background the shell has it ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "heavy = {'torch', 'hydra', 'omegaconf', 'lightning', 'numpy', 'wandb'}\n"
         "atexit.register(lambda: print('loaded:', *sorted(heavy & set(sys.modules))))\n"
         f"sys.argv = ['dashboard.py', 'port=0', 'runs={workshop.runs}',"
@@ -72,7 +74,10 @@ def test_script_serves_until_it_is_interrupted(workshop: Workshop) -> None:
         assert b'"toy/upg"' in connection.getresponse().read()
         connection.close()
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        try:
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert (process.returncode, out.split(), err) == (0, ["loaded:"], "")
     assert sorted(workshop.path.rglob("*")) == before
 

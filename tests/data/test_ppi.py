@@ -1,146 +1,29 @@
-"""PPI's files, real or synthetic: what is made of them, what is said of damaged ones."""
+"""PPI as the module loads it: its batches, its order, and what it says of itself."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from graph_data import PPI_SCALE
 from phantomgrad.data import PPI
-from phantomgrad.data.graphs import fetch_ppi, ppi, ppi_files
-from phantomgrad.data.graphs.fetch_ppi import fetch_ppi as fetch
 from phantomgrad.data.graphs.ppi import constant_micro_f1, spectral_radius
-from phantomgrad.data.graphs.ppi_files import FILES, NODES, fingerprint, scaled
-from phantomgrad.data.graphs.ppi_synthetic import write_once, write_ppi
-from phantomgrad.errors import MissingDataError, UserError
+from phantomgrad.data.graphs.ppi_files import scaled
 
 pytestmark = pytest.mark.usefixtures("float32")
-SCALE = 0.005  # 12 to 17 nodes a graph
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of data with small synthetic graphs, prepared by the loader."""
-    root = tmp_path_factory.mktemp("data")
-    PPI(root=str(root), name="ppi-synthetic", scale=SCALE)
-    return root
 
 
 @pytest.fixture
-def data(root: Path) -> PPI:
-    return PPI(root=str(root), name="ppi-synthetic", scale=SCALE)
+def data(ppi_root: Path) -> PPI:
+    return PPI(root=str(ppi_root), name="ppi-synthetic", scale=PPI_SCALE)
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PPI is as small as the synthetic graphs."""
-    nodes = scaled(SCALE)
-    for module in (ppi, ppi_files, fetch_ppi):
-        monkeypatch.setattr(module, "NODES", nodes)
-
-
-@pytest.fixture
-def source(root: Path, tmp_path: Path, small: None) -> Path:
-    """A folder with raw files that call themselves PPI's."""
-    raw = tmp_path / "source" / "raw"
-    shutil.copytree(root / "ppi-synthetic" / f"scale{SCALE}-seed0" / "raw", raw)
-    for split in ("train", "valid", "test"):
-        rewrite(raw / f"{split}_graph.json", graph={})
-    return tmp_path / "source"
-
-
-def rewrite(path: Path, **changes: Any) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-# --- What the synthetic files hold -----------------------------------------------------------
-
-
-def test_real_graphs_have_the_known_nodes() -> None:
-    assert [len(counts) for counts in NODES.values()] == [20, 2, 2]
-    assert [sum(counts) for counts in NODES.values()] == [44_906, 6_514, 5_524]
-    assert scaled(1.0) == {part: tuple(counts) for part, counts in NODES.items()}
-
-
-def test_twelve_files_have_the_shapes_of_ppi(tmp_path: Path) -> None:
-    write_ppi(tmp_path / "raw", scale=0.01, seed=1)
-    assert sorted(p.name for p in (tmp_path / "raw").iterdir()) == sorted(FILES)
-    first = 1
-    for part, split in (("train", "train"), ("validation", "valid"), ("test", "test")):
-        arrays = {k: np.load(tmp_path / "raw" / f"{split}_{k}.npy") for k in ("feats", "labels")}
-        ids = np.load(tmp_path / "raw" / f"{split}_graph_id.npy")
-        counts = scaled(0.01)[part]
-        assert ids.tolist() == np.repeat(range(first, first + len(counts)), counts).tolist()
-        assert (arrays["feats"].shape, arrays["feats"].dtype) == ((len(ids), 50), np.float64)
-        assert (arrays["labels"].shape, arrays["labels"].dtype) == ((len(ids), 121), np.int64)
-        first += len(counts)
-
-
-def test_statistics_are_like_those_of_ppi(tmp_path: Path) -> None:
-    """Mean degree 27.3 with heavy tails, nine tenths of an indicator a node, scaled columns."""
-    write_ppi(tmp_path / "raw", scale=0.08, seed=0)
-    graph = json.loads((tmp_path / "raw" / "train_graph.json").read_text())
-    links = np.array([(link["source"], link["target"]) for link in graph["links"]])
-    nodes = len(graph["nodes"])
-    assert 2 * len(links) / nodes == pytest.approx(27.3, rel=0.05)
-    degrees = np.bincount(links.ravel(), minlength=nodes)
-    assert degrees.max() > 2.5 * degrees.mean()
-    features = np.load(tmp_path / "raw" / "train_feats.npy")
-    assert np.abs(features.mean(axis=0)).max() < 1e-12
-    assert (np.abs(features[:, 10]) == 0).all()
-    deviations = np.delete(features.std(axis=0), 10)
-    assert ((np.abs(deviations - 1) < 1e-12) | (deviations == 0)).all()
-    assert all(len(np.unique(column)) <= 2 for column in features.T)
-    held = (features > features.min(axis=0)).sum(axis=1)
-    assert held.mean() == pytest.approx(0.9, abs=0.2)
-    labels = np.load(tmp_path / "raw" / "train_labels.npy")
-    assert labels.mean() == pytest.approx(0.3, abs=0.06)
-    assert labels.mean(axis=0).max() <= 0.61
-
-
-def test_seed_and_scale_decide_alone(tmp_path: Path) -> None:
-    made = {}
-    for name, arguments in {"a": (SCALE, 0), "b": (SCALE, 0), "c": (SCALE, 1)}.items():
-        write_ppi(tmp_path / name, *arguments)
-        made[name] = fingerprint(tmp_path / name)
-    assert made["a"] == made["b"] != made["c"]
-
-
-def test_graphs_are_written_once(tmp_path: Path) -> None:
-    folder = write_once(tmp_path, SCALE, 0)
-    before = (folder / "raw" / FILES[0]).stat().st_mtime_ns
-    assert write_once(tmp_path, SCALE, 0) == folder
-    assert (folder / "raw" / FILES[0]).stat().st_mtime_ns == before
-    assert [path.name for path in tmp_path.iterdir()] == [folder.name]
-
-
-def test_second_writer_leaves_what_the_first_has_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both have found nothing, and write at the same time."""
-    folder = tmp_path / f"scale{SCALE}-seed0"
-
-    def late(raw: Path, scale: float, seed: int) -> None:
-        write_ppi(raw, scale, seed)
-        (folder / "raw").mkdir(parents=True)
-        (folder / "raw" / "first").touch()
-
-    monkeypatch.setattr("phantomgrad.data.graphs.ppi_synthetic.write_ppi", late)
-    assert write_once(tmp_path, SCALE, 0) == folder
-    assert [path.name for path in (folder / "raw").iterdir()] == ["first"]
-    assert [path.name for path in tmp_path.iterdir()] == [folder.name]
-
-
-# --- What the module makes of them -----------------------------------------------------------
-
-
-def test_batches_are_the_graphs_of_the_files(root: Path, data: PPI) -> None:
-    raw = root / "ppi-synthetic" / f"scale{SCALE}-seed0" / "raw"
+def test_batches_are_the_graphs_of_the_files(ppi_root: Path, data: PPI) -> None:
+    raw = ppi_root / "ppi-synthetic" / f"scale{PPI_SCALE}-seed0" / "raw"
     features, labels = np.load(raw / "test_feats.npy"), np.load(raw / "test_labels.npy")
     links = json.loads((raw / "test_graph.json").read_text())["links"]
     dense = torch.zeros(len(labels), len(labels))
@@ -184,7 +67,7 @@ def test_synthetic_data_say_that_they_are(data: PPI) -> None:
     assert facts["name"] == "ppi-synthetic"
     assert facts["reduced"] == "synthetic, 0.005 of PPI's nodes"
     assert [facts[part] for part in ("train", "validation", "test")] == [20, 2, 2]
-    assert facts["nodes"] == sum(map(sum, scaled(SCALE).values()))
+    assert facts["nodes"] == sum(map(sum, scaled(PPI_SCALE).values()))
     assert facts["fingerprint"].startswith("sha256:")
 
 
@@ -210,147 +93,3 @@ def test_constant_predictor_gives_the_labels_of_the_most() -> None:
     counts = 2 * 7 / (8 + 8)  # seven hits; eight predicted, eight there
     assert constant_micro_f1(labels) == pytest.approx(counts)
     assert constant_micro_f1(torch.eye(4)) == 0
-
-
-# --- What it refuses -------------------------------------------------------------------------
-
-
-def test_missing_data_set_names_the_command(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError) as error:
-        PPI(root=str(tmp_path))
-    assert str(error.value) == (
-        f"PPI lacks train_feats.npy and others in {tmp_path}/ppi/raw: fetch it with `python "
-        "scripts/fetch_data.py PPI` (or, without network, add `--from DIR`), or set dataset.root"
-    )
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"name": "ppi"}, "dataset.name must be PPI or ppi-synthetic, got 'ppi'"),
-        ({"scale": 0.5}, "dataset.scale must be 1 for PPI itself, got 0.5"),
-        ({"name": "ppi-synthetic", "scale": 0}, r"dataset.scale must be in \(0, 1\], got 0"),
-        ({"name": "ppi-synthetic", "scale": 1.5}, r"dataset.scale must be in \(0, 1\], got 1.5"),
-        ({"seed": -1}, "dataset.seed must be at least 0, got -1"),
-    ],
-)
-def test_bad_settings_are_refused(tmp_path: Path, bad: dict[str, Any], message: str) -> None:
-    with pytest.raises((UserError, ValueError), match=message):
-        PPI(root=str(tmp_path), **bad)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_synthetic_files_are_never_taken_for_ppi(root: Path, tmp_path: Path, small: None) -> None:
-    """Not even under its name, and with its sizes."""
-    shutil.copytree(root / "ppi-synthetic" / f"scale{SCALE}-seed0", tmp_path / "ppi")
-    (tmp_path / "ppi" / "processed" / "fingerprint").unlink()
-    with pytest.raises(UserError, match=r"train_graph.json is of ppi-synthetic, not of PPI: del"):
-        PPI(root=str(tmp_path))
-
-
-def save(path: Path, change: Any) -> None:
-    np.save(path, change(np.load(path)))
-
-
-def swap(ids: np.ndarray) -> np.ndarray:
-    return np.concatenate([ids[1:], ids[:1]])
-
-
-DAMAGES: list[tuple[str, Any, str]] = [
-    ("valid_feats.npy", lambda p: p.write_bytes(p.read_bytes()[:100]), "no readable array"),
-    ("valid_feats.npy", lambda p: save(p, lambda a: a[:, :49]), r"has the shape \[\d+, 49\], exp"),
-    ("test_labels.npy", lambda p: save(p, lambda a: a + 1), "labels other than 0 and 1"),
-    ("train_graph_id.npy", lambda p: save(p, swap), "nodes of the graphs"),
-    ("test_graph.json", lambda p: p.write_text(p.read_text()[:-9]), "no readable graph"),
-    ("test_graph.json", lambda p: rewrite(p, links=[]), "no readable graph|no links"),
-    ("test_graph.json", lambda p: rewrite(p, nodes=[{"id": 0}]), "other nodes than 0 to"),
-    (
-        "test_graph.json",
-        lambda p: rewrite(p, links=[{"source": 0, "target": 20}]),
-        "links nodes of different graphs",
-    ),
-]
-
-
-@pytest.mark.parametrize(("file", "damage", "said"), DAMAGES)
-def test_damaged_file_is_named_and_installs_nothing(
-    source: Path, tmp_path: Path, file: str, damage: Any, said: str
-) -> None:
-    damage(source / "raw" / file)
-    with pytest.raises(UserError, match=rf"^{file} .*({said}).*: nothing was installed$") as error:
-        fetch(tmp_path / "data", source)
-    assert "\n" not in str(error.value)
-    assert list((tmp_path / "data").iterdir()) == []
-
-
-def test_damage_behind_the_back_of_the_loader_is_found(source: Path, tmp_path: Path) -> None:
-    """The loader's own files are of the raw ones as they are now, or made again."""
-    target = tmp_path / "data"
-    fetch(target, source)
-    before = PPI(root=str(target))
-    path = target / "ppi" / "raw" / "train_feats.npy"
-    save(path, lambda a: a + 1)
-    graph, old = PPI(root=str(target))._graphs["train"][0], before._graphs["train"][0]
-    assert torch.allclose(graph.features, old.features + 1, atol=1e-6)
-    save(path, lambda a: a[:-1])
-    with pytest.raises(
-        UserError, match=r"train_feats.npy has the shape .*: delete .*/ppi and fetch"
-    ):
-        PPI(root=str(target))
-
-
-# --- Fetching --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("place", ["raw", "ppi/raw", "."])
-def test_data_come_from_a_folder(source: Path, tmp_path: Path, place: str) -> None:
-    given = tmp_path / "given"
-    (given / place).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(source / "raw", given / place)
-    said = fetch(tmp_path / "data", given)
-    raw = tmp_path / "data" / "ppi" / "raw"
-    nodes = sum(map(sum, ppi.NODES.values()))
-    assert said == (
-        f"PPI: 24 graphs with {nodes} nodes in {raw} "
-        "(nodes of every graph as they should be, no checksums known)"
-    )
-    facts = PPI(root=str(tmp_path / "data")).facts()
-    assert (facts["name"], "reduced" in facts) == ("PPI", False)
-    shutil.rmtree(given)
-    assert "(already there, nodes" in fetch(tmp_path / "data", given)
-    assert [path.name for path in (tmp_path / "data").iterdir()] == ["ppi"]
-
-
-def test_half_a_folder_is_not_overwritten(source: Path, tmp_path: Path) -> None:
-    fetch(tmp_path / "data", source)
-    (tmp_path / "data" / "ppi" / "raw" / FILES[0]).unlink()
-    with pytest.raises(UserError, match=r"holds a part of PPI: delete .*/ppi and fetch it again"):
-        fetch(tmp_path / "data", source)
-
-
-def test_folder_without_the_data_set_is_said(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match=r"does not hold PPI: expected train_feats.npy and"):
-        fetch(tmp_path / "data", tmp_path)
-
-
-def test_failed_download_names_the_way_without_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def download(self: object) -> None:
-        raise OSError("no route to host")
-
-    monkeypatch.setattr("torch_geometric.datasets.PPI.download", download)
-    with pytest.raises(MissingDataError, match=r"OSError: no route to host.*use `--from DIR`"):
-        fetch(tmp_path / "data")
-    assert list((tmp_path / "data").iterdir()) == []
-
-
-def test_data_are_downloaded_by_pyg(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def download(self: Any) -> None:
-        shutil.copytree(source / "raw", self.raw_dir, dirs_exist_ok=True)
-
-    monkeypatch.setattr("torch_geometric.datasets.PPI.download", download)
-    assert "24 graphs" in fetch(tmp_path / "data")
-    assert [path.name for path in (tmp_path / "data").iterdir()] == ["ppi"]

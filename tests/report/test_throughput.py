@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -97,6 +98,19 @@ def test_a_table_has_a_column_for_each_hardware(printed: Any) -> None:
     text = printed.markdown("table9")
     assert text.count("measured on synthetic batches with random weights") == 2
     assert "not the paper's setting, reduced: batch 4 of 16 (throughput.md has" in text
+
+
+def test_a_hardware_has_one_column_whatever_measured_it(printed: Any) -> None:
+    """Vision and language rows of a table come from a study each."""
+    both = made.throughput("cuda")
+    for row in both.numbers["rows"]:
+        alone = {**both.numbers, "rows": [{**row, "faster": {"step": 2.0}, "baseline": "table9/x"}]}
+        add(printed, replace(both, row=f"throughput/{row['row'][7:]}", numbers=alone))
+    results = printed.rows("table9")
+    columns = [heading for heading in results[0] if heading.startswith("Speed, step")]
+    assert columns == ["Speed, step on a GPU"]
+    assert [r[columns[0]] for r in results if r["Speed, paper"] != "—"] == ["2.00×"] * 2  # noqa: RUF001
+    assert printed.markdown("table9").count("measured on synthetic batches") == 1
 
 
 def test_other_tables_have_no_such_column(printed: Any) -> None:

@@ -1,7 +1,8 @@
-"""A process of a distributed run is killed: the others end, soon, and the same command goes on."""
+"""Processes that are lost, of which the others tell, and those that a failed run must not leave."""
 
 from __future__ import annotations
 
+import multiprocessing
 import signal
 import subprocess
 import time
@@ -13,7 +14,7 @@ import torch
 from interruptions import assert_same_run
 from phantomgrad.errors import UserError
 from phantomgrad.survival.workers import loss_said
-from training import start
+from training import Workplace, start
 
 TWO = ("trainer=ddp", "trainer.devices=2", "trainer.max_epochs=4", "checkpoint_every_n_epochs=1")
 
@@ -32,6 +33,17 @@ def test_other_errors_are_left_alone() -> None:
     with pytest.raises(RuntimeError, match="mat1 and mat2") as error, loss_said():
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
     assert not isinstance(error.value, UserError)
+
+
+def test_failed_run_leaves_no_process(workplace: Workplace, folder_copy: Path) -> None:
+    """One that loads data would wait for ever, deaf to SIGTERM, and the run with it."""
+    next(folder_copy.glob("val/**/*.*")).write_bytes(b"no image")
+    narrow = ("model=mdeq_tiny", "model.channels=[8,8]", "model.head_channels=[2,2]")
+    data = ("dataset=imagenet", f"dataset.root={folder_copy}", "dataset.batch_size=4")
+    here = ("experiment=digits/upg_k5_d0.5", *narrow, *data, "model.features=8")
+    with pytest.raises(UserError, match="is no readable image"):
+        workplace.train(*here, "solver.max_evaluations=3", "dataset.workers=2")
+    assert multiprocessing.active_children() == []
 
 
 def finished(folder: Path) -> Path:

@@ -163,10 +163,27 @@ def test_a_second_number_at_another_memory_changes_nothing_else() -> None:
     )
 
 
+def test_what_a_left_out_step_has_remembered_is_forgotten() -> None:
+    """Also of the first segment of a text, before which there was nothing, or the end of it."""
+    task, words = task_of(Bigrams()), torch.ones(1, 3, dtype=torch.int64)
+    first, second = (TokenBatch(words, words, first) for first in (True, False))
+    for remembered in ({}, {"train": Memory(torch.zeros(1, 2, 4), torch.zeros(1, 2, 12))}):
+        task._memory = dict(remembered)
+        start = task.carried(first)
+        task._memory["train"] = Memory(torch.full((1, 2, 4), math.nan), torch.zeros(1, 2, 12))
+        task.carry(start)
+        assert task._memory == {}
+    task._memory = dict(remembered)
+    start = task.carried(second)
+    task._memory["train"] = Memory(torch.full((1, 2, 4), math.nan), torch.zeros(1, 2, 12))
+    task.carry(start)
+    assert torch.equal(task._memory["train"].states, torch.zeros(1, 2, 4))
+
+
 def test_a_memory_that_no_stream_fills_is_refused() -> None:
     """Also one at which a second number is wanted."""
     data = Counting(batch_size=2, segment_length=3, test_batch_size=1)
-    with pytest.raises(UserError, match="must be shorter than the 23 tokens of a stream"):
+    with pytest.raises(UserError, match=r"task\.other_memories must be less than the 23 tokens"):
         fit(task_of(Bigrams(), other_memories=[23]), data)
     with pytest.raises(ValueError, match="other_memories must be at least 0, got -1"):
         task_of(Bigrams(), other_memories=[-1])

@@ -2,62 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import statistics
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import DictConfig
 
-import phantomgrad.train
-from graph_data import REPOSITORY
-from phantomgrad.cli import names
 from phantomgrad.errors import UserError
 from phantomgrad.records import Record, read_record
-from phantomgrad.runs import Identity, RunFolder
 from phantomgrad.tuning import command
 from phantomgrad.tuning.command import JOURNAL
-from training import Script, Workplace, composed
-
-ROW = "chains/upg_k5_d0.5"
-SHORT = ("tune=lambda", f"experiment={ROW}", "trainer.max_epochs=2", "tune.startup=3")
-
-
-def trials(folder: Path, row: str = ROW) -> list[tuple[int, dict[str, Any], float]]:
-    """Place, settings and value of each finished trial, as Optuna's file has them."""
-    from optuna import get_all_study_names, load_study
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-
-    storage = JournalStorage(JournalFileBackend(str(folder / "runs" / "tune" / row / JOURNAL)))
-    (name,) = get_all_study_names(storage)
-    found = load_study(study_name=name, storage=storage).trials
-    return [(t.user_attrs["position"], t.params, t.values[0]) for t in found]
-
-
-def records(folder: Path) -> list[Record]:
-    return [read_record(path) for path in sorted((folder / "runs" / "tune").rglob("record.json"))]
-
-
-def count_runs(monkeypatch: pytest.MonkeyPatch, fails: dict[int, BaseException]) -> list[str]:
-    """Note the λ of each run that is begun; those in ``fails``, by their number, raise."""
-    begun: list[str] = []
-    do = phantomgrad.train.run
-
-    def run(config: DictConfig, row: str | None, overrides: list[str]) -> None:
-        begun.append(f"{config.gradient.damping}-{config.seed}")
-        if len(begun) - 1 in fails:
-            raise fails[len(begun) - 1]
-        do(config, row, overrides)
-
-    monkeypatch.setattr("phantomgrad.train.run", run)
-    return begun
-
-
-# What a search does ---------------------------------------------------------------------------
+from training import Script, Workplace
+from tuning.searches import ROW, SHORT, count_runs, records, trials
 
 
 def test_trials_are_runs_and_their_value_is_the_mean_of_validation(
@@ -216,111 +173,3 @@ def test_runs_of_a_trial_are_launched_together(script: Script, workplace: Workpl
     assert done.code == 0, done.err
     assert "1 runs, 2 at a time" in done.out
     assert len(records(workplace.path)) == len(trials(workplace.path)) == 1
-
-
-# What is refused ------------------------------------------------------------------------------
-
-
-def test_data_without_validation_part_are_refused(script: Script, small_tu: Path) -> None:
-    row = ("experiment=table4/cox2_upg_k5_d0.5", f"dataset.root={small_tu}")
-    done = script("tune=lambda", *row)
-    assert done.code == 1
-    assert re.search(r"^tune needs a validation part, and COX2 has none .*stratified", done.err)
-    assert len(done.err.splitlines()) == 1
-    assert not Path("runs/tune/table4").exists()
-    short = ("trainer.max_epochs=1", "tune.trials=1")
-    assert script("tune=lambda", *row, "dataset.split=stratified", *short).code == 0
-
-
-@pytest.mark.parametrize(
-    ("overrides", "why"),
-    [
-        (["tune.objective=test/loss"], r"objective must be of the validation part .*'test/loss'"),
-        (["tune.direction=down"], "direction must be minimize or maximize, got 'down'"),
-        (["tune.trials=0"], "tune.trials must be at least 1, got 0"),
-        (["tune.step=0"], "tune.step must be positive, got 0"),
-        (["tune.step=0.07"], r"step must divide the interval of gradient.damping, 0.1 to 1.0, got"),
-        (["gradient.damping=0.5"], "nothing to search: sweep a setting, as in gradient.damping="),
-        (["experiment=chains/upg_k5_d0.5,digits/upg_k5_d0.5"], "settings of one experiment"),
-        (["seed=interval(0,3)"], r"seed=interval\(0,3\) cannot be repeated over: list the values"),
-        (["experiment=chains/implicit"], r"^Could not override 'gradient\.damping'"),
-        (["gradient.step=1,2"], "there is no setting 'gradient.step'; the nearest are"),
-        (["cluster=list"], "waits for its runs: use cluster=local or none, got cluster=list"),
-        (["tune=lamda"], "there is no tune 'lamda'; the nearest are lambda"),
-        (
-            ["tune.objective=validation/perplexity", "tune.trials=1"],
-            "must be one of validation/accuracy, validation/loss, got 'validation/perplexity'",
-        ),
-    ],
-)
-def test_what_cannot_be_searched_is_said_in_a_line(
-    script: Script, overrides: list[str], why: str
-) -> None:
-    done = script(*SHORT, *overrides)
-    assert done.code == 1
-    assert re.search(why, done.err)
-    assert "Traceback" not in done.err
-
-
-def test_missing_optuna_is_said(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    done = script(*SHORT)
-    assert (done.code, done.err.strip()) == (
-        1,
-        "tune needs the package optuna: pip install 'phantomgrad[suite,tune]'",
-    )
-
-
-def test_search_that_another_process_is_at_is_left_to_it(
-    script: Script, workplace: Workplace
-) -> None:
-    with RunFolder(workplace.path / "runs" / "tune" / ROW).locked() as mine:
-        assert mine
-        done = script(*SHORT)
-    assert done.code == 1
-    assert "another process is at the search in runs/tune/chains/upg_k5_d0.5" in done.err
-
-
-def test_damaged_study_is_said(script: Script, workplace: Workplace) -> None:
-    path = workplace.path / "runs" / "tune" / ROW / JOURNAL
-    path.parent.mkdir(parents=True)
-    path.write_text("no journal\n{}\n")
-    done = script(*SHORT)
-    assert done.code == 1
-    assert f"{path.relative_to(workplace.path)} is no readable study" in done.err
-
-
-# The files of configs/tune --------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("workplace")
-@pytest.mark.parametrize("name", names("tune"))
-def test_file_names_its_own_command_and_a_row(name: str) -> None:
-    from hydra.core.hydra_config import HydraConfig
-
-    said = (REPOSITORY / "configs" / "tune" / f"{name}.yaml").read_text()
-    assert said.startswith("# @package _global_\n")
-    assert f"#   python scripts/train.py tune={name}" in said
-    config = composed([f"tune={name}"])
-    chosen = HydraConfig.get()
-    assert chosen.mode.name == "MULTIRUN"
-    assert chosen.sweeper._target_ == "hydra_plugins.phantomgrad_tuner.Tuner"
-    assert chosen.sweeper.params["experiment"] in names("experiment")
-    assert config.tune.objective.startswith("validation/")
-
-
-@pytest.mark.usefixtures("workplace")
-def test_runs_are_rows_of_their_own() -> None:
-    """Named by λ, reduced as the file says, and no change of an experiment by hand."""
-    from hydra.core.hydra_config import HydraConfig
-
-    from phantomgrad.jobs import as_dict
-
-    row = "table4/honest/cox2_upg_k5_d0.5"
-    own = ("seed=42", "dataset.fold=2", "gradient.damping=0.57")
-    config = composed(["tune=lambda_cox2", f"experiment={row}", "tune.trials=30", *own])
-    found = Identity.of(as_dict(config), row, list(HydraConfig.get().overrides.task))
-    assert (found.row, found.instance) == (f"tune/{row}/upg_k5_d0.57", "seed42-fold2")
-    assert found.changes == ()
-    assert config.reduced == ["3 of 10 folds", "100 of 200 epochs"]
-    assert (config.trainer.max_epochs, config.dataset.split) == (100, "stratified")

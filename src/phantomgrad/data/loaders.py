@@ -98,4 +98,5 @@ class _Rest:
         return len(self._batches)
 
     def __iter__(self) -> Iterator[Any]:
-        return islice(iter(self._batches), self._loader._skipped(), None)
+        # Asked for with the first index: a loader with workers makes two iterators, and uses one.
+        yield from islice(iter(self._batches), self._loader._skipped(), None)

@@ -110,7 +110,7 @@ class NeumannPhantomGradient(PhantomGradient):
         value: what the loss is of. ``"equilibrium"``: of what the solver found, as in the paper's
             listing. ``"image"``: of :math:`F(h^*)`, which the series has been recorded at anyway.
             The two differ by the residual of the solver. Where that is large, the loss of the
-            first does not depend on what F makes of its state: MDEQ-Tiny diverges by it.
+            first does not depend on what F makes of its state; a run of MDEQ-Tiny diverged by it.
     """
 
     value: Literal["equilibrium", "image"] = "equilibrium"

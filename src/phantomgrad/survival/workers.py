@@ -1,7 +1,10 @@
-"""A process of a distributed run that is gone, as the others see it."""
+"""Other processes: those of a distributed run that are gone, and those of a run that ends."""
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -30,3 +33,33 @@ def loss_said() -> Iterator[None]:
             "another process of this run was lost, or hangs; its own last words say why. The same "
             f"command goes on from the last checkpoint ({lines[0]})"
         ) from error
+
+
+@contextmanager
+def none_left() -> Iterator[None]:
+    """End the processes that were begun inside, where an error or a signal is the end.
+
+    Those that load data wait to be told by an iterator, which the error keeps alive; and what the
+    interpreter tells them at its own end, SIGTERM, is for them no reason to end.
+    """
+    before = set(multiprocessing.active_children())
+    try:
+        yield
+    except BaseException:
+        with _unheard(signal.SIGCHLD):  # torch would take it for the loss of a process
+            for process in set(multiprocessing.active_children()) - before:
+                process.kill()
+                process.join()
+        raise
+
+
+@contextmanager
+def _unheard(signum: signal.Signals) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # no other may
+        yield
+        return
+    handler = signal.signal(signum, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signum, handler or signal.SIG_DFL)

@@ -129,12 +129,18 @@ def test_missing_texts_name_the_command(workplace: Workplace) -> None:
         ("dataset.batch_size=100000", "too few for 100000 streams"),
         (
             "model.memory_length=5000",
-            r"memory must be shorter than the \d+ tokens .* train.* got 5000",
+            r"model\.memory_length must be less than the \d+ tokens .* train.* got 5000",
         ),
-        ("task.evaluation_memory=9000", r"memory must be shorter than .* of the test .* got 9000"),
+        (
+            "task.evaluation_memory=9000",
+            r"task\.evaluation_memory must be less than .* of the test text, got 9000",
+        ),
+        ("+task.other_memories=480", "other_memories must be a list, got 480"),
+        ("dataset.segments_per_epoch=0", "segments_per_epoch must be at least 1, got 0"),
         ("task.jacobian.frequency=2", r"frequency must lie in \[0, 1\], got 2"),
         ("task.budget_jitter=-1", "budget_jitter must be at least 0, got -1"),
         ("schedule.warmup=few", "optimizer or schedule cannot be built"),
+        ("schedule.warmup=-5", "warmup must be at least 0, got -5"),
     ],
 )
 def test_bad_value_is_said_in_a_line(
@@ -142,6 +148,16 @@ def test_bad_value_is_said_in_a_line(
 ) -> None:
     with pytest.raises(UserError, match=message):
         workplace.train(*run_of(text_root, JR[0]), override)
+
+
+@pytest.mark.parametrize("setting", ["model.memory_length=0", "trainer.precision=bf16-true"])
+def test_run_without_a_memory_or_in_half_precision(
+    workplace: Workplace, text_root: Path, setting: str
+) -> None:
+    """With a checkpoint, and words that are likelier than at first."""
+    record = workplace.record(*run_of(text_root, JR[0]), setting, "trainer.max_epochs=2")
+    first, last = record.curves["test/perplexity"]
+    assert last <= first < record.data["vocabulary"]
 
 
 # Several processes --------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from phantomgrad import Broyden, ImplicitGradient
-from phantomgrad.studies.speed import peer
 from phantomgrad.studies.speed.clock import Clock
 from phantomgrad.studies.speed.contest import EACH_TIME, HOISTED, IMPLICIT, OURS, PEER
 from phantomgrad.studies.speed.language import (
@@ -18,11 +17,8 @@ from phantomgrad.studies.speed.language import (
     WholeCell,
     language_cases,
 )
+from studies.speed.sides import CPU, needs_peer
 
-CPU = torch.device("cpu")
-needs_peer = pytest.mark.skipif(
-    peer.version() is None, reason="torchdeq is not installed: pip install 'phantomgrad[bench]'"
-)
 Cases = tuple[LanguageCase, LanguageCase, EvaluationCase]
 
 
