@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from numbers import Integral
 
@@ -26,6 +27,14 @@ def check_list(name: str, values: object) -> None:
         raise ValueError(f"{name} must be a list, got {values!r}")
 
 
+def check_integers(name: str, values: object) -> None:
+    """Raise unless ``values`` is a sequence of integers."""
+    check_list(name, values)
+    assert isinstance(values, Sequence)
+    if not all(isinstance(v, int | Integral) and not isinstance(v, bool) for v in values):
+        raise ValueError(f"{name} must hold integers, got {list(values)}")
+
+
 def check_several(name: str, values: object, least: int = 1) -> None:
     """Raise unless ``values`` is a sequence, with at least ``least`` different members."""
     check_list(name, values)
@@ -34,7 +43,13 @@ def check_several(name: str, values: object, least: int = 1) -> None:
         raise ValueError(f"{name} must hold at least {least} different values, got {values!r}")
 
 
-def check_rate(name: str, value: float) -> None:
+def check_rate(name: str, value: object) -> None:
     """Raise unless ``value`` is a probability below one."""
-    if not 0 <= value < 1:
-        raise ValueError(f"{name} must lie in [0, 1), got {value}")
+    if not isinstance(value, float | int) or not 0 <= value < 1:
+        raise ValueError(f"{name} must lie in [0, 1), got {value!r}")
+
+
+def check_deviation(name: str, value: object) -> None:
+    """Raise unless ``value`` is a standard deviation, possibly none."""
+    if not isinstance(value, float | int) or not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be finite and not negative, got {value!r}")

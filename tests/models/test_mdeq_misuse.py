@@ -79,8 +79,15 @@ def test_state_of_another_size_is_refused() -> None:
         ({"stem_strides": (1,)}, r"stem_strides must be two positive numbers, got \[1\]"),
         ({"stem_strides": (1, 0)}, r"stem_strides must be two positive numbers, got \[1, 0\]"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), got 1"),
-        ({"init_std": -0.1}, "init_std must not be negative, got -0.1"),
-        ({"init_std": math.nan}, "init_std must not be negative, got nan"),
+        ({"dropout": "abc"}, r"dropout must lie in \[0, 1\), got 'abc'"),
+        ({"groups": 8.0}, "groups must be an integer, got 8.0"),
+        ({"channels": 8}, "channels must be a list, got 8"),
+        ({"channels": (8.0, 8)}, r"channels must hold integers, got \[8.0, 8\]"),
+        ({"head_channels": (2.5, 2, 2)}, r"head_channels must hold integers, got \[2.5, 2, 2\]"),
+        ({"stem_strides": (1.5, 1)}, r"stem_strides must hold integers, got \[1.5, 1\]"),
+        ({"init_std": -0.1}, "init_std must be finite and not negative, got -0.1"),
+        ({"init_std": math.nan}, "init_std must be finite and not negative, got nan"),
+        ({"init_std": "abc"}, "init_std must be finite and not negative, got 'abc'"),
     ],
 )
 def test_bad_arguments_are_refused(bad: dict[str, Any], message: str) -> None:

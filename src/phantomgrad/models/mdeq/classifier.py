@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from phantomgrad.checks import check_at_least, check_rate
+from phantomgrad.checks import check_at_least, check_deviation, check_integers, check_rate
 from phantomgrad.deq import DEQ
 from phantomgrad.errors import ShapeError
 from phantomgrad.gradients import GradientEstimator
@@ -153,8 +153,7 @@ class MDEQ(nn.Module):
 
     @torch.no_grad()
     def _initialise(self, std: float) -> None:
-        if not std >= 0:
-            raise ValueError(f"init_std must not be negative, got {std}")
+        check_deviation("init_std", std)
         for module in self.modules():
             if isinstance(module, nn.Conv2d) and not isinstance(module, NormedConv2d):
                 for parameter in module.parameters():
@@ -162,6 +161,9 @@ class MDEQ(nn.Module):
 
 
 def _check_scales(channels: Sequence[int], head_channels: Sequence[int], groups: int) -> None:
+    check_at_least("groups", groups, 0)
+    check_integers("channels", channels)
+    check_integers("head_channels", head_channels)
     if groups < 2 or groups % 2:
         raise ValueError(f"groups must be even and at least 2, got {groups}")
     if not channels or any(c < 1 or c % groups for c in channels):
@@ -174,5 +176,6 @@ def _check_scales(channels: Sequence[int], head_channels: Sequence[int], groups:
 
 
 def _check_strides(strides: Sequence[int]) -> None:
+    check_integers("stem_strides", strides)
     if len(strides) != 2 or any(s < 1 for s in strides):
         raise ValueError(f"stem_strides must be two positive numbers, got {list(strides)}")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least, check_list, check_rate
+from phantomgrad.checks import check_at_least, check_integers, check_rate
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -28,9 +28,7 @@ def check_clusters(vocabulary: int, width: int, cutoffs: Sequence[int], shrinkag
     """Raise unless the cutoffs divide the vocabulary, and each table has a width."""
     check_at_least("vocabulary", vocabulary, 1)
     check_at_least("shrinkage", shrinkage, 1)
-    check_list("cutoffs", cutoffs)
-    for start in cutoffs:
-        check_at_least("cutoffs", start, 0)
+    check_integers("cutoffs", cutoffs)
     bounds = (0, *cutoffs, vocabulary)
     if any(start >= end for start, end in itertools.pairwise(bounds)):
         raise ValueError(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from phantomgrad.checks import check_at_least
+from phantomgrad.checks import check_at_least, check_deviation
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.models.transformer.attention import Context
@@ -185,8 +184,7 @@ class TransformerLM(nn.Module):
 
     @torch.no_grad()
     def _initialise(self, std: float) -> None:
-        if not 0 <= std < math.inf:
-            raise ValueError(f"embedding_std must be finite and not negative, got {std}")
+        check_deviation("embedding_std", std)
         attention = self.cell.attention
         for parameter in (
             *self.embedding.parameters(),
