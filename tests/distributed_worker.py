@@ -22,10 +22,13 @@ from phantomgrad.damping import DampingTracker
 from phantomgrad.models import MDEQ
 from problems import TanhCell
 
+ADJOINT = Broyden(max_evaluations=60, tol=1e-12)
 ESTIMATORS: dict[str, GradientEstimator] = {
-    "implicit": ImplicitGradient(solver=Broyden(max_evaluations=60, tol=1e-12)),
+    "implicit": ImplicitGradient(solver=ADJOINT),
+    "implicit, at the image": ImplicitGradient(solver=ADJOINT, at="image"),
     "unrolled": UnrolledPhantomGradient(5, 0.5),
     "neumann": NeumannPhantomGradient(5, 0.5),
+    "neumann, of the image": NeumannPhantomGradient(5, 0.5, "image"),
 }
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from phantomgrad import DEQ, FixedPoint, UnrolledPhantomGradient
 from phantomgrad.callbacks import SpectralRadius
 from phantomgrad.models import GraphClassifier, Propagation, normalized_adjacency
+from problems import CoupledCell, dense_jacobian
 from training import Workplace
 
 NODES = 6
@@ -89,6 +90,21 @@ def test_radius_is_the_dense_one(module: Module, inputs: Any) -> None:
     assert name == "spectral_radius"
     assert value.item() == pytest.approx(max(radii).item(), rel=1e-2)
     assert 0 < value < 0.99
+
+
+def test_several_states_have_one_radius() -> None:
+    """That of their joint Jacobian."""
+    solver = FixedPoint(max_evaluations=200, tol=1e-14)
+    layer = DEQ(CoupledCell(), solver, UnrolledPhantomGradient(5, 0.5))
+    x, callback = torch.randn(1, 4), SpectralRadius(every_n_epochs=1, iterations=1000)
+    trainer: Any = SimpleNamespace(current_epoch=0)
+    callback.on_train_batch_start(trainer, layer, None, 0)  # type: ignore[arg-type]
+    z, _ = layer(x, z0=(torch.zeros(1, 4), torch.zeros(1, 2, 3)))
+    callback.on_before_backward(trainer, layer, x)  # type: ignore[arg-type]
+    f, joined, _ = layer.close_over((x,), z)
+    expected = torch.linalg.eigvals(dense_jacobian(f, joined)[0]).abs().max()
+    (radii,) = callback._radii
+    assert radii.item() == pytest.approx(expected.item(), rel=1e-2)
 
 
 def test_it_listens_to_one_batch_of_every_nth_epoch(module: Module, inputs: Any) -> None:

@@ -74,16 +74,7 @@ class SpectralRadius(Callback):
         self._radii = of_this_process(state_dict["radii"])
 
     def _measure(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
-        z, _ = output
-        if not isinstance(z, torch.Tensor):
-            return
+        f, z, _ = layer.close_over(inputs, output[0])
         # A generator of its own: looking at a run must not change it.
         generator = torch.Generator(device=z.device).manual_seed(0)
-        self._radii.append(
-            spectral_radius(
-                lambda state: layer.cell(state, *inputs),
-                z.detach(),
-                iterations=self._iterations,
-                generator=generator,
-            )
-        )
+        self._radii.append(spectral_radius(f, z, iterations=self._iterations, generator=generator))
