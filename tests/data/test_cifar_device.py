@@ -66,14 +66,13 @@ def test_resumed_run_sees_what_the_uninterrupted_one_sees(jpeg_root: Path, tmp_p
     assert not torch.equal(complete.images()[:100], complete.images()[100:200])
 
 
-@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 def test_two_processes_take_disjoint_parts(
     jpeg_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Together they see all of an epoch, and each evaluation image exactly once."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     data = Jpeg(root=str(jpeg_root), batch_size=15, test_batch_size=8, validation=31)
-    loop = trainer(1, devices=2, strategy="ddp_fork")
+    loop = trainer(1, devices=2, strategy="ddp_spawn")
     loop.fit(Recorder(tmp_path), data)
     seen = [torch.load(tmp_path / f"seen{rank}.pt") for rank in range(2)]
     pixels = ready(jpeg_root, validation=31)

@@ -110,8 +110,9 @@ def test_probabilities_are_exactly_zero_where_masked() -> None:
 
 
 def test_distances_end_at_zero() -> None:
-    table = DistanceEmbedding(4)(3, torch.zeros((), dtype=torch.bfloat16))
-    assert table.dtype == torch.float32
+    half = DistanceEmbedding(4)(3, torch.zeros((), dtype=torch.bfloat16))
+    table = DistanceEmbedding(4)(3, torch.zeros((), dtype=torch.float32))
+    assert torch.equal(half, table.bfloat16())  # its angles are no halves
     expected = [[math.sin(p), math.sin(p / 100), math.cos(p), math.cos(p / 100)] for p in (2, 1, 0)]
     torch.testing.assert_close(table.double(), torch.tensor(expected), rtol=0, atol=1e-6)
 

@@ -41,9 +41,10 @@ def test_failed_run_leaves_no_process(workplace: Workplace, folder_copy: Path) -
     narrow = ("model=mdeq_tiny", "model.channels=[8,8]", "model.head_channels=[2,2]")
     data = ("dataset=imagenet", f"dataset.root={folder_copy}", "dataset.batch_size=4")
     here = ("experiment=digits/upg_k5_d0.5", *narrow, *data, "model.features=8")
+    before = set(multiprocessing.active_children())
     with pytest.raises(UserError, match="is no readable image"):
         workplace.train(*here, "solver.max_evaluations=3", "dataset.workers=2")
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= before
 
 
 def finished(folder: Path) -> Path:

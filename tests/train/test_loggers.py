@@ -22,12 +22,14 @@ def wandb(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     yield module
+    module.finish()
     module.teardown()
 
 
 def test_wandb_gets_each_run_on_its_own(workplace: Workplace, wandb: ModuleType) -> None:
     """Two runs of one table in one process: two runs on wandb, each with all that it is."""
     folders = [workplace.train(*CHAINS, "logger=wandb", f"seed={seed}") for seed in (0, 1)]
+    wandb.finish()
     wandb.teardown()  # waits until all is written
     for folder in folders:
         (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")

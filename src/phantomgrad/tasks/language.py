@@ -67,11 +67,11 @@ class LanguageModelling(Task):
         Raises:
             UserError: it is as long as a stream.
         """
-        own = "model.memory_length", getattr(self.model, "memory_length", 0)
-        _check_memory(*own, self.trainer.train_dataloader)
-        asked = self._evaluation_memory
+        own = getattr(self.model, "memory_length", 0)
+        _check_memory("model.memory_length", own, self.trainer.train_dataloader)
+        # In evaluation the model's own may be longer than a text: it is never full there.
         for loader in self.trainer.val_dataloaders or []:
-            _check_memory(*(own if asked is None else ("task.evaluation_memory", asked)), loader)
+            _check_memory("task.evaluation_memory", self._evaluation_memory or 0, loader)
             for length in self._other_memories:
                 _check_memory("task.other_memories", length, loader)
 
