@@ -37,20 +37,19 @@ def loss_said() -> Iterator[None]:
 
 @contextmanager
 def none_left() -> Iterator[None]:
-    """End the processes that were begun inside, where an error or a signal is the end.
+    """End the processes that were begun inside and are still there.
 
-    Those that load data wait to be told by an iterator, which the error keeps alive; and what the
+    Those that load data wait to be told by an iterator, which an error keeps alive; and what the
     interpreter tells them at its own end, SIGTERM, is for them no reason to end.
     """
     before = set(multiprocessing.active_children())
     try:
         yield
-    except BaseException:
+    finally:
         with _unheard(signal.SIGCHLD):  # torch would take it for the loss of a process
             for process in set(multiprocessing.active_children()) - before:
                 process.kill()
                 process.join()
-        raise
 
 
 @contextmanager
