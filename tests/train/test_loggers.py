@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
@@ -13,17 +12,6 @@ from phantomgrad.errors import UserError
 from phantomgrad.records import read_record
 from train.chains import CHAINS, EPOCHS
 from training import Workplace
-
-
-@pytest.fixture
-def wandb(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """wandb without network."""
-    module = pytest.importorskip("wandb")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    yield module
-    module.finish()
-    module.teardown()
 
 
 def test_wandb_gets_each_run_on_its_own(workplace: Workplace, wandb: ModuleType) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -14,17 +13,6 @@ from training import Workplace
 from wandb_files import Offline, read_offline
 
 SHORT = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=2", "logger=wandb")
-
-
-@pytest.fixture
-def wandb(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """wandb without network."""
-    module = pytest.importorskip("wandb")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    yield module
-    module.finish()
-    module.teardown()
 
 
 def written(folder: Path, wandb: ModuleType) -> Offline:
