@@ -71,9 +71,13 @@ class Slurm:
         said = self.ask("scontrol", "show", "job", job, "--oneliner")
         return dict(word.split("=", 1) for word in said.split() if "=" in word)
 
-    def start_now(self, job: str) -> None:
-        """Do not wait two minutes, as SLURM has a requeued job do."""
-        self.ask("scontrol", "update", f"JobId={job}", "StartTime=now")
+    def start_soon(self, job: str) -> None:
+        """Do not wait two minutes, as SLURM has a requeued job do.
+
+        Within a second it would not start at all: a node takes no credential as old as the
+        end of the job's last attempt ("Job credential revoked").
+        """
+        self.ask("scontrol", "update", f"JobId={job}", "StartTime=now+3")
 
 
 def submitted(script: Script, *overrides: str) -> dict[str, str]:

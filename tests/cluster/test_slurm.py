@@ -38,7 +38,7 @@ def test_table_is_an_array_and_a_requeued_job_resumes(
     wait_for(lambda: slurm.state(first)["JobState"] == "PENDING")
     assert not (folder / "record.json").exists()
     assert json.loads((folder / "attempt.json").read_text())["job"] == first
-    slurm.start_now(first)
+    slurm.start_soon(first)
     wait_for(lambda: len(list(workplace.path.glob("runs/**/record.json"))) == 2)
     wait_for(lambda: slurm.state(first)["JobState"] == "COMPLETED")
     assert [slurm.state(job)["Restarts"] for job in (first, second)] == ["1", "0"]
