@@ -16,10 +16,11 @@ endef
 
 .DEFAULT_GOAL := help
 .PHONY: help env test lint reproduce reproduce-figure2 reproduce-figure3 reproduce-table1 \
-  reproduce-table3-vision reproduce-table3-language reproduce-table4 reproduce-table4-ppi tune data status dashboard report throughput bench soak lock clean
+  reproduce-table3-vision reproduce-table3-imagenet reproduce-table3-language reproduce-table4 \
+  reproduce-table4-ppi tune data status dashboard report throughput bench soak lock clean
 
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' Makefile
 
 env: .venv/.ready ## Set up .venv (python >= 3.11, everything pinned)
 
@@ -57,6 +58,11 @@ reproduce-table1: env ## Table 1: MDEQ-Tiny on CIFAR-10, all rows, six seeds (GP
 
 reproduce-table3-vision: env ## Table 3, vision: MDEQ-Large on CIFAR-10, three seeds (GPU)
 	@$(RUN) scripts/train.py table=table3_vision
+	@$(RUN) scripts/report.py table3
+
+reproduce-table3-imagenet: env ## Table 3, vision: MDEQ-Small on ImageNet (8 GPUs; first: fetch_data.py ImageNet)
+	@for row in imagenet_implicit imagenet_upg; do \
+	  $(RUN) scripts/train.py experiment=table3/$$row || exit 1; done
 	@$(RUN) scripts/report.py table3
 
 reproduce-table3-language: env ## Table 3, language: WikiText-103 (4 GPUs; first: fetch_data.py WikiText103)

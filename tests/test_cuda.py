@@ -22,10 +22,11 @@ from phantomgrad import (
     Solver,
     UnrolledPhantomGradient,
 )
-from phantomgrad.models import MDEQ
+from phantomgrad.models import MDEQ, Memory, TransformerLM
 from phantomgrad.solvers.base import Books
 from phantomgrad.solvers.flags import ActivityFlag
 from problems import Counted, CoupledCell, TanhCell
+from transformer_small import PRE_NORM, small, some_memory
 
 SOLVERS: dict[str, Solver] = {
     "fixed point": FixedPoint(max_evaluations=12, tol=0),
@@ -70,6 +71,12 @@ def passes(deq: Any, *inputs: Tensor, **more: Any) -> None:
             torch.autograd.grad(torch.stack([s.square().sum() for s in states]).sum(), wanted)
 
 
+def solve_and_differentiate(model: TransformerLM, u: Tensor, memory: Memory) -> None:
+    """A pass forward and backward of what lies between the embedding and the softmax."""
+    z, _ = model.deq(model.context(u, memory), z0=model.start(u))
+    torch.autograd.grad(z.square().sum(), list(model.cell.parameters()))
+
+
 @on_cuda
 @every_gradient
 @every_solver
@@ -104,6 +111,19 @@ def test_mdeq_with_dropout_and_weight_norm_waits_no_more(gradient: GradientEstim
     for context in (torch.enable_grad, no_waiting):
         with context():
             model(images).sum().backward()
+
+
+@on_cuda
+@every_gradient
+@PRE_NORM
+def test_transformer_with_memory_waits_no_more(gradient: GradientEstimator, pre_norm: bool) -> None:
+    """Its solve and gradient: the words of each cluster are picked out before and behind."""
+    model = small(gradient, SOLVERS["broyden"], dropout=0.05, pre_norm=pre_norm).cuda()
+    u, memory = torch.randn(3, 5, 24, device="cuda"), some_memory()
+    memory = Memory(*(part.cuda() for part in memory))
+    for context in (torch.enable_grad, no_waiting):
+        with context():
+            solve_and_differentiate(model, u, memory)
 
 
 @on_cuda
@@ -179,6 +199,21 @@ def test_no_iteration_reads_a_value(
         deq = DEQ(TanhCellOfZeros(), solver, gradient)
         z, _ = deq(torch.randn(3, 4))
         torch.autograd.grad(z.square().sum(), list(deq.parameters()))
+
+
+@every_gradient
+@PRE_NORM
+@pytest.mark.filterwarnings("ignore:.*not implemented.*")
+def test_no_iteration_of_the_transformer_reads_a_value(
+    gradient: GradientEstimator, pre_norm: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    monkeypatch.setattr(ActivityFlag, "any", lambda *_: True)
+    monkeypatch.setattr(Books, "_keep", _keep_as_on_cuda)
+    with FakeTensorMode():
+        model = small(gradient, SOLVERS["broyden"], dropout=0.05, pre_norm=pre_norm)
+        solve_and_differentiate(model, torch.randn(3, 5, 24), some_memory())
 
 
 def _keep_as_on_cuda(books: Books, z: Tensor, residual: Tensor, improved: Tensor) -> None:

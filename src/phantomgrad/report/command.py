@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -22,6 +22,7 @@ from phantomgrad.report.layout import Table
 from phantomgrad.report.markdown import to_markdown
 from phantomgrad.report.paper import PaperNumber, read_paper
 from phantomgrad.report.precision import precision_figures
+from phantomgrad.report.published import read_published
 from phantomgrad.report.site import build_site
 from phantomgrad.report.studies import REPORTS
 from phantomgrad.report.style import render, styled
@@ -84,7 +85,7 @@ def main(arguments: Sequence[str], default: Path) -> int:
 
 
 def _report(names: Sequence[str], paper: Sequence[PaperNumber], results: Results) -> None:
-    pages = {name: _page(name, paper, results.records) for name in names}
+    pages = {name: _page(name, paper, results) for name in names}
     for page in pages.values():
         for place, content in page.files.items():
             write_whole(content, results.folder / place)
@@ -104,12 +105,14 @@ class _Page:
     files: dict[str, bytes]
 
 
-def _page(name: str, paper: Sequence[PaperNumber], records: Path) -> _Page:
+def _page(name: str, paper: Sequence[PaperNumber], results: Results) -> _Page:
+    records = results.records
     if name in REPORTS:
         return _study_page(name, read_study_records(records, name))
     throughput = read_study_records(records, "throughput")
     with _whole("throughput"):
         table = build_table(name, paper, read_table_records(records, name), throughput)
+    table = replace(table, published=read_published(results.folder / "published_curves.csv"))
     files = {
         f"tables/{name}.md": to_markdown(table).encode(),
         f"tables/{name}.tex": to_latex(table).encode(),

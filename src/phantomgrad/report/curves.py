@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from phantomgrad.report.layout import Block, Line, Table
+from phantomgrad.report.published import Curves
 from phantomgrad.report.style import LINES, bare, legend, pretty, subtitled, titled
 
 LOSS = "train/loss"
@@ -21,13 +22,15 @@ _WIDTH, _HEIGHT = 3.9, 2.4  # inches of a panel
 
 Style = tuple[str, Any]
 Name = tuple[str, str]  # model and method
+Published = Mapping[str, Curves]  # by row
 
 
 def curve_figure(table: Table, block: Block) -> Figure | None:
     """Return a column of panels for each data set, ``None`` without curves.
 
     Lines are means over the runs, bands their standard error. Reduced runs are left out unless
-    there are no others.
+    there are no others. Curves that authors published of a row are drawn beside ours, as far as
+    ours go.
     """
     lines = [line for line in block.lines if _curves(line, line.metric.curve)]
     if not lines:
@@ -35,13 +38,15 @@ def curve_figure(table: Table, block: Block) -> Figure | None:
     lines = [line for line in lines if not line.reduced] or lines
     datasets = list(dict.fromkeys(line.dataset for line in lines))
     names = dict.fromkeys(_name(line) for line in lines)
+    names |= dict.fromkeys(_theirs(line) for line in lines if line.row in table.published)
     styles: dict[Name, Style] = dict(zip(names, cycle(LINES), strict=False))
     rows = 2 if any(_curves(line, LOSS) for line in lines) else 1
     width = max(_WIDTH * len(datasets), 5.6)
     figure = Figure(figsize=(width, 1.0 + _HEIGHT * rows), layout="constrained")
     grid = figure.subplots(rows, len(datasets), sharex="col", squeeze=False)
     for axes, dataset in zip(grid.T, datasets, strict=True):
-        _column(axes, dataset, [line for line in lines if line.dataset == dataset], styles)
+        ours = [line for line in lines if line.dataset == dataset]
+        _column(axes, dataset, ours, table.published, styles)
         subtitled(axes[0], block.title if len(table.blocks) > 1 else "")
     titled(figure, table.title)
     _legend(figure, styles, width)
@@ -49,15 +54,23 @@ def curve_figure(table: Table, block: Block) -> Figure | None:
 
 
 def _column(
-    panels: Sequence[Axes], dataset: str, lines: Sequence[Line], styles: dict[Name, Style]
+    panels: Sequence[Axes],
+    dataset: str,
+    lines: Sequence[Line],
+    published: Published,
+    styles: dict[Name, Style],
 ) -> None:
     panels[0].set_title(dataset)
     for axes, loss in zip(panels, (False, True), strict=False):
         for line in lines:
             scale = 1.0 if loss else line.metric.scale
-            values = _curves(line, LOSS if loss else line.metric.curve)
-            if values:
-                _draw(axes, _masked(values) * scale, styles[_name(line)])
+            name = LOSS if loss else line.metric.curve
+            if values := _curves(line, name):
+                ours = _masked(values) * scale
+                _draw(axes, ours, styles[_name(line)])
+                if theirs := published.get(line.row, {}).get(name):
+                    beside = _masked(theirs)[:, : ours.shape[1]] * scale
+                    _draw(axes, beside, styles[_theirs(line)])
         heading = lines[0].metric.heading.rsplit(" ", 1)[0]
         axes.set_ylabel("training loss" if loss else f"test {heading}")
         if not loss and lines[0].metric.curve.endswith("perplexity"):
@@ -95,7 +108,7 @@ def _curves(line: Line, name: str) -> list[list[float]]:
     return [curve for record in records if (curve := record.curves.get(name))]
 
 
-def _masked(curves: list[list[float]]) -> np.ma.MaskedArray[Any, Any]:
+def _masked(curves: Sequence[Sequence[float]]) -> np.ma.MaskedArray[Any, Any]:
     """Return the epochs that all runs have, ``(runs, epochs)``; missing values are masked."""
     epochs = min(len(curve) for curve in curves)
     return np.ma.masked_invalid(np.array([curve[:epochs] for curve in curves], dtype=float))
@@ -103,6 +116,11 @@ def _masked(curves: list[list[float]]) -> np.ma.MaskedArray[Any, Any]:
 
 def _name(line: Line) -> Name:
     return line.model, line.name
+
+
+def _theirs(line: Line) -> Name:
+    """Return the name of the curves that the authors published of a row."""
+    return line.model, f"{line.method}: the authors' log"
 
 
 def _legend(figure: Figure, styles: dict[Name, Style], width: float) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from phantomgrad.report.metrics import Metric
 from phantomgrad.report.paper import PaperNumber
+from phantomgrad.report.published import Curves
 from phantomgrad.report.summary import Summary
 
 
@@ -101,13 +103,15 @@ class StepSpeeds:
 class Table:
     """A table: its name (the first part of its rows), its title and its blocks.
 
-    ``speeds`` holds what steps on synthetic batches say of its rows, by hardware.
+    ``speeds`` holds what steps on synthetic batches say of its rows, by hardware; ``published``
+    the curves of its rows that authors released, by row.
     """
 
     name: str
     title: str
     blocks: tuple[Block, ...]
     speeds: tuple[StepSpeeds, ...] = ()
+    published: Mapping[str, Curves] = field(default_factory=dict)
 
     @property
     def lines(self) -> list[Line]:
