@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from phantomgrad.studies.speed import Options
-from phantomgrad.studies.speed.clock import Clock
+from phantomgrad.studies.speed.clock import Clock, Solves
 from phantomgrad.studies.speed.contest import (
     EACH_TIME,
     HOISTED,
@@ -57,10 +57,10 @@ def test_an_aim_is_met_by_both_ratios_or_not_at_all() -> None:
 
 
 def stepping(*runs: tuple[float, float | None], evaluations: int = 1) -> Outcome:
-    """Steps of so many seconds, and those outside f."""
+    """Steps of so many seconds, half of them in solves, and those outside f."""
     seconds = [{"step": s, "forward": s / 4, "backward": 3 * s / 4} for s, _ in runs]
-    outside = [o for _, o in runs]
-    return Outcome(1, [Run(s, evaluations, o) for s, o in zip(seconds, outside, strict=True)])
+    solves = [None if outside is None else Solves(s / 2, outside) for s, outside in runs]
+    return Outcome(1, [Run(s, evaluations, o) for s, o in zip(seconds, solves, strict=True)])
 
 
 @pytest.mark.parametrize(("threads", "seconds", "kept"), [(2, 3.0, True), (2, 2.9, False)])
@@ -86,6 +86,36 @@ def test_the_floor_is_the_ratio_without_what_is_outside_f() -> None:
     assert replace(comparison, outcomes={OURS: ours}).floor() is None
     assert Comparison("case", (), {OURS: theirs, PEER: theirs}).floor() is None
     assert "| step but outside f | 2500.00 ms |" in " ".join(as_table([comparison]).split())
+
+
+def test_the_share_of_solves_outside_f_has_a_limit() -> None:
+    """Solves of 1, 2 and 4 seconds, 0.1, 0.3 and 0.8 of them outside f: 15 % in the median."""
+    ours = {OURS: stepping((2, 0.1), (4, 0.3), (8, 0.8))}
+    comparison = Comparison("case", (), ours, most_outside=0.14)
+    assert comparison.share_outside() == pytest.approx(0.15)
+    assert comparison.little_outside() is False
+    assert unmet([comparison]) == ["case: 15.0% of a solve pass outside f, the limit is 14%"]
+    kept = replace(comparison, most_outside=0.16)
+    assert kept.little_outside() is True
+    assert unmet([kept]) == []
+    assert replace(comparison, most_outside=None).little_outside() is None
+    assert replace(comparison, outcomes={OURS: stepping((2, None))}).share_outside() is None
+    table = " ".join(as_table([comparison]).split())
+    assert "| outside f, of a solve | 15.0% | | | | | 14% NOT MET |" in table
+    assert as_data(kept)["outside_f"] == {
+        "share_of_solves": pytest.approx(0.15),
+        "at_most": 0.16,
+        "met": True,
+    }
+
+
+def test_a_ratio_counts_as_it_is_printed() -> None:
+    """What the table shows as 1.00 meets an aim of 1."""
+    aim = Aim(MEMORY, 1.0)
+    outcomes = {OURS: outcome(1, peak=10_001), PEER: outcome(1, peak=10_000)}
+    assert Comparison("case", (aim,), outcomes).met(aim) is True
+    outcomes[OURS] = outcome(1, peak=10_100)
+    assert Comparison("case", (aim,), outcomes).met(aim) is False
 
 
 def test_what_the_phantom_gradient_saves_is_told_by_model_and_side() -> None:
@@ -137,8 +167,9 @@ def test_a_step_tells_what_is_outside_f() -> None:
     """Of ours alone, less than the whole step; the sizes of the paper have limits."""
     case = replace(convolution_cases(batch=2, side=4)[0], name="any")
     run = case.contenders(CPU, with_peer=False)[OURS](Clock(CPU))
-    assert run.outside is not None
-    assert 0 < run.outside < run.seconds["step"]
+    assert run.solves is not None
+    assert 0 < run.solves.outside < run.solves.seconds < run.seconds["step"]
+    assert [c.most_outside for c in image_cases()] == [0.15] * 4
     assert [c.limits != () for c in image_cases()] == [True, True, False, False]
     assert [c.samples for c in image_cases()] == [64, 64, 8, 8]
 

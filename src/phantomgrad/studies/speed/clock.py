@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -82,8 +82,20 @@ class TimedMap:
         return sum(self._clock.seconds(*span) for span in self.spans)
 
 
+class Solves(NamedTuple):
+    """What solves took.
+
+    Attributes:
+        seconds: in all.
+        outside: the seconds outside of their maps.
+    """
+
+    seconds: float
+    outside: float
+
+
 class Watch:
-    """Remembers how long solvers were outside of their maps."""
+    """Remembers how long solvers took, and how long they were outside of their maps."""
 
     def __init__(self) -> None:
         self.clock: Clock | None = None
@@ -103,13 +115,14 @@ class Watch:
         self._solves.append((start, self.clock.mark(), timed.spans))
         return solution
 
-    def take(self) -> float:
-        """Return the seconds outside of the maps since the last call."""
+    def take(self) -> Solves:
+        """Return what the solves since the last call took."""
         assert self.clock is not None
         seconds = self.clock.seconds
-        totals = [seconds(a, b) - sum(seconds(*s) for s in spans) for a, b, spans in self._solves]
+        total = sum(seconds(start, end) for start, end, _ in self._solves)
+        inside = sum(seconds(*span) for _, _, spans in self._solves for span in spans)
         self._solves.clear()
-        return sum(totals)
+        return Solves(total, total - inside)
 
 
 class _Watched:

@@ -35,6 +35,7 @@ class ImageCase(StepCase):
         batch: number of images.
         side: of an image, in pixels.
         limits: what is expected of ours alone.
+        most_outside: the share of a solve that may pass outside ``f``.
     """
 
     size: str
@@ -42,6 +43,7 @@ class ImageCase(StepCase):
     side: int = _SIDE
     aims: tuple[Aim, ...] = _AIMS
     limits: tuple[Limit, ...] = ()
+    most_outside: float | None = 0.15
 
     @property
     def samples(self) -> int:  # type: ignore[override]

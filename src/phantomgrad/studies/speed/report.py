@@ -53,6 +53,11 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
         ],
         "samples": comparison.samples,
         "step_in_f": {"seconds": comparison.in_f(), "times_less": comparison.floor()},
+        "outside_f": {
+            "share_of_solves": comparison.share_outside(),
+            "at_most": comparison.most_outside,
+            "met": comparison.little_outside(),
+        },
     }
 
 
@@ -65,7 +70,7 @@ def as_table(comparisons: Sequence[Comparison]) -> str:
             for rival in comparison.rivals
             for quantity in comparison.quantities
         ]
-        lines += _floor(comparison)
+        lines += _outside(comparison)
         rows += [(comparison.case if i == 0 else "", *line) for i, line in enumerate(lines)]
     return _aligned(rows)
 
@@ -147,12 +152,18 @@ def _limits(comparison: Comparison, quantity: str) -> list[str]:
     ]
 
 
-def _floor(comparison: Comparison) -> list[tuple[str, ...]]:
-    watched, ratio = comparison.in_f(), comparison.floor()
-    if watched is None:
+def _outside(comparison: Comparison) -> list[tuple[str, ...]]:
+    watched, share = comparison.in_f(), comparison.share_outside()
+    if watched is None or share is None:
         return []
     ours = f"{statistics.median(watched) * 1e3:.2f} ms"
-    return [("step but outside f", ours, "", "", _times(ratio), "", "")]
+    aim = ""
+    if comparison.most_outside is not None:
+        aim = f"{comparison.most_outside:.0%} {_VERDICTS[comparison.little_outside()]}"
+    return [
+        ("step but outside f", ours, "", "", _times(comparison.floor()), "", ""),
+        ("outside f, of a solve", f"{share:.1%}", "", "", "", "", aim),
+    ]
 
 
 _VERDICTS = {True: "met", False: "NOT MET", None: "not measured"}
