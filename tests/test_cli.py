@@ -63,6 +63,13 @@ def test_wrong_command_lines_are_answered(line: str, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_an_entry_of_a_map_is_added_with_a_plus() -> None:
+    line = "study=throughput/language_cpu setting.batch_sizes={wikitext/postln_implicit:2}"
+    with pytest.raises(UserError, match=r"setting.batch_sizes has no such entry yet: a plus adds"):
+        check_overrides(line.split(), root="study")
+    check_overrides(line.replace("setting", "+setting").split(), root="study")
+
+
 def test_other_roots_are_checked_too() -> None:
     with pytest.raises(UserError, match=r"there is no setting 'bogus'; .* configs/bench.yaml\)"):
         check_overrides(["bogus=3"], root="bench")

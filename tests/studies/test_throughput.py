@@ -228,7 +228,8 @@ def test_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("phantomgrad.studies.training.peak_bytes", lambda run, device: 640)
     study = Throughput(
         rows=ROWS,
-        batch_sizes={IMPLICIT: 1, UPG: 2, NPG: 1},
+        batch_size=1,
+        batch_sizes={UPG: 2},
         baselines={UPG: IMPLICIT, NPG: "table1/elsewhere"},
         warmup=1,
         repeats=2,

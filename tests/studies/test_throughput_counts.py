@@ -21,6 +21,7 @@ from phantomgrad.gradients import (
     UnrolledPhantomGradient,
 )
 from phantomgrad.solvers import FixedPoint
+from phantomgrad.studies import Throughput
 from phantomgrad.studies.throughput import counted
 from phantomgrad.tasks import JacobianRegularisation
 
@@ -106,3 +107,10 @@ def test_a_count_is_that_of_the_calls(
     found = counted(SimpleNamespace(**{**vars(step), "layers": [layer]}))
     assert found is not None
     assert found["forward"] == calls
+
+
+def test_rows_are_compared_with_one_where_asked() -> None:
+    """But for itself; a baseline of a row's own comes first."""
+    plain = Throughput(rows=("a", "b", "c"), baselines={"c": "b"})
+    assert [plain._baseline(row) for row in "abc"] == ["", "", "b"]
+    assert [replace(plain, against="a")._baseline(row) for row in "abc"] == ["", "a", "b"]

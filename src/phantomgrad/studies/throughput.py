@@ -46,16 +46,20 @@ class Throughput(Study):
 
     Args:
         rows: experiments.
-        batch_sizes: by row, in the place of the row's own.
+        batch_size: of one process, in the place of the rows' own; ``None`` keeps them.
+        batch_sizes: likewise, by row.
         baselines: the row that each is compared with, where that is measured too.
+        against: the row that those without a baseline are compared with.
         warmup: steps of each row before anything is measured.
         repeats: rounds, in each of which every row makes a step.
         compile: how solves are compiled, as in a training run; ``None`` for not at all.
     """
 
     rows: Sequence[str]
+    batch_size: int | None = None
     batch_sizes: Mapping[str, int] = field(default_factory=dict)
     baselines: Mapping[str, str] = field(default_factory=dict)
+    against: str | None = None
     warmup: int = 2
     repeats: int = 5
     compile: str | None = None
@@ -70,20 +74,24 @@ class Throughput(Study):
         torch.manual_seed(seed)
         clock = Clock(device)
         rows = {
-            row: TrainingStep(row, self.batch_sizes.get(row), seed, clock, self.compile)
+            row: TrainingStep(row, batch, seed, clock, self.compile)
             for row in self.rows
+            for batch in (self.batch_sizes.get(row, self.batch_size),)
         }
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AdjointWarning)  # random weights promise no solution
             for row in track(list(rows.values()), "warm-up"):
                 row.warm_up(self.warmup)
             self._take_turns(list(rows.values()), track)
-        baselines = {name: rows.get(self.baselines.get(name, "")) for name in rows}
+        baselines = {name: rows.get(self._baseline(name)) for name in rows}
         found = [
             {**_setting(row), **_cost(row), **_compared(row, baselines[name])}
             for name, row in rows.items()
         ]
         return Findings({"clock": clock.name, "rows": found}, headline=_headline(found))
+
+    def _baseline(self, row: str) -> str:
+        return self.baselines.get(row, "" if row == self.against else self.against or "")
 
     def _take_turns(self, rows: Sequence[TrainingStep], track: Track) -> None:
         gc.collect()
