@@ -22,8 +22,10 @@ FETCH = {
     "CIFAR10-JPEG": fetch_cifar10_jpeg,
     "ImageNet": find_imagenet,
     "WikiText103": fetch_wikitext103,
+    "WikiText103-valid": fetch_wikitext103,
     "PPI": fetch_ppi,
 }
+"""Any other name is of a TU data set."""
 
 
 def main(arguments: list[str]) -> int:
@@ -51,8 +53,16 @@ def main(arguments: list[str]) -> int:
 
 
 def fetch(name: str, target: Path, source: Path | None) -> str:
-    """Fetch one data set; say what was done."""
-    return FETCH[name](target, source) if name in FETCH else fetch_tu_dataset(name, target, source)
+    """Fetch one data set, by its name or that of its ``configs/dataset``; say what was done."""
+    wanted = _plain(name)
+    for known, fetch_it in FETCH.items():
+        if _plain(known) == wanted:
+            return fetch_it(target, source)
+    return fetch_tu_dataset(name, target, source)
+
+
+def _plain(name: str) -> str:
+    return name.casefold().replace("-", "").replace("_", "")
 
 
 if __name__ == "__main__":

@@ -108,12 +108,14 @@ def test_empty_folder_is_said(tmp_path: Path) -> None:
         fetch_wikitext103(tmp_path / "data", tmp_path)
 
 
+@pytest.mark.parametrize("name", ["WikiText103", "WikiText103-valid", "wikitext103_valid"])
 def test_script_knows_the_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """As it is written, or as its configuration is."""
     script = REPOSITORY / "scripts" / "fetch_data.py"
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [str(script), "WikiText103", "--from", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", [str(script), name, "--from", str(tmp_path)])
     with pytest.raises(SystemExit, match="1"):
         runpy.run_path(str(script), run_name="__main__")
     assert "does not hold WikiText103" in capsys.readouterr().err
