@@ -73,6 +73,22 @@ def _csr(matrix: Tensor) -> Tensor:
         return matrix.to_sparse_csr()
 
 
+def checked_sparse(indices: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Return a sparse matrix, whose indices are all within its shape.
+
+    Args:
+        indices: ``(2, E)``, rows and columns.
+        values: ``(E,)``.
+        shape: of the matrix.
+
+    Raises:
+        RuntimeError: an index is not.
+    """
+    # The argument of the same name alone leaves torch 2.11 with a warning that nothing is checked.
+    with torch.sparse.check_sparse_tensor_invariants():  # type: ignore[no-untyped-call]
+        return torch.sparse_coo_tensor(indices, values, shape)
+
+
 def normalized_adjacency(
     edges: Tensor, nodes: int, *, edge_weight: float = 1.0, dtype: torch.dtype | None = None
 ) -> Propagation:
@@ -100,9 +116,7 @@ def normalized_adjacency(
     degree.index_add_(0, index[0], values)
     scale = degree.rsqrt()
     values = scale[index[0]] * values * scale[index[1]]
-    matrix = torch.sparse_coo_tensor(
-        index.flip(0), values, (nodes, nodes), check_invariants=True
-    ).coalesce()
+    matrix = checked_sparse(index.flip(0), values, (nodes, nodes)).coalesce()
     return _operator(matrix, dtype)
 
 
@@ -115,7 +129,7 @@ def adjacency(edges: Tensor, nodes: int, *, dtype: torch.dtype | None = None) ->
         dtype: of the operator, float32 by default.
     """
     values = torch.ones(edges.shape[1], dtype=torch.float64, device=edges.device)
-    matrix = torch.sparse_coo_tensor(edges.flip(0), values, (nodes, nodes), check_invariants=True)
+    matrix = checked_sparse(edges.flip(0), values, (nodes, nodes))
     return _operator(matrix.coalesce(), dtype)
 
 

@@ -16,6 +16,7 @@ from phantomgrad.data.base import LabelledData, fixed_batches
 from phantomgrad.data.folds import authors_split, stratified_split
 from phantomgrad.errors import MissingDataError, UserError
 from phantomgrad.models import Propagation, normalized_adjacency
+from phantomgrad.models.propagation import checked_sparse
 
 
 @dataclass(frozen=True)
@@ -139,9 +140,7 @@ def collate(graphs: list[Any], edge_weight: float) -> GraphBatch:
     nodes, count = batch.num_nodes, batch.num_graphs
     propagation = normalized_adjacency(batch.edge_index, nodes, edge_weight=edge_weight)
     members = torch.stack([batch.batch, torch.arange(nodes)])
-    pooling = torch.sparse_coo_tensor(
-        members, torch.ones(nodes), (count, nodes), check_invariants=True
-    )
+    pooling = checked_sparse(members, torch.ones(nodes), (count, nodes))
     has_features = batch.x is not None and batch.x.shape[1] > 0
     features = batch.x if has_features else degree(batch.edge_index[1], nodes).unsqueeze(1)
     return GraphBatch(propagation(features), propagation, Propagation(pooling), batch.y)
