@@ -21,6 +21,12 @@ def check_at_least(name: str, value: object, least: int) -> None:
         raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
+def check_number(name: str, value: object) -> None:
+    """Raise unless ``value`` is a finite number."""
+    if isinstance(value, bool) or not isinstance(value, float | int) or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value!r}")
+
+
 def check_list(name: str, values: object) -> None:
     """Raise unless ``values`` is a sequence, and no word."""
     if not isinstance(values, Sequence) or isinstance(values, str):

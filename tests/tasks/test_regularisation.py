@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -223,6 +224,9 @@ def test_weight_may_be_constant() -> None:
     [
         ({"weight": -1.0}, "weight must not be negative, got -1.0"),
         ({"frequency": 1.5}, r"frequency must lie in \[0, 1\], got 1.5"),
+        ({"weight": "0.5"}, "weight must be a finite number, got '0.5'"),
+        ({"increase": "abc"}, "increase must be a finite number, got 'abc'"),
+        ({"increase": float("nan")}, "increase must be a finite number, got nan"),
         ({"every": 0}, "every must be at least 1, got 0"),
         ({"from_step": -1}, "from_step must be at least 0, got -1"),
         ({"samples": 0}, "samples must be at least 1, got 0"),
@@ -248,6 +252,22 @@ def test_budget_jitters_in_training_alone() -> None:
     task.model.budgets.clear()
     task.scored(BATCH, "test")
     assert task.model.budgets == [60]
+
+
+def test_half_a_penalty_is_refused() -> None:
+    """As ``+task.jacobian.weight=0.5`` makes of a row without one."""
+    with pytest.raises(ValueError, match="jacobian must be a whole penalty, as task=language_m"):
+        task_of(jacobian={"weight": 0.5})
+
+
+def test_means_are_logged_on_the_device_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which alone can average over processes; what a checkpoint has left is on the CPU."""
+    task, logged = task_of(), dict[str, Tensor]()
+    task.trainer = SimpleNamespace(is_last_batch=True)  # type: ignore[assignment]
+    monkeypatch.setattr(task, "log_dict", lambda means, **_: logged.update(means))
+    task.keep("gradient/radius", torch.tensor(1.5))
+    task.to("meta").on_train_batch_end(None, None, 0)
+    assert {mean.device.type for mean in logged.values()} == {"meta"}
 
 
 def test_solver_is_back_after_an_error() -> None:

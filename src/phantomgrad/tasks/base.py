@@ -62,6 +62,11 @@ class Task(LightningModule):
     ) -> None:
         super().__init__()
         check_at_least("budget_jitter", budget_jitter, 0)
+        if not isinstance(jacobian, JacobianRegularisation | None):
+            raise ValueError(
+                "jacobian must be a whole penalty, as task=language_modelling_jr has it, "
+                f"or none, got {jacobian!r}"
+            )
         if metric_mode not in ("max", "min"):
             raise ValueError(f"metric_mode must be 'max' or 'min', got {metric_mode!r}")
         if schedule_by not in ("epoch", "step"):
@@ -165,7 +170,9 @@ class Task(LightningModule):
         """Log the means, at the last batch of an epoch."""
         if self.trainer.is_last_batch:
             self.has_counted = self.total_loss is not None
-            means = self._means.take()
+            # Over processes only what is on their devices can be averaged: what a checkpoint has
+            # left, and the numbers of an adaptive damping, are on the CPU.
+            means = {name: mean.to(self.device) for name, mean in self._means.take().items()}
             self.log_dict(means, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least
+from phantomgrad.checks import check_at_least, check_number
 from phantomgrad.deq import DEQ
 from phantomgrad.jacobian import jacobian_regularizer
 from phantomgrad.solvers import Map
@@ -46,6 +46,8 @@ class JacobianRegularisation:
     through_equilibrium: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("weight", "frequency", "increase"):
+            check_number(name, getattr(self, name))
         if not self.weight >= 0:
             raise ValueError(f"weight must not be negative, got {self.weight}")
         if not 0 <= self.frequency <= 1:
