@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -142,11 +143,24 @@ def test_accelerator_is_not_waited_for_within_an_epoch(monkeypatch: pytest.Monke
 
 
 def test_peak_memory_of_the_process_is_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system keeps no peak that can be forgotten."""
+    monkeypatch.setattr("phantomgrad.callbacks.cost._STATUS", Path("nowhere"))
     usage = SimpleNamespace(ru_maxrss=2000)
     monkeypatch.setattr("phantomgrad.callbacks.cost.resource.getrusage", lambda who: usage)
     for system, expected in (("linux", 2_048_000), ("darwin", 2000)):
         monkeypatch.setattr("phantomgrad.callbacks.cost.sys.platform", system)
         assert peak_memory(torch.device("cpu")) == {"kind": "process", "peak_bytes": expected}
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux alone can forget")
+def test_a_run_does_not_inherit_the_peak_of_the_one_before() -> None:
+    """A tensor of 200 MB that is gone when the next run starts."""
+    before = torch.ones(50_000_000)
+    first = peak_memory(before.device)["peak_bytes"]
+    device = before.device
+    del before
+    CostMeter().on_fit_start(None, SimpleNamespace(device=device))  # type: ignore[arg-type]
+    assert peak_memory(device)["peak_bytes"] < first - 150_000_000
 
 
 def test_peak_memory_of_an_accelerator_is_its_allocators(monkeypatch: pytest.MonkeyPatch) -> None:

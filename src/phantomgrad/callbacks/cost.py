@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+import re
 import resource
 import sys
 import time
 from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
 from lightning import Callback, LightningModule, Trainer
+
+_STATUS = Path("/proc/self/status")
 
 
 class CostMeter(Callback):
@@ -31,6 +37,10 @@ class CostMeter(Callback):
         self._step_start: _Mark | None = None
         self._epoch_start = _now()
         self._phases: dict[str, float] = defaultdict(float)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Forget the peak of runs that this process has made before."""
+        forget_peak_memory(pl_module.device)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock of the epoch (training and evaluation)."""
@@ -140,9 +150,30 @@ class _Mark:
         return start._event.elapsed_time(self._event) / 1000  # type: ignore[no-any-return]
 
 
+def forget_peak_memory(device: torch.device) -> None:
+    """Have :func:`peak_memory` tell of what comes from now on.
+
+    Only CUDA and Linux can forget; elsewhere it goes on telling of the whole process.
+    """
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
 def peak_memory(device: torch.device) -> dict[str, Any]:
-    """Return the peak memory so far: of the allocator on CUDA, else of the whole process."""
+    """Return the peak memory: of the allocator on CUDA, else of what the process has resident."""
     if device.type == "cuda":
         return {"kind": "cuda", "peak_bytes": torch.cuda.max_memory_allocated(device)}
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"kind": "process", "peak_bytes": peak * (1 if sys.platform == "darwin" else 1024)}
+    return {"kind": "process", "peak_bytes": _peak_resident()}
+
+
+def _peak_resident() -> int:
+    with suppress(OSError):
+        found = re.search(rb"VmHWM:\s+(\d+) kB", _STATUS.read_bytes())
+        if found:
+            return int(found[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # nothing forgets this one
+    return peak * (1 if sys.platform == "darwin" else 1024)
