@@ -21,6 +21,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from phantomgrad.errors import UserError
 
+# For the name of what is done with a list of rows.
+OmegaConf.register_new_resolver("joined", "/".join, replace=True)
+
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 # The groups of lists of each root, and what a list lists.

@@ -20,6 +20,7 @@ from phantomgrad.runs import Identity
 from phantomgrad.studies.base import Study, T
 
 log = logging.getLogger(__name__)
+_SETTINGS = {*("seed", "device", "threads", "reduced", "paths", "run", "setting", "rows", "sweep")}
 
 
 def run(config: DictConfig, row: str | None, overrides: list[str]) -> None:
@@ -34,6 +35,12 @@ def run(config: DictConfig, row: str | None, overrides: list[str]) -> None:
         UserError: something the user can put right, or a claim of the study does not hold; its
             record says which, and by how much.
     """
+    unknown = sorted(set(config) - _SETTINGS)
+    if unknown:
+        raise UserError(
+            f"a study has no {', '.join(unknown)}: what it measures is set by "
+            f"setting.{', setting.'.join(k for k in config.setting if not k.startswith('_'))}"
+        )
     record = do(config, row, overrides, lambda config, identity, _: _measure(config, identity))
     failed = [check for check in getattr(record, "checks", []) if not check.holds]
     if failed:

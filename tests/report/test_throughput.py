@@ -113,6 +113,31 @@ def test_a_hardware_has_one_column_whatever_measured_it(printed: Any) -> None:
     assert printed.markdown("table9").count("measured on synthetic batches") == 1
 
 
+def test_a_smaller_row_may_stand_for_one_of_the_table(printed: Any) -> None:
+    """Its speed is in that one's line, and the column says that it is reduced."""
+    record = made.throughput(table="small", **REDUCED)
+    for row, (whole,) in zip(
+        record.numbers["rows"], (["table9/toy_implicit"], ["table9/toy_upg_k5_d0.5"]), strict=True
+    ):
+        row["stands_for"] = whole
+    add(printed, record)
+    results = printed.rows("table9")
+    ours = [r["Speed, step on a CPU, 1 thread, reduced"] for r in results]
+    assert ours == ["1.00×", "2.00×"]  # noqa: RUF001
+
+
+def test_conditions_of_a_measurement_are_said() -> None:
+    record = made.throughput()
+    record.setting.update(whole_budgets=True, precision="bf16-mixed")
+    record.numbers["rows"][0].update(row="table3/cifar10_upg", per_second=430.0)
+    text = throughput.table([record])
+    assert "Solves spend their whole budgets, as those of models in training nearly do." in text
+    assert "Precision: bf16-mixed. 2 times the images/s of the release's log." in text
+    plain = throughput.table([made.throughput()])
+    assert "budgets" not in plain
+    assert "Precision" not in plain
+
+
 def test_other_tables_have_no_such_column(printed: Any) -> None:
     add(printed, made.throughput(table="table8"))
     assert not any(h.startswith("Speed, step") for h in printed.rows("table9")[0])

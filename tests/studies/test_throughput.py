@@ -275,7 +275,9 @@ def test_batches_are_counted_in_one_unit_and_solves_to_their_end() -> None:
 def test_rows_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every row once in each round, after all are warm."""
     turns: list[str] = []
-    monkeypatch.setattr(TrainingStep, "__init__", lambda self, n, *_: setattr(self, "name", n))
+    monkeypatch.setattr(
+        TrainingStep, "__init__", lambda self, n, *_, **__: setattr(self, "name", n)
+    )
     monkeypatch.setattr(TrainingStep, "warm_up", lambda self, n: turns.append(f"warm {self.name}"))
     monkeypatch.setattr(TrainingStep, "measure", lambda self: turns.append(self.name))
     for name in ("_setting", "_cost"):

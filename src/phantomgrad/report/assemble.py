@@ -86,8 +86,9 @@ def _by_place(measured: Sequence[StepSpeeds]) -> tuple[StepSpeeds, ...]:
 def _step_speeds(record: StudyRecord) -> StepSpeeds:
     rows = record.numbers["rows"]
     against = {row["baseline"] for row in rows}
-    faster = {row["row"]: row["faster"]["step"] for row in rows if row["baseline"]}
-    faster |= {row["row"]: 1.0 for row in rows if row["row"] in against}
+    shown = {row["row"]: row.get("stands_for") or row["row"] for row in rows}
+    faster = {shown[row["row"]]: row["faster"]["step"] for row in rows if row["baseline"]}
+    faster |= {shown[row["row"]]: 1.0 for row in rows if row["row"] in against}
     return StepSpeeds(place(record), ", ".join(record.changes), faster)
 
 

@@ -33,9 +33,9 @@ class Throughput(Study):
 
     Rows take turns, step by step, so that a noisy machine hurts all of them alike.
 
-    Numbers: ``clock``, and ``rows``, a list of ``row``, ``label``, ``parameters``; ``batch``, that
-    of one process as measured, ``own_batch``, as the row has it, and ``effective_batch``, the
-    latter over all processes of the row; ``evaluations`` of f and of the adjoint map in a solve,
+    Numbers: ``clock``, and ``rows``, a list of ``row``, ``stands_for``, ``label``, ``parameters``;
+    ``batch``, that of one process as measured, ``own_batch``, as the row has it, and
+    ``effective_batch``, the latter over all processes of the row; ``evaluations`` of f and of the adjoint map in a solve,
     each beside its ``budget``; ``seconds`` of each phase and of one ``f`` alone, each with
     ``median``, ``quartiles`` and ``samples``; ``per_second``, samples in it, and their ``unit``;
     ``in_f``, the phases in evaluations of f as measured, and ``counted``, as they are expected (a
@@ -50,6 +50,11 @@ class Throughput(Study):
         batch_sizes: likewise, by row.
         baselines: the row that each is compared with, where that is measured too.
         against: the row that those without a baseline are compared with.
+        stands_for: the row, by row, in the place of which a smaller one is measured: it is that
+            one whose speed a table then shows, as reduced.
+        precision: ``"32-true"``, or ``"bf16-mixed"`` as Lightning has it.
+        whole_budgets: whether solves spend their budgets whatever they find, as those of a model
+            in training nearly do; random weights may end them sooner.
         warmup: steps of each row before anything is measured.
         repeats: rounds, in each of which every row makes a step.
         compile: how solves are compiled, as in a training run; ``None`` for not at all.
@@ -60,6 +65,9 @@ class Throughput(Study):
     batch_sizes: Mapping[str, int] = field(default_factory=dict)
     baselines: Mapping[str, str] = field(default_factory=dict)
     against: str | None = None
+    stands_for: Mapping[str, str] = field(default_factory=dict)
+    precision: str = "32-true"
+    whole_budgets: bool = False
     warmup: int = 2
     repeats: int = 5
     compile: str | None = None
@@ -74,9 +82,12 @@ class Throughput(Study):
         torch.manual_seed(seed)
         clock = Clock(device)
         rows = {
-            row: TrainingStep(row, batch, seed, clock, self.compile)
+            row: TrainingStep(
+                *(row, self.batch_sizes.get(row, self.batch_size), seed, clock, self.compile),
+                precision=self.precision,
+                whole_budgets=self.whole_budgets,
+            )
             for row in self.rows
-            for batch in (self.batch_sizes.get(row, self.batch_size),)
         }
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AdjointWarning)  # random weights promise no solution
@@ -85,7 +96,12 @@ class Throughput(Study):
             self._take_turns(list(rows.values()), track)
         baselines = {name: rows.get(self._baseline(name)) for name in rows}
         found = [
-            {**_setting(row), **_cost(row), **_compared(row, baselines[name])}
+            {
+                **_setting(row),
+                **_cost(row),
+                **_compared(row, baselines[name]),
+                "stands_for": self.stands_for.get(name),
+            }
             for name, row in rows.items()
         ]
         return Findings({"clock": clock.name, "rows": found}, headline=_headline(found))
@@ -204,8 +220,10 @@ def _paired(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(
-        f"{row['row']} {row['per_second']:.3g} {row['unit']}/s"
-        + (f" ({row['faster']['step']:.2f} times {row['baseline']})" if row["faster"] else "")
-        for row in rows
-    )
+    def said(row: Mapping[str, Any]) -> str:
+        seconds = {phase: row["seconds"][phase]["median"] for phase in PHASES[:3]}
+        times = ", ".join(f"{phase} {1e3 * seconds[phase]:.4g} ms" for phase in PHASES[:3])
+        faster = f", {row['faster']['step']:.2f} times {row['baseline']}" if row["faster"] else ""
+        return f"{row['row']} {row['per_second']:.3g} {row['unit']}/s ({times}{faster})"
+
+    return "; ".join(said(row) for row in rows)

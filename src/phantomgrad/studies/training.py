@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -18,12 +19,14 @@ from torch.utils._pytree import tree_map_only
 from phantomgrad.compilation import compile_solves
 from phantomgrad.deq import DEQ
 from phantomgrad.experiments import build_task, compose_row, synthetic_data
+from phantomgrad.gradients import ImplicitGradient
 from phantomgrad.nn import shared_parametrizations
 from phantomgrad.studies.speed.clock import Clock, Mark
 from phantomgrad.studies.speed.memory import peak_bytes
 from phantomgrad.tasks import JacobianRegularisation
 
 PHASES = ("step", "forward", "backward", "update")
+_PRECISIONS = ("32-true", "bf16-mixed")
 
 
 class Marks(NamedTuple):
@@ -58,11 +61,14 @@ class TrainingStep:
         seed: of the batch.
         clock: of the device.
         compiled: how solves are compiled, as ``compile`` of a training run.
+        precision: ``"32-true"``, or ``"bf16-mixed"`` as Lightning has it.
+        whole_budgets: whether solves spend their budgets whatever they find; else random weights
+            may end them sooner than training would.
 
     Raises:
         UserError: there is no such experiment, no noise in the shapes of its data, or no such
             compiler.
-        ValueError: it is trained in a precision other than float32.
+        ValueError: it is trained in a precision other than float32, or ``precision`` is another.
     """
 
     def __init__(
@@ -72,9 +78,16 @@ class TrainingStep:
         seed: int,
         clock: Clock,
         compiled: str | None = None,
+        *,
+        precision: str = "32-true",
+        whole_budgets: bool = False,
     ) -> None:
         self.name, self.config, self._clock = name, compose_row(name), clock
         _check_precision(name, self.config)
+        if precision not in _PRECISIONS:
+            raise ValueError(f"precision must be {' or '.join(_PRECISIONS)}, got {precision!r}")
+        mixed = precision == "bf16-mixed"
+        self._autocast = partial(torch.autocast, clock.device.type, torch.bfloat16, enabled=mixed)
         if "pretraining_steps" in self.config.task:
             self.config.task.pretraining_steps = 0
         changes = {} if batch_size is None else {"batch_size": batch_size}
@@ -85,6 +98,9 @@ class TrainingStep:
         self._batch = self.task.transfer_batch_to_device(batch, clock.device, 0)
         self._optimizer = _frozen(self.task.configure_optimizers())
         self.layers = [m for m in self.task.modules() if isinstance(m, DEQ)]
+        if whole_budgets:
+            for layer in self.layers:
+                _spend_all(layer)
         self._calls: list[tuple[DEQ, tuple[Any, ...], Any]] = []
         self.seconds: dict[str, list[float]] = {phase: [] for phase in (*PHASES, "f")}
         self.peak_bytes = 0
@@ -125,7 +141,8 @@ class TrainingStep:
         torch.set_float32_matmul_precision(self.config.matmul_precision)
         self._optimizer.zero_grad()
         start = self._clock.mark()
-        loss: Tensor = self.task.training_step(self._batch, 0)
+        with self._autocast():
+            loss: Tensor = self.task.training_step(self._batch, 0)
         forward = self._clock.mark()
         loss.backward()  # type: ignore[no-untyped-call]
         backward = self._clock.mark()
@@ -145,12 +162,20 @@ class TrainingStep:
         total = 0.0
         for layer, inputs, z0 in self._calls:
             f, z, _ = layer.close_over(inputs, z0)
-            with shared_parametrizations(layer.cell):
+            with shared_parametrizations(layer.cell), self._autocast():
                 z = f(z)
                 start = self._clock.mark()
                 f(z)
                 total += self._clock.seconds(start, self._clock.mark())
         return total
+
+
+def _spend_all(layer: DEQ) -> None:
+    """Have every solve of a layer go on to the end of its budget."""
+    layer.solver = replace(layer.solver, tol=0.0)
+    if isinstance(layer.gradient, ImplicitGradient):
+        endless = replace(layer.gradient.solver, tol=0.0)
+        layer.gradient = replace(layer.gradient, solver=endless)
 
 
 def _frozen(configured: Any) -> Optimizer:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from phantomgrad.checks import check_at_least
-from phantomgrad.data.text.base import Corpus, LanguageData
+from phantomgrad.data.base import Synthetic
+from phantomgrad.data.text.base import Corpus, LanguageData, random_words
 from phantomgrad.data.text.vocabulary import Vocabulary
 
 _HELD_OUT = {3: "validation", 7: "test"}  # of every eight topics
@@ -34,6 +35,12 @@ class PydocTopics(LanguageData):
         super().__init__(**options)
         check_at_least("dataset.min_count", min_count, 1)
         self._min_count = min_count
+
+    @classmethod
+    def synthetic(cls, **settings: Any) -> Synthetic:
+        """Return random words, as many different ones as the texts have."""
+        words = len(Vocabulary.of(topics()["train"], settings.get("min_count", 3)))
+        return random_words(words, settings["batch_size"], settings["segment_length"])
 
     def read(self) -> Corpus:
         """Return the texts; the fingerprint is that of their letters."""
