@@ -206,14 +206,6 @@ def test_memory_of_unrolling_is_the_largest(steps: dict[str, TrainingStep]) -> N
     assert steps[UPG].peak_bytes > steps[NPG].peak_bytes > 0
 
 
-def test_another_precision_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = compose_row(UPG)
-    config.trainer.precision = "bf16-mixed"
-    monkeypatch.setattr("phantomgrad.studies.training.compose_row", lambda name: config)
-    with pytest.raises(ValueError, match=rf"32-true, {UPG} has 'bf16-mixed'"):
-        TrainingStep(UPG, 2, 0, Clock(CPU))
-
-
 def test_another_compiler_is_refused() -> None:
     with pytest.raises(UserError, match=r"compile must be null, .*, got 'gcc'"):
         TrainingStep(UPG, 2, 0, Clock(CPU), "gcc")

@@ -51,6 +51,14 @@ def test_precision_is_that_of_f(precision: str, dtype: torch.dtype) -> None:
     assert {p.dtype for p in step.task.parameters()} == {torch.float32}
 
 
+def test_rows_of_another_precision_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = compose_row(IMAGES)
+    config.trainer.precision = "bf16-mixed"
+    monkeypatch.setattr("phantomgrad.studies.training.compose_row", lambda name: config)
+    with pytest.raises(ValueError, match=rf"32-true, {IMAGES} has 'bf16-mixed'"):
+        TrainingStep(IMAGES, 2, 0, Clock(CPU))
+
+
 def test_another_precision_than_the_two_is_refused() -> None:
     with pytest.raises(ValueError, match="precision must be 32-true or bf16-mixed, got '16-true'"):
         TrainingStep(IMAGES, 1, 0, Clock(CPU), precision="16-true")

@@ -35,8 +35,8 @@ class Throughput(Study):
 
     Numbers: ``clock``, and ``rows``, a list of ``row``, ``stands_for``, ``label``, ``parameters``;
     ``batch``, that of one process as measured, ``own_batch``, as the row has it, and
-    ``effective_batch``, the latter over all processes of the row; ``evaluations`` of f and of the adjoint map in a solve,
-    each beside its ``budget``; ``seconds`` of each phase and of one ``f`` alone, each with
+    ``effective_batch``, the latter over all processes of the row; ``evaluations`` of f and of the
+    adjoint map in a solve, each beside its ``budget``; ``seconds`` of each phase and of one ``f`` alone, each with
     ``median``, ``quartiles`` and ``samples``; ``per_second``, samples in it, and their ``unit``;
     ``in_f``, the phases in evaluations of f as measured, and ``counted``, as they are expected (a
     product with the transposed Jacobian as one, a backward pass to the weights as two), ``None``
