@@ -56,6 +56,8 @@ TINY = (
 def test_row_on_texts_trains(workplace: Workplace, text_root: Path, row: str) -> None:
     """Likewise, with a narrow model, at an equilibrium and with the penalty where there is one."""
     small = [*TINY, "task.pretraining_steps=0", "+trainer.limit_val_batches=2"]
+    if row.startswith("table3/"):
+        small.append("task.other_memories=[3]")
     if "_jr_" in row:
         small.append("task.jacobian.frequency=1")
     if not row.startswith("lm/"):
@@ -66,6 +68,7 @@ def test_row_on_texts_trains(workplace: Workplace, text_root: Path, row: str) ->
     assert (record.result.metric, record.result.mode) == ("perplexity", "min")
     assert 10 < record.result.best < 1e4
     assert ("train/jacobian" in record.curves) is ("_jr_" in row)
+    assert ("test/perplexity_at_3" in record.curves) is row.startswith("table3/")
     config = record.config
     form = method(config["run"]["gradient"], config["gradient"])
     assert record.label["method"] == ("JR + " if "_jr_" in row else "") + form

@@ -72,7 +72,9 @@ def test_solver_takes_low_precision_maps() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         z: list[Tensor] = []
         model.head.register_forward_pre_hook(lambda _m, args: z.extend(args[0]))
-        model(images).sum().backward()
+        scores = model(images)
+        scores.sum().backward()
+    assert scores.dtype == torch.float32  # and so the loss
     assert {state.dtype for state in z} == {torch.float32}
     assert all(p.grad.isfinite().all() for p in model.parameters())
 

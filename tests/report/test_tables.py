@@ -207,6 +207,17 @@ def test_numbers_and_durations() -> None:
     ]
 
 
+def test_evaluations_at_another_memory_are_told(results) -> None:
+    """The best epoch of each run, and their mean."""
+    values = {"seed0": [30.0, 26.0], "seed1": [29.0, 28.0]}
+    for seed, curve in values.items():
+        curves = {"test/perplexity": curve, "test/perplexity_at_480": [v - 1 for v in curve]}
+        result = Result("perplexity", min(curve), 2, curve[-1], mode="min")
+        results.add("table9/words", seed, curve, curves=curves, result=result)
+    said = results.markdown("table9")
+    assert "26.0 where evaluation remembers 480 positions (best epoch of each run)." in said
+
+
 def test_runs_that_collapsed_are_named(results) -> None:
     """By the first epoch of any sign; records without such curves are of runs nobody watched."""
     curves = {"test/accuracy": [0.9, 0.2, 0.2]}

@@ -150,12 +150,20 @@ def test_bad_value_is_said_in_a_line(
         workplace.train(*run_of(text_root, JR[0]), override)
 
 
-@pytest.mark.parametrize("setting", ["model.memory_length=0", "trainer.precision=bf16-true"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "model.memory_length=0",
+        "trainer.precision=bf16-true",
+        "trainer.precision=bf16-mixed model.recompute=true",
+    ],
+)
 def test_run_without_a_memory_or_in_half_precision(
     workplace: Workplace, text_root: Path, setting: str
 ) -> None:
     """With a checkpoint, and words that are likelier than at first."""
-    record = workplace.record(*run_of(text_root, JR[0]), setting, "trainer.max_epochs=2")
+    chosen = setting.split()
+    record = workplace.record(*run_of(text_root, JR[0]), *chosen, "trainer.max_epochs=2")
     first, last = record.curves["test/perplexity"]
     assert last <= first < record.data["vocabulary"]
 

@@ -81,8 +81,26 @@ def _warnings(table: Table) -> list[str]:
     stats = [(s.n, stat) for s in summaries for stat in (s.best, s.last, s.selected)]
     if any(stat is not None and stat.n < n for n, stat in stats):
         found.append("[m/n]: only m of the n runs have a finite value; the mean is over these.")
+    found += [note for line in table.lines if line.summary for note in _at_memories(line)]
     return found + [
         _collapse(line) for line in table.lines if line.summary and line.summary.collapses
+    ]
+
+
+def _at_memories(line: Line) -> list[str]:
+    """Return what evaluations at another memory than in training have found."""
+    assert line.summary is not None
+    found: dict[str, list[float]] = {}
+    for record in line.summary.records:
+        for name, curve in record.curves.items():
+            known = [value for value in curve if value is not None]
+            if name.startswith(f"{line.metric.curve}_at_") and known:
+                found.setdefault(name.rsplit("_", 1)[1], []).append(min(known))
+    means = {length: number(sum(best) / len(best), line.metric) for length, best in found.items()}
+    return [
+        f"{line.dataset}, {line.name}: {mean} where evaluation remembers {length} positions (best "
+        "epoch of each run)."
+        for length, mean in means.items()
     ]
 
 

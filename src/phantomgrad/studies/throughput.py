@@ -36,20 +36,21 @@ class Throughput(Study):
     Numbers: ``clock``, and ``rows``, a list of ``row``, ``stands_for``, ``label``, ``parameters``;
     ``batch``, that of one process as measured, ``own_batch``, as the row has it, and
     ``effective_batch``, the latter over all processes of the row; ``evaluations`` of f and of the
-    adjoint map in a solve, each beside its ``budget``; ``seconds`` of each phase and of one ``f`` alone, each with
-    ``median``, ``quartiles`` and ``samples``; ``per_second``, samples in it, and their ``unit``;
-    ``in_f``, the phases in evaluations of f as measured, and ``counted``, as they are expected (a
-    product with the transposed Jacobian as one, a backward pass to the weights as two), ``None``
-    where no such number holds (see :func:`counted`); ``faster``, how many times less time each
-    phase takes for a sample than in the row ``baseline``; ``peak_bytes``, by which a step raises
-    the memory in use.
+    adjoint map in a solve, each beside its ``budget``; ``seconds`` of each phase and of one ``f``
+    alone, each with ``median``, ``quartiles`` and ``samples``; ``per_second``, samples in it, and
+    their ``unit``; ``in_f``, the phases in evaluations of f as measured, and ``counted``, as they
+    are expected (a product with the transposed Jacobian as one, a backward pass to the weights as
+    two), ``None`` where no such number holds (see :func:`counted`); ``faster``, how many times less
+    time each phase takes for a sample than in the row ``baseline``; ``peak_bytes``, by which a step
+    raises the memory in use.
 
     Args:
         rows: experiments.
         batch_size: of one process, in the place of the rows' own; ``None`` keeps them.
         batch_sizes: likewise, by row.
-        baselines: the row that each is compared with, where that is measured too.
-        against: the row that those without a baseline are compared with.
+        baselines: the row that each is compared with, where that is measured too; ``None`` for
+            none.
+        against: the row that those which are not named there are compared with.
         stands_for: the row, by row, in the place of which a smaller one is measured: it is that
             one whose speed a table then shows, as reduced.
         precision: ``"32-true"``, or ``"bf16-mixed"`` as Lightning has it.
@@ -63,7 +64,7 @@ class Throughput(Study):
     rows: Sequence[str]
     batch_size: int | None = None
     batch_sizes: Mapping[str, int] = field(default_factory=dict)
-    baselines: Mapping[str, str] = field(default_factory=dict)
+    baselines: Mapping[str, str | None] = field(default_factory=dict)
     against: str | None = None
     stands_for: Mapping[str, str] = field(default_factory=dict)
     precision: str = "32-true"
@@ -107,7 +108,7 @@ class Throughput(Study):
         return Findings({"clock": clock.name, "rows": found}, headline=_headline(found))
 
     def _baseline(self, row: str) -> str:
-        return self.baselines.get(row, "" if row == self.against else self.against or "")
+        return self.baselines.get(row, None if row == self.against else self.against) or ""
 
     def _take_turns(self, rows: Sequence[TrainingStep], track: Track) -> None:
         gc.collect()

@@ -105,7 +105,9 @@ class MDEQ(nn.Module):
             ValueError: the images have another number of channels or do not divide into the
                 scales, or ``unrolled`` is negative.
         """
-        return F.log_softmax(self.logits(images, unrolled=unrolled), dim=1)
+        logits = self.logits(images, unrolled=unrolled)
+        dtype = torch.promote_types(logits.dtype, torch.float32)  # also of logits in bfloat16
+        return F.log_softmax(logits, dim=1, dtype=dtype)
 
     def logits(self, images: Tensor, *, unrolled: int = 0) -> Tensor:
         """Return what :meth:`forward` normalises, ``(B, classes)``."""
