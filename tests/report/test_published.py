@@ -17,11 +17,14 @@ HEADER = "row,run,epoch,test/accuracy,train/loss"
 
 
 def test_the_authors_log_is_three_runs_of_220_epochs() -> None:
-    curves = read_published(OURS)["table3/cifar10_upg"]
+    published = read_published(OURS)
+    curves = published["table3/cifar10_upg"]
     assert [len(run) for run in curves["test/accuracy"]] == [220] * 3
     assert [max(run) for run in curves["test/accuracy"]] == [0.9489, 0.9509, 0.9521]
     assert [run[0] for run in curves["test/accuracy"]] == [0.3813, 0.3188, 0.3580]
     assert next(iter(curves["train/loss"]))[0] == 2.02273
+    begun = published["table3/cifar10_upg_first_epochs"]
+    assert begun == {name: [run[:5] for run in runs] for name, runs in curves.items()}
 
 
 def test_they_are_drawn_beside_ours_as_far_as_ours_go(make_record, tmp_path: Path) -> None:

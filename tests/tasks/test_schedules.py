@@ -43,6 +43,18 @@ def test_cosine_follows_its_formula() -> None:
         schedule.step()
 
 
+def test_a_run_may_be_the_beginning_of_a_longer_one() -> None:
+    """With that one's rates; and it may not go on beyond."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=RATE)
+    schedule = cosine_by_step(optimizer, steps=3, minimum=LEAST, horizon=7)
+    for step in range(3):
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(expected(step, 7), rel=1e-12)
+        optimizer.step()
+        schedule.step()
+    with pytest.raises(ValueError, match="horizon must be at least 8, got 7"):
+        cosine_by_step(optimizer, steps=8, horizon=7)
+
+
 @pytest.mark.usefixtures("float32")
 @pytest.mark.filterwarnings("ignore:.*(LeafSpec|many workers)")
 def test_task_moves_on_every_step_and_knows_their_number(tmp_path: object) -> None:

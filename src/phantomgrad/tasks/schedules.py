@@ -10,7 +10,9 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 from phantomgrad.checks import check_at_least
 
 
-def cosine_by_step(optimizer: Optimizer, *, steps: int, minimum: float = 1e-6) -> LRScheduler:
+def cosine_by_step(
+    optimizer: Optimizer, *, steps: int, minimum: float = 1e-6, horizon: int | None = None
+) -> LRScheduler:
     r"""Return half a cosine from the rate of the optimizer to ``minimum``, one point a step.
 
     .. math:: \eta_t = \eta_{\min} + (\eta_0 - \eta_{\min}) \frac{1 + \cos(\pi t / T)}{2}
@@ -21,8 +23,14 @@ def cosine_by_step(optimizer: Optimizer, *, steps: int, minimum: float = 1e-6) -
         optimizer: whose rates these are.
         steps: T, optimizer steps of the whole run.
         minimum: :math:`\eta_{\min}`.
+        horizon: T, where the run is the beginning of a longer one.
+
+    Raises:
+        ValueError: the run goes on beyond ``horizon``.
     """
-    return CosineAnnealingLR(optimizer, T_max=steps, eta_min=minimum)
+    if horizon is not None:
+        check_at_least("horizon", horizon, steps)
+    return CosineAnnealingLR(optimizer, T_max=horizon or steps, eta_min=minimum)
 
 
 def warmup_cosine(optimizer: Optimizer, *, steps: int, warmup: int) -> LRScheduler:
