@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from phantomgrad import Anderson, Broyden, FixedPoint, Solver
 from phantomgrad.studies.speed import peer
 from phantomgrad.studies.speed.clock import Clock
-from phantomgrad.studies.speed.contest import OURS, PEER, PLAIN, Case
+from phantomgrad.studies.speed.contest import IMPLICIT, OURS, PEER, PLAIN, Aim, Case
 from phantomgrad.studies.speed.graphs import graph_cases
 from phantomgrad.studies.speed.images import image_cases
 from phantomgrad.studies.speed.maps import elementwise_map
@@ -99,11 +99,15 @@ def test_a_step_counts_the_evaluations_of_its_cell() -> None:
 
 @needs_peer
 def test_a_step_of_mdeq_spends_the_same_budget_on_both_sides() -> None:
-    """With several states, which the peer gets packed as ours are."""
+    """With several states, which the peer gets packed as ours are; UPG also meets our implicit."""
     implicit, phantom = (replace(case, side=8) for case in image_cases((("tiny", 1),)))
-    for case, ours, theirs in ((implicit, 23 + 1, 23 + 2), (phantom, 23 + 5, 23 + 5)):
+    for case, expected in (
+        (implicit, {OURS: 23 + 1, PEER: 23 + 2}),
+        (phantom, {OURS: 23 + 5, PEER: 23 + 5, IMPLICIT: 23 + 1}),
+    ):
         runs = {n: run(Clock(CPU)) for n, run in case.contenders(CPU, with_peer=True).items()}
-        assert {n: run.evaluations for n, run in runs.items()} == {OURS: ours, PEER: theirs}
+        assert {n: run.evaluations for n, run in runs.items()} == expected
+        assert (Aim("step", 1.4, against=IMPLICIT) in case.aims) is (case is phantom)
 
 
 def test_the_cells_of_a_step_are_those_that_are_trained() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from phantomgrad.data import WikiText103
-from phantomgrad.gradients import GradientEstimator, ImplicitGradient, UnrolledPhantomGradient
+from phantomgrad.gradients import ImplicitGradient, UnrolledPhantomGradient
 from phantomgrad.models import TransformerLM
 from phantomgrad.models.transformer import Memory
 from phantomgrad.nn import shared_parametrizations
@@ -87,12 +87,10 @@ class LanguageCase(StepCase):
     Args:
         batch: number of streams.
         length: of a segment, in words.
-        implicit: our implicit differentiation, another contender, where ``gradient`` is another.
     """
 
     batch: int
     length: int
-    implicit: GradientEstimator | None = None
     aims: tuple[Aim, ...] = _AIMS
 
     @property
@@ -108,14 +106,8 @@ class LanguageCase(StepCase):
 
     def layers(self) -> dict[str, Layer]:
         """Return ours, the peer's with each f, and that of implicit differentiation."""
-        found: dict[str, Layer] = {
-            OURS: self._our_layer,
-            PEER: lambda cell: self._peer_layer(WholeCell(cell)),
-            HOISTED: self._peer_layer,
-        }
-        if self.implicit is not None:
-            found[IMPLICIT] = replace(self, gradient=self.implicit)._our_layer
-        return found
+        whole: Layer = lambda cell: self._peer_layer(WholeCell(cell))  # noqa: E731
+        return super().layers() | {PEER: whole, HOISTED: self._peer_layer}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from phantomgrad.solvers import Broyden, Solver
 from phantomgrad.studies.speed import peer
 from phantomgrad.studies.speed.clock import Clock, Watch
 from phantomgrad.studies.speed.contest import (
+    IMPLICIT,
     MEMORY,
     OF_PEER,
     OURS,
@@ -44,12 +45,14 @@ class StepCase(Case):
         name: of the case.
         solver: finds the equilibrium, on both sides.
         gradient: of ours, implicit or unrolled.
+        implicit: our implicit differentiation, another contender, where ``gradient`` is another.
         aims: what is expected.
     """
 
     name: str
     solver: Solver
     gradient: GradientEstimator
+    implicit: GradientEstimator | None = None
     aims: tuple[Aim, ...] = STEP_AIMS
 
     @abstractmethod
@@ -69,7 +72,10 @@ class StepCase(Case):
 
     def layers(self) -> dict[str, Layer]:
         """Return the layers of all contenders, by name."""
-        return {OURS: self._our_layer, PEER: self._peer_layer}
+        found: dict[str, Layer] = {OURS: self._our_layer, PEER: self._peer_layer}
+        if self.implicit is not None:
+            found[IMPLICIT] = replace(self, gradient=self.implicit)._our_layer
+        return found
 
     def _our_layer(self, cell: nn.Module, watch: Watch | None = None) -> nn.Module:
         solver, gradient = self.solver, self.gradient
