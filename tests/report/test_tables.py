@@ -207,6 +207,22 @@ def test_numbers_and_durations() -> None:
     ]
 
 
+def test_a_long_reduction_that_all_share_is_said_once(results) -> None:
+    """Where one differs, each says its own; so do short ones."""
+    changes = [
+        f"{what} of a tenth of the paper's" for what in ("width", "depth", "number of epochs")
+    ]
+    for row in ("a", "b"):
+        results.add(f"table8/{row}", "seed0", [0.5], protocol="reduced", changes=changes)
+    said = results.markdown("table8")
+    assert said.count("Implicit [reduced] ") >= 2
+    assert f"- Toy, reduced: {', '.join(changes)}.\n" in said
+    results.add("table8/c", "seed0", [0.5], protocol="reduced", changes=[*changes, "x=1"])
+    said = results.markdown("table8")
+    assert said.count(f"[reduced: {', '.join(changes)}") >= 3
+    assert "[reduced]" not in said
+
+
 def test_evaluations_at_another_memory_are_told(results) -> None:
     """The best epoch of each run, and their mean."""
     values = {"seed0": [30.0, 26.0], "seed1": [29.0, 28.0]}

@@ -27,6 +27,7 @@ TITLES = {
     "ppi": "PPI (synthetic): narrow IGNNs on random graphs in the shapes of PPI",
     "digits": "Digits: a convolutional DEQ on scikit-learn's handwritten digits",
 }
+_REDUCED, _LONG = "reduced", 60  # letters that would stretch a column and a legend
 BLOCKS = {
     "": "As in the paper",
     "honest": "Stratified folds, one adjacency, epoch selected on validation data",
@@ -62,7 +63,8 @@ def build_table(
             [g for g in groups if _block(g.row) == key],
             spelling,
         )
-        blocks.append(Block(key, BLOCKS.get(key, key), tuple(_in_order(lines, numbers))))
+        lines = _in_order(_said_once(lines), numbers)
+        blocks.append(Block(key, BLOCKS.get(key, key), tuple(lines)))
     rows = {line.row for block in blocks for line in block.lines}
     speeds = _by_place([s for r in throughput if rows & (s := _step_speeds(r)).faster.keys()])
     return Table(name, TITLES.get(name, name.capitalize()), tuple(blocks), speeds)
@@ -138,6 +140,23 @@ def _our_line(
         paper=beside,
         summary=summary,
     )
+
+
+def _said_once(lines: Sequence[Line]) -> list[Line]:
+    """Shorten a long variant where all runs on a data set share it."""
+    variants: dict[str, set[str]] = {}
+    for line in lines:
+        if line.summary:
+            variants.setdefault(line.dataset, set()).add(line.variant)
+    shared = {d: next(iter(found)) for d, found in variants.items() if len(found) == 1}
+    return [
+        replace(line, variant=_REDUCED, shared=line.variant.removeprefix(f"{_REDUCED}: "))
+        if line.variant == shared.get(line.dataset)
+        and line.variant.startswith(f"{_REDUCED}: ")
+        and len(line.variant) > _LONG
+        else line
+        for line in lines
+    ]
 
 
 def _method(number: PaperNumber) -> str:

@@ -23,6 +23,7 @@ class Line:
         params: the number of parameters in print.
         metric: what is measured.
         variant: by what the runs differ from the full protocol or from other lines of the row.
+        shared: a long variant that all runs on the data set share, said once below the table.
         paper: the paper's number, where the runs may be set beside it.
         paper_speed: the paper's speed, likewise.
         summary: our runs; ``None`` where they are missing.
@@ -35,6 +36,7 @@ class Line:
     params: str
     metric: Metric
     variant: str = ""
+    shared: str = ""
     paper: PaperNumber | None = None
     paper_speed: PaperNumber | None = None
     summary: Summary | None = None

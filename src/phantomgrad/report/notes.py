@@ -77,6 +77,10 @@ def _warnings(table: Table) -> list[str]:
             "[…] says by what runs differ (protocol, data, configuration): "
             "lines that differ in it are not to be compared."
         )
+    found += [
+        f"{dataset}, reduced: {what}."
+        for dataset, what in dict.fromkeys((x.dataset, x.shared) for x in table.lines if x.shared)
+    ]
     summaries = [line.summary for line in table.lines if line.summary]
     stats = [(s.n, stat) for s in summaries for stat in (s.best, s.last, s.selected)]
     if any(stat is not None and stat.n < n for n, stat in stats):
