@@ -11,21 +11,9 @@ python scripts/fetch_data.py ImageNet                says how to arrange it
 import sys
 from pathlib import Path
 
-from phantomgrad.data.graphs.fetch_ppi import fetch_ppi
-from phantomgrad.data.graphs.fetch_tu import DEFAULT_NAMES, fetch_tu_dataset
-from phantomgrad.data.images.fetch import fetch_cifar10, fetch_cifar10_jpeg, find_imagenet
-from phantomgrad.data.text.fetch import fetch_wikitext103
+from phantomgrad.data.fetch import fetch
+from phantomgrad.data.graphs.fetch_tu import DEFAULT_NAMES
 from phantomgrad.errors import UserError
-
-FETCH = {
-    "CIFAR10": fetch_cifar10,
-    "CIFAR10-JPEG": fetch_cifar10_jpeg,
-    "ImageNet": find_imagenet,
-    "WikiText103": fetch_wikitext103,
-    "WikiText103-valid": fetch_wikitext103,
-    "PPI": fetch_ppi,
-}
-"""Any other name is of a TU data set."""
 
 
 def main(arguments: list[str]) -> int:
@@ -50,19 +38,6 @@ def main(arguments: list[str]) -> int:
             print(error, file=sys.stderr)
             failed = True
     return int(failed)
-
-
-def fetch(name: str, target: Path, source: Path | None) -> str:
-    """Fetch one data set, by its name or that of its ``configs/dataset``; say what was done."""
-    wanted = _plain(name)
-    for known, fetch_it in FETCH.items():
-        if _plain(known) == wanted:
-            return fetch_it(target, source)
-    return fetch_tu_dataset(name, target, source)
-
-
-def _plain(name: str) -> str:
-    return name.casefold().replace("-", "").replace("_", "")
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ _TELLING = {
 }
 # Settings that came later than the first records, with the value that was in force before: where
 # they have it, they are not hashed.
-_LATER = {"nonfinite": "stop", "schedule.horizon": None}
+_LATER = {"nonfinite": "stop", "schedule.horizon": None, "task.schedule.horizon": None}
 _FREE_OVERRIDES = (
     *(key for key in _CIRCUMSTANCES if key not in _TELLING),
     "experiment",
