@@ -54,8 +54,8 @@ class Throughput(Study):
         stands_for: the row, by row, in the place of which a smaller one is measured: it is that
             one whose speed a table then shows, as reduced.
         precision: ``"32-true"``, or ``"bf16-mixed"`` as Lightning has it.
-        whole_budgets: whether solves spend their budgets whatever they find, as those of a model
-            in training nearly do; random weights may end them sooner.
+        whole_budgets: whether solves spend their budgets whatever they find; else random weights
+            end them where they converge.
         warmup: steps of each row before anything is measured.
         repeats: rounds, in each of which every row makes a step.
         compile: how solves are compiled, as in a training run; ``None`` for not at all.

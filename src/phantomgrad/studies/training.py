@@ -63,7 +63,7 @@ class TrainingStep:
         compiled: how solves are compiled, as ``compile`` of a training run.
         precision: ``"32-true"``, or ``"bf16-mixed"`` as Lightning has it.
         whole_budgets: whether solves spend their budgets whatever they find; else random weights
-            may end them sooner than training would.
+            end them where they converge.
 
     Raises:
         UserError: there is no such experiment, no noise in the shapes of its data, or no such

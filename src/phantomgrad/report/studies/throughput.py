@@ -66,7 +66,7 @@ def _conditions(record: StudyRecord) -> str:
     """Return what else a reader must know of a measurement, in sentences with a space before."""
     said = ""
     if record.setting.get("whole_budgets"):
-        said += " Solves spend their whole budgets, as those of models in training nearly do."
+        said += " Solves spend their whole budgets, whatever they find."
     if (precision := record.setting.get("precision", "32-true")) != "32-true":
         said += f" Precision: {precision}."
     return said + "".join(
