@@ -124,7 +124,7 @@ def _explain(error: Exception, root: str, overrides: Iterable[str]) -> str:
     except (HydraException, OmegaConfBaseException):  # a group of another root, for example
         chosen = compose(root)
     known = _keys(OmegaConf.to_container(chosen, resolve=False))
-    if key[1] in known:
+    if key[1] in known and "To append" in str(error):
         return f"{key[1]} has no such entry yet: a plus adds it, +{key[1]}=..."
     return f"there is no setting {key[1]!r}; {_nearest(key[1], known, f'{root}.yaml')}"
 

@@ -130,7 +130,9 @@ def test_conditions_of_a_measurement_are_said() -> None:
     record = made.throughput()
     record.setting.update(whole_budgets=True, precision="bf16-mixed")
     record.numbers["rows"][1].update(row="table3/cifar10_upg", per_second=430.0)
+    record.numbers["rows"][1]["label"]["dataset"] = "cifar10"
     text = throughput.table([record])
+    assert "| CIFAR-10, MDEQ: UPG" in text
     assert "Solves spend their whole budgets, whatever they find." in text
     assert "Precision: bf16-mixed. 2 times the images/s of the release's log." in text
     plain = throughput.table([made.throughput()])

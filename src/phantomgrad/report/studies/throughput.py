@@ -21,6 +21,8 @@ _LOG = (
     "images on four GPUs of a kind not stated: about 215 images/s."
 )
 _LOGGED = 215.0
+# What rows call their data sets, as the paper prints them.
+_SPELLED = {"cifar10": "CIFAR-10", "imagenet": "ImageNet", "wikitext103": "Wikitext-103"}
 _PHASES = ("forward", "backward", "update")
 _COLORS = tuple(color for color, _ in LINES[1:4])
 
@@ -113,7 +115,8 @@ def _bars(axes: Axes, rows: Sequence[Row]) -> None:
 
 def _name(row: Row) -> str:
     label = row["label"]
-    return f"{label['dataset']}, {label['model']}: {label['method']}"
+    dataset = _SPELLED.get(label["dataset"], label["dataset"])
+    return f"{dataset}, {label['model']}: {label['method']}"
 
 
 def _cost(rows: Sequence[Row]) -> str:
