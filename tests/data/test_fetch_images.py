@@ -111,6 +111,17 @@ def test_jpeg_archive_is_unpacked(jpeg_archive: Path, jpeg_root: Path, tmp_path:
     assert first == second
 
 
+@pytest.mark.filterwarnings("ignore:Python 3.14 will, by default, filter:DeprecationWarning")
+def test_python_without_filters_unpacks(
+    jpeg_archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python has them since 3.11.4; Debian 12 has 3.11.2."""
+    original = tarfile.TarFile.extractall
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    monkeypatch.setattr(tarfile.TarFile, "extractall", lambda self, path: original(self, path))
+    assert "checksum" in fetch_cifar10_jpeg(tmp_path / "data", jpeg_archive)
+
+
 def test_damaged_jpeg_archive_installs_nothing(jpeg_archive: Path, tmp_path: Path) -> None:
     path = jpeg_archive / "cifar10-jpeg.tar.xz"
     path.write_bytes(path.read_bytes()[:-1])

@@ -168,7 +168,10 @@ def _jpeg_archive(source: Path | None) -> Path:
 def _unpack(archive: Path, folder: Path) -> None:
     try:
         with tarfile.open(archive) as content:
-            content.extractall(folder, filter="data")
+            if hasattr(tarfile, "data_filter"):
+                content.extractall(folder, filter="data")
+            else:  # Python before 3.11.4
+                content.extractall(folder)
     except (tarfile.TarError, EOFError) as error:
         raise UserError(
             f"{archive} is no whole archive ({type(error).__name__}: {error}): nothing was "
