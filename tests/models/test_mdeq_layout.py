@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from phantomgrad import FixedPoint, UnrolledPhantomGradient
 from phantomgrad.models import MDEQ
-from phantomgrad.models.mdeq.cell import NormedConv2d, lay_channels_last
+from phantomgrad.models.mdeq.cell import NormedConv2d
+from phantomgrad.models.mdeq.layout import lay_like_images
 
 
 def model(channels_last: bool) -> MDEQ:
@@ -69,8 +72,41 @@ def test_outputs_and_gradients_are_those_without() -> None:
 
 def test_a_normed_kernel_can_still_be_assigned() -> None:
     convolution = NormedConv2d(2, 4, 3)
-    lay_channels_last(convolution)
+    lay_like_images(convolution)
     kernel = torch.randn(4, 2, 3, 3)
     convolution.weight = kernel
     torch.testing.assert_close(convolution.weight, kernel)
     assert lies_last(convolution.weight)
+
+
+# --- Where group normalisation returns images channels first, as on CUDA -------------------------
+
+
+class Orders(TorchDispatchMode):
+    """Keeps the order in memory of every image and kernel that a convolution is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[tuple[bool, ...]] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is torch.ops.aten.convolution.default and args[1].shape[2] > 1:
+            self.seen.add(tuple(operand.is_contiguous() for operand in args[:2]))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_no_convolution_elsewhere_is_given_another_order(channels_last: bool) -> None:
+    """A model that moves takes its kernels along. The device without data has CUDA's orders."""
+    made = model(channels_last).to("meta")
+    with Orders() as orders:
+        u = made.inject(torch.randn(2, 3, 8, 8, device="meta"))
+        made.head(made.deq.cell(made.start(u), u))
+    assert orders.seen == {(True, True)}
+
+
+def test_a_model_that_returns_lies_as_before() -> None:
+    made = model(True).to("meta").to_empty(device="cpu")
+    assert {lies_last(kernel) for kernel in kernels(made).values()} == {True}

@@ -9,10 +9,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 
 from phantomgrad.nn import VariationalDropout, reduce_normed
@@ -47,33 +45,6 @@ class NormedConv2d(nn.Conv2d):
     def __reduce__(self) -> Reduced:
         arguments = (self.in_channels, self.out_channels, self.kernel_size[0])
         return reduce_normed(self, NormedConv2d, *arguments)
-
-
-class ChannelsLast(nn.Module):
-    """A parametrization that changes the order of a kernel in memory, and no value of it."""
-
-    def forward(self, kernel: Tensor) -> Tensor:
-        """Return the kernel, channels last."""
-        return kernel.contiguous(memory_format=torch.channels_last)
-
-    def right_inverse(self, kernel: Tensor) -> Tensor:
-        """Return the kernel as it is."""
-        return kernel
-
-
-def lay_channels_last(module: nn.Module) -> None:
-    """Lay the kernels of ``module`` out like its images, once for a whole solve.
-
-    A convolution of images that lie channels last copies a kernel that does not, at every call.
-    Names, shapes and values of the parameters stay, and so do all results, bit by bit.
-    """
-    for child in module.modules():
-        if not isinstance(child, nn.Conv2d) or child.kernel_size == (1, 1):
-            continue
-        if parametrize.is_parametrized(child, "weight"):
-            parametrize.register_parametrization(child, "weight", ChannelsLast())
-        else:
-            child.to(memory_format=torch.channels_last)
 
 
 class Block(nn.Module):

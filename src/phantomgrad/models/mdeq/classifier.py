@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +13,9 @@ from phantomgrad.checks import check_at_least, check_deviation, check_integers, 
 from phantomgrad.deq import DEQ
 from phantomgrad.errors import ShapeError
 from phantomgrad.gradients import GradientEstimator
-from phantomgrad.models.mdeq.cell import MDEQCell, NormedConv2d, lay_channels_last
+from phantomgrad.models.mdeq.cell import MDEQCell, NormedConv2d
 from phantomgrad.models.mdeq.head import Head
+from phantomgrad.models.mdeq.layout import image_format, lay_like_images
 from phantomgrad.models.mdeq.stem import make_stem
 from phantomgrad.nn import resample_dropout, shared_parametrizations
 from phantomgrad.solvers import Solver
@@ -43,8 +45,10 @@ class MDEQ(nn.Module):
         init_std: deviation of the normal distribution from which kernels without weight norm, and
             their biases, are drawn (Bai et al., 2020, on CIFAR); ``None`` leaves torch's own
             initialisation, as the paper does on ImageNet.
-        channels_last: keep images, states and kernels channels last in memory. On the CPU the
-            faster order in float32, and the slower one under autocast to bfloat16.
+        channels_last: keep images, states and kernels channels last in memory on devices whose
+            group normalisation keeps them so, which is the CPU
+            (:func:`phantomgrad.models.mdeq.layout.image_format`). There it is the faster order in
+            float32, and the slower one under autocast to bfloat16.
 
     Raises:
         ValueError: a width, stride or number of groups is too small, ``groups`` is odd or does not
@@ -86,12 +90,11 @@ class MDEQ(nn.Module):
         if init_std is not None:
             self._initialise(init_std)
         if channels_last:  # last: random numbers are drawn in the order of memory
-            lay_channels_last(self)
+            lay_like_images(self)
 
-    @property
-    def memory_format(self) -> torch.memory_format:
-        """In which order images and states lie in memory."""
-        return torch.channels_last if self.channels_last else torch.contiguous_format
+    def memory_format(self, device: torch.device) -> torch.memory_format:
+        """Return in which order images and states lie in the memory of ``device``."""
+        return image_format(device) if self.channels_last else torch.contiguous_format
 
     def forward(self, images: Tensor, *, unrolled: int = 0) -> Tensor:
         """Return log-probabilities, ``(B, classes)``, of images ``(B, in_channels, H, W)``.
@@ -123,7 +126,8 @@ class MDEQ(nn.Module):
             raise ShapeError(
                 f"images must be (B, {self.in_channels}, H, W), got {tuple(images.shape)}"
             )
-        return self.stem(images.contiguous(memory_format=self.memory_format))  # type: ignore[no-any-return]
+        laid_out = images.contiguous(memory_format=self.memory_format(images.device))
+        return self.stem(laid_out)  # type: ignore[no-any-return]
 
     def start(self, u: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
         """Return the zero state that goes with an injection ``u``."""
@@ -139,10 +143,16 @@ class MDEQ(nn.Module):
                 (batch, c, height >> i, width >> i),
                 dtype=dtype or u.dtype,
                 device=u.device,
-                memory_format=self.memory_format,
+                memory_format=self.memory_format(u.device),
             ).zero_()
             for i, c in enumerate(self.channels)
         )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # to another device, say
+        if self.channels_last:
+            lay_like_images(self)
+        return self
 
     def _unroll(self, z: tuple[Tensor, ...], u: Tensor, steps: int) -> tuple[Tensor, ...]:
         cell = self.deq.cell
