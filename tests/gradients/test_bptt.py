@@ -38,6 +38,19 @@ def test_samples_that_stop_early_have_the_gradient_of_their_own_steps() -> None:
     torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
 
 
+def test_a_sample_that_overflows_leaves_the_gradient_a_number() -> None:
+    """Also that of a parameter which the others share with it."""
+    slope, scale = torch.tensor(0.5, requires_grad=True), torch.tensor([[1.9], [1e30]])
+    solver, zeros = FixedPoint(max_evaluations=200, tol=0), torch.zeros(2, 1)
+    solution = solver.solve(lambda z: slope * scale * z + 1, zeros)
+    alone = solver.solve(lambda z: slope * scale[:1] * z + 1, zeros[:1])
+    assert not solution.converged[1]
+    assert solution.z.isfinite().all()
+    (ours,) = torch.autograd.grad(solution.z[0].sum(), slope)
+    (expected,) = torch.autograd.grad(alone.z.sum(), slope)
+    torch.testing.assert_close(ours, expected)
+
+
 def test_many_steps_have_the_exact_gradient() -> None:
     """Eq. exact-bptt tends to the implicit one."""
     affine, v = Affine.random(norm=0.7), torch.randn(3, 5)

@@ -1,12 +1,16 @@
-"""Under autocast ``f`` may run in low precision; the solver itself must not."""
+"""Under autocast, or with TF32, ``f`` may run in low precision; the solver itself must not."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from phantomgrad import Anderson, Broyden, FixedPoint, Solver
+from phantomgrad.solvers.arithmetic import own_arithmetic
 
 
 def full_precision(z: Tensor) -> Tensor:
@@ -34,3 +38,40 @@ def test_autocast_changes_nothing_outside_f(solver: Solver) -> None:
     assert solution.z.dtype == torch.float32
     assert torch.equal(solution.z, expected.z)
     assert torch.equal(solution.residual, expected.residual)
+
+
+@pytest.fixture
+def matmul() -> Iterator[Any]:
+    """torch's settings of products on CUDA, which are put back; a device need not be there."""
+    yield torch.backends.cuda.matmul
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.matmul.fp32_precision = "none"
+
+
+def test_tf32_is_off_within_and_on_behind(matmul: Any) -> None:
+    """However it was asked for, by the old setting or the new one."""
+    torch.set_float32_matmul_precision("high")
+    with own_arithmetic(torch.device("cuda")):
+        assert (matmul.fp32_precision, matmul.allow_tf32) == ("ieee", False)
+    assert (matmul.fp32_precision, torch.get_float32_matmul_precision()) == ("tf32", "high")
+    torch.set_float32_matmul_precision("highest")
+    matmul.fp32_precision = "tf32"
+    with own_arithmetic(torch.device("cuda")):
+        assert (matmul.fp32_precision, matmul.allow_tf32) == ("ieee", False)
+    assert matmul.fp32_precision == "tf32"
+
+
+def test_tf32_returns_behind_an_error(matmul: Any) -> None:
+    torch.set_float32_matmul_precision("medium")
+    with pytest.raises(KeyError), own_arithmetic(torch.device("cuda")):
+        raise KeyError
+    assert torch.get_float32_matmul_precision() == "medium"
+
+
+def test_other_devices_and_settings_are_left_alone(matmul: Any) -> None:
+    before = matmul.fp32_precision
+    with own_arithmetic(torch.device("cuda")):
+        assert matmul.fp32_precision == before != "tf32"
+    torch.set_float32_matmul_precision("high")
+    with own_arithmetic(torch.device("cpu")):
+        assert torch.get_float32_matmul_precision() == "high"

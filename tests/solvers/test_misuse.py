@@ -15,6 +15,8 @@ from solvers.cases import every_solver
     ("options", "message"),
     [
         ({"max_evaluations": 0}, "max_evaluations must be at least 1, got 0"),
+        ({"max_evaluations": 10.5}, "max_evaluations must be an integer, got 10.5"),
+        ({"tol": None}, "tol must be a number, got None"),
         ({"tol": -1e-3}, "tol must not be negative, got -0.001"),
         ({"tol": float("nan")}, "tol must not be negative, got nan"),
         ({"stop": "rel"}, "stop must be 'relative' or 'absolute', got 'rel'"),
@@ -48,7 +50,7 @@ def test_f_must_keep_the_shape(solver: Solver) -> None:
 @every_solver
 def test_f_must_keep_the_device(solver: Solver) -> None:
     """The error names both devices."""
-    with pytest.raises(ValueError, match=r"z0 is on cpu, f\(z0\) on meta"):
+    with pytest.raises(ValueError, match=r"z is on cpu, f\(z\) on meta"):
         solver.solve(lambda z: z.to("meta"), torch.zeros(2, 3))
 
 
@@ -57,6 +59,22 @@ def test_f_must_return_one_tensor(solver: Solver) -> None:
     """A tuple is not a state; packing makes one of it."""
     with pytest.raises(TypeError, match="f must return one tensor, got tuple"):
         solver.solve(lambda z: (z, z), torch.zeros(2, 3))  # type: ignore[arg-type, return-value]
+
+
+@every_solver
+def test_f_must_leave_its_argument_alone(solver: Solver) -> None:
+    """The iterates would be others than those whose residuals are in the books."""
+    with pytest.raises(ValueError, match="f must not change its argument in place"):
+        solver.solve(lambda z: torch.tanh(z.add_(1)), torch.zeros(2, 3))
+
+
+@every_solver
+def test_f_may_change_what_it_made_in_inference_mode_too(solver: Solver) -> None:
+    z0 = torch.zeros(2, 3)
+    expected = solver.solve(lambda z: z.cos().mul_(0.5), z0)
+    with torch.inference_mode():
+        found = solver.solve(lambda z: z.cos().mul_(0.5), z0.clone())
+    assert torch.equal(found.z, expected.z)
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from phantomgrad.checks import check_at_least
+from phantomgrad.solvers.arithmetic import own_arithmetic
 from phantomgrad.solvers.flags import ActivityFlag
 
 Map = Callable[[Tensor], Tensor]
-"""A map of a batch of states ``(B, *state)`` to a batch of the same shape."""
+"""A map of a batch of states ``(B, *state)`` to a fresh batch of the same shape.
+
+It leaves its argument as it is: the iterates are read again.
+"""
 
 
 class Solution(NamedTuple):
@@ -89,8 +93,9 @@ class Solver(ABC):
     """Whether ``solve`` can be recorded by autograd (needed by ``BackpropThroughSolver``)."""
 
     def __post_init__(self) -> None:
-        if self.max_evaluations < 1:
-            raise ValueError(f"max_evaluations must be at least 1, got {self.max_evaluations}")
+        check_at_least("max_evaluations", self.max_evaluations, 1)
+        if not isinstance(self.tol, float | int):
+            raise ValueError(f"tol must be a number, got {self.tol!r}")
         if not self.tol >= 0:
             raise ValueError(f"tol must not be negative, got {self.tol}")
         if self.stop not in ("relative", "absolute"):
@@ -110,7 +115,9 @@ class Solver(ABC):
             z0: the starting states, ``(B, *state)``, with at least the batch dimension.
 
         Raises:
-            ValueError: ``z0`` is no floating-point batch, or ``f`` changes shape or device.
+            ValueError: ``z0`` is no floating-point batch, or ``f`` changes shape, device or its
+                own argument.
+            TypeError: ``f`` returns no tensor.
         """
         _check_state(z0)
         with torch.set_grad_enabled(self.differentiable and torch.is_grad_enabled()):
@@ -119,15 +126,17 @@ class Solver(ABC):
     def _solve(self, f: Map, z0: Tensor) -> Solution:
         # Half-precision states are iterated in float32: f sees its own dtype, the books do not.
         z = flat(z0.to(torch.promote_types(z0.dtype, torch.float32)))
-        books, iteration = Books(self, z), self.start(z)
+        books, iteration, recorded = Books(self, z), self.start(z), torch.is_grad_enabled()
         for evaluation in range(self.max_evaluations):
+            if recorded:
+                z = books.held(z)
             state = z.view(z0.shape).to(z0.dtype)
-            fz = _checked(f(state), z0).to(z.dtype).reshape(z.shape)
+            fz = _evaluated(f, state).to(z.dtype).reshape(z.shape)
             g = iteration.difference(z, fz)
             books.record(z, fz, g, iteration.rejected())
             if evaluation + 1 == self.max_evaluations or books.closed():
                 break
-            with _without_autocast(z.device):
+            with own_arithmetic(z.device):
                 z = iteration.advance(z, fz, g)
             del fz, g  # no need to keep them through the next evaluation
         return books.solution(z0)
@@ -156,7 +165,7 @@ class Books:
     def __init__(self, solver: Solver, z0: Tensor) -> None:
         batch = z0.shape[0]
         self._solver = solver
-        self._best = z0
+        self._start = self._best = z0
         self._best_residual = z0.new_full((batch,), torch.inf)
         self._count = 0
         self._evaluations = torch.zeros(batch, dtype=torch.long, device=z0.device)
@@ -178,6 +187,14 @@ class Books:
         # False for nan and inf as well: a sample that left the finite numbers does not return.
         self._active = self._active & (residual >= self._solver.tol) & (residual < torch.inf)
 
+    def held(self, z: Tensor) -> Tensor:
+        """Return ``z``, and in its place what is kept of samples that have stopped.
+
+        A recorded solve must not go on with what is no number: the books let nothing of it
+        through, but in the backward pass 0 times such a derivative would be no number either.
+        """
+        return torch.where(self._active.unsqueeze(1), z, self._best)
+
     def _keep(self, z: Tensor, residual: Tensor, improved: Tensor) -> None:
         """Keep what has improved; on the CPU, where looking is cheap, without needless copies."""
         if improved.device.type == "cpu":
@@ -197,8 +214,9 @@ class Books:
 
     def solution(self, z0: Tensor) -> Solution:
         """Return the result in the shape and dtype of ``z0``."""
+        best = self._best.clone() if self._best is self._start else self._best
         return Solution(
-            z=self._best.view(z0.shape).to(z0.dtype),
+            z=best.view(z0.shape).to(z0.dtype),
             residual=self._best_residual,
             iterations=self._evaluations - 1 - self._rejected,
             evaluations=self._evaluations,
@@ -212,13 +230,6 @@ def flat(x: Tensor) -> Tensor:
     return x.flatten(1) if x.dim() > 1 else x.unsqueeze(1)
 
 
-def _without_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """Autocast is for ``f``: a method's own products would round the iterates."""
-    if not torch.is_autocast_enabled(device.type):
-        return nullcontext()
-    return torch.autocast(device.type, enabled=False)
-
-
 def _check_state(z0: Tensor) -> None:
     if z0.dim() == 0:
         raise ValueError("z0 must have a batch dimension, got a tensor with no dimension")
@@ -226,13 +237,17 @@ def _check_state(z0: Tensor) -> None:
         raise ValueError(f"z0 must be a floating-point tensor, got {z0.dtype}")
 
 
-def _checked(fz: Tensor, z0: Tensor) -> Tensor:
+def _evaluated(f: Map, z: Tensor) -> Tensor:
+    version = None if z.is_inference() else z._version
+    fz = f(z)
     if not isinstance(fz, Tensor):
         raise TypeError(f"f must return one tensor, got {type(fz).__name__}")
-    if fz.shape != z0.shape:
+    if fz.shape != z.shape:
         raise ValueError(
-            f"f must keep the shape of the state: it maps {tuple(z0.shape)} to {tuple(fz.shape)}"
+            f"f must keep the shape of the state: it maps {tuple(z.shape)} to {tuple(fz.shape)}"
         )
-    if fz.device != z0.device:
-        raise ValueError(f"f must keep the device: z0 is on {z0.device}, f(z0) on {fz.device}")
+    if fz.device != z.device:
+        raise ValueError(f"f must keep the device: z is on {z.device}, f(z) on {fz.device}")
+    if version is not None and z._version != version:
+        raise ValueError("f must not change its argument in place: z = z + x, for one, not z += x")
     return fz

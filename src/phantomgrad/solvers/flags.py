@@ -26,7 +26,7 @@ class ActivityFlag:
         """Return whether a sample is (on CUDA: was, ``lag`` questions ago) active."""
         if not self._cuda:
             return bool(active.any())
-        host = torch.empty((), dtype=torch.bool, pin_memory=True)
+        host = torch.empty((), dtype=torch.bool, device="cpu", pin_memory=True)
         host.copy_(active.any(), non_blocking=True)
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(active.device))
