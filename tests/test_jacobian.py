@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -174,3 +175,39 @@ def test_one_sample_is_needed() -> None:
     """At least."""
     with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
         jacobian_regularizer(torch.sin, torch.zeros(1, 2), samples=0)
+
+
+# --- Where no graph is recorded -----------------------------------------------------------------
+
+
+def test_without_grad_both_are_what_they_are_with() -> None:
+    """The radius needs no graph of the caller; the penalty is then a number alone."""
+    z, cell = torch.randn(3, 4), TanhCell()
+    x = torch.randn(3, 4)
+    f = lambda z: cell(z, x)  # noqa: E731
+    measured = lambda: (  # noqa: E731
+        spectral_radius(f, z, generator=torch.Generator().manual_seed(0)),
+        jacobian_regularizer(f, z, generator=torch.Generator().manual_seed(0)),
+    )
+    radius, penalty = measured()
+    with torch.no_grad():
+        assert torch.equal(measured()[0], radius)
+        assert torch.equal(measured()[1], penalty)
+        assert not measured()[1].requires_grad
+
+
+@pytest.mark.parametrize("measure", [spectral_radius, jacobian_regularizer])
+def test_inference_mode_is_refused(measure: Callable[..., Tensor]) -> None:
+    """It records no graph whatever is asked for: both would be zero."""
+    with (
+        torch.inference_mode(),
+        pytest.raises(RuntimeError, match="cannot be taken under torch"),
+    ):
+        measure(torch.tanh, torch.randn(3, 4))
+
+
+def test_a_penalty_in_half_precision_does_not_overflow() -> None:
+    """Its squares would, above 256."""
+    z = torch.zeros(64, 4096, dtype=torch.float16)
+    found = jacobian_regularizer(lambda z: 300 * z, z)
+    assert found.item() == pytest.approx(300**2, rel=0.05)

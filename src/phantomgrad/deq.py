@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -10,7 +11,8 @@ from torch import Tensor, nn
 
 from phantomgrad.damping import DampingTracker
 from phantomgrad.gradients import GradientEstimator
-from phantomgrad.nn import CompiledCalls, Packing, resample_dropout, shared_parametrizations
+from phantomgrad.nn import CompiledCalls, Packing, shared_masks, shared_parametrizations
+from phantomgrad.nn.changing import warn_of_changing
 from phantomgrad.solvers import Map, Solution, Solver
 
 Penalty = Callable[[Map, Tensor, Tensor], Tensor]
@@ -29,29 +31,30 @@ class DEQ(nn.Module):
     :class:`phantomgrad.nn.VariationalDropout` drawn once; solve, gradient and adjoint share them.
     An :class:`phantomgrad.AdaptiveDamping` is measured in training mode alone, and always used.
 
+    ``solver`` and ``gradient`` may be set to others at any time.
+
     Args:
-        cell: the map ``f``, called as ``cell(z, *inputs)``; it returns what it is given for ``z``,
-            a tensor ``(B, *state)`` or a tuple of such.
+        cell: the map ``f``, called as ``cell(z, *inputs, **keywords)``; it returns what it is given
+            for ``z``, a tensor ``(B, *state)`` or a tuple of such, and leaves that as it is. A
+            :class:`UserWarning` says so where it holds torch's own dropout or batch normalisation
+            with running statistics: such a map changes from one evaluation to the next.
         solver: how the equilibrium is found.
         gradient: how a loss on it reaches the inputs and the parameters of ``cell``.
 
     Raises:
+        TypeError: an argument is of another kind.
         ValueError: the gradient needs a solver that autograd can record, and this one is not.
     """
 
     def __init__(self, cell: nn.Module, solver: Solver, gradient: GradientEstimator) -> None:
         super().__init__()
-        if gradient.needs_recorded_solve and not solver.differentiable:
-            raise ValueError(
-                f"{type(gradient).__name__} needs a solver that autograd can record "
-                f"(FixedPoint), got {type(solver).__name__}"
-            )
+        if not isinstance(cell, nn.Module):
+            raise TypeError(f"cell must be a torch.nn.Module, got {_kind(cell)}")
+        warn_of_changing(cell)
         self.cell = cell
-        self.solver = solver
-        self.gradient = gradient
-        adaptation = gradient.adaptation
-        self.damping_tracker = None if adaptation is None else DampingTracker(adaptation)
+        self.damping_tracker: DampingTracker | None = None
         """What the damping of ``gradient`` follows, where it follows the model."""
+        self._use(solver, gradient)
         self._compiled: CompiledCalls | None = None
         self.last_solution: Solution | None = None
         """What the solver found in the last forward pass, without ``z``; for logs."""
@@ -62,8 +65,47 @@ class DEQ(nn.Module):
         self.last_penalty: Tensor | None = None
         """What it returned in the last pass, on the graph; whoever takes it leaves ``None``."""
 
+    @property
+    def solver(self) -> Solver:
+        """How the equilibrium is found."""
+        return self._solver
+
+    @solver.setter
+    def solver(self, solver: Solver) -> None:
+        self._use(solver, self._gradient)
+
+    @property
+    def gradient(self) -> GradientEstimator:
+        """How a loss on the equilibrium reaches the inputs and the parameters of the cell."""
+        return self._gradient
+
+    @gradient.setter
+    def gradient(self, gradient: GradientEstimator) -> None:
+        self._use(self._solver, gradient)
+
+    def _use(self, solver: Solver, gradient: GradientEstimator) -> None:
+        """Take these two, if they go together."""
+        if not isinstance(solver, Solver):
+            raise TypeError(f"solver must be a Solver (Broyden(), for one), got {_kind(solver)}")
+        if not isinstance(gradient, GradientEstimator):
+            raise TypeError(
+                "gradient must be a GradientEstimator (ImplicitGradient(), for one), "
+                f"got {_kind(gradient)}"
+            )
+        if gradient.needs_recorded_solve and not solver.differentiable:
+            raise ValueError(
+                f"{type(gradient).__name__} needs a solver that autograd can record "
+                f"(FixedPoint), got {type(solver).__name__}"
+            )
+        self._solver, self._gradient = solver, gradient
+        adaptation, tracker = gradient.adaptation, self.damping_tracker
+        if adaptation is None:
+            self.damping_tracker = None
+        elif tracker is None or tracker.settings != adaptation:
+            self.damping_tracker = DampingTracker(adaptation)
+
     def forward(
-        self, *inputs: Any, z0: Tensor | Sequence[Tensor] | None = None
+        self, *inputs: Any, z0: Tensor | Sequence[Tensor] | None = None, **keywords: Any
     ) -> tuple[Any, Solution]:
         """Return the equilibrium, shaped like ``z0``, and what the solver says of it.
 
@@ -71,14 +113,19 @@ class DEQ(nn.Module):
             inputs: passed to the cell behind the state.
             z0: where the solver starts, a tensor ``(B, *state)`` or a sequence of them; by
                 default zeros like the first input. It carries no gradient.
+            keywords: passed to the cell, a mask for one.
+
+        Returns:
+            The equilibrium on the graph, in a tensor of its own, and the :class:`Solution`, whose
+            ``z`` is off the graph and, of several states, packed to ``(B, D)``.
 
         Raises:
             ValueError: there is neither ``z0`` nor a first input to take the shape from, or the
-                cell does not keep the shape or the device of the state.
+                cell does not keep the shape, the dtypes or the device of the state.
+            TypeError: ``z0``, or what the cell returns, is no tensor or sequence of tensors.
         """
-        f, start, packing = self.close_over(inputs, self._start(inputs, z0))
-        resample_dropout(self.cell)
-        with shared_parametrizations(self.cell):
+        f, start, packing = self.close_over(inputs, self._start(inputs, z0), keywords)
+        with shared_masks(self.cell), shared_parametrizations(self.cell):
             with torch.set_grad_enabled(
                 self.gradient.needs_recorded_solve and torch.is_grad_enabled()
             ):
@@ -102,11 +149,15 @@ class DEQ(nn.Module):
         self._compiled = CompiledCalls(self.cell, **options)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for copies and pickles, which compiled code cannot be part of."""
-        return {**super().__getstate__(), "_compiled": None}  # type: ignore[no-untyped-call]
+        """Return the state for copies and pickles: no compiled code, nothing on a graph."""
+        state = super().__getstate__()  # type: ignore[no-untyped-call]
+        return {**state, "_compiled": None, "last_penalty": None}
 
     def close_over(
-        self, inputs: tuple[Any, ...], z0: Tensor | Sequence[Tensor]
+        self,
+        inputs: tuple[Any, ...],
+        z0: Tensor | Sequence[Tensor],
+        keywords: Mapping[str, Any] = MappingProxyType({}),
     ) -> tuple[Map, Tensor, Packing | None]:
         """Return the map of the state alone, ``z0`` as one tensor, and how to take that apart.
 
@@ -116,17 +167,20 @@ class DEQ(nn.Module):
         Args:
             inputs: passed to the cell behind the state.
             z0: a tensor ``(B, *state)`` or a sequence of them, off the graph in what is returned.
+            keywords: passed to the cell.
 
         Raises:
-            ValueError: a sequence is empty, or its tensors do not share their batch size.
+            ValueError: a sequence is empty, or its tensors do not share batch size and dtype.
+            TypeError: ``z0`` is neither.
         """
         call = self._compiled or self.cell
         if isinstance(z0, Tensor):
-            return lambda z: call(z, *inputs), z0.detach(), None
+            start = z0.clone() if z0.is_inference() else z0  # autograd takes no inference tensor
+            return lambda z: call(z, *inputs, **keywords), start.detach(), None
         packing = Packing.of(z0)
 
         def f(packed: Tensor) -> Tensor:
-            return packing.pack(call(packing.unpack(packed), *inputs))
+            return packing.pack(call(packing.unpack(packed), *inputs, **keywords))
 
         return f, packing.pack(z0).detach(), packing
 
@@ -151,6 +205,11 @@ class DEQ(nn.Module):
     def extra_repr(self) -> str:
         """Return the solver and the gradient estimator."""
         return f"solver={self.solver},\ngradient={self.gradient}"
+
+
+def _kind(value: object) -> str:
+    """Return what something is, in words: a class where an instance is wanted, too."""
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
 
 
 def _without_state(solution: Solution) -> Solution:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least
-from phantomgrad.gradients.linearization import Linearization, pullback
+from phantomgrad.gradients.linearization import Linearization, check_recordable, pullback
 from phantomgrad.solvers import Map
 from phantomgrad.solvers.base import flat
 
@@ -37,6 +37,9 @@ def spectral_radius(
             ``|v^T J v| / |v|^2`` of the last one, as in earlier work, which is right only for a
             simple real dominant eigenvalue.
         generator: for the start.
+
+    Raises:
+        RuntimeError: in inference mode.
     """
     check_at_least("iterations", iterations, 1)
     if estimator not in ("norm", "rayleigh"):
@@ -69,13 +72,25 @@ def jacobian_regularizer(
               \mathcal{N}(0, I), \quad N \text{ the number of entries of } z
 
     (Bai et al., 2021). The gradient reaches the parameters and inputs of ``f``, and also what
-    ``z`` depends on if ``z`` is on a graph; pass ``z.detach()`` for the usual form.
+    ``z`` depends on if ``z`` is on a graph; pass ``z.detach()`` for the usual form. Under
+    ``torch.no_grad`` it is a number alone. Half-precision entries are summed in float32.
+
+    Raises:
+        RuntimeError: in inference mode.
     """
     check_at_least("samples", samples, 1)
-    z = z if z.requires_grad else z.detach().requires_grad_()
-    fz = f(z)
-    total = fz.new_zeros(())
-    for _ in range(samples):
-        v = torch.empty_like(fz).normal_(generator=generator)
-        total = total + pullback(fz, z, v, create_graph=True).square().sum() / z.numel()
-    return total / samples
+    check_recordable()
+    recorded = torch.is_grad_enabled()
+    z = z if recorded and z.requires_grad else z.detach().requires_grad_()
+    with torch.enable_grad():
+        fz = f(z)
+        found = [_squared_product(fz, z, generator) for _ in range(samples)]
+        mean = torch.stack(found).mean()
+    return mean if recorded else mean.detach()
+
+
+def _squared_product(fz: Tensor, z: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Return ``|v^T J|^2 / N`` of one v."""
+    v = torch.empty_like(fz).normal_(generator=generator)
+    product = pullback(fz, z, v, create_graph=True)
+    return product.to(torch.promote_types(z.dtype, torch.float32)).square().sum() / z.numel()

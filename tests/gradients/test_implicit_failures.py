@@ -38,18 +38,28 @@ def bias_gradient(gradient: ImplicitGradient, v: Tensor) -> Tensor:
     return result
 
 
-def test_a_failed_adjoint_warns_with_its_residual() -> None:
+def test_a_failed_adjoint_warns() -> None:
     """By default; and the gradient of that sample is the one-step gradient, not zero."""
     v = torch.randn(3, 5)
-    with pytest.warns(AdjointWarning, match="failed for 1 of 3 samples: residual .* after 4 eval"):
+    with pytest.warns(AdjointWarning, match="failed for some samples: residual above 0.1"):
         result = bias_gradient(ImplicitGradient(solver=HOPELESS), v)
     torch.testing.assert_close(result[1], v[1])
     torch.testing.assert_close(result[[0, 2]], v[[0, 2]] / 0.999, rtol=1e-9, atol=1e-9)
 
 
+def test_failure_after_failure_is_one_warning() -> None:
+    """What differs from one to the next would be shown, and remembered, every time."""
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            bias_gradient(ImplicitGradient(solver=HOPELESS), torch.randn(3, 5))
+    assert len(shown) == 1
+
+
 def test_a_failed_adjoint_can_raise() -> None:
     """The error passes through the autograd engine with its type and message."""
-    with pytest.raises(AdjointError, match="failed for 1 of 3 samples"):
+    said = "failed for 1 of 3 samples: residual .* after 4 evaluations"
+    with pytest.raises(AdjointError, match=said):
         bias_gradient(ImplicitGradient(solver=HOPELESS, on_failure="raise"), torch.ones(3, 5))
 
 
@@ -90,7 +100,7 @@ def test_a_nan_jacobian_fails_aloud_and_alone() -> None:
     f: Map = lambda z: 0.5 * torch.sqrt(z.square()) + x  # noqa: E731
     z, v = torch.tensor([[0.0, 0.0], [0.6, 1.0]]), torch.ones(2, 2)
     attached = ImplicitGradient().attach(f, z)
-    with pytest.warns(AdjointWarning, match="failed for 1 of 2 samples"):
+    with pytest.warns(AdjointWarning, match="failed for some samples"):
         (result,) = torch.autograd.grad(attached, x, v)
     torch.testing.assert_close(result, torch.tensor([[1.0, 1.0], [2.0, 2.0]]))
 
@@ -100,7 +110,7 @@ def test_failure_is_judged_by_the_relative_residual(stop: str) -> None:
     """An absolute residual of 1e-8 is a failure where the cotangent has the size 1e-8."""
     v = 1e-8 * torch.ones(3, 5)
     gradient = ImplicitGradient(solver=replace(HOPELESS, stop=stop, tol=1e-7))
-    with pytest.warns(AdjointWarning, match="failed for 1 of 3"):
+    with pytest.warns(AdjointWarning, match="failed for some samples"):
         bias_gradient(gradient, v)
 
 
@@ -114,5 +124,5 @@ def test_a_slow_adjoint_above_the_threshold_fails() -> None:
     residual = short.solve(lambda u: (affine.weight.mT @ u.unsqueeze(2)).squeeze(2) + v, v).residual
     worst = residual.max().item()
     attach(1.01 * worst).backward(v)
-    with pytest.warns(AdjointWarning, match="failed for 1 of 3"):
+    with pytest.warns(AdjointWarning, match="failed for some samples"):
         attach(0.99 * worst).backward(v)

@@ -61,7 +61,7 @@ class _CotangentTransform(torch.autograd.Function):
         ctx: Any, fz: Tensor, z_star: Tensor, transform: Callable[[Tensor], Tensor]
     ) -> Tensor:
         ctx.transform = transform
-        return z_star.view_as(z_star)
+        return z_star.clone()  # torch lets nobody write into a view that a custom function returns
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None, None]:
@@ -89,6 +89,8 @@ def attach_by_cotangent(
     """
     at = Linearization(f, z_star)
     shown = at.value.to(z_star.dtype) if value == "image" else z_star
+    if at.is_constant:  # a frozen map: no adjoint is solved for nobody
+        return shown.detach()
     out: Tensor = _CotangentTransform.apply(
         at.value, shown.detach(), lambda v: transform(at.vjp, v)
     )
@@ -104,6 +106,8 @@ def attach_image_by_cotangent(
     ``f(z_star)``: a second graph of ``f``, which the final step does not go through.
     """
     image = f(z_star.detach()).to(z_star.dtype)
+    if not image.requires_grad:  # a frozen map: no adjoint is solved for nobody
+        return image
     at = Linearization(f, image)
     out: Tensor = _CotangentTransform.apply(image, image.detach(), lambda v: transform(at.vjp, v))
     return out

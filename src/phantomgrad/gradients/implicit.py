@@ -50,10 +50,10 @@ class ImplicitGradient(GradientEstimator):
 
     Args:
         solver: solves the adjoint equation.
-        on_failure: ``"warn"`` (an :class:`AdjointWarning`, with the residual), ``"raise"`` (an
-            :class:`AdjointError`), ``"phantom"`` (replace the adjoint of the failed samples by
-            the Neumann phantom gradient, k = 5, lambda = 0.5), or ``"ignore"``, which alone does
-            not wait for an accelerator to tell.
+        on_failure: ``"warn"`` (an :class:`AdjointWarning`, which Python shows once), ``"raise"``
+            (an :class:`AdjointError`, with the residual), ``"phantom"`` (replace the adjoint of
+            the failed samples by the Neumann phantom gradient, k = 5, lambda = 0.5), or
+            ``"ignore"``, which alone does not wait for an accelerator to tell.
         failure_residual: relative residual above which a sample counts as failed.
         order: how many derivatives are exact. 2 also gives exact second derivatives
             (``create_graph=True``) at the price of two more evaluations of ``f``; 1 refuses them.
@@ -115,14 +115,19 @@ class ImplicitGradient(GradientEstimator):
             phantom = neumann_series(vjp, v, _FALLBACK_STEPS, _FALLBACK_DAMPING)
             mask = failed.view(-1, *[1] * (v.dim() - 1))
             return phantom.where(mask, solution.z)
-        message = (
-            f"the adjoint solve failed for {int(failed.sum())} of {failed.numel()} samples: "
-            f"residual {solution.residual.max().item():.3g} after "
-            f"{int(solution.evaluations.max())} evaluations"
-        )
         if self.on_failure == "raise":
-            raise AdjointError(message)
-        warnings.warn(message, AdjointWarning, stacklevel=2)
+            raise AdjointError(
+                f"the adjoint solve failed for {int(failed.sum())} of {failed.numel()} samples: "
+                f"residual {solution.residual.max().item():.3g} after "
+                f"{int(solution.evaluations.max())} evaluations"
+            )
+        # Without numbers, which would make every warning a new one, to be shown and remembered.
+        warnings.warn(
+            f"the adjoint solve failed for some samples: residual above {self.failure_residual:g} "
+            "(a DEQ keeps it in last_adjoint)",
+            AdjointWarning,
+            stacklevel=2,
+        )
         return solution.z
 
     def _relative_residual(self, solution: Solution) -> Tensor:

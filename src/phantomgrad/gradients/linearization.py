@@ -13,13 +13,32 @@ class Linearization:
 
     ``f`` is evaluated once, at construction. ``value`` is on the graph of what ``f`` closes over;
     arguments and results of the products have the shape of ``z``, ``(B, *state)``.
+
+    Raises:
+        RuntimeError: in inference mode, which records no graph whatever is asked for.
     """
 
     def __init__(self, f: Map, z: Tensor) -> None:
+        check_recordable()
         self._z = z.detach().requires_grad_()
         with torch.enable_grad():
             self.value = f(self._z)
         self._transposed: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether ``f`` closes over nothing that wants a gradient."""
+        nodes, seen = [self.value.grad_fn], set()
+        while nodes:
+            node = nodes.pop()
+            if node is None or node in seen:
+                continue
+            leaf = getattr(node, "variable", self._z)
+            if leaf is not self._z:
+                return False  # nearly always the first one
+            seen.add(node)
+            nodes += [behind for behind, _ in node.next_functions]
+        return True
 
     def vjp(self, u: Tensor) -> Tensor:
         """Return :math:`J^T u`."""
@@ -53,3 +72,12 @@ def pullback(output: Tensor, point: Tensor, u: Tensor, create_graph: bool = Fals
         materialize_grads=True,
     )
     return product
+
+
+def check_recordable() -> None:
+    """Raise in inference mode, where no graph is recorded whatever is asked for."""
+    if torch.is_inference_mode_enabled():
+        raise RuntimeError(
+            "the Jacobian of a map cannot be taken under torch.inference_mode(): use "
+            "torch.no_grad() in its place (inference_mode=False of a Lightning Trainer)"
+        )

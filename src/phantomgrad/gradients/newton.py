@@ -51,7 +51,7 @@ class _NewtonStep(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, fz: Tensor, at: Linearization, solve: LinearSolve) -> Tensor:
         ctx.at, ctx.solve = at, solve
-        return z.view_as(z)
+        return z.clone()  # torch lets nobody write into a view that a custom function returns
 
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
@@ -73,7 +73,7 @@ def attach_by_newton(f: Map, z_star: Tensor, order: int, solve: LinearSolve) -> 
     """
     at = Linearization(f, z_star)
     z = z_star.detach()
-    for _ in range(order):
+    for _ in range(0 if at.is_constant else order):  # a frozen map has no derivatives to be exact
         # The view sums what comes back through f before it meets, and cancels, J^T u.
         z = _NewtonStep.apply(z, f(z.view_as(z)), at, solve)
     return z

@@ -1,7 +1,7 @@
 """Building blocks of implicit models."""
 
 from phantomgrad.nn.compilation import CompiledCalls
-from phantomgrad.nn.dropout import VariationalDropout, resample_dropout
+from phantomgrad.nn.dropout import VariationalDropout, resample_dropout, shared_masks
 from phantomgrad.nn.packing import Packing
 from phantomgrad.nn.parametrizations import shared_parametrizations
 from phantomgrad.nn.weight_norm import NormedLinear, reduce_normed
@@ -13,5 +13,6 @@ __all__ = [
     "VariationalDropout",
     "reduce_normed",
     "resample_dropout",
+    "shared_masks",
     "shared_parametrizations",
 ]

@@ -29,8 +29,8 @@ class CompiledCalls:
         self._compiled = torch.compile(module.__call__, **options)
         self._dropouts = [m for m in module.modules() if isinstance(m, VariationalDropout)]
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Call the module."""
         if torch.is_grad_enabled() or any(dropout.draws for dropout in self._dropouts):
-            return self._module(*arguments)
-        return tree_map_only(Tensor, torch.clone, self._compiled(*arguments))
+            return self._module(*arguments, **keywords)
+        return tree_map_only(Tensor, torch.clone, self._compiled(*arguments, **keywords))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import torch
 from torch import Tensor, nn
 
@@ -66,3 +70,24 @@ def resample_dropout(module: nn.Module) -> None:
     for child in module.modules():
         if isinstance(child, VariationalDropout):
             child.resample()
+
+
+_IN_A_PASS = ContextVar("in a pass", default=False)
+
+
+@contextmanager
+def shared_masks(module: nn.Module) -> Iterator[None]:
+    """Draw the masks of ``module`` once for what is done inside.
+
+    Inside the map of another equilibrium they are drawn with that one's: were they redrawn at each
+    of its evaluations, it would have none.
+    """
+    if _IN_A_PASS.get():
+        yield
+        return
+    resample_dropout(module)
+    outside = _IN_A_PASS.set(True)
+    try:
+        yield
+    finally:
+        _IN_A_PASS.reset(outside)

@@ -31,8 +31,11 @@ class Packing:
         """Return the packing of ``tensors``, which must share their batch size.
 
         Raises:
-            ValueError: no tensor, a tensor without batch dimension, or batch sizes that differ.
+            ValueError: no tensor, a tensor without batch dimension, or batch sizes or dtypes that
+                differ.
+            TypeError: they are no sequence of tensors.
         """
+        _check_tensors("a packed state", tensors)
         if not tensors:
             raise ValueError("a packed state needs at least one tensor, got none")
         if any(t.dim() == 0 for t in tensors):
@@ -40,6 +43,10 @@ class Packing:
         sizes = [t.shape[0] for t in tensors]
         if len(set(sizes)) > 1:
             raise ValueError(f"the tensors of a packed state must share their batch, got {sizes}")
+        dtypes = {t.dtype for t in tensors}
+        if len(dtypes) > 1:
+            named = sorted(map(str, dtypes))
+            raise ValueError(f"the tensors of a packed state must share their dtype, got {named}")
         return cls(
             tuple(t.shape[1:] for t in tensors), tuple(_lies_channels_last(t) for t in tensors)
         )
@@ -49,7 +56,9 @@ class Packing:
 
         Raises:
             ValueError: the tensors do not have the shapes of this packing.
+            TypeError: they are no sequence of tensors.
         """
+        _check_tensors("what f returns for several states", tensors)
         shapes = tuple(t.shape[1:] for t in tensors)
         if shapes != self.shapes:
             raise ValueError(
@@ -64,6 +73,14 @@ class Packing:
         pieces = torch.split(packed, [shape.numel() for shape in self.shapes], dim=1)
         kinds = zip(pieces, self.shapes, self.channels_last, strict=True)
         return tuple(_shaped(*kind) for kind in kinds)
+
+
+def _check_tensors(name: str, tensors: object) -> None:
+    if not isinstance(tensors, Sequence):
+        raise TypeError(f"{name} must be a sequence of tensors, got {type(tensors).__name__}")
+    strangers = [type(t).__name__ for t in tensors if not isinstance(t, Tensor)]
+    if strangers:
+        raise TypeError(f"{name} must be a sequence of tensors, got in it {', '.join(strangers)}")
 
 
 def _lies_channels_last(t: Tensor) -> bool:
