@@ -55,6 +55,26 @@ def test_without_onednn_the_plain_product_serves(monkeypatch: pytest.MonkeyPatch
     torch.testing.assert_close(linear(x, weight), by_onednn, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("shape", [LARGE, SMALL])
+def test_autocast_reaches_product_and_gradients(shape: tuple[int, int]) -> None:
+    """As it does torch's own."""
+    rows, width = shape
+    parts = [
+        torch.randn(s, dtype=torch.float32, requires_grad=True)
+        for s in ((rows, width), (width, width), (rows, width))
+    ]
+    x, weight, addend = parts
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours, plain = linear(x, weight, addend), torch.addmm(addend, x, weight.T)
+    assert ours.dtype == plain.dtype == torch.bfloat16
+    torch.testing.assert_close(ours, plain, rtol=0.05, atol=0.2)
+    g = torch.randn_like(plain)
+    found, expected = (torch.autograd.grad(product, parts, g) for product in (ours, plain))
+    for mine, other in zip(found, expected, strict=True):
+        assert mine.dtype == torch.float32
+        torch.testing.assert_close(mine, other, rtol=0.05, atol=rows**0.5 / 5)
+
+
 # W x + b --------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor
 
 from phantomgrad.nn import NormedLinear
 
@@ -52,3 +53,17 @@ def test_twins_own_the_same_numbers(
     with torch.no_grad():
         twin.parametrizations.weight.original0.mul_(2)
     assert not torch.equal(twin(x), layer(x))
+
+
+class Doubled(NormedLinear):
+    """Of a module, so that pickle finds it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def test_a_subclass_comes_back_as_itself() -> None:
+    layer, x = Doubled(3, 5), torch.randn(2, 3)
+    twin = pickle.loads(pickle.dumps(layer))
+    assert isinstance(twin, Doubled)
+    assert torch.equal(twin(x), layer(x))

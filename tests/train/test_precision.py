@@ -117,3 +117,13 @@ def test_synchronised_batch_norm_reaches_lightning(
             *("trainer=ddp", "trainer.devices=1", "trainer.sync_batchnorm=true"),
             "trainer.accelerator=gpu",
         )
+
+
+@pytest.mark.parametrize("method", ["implicit", "upg_k5_d0.5", "npg_k5_d0.5"])
+def test_graphs_train_in_mixed_precision(workplace: Workplace, method: str) -> None:
+    """Sparse products stay in float32, dense ones do not."""
+    settings = ("trainer.precision=bf16-mixed", "trainer.max_epochs=3")
+    record = workplace.record(f"experiment=chains/{method}", *settings)
+    losses = record.curves["train/loss"]
+    assert losses[-1] < losses[0]
+    assert record.config["trainer"]["precision"] == "bf16-mixed"

@@ -37,8 +37,13 @@ class Propagation:
         return other
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return ``P x`` for ``x`` of shape ``(columns, channels)``."""
-        product: Tensor = _Product.apply(x, self)
+        """Return ``P x`` for ``x`` of shape ``(columns, channels)``.
+
+        Under autocast too in the precision of P: not every device has sparse products in another.
+        """
+        x = x.to(torch.promote_types(x.dtype, self._matrix.dtype))
+        with torch.autocast(x.device.type, enabled=False):
+            product: Tensor = _SparseProduct.apply(x, self)
         return product
 
     def to(self, *args: Any, **kwargs: Any) -> Propagation:
@@ -54,7 +59,7 @@ class Propagation:
         return self._matrix.to_dense()
 
 
-class _Product(torch.autograd.Function):
+class _SparseProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: Propagation) -> Tensor:
         ctx.p = p
@@ -64,7 +69,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        return _Product.apply(g, ctx.p.mT), None
+        return _SparseProduct.apply(g, ctx.p.mT), None
 
 
 def _csr(matrix: Tensor) -> Tensor:

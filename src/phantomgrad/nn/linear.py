@@ -24,6 +24,8 @@ def linear(x: Tensor, weight: Tensor, addend: Tensor | None = None) -> Tensor:
         weight: W, ``(m, p)``.
         addend: B, ``(N, m)``; none by default.
     """
+    x, weight = _as_autocast(x), _as_autocast(weight)
+    addend = None if addend is None else _as_autocast(addend)
     result: Tensor = _InputSide.apply(x, addend, [weight])
     if weight.requires_grad and torch.is_grad_enabled():
         result = _Join.apply(result, _WeightSide.apply(weight, [x]))
@@ -63,6 +65,7 @@ def activated_linear(x: Tensor, weight: Tensor, nonlinearity: Nonlinearity) -> T
     """
     if weight.requires_grad:
         return _ACTIVATIONS[nonlinearity](linear(x, weight))
+    x, weight = _as_autocast(x), _as_autocast(weight)
     result: Tensor = _ActivatedProduct.apply(x, weight, nonlinearity)
     return result
 
@@ -148,6 +151,17 @@ class _Join(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
         return g, g
+
+
+def _as_autocast(t: Tensor) -> Tensor:
+    """Return ``t`` as autocast would: it does not see into the functions above, nor into backward.
+
+    Doubles stay, as under autocast.
+    """
+    device = t.device.type
+    if not torch.is_autocast_enabled(device) or t.dtype == torch.float64:
+        return t
+    return t.to(torch.get_autocast_dtype(device))
 
 
 def _multiply(x: Tensor, weight: Tensor, addend: Tensor | None) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 
 from phantomgrad.nn.linear import affine
@@ -14,14 +15,15 @@ Reduced = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 """What ``__reduce__`` returns."""
 
 
-def reduce_normed(module: nn.Module, make: Callable[..., nn.Module], *arguments: Any) -> Reduced:
+def reduce_normed(module: nn.Module, *arguments: Any) -> Reduced:
     """Return how to pickle a module with torch's weight norm, whose own modules refuse it.
 
     Args:
         module: the module; its ``__reduce__`` returns what this does.
-        make: its class, called with ``arguments`` and a device.
-        arguments: of the class; the last one, the device, is added here.
+        arguments: of its class; the last one, the device, is added here. A subclass that takes
+            others has a ``__reduce__`` of its own.
     """
+    make = parametrize.type_before_parametrizations(module)
     # On the meta device, as the parameters arrive with the state: no memory, no random numbers.
     state = module.__dict__.copy()
     del state["_load_state_dict_pre_hooks"]  # torch's own is no pickle, and comes anew
@@ -54,4 +56,4 @@ class NormedLinear(nn.Linear):
 
     def __reduce__(self) -> Reduced:
         arguments = (self.in_features, self.out_features, self.bias is not None)
-        return reduce_normed(self, NormedLinear, *arguments)
+        return reduce_normed(self, *arguments)

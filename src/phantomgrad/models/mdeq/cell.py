@@ -44,7 +44,7 @@ class NormedConv2d(nn.Conv2d):
 
     def __reduce__(self) -> Reduced:
         arguments = (self.in_channels, self.out_channels, self.kernel_size[0])
-        return reduce_normed(self, NormedConv2d, *arguments)
+        return reduce_normed(self, *arguments)
 
 
 class Block(nn.Module):
