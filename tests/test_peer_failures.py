@@ -160,7 +160,7 @@ def test_item_11_noise_is_drawn_where_it_is_used() -> None:
     low = torch.ones(2, 3, dtype=torch.bfloat16)
     assert VariationalDropout(0.5)(low).dtype == torch.bfloat16
     assert VariationalDropout(0.5)(low.to("meta")).is_meta
-    assert jacobian_regularizer(lambda z: 0.5 * z, low).dtype == torch.bfloat16
+    assert jacobian_regularizer(lambda z: 0.5 * z, low).dtype == torch.float32  # of a sum
     assert jacobian_regularizer(lambda z: 0.5 * z, low.to("meta")).is_meta
 
 

@@ -4,6 +4,7 @@ from phantomgrad.nn.compilation import CompiledCalls
 from phantomgrad.nn.dropout import VariationalDropout, resample_dropout, shared_masks
 from phantomgrad.nn.packing import Packing
 from phantomgrad.nn.parametrizations import shared_parametrizations
+from phantomgrad.nn.recomputation import recomputed
 from phantomgrad.nn.weight_norm import NormedLinear, reduce_normed
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "NormedLinear",
     "Packing",
     "VariationalDropout",
+    "recomputed",
     "reduce_normed",
     "resample_dropout",
     "shared_masks",

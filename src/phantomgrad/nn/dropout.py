@@ -18,7 +18,8 @@ class VariationalDropout(nn.Module):
     Were the mask redrawn at each evaluation, ``f`` would have no equilibrium. The mask is drawn at
     the first call after :func:`resample_dropout` (which :class:`phantomgrad.DEQ` calls at each
     forward), on the device and in the dtype of its input; in evaluation mode the module is the
-    identity. (Gal and Ghahramani, 2016.)
+    identity. (Gal and Ghahramani, 2016.) What is computed again in the backward pass needs
+    :func:`phantomgrad.nn.recomputed` to find the mask of its own pass.
 
     Args:
         p: probability of dropping an entry, in [0, 1).
@@ -32,14 +33,14 @@ class VariationalDropout(nn.Module):
         self.p = p
         self.shared_dims = shared_dims
         self._mask: Tensor | None = None
+        self._held: list[Tensor | None] = []
 
     def forward(self, x: Tensor) -> Tensor:
         """Return ``x`` with the mask of this forward pass applied, scaled by ``1 / (1 - p)``."""
-        if not self.training or self.p == 0:
-            return x
-        if self._mask is None:
+        if self.draws and not self._held:
             self._mask = self._draw(x)
-        return x * self._mask
+        mask = self._held[-1] if self._held else self.mask
+        return x if mask is None else x * mask
 
     @property
     def mask(self) -> Tensor | None:
@@ -54,6 +55,15 @@ class VariationalDropout(nn.Module):
     def resample(self) -> None:
         """Forget the mask: the next call draws another."""
         self._mask = None
+
+    @contextmanager
+    def held(self, mask: Tensor | None) -> Iterator[None]:
+        """Multiply by what :attr:`mask` was in another pass, whatever the mode is now."""
+        self._held.append(mask)
+        try:
+            yield
+        finally:
+            self._held.pop()
 
     def _draw(self, x: Tensor) -> Tensor:
         shape = [1 if d in self.shared_dims else n for d, n in enumerate(x.shape)]

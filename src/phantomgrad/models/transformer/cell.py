@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from phantomgrad.models.transformer.attention import Context, RelativeAttention
 from phantomgrad.models.transformer.memory import Memory
-from phantomgrad.nn import NormedLinear, VariationalDropout
-from phantomgrad.nn.linear import affine
+from phantomgrad.nn import NormedLinear, VariationalDropout, recomputed
 
 
 class FeedForward(nn.Module):
@@ -37,28 +35,14 @@ class FeedForward(nn.Module):
 
     def forward(self, y: Tensor) -> Tensor:
         """Return ``(B, L, d)`` of ``(B, L, d)``."""
-        # The weights are passed: the backward pass is outside of what shares them.
-        weights = (self.linear1.weight, self.linear1.bias, self.linear2.weight, self.linear2.bias)
         if not self.recompute:
-            return self._maps([], y, *weights)
-        return checkpoint(
-            self._maps, [], y, *weights, use_reentrant=False, preserve_rng_state=False
-        )
+            return self._maps(y)
+        return recomputed(self._maps, y, within=self)  # type: ignore[no-any-return]
 
-    def _maps(
-        self, masks: list[Tensor | None], y: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor
-    ) -> Tensor:
+    def _maps(self, y: Tensor) -> Tensor:
         # A mask is not negative, so it may come before the ReLU, and one tensor is kept, not two.
-        middle = self._dropped(affine(y, w1, b1), masks).relu_()  # (B, L, inner)
-        return affine(middle, w2, b2)
-
-    def _dropped(self, middle: Tensor, masks: list[Tensor | None]) -> Tensor:
-        """Apply the mask of this pass, and keep it: a later pass may lie before recomputation."""
-        if masks:
-            return middle if masks[0] is None else middle * masks[0]
-        dropped: Tensor = self.dropout(middle)
-        masks.append(self.dropout.mask)
-        return dropped
+        middle = self.dropout(self.linear1(y)).relu_()  # (B, L, inner)
+        return self.linear2(middle)  # type: ignore[no-any-return]
 
 
 class TransformerCell(nn.Module):
