@@ -41,31 +41,31 @@ reproduce: env ## The main job, no download: the studies, digits and Chains; end
 	  $(RUN) scripts/report.py $(EMBEDDED) || status=1; \
 	  echo "in all $$(( $$(date +%s) - started )) s; the page: results/index.html"; exit $$status
 
-data: env ## Fetch COX2 and PROTEINS (without network: FROM=folder)
-	@$(RUN) scripts/fetch_data.py COX2 PROTEINS $(if $(FROM),--from $(FROM))
+data: env ## Fetch COX2 and PROTEINS (DATA="CIFAR10 PPI": others; without network: FROM=folder)
+	@$(RUN) scripts/fetch_data.py $(or $(DATA),COX2 PROTEINS) $(if $(FROM),--from $(FROM))
 
 reproduce-table4: env ## Table 4, graph classification: all rows, ten folds, WORKERS processes
 	@$(call share,scripts/train.py table=table4)
 	@$(RUN) scripts/report.py table4
 
-reproduce-table4-ppi: env ## Table 4, node classification: PPI, three seeds (GPU; first: fetch_data.py PPI)
+reproduce-table4-ppi: env ## Table 4, node classification: PPI, three seeds (GPU; first: make data DATA=PPI)
 	@$(RUN) scripts/train.py table=table4_ppi
 	@$(RUN) scripts/report.py table4
 
-reproduce-table1: env ## Table 1: MDEQ-Tiny on CIFAR-10, all rows, six seeds (GPU; first: fetch_data.py CIFAR10)
+reproduce-table1: env ## Table 1: MDEQ-Tiny on CIFAR-10, all rows, six seeds (GPU; first: make data DATA=CIFAR10)
 	@$(RUN) scripts/train.py table=table1
 	@$(RUN) scripts/report.py table1
 
-reproduce-table3-vision: env ## Table 3, vision: MDEQ-Large on CIFAR-10, three seeds (GPU)
+reproduce-table3-vision: env ## Table 3, vision: MDEQ-Large on CIFAR-10, three seeds (GPU; first: make data DATA=CIFAR10)
 	@$(RUN) scripts/train.py table=table3_vision
 	@$(RUN) scripts/report.py table3
 
-reproduce-table3-imagenet: env ## Table 3, vision: MDEQ-Small on ImageNet (8 GPUs; first: fetch_data.py ImageNet)
+reproduce-table3-imagenet: env ## Table 3, vision: MDEQ-Small on ImageNet (8 GPUs; first: make data DATA=ImageNet)
 	@for row in imagenet_implicit imagenet_upg; do \
 	  $(RUN) scripts/train.py experiment=table3/$$row || exit 1; done
 	@$(RUN) scripts/report.py table3
 
-reproduce-table3-language: env ## Table 3, language: WikiText-103 (4 GPUs; first: fetch_data.py WikiText103)
+reproduce-table3-language: env ## Table 3, language: WikiText-103 (4 GPUs; first: make data DATA=WikiText103)
 	@for row in postln_implicit postln_upg preln_jr_implicit preln_jr_upg_14 preln_jr_upg_20; do \
 	  $(RUN) scripts/train.py experiment=table3/wikitext103_$$row || exit 1; done
 	@$(RUN) scripts/report.py table3
