@@ -31,7 +31,9 @@ class DEQ(nn.Module):
     :class:`phantomgrad.nn.VariationalDropout` drawn once; solve, gradient and adjoint share them.
     An :class:`phantomgrad.AdaptiveDamping` is measured in training mode alone, and always used.
 
-    ``solver`` and ``gradient`` may be set to others at any time.
+    ``solver`` and ``gradient`` may be set to others at any time. Of torch's function transforms
+    ``torch.func.grad`` works with :class:`phantomgrad.UnrolledPhantomGradient` alone: the other
+    gradients take vector-Jacobian products by autograd, which it does not let them.
 
     Args:
         cell: the map ``f``, called as ``cell(z, *inputs, **keywords)``; it returns what it is given
