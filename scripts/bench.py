@@ -10,6 +10,8 @@ import sys
 # The profiler, which counts memory on the CPU, would otherwise report its own doings.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+# Large pages for large tensors: a step of MDEQ-Tiny on the CPU has 600,000 page faults without.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 import hydra
 from omegaconf import DictConfig

@@ -42,12 +42,17 @@ def test_next_attempt_forgets_the_failure(tmp_path: Path) -> None:
         assert "failed" not in read_note(tmp_path)
 
 
-def test_run_that_is_broken_off_has_not_failed(tmp_path: Path) -> None:
-    """Requeued, or ended by a signal: it leaves the note of its beginning."""
-    with pytest.raises(SystemExit), noted(tmp_path):
-        raise SystemExit(255)
-    assert "started" in read_note(tmp_path)
-    assert "failed" not in read_note(tmp_path)
+@pytest.mark.parametrize("end", [SystemExit(143), KeyboardInterrupt()])
+def test_run_that_is_broken_off_has_not_failed(tmp_path: Path, end: BaseException) -> None:
+    """Requeued, or ended by a signal: it leaves the note of its beginning, and that it stopped."""
+    with pytest.raises(type(end)), noted(tmp_path, epochs=7):
+        raise end
+    note = read_note(tmp_path)
+    assert note["started"] <= note["stopped"]
+    assert note["epochs"] == 7
+    assert "failed" not in note
+    with noted(tmp_path):
+        assert "stopped" not in read_note(tmp_path)
 
 
 def test_first_of_several_processes_tells_the_reason(tmp_path: Path) -> None:

@@ -139,11 +139,32 @@ def test_run_of_another_machine_is_believed(run: RunFolder) -> None:
     log.parent.mkdir()
     log.write_text("at work")
     for path in (log, run.path / "attempt.json"):
-        os.utime(path, (0, time.time() - 3 * 3600))
-    said = "no epoch yet, heard of 3 h ago (job 812_3 on gpu07)"
+        os.utime(path, (0, time.time() - 50 * 60))
+    said = "no epoch yet, heard of 50 min ago (job 812_3 on gpu07)"
     assert examined() == Run(*PLACE, "running", said)
     os.utime(log, (0, time.time() - 300))
     assert "heard of 5 min ago" in examined().detail
+
+
+def test_run_that_has_stopped_on_another_machine_says_so(run: RunFolder) -> None:
+    note(run, host="gpu07", stopped="2026-01-01T00:00:00+00:00")
+    assert examined() == Run(*PLACE, "stopped", "no epoch yet, heard of 0 s ago (gpu07)")
+
+
+@pytest.mark.parametrize(
+    ("every", "minutes", "state"),
+    [
+        *((10, 59, "running"), (10, 61, "stopped"), (30, 89, "running"), (30, 91, "stopped")),
+        *((None, 59, "running"), (None, 61, "stopped"), ("often", 61, "stopped")),
+    ],
+)
+def test_run_of_another_machine_that_is_silent_for_long_has_stopped(
+    run: RunFolder, every: Any, minutes: int, state: str
+) -> None:
+    """Three checkpoints should have come since; killed, it could not say that it stopped."""
+    note(run, host="gpu07", checkpoint_every_minutes=every)
+    os.utime(run.path / "attempt.json", (0, time.time() - minutes * 60))
+    assert examined().state == state
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,16 @@ NOTE = "attempt.json"
 def noted(folder: Path, **facts: Any) -> Iterator[None]:
     """Note in ``folder`` that a run has begun, over what was noted before; if it fails, by what.
 
-    A run that is finished needs no note; one that was killed leaves the note of its beginning.
+    A run that is finished needs no note; one that was killed leaves the note of its beginning, and
+    one that was stopped adds when.
     """
     _write(folder, {**_who(), **facts})
-    with failure_noted(folder):
-        yield
+    try:
+        with failure_noted(folder):
+            yield
+    except (SystemExit, KeyboardInterrupt):
+        _write(folder, {**_who(), **read_note(folder), "stopped": _now()})
+        raise
     with suppress(OSError):
         (folder / NOTE).unlink(missing_ok=True)
 

@@ -104,7 +104,7 @@ def check_choice(override: str) -> None:
     group, value = _group(override), override.partition("=")[2].strip("'\"")
     if not (CONFIGS / group).is_dir() or value in ("", "null", *names(group)):
         return
-    raise UserError(f"there is no {group} {value!r}; {_nearest(value, names(group), f'{group}/')}")
+    raise UserError(f"there is no {group} {value!r}; {nearest(value, names(group), f'{group}/')}")
 
 
 def _group(override: str) -> str:
@@ -126,10 +126,11 @@ def _explain(error: Exception, root: str, overrides: Iterable[str]) -> str:
     known = _keys(OmegaConf.to_container(chosen, resolve=False))
     if key[1] in known and "To append" in str(error):
         return f"{key[1]} has no such entry yet: a plus adds it, +{key[1]}=..."
-    return f"there is no setting {key[1]!r}; {_nearest(key[1], known, f'{root}.yaml')}"
+    return f"there is no setting {key[1]!r}; {nearest(key[1], known, f'{root}.yaml')}"
 
 
-def _nearest(wanted: str, known: Iterable[str], where: str) -> str:
+def nearest(wanted: str, known: Iterable[str], where: str) -> str:
+    """Return which of what is ``known`` a misspelt name may mean, and where all of it stands."""
     near = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.3)
     suggestion = f"the nearest are {', '.join(near)}" if near else "nothing is like it"
     return f"{suggestion} (all of them: {CONFIGS.name}/{where})"

@@ -11,8 +11,13 @@ from phantomgrad.errors import UserError
 _MODES = ("default", "reduce-overhead", "max-autotune")
 
 
-def compile_solves(model: nn.Module, mode: str | None) -> None:
-    """Compile the solves of every equilibrium layer of ``model``; ``None`` leaves it as it is.
+def compile_solves(model: nn.Module, mode: str | None, device: torch.device) -> None:
+    """Compile the solves of every equilibrium layer of ``model``.
+
+    Args:
+        model: the network, which need not be on ``device`` yet.
+        mode: of ``torch.compile``; ``None`` leaves the model as it is.
+        device: on which it will be.
 
     Raises:
         UserError: there is no such mode, or no working compiler.
@@ -21,15 +26,14 @@ def compile_solves(model: nn.Module, mode: str | None) -> None:
         return
     if mode not in _MODES:
         raise UserError(f"compile must be null, {', '.join(_MODES)}, got {mode!r}")
-    _try(mode)
+    _try(mode, device)
     for module in model.modules():
         if isinstance(module, DEQ):
             module.compile_solve(mode=mode)
 
 
-def _try(mode: str) -> None:
+def _try(mode: str, device: torch.device) -> None:
     """Compile a line, here and now: the first evaluation would say it in a hundred lines."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.compile(lambda x: x.sin() + x, mode=mode)(torch.ones(2, device=device))
     except Exception as error:

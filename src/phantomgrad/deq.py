@@ -87,13 +87,12 @@ class DEQ(nn.Module):
 
     def _use(self, solver: Solver, gradient: GradientEstimator) -> None:
         """Take these two, if they go together."""
-        if not isinstance(solver, Solver):
-            raise TypeError(f"solver must be a Solver (Broyden(), for one), got {_kind(solver)}")
-        if not isinstance(gradient, GradientEstimator):
-            raise TypeError(
-                "gradient must be a GradientEstimator (ImplicitGradient(), for one), "
-                f"got {_kind(gradient)}"
-            )
+        for name, part, method in (("solver", solver, "solve"), ("gradient", gradient, "attach")):
+            if isinstance(part, type) or not hasattr(part, method):
+                raise TypeError(
+                    f"{name} must be an object with a method {method} (Broyden() is a solver, "
+                    f"ImplicitGradient() a gradient), got {_kind(part)}"
+                )
         if gradient.needs_recorded_solve and not solver.differentiable:
             raise ValueError(
                 f"{type(gradient).__name__} needs a solver that autograd can record "

@@ -11,34 +11,61 @@ from typing import Any
 
 import torch
 
-_PACKAGES = ("torch", "lightning", "hydra-core", "torch-geometric", "numpy", "scikit-learn")
+_PACKAGES = (
+    *("torch", "torchvision", "torchmetrics", "lightning", "hydra-core", "torch-geometric"),
+    *("numpy", "scikit-learn"),
+)
 
 
-def describe_environment() -> dict[str, Any]:
-    """Return git revision, versions, processor, threads and accelerator."""
+def describe_environment(device: torch.device) -> dict[str, Any]:
+    """Return git revision, versions, processor, threads and accelerator.
+
+    Args:
+        device: that is used; an accelerator that is merely there is not named.
+    """
     return {
         "git": git_revision(),
         "python": platform.python_version(),
-        "versions": {name: version for name in _PACKAGES if (version := _version(name))},
+        "versions": _versions(),
         "system": platform.system(),
         "processor": _processor(),
         "threads": torch.get_num_threads(),
-        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "accelerator": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
     }
 
 
-def process_rank() -> int:
-    """Return the rank of this process in a distributed run, 0 outside of one."""
-    for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"):
-        if name in os.environ:
-            return int(os.environ[name])
-    return 0
+def is_first_process() -> bool:
+    """Return whether this is the first process of a distributed run, or the only one of a run."""
+    if "RANK" in os.environ:
+        ranks: tuple[str, ...] = ("RANK",)
+    elif _started_by_slurm():
+        ranks = ("SLURM_PROCID",)
+    else:
+        ranks = ("NODE_RANK", "LOCAL_RANK")
+    return all(int(os.environ.get(name, "0")) == 0 for name in ranks)
+
+
+def own_device(accelerator: str) -> torch.device:
+    """Return the device that this process will train on, before there is a trainer to ask."""
+    if accelerator == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    local = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0
+    return torch.device("cuda", int(local))
 
 
 def launched_from_outside() -> bool:
     """Return whether torchrun or srun has started all processes of a distributed run."""
     tasks = int(os.environ.get("SLURM_NTASKS", "1"))  # 1 also in a batch script without srun
-    return "TORCHELASTIC_RUN_ID" in os.environ or tasks > 1
+    return "TORCHELASTIC_RUN_ID" in os.environ or (_started_by_slurm() and tasks > 1)
+
+
+def _started_by_slurm() -> bool:
+    """Return whether Lightning takes the processes for SLURM's.
+
+    In an interactive shell it starts them itself, and all of them inherit the shell's SLURM_PROCID.
+    """
+    shells = ("bash", "interactive")
+    return "SLURM_NTASKS" in os.environ and os.environ.get("SLURM_JOB_NAME") not in shells
 
 
 def git_revision() -> str | None:
@@ -59,6 +86,17 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of the packages that are there, and with a GPU those of its libraries."""
+    found = {name: version for name in _PACKAGES if (version := _version(name))}
+    if torch.cuda.device_count():
+        # cuDNN's is None in a build without it; a build for AMD's GPUs has no CUDA.
+        cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+        libraries = {"cuda": torch.version.cuda, "cudnn": cudnn}
+        found |= {name: str(version) for name, version in libraries.items() if version}
+    return found
 
 
 def _version(package: str) -> str | None:

@@ -9,11 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from phantomgrad.attempts import failure_noted, noted
-from phantomgrad.environment import process_rank
-from phantomgrad.errors import UserError
+from phantomgrad.environment import is_first_process
+from phantomgrad.errors import MissingDataError, UserError
+from phantomgrad.overrides import identify
 from phantomgrad.records import Record, StudyRecord, read_any, write_record
 from phantomgrad.runs import Identity, RunFolder
 
@@ -40,12 +44,12 @@ def do(config: DictConfig, row: str | None, overrides: list[str], work: Work) ->
     Raises:
         UserError: something the user can put right; nothing has been overwritten.
     """
-    identity = Identity.of(as_dict(config), row, overrides)
+    identity = identify(as_dict(config), row, overrides)
     folder = RunFolder(Path(config.paths.runs) / identity.row / identity.instance)
     config.run.row, config.run.instance = identity.row, identity.instance
     config.run.folder = str(folder.path)
     title = f"{identity.row} {identity.instance}"
-    if process_rank() > 0 and has_several_processes(config):  # the first one keeps the books
+    if not is_first_process() and has_several_processes(config):  # the first one keeps the books
         return _follow(config, identity, folder, work)
     with _said_in_a_line(folder), folder.locked() as mine:
         if not mine:
@@ -54,12 +58,32 @@ def do(config: DictConfig, row: str | None, overrides: list[str], work: Work) ->
         if folder.finished(identity):
             log.info("%s: finished, skipped (%s)", title, folder.record)
             return read_any(folder.record)
-        with noted(folder.path, epochs=_epochs(config)):
+        every = config.get("checkpoint_every_minutes")
+        with noted(folder.path, epochs=_epochs(config), checkpoint_every_minutes=every):
             folder.claim(identity)
             record, outcome = work(config, identity, folder)
             _publish(record, folder, Path(config.paths.records))
         log.info("%s: %s", title, outcome)
         return record
+
+
+def failure(error: UserError, config: DictConfig, row: str | None) -> str:
+    """Return what a job has failed by; among several jobs, after the name of this one.
+
+    Args:
+        error: what was raised.
+        config: the composed configuration, which :func:`do` has filled in.
+        row: the experiment or study file it was composed with, ``None`` without one.
+    """
+    said, named = str(error), str(config.run.row or row or "custom")
+    if HydraConfig.get().mode is not RunMode.MULTIRUN or said.startswith(named):
+        return said
+    return f"{' '.join(filter(None, (named, config.run.instance)))}: {said}"
+
+
+def ends_a_table(error: UserError) -> bool:
+    """Return whether the other jobs of a table need not be tried either: they have no data."""
+    return isinstance(error, MissingDataError) and HydraConfig.get().mode is RunMode.MULTIRUN
 
 
 def _follow(
@@ -82,8 +106,18 @@ def has_several_processes(config: DictConfig) -> bool:
 
 
 def as_dict(config: DictConfig) -> dict[str, Any]:
-    """Return the configuration with every interpolation resolved."""
-    return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
+    """Return the configuration with every interpolation resolved.
+
+    Raises:
+        UserError: one names what is not there, or a value is missing.
+    """
+    try:
+        return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
+    except OmegaConfBaseException as error:
+        key, reason = error.full_key, str(error).strip().splitlines()[0]
+        raise UserError(
+            f"{key} cannot be filled in ({reason}): set {key} to a value, or what it refers to"
+        ) from error
 
 
 def _publish(record: AnyRecord, folder: RunFolder, records: Path) -> None:

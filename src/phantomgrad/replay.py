@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
+from phantomgrad.arithmetic import set_float32_precision
 from phantomgrad.deq import DEQ
 from phantomgrad.errors import UserError
 from phantomgrad.experiments import build, build_task
@@ -79,7 +80,7 @@ def replay(path: Path) -> Replay:
     facts = content[KEY]
     config = OmegaConf.create(facts["config"])
     device = _device(content["device"])
-    torch.set_float32_matmul_precision(config.matmul_precision)
+    set_float32_precision(config.matmul_precision)
     task = build_task(config, build(config.dataset, "dataset"))
     task.load_state_dict(content["state_dict"])
     task.to(device).train()

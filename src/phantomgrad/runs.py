@@ -37,6 +37,7 @@ _CIRCUMSTANCES = (
     "task.other_memories",
     "threads",
     "trainer.accelerator",
+    "trainer.benchmark",
     "trainer.devices",
     "trainer.num_nodes",
     "trainer.enable_model_summary",
@@ -54,6 +55,7 @@ _TELLING = {
 # Settings that came later than the first records, with the value that was in force before: where
 # they have it, they are not hashed.
 _LATER = {"nonfinite": "stop", "schedule.horizon": None, "task.schedule.horizon": None}
+_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 _FREE_OVERRIDES = (
     *(key for key in _CIRCUMSTANCES if key not in _TELLING),
     "experiment",
@@ -213,14 +215,26 @@ class RunFolder:
 
         The lock goes with the process, however it ends. So the same command may be started several
         times: each takes the runs that no other is at.
+
+        Raises:
+            UserError: the folder cannot be written, or cannot be locked.
         """
         with self._lock_file() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            yield True
+            yield self._take(file)
+
+    def _take(self, file: TextIO) -> bool:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            raise UserError(
+                f"{self.path} is on a file system that has no locks ({error.strerror}): choose "
+                "another paths.runs"
+            ) from error
+        return True
 
     def _lock_file(self) -> TextIO:
         try:

@@ -74,7 +74,7 @@ def _measure(config: DictConfig, identity: Identity) -> tuple[StudyRecord, str]:
         numbers=findings.numbers,
         checks=findings.checks,
         seconds={"total": time.perf_counter() - clock, "cpu": time.process_time() - cpu},
-        environment=describe_environment(),
+        environment=describe_environment(device),
         config=plain,
         config_hash=identity.config_hash,
         started=started.isoformat(timespec="seconds"),

@@ -19,6 +19,7 @@ from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from omegaconf import DictConfig
 
+from phantomgrad.arithmetic import set_float32_precision
 from phantomgrad.callbacks import (
     CostMeter,
     History,
@@ -29,16 +30,13 @@ from phantomgrad.cli import command_line
 from phantomgrad.cluster.environment import slurm_environment
 from phantomgrad.compilation import compile_solves
 from phantomgrad.data import DataModule
-from phantomgrad.environment import (
-    describe_environment,
-    process_rank,
-)
+from phantomgrad.environment import describe_environment, is_first_process, own_device
 from phantomgrad.errors import UserError
 from phantomgrad.experiments import build, build_task
 from phantomgrad.jobs import as_dict, do
 from phantomgrad.records import Record
 from phantomgrad.runs import Identity, RunFolder
-from phantomgrad.settings import check_settings
+from phantomgrad.settings import check_processes, check_settings
 from phantomgrad.survival import (
     FiniteSteps,
     LoaderPlace,
@@ -101,13 +99,16 @@ class _Run:
     signals: StopSignals
 
     def record(self) -> Record:
-        started, clock = datetime.now(UTC), time.perf_counter()
+        clock = time.perf_counter()
         _quiet()
         task, data = self._build()
         history, cost, facts = History(), CostMeter(), self._facts()
         finite = FiniteSteps(self.config.nonfinite, self.folder.nonfinite, facts)
-        kept = [history, cost, RandomState(), LoaderPlace(), finite, Provenance(facts)]
+        provenance = Provenance(facts)
+        kept = [history, cost, RandomState(), LoaderPlace(), finite, provenance]
         trainer = self._trainer(kept)
+        check_processes(self.config, trainer.world_size)
+        _say_device(trainer, asked=self.config.trainer.accelerator)
         with none_left(), loss_said() if trainer.world_size > 1 else nullcontext():
             trainer.fit(task, data, ckpt_path=self._checkpoint(task), weights_only=True)
         if history.epochs < trainer.max_epochs:  # type: ignore[operator]
@@ -115,19 +116,20 @@ class _Run:
                 f"interrupted after {history.epochs} of {trainer.max_epochs} epochs: "
                 "the same command resumes from the last checkpoint"
             )
-        if process_rank() == 0:
+        if is_first_process():
             previous_of(self.folder.last_checkpoint).unlink(missing_ok=True)  # it has served
         total = cost.earlier + time.perf_counter() - clock
-        return self._compose(task, data, history, {"total": total, **cost.means()}, started)
+        seconds = {"total": total, **cost.means()}
+        return self._compose(task, data, history, seconds, provenance.attempts)
 
     def _build(self) -> tuple[Task, DataModule]:
         config = self.config
         check_settings(config)
-        torch.set_float32_matmul_precision(config.matmul_precision)
+        set_float32_precision(config.matmul_precision)
         lightning.seed_everything(config.seed + config.dataset.get("fold", 0), verbose=False)
         data = build(config.dataset, "dataset")
         task = build_task(config, data)
-        compile_solves(task.model, config.compile)
+        compile_solves(task.model, config.compile, own_device(config.trainer.accelerator))
         return task, data
 
     def _trainer(self, kept: list[Callback]) -> Trainer:
@@ -162,11 +164,15 @@ class _Run:
             "instance": self.identity.instance,
             "config": as_dict(self.config),
             "config_hash": self.identity.config_hash,
-            "environment": describe_environment() | _compiled(self.config.compile),
+            "environment": {
+                **describe_environment(own_device(self.config.trainer.accelerator)),
+                **_compiled(self.config.compile),
+            },
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
 
     def _checkpoint(self, task: Task) -> str | None:
-        path = newest_whole(self.folder.last_checkpoint, keeper=process_rank() == 0)
+        path = newest_whole(self.folder.last_checkpoint, keeper=is_first_process())
         if path is None:
             return None
         try:
@@ -191,12 +197,13 @@ class _Run:
         data: DataModule,
         history: History,
         seconds: dict[str, float],
-        started: datetime,
+        attempts: list[dict[str, Any]],
     ) -> Record:
         facts = data.facts()
         cut = facts.get("reduced")
         changes = [*self.config.reduced, *([cut] if cut else []), *self.identity.changes]
         parameters = list(task.model.parameters())
+        device = task.trainer.strategy.root_device  # the task itself has left it by now
         return Record(
             row=self.identity.row,
             instance=self.identity.instance,
@@ -212,13 +219,29 @@ class _Run:
             data=facts,
             solver=_solver_means(history.curves),
             seconds=seconds,
-            memory=peak_memory(task.device),
-            environment=describe_environment() | _compiled(self.config.compile),
+            memory=peak_memory(device),
+            environment={
+                **describe_environment(device),
+                **_compiled(self.config.compile),
+                "processes": task.trainer.world_size,
+                **({"earlier": attempts[:-1]} if len(attempts) > 1 else {}),
+            },
             config=as_dict(self.config),
             config_hash=self.identity.config_hash,
-            started=started.isoformat(timespec="seconds"),
+            started=attempts[0]["started"],
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
         )
+
+
+def _say_device(trainer: Trainer, asked: str) -> None:
+    """Say where a row runs that takes what there is: on a CPU it may take weeks."""
+    device = trainer.strategy.root_device
+    if asked != "auto" or not is_first_process():
+        return
+    if device.type == "cpu":
+        log.warning("torch %s sees no GPU: training on the CPU", torch.__version__)
+    else:
+        log.info("training on %s", device)
 
 
 def _quiet() -> None:

@@ -45,7 +45,7 @@ class Stack(nn.Module):
 
 
 class Wild(nn.Module):
-    """All that could tell two evaluations, or two runs, apart."""
+    """All that could tell two evaluations, or two runs, apart; a layer warns of some of it."""
 
     def __init__(self) -> None:
         super().__init__()

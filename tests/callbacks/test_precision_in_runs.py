@@ -74,6 +74,7 @@ def trained(every: int) -> tuple[list[Tensor], Any]:
     )
 
 
+@pytest.mark.filterwarnings("ignore:.*has no equilibrium in training")
 def test_looking_at_a_wild_model_does_not_change_it() -> None:
     """Weights, spectral norms, masks, running statistics, generators: in every bit."""
     (without, (modes, nothing)), (with_it, (others, curves)) = trained(0), trained(1)

@@ -19,6 +19,7 @@ from cluster.commands import ROWS, SHORT, commands, settings
 from phantomgrad.cluster import Command, slurm
 from phantomgrad.cluster.environment import slurm_environment
 from phantomgrad.cluster.slurm import Job, submit
+from phantomgrad.errors import UserError
 from training import Script, Workplace, composed
 
 # As jobs ------------------------------------------------------------------------------------------
@@ -29,7 +30,7 @@ from training import Script, Workplace, composed
 def test_jobs_without_slurm(script: Script, workplace: Workplace) -> None:
     """submitit starts the same jobs on this machine: a record, a log that ends in the reason."""
     pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad[cluster])")
-    outcome = script(ROWS, *SHORT, "cluster=slurm", "cluster.executor=local", "cluster.minutes=2")
+    outcome = script(ROWS, *SHORT, "cluster=slurm", "cluster.executor=local", "cluster.minutes=6")
     assert outcome.code == 0
     assert "2 jobs submitted" in outcome.out
     assert "chains/upg_k5_d0.5 seed0" in outcome.out
@@ -44,6 +45,15 @@ def test_jobs_without_slurm(script: Script, workplace: Workplace) -> None:
     assert "COX2 is not in" in failed["failed"]
     logs = [log.read_text() for log in workplace.path.glob("runs/.cluster/*_log.out")]
     assert any(log.rstrip().endswith(failed["failed"]) for log in logs)
+
+
+def test_missing_submitit_is_said(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    outcome = script("table=chains", "cluster=slurm")
+    assert (outcome.code, outcome.err.strip()) == (
+        1,
+        "cluster=slurm needs the package submitit: pip install -e '.[cluster]' in the checkout",
+    )
 
 
 def test_no_slurm_is_said(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,6 +104,12 @@ def test_jobs_of_the_same_need_are_one_array(recorder: Recorder) -> None:
     assert not {"mem_gb", "slurm_account"} & set(ddp)  # left to the cluster
 
 
+def test_memory_is_that_of_all_processes_of_a_node(recorder: Recorder) -> None:
+    rows = [*commands(0), *commands(0, gpu=True, devices=8), *commands(0, devices=2, nodes=4)]
+    submit(rows, settings("slurm", mem_gb=12), Path("train.py"), Path("logs"))
+    assert [asked["mem_gb"] for asked, _ in recorder.arrays] == [12, 96, 24]
+
+
 def test_every_setting_is_one_that_submitit_knows(
     recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +122,19 @@ def test_every_setting_is_one_that_submitit_knows(
     text = executor._executor._make_submission_file_text("command", "id")
     assert "#SBATCH --gpus-per-node=1\n" in text
     assert "#SBATCH --requeue\n" in text
-    assert "#SBATCH --signal=USR2@90\n" in text  # the one signal that requeues
+    assert "#SBATCH --signal=USR2@300\n" in text  # the one signal that requeues
+    assert "#SBATCH --mem=16GB\n" in text
+
+
+@pytest.mark.parametrize(("minutes", "warning"), [(5, 300), (1, 90), (None, 300), (1440, 0)])
+def test_job_that_is_warned_too_early_is_refused(
+    recorder: Recorder, minutes: int | None, warning: int
+) -> None:
+    """It would be requeued as soon as it starts."""
+    short = settings("slurm", minutes=minutes, warning_seconds=warning)
+    with pytest.raises(UserError, match=r"^cluster\.(minutes|warning_seconds) must be .* got "):
+        submit(commands(0), short, Path("train.py"), Path("logs"))
+    assert recorder.arrays == []
 
 
 def test_job_is_the_script_and_its_exit_code(tmp_path: Path, monkeypatch: Any) -> None:

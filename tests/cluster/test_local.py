@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,21 @@ def test_more_gpus_than_there_are_is_refused(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(UserError, match=r"needs trainer.devices=2 GPUs, this machine has 1"):
         run_all(commands(0, gpu=True, devices=2), settings("local"), stand_in)
+
+
+def test_without_a_number_there_are_as_many_as_cores(
+    stand_in: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of this process, where the system tells; macOS does not."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 5, 7}, raising=False)
+    run_all(commands(0), settings("local"), stand_in)
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    run_all(commands(0), settings("local"), stand_in)
+    said = capsys.readouterr().out.splitlines()
+    assert [line for line in said if "at a time" in line] == [
+        *("1 runs, 3 at a time", "1 runs, 6 at a time")
+    ]
 
 
 @pytest.mark.parametrize("jobs", [0, "two", True])

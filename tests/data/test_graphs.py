@@ -13,7 +13,8 @@ from torch import Tensor
 from graph_data import write_tu_dataset
 from phantomgrad import FixedPoint, ImplicitGradient
 from phantomgrad.data import GraphFolds
-from phantomgrad.data.graphs.tu import GraphBatch, collate, fingerprint, load_tu_dataset
+from phantomgrad.data.graphs.tu import GraphBatch, collate
+from phantomgrad.data.graphs.tu_files import fingerprint, load_tu_dataset
 from phantomgrad.errors import MissingDataError, UserError
 from phantomgrad.models import GraphClassifier
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import re
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
 from experiments.rows import CONFIGS, LISTS, ROWS, SWEEPS, TABLES, resolved, rows_of, text
 from graph_data import REPOSITORY
 from phantomgrad.cli import names
+from phantomgrad.records import read_records
 from phantomgrad.runs import hash_config
 from training import composed
 
@@ -34,6 +36,19 @@ def test_row_says_what_it_is_and_how_to_run_it(row: str) -> None:
     assert re.search(r"About .* s a (fold|seed) on one CPU core\.|Not timed yet\.", price)
     table = row.split("/")[0]
     assert f"Ours: results/tables/{table}.md." in price
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_price_is_about_what_the_records_say(row: str) -> None:
+    """Seconds of the processor over all epochs: not those of a machine that others shared."""
+    records = read_records(REPOSITORY / "results" / "records" / row)
+    on_cpu = [r for r in records if r.config["trainer"]["accelerator"] == "cpu"]
+    if not on_cpu:
+        pytest.skip("there are no records of it on a CPU")
+    spent = mean(r.seconds["epoch_cpu"] * r.config["trainer"]["max_epochs"] for r in on_cpu)
+    said = re.search(r"About (\d+) s a", text(row))
+    assert said, "it has been timed since"
+    assert spent / 1.6 < float(said[1]) < spent * 1.6
 
 
 def test_every_row_belongs_to_one_table() -> None:

@@ -89,3 +89,35 @@ def test_costs(make_record: Make) -> None:
     assert summary.total_seconds() == 30.0
     assert summary.hardware == {"a CPU, 1 thread"}
     assert summarise([replace(runs[0], seconds={})]).total_seconds() is None
+
+
+GPU = {"processor": "a CPU", "threads": 1, "accelerator": "NVIDIA H200"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "trainer", "said"),
+    [
+        ({**GPU, "processes": 8}, {"devices": 8}, "8 x NVIDIA H200"),
+        ({**GPU, "processes": 1}, {"devices": 8}, "NVIDIA H200"),  # what was, not what was asked
+        (GPU, {"devices": 4}, "4 x NVIDIA H200"),  # records from before there was the key
+        (GPU, {"devices": 4, "num_nodes": 2}, "8 x NVIDIA H200"),
+        (GPU, {"devices": "auto"}, "NVIDIA H200"),
+        (GPU, {}, "NVIDIA H200"),
+    ],
+)
+def test_hardware_says_how_many(
+    make_record: Make, environment: dict[str, object], trainer: dict[str, object], said: str
+) -> None:
+    run = make_record(
+        *("t/a", "s0", [0.5]),
+        environment=environment,
+        config={"trainer": trainer},
+        memory={"peak_bytes": 1, "kind": "cuda"},
+    )
+    assert summarise([run]).hardware == {said}
+
+
+def test_hardware_says_how_many_processes_share_a_processor(make_record: Make) -> None:
+    environment = {"processor": "a CPU", "threads": 2, "processes": 4}
+    run = make_record("t/a", "s0", [0.5], environment=environment)
+    assert summarise([run]).hardware == {"a CPU, 4 processes of 2 threads"}

@@ -192,6 +192,10 @@ def test_speed_is_relative_to_the_row_the_paper_calls_1(results) -> None:
     row = "table9/toy_upg_k5_d0.5"
     results.add(row, "seed0", [0.8], seconds=fast, environment=elsewhere)
     assert results.rows("table9")[1]["Speed"] == "—"
+    shared = {"processor": "a CPU", "threads": 1, "accelerator": None, "processes": 2}
+    results.add(row, "seed0", [0.8], seconds=fast, environment=shared)
+    assert results.rows("table9")[1]["Speed"] == "—"
+    assert "Run on: a CPU, 1 thread; a CPU, 2 processes of 1 thread." in results.markdown("table9")
 
 
 def test_numbers_and_durations() -> None:

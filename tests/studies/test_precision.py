@@ -233,7 +233,7 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], said: str) -> None:
 
 
 needs_peer = pytest.mark.skipif(
-    peer.version() is None, reason="torchdeq is not installed: pip install 'phantomgrad[bench]'"
+    peer.version() is None, reason="torchdeq is not installed: pip install -e '.[bench]'"
 )
 
 

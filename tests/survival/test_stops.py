@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from interruptions import assert_same_run, checkpoint
+from interruptions import Watched, assert_same_run, checkpoint
 from phantomgrad.attempts import read_note
 from phantomgrad.survival.signals import Stopped
 from training import Script, Workplace, start
@@ -45,14 +46,48 @@ def test_signal_is_met_with_a_checkpoint(
     with pytest.raises(Stopped) as stopped:
         workplace.train(*row, bomb(signum, **when))
     assert stopped.value.code == 128 + signum
-    assert f"stopped by {signal.Signals(signum).name}" in caplog.text
+    name = signal.Signals(signum).name
+    assert f"stopped by {name}" in caplog.text
+    at_once = row == DIGITS and when == {"step": 7}
+    assert caplog.text.count(f"{name}: stopping at the next checkpoint") == (not at_once)
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     (path,) = workplace.path.glob("runs/**/last.ckpt")
     folder = path.parents[1]
     assert checkpoint(folder)["global_step"] == steps
-    assert "failed" not in read_note(folder)
+    note = read_note(folder)
+    assert (note["epochs"], note["checkpoint_every_minutes"]) == (int(row[1].split("=")[1]), 10)
+    assert "stopped" in note
+    assert "failed" not in note
     assert workplace.train(*row) == folder
     assert_same_run(folder, whole)
+
+
+class Steps(logging.Handler):
+    """Keeps what is said of signals, and after how many steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[tuple[int, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "SIGTERM" in record.getMessage():
+            self.said.append((len(Watched.losses), record.getMessage().partition(",")[0]))
+
+
+def test_wish_that_waits_for_the_end_of_the_epoch_is_answered_at_once(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loader that does not know its place has no checkpoint in the middle of an epoch."""
+    monkeypatch.setattr("phantomgrad.survival.timed.knows_its_place", lambda _: False)
+    steps = Steps()
+    monkeypatch.setattr(logging.getLogger("phantomgrad.survival.timed"), "handlers", [steps])
+    watched = "+callbacks.watched={_target_: interruptions.Watched}"
+    with pytest.raises(Stopped):
+        workplace.train(*DIGITS, bomb(signal.SIGTERM, step=7), watched)
+    assert steps.said == [
+        (7, "SIGTERM: stopping at the next checkpoint"),
+        (17, "stopped by SIGTERM in epoch 1"),
+    ]
 
 
 def test_signal_in_the_last_epoch_ends_the_table_after_the_run(

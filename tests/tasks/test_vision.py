@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from lightning import Trainer
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from phantomgrad import Anderson, ImplicitGradient
-from phantomgrad.data import Digits
-from phantomgrad.data.images.base import ImageBatch
+from phantomgrad.data import Digits, ImageBatch, LabelledData
 from phantomgrad.models import ImageClassifier
 from phantomgrad.tasks import ImageClassification
 
@@ -48,6 +48,54 @@ def test_loss_and_accuracy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["test/accuracy"].compute().item() == pytest.approx(2 / 3)
     assert found["validation/accuracy"].compute().item() == pytest.approx(3 / 4)
     assert {"validation/loss"} == {name for name in found if name.endswith("loss")}
+
+
+@pytest.mark.parametrize("pair", [list, tuple])
+def test_plain_pair_is_a_batch(pair: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch's own collation makes it."""
+    optimizer = partial(torch.optim.SGD, lr=0.1)
+    task = ImageClassification(classes=3, model=Scores(), optimizer=optimizer)
+    monkeypatch.setattr(task, "log", lambda *_, **__: None)
+    images, labels = torch.rand(4, 3), torch.tensor([0, 1, 2, 0])
+    expected = task.training_step(ImageBatch(images, labels), 0)
+    assert torch.equal(task.training_step(pair((images, labels)), 0), expected)
+    task.validation_step(pair((images, labels)), 0)
+
+
+class Own(LabelledData):
+    """What a user writes: torch's loaders, and two numbers."""
+
+    in_channels, classes = 1, 2
+
+    def facts(self) -> dict[str, Any]:
+        return {"name": "own"}
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        generator = torch.Generator().manual_seed(0)
+        labels = torch.randint(2, (12,), generator=generator)
+        images = torch.rand(12, 1, 8, 8, generator=generator) + labels.view(-1, 1, 1, 1)
+        return DataLoader(TensorDataset(images, labels), batch_size=4)
+
+    val_dataloader = train_dataloader
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*")
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
+@pytest.mark.filterwarnings("ignore:.*smaller than the logging interval.*")
+def test_data_module_of_one_s_own_trains() -> None:
+    data, optimizer = Own(), partial(torch.optim.Adam, lr=0.01)
+    model = ImageClassifier(**data.sizes(), solver=SOLVER, gradient=ImplicitGradient(solver=SOLVER))
+    task = ImageClassification(model=model, optimizer=optimizer, **data.targets())
+    trainer = Trainer(
+        accelerator="cpu",
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(task, data)
+    assert 0 <= trainer.callback_metrics["test/accuracy"] <= 1
 
 
 def digits_task() -> ImageClassification:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,19 @@ def test_second_process_leaves_a_run_to_the_first(
         assert [path.name for path in folder.iterdir()] == [".lock"]
     workplace.train(*CHAINS)
     assert (folder / "record.json").exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK])
+def test_file_system_without_locks_is_said(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with pytest.raises(UserError, match=r"^runs/.* file system .* no locks .* another paths.runs"):
+        workplace.train(*CHAINS)
+    assert not list(workplace.path.glob("**/record.json"))
 
 
 def test_finished_run_of_another_configuration_is_kept(

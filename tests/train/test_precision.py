@@ -111,7 +111,7 @@ def test_synchronised_batch_norm_reaches_lightning(
 
     monkeypatch.setattr(lightning, "Trainer", trainer)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
     with pytest.raises(UserError, match=r"\(True, 'ddp'\)"):
         workplace.train(
             *("trainer=ddp", "trainer.devices=1", "trainer.sync_batchnorm=true"),

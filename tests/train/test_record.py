@@ -33,6 +33,17 @@ def test_run_writes_its_record(workplace: Workplace) -> None:
     assert record.config_hash == hash_config(record.config)
     assert record.config["run"]["instance"] == record.instance
     assert torch.__version__.startswith(record.environment["versions"]["torch"])
+    assert record.environment["processes"] == 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_record_of_a_run_on_a_gpu_says_so(workplace: Workplace) -> None:
+    """When it is written, Lightning has moved the model back to the CPU."""
+    record = workplace.record(*CHAINS, "trainer.accelerator=gpu")
+    assert record.environment["accelerator"] == torch.cuda.get_device_name()
+    assert record.memory["kind"] == "cuda"
+    on_cpu = workplace.record(*CHAINS, "paths.runs=other")
+    assert on_cpu.environment["accelerator"] is None
 
 
 def test_implicit_run_reports_its_adjoint_solver(workplace: Workplace) -> None:
@@ -78,3 +89,14 @@ def test_seed_is_the_only_source_of_chance(workplace: Workplace) -> None:
     other = workplace.record(*CHAINS, "seed=1")
     assert first.curves == again.curves
     assert first.curves["train/loss"] != other.curves["train/loss"]
+
+
+@pytest.mark.parametrize("asked", ["auto", "cpu"])
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_row_for_a_gpu_says_that_there_is_none(
+    workplace: Workplace, caplog: pytest.LogCaptureFixture, asked: str
+) -> None:
+    workplace.train(
+        "experiment=chains/implicit", "trainer.max_epochs=1", f"trainer.accelerator={asked}"
+    )
+    assert ("sees no GPU: training on the CPU" in caplog.text) == (asked == "auto")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
+from phantomgrad.cli import CONFIGS, names
 from phantomgrad.errors import MissingDataError, UserError
+from phantomgrad.settings import known_settings
 from train.chains import CHAINS, own_configs
-from training import Workplace
+from training import Script, Workplace
 
 
 def test_missing_data_set_names_the_command(workplace: Workplace) -> None:
@@ -45,6 +48,38 @@ def test_misspelt_key_in_an_experiment_file_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("optimzer: {lr: 0.5}", "'optimzer'; the nearest are optimizer"),
+        ("nonfinit: skip", "'nonfinit'; the nearest are nonfinite"),
+        ("experimnt: chains/implicit", "'experimnt'; the nearest are "),
+        ("table: chains", "'table'; the nearest are label"),
+    ],
+)
+def test_top_level_key_that_nothing_reads_is_refused(
+    workplace: Workplace, text: str, message: str
+) -> None:
+    row = own_configs(workplace) / "experiment" / "chains" / "misspelt.yaml"
+    row.write_text(f"# @package _global_\n{text}\n")
+    with pytest.raises(UserError, match=rf"^there is no setting {message}.*configs/train\.yaml"):
+        workplace.train("experiment=chains/misspelt")
+
+
+@pytest.mark.parametrize("override", ["+optimzer.lr=5", "+nonfinit=skip", "++adjiont.tol=1e-3"])
+def test_misspelt_key_with_a_plus_is_refused(workplace: Workplace, override: str) -> None:
+    with pytest.raises(UserError, match=r"there is no setting '\w+'; the nearest are "):
+        workplace.train(*CHAINS, override)
+    assert not list(workplace.path.glob("**/record.json"))
+
+
+@pytest.mark.parametrize("group", ["experiment", "table", "tune", "cluster"])
+def test_every_file_sets_what_there_is(group: str) -> None:
+    for name in names(group):
+        content = yaml.safe_load((CONFIGS / group / f"{name}.yaml").read_text())
+        assert content.keys() - {"defaults", "hydra"} <= known_settings(), name
+
+
+@pytest.mark.parametrize(
     ("override", "message"),
     [
         ("optimizer.lr=-1", "optimizer or schedule cannot be built: Invalid learning rate: -1"),
@@ -59,6 +94,8 @@ def test_misspelt_key_in_an_experiment_file_is_refused(
         ("model.kappa=1", r"kappa must lie in \(0, 1\), got 1"),
         ("dataset.length=3", "needs at least 320 nodes"),
         ("trainer.accelerator=warp", "trainer cannot be built: .*warp"),
+        ("+trainer.max_steps=7", r"trainer.max_steps=7 .* set trainer.max_epochs instead"),
+        ("+trainer.max_time=00:01:00:00", r"trainer.max_time=00:.* set trainer.max_epochs instead"),
         ("+dataset.fold=first", "dataset.fold must be an integer, got 'first'"),
     ],
 )
@@ -71,3 +108,15 @@ def test_images_too_small_for_the_scales_are_said_in_a_line(workplace: Workplace
     scales = ("model.channels=[8,8,8,8,8]", "model.head_channels=[2,2,2,2,2]")
     with pytest.raises(UserError, match=r"multiples of 16, for 5 scales, got 8 x 8"):
         workplace.train("experiment=digits/implicit", "model=mdeq_tiny", *scales)
+
+
+def test_sweep_goes_on_after_a_row_that_cannot_be_filled_in(
+    script: Script, workplace: Workplace
+) -> None:
+    """The label of the first is the name of its data set, which these have not."""
+    rows = "experiment=table1/implicit,chains/implicit"
+    outcome = script("-m", rows, "dataset=chains", "trainer.max_epochs=1")
+    assert outcome.code == 1
+    assert "\ntable1/implicit: label.dataset cannot be filled in" in outcome.out
+    assert "Traceback" not in outcome.out + outcome.err
+    assert len(list(workplace.path.glob("runs/chains/**/record.json"))) == 1

@@ -90,6 +90,27 @@ def test_table_goes_on_after_a_failed_run(script: Script, workplace: Workplace) 
     assert lost.exists()
 
 
+def test_table_names_the_run_that_has_failed(script: Script) -> None:
+    """A run alone needs no name, and one that says it itself gets no second one."""
+    rows = ("experiment=chains/implicit,chains/upg_k5_d0.5", "model.kappa=1")
+    said = script("-m", *rows, "seed=0,1").out.splitlines()
+    assert [line.partition(" seed")[0] for line in said] == [
+        *("chains/implicit", "chains/implicit"),
+        *("chains/upg_k5_d0.5", "chains/upg_k5_d0.5"),
+    ]
+    assert all("kappa must lie in" in line.partition(": ")[2] for line in said)
+
+
+def test_table_without_its_data_stops_at_the_first_row(
+    script: Script, workplace: Workplace
+) -> None:
+    outcome = script("table=table4")
+    assert (outcome.code, outcome.err) == (1, "")
+    (said,) = outcome.out.splitlines()
+    assert said.startswith("table4/cox2_implicit seed42-fold0: COX2 is not in data/TUDataset: fe")
+    assert len(list(workplace.path.glob("runs/**/attempt.json"))) == 1
+
+
 def test_table_file_launches_its_rows(script: Script, workplace: Workplace) -> None:
     outcome = script("table=chains", "seed=0", "trainer.max_epochs=1")
     assert outcome.code == 0
@@ -116,6 +137,28 @@ def test_two_processes_make_one_run_and_one_record(tmp_path: Path) -> None:
     record = read_record(path)
     assert record.result.best > 0.5
     assert "trainer.devices=2" in record.changes
+    assert record.environment["processes"] == 2
+
+
+# What a shell has that `srun --pty bash` has opened.
+SHELL = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_NAME": "bash", "SLURM_JOB_ID": "7"}
+
+
+@pytest.mark.skipif(
+    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+    reason="this build of torch has no gloo backend",
+)
+def test_two_processes_in_a_shell_of_slurm(tmp_path: Path) -> None:
+    """The second one is not the first, whatever SLURM says of the shell that both are of."""
+    row = ("experiment=digits/one_step", *TWO, "+trainer.limit_train_batches=2")
+    process = start(tmp_path, *row, OMP_NUM_THREADS="1", **SHELL)
+    try:
+        out, _ = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 0, out
+    (path,) = tmp_path.glob("runs/digits/one_step/*/record.json")
+    assert read_record(path).environment["processes"] == 2
 
 
 def test_table_does_not_start_processes_of_its_own(script: Script) -> None:

@@ -60,7 +60,7 @@ def test_missing_optuna_is_said(script: Script, monkeypatch: pytest.MonkeyPatch)
     done = script(*SHORT)
     assert (done.code, done.err.strip()) == (
         1,
-        "tune needs the package optuna: pip install 'phantomgrad[suite,tune]'",
+        "tune needs the package optuna: pip install -e '.[tune]' in the checkout",
     )
 
 

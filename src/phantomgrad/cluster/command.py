@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from phantomgrad.errors import UserError
 from phantomgrad.jobs import as_dict
-from phantomgrad.runs import Identity
+from phantomgrad.overrides import identify
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Command:
         row = config.hydra.runtime.choices.get("experiment")
         plain = as_dict(OmegaConf.masked_copy(config, [str(k) for k in config if k != "hydra"]))
         kept = [o for o in overrides if not o.startswith(("cluster=", "cluster.", "+cluster."))]
-        identity = Identity.of(plain, row, kept)
+        identity = identify(plain, row, kept)
         trainer = config.trainer
         return cls(
             name=f"{identity.row} {identity.instance}",

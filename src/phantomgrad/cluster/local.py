@@ -80,7 +80,14 @@ def _slots(commands: Sequence[Command], jobs: Any, gpus: Sequence[str]) -> int:
         raise UserError(f"a row needs trainer.devices={needed} GPUs, this machine has {len(gpus)}")
     if jobs is not None:
         return int(jobs)
-    return len(gpus) // needed if needed else len(os.sched_getaffinity(0))
+    return len(gpus) // needed if needed else _cores()
+
+
+def _cores() -> int:
+    """Return how many cores this process may use, where the system tells (macOS does not)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _own_gpus(command: Command, slot: int, gpus: Sequence[str]) -> dict[str, str]:

@@ -80,8 +80,9 @@ def submit(
         folder: where the jobs leave their logs.
 
     Raises:
-        UserError: there is no SLURM, or it refuses the jobs.
+        UserError: there is no SLURM, or it refuses the jobs, or they would be warned too early.
     """
+    _check_warning(settings.minutes, settings.warning_seconds)
     executor = _executor(settings, folder)
     alike = defaultdict(list)
     for command in commands:
@@ -96,12 +97,24 @@ def submit(
     return submitted
 
 
+def _check_warning(minutes: Any, seconds: Any) -> None:
+    """Refuse jobs that are told at their very beginning that their time is up."""
+    if seconds is None:
+        return
+    if type(seconds) is not int or seconds < 1:
+        raise UserError(f"cluster.warning_seconds must be a positive integer, got {seconds!r}")
+    if type(minutes) is not int or 60 * minutes <= seconds:
+        raise UserError(
+            f"cluster.minutes must be longer than cluster.warning_seconds={seconds}, got {minutes}"
+        )
+
+
 def _executor(settings: DictConfig, folder: Path) -> submitit.AutoExecutor:
     try:
         import submitit
     except ModuleNotFoundError as error:
         raise UserError(
-            "cluster=slurm needs the package submitit: pip install 'phantomgrad[suite,cluster]'"
+            "cluster=slurm needs the package submitit: pip install -e '.[cluster]' in the checkout"
         ) from error
     try:
         return submitit.AutoExecutor(
@@ -131,14 +144,14 @@ def _submit_array(
 def _parameters(command: Command, settings: DictConfig) -> dict[str, Any]:
     """Return submitit's words for what a job needs; what is null is left to the cluster."""
     choices = HydraConfig.get().runtime.choices
-    cpus = settings.cpus_per_task
+    cpus, memory = settings.cpus_per_task, settings.mem_gb
     parameters = {
         "name": f"phantomgrad-{choices.get('table') or 'run'}",
         "nodes": command.nodes,
         "tasks_per_node": command.devices,  # one process a device, started by srun
         "gpus_per_node": command.devices if command.gpu else None,
         "cpus_per_task": cpus,
-        "mem_gb": settings.mem_gb,
+        "mem_gb": None if memory is None else memory * command.devices,
         "timeout_min": settings.minutes,
         "stderr_to_stdout": True,
         "slurm_partition": settings.partition,
@@ -146,6 +159,7 @@ def _parameters(command: Command, settings: DictConfig) -> dict[str, Any]:
         "slurm_qos": settings.qos,
         "slurm_constraint": settings.constraint,
         "slurm_array_parallelism": settings.jobs,
+        "slurm_signal_delay_s": settings.warning_seconds,
         "slurm_setup": [f"export OMP_NUM_THREADS={settings.threads}", *settings.setup],
         # Without the first two, processes wait for one that has ended; srun does not inherit cpus.
         "slurm_srun_args": ["--kill-on-bad-exit=1", "--wait=600", f"--cpus-per-task={cpus}"],

@@ -1,12 +1,18 @@
-"""Data modules over the loaders of the libraries; nothing here downloads during a run."""
+"""Data modules over the loaders of the libraries; nothing here downloads during a run.
 
-from phantomgrad.data.base import DataModule
-from phantomgrad.data.graphs.chains import Chains
+A data module of your own is a :class:`DataModule`, with classes a :class:`LabelledData`, of images
+that travel as bytes an :class:`ImageData`, of texts a :class:`LanguageData`.
+"""
+
+from phantomgrad.data.base import DataModule, LabelledData
+from phantomgrad.data.graphs.chains import Chains, NodeBatch
 from phantomgrad.data.graphs.ppi import PPI
-from phantomgrad.data.graphs.tu import GraphFolds
+from phantomgrad.data.graphs.tu import GraphBatch, GraphFolds
+from phantomgrad.data.images.base import ImageBatch, ImageData
 from phantomgrad.data.images.cifar import Cifar10
 from phantomgrad.data.images.digits import Digits
 from phantomgrad.data.images.imagenet import ImageNet
+from phantomgrad.data.text.base import Corpus, LanguageData
 from phantomgrad.data.text.topics import PydocTopics
 from phantomgrad.data.text.wikitext import WikiText103
 
@@ -14,10 +20,17 @@ __all__ = [
     "PPI",
     "Chains",
     "Cifar10",
+    "Corpus",
     "DataModule",
     "Digits",
+    "GraphBatch",
     "GraphFolds",
+    "ImageBatch",
+    "ImageData",
     "ImageNet",
+    "LabelledData",
+    "LanguageData",
+    "NodeBatch",
     "PydocTopics",
     "WikiText103",
 ]

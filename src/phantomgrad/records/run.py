@@ -51,7 +51,8 @@ class Record:
         solver: statistics of the solver and the adjoint solver, means over the run.
         seconds: ``total``, and means of ``epoch``, ``forward``, ``backward``, ``step``.
         memory: ``peak_bytes`` and ``kind`` (``process`` or ``cuda``).
-        environment: git revision, versions, hardware, threads.
+        environment: revision, versions, hardware, threads, processes; of a run that was resumed
+            also ``earlier``, start, revision and hardware of each attempt before the last.
         config: the resolved configuration.
         config_hash: the hash of what in it determines the result.
         started: UTC, ISO 8601.

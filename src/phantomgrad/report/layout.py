@@ -69,7 +69,7 @@ class Block:
         """Return how many times faster an epoch of ``line`` is than the paper's reference row.
 
         The reference is the row of the same data set whose printed speed is 1.0; ``None`` unless
-        both were run, on the same hardware.
+        both were run, on the same hardware by as many processes.
         """
         ours = line.summary if line.paper_speed else None
         for other in self.lines:

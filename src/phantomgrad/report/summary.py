@@ -153,10 +153,20 @@ def _best_common_epoch(records: Sequence[Record], metric: Metric) -> tuple[Stat 
 
 
 def _hardware(record: Record) -> str:
-    environment = record.environment
+    environment, processes = record.environment, _processes(record)
     device = environment.get("accelerator") if record.memory.get("kind") == "cuda" else None
     if device:
-        return str(device)
+        return f"{processes} x {device}" if processes > 1 else str(device)
     threads = environment.get("threads", "?")
     plural = "" if threads == 1 else "s"
-    return f"{environment.get('processor', 'unknown processor')}, {threads} thread{plural}"
+    shared = f"{processes} processes of " if processes > 1 else ""
+    return f"{environment.get('processor', 'unknown processor')}, {shared}{threads} thread{plural}"
+
+
+def _processes(record: Record) -> int:
+    """Return how many processes shared a run; earlier records tell by their configuration alone."""
+    if "processes" in record.environment:
+        return int(record.environment["processes"])
+    trainer = record.config.get("trainer") or {}
+    devices, nodes = trainer.get("devices", 1), trainer.get("num_nodes", 1)
+    return devices * nodes if type(devices) is int and devices > 0 else 1

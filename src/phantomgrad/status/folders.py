@@ -16,6 +16,7 @@ from typing import Any
 
 from phantomgrad.attempts import NOTE, read_note
 
+_SILENT_MINUTES = 60
 STATES = ("done", "running", "failed", "stopped", "missing")
 
 
@@ -53,8 +54,10 @@ def examine(row: str, instance: str, runs: Path, records: Path) -> Run:
     elsewhere = bool(note) and note.get("host") != platform.node()
     if "failed" in note:
         return Run(row, instance, "failed", f"{note['failed']} ({_where(note)})")
-    if locked or elsewhere:  # the word of another machine is taken for it
-        return Run(row, instance, "running", f"{_progress(folder, runs)} ({_where(note)})")
+    if locked or elsewhere:  # the word of another machine is taken for it, for a while
+        goes_on = locked or not _has_ended(note, standing(folder, runs).heard)
+        said = f"{_progress(folder, runs)} ({_where(note)})"
+        return Run(row, instance, "running" if goes_on else "stopped", said)
     if note or (folder / "config_hash").exists():
         return Run(row, instance, "stopped", _progress(folder, runs))
     published = (records / row / f"{instance}.json").exists()
@@ -124,6 +127,13 @@ def _locked_files() -> frozenset[int]:
     except OSError:
         return frozenset()
     return frozenset(int(line.split()[-3].rsplit(":", 1)[1]) for line in lines if "FLOCK" in line)
+
+
+def _has_ended(note: Mapping[str, Any], heard: float) -> bool:
+    """Return whether a run of another machine has stopped: so it said, or it should have spoken."""
+    every = note.get("checkpoint_every_minutes")
+    minutes = every if isinstance(every, int | float) else 0
+    return "stopped" in note or time.time() - heard > 60 * max(3 * minutes, _SILENT_MINUTES)
 
 
 def _where(note: Mapping[str, Any]) -> str:

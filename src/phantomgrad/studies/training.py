@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
+from phantomgrad.arithmetic import set_float32_precision
 from phantomgrad.compilation import compile_solves
 from phantomgrad.deq import DEQ
 from phantomgrad.experiments import build_task, compose_row, synthetic_data
@@ -93,7 +94,7 @@ class TrainingStep:
         changes = {} if batch_size is None else {"batch_size": batch_size}
         self.data = synthetic_data(self.config.dataset, **changes)
         self.task = build_task(self.config, self.data).to(clock.device).train()
-        compile_solves(self.task.model, compiled)
+        compile_solves(self.task.model, compiled, clock.device)
         batch = self.data.draw(torch.Generator().manual_seed(seed))
         self._batch = self.task.transfer_batch_to_device(batch, clock.device, 0)
         self._optimizer = _frozen(self.task.configure_optimizers())
@@ -138,7 +139,7 @@ class TrainingStep:
 
     def _step(self) -> Marks:
         """Do what Lightning does between two batches, but log."""
-        torch.set_float32_matmul_precision(self.config.matmul_precision)
+        set_float32_precision(self.config.matmul_precision)
         self._optimizer.zero_grad()
         start = self._clock.mark()
         with self._autocast():

@@ -31,7 +31,7 @@ class TimedCheckpoint(Callback):
     Stands behind all callbacks that keep a state.
 
     At SIGTERM, SIGUSR2 and Ctrl-C it saves one as soon as it can and ends the run
-    (:class:`Stopped`).
+    (:class:`Stopped`); where that takes longer than the step, it says so at once.
 
     Args:
         path: of the checkpoint.
@@ -50,6 +50,7 @@ class TimedCheckpoint(Callback):
         self._path, self._seconds = path, 60 * minutes
         self._last = time.monotonic()
         self._signals = signals
+        self._told = False
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Listen to signals, in the place of Lightning."""
@@ -69,14 +70,25 @@ class TimedCheckpoint(Callback):
             UserError: the training loss is no longer finite, so nothing is worth keeping.
             Stopped: a signal has asked for it.
         """
-        if not knows_its_place(trainer.train_dataloader) or trainer.is_last_batch:
-            return
-        if trainer.world_size > 1 and batch_idx % _STEPS_BETWEEN_QUESTIONS:
+        if not _may_save(trainer, batch_idx):
+            self._tell(trainer)
             return
         reason = self._reason(trainer, time.monotonic() - self._last >= self._seconds)
         if reason:
             check_finite(self._total_loss(trainer, pl_module), trainer.current_epoch + 1)
             self._save(trainer, reason)
+
+    def on_validation_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Tell of a signal: the rest of the evaluation may take long."""
+        self._tell(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save one, if a signal has asked for it; the last epoch ends the run anyway.
@@ -87,6 +99,17 @@ class TimedCheckpoint(Callback):
         more_to_come = trainer.current_epoch + 1 != trainer.max_epochs
         if more_to_come and (reason := self._reason(trainer)):
             self._save(trainer, reason)
+
+    def _tell(self, trainer: Trainer) -> None:
+        """Say once that a signal was heard, and until when the run goes on."""
+        if self._told or not self._signals.asked or not trainer.is_global_zero:
+            return
+        self._told = True
+        log.warning(
+            "%s: stopping at the next checkpoint, at the latest that of the end of epoch %d",
+            signal.Signals(self._signals.asked).name,
+            trainer.current_epoch + 1,
+        )
 
     def _reason(self, trainer: Trainer, is_due: bool = False) -> int:
         """Return why to save now: a signal, ``_DUE``, or 0; the same in all processes."""
@@ -118,3 +141,10 @@ class TimedCheckpoint(Callback):
                 trainer.global_step,
             )
         raise Stopped(reason)
+
+
+def _may_save(trainer: Trainer, batch_idx: int) -> bool:
+    """Return whether a checkpoint could be saved after this step, in the middle of the epoch."""
+    if not knows_its_place(trainer.train_dataloader) or trainer.is_last_batch:
+        return False
+    return trainer.world_size == 1 or batch_idx % _STEPS_BETWEEN_QUESTIONS == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -13,6 +14,9 @@ from phantomgrad.tasks.pretraining import Pretraining
 
 class ImageClassification(Classification):
     """One label for each image of a batch.
+
+    A batch is an :class:`~phantomgrad.data.ImageBatch`, or any other pair of images and labels, as
+    the loaders of torchvision's data sets make them.
 
     A model may be pretrained, see :class:`phantomgrad.tasks.pretraining.Pretraining`; evaluation
     solves for the equilibrium from the start.
@@ -29,8 +33,9 @@ class ImageClassification(Classification):
         super().__init__(**classification)
         self.pretraining = Pretraining(pretraining_steps, pretraining_layers)
 
-    def scored(self, batch: ImageBatch, part: str) -> tuple[Tensor, Tensor]:
+    def scored(self, batch: ImageBatch | Sequence[Tensor], part: str) -> tuple[Tensor, Tensor]:
         """Score every image."""
+        images, labels = batch
         layers = self.pretraining.layers_at(self.global_step) if part == "train" else 0
         told = {"unrolled": layers} if layers else {}
-        return self.model(batch.images, **told), batch.labels
+        return self.model(images, **told), labels

@@ -114,7 +114,7 @@ def _check_installed() -> None:
         import optuna  # noqa: F401
     except ModuleNotFoundError as error:
         raise UserError(
-            "tune needs the package optuna: pip install 'phantomgrad[suite,tune]'"
+            "tune needs the package optuna: pip install -e '.[tune]' in the checkout"
         ) from error
 
 

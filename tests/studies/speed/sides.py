@@ -9,5 +9,5 @@ from phantomgrad.studies.speed import peer
 
 CPU = torch.device("cpu")
 needs_peer = pytest.mark.skipif(
-    peer.version() is None, reason="torchdeq is not installed: pip install 'phantomgrad[bench]'"
+    peer.version() is None, reason="torchdeq is not installed: pip install -e '.[bench]'"
 )

@@ -58,7 +58,7 @@ def test_a_run_without_the_peer_says_so(
     """It measures ours alone, under a name of its own."""
     monkeypatch.setattr(peer, "version", lambda: None)
     run(Options(device="cpu", quick=True, only="fixed point", output=str(tmp_path)))
-    assert "pip install 'phantomgrad[bench]'" in caplog.text
+    assert "pip install -e '.[bench]' in the checkout" in caplog.text
     assert (tmp_path / "cpu-quick-fixed-point-alone.json").exists()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from phantomgrad.data.checksums import known_checksums, sha256
-from phantomgrad.data.graphs.tu import load_tu_dataset, tu_dataset
+from phantomgrad.data.graphs.tu_files import load_tu_dataset, tu_dataset
 from phantomgrad.errors import MissingDataError, UserError
 
 DEFAULT_NAMES = ("COX2", "PROTEINS")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +12,8 @@ from torch.utils.data import DataLoader
 
 from phantomgrad.data.base import LabelledData, fixed_batches
 from phantomgrad.data.folds import authors_split, stratified_split
-from phantomgrad.errors import MissingDataError, UserError
+from phantomgrad.data.graphs.tu_files import fingerprint, load_tu_dataset
+from phantomgrad.errors import UserError
 from phantomgrad.models import Propagation, normalized_adjacency
 from phantomgrad.models.propagation import checked_sparse
 
@@ -144,38 +143,3 @@ def collate(graphs: list[Any], edge_weight: float) -> GraphBatch:
     has_features = batch.x is not None and batch.x.shape[1] > 0
     features = batch.x if has_features else degree(batch.edge_index[1], nodes).unsqueeze(1)
     return GraphBatch(propagation(features), propagation, Propagation(pooling), batch.y)
-
-
-def load_tu_dataset(name: str, root: Path) -> Any:
-    """Load a TU data set from ``root/<name>/raw`` by PyG's loader, without download.
-
-    Raises:
-        MissingDataError: its files are not there.
-    """
-    raw = root / name / "raw"
-    needed = [raw / f"{name}_A.txt", raw / f"{name}_graph_indicator.txt"]
-    if not all(path.exists() for path in needed):
-        raise MissingDataError(
-            f"{name} is not in {root}: fetch it with `python scripts/fetch_data.py {name}` "
-            "(or, without network, add `--from DIR`), or set dataset.root"
-        )
-    return tu_dataset(name, root)
-
-
-def tu_dataset(name: str, root: Path) -> Any:
-    """Make PyG's data set, which downloads its files where they are missing."""
-    with warnings.catch_warnings():  # PyG scripts functions at import; torch deprecates that
-        warnings.filterwarnings("ignore", category=FutureWarning)
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
-        from torch_geometric.datasets import TUDataset
-
-        return TUDataset(str(root), name)
-
-
-def fingerprint(folder: Path) -> str:
-    """Return one SHA-256 over the names and contents of the data files in ``folder``."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.glob("*_*.txt")):
-        digest.update(path.name.encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return f"sha256:{digest.hexdigest()}"

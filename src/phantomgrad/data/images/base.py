@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
@@ -63,11 +64,13 @@ class ImageData(LabelledData):
         Not yet normalised.
         """
 
-    def on_after_batch_transfer(self, batch: ImageBatch, dataloader_idx: int) -> ImageBatch:
-        """Augment a batch of the training loop, and normalise any."""
-        trainer = self.trainer
-        images = self.augmented(batch.images) if trainer and trainer.training else batch.images
-        batch = ImageBatch(normalized(images, self.mean, self.deviation), batch.labels)
+    def on_after_batch_transfer(
+        self, batch: ImageBatch | Sequence[Tensor], dataloader_idx: int
+    ) -> ImageBatch:
+        """Augment a batch of the training loop, and normalise any; it is a pair, of bytes."""
+        trainer, (images, labels) = self.trainer, batch
+        images = self.augmented(images) if trainer and trainer.training else images
+        batch = ImageBatch(normalized(images, self.mean, self.deviation), labels)
         return trainer.precision_plugin.convert_input(batch) if trainer else batch
 
     @classmethod

@@ -11,8 +11,8 @@ from phantomgrad.nn import Packing, shared_parametrizations
 from phantomgrad.solvers import Anderson, Broyden, FixedPoint, Map, Solver
 
 MISSING = (
-    "torchdeq is not installed, so ours is measured alone: pip install 'phantomgrad[bench]' "
-    "brings the peer"
+    "torchdeq is not installed, so ours is measured alone: pip install -e '.[bench]' in the "
+    "checkout brings the peer"
 )
 
 

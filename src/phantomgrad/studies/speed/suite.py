@@ -73,7 +73,7 @@ def run(options: Options) -> list[Comparison]:
         "device": str(device),
         "clock": Clock(device).name,
         "torchdeq": version,
-        "environment": describe_environment(),
+        "environment": describe_environment(device),
         "options": asdict(options),
         "cases": [as_data(comparison) for comparison in comparisons],
         "epochs": [asdict(cost) for cost in epochs],
