@@ -16,7 +16,11 @@ from phantomgrad.nn.changing import warn_of_changing
 from phantomgrad.solvers import Map, Solution, Solver
 
 Penalty = Callable[[Map, Tensor, Tensor], Tensor]
-"""From the map, its equilibrium as the solver found it, and the same on the graph, a scalar."""
+"""From the map, its equilibrium as the solver found it, and the same on the graph, a scalar.
+
+For one, ``layer.penalty = lambda f, z, attached: jacobian_regularizer(f, z.detach())``, and in the
+loss ``weight * layer.last_penalty``.
+"""
 
 
 class DEQ(nn.Module):

@@ -56,7 +56,8 @@ class ImplicitGradient(GradientEstimator):
             ``"ignore"``, which alone does not wait for an accelerator to tell.
         failure_residual: relative residual above which a sample counts as failed.
         order: how many derivatives are exact. 2 also gives exact second derivatives
-            (``create_graph=True``) at the price of two more evaluations of ``f``; 1 refuses them.
+            (``create_graph=True``) at the price of two more evaluations of ``f``, whose graphs
+            live as long as the loss; 1 refuses them.
         at: where the Jacobian is taken. ``"equilibrium"``: at what the solver found, which is
             also the value. ``"image"``: the value is :math:`\hat z = f(z^*)`, J is taken there and
             :math:`\partial f / \partial\theta` at z*, as in the code of MDEQ (Bai et al., 2020),
