@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 
 from phantomgrad.cli import check_overrides
 from phantomgrad.errors import UserError
-from phantomgrad.jobs import ends_a_table, failure
+from phantomgrad.jobs import failure, repeats
 from phantomgrad.train import run
 
 failures: list[str] = []
@@ -27,16 +27,16 @@ failures: list[str] = []
 
 @hydra.main(version_base="1.3", config_path="../configs", config_name="train")
 def main(config: DictConfig) -> None:
-    """Do one run; a table goes on with its next row after a failure, but not without data."""
+    """Do one run; a table goes on with its next row after a failure."""
     chosen = HydraConfig.get()
     row = chosen.runtime.choices.get("experiment")
     try:
         run(config, row, list(chosen.overrides.task))
     except UserError as error:
-        failures.append(failure(error, config, row))
-        logging.getLogger("phantomgrad").error(failures[-1])
-        if ends_a_table(error):
-            sys.exit(1)
+        said = failure(error, config, row)
+        if not repeats(error, failures):
+            logging.getLogger("phantomgrad").error(said)
+        failures.append(said)
 
 
 if __name__ == "__main__":

@@ -89,6 +89,12 @@ class DEQ(nn.Module):
     def gradient(self, gradient: GradientEstimator) -> None:
         self._use(self._solver, gradient)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("solver", "gradient"):  # torch would take one that is a module past its setter
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
     def _use(self, solver: Solver, gradient: GradientEstimator) -> None:
         """Take these two, if they go together."""
         for name, part, method in (("solver", solver, "solve"), ("gradient", gradient, "attach")):
@@ -121,8 +127,8 @@ class DEQ(nn.Module):
             keywords: passed to the cell, a mask for one.
 
         Returns:
-            The equilibrium on the graph, in a tensor of its own, and the :class:`Solution`, whose
-            ``z`` is off the graph and, of several states, packed to ``(B, D)``.
+            The equilibrium on the graph, and the :class:`Solution`, whose ``z`` is off the graph
+            and, of several states, packed to ``(B, D)``. Without a graph they share their memory.
 
         Raises:
             ValueError: there is neither ``z0`` nor a first input to take the shape from, or the
@@ -180,7 +186,8 @@ class DEQ(nn.Module):
         """
         call = self._compiled or self.cell
         if isinstance(z0, Tensor):
-            start = z0.clone() if z0.is_inference() else z0  # autograd takes no inference tensor
+            frozen = not torch.compiler.is_compiling() and z0.is_inference()
+            start = z0.clone() if frozen else z0  # autograd takes no inference tensor
             return lambda z: call(z, *inputs, **keywords), start.detach(), None
         packing = Packing.of(z0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -81,9 +81,14 @@ def failure(error: UserError, config: DictConfig, row: str | None) -> str:
     return f"{' '.join(filter(None, (named, config.run.instance)))}: {said}"
 
 
-def ends_a_table(error: UserError) -> bool:
-    """Return whether the other jobs of a table need not be tried either: they have no data."""
-    return isinstance(error, MissingDataError) and HydraConfig.get().mode is RunMode.MULTIRUN
+def repeats(error: UserError, earlier: Iterable[str]) -> bool:
+    """Return whether a job misses the data that another one of its table has missed.
+
+    Args:
+        error: what was raised.
+        earlier: what :func:`failure` has made of the errors before.
+    """
+    return isinstance(error, MissingDataError) and any(s.endswith(str(error)) for s in earlier)
 
 
 def _follow(

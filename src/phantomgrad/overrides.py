@@ -40,10 +40,10 @@ def identify(config: dict[str, Any], row: str | None, overrides: list[str]) -> I
     if own is None:
         return found
     changes = set(found.changes)
-    if _TEST_BATCH in map(_key, changes) and config["dataset"].get("_target_") in _IMAGES:
+    if _TEST_BATCH in map(_place, changes) and config["dataset"].get("_target_") in _IMAGES:
         size = own["dataset"].get("test_batch_size")
         config = {**config, "dataset": {**config["dataset"], "test_batch_size": size}}
-    real = _real(config, own, found.changes)
+    real = _effective(config, own, found.changes)
     if not real and hash_config(config) != hash_config(own):  # they change something together
         return found
     return Identity.of(config, row, [o for o in overrides if o not in changes or o in real])
@@ -54,7 +54,7 @@ def _own(
 ) -> dict[str, Any] | None:
     """Return the configuration of the row itself, nothing where it does not stand alone."""
     named = (config.get("sweep") or {}).get("keys", [])
-    chosen = [o for o in overrides if o not in found.changes and _key(o) in (*_CHOICES, *named)]
+    chosen = [o for o in overrides if o not in found.changes and _place(o) in (*_CHOICES, *named)]
     try:
         with _hydra():
             own = compose(HydraConfig.get().job.config_name, chosen)
@@ -71,14 +71,14 @@ def _hydra() -> AbstractContextManager[Any]:
     return initialize_config_dir(folder, version_base="1.3")
 
 
-def _real(config: dict[str, Any], own: dict[str, Any], changes: Iterable[str]) -> list[str]:
+def _effective(config: dict[str, Any], own: dict[str, Any], changes: Iterable[str]) -> list[str]:
     """Return the overrides by which the configurations differ, and those of what these chose."""
-    differing = [o for o in changes if _value(config, _key(o)) != _value(own, _key(o))]
-    above = tuple(f"{_key(o)}." for o in differing)
-    return [o for o in changes if o in differing or _key(o).startswith(above)]
+    differing = [o for o in changes if _value(config, _place(o)) != _value(own, _place(o))]
+    above = tuple(f"{_place(o)}." for o in differing)
+    return [o for o in changes if o in differing or _place(o).startswith(above)]
 
 
-def _key(override: str) -> str:
+def _place(override: str) -> str:
     """Return where in the configuration an override acts: of ``solver@adjoint``, ``adjoint``."""
     return override.lstrip("+~").partition("=")[0].rpartition("@")[2]
 

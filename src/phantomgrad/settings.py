@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 
@@ -68,8 +69,9 @@ def _check_length(trainer: DictConfig) -> None:
 
 def _check_names(config: DictConfig) -> None:
     """Refuse what nothing reads: Hydra adds it, from a file or by a plus, and it does nothing."""
+    interpolated = set(re.findall(r"\$\{(\w+)", OmegaConf.to_yaml(config)))
     for key in map(str, config):
-        if key not in known_settings():
+        if key not in known_settings() | interpolated:
             where = nearest(key, sorted(known_settings()), "train.yaml")
             raise UserError(f"there is no setting {key!r}; {where}")
 
@@ -82,7 +84,7 @@ def known_settings() -> frozenset[str]:
     groups = [str(group) for entry in root.defaults if entry != "_self_" for group in entry]
     own = {str(key) for key in root} - {"defaults", "hydra"}
     filled = {group.rpartition("@")[2] for group in groups if " " not in group}
-    return frozenset(own | filled - {"experiment", "table"})  # lists of rows fill in other keys
+    return frozenset(own | (filled - {"experiment", "table"}))  # lists of rows fill in other keys
 
 
 def check_processes(config: DictConfig, processes: int) -> None:
@@ -94,7 +96,7 @@ def check_processes(config: DictConfig, processes: int) -> None:
     asked = processes_asked_for(config)
     if asked in (None, processes):
         return
-    devices, nodes = config.trainer.devices, config.trainer.get("num_nodes", 1)
+    devices, nodes = config.trainer.devices, config.trainer.get("num_nodes") or 1
     raise UserError(
         f"trainer.devices={devices} of trainer.num_nodes={nodes} is {asked} processes, but there "
         f"{'is' if processes == 1 else 'are'} {processes}: under SLURM start the row by "

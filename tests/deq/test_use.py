@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from deq.estimators import SOLVER, every_estimator, parameter_gradients
@@ -87,6 +88,29 @@ def test_a_damping_is_followed_from_when_it_is_set() -> None:
 def test_another_kind_of_part_is_named(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         DEQ(*arguments)
+
+
+class Learnt(nn.Module):
+    """A gradient with a parameter, which estimates by one step."""
+
+    needs_recorded_solve, adaptation = False, None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def attach(self, f: Any, z_star: Tensor, report: Any = None) -> Tensor:
+        return self.scale * f(z_star)
+
+
+def test_a_gradient_that_is_a_module_can_be_set() -> None:
+    """Torch keeps modules in a place of its own, past every setter."""
+    deq, learnt = DEQ(TanhCell(), SOLVER, UPG), Learnt()
+    deq.gradient = learnt  # type: ignore[assignment]
+    assert deq.gradient is learnt
+    deq(torch.randn(3, 4))[0].sum().backward()
+    assert learnt.scale.grad is not None
+    assert any(parameter is learnt.scale for parameter in deq.parameters())
 
 
 # Calls ----------------------------------------------------------------------------------------
@@ -217,6 +241,39 @@ def test_a_nested_equilibrium_has_the_masks_of_the_outer_one() -> None:
     first = dropout.mask
     deq(x)
     assert not torch.equal(dropout.mask, first)
+
+
+def test_a_nested_equilibrium_that_is_no_part_of_the_cell_draws_masks_of_its_own() -> None:
+    """Once in each pass of the outer one, for batches of any size."""
+    inner = DEQ(Inner(), SOLVER, UPG).train()
+
+    class Around(nn.Module):
+        def forward(self, z: Tensor, x: Tensor) -> Tensor:
+            return 0.3 * torch.tanh(inner(z + x)[0])
+
+    deq, masks = DEQ(Around(), SOLVER, UPG), []
+    for batch in (8, 3):
+        _, solution = deq(torch.randn(batch, 4))
+        assert solution.converged.all()
+        masks.append(inner.cell.dropout.mask)
+    assert [len(mask) for mask in masks] == [8, 3]
+
+
+class Reentrant(TanhCell):
+    """Hides its parameters in a custom function."""
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return torch.utils.checkpoint.checkpoint(super().forward, z, x, use_reentrant=True)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_what_cannot_be_seen_is_not_frozen() -> None:
+    """Torch says itself that its older checkpoint goes with no vector-Jacobian product."""
+    deq = DEQ(Reentrant(), SOLVER, NeumannPhantomGradient(3, 0.5))
+    z, _ = deq(torch.randn(3, 4))
+    assert z.requires_grad
+    with pytest.raises(RuntimeError, match="checkpoint"):
+        z.sum().backward()
 
 
 @every_estimator

@@ -68,6 +68,19 @@ def test_tf32_returns_behind_an_error(matmul: Any) -> None:
     assert torch.get_float32_matmul_precision() == "medium"
 
 
+def test_what_is_asked_of_the_cpu_stays(matmul: Any) -> None:
+    """The old setting is one for all devices."""
+    onednn: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before = onednn.fp32_precision
+    matmul.fp32_precision, onednn.fp32_precision = "tf32", "bf16"
+    try:
+        with own_arithmetic(torch.device("cuda")):
+            pass
+        assert (matmul.fp32_precision, onednn.fp32_precision) == ("tf32", "bf16")
+    finally:
+        onednn.fp32_precision = before
+
+
 def test_other_devices_and_settings_are_left_alone(matmul: Any) -> None:
     before = matmul.fp32_precision
     with own_arithmetic(torch.device("cuda")):

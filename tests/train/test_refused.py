@@ -65,6 +65,16 @@ def test_top_level_key_that_nothing_reads_is_refused(
         workplace.train("experiment=chains/misspelt")
 
 
+def test_key_that_an_interpolation_reads_is_no_stranger(workplace: Workplace) -> None:
+    row = own_configs(workplace) / "experiment" / "chains" / "upg_k5_d0.5.yaml"
+    row.write_text(row.read_text() + "\nk: 3\n")
+    with pytest.raises(UserError, match="there is no setting 'k'"):
+        workplace.train("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=1")
+    named = "gradient.steps=${k}"
+    record = workplace.record("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=1", named)
+    assert record.config["gradient"]["steps"] == 3
+
+
 @pytest.mark.parametrize("override", ["+optimzer.lr=5", "+nonfinit=skip", "++adjiont.tol=1e-3"])
 def test_misspelt_key_with_a_plus_is_refused(workplace: Workplace, override: str) -> None:
     with pytest.raises(UserError, match=r"there is no setting '\w+'; the nearest are "):

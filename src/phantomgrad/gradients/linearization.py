@@ -27,14 +27,19 @@ class Linearization:
 
     @property
     def is_constant(self) -> bool:
-        """Whether ``f`` closes over nothing that wants a gradient."""
+        """Whether ``f`` surely closes over nothing that wants a gradient.
+
+        What a custom function closes over cannot be seen: it counts as something.
+        """
+        if self.value.is_leaf:
+            return not self.value.requires_grad or self.value is self._z
         nodes, seen = [self.value.grad_fn], set()
         while nodes:
             node = nodes.pop()
             if node is None or node in seen:
                 continue
-            leaf = getattr(node, "variable", self._z)
-            if leaf is not self._z:
+            leaf, custom = getattr(node, "variable", self._z), hasattr(node, "saved_tensors")
+            if leaf is not self._z or custom:
                 return False  # nearly always the first one
             seen.add(node)
             nodes += [behind for behind, _ in node.next_functions]

@@ -82,22 +82,26 @@ def resample_dropout(module: nn.Module) -> None:
             child.resample()
 
 
-_IN_A_PASS = ContextVar("in a pass", default=False)
+_RUNNING: ContextVar[set[nn.Module] | None] = ContextVar("the dropouts of this pass", default=None)
 
 
 @contextmanager
 def shared_masks(module: nn.Module) -> Iterator[None]:
     """Draw the masks of ``module`` once for what is done inside.
 
-    Inside the map of another equilibrium they are drawn with that one's: were they redrawn at each
-    of its evaluations, it would have none.
+    Inside the map of another equilibrium they are drawn once for that one: were they redrawn at
+    each of its evaluations, it would have none.
     """
-    if _IN_A_PASS.get():
+    running = _RUNNING.get()
+    own: set[nn.Module] = {m for m in module.modules() if isinstance(m, VariationalDropout)}
+    for dropout in own - (running or set()):
+        resample_dropout(dropout)
+    if running is not None:
+        running |= own
         yield
         return
-    resample_dropout(module)
-    outside = _IN_A_PASS.set(True)
+    outside = _RUNNING.set(own)
     try:
         yield
     finally:
-        _IN_A_PASS.reset(outside)
+        _RUNNING.reset(outside)

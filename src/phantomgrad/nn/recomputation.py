@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -22,6 +23,7 @@ def recomputed(part: Part, *arguments: Any, within: nn.Module | None = None) -> 
     (Chen et al., 2016). By then other masks of :class:`VariationalDropout` may have been drawn, and
     weights that a pass shares are gone: ``torch.utils.checkpoint`` on its own would give the
     gradient of another pass, or fail. Here each pass meets its own. Nothing else may be random.
+    Inside of ``torch.compile`` it is an ordinary call.
 
     Args:
         part: a module, or a function.
@@ -34,6 +36,8 @@ def recomputed(part: Part, *arguments: Any, within: nn.Module | None = None) -> 
     owner = part if within is None else within
     if not isinstance(owner, nn.Module):
         raise TypeError(f"within must be given where part is no module but a {type(part).__name__}")
+    if not torch.is_grad_enabled() or torch.compiler.is_compiling():  # nothing is kept; or by torch
+        return part(*arguments)
     return checkpoint(
         part,
         *arguments,

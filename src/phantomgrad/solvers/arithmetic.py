@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 
@@ -21,7 +22,8 @@ def own_arithmetic(device: torch.device) -> AbstractContextManager[object]:
 
 @contextmanager
 def _exact(device: torch.device, tf32: bool) -> Iterator[None]:
-    asked = _asked() if tf32 else None
+    onednn: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    asked, theirs = _asked() if tf32 else None, onednn.fp32_precision
     with torch.autocast(device.type, enabled=False):
         if tf32:
             torch.set_float32_matmul_precision("highest")
@@ -32,6 +34,8 @@ def _exact(device: torch.device, tf32: bool) -> Iterator[None]:
                 torch.set_float32_matmul_precision(asked)
             elif tf32:
                 torch.backends.cuda.matmul.fp32_precision = "tf32"
+            if tf32:  # the setting above is one for all
+                onednn.fp32_precision = theirs
 
 
 def _asked() -> str | None:

@@ -191,8 +191,11 @@ class Books:
         """Return ``z``, and in its place what is kept of samples that have stopped.
 
         A recorded solve must not go on with what is no number: the books let nothing of it
-        through, but in the backward pass 0 times such a derivative would be no number either.
+        through, but in the backward pass 0 times such a derivative would be no number either. (A
+        derivative that overflows before its value does is past help.)
         """
+        if z.device.type == "cpu" and bool(self._active.all()):
+            return z  # itself: a copy would be kept for the backward pass
         return torch.where(self._active.unsqueeze(1), z, self._best)
 
     def _keep(self, z: Tensor, residual: Tensor, improved: Tensor) -> None:
@@ -238,7 +241,8 @@ def _check_state(z0: Tensor) -> None:
 
 
 def _evaluated(f: Map, z: Tensor) -> Tensor:
-    version = None if z.is_inference() else z._version
+    watched = not torch.compiler.is_compiling() and not z.is_inference()
+    version = z._version if watched else None
     fz = f(z)
     if not isinstance(fz, Tensor):
         raise TypeError(f"f must return one tensor, got {type(fz).__name__}")
@@ -248,6 +252,6 @@ def _evaluated(f: Map, z: Tensor) -> Tensor:
         )
     if fz.device != z.device:
         raise ValueError(f"f must keep the device: z is on {z.device}, f(z) on {fz.device}")
-    if version is not None and z._version != version:
+    if watched and z._version != version:
         raise ValueError("f must not change its argument in place: z = z + x, for one, not z += x")
     return fz

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from types import FrameType
@@ -24,10 +25,22 @@ def left_to_the_main_process(worker: int) -> None:
     """Have a process that loads data ignore what asks the run to stop; for ``worker_init_fn``.
 
     A scheduler tells every process of a job. Were those that load data to end at once, the run
-    would fail for want of data before it could save where it stands. They end with it.
+    would fail for want of data before it could save where it stands. They end with it: SIGTERM from
+    the main process, which is how Python ends what it has begun, is heard.
     """
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+    for signum in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(signum, signal.SIG_IGN)
+    if not hasattr(signal, "sigwaitinfo"):  # macOS does not tell who sends a signal
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=_end_when_told, daemon=True).start()
+
+
+def _end_when_told() -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+        pass
+    os._exit(0)
 
 
 class StopSignals:

@@ -39,8 +39,8 @@ def loss_said() -> Iterator[None]:
 def none_left() -> Iterator[None]:
     """End the processes that were begun inside and are still there.
 
-    Those that load data wait to be told by an iterator, which an error keeps alive; and what the
-    interpreter tells them at its own end, SIGTERM, is for them no reason to end.
+    Those that load data wait to be told by an iterator, which an error keeps alive, until the
+    interpreter ends them at its own end: that may be many runs of a table from here.
     """
     before = set(multiprocessing.active_children())
     try:

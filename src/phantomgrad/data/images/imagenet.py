@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -170,10 +171,13 @@ class FolderSet(Dataset[Any]):
     """
 
     def __init__(self, samples: list[Sample], transform: Callable[[Any], Tensor]) -> None:
-        self._samples, self._transform = samples, transform
+        # In arrays: reading a list writes its reference counts, and each worker would own a copy.
+        self._paths = np.array([os.fsencode(path) for path, _ in samples])
+        self._labels = np.array([label for _, label in samples])
+        self._transform = transform
 
     def __len__(self) -> int:
-        return len(self._samples)
+        return len(self._labels)
 
     def __getitems__(self, chosen: list[Any]) -> ImageBatch | Unreadable:
         """Return the images of indices, or of pairs (index, seed of its random numbers)."""
@@ -182,12 +186,12 @@ class FolderSet(Dataset[Any]):
             for choice in chosen:
                 index, seed = choice if isinstance(choice, tuple) else (choice, 0)
                 torch.default_generator.manual_seed(seed)  # torch.manual_seed: CUDA's as well
-                path, label = self._samples[index]
+                path = os.fsdecode(bytes(self._paths[index]))
                 try:
                     images.append(self._decoded(path))
                 except (OSError, ValueError) as error:
                     return Unreadable(f"{path} is no readable image ({error})")
-                labels.append(label)
+                labels.append(int(self._labels[index]))
         return ImageBatch(torch.stack(images), torch.tensor(labels))
 
     def _decoded(self, path: str) -> Tensor:
