@@ -7,7 +7,7 @@ import importlib.metadata
 import pytest
 import torch
 
-from phantomgrad.environment import describe_environment
+from phantomgrad.environment import describe_environment, own_device
 
 CPU = torch.device("cpu")
 
@@ -51,3 +51,13 @@ def test_machine_without_a_gpu_names_none() -> None:
     found = describe_environment(CPU)
     assert found["accelerator"] is None
     assert not {"cuda", "cudnn"} & found["versions"].keys()
+
+
+def test_own_device_is_among_those_that_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler may show each process one GPU alone, whatever its number."""
+    pretend(monkeypatch, "13.0", 91900)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert own_device("auto") == torch.device("cuda", 1)
+    assert own_device("cpu") == CPU
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert own_device("auto") == torch.device("cuda", 0)

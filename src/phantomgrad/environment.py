@@ -50,7 +50,8 @@ def own_device(accelerator: str) -> torch.device:
     if accelerator == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     local = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0
-    return torch.device("cuda", int(local))
+    seen = torch.cuda.device_count()  # one, where each process is shown its own alone
+    return torch.device("cuda", max(0, min(int(local), seen - 1)))
 
 
 def launched_from_outside() -> bool:
