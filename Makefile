@@ -97,7 +97,7 @@ throughput: env ## Seconds of a training step, Table 3's rows on synthetic batch
 	@$(RUN) scripts/report.py throughput table3
 
 soak: env ## Kill, stop, damage and starve small runs at random moments (KILLS=100, about 5 min)
-	@$(RUN) -W ignore tests/survival/soak.py $(or $(KILLS),100)
+	@$(RUN) -W ignore tests/suite/checkpoint/soak.py $(or $(KILLS),100)
 
 bench: env ## Time and memory against torchdeq, side by side
 	@$(RUN) scripts/bench.py

@@ -16,8 +16,8 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 import hydra
 from omegaconf import DictConfig
 
-from phantomgrad.errors import UserError
-from phantomgrad.studies.speed import Options, run
+from phantomgrad_suite.bench import Options, run
+from phantomgrad_suite.runs.errors import UserError
 
 
 @hydra.main(version_base="1.3", config_path="../configs", config_name="bench")

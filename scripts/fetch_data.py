@@ -11,9 +11,9 @@ python scripts/fetch_data.py ImageNet                says how to arrange it
 import sys
 from pathlib import Path
 
-from phantomgrad.data.fetch import fetch
-from phantomgrad.data.graphs.fetch_tu import DEFAULT_NAMES
-from phantomgrad.errors import UserError
+from phantomgrad_suite.data.fetch import fetch
+from phantomgrad_suite.data.graphs.fetch_tu import DEFAULT_NAMES
+from phantomgrad_suite.runs.errors import UserError
 
 
 def main(arguments: list[str]) -> int:

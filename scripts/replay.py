@@ -8,8 +8,8 @@ A run that stops at such a step names its file. Files are unpickled: open your o
 import sys
 from pathlib import Path
 
-from phantomgrad.errors import UserError
-from phantomgrad.replay import replay
+from phantomgrad_suite.replay import replay
+from phantomgrad_suite.runs.errors import UserError
 
 if __name__ == "__main__":
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):

@@ -7,7 +7,7 @@ python scripts/report.py table4       one of them
 import sys
 from pathlib import Path
 
-from phantomgrad.report.command import main
+from phantomgrad_suite.report.command import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:], Path(__file__).resolve().parents[1] / "results"))

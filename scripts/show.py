@@ -8,8 +8,8 @@ python scripts/show.py results/records/digits/implicit/seed0.json --config   and
 import sys
 from pathlib import Path
 
-from phantomgrad.errors import UserError
-from phantomgrad.show import describe
+from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.show import describe
 
 if __name__ == "__main__":
     paths = [argument for argument in sys.argv[1:] if argument != "--config"]

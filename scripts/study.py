@@ -19,10 +19,10 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from phantomgrad.cli import check_overrides
-from phantomgrad.errors import UserError
-from phantomgrad.jobs import failure
-from phantomgrad.study import run
+from phantomgrad_suite.jobs.command_line import check_overrides
+from phantomgrad_suite.jobs.job import failure
+from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.study import run
 
 failures: list[str] = []
 
@@ -36,7 +36,7 @@ def main(config: DictConfig) -> None:
         run(config, row, list(chosen.overrides.task))
     except UserError as error:
         failures.append(failure(error, config, row))
-        logging.getLogger("phantomgrad").error(failures[-1])
+        logging.getLogger("phantomgrad_suite").error(failures[-1])
 
 
 if __name__ == "__main__":

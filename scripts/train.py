@@ -17,10 +17,10 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from phantomgrad.cli import check_overrides
-from phantomgrad.errors import UserError
-from phantomgrad.jobs import failure, repeats
-from phantomgrad.train import run
+from phantomgrad_suite.jobs.command_line import check_overrides
+from phantomgrad_suite.jobs.job import failure, repeats
+from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.train import run
 
 failures: list[str] = []
 
@@ -35,7 +35,7 @@ def main(config: DictConfig) -> None:
     except UserError as error:
         said = failure(error, config, row)
         if not repeats(error, failures):
-            logging.getLogger("phantomgrad").error(said)
+            logging.getLogger("phantomgrad_suite").error(said)
         failures.append(said)
 
 

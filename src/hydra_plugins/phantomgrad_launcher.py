@@ -30,8 +30,8 @@ class ClusterLauncher(Launcher):
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         """Start, submit or print the runs; ends the process with 1 if one has failed."""
-        from phantomgrad.cluster import Command, launch
-        from phantomgrad.errors import UserError
+        from phantomgrad_suite.cluster import Command, launch
+        from phantomgrad_suite.runs.errors import UserError
 
         try:
             commands = [

@@ -43,8 +43,8 @@ class Tuner(Sweeper):
 
     def sweep(self, arguments: list[str]) -> None:
         """Do the trials that are left; ends the process with 1 if the search cannot go on."""
-        from phantomgrad.errors import UserError
-        from phantomgrad.tuning import tune
+        from phantomgrad_suite.runs.errors import UserError
+        from phantomgrad_suite.tuning import tune
 
         swept = [*(f"{key}={value}" for key, value in self._params.items()), *arguments]
         parser = OverridesParser.create(config_loader=self._loader)

@@ -5,6 +5,13 @@ it needs torch alone.
 """
 
 from phantomgrad.deq import DEQ
+from phantomgrad.diagnostics import (
+    Agreement,
+    ExactGradient,
+    agreement,
+    estimated_gradient,
+    exact_gradient,
+)
 from phantomgrad.gradients import (
     AdaptiveDamping,
     AdjointError,
@@ -16,13 +23,6 @@ from phantomgrad.gradients import (
     UnrolledPhantomGradient,
 )
 from phantomgrad.jacobian import jacobian_regularizer, spectral_radius
-from phantomgrad.precision import (
-    Agreement,
-    ExactGradient,
-    agreement,
-    estimated_gradient,
-    exact_gradient,
-)
 from phantomgrad.solvers import Anderson, Broyden, FixedPoint, Solution, Solver
 
 __version__ = "0.1.0"

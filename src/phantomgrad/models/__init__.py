@@ -9,9 +9,9 @@ from phantomgrad.models.ignn import (
 )
 from phantomgrad.models.ignn_multilabel import MultilabelNodeClassifier
 from phantomgrad.models.mdeq import MDEQ, MDEQCell
-from phantomgrad.models.propagation import Propagation, adjacency, normalized_adjacency
 from phantomgrad.models.synthetic import SyntheticCell, symmetric_matrix
 from phantomgrad.models.transformer import Memory, TransformerCell, TransformerLM
+from phantomgrad.nn.propagation import Propagation, adjacency, normalized_adjacency
 
 __all__ = [
     "MDEQ",

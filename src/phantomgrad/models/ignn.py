@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from phantomgrad.checks import check_rate
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator
-from phantomgrad.models.propagation import Propagation
 from phantomgrad.nn.linear import linear
+from phantomgrad.nn.propagation import Propagation
 from phantomgrad.solvers import Solver
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.models.ignn import ImplicitGraphLayer
-from phantomgrad.models.propagation import Propagation
+from phantomgrad.nn.propagation import Propagation
 from phantomgrad.solvers import Solver
 
 

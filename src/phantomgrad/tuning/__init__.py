@@ -1,5 +1,0 @@
-"""Settings chosen on validation data: Optuna proposes, ordinary runs answer, records remain."""
-
-from phantomgrad.tuning.command import tune
-
-__all__ = ["tune"]

@@ -1,0 +1,36 @@
+"""Data modules over the loaders of the libraries; nothing here downloads during a run.
+
+A data module of your own is a :class:`DataModule`, with classes a :class:`LabelledData`, of images
+that travel as bytes an :class:`ImageData`, of texts a :class:`LanguageData`.
+"""
+
+from phantomgrad_suite.data.base import DataModule, LabelledData
+from phantomgrad_suite.data.graphs.chains import Chains, NodeBatch
+from phantomgrad_suite.data.graphs.ppi import PPI
+from phantomgrad_suite.data.graphs.tu import GraphBatch, GraphFolds
+from phantomgrad_suite.data.images.base import ImageBatch, ImageData
+from phantomgrad_suite.data.images.cifar import Cifar10
+from phantomgrad_suite.data.images.digits import Digits
+from phantomgrad_suite.data.images.imagenet import ImageNet
+from phantomgrad_suite.data.text.base import Corpus, LanguageData
+from phantomgrad_suite.data.text.topics import PydocTopics
+from phantomgrad_suite.data.text.wikitext import WikiText103
+
+__all__ = [
+    "PPI",
+    "Chains",
+    "Cifar10",
+    "Corpus",
+    "DataModule",
+    "Digits",
+    "GraphBatch",
+    "GraphFolds",
+    "ImageBatch",
+    "ImageData",
+    "ImageNet",
+    "LabelledData",
+    "LanguageData",
+    "NodeBatch",
+    "PydocTopics",
+    "WikiText103",
+]

@@ -1,0 +1,132 @@
+"""The Chains graphs of IGNN: a label that must travel along a path. Generated, never fetched."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from phantomgrad.checks import check_at_least
+from phantomgrad.models import Propagation, normalized_adjacency
+from phantomgrad_suite.data.base import LabelledData, fixed_batches
+from phantomgrad_suite.runs.errors import UserError
+
+
+@dataclass(frozen=True)
+class NodeBatch:
+    """One graph with labelled nodes.
+
+    Attributes:
+        features: ``(N, F)``.
+        propagation: the normalised adjacency, ``(N, N)``.
+        labels: classes, ``(N,)``.
+        masks: which nodes belong to each part, ``(N,)`` each.
+    """
+
+    features: Tensor
+    propagation: Propagation
+    labels: Tensor
+    masks: dict[str, Tensor]
+
+    def to(self, *args: Any, **kwargs: Any) -> NodeBatch:
+        """Return a copy on another device (Lightning moves batches by this)."""
+        return NodeBatch(
+            self.features.to(*args, **kwargs),
+            self.propagation.to(*args, **kwargs),
+            self.labels.to(*args, **kwargs),
+            {name: mask.to(*args, **kwargs) for name, mask in self.masks.items()},
+        )
+
+
+class Chains(LabelledData):
+    """Directed chains; only the first node of each knows the class of all (Gu et al., 2020).
+
+    Args:
+        chains_per_class: number of chains of each of the two classes.
+        length: nodes of a chain.
+        features: width of the node features; the first two are the classes.
+        noise: half-width of the uniform noise on the features.
+        seed: of features and split (the official generator's, numpy's RandomState).
+    """
+
+    evaluation_sets = ("test", "validation")
+
+    def __init__(
+        self,
+        *,
+        chains_per_class: int = 20,
+        length: int = 10,
+        features: int = 100,
+        noise: float = 0.0,
+        seed: int = 42,
+    ) -> None:
+        super().__init__()
+        check_at_least("dataset.length", length, 2)
+        check_at_least("dataset.features", features, 2)
+        nodes = 2 * chains_per_class * length
+        if nodes < 320:
+            raise UserError(
+                "Chains needs at least 320 nodes for its split (20 train, 100 validation, "
+                f"200 test), got 2 x {chains_per_class} x {length} = {nodes}"
+            )
+        self._width, self._length = features, length
+        self._batch = make_chains(chains_per_class, length, features, noise, seed)
+
+    @property
+    def in_channels(self) -> int:
+        """Width of the node features."""
+        return self._width
+
+    @property
+    def classes(self) -> int:
+        """Two classes."""
+        return 2
+
+    def facts(self) -> dict[str, Any]:
+        """Return name, fingerprint and sizes."""
+        content = self._batch.features.numpy().tobytes() + self._batch.labels.numpy().tobytes()
+        sizes = {name: int(mask.sum()) for name, mask in self._batch.masks.items()}
+        digest = hashlib.sha256(content).hexdigest()
+        return {"name": f"Chains-{self._length}", "fingerprint": f"sha256:{digest}", **sizes}
+
+    def train_dataloader(self) -> DataLoader[NodeBatch]:
+        """Return the graph, once an epoch."""
+        return fixed_batches([self._batch])
+
+    def val_dataloader(self) -> list[DataLoader[NodeBatch]]:
+        """Return the graph for each evaluation set (the masks tell them apart)."""
+        return [fixed_batches([self._batch]) for _ in self.evaluation_sets]
+
+
+def make_chains(
+    chains_per_class: int, length: int, features: int, noise: float, seed: int
+) -> NodeBatch:
+    """Generate the graph, drawing random numbers in the order of the official generator."""
+    rng = np.random.RandomState(seed)
+    chains = 2 * chains_per_class
+    nodes = chains * length
+    first = torch.arange(0, nodes, length)
+    labels = torch.arange(2).repeat_interleave(chains_per_class)
+    x = torch.from_numpy(rng.uniform(-noise, noise, size=(nodes, features)))
+    x[first, labels] += 1
+    order = np.arange(nodes)
+    rng.shuffle(order)
+    sources = torch.arange(nodes).view(chains, length)[:, :-1].reshape(-1)
+    return NodeBatch(
+        features=(x / x.sum(dim=1, keepdim=True)).nan_to_num(posinf=0, neginf=0).float(),
+        propagation=normalized_adjacency(torch.stack([sources, sources + 1]), nodes),
+        labels=labels.repeat_interleave(length),
+        masks={
+            name: torch.zeros(nodes, dtype=torch.bool).index_fill_(0, torch.from_numpy(part), True)
+            for name, part in (
+                ("train", order[:20]),
+                ("validation", order[20:120]),
+                ("test", order[120:320]),
+            )
+        },
+    )

@@ -1,0 +1,73 @@
+"""The text that Python itself brings along. Never fetched."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Iterator
+from typing import Any
+
+from phantomgrad.checks import check_at_least
+from phantomgrad_suite.data.base import Synthetic
+from phantomgrad_suite.data.text.base import Corpus, LanguageData, random_words
+from phantomgrad_suite.data.text.vocabulary import Vocabulary
+
+_HELD_OUT = {3: "validation", 7: "test"}  # of every eight topics
+
+
+class PydocTopics(LanguageData):
+    """The help texts that come with Python (``pydoc_data.topics``), about 77,000 tokens.
+
+    Of eight topics in alphabetical order, the fourth validates and the last one is tested. The
+    texts differ between versions of Python, and so do fingerprint and results.
+
+    Args:
+        min_count: words that are rarer in the training text become ``<unk>``.
+        options: see :class:`LanguageData`.
+
+    Raises:
+        ValueError: a number is too small.
+    """
+
+    evaluation_sets = ("test", "validation")
+
+    def __init__(self, *, min_count: int = 3, **options: Any) -> None:
+        super().__init__(**options)
+        check_at_least("dataset.min_count", min_count, 1)
+        self._min_count = min_count
+
+    @classmethod
+    def synthetic(cls, **settings: Any) -> Synthetic:
+        """Return random words, as many different ones as the texts have."""
+        words = len(Vocabulary.of(topics()["train"], settings.get("min_count", 3)))
+        return random_words(words, settings["batch_size"], settings["segment_length"])
+
+    def read(self) -> Corpus:
+        """Return the texts; the fingerprint is that of their letters."""
+        parts = {name: list(lines) for name, lines in topics().items()}
+        vocabulary = Vocabulary.of(parts["train"], self._min_count)
+        letters = hashlib.sha256("\n".join(map("\n".join, parts.values())).encode())
+        return Corpus(
+            {name: vocabulary.encode(lines, name) for name, lines in parts.items()},
+            len(vocabulary),
+            letters.hexdigest(),
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Return name, version of Python, fingerprint and sizes."""
+        version = ".".join(platform.python_version_tuple()[:2])
+        return {"name": "pydoc-topics", "python": version, **super().facts()}
+
+
+def topics() -> dict[str, Iterator[str]]:
+    """Return the lines of each part of Python's help texts."""
+    from pydoc_data.topics import topics as texts
+
+    numbered = list(enumerate(sorted(texts)))
+
+    def lines(part: str) -> Iterator[str]:
+        for number, name in numbered:
+            if _HELD_OUT.get(number % 8, "train") == part:
+                yield from texts[name].splitlines()
+
+    return {part: lines(part) for part in ("train", "validation", "test")}

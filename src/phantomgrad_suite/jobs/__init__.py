@@ -1,0 +1,1 @@
+"""What comes before and after the work of a run: compose, check, build, run, record."""

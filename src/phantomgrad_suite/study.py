@@ -1,0 +1,103 @@
+"""One study from a composed configuration: skip it, or measure; then write its record."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+import torch
+from omegaconf import DictConfig
+from tqdm import tqdm
+
+from phantomgrad_suite.jobs.build import build
+from phantomgrad_suite.jobs.environment import describe_environment
+from phantomgrad_suite.jobs.job import as_dict, do
+from phantomgrad_suite.records import StudyRecord
+from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.folder import Identity
+from phantomgrad_suite.studies.base import Study, T
+
+log = logging.getLogger(__name__)
+_SETTINGS = {*("seed", "device", "threads", "reduced", "paths", "run", "setting", "rows", "sweep")}
+
+
+def run(config: DictConfig, row: str | None, overrides: list[str]) -> None:
+    """Do the study that ``config`` describes, unless it is done; see :func:`jobs.do`.
+
+    Args:
+        config: the composed configuration (``configs/study.yaml``).
+        row: the study file it was composed with.
+        overrides: what was overridden on the command line.
+
+    Raises:
+        UserError: something the user can put right, or a claim of the study does not hold; its
+            record says which, and by how much.
+    """
+    unknown = sorted(set(config) - _SETTINGS)
+    if unknown:
+        raise UserError(
+            f"a study has no {', '.join(unknown)}: what it measures is set by "
+            f"setting.{', setting.'.join(k for k in config.setting if not k.startswith('_'))}"
+        )
+    record = do(config, row, overrides, lambda config, identity, _: _measure(config, identity))
+    failed = [check for check in getattr(record, "checks", []) if not check.holds]
+    if failed:
+        said = "; ".join(f"{c.claim}: {c.value:.6g} (bound {c.bound:g})" for c in failed)
+        raise UserError(f"{row}: what should hold does not: {said}")
+
+
+def _measure(config: DictConfig, identity: Identity) -> tuple[StudyRecord, str]:
+    started, clock, cpu = datetime.now(UTC), time.perf_counter(), time.process_time()
+    study, device = build(config.setting, "setting"), _device(config.device)
+    if not isinstance(study, Study):
+        raise UserError(f"setting._target_ must be a study, got {type(study).__name__}")
+    if config.threads is not None:
+        if type(config.threads) is not int or config.threads < 1:
+            raise UserError(f"threads must be a positive integer, got {config.threads!r}")
+        torch.set_num_threads(config.threads)
+    title = f"{identity.row} {identity.instance}"
+    log.info("%s: started", title)
+    try:
+        findings = study.measure(config.seed, device, lambda items, name: _bar(items, title, name))
+    except ValueError as error:
+        raise UserError(f"{identity.row}: {error}") from error
+    changes = [*config.reduced, *identity.changes]
+    plain = as_dict(config)
+    record = StudyRecord(
+        row=identity.row,
+        instance=identity.instance,
+        protocol="reduced" if changes else "full",
+        changes=changes,
+        setting={k: v for k, v in plain["setting"].items() if k != "_target_"},
+        numbers=findings.numbers,
+        checks=findings.checks,
+        seconds={"total": time.perf_counter() - clock, "cpu": time.process_time() - cpu},
+        environment=describe_environment(device),
+        config=plain,
+        config_hash=identity.config_hash,
+        started=started.isoformat(timespec="seconds"),
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    return record, f"{findings.headline} ({record.seconds['total']:.0f} s)"
+
+
+def _bar(items: Sequence[T], title: str, name: str) -> Iterable[T]:
+    bar: Iterable[T] = tqdm(
+        items, desc=f"{title}: {name}", dynamic_ncols=True, mininterval=0.5, leave=False
+    )
+    return bar
+
+
+def _device(name: str) -> torch.device:
+    refusal = f"device must be cpu or cuda, got {name!r}"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UserError(refusal) from error
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(refusal)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"device={name}, but torch sees no CUDA device")
+    return device

@@ -1,0 +1,151 @@
+"""The layer's graphs: when there is one, how often it serves, and that nothing outlives it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from dataclasses import replace
+
+import torch
+from deq.estimators import PICARD, every_estimator, parameter_gradients
+from problems import TanhCell, relative_error, saved_tensors
+from torch import Tensor, nn
+
+from phantomgrad import DEQ, BackpropThroughSolver, GradientEstimator, Solver
+
+# Graphs -------------------------------------------------------------------------------------
+
+
+@every_estimator
+def test_no_grad_gives_no_graph(solver: Solver, gradient: GradientEstimator) -> None:
+    """And the same equilibrium, with nothing attached and nothing saved."""
+    deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4, requires_grad=True)
+    with torch.no_grad(), saved_tensors() as alive:
+        z, _ = deq(x)
+        assert alive() == 0
+    assert not z.requires_grad
+    torch.testing.assert_close(z, deq(x)[0].detach(), rtol=1e-9, atol=1e-9)
+    with torch.inference_mode():
+        torch.testing.assert_close(deq(x)[0].clone(), z, rtol=1e-12, atol=1e-12)
+
+
+@every_estimator
+def test_evaluation_mode_has_gradients(solver: Solver, gradient: GradientEstimator) -> None:
+    """Autograd's mode decides, never ``training``."""
+    deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4)
+    expected = parameter_gradients(deq, x)
+    assert relative_error(parameter_gradients(deq.eval(), x), expected) == 0
+
+
+@every_estimator
+def test_two_forwards_before_one_backward(solver: Solver, gradient: GradientEstimator) -> None:
+    """Their gradients add up, in whatever order they were attached."""
+    deq, (x, y) = DEQ(TanhCell(), solver, gradient), torch.randn(2, 3, 4)
+    expected = [
+        a + b for a, b in zip(parameter_gradients(deq, x), parameter_gradients(deq, y), strict=True)
+    ]
+    first, _ = deq(x)
+    second, _ = deq(y)
+    loss = second.square().sum() + first.square().sum()
+    ours = torch.autograd.grad(loss, list(deq.parameters()))
+    assert relative_error(ours, tuple(expected)) < 1e-12
+
+
+@every_estimator
+def test_one_equilibrium_on_top_of_another(solver: Solver, gradient: GradientEstimator) -> None:
+    """The same layer, applied to its own result."""
+    deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4, requires_grad=True)
+    z, _ = deq(deq(x)[0])
+    (grad,) = torch.autograd.grad(z.sum(), x)
+    assert grad.isfinite().all()
+    assert grad.any()
+
+
+@every_estimator
+def test_a_second_backward_gives_the_same_gradient(
+    solver: Solver, gradient: GradientEstimator
+) -> None:
+    """With ``retain_graph`` the graph serves any number of backward passes, bit for bit."""
+    deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4)
+    loss = deq(x)[0].square().sum()
+    wanted = list(deq.parameters())
+    passes = [torch.autograd.grad(loss, wanted, retain_graph=True) for _ in range(3)]
+    for later in passes[1:]:
+        for a, b in zip(passes[0], later, strict=True):
+            assert torch.equal(a, b)
+
+
+@every_estimator
+def test_samples_do_not_know_each_other(solver: Solver, gradient: GradientEstimator) -> None:
+    """Equilibria and input gradients are the same alone and in a batch."""
+    deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(4, 4, requires_grad=True)
+    z, _ = deq(x)
+    (grad,) = torch.autograd.grad(z.square().sum(), x)
+    for sample in range(4):
+        one = x[sample : sample + 1].detach().requires_grad_()
+        alone, _ = deq(one)
+        torch.testing.assert_close(alone[0], z[sample], rtol=1e-9, atol=1e-9)
+        (ours,) = torch.autograd.grad(alone.square().sum(), one)
+        torch.testing.assert_close(ours[0], grad[sample], rtol=1e-9, atol=1e-9)
+
+
+def test_the_gradient_through_the_solver_is_that_of_a_loop() -> None:
+    """See tests/gradients/test_bptt.py; here, that the layer turns recording on."""
+    deq, x = DEQ(TanhCell(), PICARD, BackpropThroughSolver()), torch.randn(3, 4)
+    z = torch.zeros(3, 4)
+    for _ in range(29):
+        z = deq.cell(z, x)
+    expected = torch.autograd.grad(z.square().sum(), list(deq.parameters()))
+    assert relative_error(parameter_gradients(deq, x), expected) < 1e-12
+
+
+# Memory -------------------------------------------------------------------------------------
+
+
+def live_tensors() -> tuple[int, int]:
+    """How many tensors Python holds, and the bytes of their storages."""
+    gc.collect()
+    # Not the tensors without memory that torch.compile keeps in its caches.
+    tensors = [o for o in gc.get_objects() if type(o) in (Tensor, nn.Parameter)]
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return len(tensors), sum(storages.values())
+
+
+@every_estimator
+def test_two_hundred_steps_do_not_grow(solver: Solver, gradient: GradientEstimator) -> None:
+    """Tensors, their bytes and saved tensors are the same after 200 steps as after 10."""
+    deq = DEQ(TanhCell(), replace(solver, max_evaluations=8, record_trace=True), gradient)
+    optimizer, x = torch.optim.SGD(deq.parameters(), lr=1e-3), torch.randn(3, 4)
+
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            deq(x)[0].square().sum().backward()
+            optimizer.step()
+
+    with saved_tensors() as alive:
+        train(10)
+        assert alive() == 0
+        before = live_tensors()
+        train(190)
+        assert alive() == 0
+        assert live_tensors() == before
+
+
+@every_estimator
+def test_a_forward_without_backward_is_freed_with_its_result(
+    solver: Solver, gradient: GradientEstimator
+) -> None:
+    """Nothing in the layer holds on to a graph, and no cycle waits for the collector."""
+    deq = DEQ(TanhCell(), solver, gradient)
+    gc.disable()
+    try:
+        with saved_tensors() as alive:
+            z, solution = deq(torch.randn(3, 4))
+            assert alive() > 0
+            reference = weakref.ref(z)
+            del z, solution
+            assert reference() is None
+            assert alive() == 0
+    finally:
+        gc.enable()

@@ -1,0 +1,114 @@
+"""One weight and one dropout mask for all that a forward pass solves and differentiates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from deq.estimators import SOLVER, every_estimator, parameter_gradients
+from problems import TanhCell, exact_gradient, relative_error
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations, parametrize
+
+from phantomgrad import DEQ, GradientEstimator, ImplicitGradient, Solver
+from phantomgrad.nn import VariationalDropout
+
+
+class CountedNorm(nn.Module):
+    """A normalisation that counts how often it is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, weight: Tensor) -> Tensor:
+        self.calls += 1
+        return 0.8 * weight / torch.linalg.matrix_norm(weight)
+
+
+@every_estimator
+def test_parametrized_weights_are_computed_once_per_forward(
+    solver: Solver, gradient: GradientEstimator
+) -> None:
+    """Solve, attach and adjoint use one weight, and its gradient reaches the original."""
+    cell, norm, x = TanhCell(), CountedNorm(), torch.randn(3, 4)
+    parametrize.register_parametrization(cell.linear, "weight", norm)
+    deq = DEQ(cell, solver, gradient)
+    norm.calls = 0
+    for forward in (1, 2, 3):
+        gradients = parameter_gradients(deq, x)
+        assert norm.calls == forward
+    plain = TanhCell()
+    plain.linear.weight = nn.Parameter(cell.linear.weight.detach().clone())
+    plain.linear.bias = nn.Parameter(cell.linear.bias.detach().clone())
+    by_weight, by_bias = parameter_gradients(DEQ(plain, solver, gradient), x)
+    original = cell.linear.parametrizations["weight"].original  # type: ignore[union-attr, index]
+    (through_norm,) = torch.autograd.grad(norm(original), original, by_weight)
+    names = [name for name, _ in deq.named_parameters()]
+    ours = dict(zip(names, gradients, strict=True))
+    assert relative_error((ours["cell.linear.bias"],), (by_bias,)) < 1e-10
+    found = ours["cell.linear.parametrizations.weight.original"]
+    assert relative_error((found,), (through_norm,)) < 1e-10
+
+
+@every_estimator
+@pytest.mark.parametrize("kind", ["weight_norm", "spectral_norm"])
+def test_the_norms_of_torch_train(solver: Solver, gradient: GradientEstimator, kind: str) -> None:
+    """Step after step without a stale graph, and the loss goes down."""
+    cell, x = TanhCell(norm=0.7), torch.randn(3, 4)
+    getattr(parametrizations, kind)(cell.linear)
+    deq = DEQ(cell, solver, gradient)
+    optimizer = torch.optim.SGD(deq.parameters(), lr=0.05)
+    losses = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = deq(x)[0].square().sum()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[3] < losses[2] < losses[1] < losses[0]
+
+
+class DroppedCell(nn.Module):
+    """A tanh cell with dropout inside the map."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.dropout = TanhCell(size=12), VariationalDropout(0.5)
+        self.masks: list[Tensor] = []
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        dropped: Tensor = self.dropout(self.cell(z, x))
+        self.masks.append(self.dropout(torch.ones_like(z)))
+        return dropped
+
+
+@every_estimator
+def test_one_dropout_mask_per_forward(solver: Solver, gradient: GradientEstimator) -> None:
+    """All evaluations of one forward share it, the recorded ones too; the next has another."""
+    cell, x = DroppedCell(), torch.randn(3, 12)
+    deq = DEQ(cell, replace(solver, max_evaluations=60), gradient)
+    masks = []
+    for _ in range(2):
+        cell.masks.clear()
+        z, solution = deq(x)
+        z.sum().backward()
+        assert (solution.residual < 1e-6).all()
+        assert all(torch.equal(mask, cell.masks[0]) for mask in cell.masks)
+        masks.append(cell.masks[0])
+    assert not torch.equal(*masks)
+
+
+def test_the_adjoint_uses_the_mask_of_its_own_forward() -> None:
+    """Two forwards, two masks, one backward: each gradient is the dense one under its mask."""
+    cell, x = DroppedCell(), torch.randn(3, 12, requires_grad=True)
+    deq, expected, results = DEQ(cell, SOLVER, ImplicitGradient(solver=SOLVER)), [], []
+    for _ in range(2):
+        z, _ = deq(x)
+        results.append(z)
+        mask = cell.masks[-1]
+        f = lambda z, mask=mask: mask * cell.cell(z, x)  # noqa: E731
+        expected.append(exact_gradient(f, z.detach(), torch.ones(3, 12), [x])[0])
+    (ours,) = torch.autograd.grad((results[0] + results[1]).sum(), x)
+    assert relative_error((ours,), (expected[0] + expected[1],)) < 1e-9

@@ -1,0 +1,224 @@
+"""Compiled solves: the eager ones, with shared weights and masks, and every derivative."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from problems import CoupledCell, TanhCell, relative_error
+from torch import Tensor, nn
+
+from phantomgrad import (
+    DEQ,
+    BackpropThroughSolver,
+    Broyden,
+    FixedPoint,
+    GradientEstimator,
+    ImplicitGradient,
+    NeumannPhantomGradient,
+    Solver,
+    UnrolledPhantomGradient,
+    jacobian_regularizer,
+)
+from phantomgrad.models import MDEQ
+from phantomgrad.nn import CompiledCalls
+
+# Dynamo asks every input for its .grad and means to hide what torch says of it.
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+
+SHORT = Broyden(max_evaluations=6, tol=0)
+ESTIMATORS: dict[str, GradientEstimator] = {
+    "implicit": ImplicitGradient(solver=SHORT, on_failure="ignore"),
+    "implicit, at the image": ImplicitGradient(solver=SHORT, on_failure="ignore", at="image"),
+    "unrolled": UnrolledPhantomGradient(3, 0.5),
+    "neumann": NeumannPhantomGradient(3, 0.5),
+    "neumann, of the image": NeumannPhantomGradient(3, 0.5, "image"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+class Seen:
+    """A backend that runs graphs as they are, and counts them and the calls of each."""
+
+    def __init__(self) -> None:
+        self.graphs, self.calls = 0, 0
+
+    def __call__(self, graph: torch.fx.GraphModule, example: list[Any]) -> Any:
+        self.graphs += 1
+
+        def run(*arguments: Any) -> Any:
+            assert not torch.is_grad_enabled()
+            self.calls += 1
+            return graph.forward(*arguments)
+
+        return run
+
+
+def mdeq(gradient: GradientEstimator, dropout: float = 0.0) -> MDEQ:
+    """A narrow model with two scales and weight norm."""
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"channels": (8, 8), "head_channels": (2, 2), "features": 8}
+    return MDEQ(3, 4, SHORT, gradient, dropout=dropout, **sizes)
+
+
+def trained(model: MDEQ, steps: int = 3) -> list[Tensor]:
+    """Train for some steps; return losses, all gradients, and a prediction."""
+    torch.manual_seed(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    found = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = F.nll_loss(model(torch.randn(2, 3, 8, 8)), torch.tensor([0, 3]))
+        loss.backward()
+        found += [loss.detach(), *(p.grad.clone() for p in model.parameters())]  # type: ignore[union-attr]
+        optimizer.step()
+    with torch.inference_mode():
+        found.append(model.eval()(torch.randn(2, 3, 8, 8)).clone())
+    return found
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.25])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_training_is_that_of_the_eager_model(name: str, dropout: float) -> None:
+    """Losses and gradients, those by g and v of the weight norm too, bit for bit, as in eager.
+
+    The weights change from step to step, so a weight kept from an earlier one would show. Two
+    graphs are compiled: one for training and one for evaluation.
+    """
+    eager, compiled = (mdeq(ESTIMATORS[name], dropout) for _ in range(2))
+    seen = Seen()
+    compiled.deq.compile_solve(backend=seen)
+    for ours, expected in zip(trained(compiled), trained(eager), strict=True):
+        assert torch.equal(ours, expected)
+    assert seen.graphs == 2
+    drawn = 1 if dropout else 0  # the evaluation that draws the masks is not compiled
+    assert seen.calls == 3 * (6 - drawn) + 6
+
+
+def test_aot_autograd_gives_the_same() -> None:
+    """The front half of inductor: decomposed, functionalised graphs."""
+    eager, compiled = (mdeq(ESTIMATORS["unrolled"], 0.25) for _ in range(2))
+    compiled.deq.compile_solve(backend="aot_eager")
+    assert relative_error(tuple(trained(compiled, 2)), tuple(trained(eager, 2))) < 1e-10
+
+
+def test_weight_norm_is_computed_once_per_forward() -> None:
+    """By the parametrization itself, outside of what is compiled."""
+    model, computed = mdeq(ESTIMATORS["neumann"]), list[str]()
+    for name, module in model.named_modules():
+        if name.endswith("parametrizations.weight"):
+            module.register_forward_pre_hook(lambda *_, name=name: computed.append(name))
+    model.deq.compile_solve(backend="eager")
+    for _ in range(2):
+        computed.clear()
+        model(torch.randn(2, 3, 8, 8)).sum().backward()
+        assert len(computed) == len(set(computed)) == 6
+
+
+@pytest.mark.parametrize("solver", [FixedPoint(max_evaluations=5, tol=0), SHORT])
+def test_tuple_states_and_several_inputs(solver: Solver) -> None:
+    class Scaled(CoupledCell):
+        def forward(self, z: Any, x: Tensor, scale: float, extra: dict[str, Tensor]) -> Any:  # type: ignore[override]
+            return tuple(scale * s for s in super().forward(z, x + extra["bias"]))
+
+    torch.manual_seed(0)
+    deq = DEQ(Scaled(), solver, UnrolledPhantomGradient(2, 0.5))
+    inputs = (torch.randn(3, 4), 0.7, {"bias": torch.randn(4)})
+    z0 = (torch.zeros(3, 4), torch.zeros(3, 2, 3))
+    expected, _ = deq(*inputs, z0=z0)
+    deq.compile_solve(backend="eager")
+    ours, _ = deq(*inputs, z0=z0)
+    torch.testing.assert_close(ours, expected, rtol=0, atol=0)
+
+
+def test_second_derivatives_work() -> None:
+    """What is recorded is not compiled: exact second derivatives, a penalty on the Jacobian."""
+    solver, x = Broyden(max_evaluations=40, tol=1e-13), torch.randn(2, 3, requires_grad=True)
+    found = []
+    for compiled in (False, True):
+        deq = DEQ(TanhCell(size=3), solver, ImplicitGradient(solver=solver, order=2))
+        if compiled:
+            deq.compile_solve(backend="aot_eager")
+        z, solution = deq(x)
+        (first,) = torch.autograd.grad(z.square().sum(), x, create_graph=True)
+        f, _, _ = deq.close_over((x,), torch.zeros(2, 3))
+        generator = torch.Generator().manual_seed(0)
+        penalty = jacobian_regularizer(f, solution.z, generator=generator)
+        found.append(torch.autograd.grad(first.sum() + penalty, x))
+    assert relative_error(*found) < 1e-10
+
+
+def test_a_recorded_solve_is_not_compiled() -> None:
+    """In training; an evaluation is."""
+    seen, x = Seen(), torch.randn(2, 4)
+    deq = DEQ(TanhCell(), FixedPoint(max_evaluations=4, tol=0), BackpropThroughSolver())
+    deq.compile_solve(backend=seen)
+    deq(x)[0].sum().backward()
+    assert seen.calls == 0
+    with torch.no_grad():
+        deq(x)
+    assert seen.calls == 4
+
+
+def test_state_dict_copies_and_pickles_know_nothing_of_it() -> None:
+    """Keys stay what they are; copies work, uncompiled; and so does the original."""
+    model, x = mdeq(ESTIMATORS["unrolled"]), torch.randn(2, 3, 8, 8)
+    keys, expected = list(model.state_dict()), model(x).detach()
+    seen = Seen()
+    model.deq.compile_solve(backend=seen)
+    model(x)
+    assert list(model.state_dict()) == keys
+    calls = seen.calls
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        torch.testing.assert_close(twin(x).detach(), expected)
+    assert seen.calls == calls
+    torch.testing.assert_close(model(x).detach(), expected)
+    assert seen.calls == calls + 6
+
+
+def test_results_are_copies() -> None:
+    """Whatever a later call does to the memory of the compiled code."""
+    buffer = torch.zeros(2)
+
+    def backend(graph: Any, example: Any) -> Any:
+        def run(*arguments: Any) -> Any:
+            buffer.copy_(graph.forward(*arguments)[0])
+            return (buffer,)
+
+        return run
+
+    with torch.no_grad():
+        calls = CompiledCalls(nn.Softplus(), backend=backend)
+        first, second = calls(torch.zeros(2)), calls(torch.ones(2))
+    torch.testing.assert_close(first, F.softplus(torch.zeros(2)))
+    torch.testing.assert_close(second, F.softplus(torch.ones(2)))
+
+
+@pytest.mark.skipif(
+    shutil.which("g++") is None and shutil.which("clang++") is None, reason="no C++ compiler"
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("mode", ["default"])
+def test_inductor_gives_the_same(mode: str) -> None:
+    """Real code, of a small cell: the equilibrium up to rounding, and its gradient."""
+    x = torch.randn(2, 4)
+    found = []
+    for compiled in (False, True):
+        deq = DEQ(TanhCell(), SHORT, NeumannPhantomGradient(3, 0.5))
+        if compiled:
+            deq.compile_solve(mode=mode)
+        z, _ = deq(x)
+        found.append((z.detach(), *torch.autograd.grad(z.sum(), list(deq.parameters()))))
+    assert relative_error(*found) < 1e-10

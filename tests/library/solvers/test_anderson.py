@@ -1,0 +1,142 @@
+"""Anderson acceleration: finite termination, robustness, its two degenerate cases."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from problems import Affine, Counted, Map, TanhCell
+from torch import Tensor
+
+from phantomgrad import Anderson, FixedPoint
+
+
+@pytest.mark.parametrize("size", [1, 3, 6])
+@pytest.mark.parametrize("damping", [0.5, 1.0])
+def test_an_affine_map_ends_within_d_plus_two_evaluations(size: int, damping: float) -> None:
+    """With room for D + 1 iterates the method is GMRES: exact after D + 1 steps."""
+    affine = Affine.random(batch=4, size=size, norm=0.9)
+    solver = Anderson(
+        max_evaluations=size + 2, tol=1e-8, memory=size + 1, damping=damping, regularization=1e-14
+    )
+    solution = solver.solve(affine, affine.zeros)
+    assert solution.converged.all()
+    torch.testing.assert_close(solution.z, affine.equilibrium(), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 3, 6])
+@pytest.mark.parametrize("damping", [0.5, 1.0])
+def test_the_default_regularization_costs_one_evaluation(size: int, damping: float) -> None:
+    """It leaves about 1e-8 of the residual at the step that would be exact, nothing at the next."""
+    affine = Affine.random(batch=4, size=size, norm=0.9)
+    solver = Anderson(max_evaluations=size + 3, tol=1e-10, memory=size + 1, damping=damping)
+    assert solver.solve(affine, affine.zeros).converged.all()
+
+
+def dense_anderson_step(z: Tensor, fz: Tensor, damping: float, mu: float) -> Tensor:
+    """The next iterate of one sample from its history ``(n, D)``, by the bordered system."""
+    g = fz - z
+    n = len(z)
+    system = torch.zeros(n + 1, n + 1)
+    system[0, 1:] = system[1:, 0] = 1
+    system[1:, 1:] = g @ g.mT + mu * torch.diag(g.square().sum(dim=1))
+    alpha = torch.linalg.solve(system, torch.eye(n + 1)[0])[1:]
+    return alpha @ (z + damping * g)
+
+
+@pytest.mark.parametrize("memory", [2, 3, 5])
+@pytest.mark.parametrize("damping", [0.6, 1.0])
+def test_iterates_solve_the_documented_problem(memory: int, damping: float) -> None:
+    """Each iterate is that of the constrained least-squares problem, solved independently."""
+    cell, x = TanhCell(size=6), torch.randn(6)
+    f: Map = lambda z: cell(z, x)  # noqa: E731
+    counted, mu = Counted(f), 1e-4
+    Anderson(max_evaluations=9, tol=0, memory=memory, damping=damping, regularization=mu).solve(
+        counted, torch.randn(1, 6)
+    )
+    visited = torch.cat(counted.points)
+    images = f(visited).detach()
+    for t in range(1, 9):
+        window = slice(max(0, t - memory), t)
+        expected = dense_anderson_step(visited[window], images[window], damping, mu)
+        torch.testing.assert_close(visited[t], expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("damping", [0.4, 1.0])
+def test_memory_one_is_the_damped_fixed_point_iteration(damping: float) -> None:
+    """One iterate can only be combined with itself."""
+    affine = Affine.random()
+    ours, picard = Counted(affine), Counted(affine)
+    Anderson(max_evaluations=8, tol=0, memory=1, damping=damping).solve(ours, affine.zeros)
+    FixedPoint(max_evaluations=8, tol=0, damping=damping).solve(picard, affine.zeros)
+    torch.testing.assert_close(
+        torch.stack(ours.points), torch.stack(picard.points), rtol=1e-13, atol=1e-13
+    )
+
+
+SINGULAR: dict[str, Map] = {
+    "constant": lambda z: torch.ones_like(z),
+    "identity": lambda z: z.clone(),
+    "zero": lambda z: torch.zeros_like(z),
+    "translation: every g alike": lambda z: z + 1,
+    "two-cycle: iterates repeat": lambda z: 1 - z,
+}
+
+
+@pytest.mark.parametrize("name", SINGULAR)
+@pytest.mark.parametrize("regularization", [0.0, 1e-8])
+@pytest.mark.parametrize("start", [0.0, 1.0])
+def test_a_singular_system_neither_raises_nor_spoils(
+    name: str, regularization: float, start: float
+) -> None:
+    """Constant maps, repeated iterates and zero residuals end finite, on the best iterate."""
+    solver = Anderson(max_evaluations=12, tol=0, memory=4, regularization=regularization)
+    z0 = torch.full((2, 3), start)
+    solution = solver.solve(SINGULAR[name], z0)
+    assert solution.z.isfinite().all()
+    best = FixedPoint(max_evaluations=2, tol=0).solve(SINGULAR[name], z0).residual
+    assert (solution.residual <= best).all()
+
+
+def test_the_fallback_is_the_step_from_the_newest_iterate() -> None:
+    """On ``z + 1`` every g is alike: the method goes on as a fixed-point iteration."""
+    f = Counted(SINGULAR["translation: every g alike"])
+    Anderson(max_evaluations=6, tol=0, memory=3, regularization=0).solve(f, torch.zeros(1, 1))
+    assert torch.cat(f.points).flatten().tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_a_singular_sample_leaves_its_neighbour_alone() -> None:
+    """The fallback is taken sample by sample."""
+    affine = Affine.random(batch=1, size=3)
+    mixed: Map = lambda z: torch.cat([affine(z[:1]), z[1:].clone()])  # noqa: E731
+    solver = Anderson(max_evaluations=10, tol=0, memory=4, regularization=0)
+    both = solver.solve(mixed, torch.ones(2, 3))
+    alone = solver.solve(affine, torch.ones(1, 3))
+    torch.testing.assert_close(both.z[:1], alone.z, rtol=1e-12, atol=1e-12)
+    assert torch.equal(both.z[1], torch.ones(3))
+
+
+def test_regularization_means_the_same_at_every_scale() -> None:
+    """Scaling the problem by 1e-6 scales the iterates, as mu is relative to each residual."""
+    affine = Affine.random()
+    small = Affine(affine.weight, 1e-6 * affine.bias)
+    solver = Anderson(max_evaluations=6, tol=0, regularization=1e-2)
+    large = solver.solve(affine, affine.zeros).z
+    torch.testing.assert_close(
+        1e6 * solver.solve(small, affine.zeros).z, large, rtol=1e-9, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"memory": 0}, "memory must be at least 1, got 0"),
+        ({"damping": 0.0}, r"damping must lie in \(0, 1\], got 0.0"),
+        ({"damping": 1.1}, r"damping must lie in \(0, 1\], got 1.1"),
+        ({"regularization": -1e-3}, "regularization must not be negative, got -0.001"),
+        ({"regularization": float("nan")}, "regularization must not be negative, got nan"),
+    ],
+)
+def test_misuse_names_the_argument(options: dict[str, float], message: str) -> None:
+    """A refused option is named with its rule and its value."""
+    with pytest.raises(ValueError, match=message):
+        Anderson(**options)  # type: ignore[arg-type]

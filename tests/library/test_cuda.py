@@ -1,0 +1,242 @@
+"""On CUDA: no solver and no gradient waits for the device within its iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from problems import Counted, CoupledCell, TanhCell
+from torch import Tensor
+from transformer_small import PRE_NORM, small, some_memory
+
+from phantomgrad import (
+    DEQ,
+    Anderson,
+    BackpropThroughSolver,
+    Broyden,
+    FixedPoint,
+    GradientEstimator,
+    ImplicitGradient,
+    NeumannPhantomGradient,
+    Solver,
+    UnrolledPhantomGradient,
+)
+from phantomgrad.models import MDEQ, Memory, TransformerLM
+from phantomgrad.solvers.base import Books
+from phantomgrad.solvers.flags import ActivityFlag
+
+SOLVERS: dict[str, Solver] = {
+    "fixed point": FixedPoint(max_evaluations=12, tol=0),
+    "damped": FixedPoint(max_evaluations=12, tol=0, damping=0.7),
+    "anderson": Anderson(max_evaluations=12, tol=0, memory=4),
+    "broyden": Broyden(max_evaluations=12, tol=0),
+    "restarted broyden": Broyden(max_evaluations=12, tol=0, memory=3),
+    "broyden, first step": Broyden(max_evaluations=12, tol=0, first_step=-1.0),
+    "searched broyden": Broyden(max_evaluations=12, tol=0, line_search=True),
+}
+ADJOINT = Broyden(max_evaluations=8, tol=0)
+GRADIENTS: dict[str, GradientEstimator] = {
+    "implicit": ImplicitGradient(solver=ADJOINT, on_failure="ignore"),
+    "implicit, at the image": ImplicitGradient(solver=ADJOINT, on_failure="ignore", at="image"),
+    "unrolled": UnrolledPhantomGradient(3, 0.5),
+    "neumann": NeumannPhantomGradient(3, 0.5),
+    "neumann, of the image": NeumannPhantomGradient(3, 0.5, "image"),
+}
+
+on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+every_solver = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
+every_gradient = pytest.mark.parametrize("gradient", GRADIENTS.values(), ids=GRADIENTS)
+
+
+@contextmanager
+def no_waiting() -> Iterator[None]:
+    """Whatever makes the host wait for the device raises."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def passes(deq: Any, *inputs: Tensor, **more: Any) -> None:
+    """A pass forward and backward: once to warm up, and once without waiting."""
+    wanted = list(deq.parameters())
+    for context in (torch.enable_grad, no_waiting):
+        with context():
+            z, _ = deq(*inputs, **more)
+            states = [z] if isinstance(z, Tensor) else z
+            torch.autograd.grad(torch.stack([s.square().sum() for s in states]).sum(), wanted)
+
+
+def solve_and_differentiate(model: TransformerLM, u: Tensor, memory: Memory) -> None:
+    """A pass forward and backward of what lies between the embedding and the softmax."""
+    z, _ = model.deq(model.context(u, memory), z0=model.start(u))
+    torch.autograd.grad(z.square().sum(), list(model.cell.parameters()))
+
+
+@on_cuda
+@every_gradient
+@every_solver
+def test_a_whole_budget_is_spent_without_waiting(
+    solver: Solver, gradient: GradientEstimator
+) -> None:
+    """With ``tol=0`` a solve, a gradient and an adjoint solve only queue work."""
+    deq = DEQ(TanhCell(), solver, gradient).cuda()
+    passes(deq, torch.randn(3, 4, device="cuda"))
+
+
+@on_cuda
+@every_gradient
+def test_tuple_states_wait_no_more(gradient: GradientEstimator) -> None:
+    deq = DEQ(CoupledCell(), SOLVERS["broyden"], gradient).cuda()
+    z0 = (torch.zeros(3, 4, device="cuda"), torch.zeros(3, 2, 3, device="cuda"))
+    passes(deq, torch.randn(3, 4, device="cuda"), z0=z0)
+
+
+@on_cuda
+def test_backpropagation_through_the_solver_waits_no_more() -> None:
+    deq = DEQ(TanhCell(), SOLVERS["damped"], BackpropThroughSolver()).cuda()
+    passes(deq, torch.randn(3, 4, device="cuda"))
+
+
+@on_cuda
+@every_gradient
+def test_mdeq_with_dropout_and_weight_norm_waits_no_more(gradient: GradientEstimator) -> None:
+    sizes: dict[str, Any] = {"channels": (8, 8), "head_channels": (2, 2), "features": 8}
+    model = MDEQ(3, 4, SOLVERS["broyden"], gradient, dropout=0.25, **sizes).cuda()
+    images = torch.randn(2, 3, 8, 8, device="cuda")
+    for context in (torch.enable_grad, no_waiting):
+        with context():
+            model(images).sum().backward()
+
+
+@on_cuda
+@every_gradient
+@PRE_NORM
+def test_transformer_with_memory_waits_no_more(gradient: GradientEstimator, pre_norm: bool) -> None:
+    """Its solve and gradient: the words of each cluster are picked out before and behind."""
+    model = small(gradient, SOLVERS["broyden"], dropout=0.05, pre_norm=pre_norm).cuda()
+    u, memory = torch.randn(3, 5, 24, device="cuda"), some_memory()
+    memory = Memory(*(part.cuda() for part in memory))
+    for context in (torch.enable_grad, no_waiting):
+        with context():
+            solve_and_differentiate(model, u, memory)
+
+
+@on_cuda
+@every_solver
+def test_early_stopping_waits_for_an_event_of_two_questions_ago_alone(solver: Solver) -> None:
+    """By an event, not by a synchronising read, and at most two evaluations late."""
+    from dataclasses import replace
+
+    cell = Counted(TanhCell().cuda().linear)
+    z0, stopping = torch.randn(3, 4, device="cuda"), replace(solver, tol=1e-2, max_evaluations=60)
+    f = lambda z: torch.tanh(cell(z))  # noqa: E731
+    stopping.solve(f, z0)
+    cell.points.clear()
+    with no_waiting():
+        solution = stopping.solve(f, z0)
+    assert cell.calls <= int(solution.evaluations.max()) + 2
+    assert cell.calls < 60
+
+
+@on_cuda
+@every_solver
+def test_a_solve_of_the_whole_budget_can_be_captured_as_a_cuda_graph(solver: Solver) -> None:
+    """Nothing in it waits, so that it can be replayed on other data."""
+    cell, z0 = TanhCell().cuda(), torch.zeros(3, 4, device="cuda")
+    x = torch.randn(3, 4, device="cuda")
+    with torch.no_grad():
+        solver.solve(lambda z: cell(z, x), z0)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = solver.solve(lambda z: cell(z, x), z0)
+        x.copy_(torch.randn(3, 4))
+        graph.replay()
+        expected = solver.solve(lambda z: cell(z, x), z0)
+    torch.testing.assert_close(captured.z, expected.z)
+
+
+# Without a device -----------------------------------------------------------------------------
+
+
+@every_solver
+def test_a_whole_budget_asks_nothing_on_an_accelerator(
+    solver: Solver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decision itself, with tensors that say they are on CUDA."""
+
+    class OnCuda(Tensor):
+        is_cuda = True
+
+    def asked(*_: object) -> bool:
+        raise AssertionError("asked")
+
+    monkeypatch.setattr(ActivityFlag, "any", asked)
+    books = Books(solver, torch.zeros(2, 3))
+    books._active = books._active.as_subclass(OnCuda)
+    assert not books.closed()
+    stopping = Books(FixedPoint(tol=1e-3), torch.zeros(2, 3))
+    with pytest.raises(AssertionError, match="asked"):
+        stopping.closed()
+
+
+@every_gradient
+@every_solver
+@pytest.mark.filterwarnings("ignore:.*not implemented.*")
+def test_no_iteration_reads_a_value(
+    solver: Solver, gradient: GradientEstimator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On fake tensors of a device without memory, where a read raises: forward and backward."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    monkeypatch.setattr(ActivityFlag, "any", lambda *_: True)
+    monkeypatch.setattr(Books, "_keep", _keep_as_on_cuda)
+    with FakeTensorMode():
+        deq = DEQ(TanhCellOfZeros(), solver, gradient)
+        z, _ = deq(torch.randn(3, 4))
+        torch.autograd.grad(z.square().sum(), list(deq.parameters()))
+
+
+@every_gradient
+@PRE_NORM
+@pytest.mark.filterwarnings("ignore:.*not implemented.*")
+def test_no_iteration_of_the_transformer_reads_a_value(
+    gradient: GradientEstimator, pre_norm: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    monkeypatch.setattr(ActivityFlag, "any", lambda *_: True)
+    monkeypatch.setattr(Books, "_keep", _keep_as_on_cuda)
+    with FakeTensorMode():
+        model = small(gradient, SOLVERS["broyden"], dropout=0.05, pre_norm=pre_norm)
+        solve_and_differentiate(model, torch.randn(3, 5, 24), some_memory())
+
+
+def _keep_as_on_cuda(books: Books, z: Tensor, residual: Tensor, improved: Tensor) -> None:
+    books._best = torch.where(improved.unsqueeze(1), z, books._best)
+    books._best_residual = torch.where(improved, residual, books._best_residual)
+
+
+class TanhCellOfZeros(torch.nn.Module):
+    """``tanh(W z + x)``, with no generator in its construction."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return torch.tanh(self.linear(z) + x)
+
+
+def test_a_check_of_the_adjoint_reads_one() -> None:
+    """What the test above would find: telling of a failure needs to know of it."""
+    from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+
+    with FakeTensorMode():
+        z = ImplicitGradient().attach(TanhCellOfZeros().linear, torch.randn(3, 4))
+        with pytest.raises(DataDependentOutputException):
+            z.sum().backward()

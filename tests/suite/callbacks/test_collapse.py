@@ -1,0 +1,224 @@
+"""The watch on a collapse: its signs on made-up curves, its one line, and a run that collapses."""
+
+from __future__ import annotations
+
+import logging
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from training import Workplace
+
+from phantomgrad import FixedPoint, UnrolledPhantomGradient
+from phantomgrad.models import MultilabelNodeClassifier
+from phantomgrad_suite.callbacks import Collapse, History
+from phantomgrad_suite.callbacks.collapse import Sign
+from phantomgrad_suite.runs.errors import UserError
+
+NAN = math.nan
+F1 = "validation/micro_f1"
+
+
+# --- Signs -----------------------------------------------------------------------------------
+
+
+def signs(curve: str, values: list[float], **options: Any) -> list[Sign]:
+    """The signs in one curve."""
+    found = Collapse(patience=2).signs({curve: values}, F1, **options)
+    kinds = {"train/loss": "loss", F1: "metric"}
+    kind = kinds.get(curve, "solves")
+    assert all(not others for name, others in found.items() if name != kind)
+    return found[kind]
+
+
+def test_loss_far_above_its_minimum_is_a_sign() -> None:
+    loss = [7000.0, 0.5, 0.3, 0.4, 9.0, 8.4]
+    (sign,) = signs("train/loss", loss)
+    assert sign == Sign("train/loss", 5, 8.4, 0.3, 3)
+    assert str(sign) == "train/loss went from 0.3 (epoch 3) to 8.4 (since epoch 5)"
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        [],
+        [9.0],
+        [1e6, 1e3, 1.0, 0.5],
+        pytest.param([0.5, 0.3, 9.0], id="one epoch"),
+        pytest.param([0.5, 0.3, 9.0, 0.3], id="a spike"),
+        pytest.param([0.5, 0.3, 2.9, 2.9], id="less than ten times"),
+        pytest.param([9.0, 9.0], id="never smaller"),
+    ],
+)
+def test_loss_that_falls_spikes_or_creeps_is_none(loss: list[float]) -> None:
+    assert signs("train/loss", loss) == []
+
+
+def test_metric_that_falls_to_the_constant_predictor_is_a_sign() -> None:
+    """From 0.5 above it to less than a quarter of that."""
+    score = [0.2, 0.9, 0.7, 0.52, 0.4]
+    assert signs(F1, score, constant=0.4) == [Sign(F1, 4, 0.4, 0.9, 2)]
+    assert signs(F1, [0.2, 0.9, 0.7, 0.53, 0.53], constant=0.4) == []
+    assert signs(F1, [0.9, 0.0, 0.0], constant=0.4) == [Sign(F1, 2, 0.0, 0.9, 1)]
+
+
+def test_metric_without_a_constant_predictor_or_that_never_learnt_is_none() -> None:
+    assert signs(F1, [0.9, 0.4, 0.4]) == []
+    assert signs(F1, [0.41, 0.39, 0.2, 0.2], constant=0.4) == []
+
+
+def test_small_values_of_a_metric_may_be_the_good_ones() -> None:
+    falls = [900.0, 30.0, 850.0, 880.0]
+    assert signs(F1, falls, good=-1, constant=900.0) == [Sign(F1, 3, 880.0, 30.0, 2)]
+    assert signs(F1, falls[::-1], good=-1, constant=900.0) == []
+
+
+@pytest.mark.parametrize("name", ["solver/converged", "adjoint/converged"])
+def test_solves_that_hit_their_budget_are_a_sign(name: str) -> None:
+    assert signs(name, [1.0, 0.9, 0.4, 0.2]) == [Sign(name, 3, 0.2, 1.0, 1)]
+    assert signs(name, [1.0, 0.4, 0.6]) == []
+    (sign,) = signs(name, [0.4, 0.2])
+    assert str(sign) == f"{name} went to 0.2 (since epoch 1)"
+
+
+def test_epochs_without_a_value_are_passed_over() -> None:
+    score = [0.9, NAN, 0.4, NAN, 0.4, NAN]
+    assert signs(F1, score, constant=0.4) == [Sign(F1, 3, 0.4, 0.9, 1)]
+    assert signs(F1, [NAN] * 5, constant=0.4) == []
+
+
+# --- The callback ----------------------------------------------------------------------------
+
+
+class Module(nn.Module):
+    """A stand-in for the Lightning module."""
+
+    metric, metric_mode = "micro_f1", "max"
+
+    def __init__(self, evaluation_sets: tuple[str, ...] = ("test", "validation")) -> None:
+        super().__init__()
+        self.evaluation_sets = evaluation_sets
+        self.model = MultilabelNodeClassifier(
+            2, 3, 4.0, FixedPoint(), UnrolledPhantomGradient(1, 1.0), channels=(4,)
+        )
+
+
+def go(callback: Collapse, epochs: list[dict[str, float]], module: Any = None) -> None:
+    """The end of every epoch as the callback sees it."""
+    module = module or Module()
+    history = History()
+    parameter = nn.Parameter(torch.zeros(1))
+    trainer: Any = SimpleNamespace(
+        callbacks=[history, callback],
+        datamodule=SimpleNamespace(constant_score={"test": 0.4, "validation": 0.3}.get),
+        optimizers=[torch.optim.SGD([parameter], lr=0.005)],
+        is_global_zero=True,
+    )
+    for metrics in epochs:
+        trainer.callback_metrics = {k: torch.tensor(v) for k, v in metrics.items()}
+        history.on_train_epoch_end(trainer, module)
+        callback.on_train_epoch_end(trainer, module)
+
+
+SOLVES = {"solver/residual": 3e-4, "solver/evaluations": 300.0, "solver/converged": 1.0}
+EPOCHS = [{"train/loss": value, **SOLVES} for value in (5.0, 0.3, 9.0, 8.4, 8.0, 0.3)]
+
+
+def test_one_line_says_what_collapsed_and_what_to_look_at(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    callback = Collapse(patience=2)
+    with caplog.at_level(logging.WARNING):
+        go(callback, [*EPOCHS, *EPOCHS])
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == (
+        "training collapsed: train/loss went from 0.3 (epoch 2) to 8.4 (since epoch 3). Look at "
+        "the solves, the norms of W and the learning rate (solver: residual 0.0003 after 300 "
+        "evaluations, ‖W‖ 0.245 of at most 0.245, learning rate 0.005)"
+    )
+    marks = callback.curves()["collapse/loss"]
+    assert marks == [0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0]
+    assert set(callback.curves()) == {f"collapse/{kind}" for kind in ("loss", "metric", "solves")}
+
+
+def test_metric_is_watched_on_validation_data_where_there_are_some(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Against the constant predictor of the same set."""
+    falls = [{"train/loss": 1.0, "test/micro_f1": v, F1: 0.9} for v in (0.9, 0.41, 0.41)]
+    go(Collapse(patience=2), falls)
+    assert not caplog.records
+    go(Collapse(patience=2), falls, Module(("test",)))
+    assert "test/micro_f1 went from 0.9 (epoch 1) to 0.41 (since epoch 2)" in caplog.text
+
+
+def test_each_sign_warns_once_also_after_a_restart(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = Collapse(patience=2), Collapse(patience=2)
+    go(first, EPOCHS[:4])
+    second.load_state_dict(first.state_dict())
+    assert len(caplog.records) == 1
+    go(second, [{**epoch, "solver/converged": 0.0} for epoch in EPOCHS])
+    assert len(caplog.records) == 2
+    assert "solver/converged" in caplog.records[1].getMessage()
+    assert "train/loss" not in caplog.records[1].getMessage()
+
+
+def test_run_may_be_stopped() -> None:
+    with pytest.raises(UserError, match=r"training collapsed: train/loss .*ends the run here\)$"):
+        go(Collapse(patience=2, stop=True), EPOCHS)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"patience": 0}, "patience must be at least 1, got 0"),
+        ({"loss_factor": 1.0}, "loss_factor must be above 1, got 1.0"),
+        ({"loss_factor": NAN}, "loss_factor must be above 1, got nan"),
+        ({"kept": 1.0}, r"kept must lie in \[0, 1\), got 1.0"),
+        ({"solved": 1.5}, r"solved must lie in \[0, 1\], got 1.5"),
+    ],
+)
+def test_bad_settings_are_refused(bad: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Collapse(**bad)
+
+
+# --- A run -----------------------------------------------------------------------------------
+
+ABSURD = (
+    *("experiment=ppi/upg_k5_d0.5", "dataset.scale=0.005", "model.channels=[8]"),
+    *("schedule=multistep", "schedule.milestones=[3]", "schedule.gamma=1e6"),
+    *("trainer.max_epochs=5", "callbacks.collapse.patience=2"),
+)
+
+
+def test_absurd_learning_rate_collapses_and_the_record_says_so(
+    workplace: Workplace, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From the fourth epoch on a million times the rate; the run goes on to its end."""
+    record = workplace.record(*ABSURD)
+    assert len(record.curves["train/loss"]) == 5
+    assert record.curves["collapse/loss"] == [0, 0, 0, 0, 1]
+    (line,) = [m for m in caplog.messages if m.startswith("training collapsed")]
+    assert "(since epoch 4)" in line
+    assert "learning rate 5e+03" in line
+
+
+def test_absurd_learning_rate_may_stop_the_run(workplace: Workplace) -> None:
+    with pytest.raises(UserError, match="training collapsed: train/loss went from"):
+        workplace.train(*ABSURD, "callbacks.collapse.stop=true")
+    assert not list(Path().glob("runs/**/record.json"))
+
+
+def test_watching_a_run_does_not_change_it(workplace: Workplace) -> None:
+    """It is no part of the hash, and draws nothing."""
+    short = (*ABSURD[:3], "trainer.max_epochs=2")
+    one = workplace.record(*short, "paths.runs=runs1")
+    other = workplace.record(*short, "callbacks.collapse=null", "paths.runs=runs2")
+    assert one.config_hash == other.config_hash
+    assert one.curves["train/loss"] == other.curves["train/loss"]
+    assert "collapse/loss" not in other.curves

@@ -1,0 +1,79 @@
+"""Files say what made them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from graph_data import REPOSITORY
+from interruptions import interrupted
+from training import Script, Workplace
+
+from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.show import describe
+
+CHAINS = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=12", "checkpoint_every_n_epochs=5")
+
+
+def test_checkpoint_says_what_made_it(workplace: Workplace) -> None:
+    folder = interrupted(workplace, 8, *CHAINS)
+    said = describe(folder)
+    command = next(line for line in said.splitlines() if line.startswith("command"))
+    assert (
+        "python scripts/train.py trainer.accelerator=cpu experiment=chains/upg_k5_d0.5" in command
+    )
+    assert "trainer.max_epochs=12" in command
+    assert "run        chains/upg_k5_d0.5 seed0-" in said
+    assert "in epoch 5 of 12, after step 5" in said
+    for part in ("optimizer", "generators", "schedule"):
+        assert part in next(line for line in said.splitlines() if line.startswith("holds"))
+    assert f"torch {torch.__version__}"[:10] in said
+    assert "test/accuracy" in said
+    assert "max_epochs: 12" not in said
+    assert "max_epochs: 12" in describe(folder / "checkpoints" / "last.ckpt", config=True)
+
+
+def test_command_of_a_row_of_a_table_does_that_row_alone(
+    script: Script, workplace: Workplace
+) -> None:
+    short = ("trainer.max_epochs=1", "checkpoint_every_n_epochs=1")
+    assert script("-m", "experiment=chains/implicit,chains/upg_k5_d0.5", *short).code == 0
+    for checkpoint in sorted(workplace.path.glob("runs/**/last.ckpt")):
+        folder = checkpoint.parents[1]
+        command = re.search(r"^command +python \S+ (.*)$", describe(checkpoint), re.M)
+        assert command is not None
+        (folder / "record.json").unlink()
+        assert script(*shlex.split(command[1])).code == 0
+        assert (folder / "record.json").exists()
+    assert len(list(workplace.path.glob("runs/**/last.ckpt"))) == 2
+
+
+def test_record_says_what_came_out(workplace: Workplace) -> None:
+    said = describe(workplace.train(*CHAINS))
+    assert "protocol reduced" in said
+    assert "accuracy   best" in said
+
+
+def test_what_says_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"there is no file .*last.ckpt: name a checkpoint"):
+        describe(tmp_path)
+    torch.save({"epoch": 3}, tmp_path / "old.ckpt")
+    with pytest.raises(UserError, match="does not say what made it"):
+        describe(tmp_path / "old.ckpt")
+    (tmp_path / "cut.ckpt").write_bytes((tmp_path / "old.ckpt").read_bytes()[:100])
+    with pytest.raises(UserError, match=r"cut.ckpt cannot be read .*BadZipFile|not a zip"):
+        describe(tmp_path / "cut.ckpt")
+
+
+def test_scripts_answer_in_one_line(tmp_path: Path) -> None:
+    for name in ("show.py", "replay.py"):
+        command = [sys.executable, REPOSITORY / "scripts" / name, str(tmp_path / "none.ckpt")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr.count("\n") == 1
+        assert "none.ckpt" in done.stderr

@@ -1,0 +1,117 @@
+"""Processes that are lost, of which the others tell, and those that a failed run must not leave."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from interruptions import assert_same_run
+from training import Workplace, start
+
+from phantomgrad_suite.checkpoint.workers import loss_said
+from phantomgrad_suite.runs.errors import UserError
+
+TWO = ("trainer=ddp", "trainer.devices=2", "trainer.max_epochs=4", "checkpoint_every_n_epochs=1")
+
+
+@pytest.mark.parametrize(
+    "said", ["Read error [127.0.0.1]:44966: Connection reset by peer.", "Socket Timeout\nat line 3"]
+)
+def test_lost_process_is_said_in_a_line(said: str) -> None:
+    expected = r"was lost, .* from the last checkpoint \("
+    with pytest.raises(UserError, match=expected) as error, loss_said():
+        raise RuntimeError(said)
+    assert "\n" not in str(error.value)
+
+
+def test_other_errors_are_left_alone() -> None:
+    with pytest.raises(RuntimeError, match="mat1 and mat2") as error, loss_said():
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+    assert not isinstance(error.value, UserError)
+
+
+def test_failed_run_leaves_no_process(workplace: Workplace, folder_copy: Path) -> None:
+    """One that loads data would wait for ever, deaf to SIGTERM, and the run with it."""
+    next(folder_copy.glob("val/**/*.*")).write_bytes(b"no image")
+    narrow = ("model=mdeq_tiny", "model.channels=[8,8]", "model.head_channels=[2,2]")
+    data = ("dataset=imagenet", f"dataset.root={folder_copy}", "dataset.batch_size=4")
+    here = ("experiment=digits/upg_k5_d0.5", *narrow, *data, "model.features=8")
+    before = set(multiprocessing.active_children())
+    with pytest.raises(UserError, match="is no readable image"):
+        workplace.train(*here, "solver.max_evaluations=3", "dataset.workers=2")
+    assert set(multiprocessing.active_children()) <= before
+
+
+LEFT = """
+import sys
+from phantomgrad_suite.data import ImageNet
+
+data = ImageNet(root=sys.argv[1], batch_size=4, test_batch_size=2, workers=2)
+batches = iter(data.train_dataloader())
+print(len(next(batches).images), flush=True)
+"""
+
+
+def test_processes_that_load_data_end_with_a_program_that_leaves_them(folder_root: Path) -> None:
+    """Python sends them SIGTERM, and waits for ever; of any other sender they ignore it."""
+    left = subprocess.run(
+        [sys.executable, "-c", LEFT, str(folder_root)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert left.stdout == "4\n"
+
+
+def finished(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    process = start(folder, "experiment=digits/one_step", *TWO, OMP_NUM_THREADS="1")
+    out, _ = process.communicate(timeout=180)
+    assert process.returncode == 0, out
+    (record,) = folder.glob("runs/**/record.json")
+    return record.parent
+
+
+def second_process(first: subprocess.Popen[str]) -> int:
+    """Return the process that Lightning has started."""
+    children = Path(f"/proc/{first.pid}/task/{first.pid}/children")
+    found = [
+        int(child)
+        for child in children.read_text().split()
+        if b"train.py" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.mark.skipif(
+    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+    reason="this build of torch has no gloo backend",
+)
+@pytest.mark.skipif(
+    not Path("/proc/self/task").exists() or not list(Path("/proc/self/task").glob("*/children")),
+    reason="this system does not tell the children of a process",
+)
+def test_run_that_loses_a_process_ends_and_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "lost").mkdir()
+    process = start(tmp_path / "lost", "experiment=digits/one_step", *TWO, OMP_NUM_THREADS="1")
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("lost/runs/**/last.ckpt")):
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    subprocess.run(["kill", f"-{signal.SIGKILL:d}", str(second_process(process))], check=True)
+    out, _ = process.communicate(timeout=60)
+    # Lightning looks after its processes every five seconds, and may be the first to notice.
+    assert process.returncode in (1, -signal.SIGKILL), out
+    if process.returncode == 1:
+        assert "another process of this run was lost" in out
+    assert not list(tmp_path.glob("lost/runs/**/record.json"))
+    assert_same_run(finished(tmp_path / "lost"), finished(tmp_path / "whole"))

@@ -1,0 +1,27 @@
+"""Commands to be launched, and the settings of a cluster's own file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from graph_data import REPOSITORY
+from omegaconf import DictConfig, OmegaConf
+
+from phantomgrad_suite.cluster import Command
+
+SHORT = ("trainer.max_epochs=2", "table=chains", "seed=0")
+# One row that trains, and one whose data are not there.
+ROWS = "experiment=chains/upg_k5_d0.5,table4/cox2_implicit"
+
+
+def settings(name: str, **changes: Any) -> DictConfig:
+    content = OmegaConf.load(REPOSITORY / "configs" / "cluster" / f"{name}.yaml")
+    return OmegaConf.merge(content.cluster, changes)  # type: ignore[return-value]
+
+
+def commands(*codes: int, **needs: Any) -> list[Command]:
+    return [
+        Command(f"row seed{i}", (f"run{i}", str(code)), Path(f"runs/row/seed{i}"), **needs)
+        for i, code in enumerate(codes)
+    ]

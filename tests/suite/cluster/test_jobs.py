@@ -1,0 +1,203 @@
+"""A table as jobs that submitit starts: what it is asked for, and what a job does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cluster.commands import ROWS, SHORT, commands, settings
+from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+from training import Script, Workplace, composed
+
+from phantomgrad_suite.cluster import Command, slurm
+from phantomgrad_suite.cluster.environment import slurm_environment
+from phantomgrad_suite.cluster.slurm import Job, submit
+from phantomgrad_suite.runs.errors import UserError
+
+# As jobs ------------------------------------------------------------------------------------------
+
+
+# They outlive the process that has submitted them.
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_jobs_without_slurm(script: Script, workplace: Workplace) -> None:
+    """submitit starts the same jobs on this machine: a record, a log that ends in the reason."""
+    pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad[cluster])")
+    outcome = script(ROWS, *SHORT, "cluster=slurm", "cluster.executor=local", "cluster.minutes=6")
+    assert outcome.code == 0
+    assert "2 jobs submitted" in outcome.out
+    assert "chains/upg_k5_d0.5 seed0" in outcome.out
+    deadline = time.monotonic() + 120
+    done = ("runs/**/record.json", "runs/**/attempt.json")
+    failed: dict[str, Any] = {}
+    while not (list(workplace.path.glob(done[0])) and "failed" in failed):
+        assert time.monotonic() < deadline, outcome.out
+        time.sleep(0.1)
+        for note in workplace.path.glob("runs/table4/**/attempt.json"):
+            failed = json.loads(note.read_text())
+    assert "COX2 is not in" in failed["failed"]
+    logs = [log.read_text() for log in workplace.path.glob("runs/.cluster/*_log.out")]
+    assert any(log.rstrip().endswith(failed["failed"]) for log in logs)
+
+
+def test_missing_submitit_is_said(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    outcome = script("table=chains", "cluster=slurm")
+    assert (outcome.code, outcome.err.strip()) == (
+        1,
+        "cluster=slurm needs the package submitit: pip install -e '.[cluster]' in the checkout",
+    )
+
+
+def test_no_slurm_is_said(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad[cluster])")
+    monkeypatch.setattr(shutil, "which", lambda *_: None)
+    outcome = script("table=chains", "cluster=slurm")
+    assert (outcome.code, outcome.err.count("\n")) == (1, 1)
+    assert "cluster=slurm finds no srun here" in outcome.err
+
+
+class Recorder:
+    """Stands in for submitit's executor: keeps what each array was submitted with."""
+
+    def __init__(self) -> None:
+        self.parameters: dict[str, Any] = {}
+        self.arrays: list[tuple[dict[str, Any], list[Command]]] = []
+
+    def update_parameters(self, **parameters: Any) -> None:
+        self.parameters = parameters
+
+    def array(self, group: list[Command]) -> list[str]:
+        self.arrays.append((self.parameters, group))
+        return [f"{len(self.arrays)}_{i}" for i in range(len(group))]
+
+
+@pytest.fixture
+def recorder(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    found = Recorder()
+    composed(["table=chains"])  # names the jobs
+    monkeypatch.setattr(slurm, "_executor", lambda *_: found)
+    monkeypatch.setattr(slurm, "_submit_array", lambda _, group, __: found.array(list(group)))
+    return found
+
+
+def test_jobs_of_the_same_need_are_one_array(recorder: Recorder) -> None:
+    rows = [*commands(0, 0), *commands(0, gpu=True, devices=4), *commands(0, gpu=True, nodes=2)]
+    mine = settings("slurm", partition="gpu", setup=["module load cuda"], mem_gb=None)
+    numbers = submit([rows[0], *rows[2:], rows[1]], mine, Path("train.py"), Path("logs"))
+    assert numbers == ["1_0", "1_1", "2_0", "3_0"]
+    (alone, two), (ddp, four), (many, over_nodes) = recorder.arrays
+    assert (two, four, over_nodes) == (rows[:2], rows[2:3], rows[3:])
+    assert (alone["tasks_per_node"], alone["nodes"]) == (1, 1)
+    assert "gpus_per_node" not in alone
+    assert (ddp["tasks_per_node"], ddp["gpus_per_node"], ddp["nodes"]) == (4, 4, 1)
+    assert (many["tasks_per_node"], many["gpus_per_node"], many["nodes"]) == (1, 1, 2)
+    assert ddp["slurm_partition"] == "gpu"
+    assert ddp["slurm_setup"] == ["export OMP_NUM_THREADS=1", "module load cuda"]
+    assert not {"mem_gb", "slurm_account"} & set(ddp)  # left to the cluster
+
+
+def test_memory_is_that_of_all_processes_of_a_node(recorder: Recorder) -> None:
+    rows = [*commands(0), *commands(0, gpu=True, devices=8), *commands(0, devices=2, nodes=4)]
+    submit(rows, settings("slurm", mem_gb=12), Path("train.py"), Path("logs"))
+    assert [asked["mem_gb"] for asked, _ in recorder.arrays] == [12, 96, 24]
+
+
+def test_every_setting_is_one_that_submitit_knows(
+    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own check of names, and the batch script that it writes."""
+    submitit = pytest.importorskip("submitit", reason="submitit is not installed")
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    submit(commands(0, gpu=True), settings("slurm"), Path("train.py"), Path("logs"))
+    executor = submitit.AutoExecutor(tmp_path, cluster="slurm")
+    executor.update_parameters(**recorder.parameters)
+    text = executor._executor._make_submission_file_text("command", "id")
+    assert "#SBATCH --gpus-per-node=1\n" in text
+    assert "#SBATCH --requeue\n" in text
+    assert "#SBATCH --signal=USR2@300\n" in text  # the one signal that requeues
+    assert "#SBATCH --mem=16GB\n" in text
+
+
+@pytest.mark.parametrize(("minutes", "warning"), [(5, 300), (1, 90), (None, 300), (1440, 0)])
+def test_job_that_is_warned_too_early_is_refused(
+    recorder: Recorder, minutes: int | None, warning: int
+) -> None:
+    """It would be requeued as soon as it starts."""
+    short = settings("slurm", minutes=minutes, warning_seconds=warning)
+    with pytest.raises(UserError, match=r"^cluster\.(minutes|warning_seconds) must be .* got "):
+        submit(commands(0), short, Path("train.py"), Path("logs"))
+    assert recorder.arrays == []
+
+
+def test_job_is_the_script_and_its_exit_code(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sys, "argv", ["before"])
+    path = tmp_path / "script.py"
+    path.write_text("import sys; sys.exit(int(sys.argv[1]))")
+    Job(str(path), ("0",))()
+    with pytest.raises(SystemExit) as end:
+        Job(str(path), ("3",))()
+    assert end.value.code == 3
+
+
+def test_job_that_is_told_to_end_waits_for_slurm(tmp_path: Path, monkeypatch: Any) -> None:
+    """Had it ended by itself, SLURM would take a preempted job for a finished one."""
+    waited: list[float] = []
+    monkeypatch.setattr(sys, "argv", ["before"])
+    monkeypatch.setattr(time, "sleep", waited.append)
+    path = tmp_path / "script.py"
+    path.write_text(
+        f"from {SIGTERMException.__module__} import SIGTERMException; raise SIGTERMException"
+    )
+    with pytest.raises(SystemExit) as end:
+        Job(str(path), ())()
+    assert (end.value.code, waited) == (1, [1800])
+
+
+def test_requeued_job_is_the_same_command() -> None:
+    pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad[cluster])")
+    job = Job("train.py", ("seed=3",))
+    assert job.checkpoint().function == job
+
+
+# Under SLURM --------------------------------------------------------------------------------------
+
+
+class Listening(Callback):
+    """Keeps who listens to the signal that Lightning would requeue at."""
+
+    heard: tuple[Any, ...] = ()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        Listening.heard = (signal.getsignal(signal.SIGUSR1),)
+
+
+def test_lightning_requeues_nothing(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of submitit and Lightning one puts a job back into the queue: submitit."""
+    for name in ("PROCID", "LOCALID", "NODEID"):
+        monkeypatch.setenv(f"SLURM_{name}", "0")
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    monkeypatch.setenv("SLURM_JOB_NAME", "phantomgrad-chains")
+    listening = "+callbacks.listening={_target_: cluster.test_jobs.Listening}"
+    workplace.train("experiment=chains/implicit", "trainer.max_epochs=1", listening)
+    assert sys.modules["cluster.test_jobs"].Listening.heard == (signal.SIG_DFL,)
+    (environment,) = slurm_environment()
+    assert not environment.auto_requeue
+
+
+def test_environment_of_slurm_is_for_its_own_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_NTASKS", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert slurm_environment() == []
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "2")
+    assert len(slurm_environment()) == 1
+    monkeypatch.setattr(torch.distributed, "is_torchelastic_launched", lambda: True)
+    assert slurm_environment() == []

@@ -1,0 +1,111 @@
+"""The folds: those of the official script, and stratified ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sklearn.model_selection import StratifiedKFold
+from torch import Tensor
+
+from phantomgrad_suite.data.folds import Split, authors_split, stratified_split
+
+FOLDS, SEED = 10, 42
+
+
+@pytest.fixture
+def labels() -> Tensor:
+    """As many as COX2 has, 22 % of them of class one."""
+    return (torch.rand(467, generator=torch.Generator().manual_seed(7)) < 0.22).long()
+
+
+def all_folds(make: object, labels: Tensor) -> list[Split]:
+    return [make(labels, fold, FOLDS, SEED) for fold in range(FOLDS)]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("make", [authors_split, stratified_split])
+def test_parts_are_disjoint_and_complete(make: object, labels: Tensor) -> None:
+    for split in all_folds(make, labels):
+        assert torch.equal(torch.cat(split).sort().values, torch.arange(467))
+
+
+@pytest.mark.parametrize("make", [authors_split, stratified_split])
+def test_every_graph_is_tested_once(make: object, labels: Tensor) -> None:
+    tested = torch.cat([split.test for split in all_folds(make, labels)])
+    assert torch.equal(tested.sort().values, torch.arange(467))
+
+
+@pytest.mark.parametrize("make", [authors_split, stratified_split])
+def test_a_fold_is_the_same_every_time_whatever_was_drawn_before(
+    make: object, labels: Tensor
+) -> None:
+    first = make(labels, 3, FOLDS, SEED)  # type: ignore[operator]
+    torch.rand(5)
+    before = torch.get_rng_state()
+    again = make(labels, 3, FOLDS, SEED)  # type: ignore[operator]
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert torch.equal(torch.get_rng_state(), before)
+    other = make(labels, 3, FOLDS, SEED + 1)  # type: ignore[operator]
+    assert not torch.equal(first.test, other.test)
+
+
+def test_authors_folds_follow_the_official_script(labels: Tensor) -> None:
+    """Seed, shuffle the data set, then split positions by the labels in *file* order."""
+    torch.manual_seed(SEED)
+    order = torch.randperm(len(labels))
+    splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=SEED)
+    positions = list(splitter.split(torch.zeros(len(labels)).numpy(), labels.numpy()))
+    for split, (train, test) in zip(all_folds(authors_split, labels), positions, strict=True):
+        assert torch.equal(split.train, order[torch.from_numpy(train)])
+        assert torch.equal(split.test, order[torch.from_numpy(test)])
+        assert len(split.validation) == 0
+
+
+@pytest.mark.parametrize(
+    ("graphs", "first"),
+    [
+        pytest.param(467, [2, 116, 48, 401, 113, 400], id="COX2"),
+        pytest.param(1113, [834, 244, 803, 607, 347, 160], id="PROTEINS"),
+    ],
+)
+def test_order_is_the_official_one(graphs: int, first: list[int]) -> None:
+    """With labels all alike and two folds, the members of both folds give the order away."""
+    split = authors_split(torch.zeros(graphs, dtype=torch.long), 0, 2, SEED)
+    parts = {index: part for part in ("train", "test") for index in getattr(split, part).tolist()}
+    order = torch.randperm(graphs, generator=torch.Generator().manual_seed(SEED))
+    assert order[:6].tolist() == first
+    for part in ("train", "test"):
+        kept = [i for i in order.tolist() if parts[i] == part]
+        assert getattr(split, part).tolist() == kept
+
+
+def test_authors_folds_have_the_official_sizes(labels: Tensor) -> None:
+    sizes = sorted(len(split.test) for split in all_folds(authors_split, labels))
+    assert sizes == [46] * 3 + [47] * 7
+
+
+def test_authors_folds_are_not_stratified(labels: Tensor) -> None:
+    """The flaw that makes the spread over folds of the published numbers."""
+    fractions = torch.stack(
+        [labels[split.test].double().mean() for split in all_folds(authors_split, labels)]
+    )
+    assert fractions.std() > 0.03
+
+
+@pytest.mark.parametrize("part", ["train", "validation", "test"])
+def test_stratified_folds_keep_the_share_of_each_class(labels: Tensor, part: str) -> None:
+    for split in all_folds(stratified_split, labels):
+        members = labels[getattr(split, part)]
+        assert members.sum() == pytest.approx(len(members) * labels.double().mean(), abs=1.0)
+
+
+def test_stratified_validation_part_is_the_next_fold(labels: Tensor) -> None:
+    splits = all_folds(stratified_split, labels)
+    for fold, split in enumerate(splits):
+        assert torch.equal(split.validation, splits[(fold + 1) % FOLDS].test)
+
+
+def test_stratified_training_part_is_mixed(labels: Tensor) -> None:
+    """The batches are fixed, so a part in file order would have one class a batch."""
+    by_class = labels.sort().values
+    for split in all_folds(stratified_split, by_class):
+        assert 0.1 < by_class[split.train[:128]].double().mean() < 0.4

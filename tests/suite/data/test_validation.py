@@ -1,0 +1,166 @@
+"""Every data set offers a validation part, and a run is selected on it: no peeking at the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate, combinations
+from typing import Any
+
+import pytest
+from training import Workplace
+
+import phantomgrad_suite.data
+from phantomgrad_suite.data import DataModule
+from phantomgrad_suite.records import Record
+
+IMAGES = (
+    *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),
+    *("solver.max_evaluations=3", "dataset.batch_size=4", "trainer.strategy=auto"),
+)
+TEXTS = (
+    *("model.width=8", "model.heads=2", "model.inner=16", "model.cutoffs=[20,60]"),
+    *("model.shrinkage=2", "solver.max_evaluations=4", "dataset.batch_size=2"),
+    *("dataset.segment_length=9", "task.pretraining_steps=0", "+trainer.limit_val_batches=2"),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """How a data set is asked for a validation part, and how its samples are told apart.
+
+    Attributes:
+        kind: the class.
+        row: an experiment on it.
+        root: the fixture that holds its files, if it has any.
+        settings: what makes the validation part, and the row small.
+        samples: the names of the samples of each part.
+    """
+
+    kind: str
+    row: str
+    root: str | None
+    settings: tuple[str, ...]
+    samples: Callable[[Any], dict[str, list[Any]]]
+
+
+def masked(data: Any) -> dict[str, list[Any]]:
+    return {name: mask.nonzero().squeeze(1).tolist() for name, mask in data._batch.masks.items()}
+
+
+def graphs(data: Any) -> dict[str, list[Any]]:
+    return {n: [g.features.numpy().tobytes() for g in part] for n, part in data._graphs.items()}
+
+
+def folds(data: Any) -> dict[str, list[Any]]:
+    return {name: part.tolist() for name, part in data._split._asdict().items()}
+
+
+def images(data: Any) -> dict[str, list[Any]]:
+    data.setup("fit")
+    return {
+        name: [image.numpy().tobytes() for image in part.tensors[0]]
+        for name, part in data._parts.items()
+    }
+
+
+def files(data: Any) -> dict[str, list[Any]]:
+    return {name: [path for path, _ in part] for name, part in data._parts.items()}
+
+
+def tokens(data: Any) -> dict[str, list[Any]]:
+    """Tokens by their places in one text; the parts must make up the sources, and no more."""
+    lengths = {name: len(part) for name, part in data.corpus.parts.items()}
+    assert sum(lengths.values()) == whole_text(data)
+    ends = dict(zip(lengths, accumulate(lengths.values()), strict=True))
+    return {name: list(range(ends[name] - length, ends[name])) for name, length in lengths.items()}
+
+
+def whole_text(data: Any) -> int:
+    """The tokens of the sources, ends of lines included."""
+    if isinstance(data, phantomgrad_suite.data.PydocTopics):
+        from pydoc_data.topics import topics
+
+        lines = [line for text in topics.values() for line in text.splitlines()]
+    else:
+        lines = [line for path in data._files.values() for line in path.read_text().splitlines()]
+    return sum(len(line.split()) + 1 for line in lines)
+
+
+CASES = [
+    Case("Chains", "chains/upg_k5_d0.5", None, (), masked),
+    Case("PPI", "ppi/upg_k5_d0.5", None, ("model.channels=[8,4]", "dataset.scale=0.005"), graphs),
+    Case("GraphFolds", "table4/cox2_upg_k5_d0.5", "small_tu", ("dataset.split=stratified",), folds),
+    Case("Digits", "digits/upg_k5_d0.5", None, (), images),
+    Case(
+        *("Cifar10", "cifar10-jpeg/3epochs_upg_k5_d0.5", "jpeg_root"),
+        ("dataset.validation=20", *(s.replace("trainer.s", "++trainer.s") for s in IMAGES)),
+        images,
+    ),
+    Case(
+        *("ImageNet", "table3/imagenet_upg", "folder_root"),
+        ("+dataset.validation=3", "dataset.workers=0", "trainer.devices=1", *IMAGES),
+        files,
+    ),
+    Case("PydocTopics", "lm/pydoc_postln_upg_k5_d0.8", None, TEXTS, tokens),
+    Case(
+        *("WikiText103", "wikitext/postln_upg_k5_d0.8", "text_root"),
+        ("+dataset.validation_share=0.2", *TEXTS),
+        tokens,
+    ),
+]
+
+
+@pytest.fixture
+def overrides(case: Case, request: pytest.FixtureRequest) -> list[str]:
+    root = [f"dataset.root={request.getfixturevalue(case.root)}"] if case.root else []
+    return [f"experiment={case.row}", *root, *case.settings]
+
+
+def test_every_data_set_is_here() -> None:
+    kinds = [getattr(phantomgrad_suite.data, name) for name in phantomgrad_suite.data.__all__]
+    modules = [k for k in kinds if issubclass(k, DataModule)]
+    bases = {base for k in modules for base in k.__mro__[1:]}
+    classes = {k.__name__ for k in modules if k not in bases}
+    assert {case.kind for case in CASES} == classes
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.kind)
+def test_parts_are_disjoint(workplace: Workplace, case: Case, overrides: list[str]) -> None:
+    """No sample is in two of the parts, and the facts of the record count them."""
+    from training import composed
+
+    from phantomgrad_suite.jobs.build import build
+
+    data = build(composed(overrides).dataset, "dataset")
+    assert type(data).__name__ == case.kind
+    assert set(data.evaluation_sets) == {"test", "validation"}
+    parts = {name: set(samples) for name, samples in case.samples(data).items()}
+    assert set(parts) == {"train", "validation", "test"}
+    assert all(parts.values())
+    for one, other in combinations(parts.values(), 2):
+        assert not one & other
+    facts = data.facts()
+    assert {name: facts[name] for name in parts} == {n: len(part) for n, part in parts.items()}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.kind)
+@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+def test_selected_is_the_test_value_of_the_best_validation_epoch(
+    workplace: Workplace, case: Case, overrides: list[str]
+) -> None:
+    short = ["trainer.max_epochs=3", "+trainer.limit_train_batches=2"]
+    record = workplace.record(*overrides, *short)
+    result, (test, validation, loss) = record.result, curves(record)
+    assert len(test) == len(validation) == 3
+    good = {"max": -1, "min": 1}[result.mode]
+    ranks = [(good * value, losses) for value, losses in zip(validation, loss, strict=True)]
+    chosen = ranks.index(min(ranks))
+    assert result.selected == pytest.approx(test[chosen], rel=1e-5)
+    assert result.selected_epoch == chosen + 1
+
+
+def curves(record: Record) -> list[list[float]]:
+    metric = record.result.metric
+    names = (f"test/{metric}", f"validation/{metric}", "validation/loss")
+    return [record.curves[name] for name in names]

@@ -1,0 +1,58 @@
+"""The rows and tables that there are: their files, resolved, and what their runs are called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from graph_data import REPOSITORY
+from training import composed
+
+from phantomgrad_suite.jobs.command_line import names
+from phantomgrad_suite.runs.folder import Identity
+
+CONFIGS = REPOSITORY / "configs"
+ROWS = names("experiment")
+TABLES = names("table")
+
+
+def text(row: str) -> str:
+    return (CONFIGS / "experiment" / f"{row}.yaml").read_text()
+
+
+def content(table: str) -> dict[str, Any]:
+    return yaml.safe_load((CONFIGS / "table" / f"{table}.yaml").read_text())  # type: ignore[no-any-return]
+
+
+def rows_of(table: str) -> list[str]:
+    """The rows that a table file launches, in order."""
+    listed = content(table)["hydra"]["sweeper"]["params"]["experiment"]
+    return [row.strip() for row in listed.split(",")]
+
+
+def is_sweep(table: str) -> bool:
+    """Whether a table varies settings of one experiment, and names its rows by them."""
+    bases = [name for name in content(table).get("defaults", []) if name != "_self_"]
+    return "sweep" in content(table) or any(is_sweep(base) for base in bases)
+
+
+SWEEPS = [table for table in TABLES if is_sweep(table)]
+LISTS = [table for table in TABLES if table not in SWEEPS]
+
+
+def resolved(row: str) -> dict[str, Any]:
+    from phantomgrad_suite.jobs.job import as_dict
+
+    return as_dict(composed([f"experiment={row}"]))
+
+
+def identity(table: str, *overrides: str) -> tuple[Identity, dict[str, Any]]:
+    """What a run of a table is called, and its resolved configuration."""
+    from hydra.core.hydra_config import HydraConfig
+
+    from phantomgrad_suite.jobs.job import as_dict
+
+    config = as_dict(composed([f"table={table}", *overrides]))
+    chosen = HydraConfig.get()
+    row = chosen.runtime.choices.get("experiment")
+    return Identity.of(config, row, list(chosen.overrides.task)), config

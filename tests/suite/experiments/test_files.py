@@ -1,0 +1,123 @@
+"""Every experiment and table file: what it says, its place in a table, and its length."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from statistics import mean
+
+import pytest
+from experiments.rows import CONFIGS, LISTS, ROWS, SWEEPS, TABLES, resolved, rows_of, text
+from graph_data import REPOSITORY
+from training import composed
+
+from phantomgrad_suite.jobs.command_line import names
+from phantomgrad_suite.records import read_records
+from phantomgrad_suite.runs.folder import hash_config
+
+PAPER = REPOSITORY / "results" / "paper.csv"
+
+
+def test_there_are_rows_and_tables() -> None:
+    assert len(ROWS) >= 20
+    assert {"chains", "table4"} <= set(LISTS)
+    assert {"figure3", "figure3_cox2"} <= set(SWEEPS)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_row_says_what_it_is_and_how_to_run_it(row: str) -> None:
+    """Package line, what it reproduces, its own command, and where its numbers are."""
+    package, title, command, price, *_ = text(row).splitlines()
+    assert package == "# @package _global_"
+    assert title.startswith("# ")
+    pattern = rf"#   python scripts/train\.py experiment={re.escape(row)}( (seed|dataset\.fold)=0)?"
+    assert re.fullmatch(pattern, command)
+    assert re.search(r"About .* s a (fold|seed) on one CPU core\.|Not timed yet\.", price)
+    table = row.split("/")[0]
+    assert f"Ours: results/tables/{table}.md." in price
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_price_is_about_what_the_records_say(row: str) -> None:
+    """Seconds of the processor over all epochs: not those of a machine that others shared."""
+    records = read_records(REPOSITORY / "results" / "records" / row)
+    on_cpu = [r for r in records if r.config["trainer"]["accelerator"] == "cpu"]
+    if not on_cpu:
+        pytest.skip("there are no records of it on a CPU")
+    spent = mean(r.seconds["epoch_cpu"] * r.config["trainer"]["max_epochs"] for r in on_cpu)
+    said = re.search(r"About (\d+) s a", text(row))
+    assert said, "it has been timed since"
+    assert spent / 1.6 < float(said[1]) < spent * 1.6
+
+
+def test_every_row_belongs_to_one_table() -> None:
+    """A sweep has rows of its own, and varies an experiment that some table lists."""
+    listed = [row for table in LISTS for row in rows_of(table)]
+    assert sorted(listed) == ROWS
+    assert {row for table in SWEEPS for row in rows_of(table)} <= set(ROWS)
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize("table", TABLES)
+def test_table_names_its_own_command_and_launches_its_rows(table: str) -> None:
+    from hydra.core.hydra_config import HydraConfig
+
+    said = (CONFIGS / "table" / f"{table}.yaml").read_text()
+    assert said.startswith("# @package _global_\n")
+    # A table cannot start the processes of rows on several devices, a queue can.
+    several = any(resolved(row)["trainer"].get("devices", 1) != 1 for row in rows_of(table))
+    queue = " cluster=slurm" if several else ""
+    assert f"#   python scripts/train.py table={table}{queue}\n" in said
+    composed([f"table={table}"])
+    assert HydraConfig.get().mode.name == "MULTIRUN"
+    launched = HydraConfig.get().sweeper.params["experiment"].split(",")
+    assert [row.strip() for row in launched] == rows_of(table)
+
+
+@pytest.mark.parametrize("table", LISTS)
+def test_table_lists_rows_of_its_own_name(table: str) -> None:
+    assert all(row.startswith(f"{table.split('_')[0]}/") for row in rows_of(table))
+
+
+@pytest.mark.parametrize("table", LISTS)
+@pytest.mark.usefixtures("workplace")
+def test_no_two_rows_of_a_table_are_the_same_experiment(table: str) -> None:
+    """A row of Figure 2 is one of Table 4, looked at: what looks on is no part of the hash."""
+    rows = rows_of(table)
+    assert len({hash_config(resolved(row)) for row in rows}) == len(rows)
+
+
+def test_rows_of_the_paper_are_in_its_numbers() -> None:
+    if not PAPER.exists():
+        pytest.skip("results/paper.csv is not there")
+    with PAPER.open(newline="") as file:
+        published = {line["row"] for line in csv.DictReader(file)}
+    claimed = {row for row in ROWS if "Paper: results/paper.csv" in text(row)}
+    assert claimed == set(ROWS) & published
+    ours_alone = {row for row in ROWS if "not in the paper" in text(row).lower()}
+    assert claimed | ours_alone == set(ROWS)
+    assert {f"table4/{name}_implicit" for name in ("cox2", "proteins")} <= claimed
+    assert not [row for row in claimed if "honest" in row or ("table4" in row and "npg" in row)]
+
+
+@pytest.mark.parametrize(
+    "path", sorted(p for p in CONFIGS.rglob("*.yaml") if p.parent.name != "table"), ids=str
+)
+def test_configuration_files_are_short(path: Path) -> None:
+    """A leaf fits on a screen; only the roots and the lists of rows are longer."""
+    lines = path.read_text().splitlines()
+    assert len(lines) <= (60 if path.parent == CONFIGS else 30)
+    assert all(len(line) <= 120 for line in lines)
+
+
+@pytest.mark.usefixtures("workplace")
+def test_every_choice_of_every_group_composes() -> None:
+    """No file lies about that nothing can choose; tables, searches and experiments: see there."""
+    from phantomgrad_suite.jobs.job import as_dict
+
+    for group in sorted(p.name for p in CONFIGS.iterdir() if p.is_dir()):
+        root = "study" if group in ("study", "suite") else "train"
+        if group not in ("experiment", "table", "tune", "hydra"):
+            for choice in names(group):
+                assert as_dict(composed([f"{group}={choice}"], root=root))

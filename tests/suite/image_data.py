@@ -1,0 +1,149 @@
+"""Small image data sets in the formats of the real ones, and the real ones where they are."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import shutil
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graph_data import REPOSITORY
+from PIL import Image
+
+from phantomgrad_suite.data.checksums import sha256
+from phantomgrad_suite.data.images.pixels import CLASSES
+
+
+@pytest.fixture(scope="session")
+def jpeg_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with ten training and two test images of each class as JPEG files."""
+    return write_cifar10_jpeg(tmp_path_factory.mktemp("images"), train=10, test=2)
+
+
+@pytest.fixture
+def jpeg_copy(jpeg_root: Path, tmp_path: Path) -> Path:
+    """A copy of the JPEG files alone, to be damaged."""
+    shutil.copytree(jpeg_root / "cifar10-jpeg", tmp_path / "copy" / "cifar10-jpeg")
+    return tmp_path / "copy"
+
+
+@pytest.fixture
+def jpeg_archive(jpeg_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a small cifar10-jpeg.tar.xz of known checksum and size."""
+    (tmp_path / "source").mkdir()
+    path = tmp_path / "source" / "cifar10-jpeg.tar.xz"
+    with tarfile.open(path, "w:xz") as archive:
+        for part in ("train", "test"):
+            archive.add(jpeg_root / "cifar10-jpeg" / part, part)
+    fetching, sums = "phantomgrad_suite.data.images.fetch", {path.name: sha256(path)}
+    monkeypatch.setattr(f"{fetching}.known_checksums", lambda: sums)
+    monkeypatch.setattr(f"{fetching}._JPEG_IMAGES", {"train": 10, "test": 2})
+    return path.parent
+
+
+@pytest.fixture
+def cifar_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A root with 100 training and 20 test images in CIFAR-10's own format."""
+    write_cifar10(tmp_path / "root", monkeypatch)
+    return tmp_path / "root"
+
+
+@pytest.fixture(scope="session")
+def folder_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An ImageFolder with three classes: twelve training and five validation images."""
+    return write_image_folder(tmp_path_factory.mktemp("imagenet"))
+
+
+@pytest.fixture
+def folder_copy(folder_root: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny ImageFolder, to be damaged."""
+    return Path(shutil.copytree(folder_root, tmp_path / "copy"))
+
+
+@pytest.fixture(scope="session")
+def real_jpeg_root() -> Path:
+    """The root of the real cifar10-jpeg; without it the test is skipped."""
+    places = [REPOSITORY / "data", *map(Path, filter(None, [os.environ.get("PHANTOMGRAD_DATA")]))]
+    for root in places:
+        if (root / "cifar10-jpeg").exists() or (root / "cifar10-jpeg.tar.xz").exists():
+            return root
+    pytest.skip("cifar10-jpeg is not in data/ (python scripts/fetch_data.py CIFAR10-JPEG)")
+
+
+def write_cifar10(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
+    """Write 5 x 20 training and 20 test images of noise; return ``(N, 3, 32, 32)`` pixels.
+
+    Labels run 0 to 9, over and over. torchvision is told the checksums of these files.
+    """
+    rng = np.random.default_rng(5)
+    folder = root / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
+    names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
+    contents = {name: rng.integers(256, size=(20, 3072), dtype=np.uint8) for name in names}
+    sums = {}
+    for name, pixels in contents.items():
+        batch = {"data": pixels, "labels": [*range(10)] * 2}
+        sums[name] = _dump(folder / name, batch)
+    meta = _dump(folder / "batches.meta", {"label_names": list(CLASSES)})
+    known = "torchvision.datasets.CIFAR10"
+    monkeypatch.setattr(f"{known}.train_list", [[name, sums[name]] for name in names[:5]])
+    monkeypatch.setattr(f"{known}.test_list", [["test_batch", sums["test_batch"]]])
+    monkeypatch.setitem(_meta(), "md5", meta)
+    train = np.concatenate([contents[name] for name in names[:5]])
+    return {
+        "train": train.reshape(-1, 3, 32, 32),
+        "test": contents["test_batch"].reshape(-1, 3, 32, 32),
+    }
+
+
+def _meta() -> dict[str, str]:
+    from torchvision.datasets import CIFAR10
+
+    return CIFAR10.meta
+
+
+def _dump(path: Path, content: object) -> str:
+    path.write_bytes(pickle.dumps(content))
+    return hashlib.md5(path.read_bytes()).hexdigest()
+
+
+def write_cifar10_jpeg(root: Path, *, train: int, test: int, seed: int = 3) -> Path:
+    """Write so many images of each class to ``root/cifar10-jpeg``; return ``root``.
+
+    An image is of one colour in each quarter, which JPEG keeps nearly: no two are alike.
+    """
+    rng = np.random.default_rng(seed)
+    for part, count in (("train", train), ("test", test)):
+        for name in CLASSES:
+            folder = root / "cifar10-jpeg" / part / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                write_image(folder / f"{i:04}.jpg", rng, 32, 32)
+    return root
+
+
+def write_image_folder(root: Path, *, classes: int = 3, train: int = 4) -> Path:
+    """Write a tiny ImageFolder, ``root/{train,val}/n<class>/*.JPEG``, of images of many sizes.
+
+    Every class has ``train`` training images, and one or two validation images.
+    """
+    rng = np.random.default_rng(11)
+    for label in range(classes):
+        for part, count in (("train", train), ("val", 1 + (label + 1) % 2)):
+            folder = root / part / f"n{label:08}"
+            folder.mkdir(parents=True)
+            for i in range(count):
+                width, height = (int(side) for side in rng.integers(40, 90, size=2))
+                write_image(folder / f"{i:04}.JPEG", rng, width, height)
+    return root
+
+
+def write_image(path: Path, rng: np.random.Generator, width: int, height: int) -> None:
+    """Write a JPEG file of four colours."""
+    colours = rng.integers(256, size=(2, 2, 3), dtype=np.uint8)
+    image = Image.fromarray(colours).resize((width, height), Image.Resampling.NEAREST)
+    image.save(path, quality=95)

@@ -1,0 +1,130 @@
+"""paper.csv against the tables of the paper, typed here from their LaTeX source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from phantomgrad_suite.report.errors import ReportError
+from phantomgrad_suite.report.paper import read_paper
+
+PAPER = Path(__file__).parents[3] / "results" / "paper.csv"
+
+TABLE_1 = r"""
+Implicit Differentiation   & $85.0 \pm 0.2$
+w/o Pretraining            & $82.3 \pm 1.3$
+w/o Dropout                & $83.7 \pm 0.1$
+Adam $\rightarrow$ SGD     & $84.5 \pm 0.3$
+SGD w/o Pretraining        & $82.9 \pm 1.5$
+UPG ($\mA_{5,0.5}$, w/o Dropout) & $\mathbf{85.8} \pm 0.5$
+NPG ($\mA_{5,0.5}$, w/o Dropout) & $85.6 \pm 0.5$
+UPG ($\mA_{9,0.5}$, w/ Dropout)  & $\mathbf{86.1} \pm 0.5$
+"""
+
+TABLE_3 = r"""
+CIFAR-10 & MDEQ & Implicit & 10M & $93.8 \pm 0.17$ & $1.0\times$
+CIFAR-10 & MDEQ & UPG $\mA_{5,0.5}$ & 10M & $95.0 \pm 0.16$ & $1.4 \times$
+ImageNet & MDEQ & Implicit & 18M & $75.3$ & $1.0\times$
+ImageNet & MDEQ & UPG $\mA_{5,0.6}$ & 18M & $75.7$ & $1.7\times$
+Wikitext-103 & DEQ (PostLN) & Implicit & 98M & $24.0$ & $1.0\times$
+Wikitext-103 & DEQ (PostLN) & UPG $\mA_{5,0.8}$ & 98M & $25.7$ & $1.7 \times$
+Wikitext-103 & DEQ (PreLN) & JR + Implicit & 98M & $24.5$ & $1.7 \times$
+Wikitext-103 & DEQ (PreLN) & JR + UPG $\mA_{5,0.8}$ & 98M & $24.4$ & $2.2 \times$
+Wikitext-103 & DEQ (PreLN) & JR + UPG $\mA_{5,0.8}$ & 98M & $24.0^\dagger$ & $1.7 \times$
+"""
+
+TABLE_4 = r"""
+COX2  & IGNN & Implicit & 38K & $84.1\pm 2.9$
+COX2  & IGNN & UPG $\mA_{5,0.5}$ & 38K & $83.9\pm 3.0$
+COX2  & IGNN & UPG $\mA_{5,0.8}$ & 38K & $83.9\pm 2.7$
+COX2  & IGNN & UPG $\mA_{5,1.0}$ & 38K & $83.0\pm 2.9$
+PROTEINS & IGNN & Implicit & 34K & $78.6\pm 4.1$
+PROTEINS & IGNN & UPG $\mA_{5,0.5}$ & 34K & $78.4\pm 4.2$
+PROTEINS & IGNN & UPG $\mA_{5,0.8}$ & 34K & $78.6\pm 4.2$
+PROTEINS & IGNN & UPG $\mA_{5,1.0}$ & 34K & $78.8\pm 4.2$
+PPI & IGNN & Implicit & 4.7M & $97.6$
+PPI & IGNN & UPG $\mA_{5,0.5}$ & 4.7M & $98.2$
+PPI & IGNN & UPG $\mA_{5,0.8}$ & 4.7M & $97.4$
+PPI & IGNN & UPG $\mA_{5,1.0}$ & 4.7M & $96.2$
+"""
+
+
+def printed(source: str) -> list[list[str]]:
+    """Return the cells of LaTeX rows as plain text."""
+    replacements = {
+        r"$\mA_{5,": "A(5, ",
+        r"$\mA_{9,": "A(9, ",
+        "}$": ")",
+        r"\mathbf{": "",
+        r"$\rightarrow$": "→",
+        r"^\dagger": "†",
+        r"\times": "",
+        r"\pm": "±",
+    }
+    for latex, plain in replacements.items():
+        source = source.replace(latex, plain)
+    rows = [line.split("&") for line in source.strip().splitlines()]
+    return [[" ".join(c.replace("$", "").replace("}", "").split()) for c in row] for row in rows]
+
+
+def spaced(text: str) -> str:
+    return " ".join(text.replace("±", " ± ").split())
+
+
+def test_table_1() -> None:
+    numbers = [n for n in read_paper(PAPER) if n.table == "table1"]
+    assert [[n.method, n.text] for n in numbers] == printed(TABLE_1)
+    assert {n.metric for n in numbers} == {"accuracy"}
+
+
+def test_table_3() -> None:
+    numbers = [n for n in read_paper(PAPER) if n.table == "table3"]
+    results = [n for n in numbers if n.metric != "speed"]
+    speeds = {n.row: n.value for n in numbers if n.metric == "speed"}
+    found = [
+        [n.dataset, n.model, n.method, n.params, n.text + n.note[:1], speeds[n.row]]
+        for n in results
+    ]
+    assert found == printed(TABLE_3)
+    assert [n.metric for n in results] == ["accuracy"] * 4 + ["perplexity"] * 5
+
+
+def test_table_4() -> None:
+    numbers = [n for n in read_paper(PAPER) if n.table == "table4"]
+    found = [[n.dataset, n.model, n.method, n.params, n.text] for n in numbers]
+    assert found == [[*row[:4], spaced(row[4])] for row in printed(TABLE_4)]
+    assert [n.metric for n in numbers] == ["accuracy"] * 8 + ["micro_f1"] * 4
+    assert all(n.note == "best of three runs" for n in numbers if n.dataset == "PPI")
+
+
+def test_rows_are_named_after_their_gradient() -> None:
+    numbers = {n.row: n for n in read_paper(PAPER)}
+    assert numbers["table4/proteins_upg_k5_d0.8"].method == "UPG A(5, 0.8)"
+    assert numbers["table3/wikitext103_preln_jr_upg_20"].value == "1.7"  # the speed comes second
+    assert {n.unit for n in numbers.values() if n.metric == "accuracy"} == {"%"}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("t/a,t,D,M,X,1K,accuracy,many,,%,", "must be numbers"),
+        ("t/a,u,D,M,X,1K,accuracy,1.0,,%,", "is not of table u"),
+        ("t/a,t,D,M,X,1K,accuracy,1.0,,%", "expected 11 columns, got 10"),
+        ("t/a,t,D,M,X,1K,accuracy,1.0,,%,\nt/a,t,D,M,X,1K,accuracy,1.0,,%,", "line 3"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, line: str, said: str) -> None:
+    path = tmp_path / "paper.csv"
+    header = PAPER.read_text(encoding="utf-8").splitlines()[0]
+    path.write_text(f"{header}\n{line}\n", encoding="utf-8")
+    with pytest.raises(ReportError, match=said):
+        read_paper(path)
+
+
+@pytest.mark.parametrize("content", ["", "row,value\n"])
+def test_a_file_without_its_columns_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "paper.csv"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ReportError, match=r"paper\.csv"):
+        read_paper(path)

@@ -1,0 +1,71 @@
+"""The authors' curves beside ours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from phantomgrad_suite.report.assemble import build_table
+from phantomgrad_suite.report.curves import curve_figure
+from phantomgrad_suite.report.errors import ReportError
+from phantomgrad_suite.report.published import read_published
+
+OURS = Path(__file__).parents[3] / "results" / "published_curves.csv"
+HEADER = "row,run,epoch,test/accuracy,train/loss"
+
+
+def test_the_authors_log_is_three_runs_of_220_epochs() -> None:
+    published = read_published(OURS)
+    curves = published["table3/cifar10_upg"]
+    assert [len(run) for run in curves["test/accuracy"]] == [220] * 3
+    assert [max(run) for run in curves["test/accuracy"]] == [0.9489, 0.9509, 0.9521]
+    assert [run[0] for run in curves["test/accuracy"]] == [0.3813, 0.3188, 0.3580]
+    assert next(iter(curves["train/loss"]))[0] == 2.02273
+    begun = published["table3/cifar10_upg_first_epochs"]
+    assert begun == {name: [run[:5] for run in runs] for name, runs in curves.items()}
+
+
+def test_they_are_drawn_beside_ours_as_far_as_ours_go(make_record, tmp_path: Path) -> None:
+    path = tmp_path / "published_curves.csv"
+    theirs = [[0.1, 0.3, 0.9], [0.3, 0.5, 0.9]]
+    lines = [
+        f"t/a,{run},{epoch},{value},{2 * value}"
+        for run, values in enumerate(theirs)
+        for epoch, value in enumerate(values, start=1)
+    ]
+    path.write_text("\n".join([HEADER, *lines]))
+    runs = [make_record("t/a", "seed0", [0.2, 0.4]), make_record("t/b", "seed0", [0.3, 0.5])]
+    table = replace(build_table("t", [], runs), published=read_published(path))
+    figure = curve_figure(table, table.blocks[0])
+    assert figure is not None
+    test, loss = figure.axes
+    drawn = [list(line.get_ydata()) for line in test.lines]
+    expected = [[20.0, 40.0], [20.0, 40.0], [30.0, 50.0]]  # ours, the mean of theirs, the other row
+    assert drawn == [pytest.approx(values) for values in expected]
+    assert list(loss.lines[1].get_ydata()) == pytest.approx([0.4, 0.8])
+    (legend,) = figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert [name for name in names if "authors" in name] == ["Implicit: the authors' log"]
+
+
+def test_without_the_file_there_are_none(tmp_path: Path) -> None:
+    assert read_published(tmp_path / "published_curves.csv") == {}
+
+
+@pytest.mark.parametrize(
+    "line", ["t/a,1,2,0.5,1.0", "t/a,1,1,many,1.0", "t/a,1,1,0.5", "t/a,1,first,0.5,1.0"]
+)
+def test_a_line_that_is_no_epoch_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "published_curves.csv"
+    path.write_text(f"{HEADER}\n{line}\n")
+    with pytest.raises(ReportError, match=f"{path} cannot be read"):
+        read_published(path)
+
+
+def test_a_file_without_rows_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "published_curves.csv"
+    path.write_text("epoch,loss\n1,0.5\n")
+    with pytest.raises(ReportError, match="cannot be read"):
+        read_published(path)

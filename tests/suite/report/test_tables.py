@@ -1,0 +1,269 @@
+"""What stands in a table: golden Markdown, dashes, and what is kept apart."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from graph_data import REPOSITORY
+
+from phantomgrad_suite.records import Result
+from phantomgrad_suite.records.metrics import metric_of
+from phantomgrad_suite.report.assemble import build_table
+from phantomgrad_suite.report.collect import read_table_records
+from phantomgrad_suite.report.tables import DASH, duration, number, result_grid
+
+GOLDEN = """\
+# Table9
+
+**As in the paper**
+
+| Data set | Metric         | Model | Method        | Params |      Paper |       Best |       Last | Common (epoch) | Selected |   n |
+| -------- | -------------- | ----- | ------------- | -----: | ---------: | ---------: | ---------: | -------------: | -------: | --: |
+| Toy      | accuracy (%) ↑ | IGNN  | Implicit      |    38K | 84.1 ± 2.9 | 80.0 ± 5.0 | 75.0 ± 0.0 | 77.5 ± 2.5 (2) |        — |   2 |
+| Toy      | accuracy (%) ↑ | IGNN  | UPG A(5, 0.5) |    38K |     83.9 ‡ |          — |          — |              — |        — |   — |
+
+**Stratified folds, one adjacency, epoch selected on validation data**
+
+| Data set | Metric         | Model | Method   | Params | Paper | Best | Last | Common (epoch) | Selected |   n |
+| -------- | -------------- | ----- | -------- | -----: | ----: | ---: | ---: | -------------: | -------: | --: |
+| Toy      | accuracy (%) ↑ | IGNN  | Implicit |    38K |     — | 90.0 | 70.0 |       90.0 (1) |     80.0 |   1 |
+
+- Mean ± population standard deviation (ddof 0) over n runs (folds and seeds).
+- Best: the best test value over the epochs of each run, so chosen on the test data.
+- Last: the test value after the last epoch.
+- Common: the one epoch, in parentheses, with the best mean test value over the runs.
+- Selected: the test value at the epoch each run chose on validation data.
+- ‡ Paper: best of three runs.
+
+## Cost
+
+**As in the paper**
+
+| Data set | Method   | Parameters | s / epoch | All runs | f / solve | Adjoint / solve |       Peak memory |
+| -------- | -------- | ---------: | --------: | -------: | --------: | --------------: | ----------------: |
+| Toy      | Implicit |     37,634 |     0.400 |  3.0 min |      14.0 |            17.0 | 512 MiB (process) |
+
+**Stratified folds, one adjacency, epoch selected on validation data**
+
+| Data set | Method   | Parameters | s / epoch | All runs | f / solve | Adjoint / solve |       Peak memory |
+| -------- | -------- | ---------: | --------: | -------: | --------: | --------------: | ----------------: |
+| Toy      | Implicit |     37,634 |     0.400 |     90 s |      14.0 |            17.0 | 512 MiB (process) |
+
+- s / epoch: training and evaluation of one epoch, mean over the runs; wall clock (other work on the machine counts) and, where recorded, processor time.
+- All runs: seconds of all runs together.
+- f / solve: evaluations of f in a forward solve, mean over training.
+- Adjoint / solve: products with the transposed Jacobian in a backward solve, likewise; a dash where none is solved.
+- Run on: a CPU, 1 thread.
+"""  # noqa: E501
+
+
+def test_golden_markdown(results) -> None:
+    results.add("table9/toy_implicit", "seed42-fold0", [0.85, 0.8, 0.75])
+    results.add("table9/toy_implicit", "seed42-fold1", [0.6, 0.75, 0.75])
+    result = Result("accuracy", 0.9, 1, 0.7, 0.8, 2)
+    results.add("table9/honest/toy_implicit", "seed42-fold0", [0.9, 0.8, 0.7], result=result)
+    assert results.report("table9") == 0
+    assert (results.path / "tables" / "table9.md").read_text(encoding="utf-8") == GOLDEN
+
+
+def test_without_runs_the_paper_stands_alone(results) -> None:
+    (implicit, upg) = results.rows("table9")
+    assert implicit["Paper"] == "84.1 ± 2.9"
+    assert {implicit[heading] for heading in ("Best", "Last", "Common (epoch)", "n")} == {"—"}
+    assert "Selected" not in upg
+    assert "## Cost" not in results.markdown("table9")
+
+
+def test_reduced_runs_have_a_line_of_their_own(results) -> None:
+    results.add("table9/toy_implicit", "seed0", [0.8, 0.8])
+    short = {"protocol": "reduced", "changes": ["trainer.max_epochs=1"], "config_hash": "dddd"}
+    results.add("table9/toy_implicit", "seed1", [0.2], **short)
+    full, reduced, _ = results.rows("table9")
+    assert (full["Best"], full["Paper"], full["n"]) == ("80.0", "84.1 ± 2.9", "1")
+    assert (reduced["Best"], reduced["Paper"], reduced["n"]) == ("20.0", "—", "1")
+    assert reduced["Method"] == "Implicit [reduced: trainer.max_epochs=1]"
+    assert "not to be compared" in results.markdown("table9")
+
+
+def test_reduced_runs_alone_leave_the_paper_a_dash(results) -> None:
+    short = {"protocol": "reduced", "changes": ["folds 0 to 2 of 10"]}
+    results.add("table9/toy_implicit", "seed1", [0.2], **short)
+    paper, reduced, _ = results.rows("table9")
+    assert (paper["Paper"], paper["Best"]) == ("84.1 ± 2.9", "—")
+    assert reduced["Method"].endswith("[reduced: folds 0 to 2 of 10]")
+
+
+def test_other_data_are_never_in_one_cell(results) -> None:
+    other = {"name": "Toy", "fingerprint": "sha256:bbbbbbbb33"}
+    results.add("table9/toy_implicit", "seed0", [0.8])
+    results.add("table9/toy_implicit", "seed1", [0.4], data=other)
+    rows = results.rows("table9")[:2]
+    assert [row["Best"] for row in rows] == ["80.0", "40.0"]
+    assert [row["Method"] for row in rows] == [
+        "Implicit [data aaaaaaaa]",
+        "Implicit [data bbbbbbbb]",
+    ]
+
+
+def test_other_data_are_named_across_the_rows_of_a_data_set(results) -> None:
+    other = {"name": "Toy", "fingerprint": "sha256:bbbbbbbb33"}
+    results.add("table9/toy_implicit", "seed0", [0.8])
+    results.add("table9/toy_upg_k5_d0.5", "seed0", [0.4], data=other)
+    assert [row["Method"] for row in results.rows("table9")] == [
+        "Implicit [data aaaaaaaa]",
+        "UPG A(5, 0.5) [data bbbbbbbb]",
+    ]
+
+
+def test_other_configurations_are_never_in_one_cell(results) -> None:
+    results.add("table9/toy_implicit", "seed0", [0.8])
+    results.add("table9/toy_implicit", "seed1", [0.4], config_hash="eeeeeeee44")
+    rows = results.rows("table9")[:2]
+    assert {row["Method"] for row in rows} == {
+        "Implicit [configuration cccccccc]",
+        "Implicit [configuration eeeeeeee]",
+    }
+    assert {row["Best"] for row in rows} == {"80.0", "40.0"}
+
+
+def test_runs_on_data_of_another_name_do_not_face_the_papers_number(results) -> None:
+    label = {"dataset": "toy-jpeg", "model": "IGNN", "method": "Implicit"}
+    results.add("table9/toy_implicit", "seed0", [0.8], label=label)
+    rows = results.rows("table9")
+    assert [(r["Data set"], r["Paper"], r["Best"]) for r in rows] == [
+        ("Toy", "84.1 ± 2.9", "—"),
+        ("Toy", "83.9 ‡", "—"),
+        ("toy-jpeg", "—", "80.0"),
+    ]
+
+
+def test_another_spelling_of_the_same_data_is_the_papers(results) -> None:
+    label = {"dataset": "TOY", "model": "IGNN", "method": "NPG"}
+    results.add("table9/toy_npg", "seed0", [0.8], label=label)
+    assert [(r["Data set"], r["Method"]) for r in results.rows("table9")][2] == ("Toy", "NPG")
+
+
+def test_rows_not_in_the_paper_come_below_those_that_are(results) -> None:
+    label = {"dataset": "Toy", "model": "IGNN", "method": "BPTT"}
+    results.add("table9/a_bptt", "seed0", [0.8], label=label)
+    results.add("table9/toy_implicit", "seed0", [0.8])
+    methods = [row["Method"] for row in results.rows("table9")]
+    assert methods == ["Implicit", "UPG A(5, 0.5)", "BPTT"]
+
+
+def test_a_table_known_to_records_alone(results) -> None:
+    for method in ("bptt", "implicit"):
+        label = {"dataset": "Chains", "model": "IGNN", "method": method}
+        results.add(f"chains/{method}", "seed0", [1.0], label=label)
+    assert results.report() == 0
+    assert [row["Method"] for row in results.rows("chains")] == ["implicit", "bptt"]
+    assert "Paper" not in results.rows("chains")[0]
+    assert (results.path / "tables" / "table9.md").exists()
+
+
+def test_a_run_without_a_finite_value_is_counted_not_hidden(results) -> None:
+    results.add("table9/toy_implicit", "seed0", [0.8])
+    lost = Result("accuracy", 0.6, 1, float("nan"))
+    results.add("table9/toy_implicit", "seed1", [0.6, None], result=lost)
+    row = results.rows("table9")[0]
+    assert (row["Best"], row["Last"], row["n"]) == ("70.0 ± 10.0", "80.0 [1/2]", "2")
+    assert "only m of the n runs" in results.markdown("table9")
+
+
+def test_best_of_three_is_answered_with_our_best(results) -> None:
+    for seed, value in enumerate((0.7, 0.9)):
+        results.add("table9/toy_upg_k5_d0.5", f"seed{seed}", [value])
+    said = "‡ Paper: best of three runs. The best of our runs: UPG A(5, 0.5) 90.0."
+    assert said in results.markdown("table9")
+
+
+def test_speed_is_relative_to_the_row_the_paper_calls_1(results) -> None:
+    with (results.path / "paper.csv").open("a", encoding="utf-8") as file:
+        file.write("table9/toy_implicit,table9,Toy,IGNN,Implicit,38K,speed,1.0,,x,\n")
+        file.write("table9/toy_upg_k5_d0.5,table9,Toy,IGNN,UPG,38K,speed,1.7,,x,\n")
+    results.add("table9/toy_implicit", "seed0", [0.8], seconds={"total": 9.0, "epoch": 3.0})
+    fast = {"total": 9.0, "epoch": 2.0}
+    results.add("table9/toy_upg_k5_d0.5", "seed0", [0.8], seconds=fast)
+    speeds = [(row["Speed, paper"], row["Speed"]) for row in results.rows("table9")]
+    assert speeds == [("1.0×", "1.0×"), ("1.7×", "1.5×")]  # noqa: RUF001
+    elsewhere = {"processor": "another CPU", "threads": 8, "accelerator": None}
+    row = "table9/toy_upg_k5_d0.5"
+    results.add(row, "seed0", [0.8], seconds=fast, environment=elsewhere)
+    assert results.rows("table9")[1]["Speed"] == "—"
+    shared = {"processor": "a CPU", "threads": 1, "accelerator": None, "processes": 2}
+    results.add(row, "seed0", [0.8], seconds=fast, environment=shared)
+    assert results.rows("table9")[1]["Speed"] == "—"
+    assert "Run on: a CPU, 1 thread; a CPU, 2 processes of 1 thread." in results.markdown("table9")
+
+
+def test_numbers_and_durations() -> None:
+    assert number(0.8415, metric_of("accuracy")) == "84.2"
+    assert number(24.04, metric_of("perplexity")) == "24.0"
+    assert metric_of("new_metric").heading == "new metric ↑"
+    assert [duration(s) for s in (12, 119, 120, 7199, 7200)] == [
+        "12 s",
+        "119 s",
+        "2.0 min",
+        "120.0 min",
+        "2.0 h",
+    ]
+
+
+def test_a_long_reduction_that_all_share_is_said_once(results) -> None:
+    """Where one differs, each says its own; so do short ones."""
+    changes = [
+        f"{what} of a tenth of the paper's" for what in ("width", "depth", "number of epochs")
+    ]
+    for row in ("a", "b"):
+        results.add(f"table8/{row}", "seed0", [0.5], protocol="reduced", changes=changes)
+    said = results.markdown("table8")
+    assert said.count("Implicit [reduced] ") >= 2
+    assert f"- Toy, reduced: {', '.join(changes)}.\n" in said
+    results.add("table8/c", "seed0", [0.5], protocol="reduced", changes=[*changes, "x=1"])
+    said = results.markdown("table8")
+    assert said.count(f"[reduced: {', '.join(changes)}") >= 3
+    assert "[reduced]" not in said
+
+
+def test_evaluations_at_another_memory_are_told(results) -> None:
+    """The best epoch of each run, and their mean."""
+    values = {"seed0": [30.0, 26.0], "seed1": [29.0, 28.0]}
+    for seed, curve in values.items():
+        curves = {"test/perplexity": curve, "test/perplexity_at_480": [v - 1 for v in curve]}
+        result = Result("perplexity", min(curve), 2, curve[-1], mode="min")
+        results.add("table9/words", seed, curve, curves=curves, result=result)
+    said = results.markdown("table9")
+    assert "26.0 where evaluation remembers 480 positions (best epoch of each run)." in said
+
+
+def test_runs_that_collapsed_are_named(results) -> None:
+    """By the first epoch of any sign; records without such curves are of runs nobody watched."""
+    curves = {"test/accuracy": [0.9, 0.2, 0.2]}
+    marks = {"collapse/loss": [0, 0, 1], "collapse/metric": [0, 1, 1], "collapse/solves": [0, 0, 0]}
+    results.add("table9/toy_upg_k5_d0.5", "seed0", [0.9], curves=curves | marks)
+    results.add("table9/toy_upg_k5_d0.5", "seed1", [0.9], curves=curves)
+    results.add("table9/toy_implicit", "seed0", [0.9], curves=curves | {"collapse/loss": [0, 0, 0]})
+    said = results.markdown("table9")
+    line = "Toy, UPG A(5, 0.5): training collapsed in 1 of 2 runs (noticed in epoch 2)."
+    assert f"- {line}\n" in said
+    assert said.count("collapsed") == 1
+
+
+@pytest.mark.parametrize(
+    "folder", sorted((REPOSITORY / "results/records").glob("*")), ids=lambda p: p.name
+)
+def test_table_shows_the_selected_epoch_where_a_record_has_one(folder: Path) -> None:
+    """Of the records in the repository: honest numbers stand beside the flattering ones."""
+    found = [path.read_text() for path in folder.rglob("*.json")]
+    if any('"kind": "study"' in text for text in found):
+        pytest.skip("a study, which trains nothing")
+    table = build_table(folder.name, [], read_table_records(folder.parent, folder.name))
+    selected = any(re.search(r'"selected": [0-9]', text) for text in found)
+    assert ("Selected" in result_grid(table).headings) is selected
+    for section, block in zip(result_grid(table).sections, table.blocks, strict=True):
+        at = result_grid(table).headings.index("Selected") if selected else None
+        for row, line in zip(section.rows, block.lines, strict=True):
+            has = line.summary is not None and line.summary.selected is not None
+            assert at is None or (row[at] != DASH) is has

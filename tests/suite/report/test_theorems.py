@@ -1,0 +1,166 @@
+"""The pages and figures of the theorems: what they read from records, and what they draw."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from phantomgrad_suite.records import Check, StudyRecord
+from phantomgrad_suite.report.studies.theorems import figures, table
+from phantomgrad_suite.report.style import styled
+
+STEPS = [1, 4, 16, 64]
+
+
+def record(study: str, numbers: dict[str, Any], **changes: Any) -> StudyRecord:
+    content = StudyRecord(
+        row=f"theorems/{study}",
+        instance="seed0",
+        protocol="full",
+        changes=[],
+        setting={"samples": 8, "size": 6, "nonlinearity": "tanh", "iterations": 64, "seeds": 2},
+        numbers=numbers,
+        checks=[Check.below(f"a claim of {study}", 0.25, 1)],
+        seconds={"total": 3.0, "cpu": 2.0},
+        environment={"processor": "a CPU", "threads": 1},
+        config={"device": "cpu"},
+        config_hash="cccccccc22",
+        started="2026-01-01T00:00:00+00:00",
+        finished="2026-01-01T00:00:03+00:00",
+    )
+    return replace(content, **changes)
+
+
+def descent(**changes: Any) -> StudyRecord:
+    """Two constants; the right side of the last case is zero."""
+    cases = [
+        {
+            "lipschitz": norm,
+            "wanted": wanted,
+            "steps": k,
+            "damping": damping,
+            "holds": 0.25 if k == 64 else 0.0,
+            "reduced": 0.0,
+            "every": 0.75 if norm > 1 else 1.0,
+            "ascends": 1.0,
+            "left": 2.0 / k,
+            "right": 0.0 if norm > 1 else 0.25,
+            "reduced_right": 0.0 if norm > 1 else 0.125,
+            "cosine": {"mean": 0.9, "min": 0.5},
+        }
+        for norm in (0.5, 2.0)
+        for wanted in ("input", "weight")
+        for k in STEPS
+        for damping in (0.5, 1.0)
+    ]
+    return record("descent", {"cases": cases}, **changes)
+
+
+def series() -> StudyRecord:
+    base = {"lipschitz": 0.9, "damping": 0.5, "norm": 0.8, "radius": 0.75, "looseness": 1.5}
+    curve = {"error": [0.7**k for k in STEPS], "rate": 0.7}
+    neumann = [{**base, **curve}, {**base, "damping": 1.0, "error": [0.5] * 4, "rate": 1.0}]
+    unrolled = [
+        {**base, "damping": damping, "start": start, **curve, "rate": rate}
+        for damping in (0.5, 1.0)
+        for start, rate in (("zero", 0.71), ("rough", 0.72))
+    ]
+    return record("series", {"steps": STEPS, "neumann": neumann, "unrolled": unrolled})
+
+
+def sgd() -> StudyRecord:
+    def entry(kind: str, k: int | None, damping: float | None, error: float) -> dict[str, Any]:
+        return {
+            "kind": kind,
+            "steps": k,
+            "damping": damping,
+            "epsilon": {"max": [error, error], "mean": [error / 2, error / 2]},
+            "bias": [error / 4, error / 4],
+            "bound": [3.0, 3.0],
+            "level": [0.1 + error, 0.3 + error],
+            "late": [0.01 + error**2] * 2,
+            "risk": [0.5, 0.7],
+            "curve": [1.0, 0.8, 0.4, 0.2 + error],
+            "square": [1.0, 0.5, 0.1, 0.05 + error],
+        }
+
+    gradients = [
+        entry("exact", None, None, 0.0),
+        entry("npg", 1, 1.0, 0.5),
+        entry("upg", 5, 0.5, 0.1),
+    ]
+    return record("sgd", {"steps": STEPS, "gradients": gradients, "norm": 0.8})
+
+
+def cells(page: str, start: str) -> list[str]:
+    """The cells of the first line of a table that begins so."""
+    line = next(line for line in page.splitlines() if line.startswith(f"| {start}"))
+    return [cell.strip() for cell in line.strip("| ").split(" | ")]
+
+
+def test_the_table_of_the_first_theorem_has_shares_by_k() -> None:
+    page = table([descent()])
+    assert cells(page, "L_h")[3:] == [
+        "1/κ²",
+        *(f"k = {k}" for k in STEPS),
+        "Ascent",
+        "Least cosine",
+    ]
+    assert cells(page, "0.5")[1:] == ["W", "0.5", "0.125", "0", "0", "0", "25", "100", "0.500"]
+    assert cells(page, "2 ")[1:] == ["W", "0.5", "0", "0", "0", "0", "25", "75", "0.500"]
+    assert "of 8 samples (D = 6, tanh)" in page
+    assert "Theorem 2:" not in page
+
+
+def test_the_table_of_the_second_theorem_has_rates() -> None:
+    page = table([series()])
+    first = cells(page, "0.9 | 0.5")
+    assert first[2:] == ["0.8000", "0.7500", "0.7000", "0.7100", "0.7200", "16", "1.50"]
+    assert cells(page, "0.9 | 1")[7] == "—"  # never below one percent
+
+
+def test_the_table_of_the_third_theorem_has_means_over_the_seeds() -> None:
+    page = table([sgd()])
+    assert cells(page, "NPG A(1, 1.0)")[1:] == [
+        "0.5",
+        "0.25",
+        "0.125",
+        "0.7 ± 0.1",
+        "0.26",
+        "0.6000",
+    ]
+    assert cells(page, "Exact")[1:4] == ["0", "0", "0"]
+
+
+def test_a_page_has_the_checks_of_all_records_and_the_full_one_is_shown() -> None:
+    other = descent(instance="seed1-abc", protocol="reduced", changes=["setting.samples=3"])
+    other = replace(other, setting={**other.setting, "samples": 3})
+    page = table([other, descent(), series(), sgd()])
+    assert page.count("a claim of descent") == 2
+    assert "of 8 samples" in page
+    assert "of 3 samples" not in page
+    assert "`theorems/sgd` (seed0): 3.0 s" in page or "`theorems/sgd` (seed0): 3 s" in page
+    assert page.startswith("# Theorems 1, 2 and 3")
+
+
+def test_figures_hold_what_the_records_have() -> None:
+    with styled():
+        drawn = figures([descent(), series(), sgd()])
+        assert list(drawn) == ["theorem1", "theorem2", "theorem3"]
+        for figure in drawn.values():
+            figure.draw_without_rendering()
+    weight, ill = drawn["theorem1"].axes[:2]
+    assert list(weight.lines[1].get_ydata()) == pytest.approx([8.0 / k for k in STEPS])
+    assert {line.get_marker() for line in ill.lines} >= {"x"}  # ascent fails there
+    upper = drawn["theorem2"].axes[0]
+    assert list(upper.lines[0].get_ydata()) == pytest.approx([0.8**k for k in STEPS])
+    assert list(upper.lines[1].get_ydata()) == pytest.approx([0.7**k for k in STEPS])
+    curves = drawn["theorem3"].axes[0]
+    assert list(curves.lines[-1].get_ydata()) == [1.0, 0.8, 0.4, 0.2]  # the exact one, on top
+
+
+def test_nothing_is_shown_without_records() -> None:
+    assert figures([]) == {}
+    assert table([]) == "# Theorems 1, 2 and 3 as measurements\n"

@@ -1,0 +1,163 @@
+"""Table 2: what the graphs hold, and how measurements become an order. Nothing here is timed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from phantomgrad import NeumannPhantomGradient, UnrolledPhantomGradient
+from phantomgrad_suite.studies import Complexity
+from phantomgrad_suite.studies.complexity import _checks, _Problem, fit
+
+CPU = torch.device("cpu")
+TINY: dict[str, Any] = {"size": 4, "rows": 2, "batch": 3}
+
+
+# From measurements to an order ----------------------------------------------------------------
+
+
+def test_an_exact_line_is_found() -> None:
+    found = fit([1, 2, 5, 10], [3.5, 5.5, 11.5, 21.5], "k")
+    assert (found["slope"], found["intercept"]) == (pytest.approx(2), pytest.approx(1.5))
+    assert found["r2"] == pytest.approx(1)
+    assert found["climbs"] == pytest.approx(18 / 21.5)
+    assert found["order"] == "O(k)"
+
+
+@pytest.mark.parametrize("value", [0.0, 7.0])
+def test_a_constant_is_of_order_one(value: float) -> None:
+    found = fit([1, 2, 5], [value] * 3, "K")
+    assert (found["slope"], found["intercept"]) == (0, value)
+    assert (found["climbs"], found["r2"], found["order"]) == (0, 1, "O(1)")
+
+
+def test_noise_on_a_constant_and_on_a_line_changes_no_order() -> None:
+    """The order names the variable it was given."""
+    noise = [0.02, -0.03, 0.01, 0.03, -0.02]
+    sizes = [1, 2, 5, 10, 20]
+    assert fit(sizes, [1 + x for x in noise], "K")["order"] == "O(1)"
+    line = fit(sizes, [s * (1 + x) for s, x in zip(sizes, noise, strict=True)], "K")
+    assert line["order"] == "O(K)"
+    assert 0.99 < line["r2"] < 1
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [3.0, 3.4, 4.0, 4.5, 5.0],  # climbs by two fifths: neither
+        [0.0, 9.0, 0.0, 9.0, 10.0],  # climbs, but is no line
+        [9.0, 7.0, 5.0, 3.0, 1.0],  # falls
+    ],
+)
+def test_what_is_neither_is_unclear(values: list[float]) -> None:
+    assert fit([1, 2, 3, 4, 5], values, "k")["order"] == "unclear"
+
+
+# What the graphs hold -------------------------------------------------------------------------
+
+
+def test_unrolled_graphs_grow_with_k_and_neumann_graphs_do_not() -> None:
+    """k times that of one step, a state before and one behind the nonlinearity each."""
+    problem = _Problem.of(Complexity(**TINY), 0, CPU)
+    one = problem.graph_bytes(UnrolledPhantomGradient(1, 0.5))
+    assert one == 2 * problem.u.nbytes
+    for k in (2, 5, 9):
+        assert problem.graph_bytes(UnrolledPhantomGradient(k, 0.5)) == k * one
+        assert problem.graph_bytes(NeumannPhantomGradient(k, 0.5)) == one
+
+
+def test_the_problem_is_an_equilibrium_with_gradients() -> None:
+    problem = _Problem.of(Complexity(**TINY), 0, CPU)
+    torch.testing.assert_close(
+        problem.cell(problem.z, problem.u).detach(), problem.z, rtol=0, atol=1e-4
+    )
+    assert problem.cell.weight.requires_grad
+    assert problem.u.requires_grad
+    assert not problem.z.requires_grad
+
+
+# The study ------------------------------------------------------------------------------------
+
+
+def test_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every method at every size, with a clock that counts the calls in the place of time."""
+    calls = iter(range(1000))
+    monkeypatch.setattr(_Problem, "seconds", lambda self, estimator: float(next(calls)))
+    monkeypatch.setattr("phantomgrad_suite.studies.complexity.peak_bytes", lambda run, device: 640)
+    study = Complexity(**TINY, steps=[1, 2, 3], budgets=[2, 3, 4], repeats=3)
+    findings = study.measure(0, CPU)
+    assert next(calls) == 12 * 3
+    methods = {m["name"]: m for m in findings.numbers["methods"]}
+    assert list(methods) == ["Implicit, fixed point", "Implicit, Broyden", "UPG", "NPG"]
+    assert [m["variable"] for m in methods.values()] == ["K", "K", "k", "k"]
+    assert [m["sizes"] for m in methods.values()] == [[2, 3, 4]] * 2 + [[1, 2, 3]] * 2
+    # Three rounds over twelve cases: the median of a case is its turn in the second round.
+    assert [m["seconds"] for m in methods.values()] == [
+        [12.0, 13.0, 14.0],
+        [15.0, 16.0, 17.0],
+        [18.0, 19.0, 20.0],
+        [21.0, 22.0, 23.0],
+    ]
+    assert methods["NPG"]["peak_bytes"] == [640] * 3
+    assert methods["UPG"]["fits"]["graph_bytes"]["order"] == "O(k)"
+    for name in set(methods) - {"UPG"}:
+        assert methods[name]["fits"]["graph_bytes"]["order"] == "O(1)"
+    assert findings.numbers["state_bytes"] == 3 * 2 * 4 * 4
+
+
+def climbing(**shares: float) -> list[dict[str, Any]]:
+    """Methods whose quantities climb by a given share."""
+    expected = {"seconds": 0.9, "graph_bytes": 0.0, "peak_bytes": 0.0}
+    methods = []
+    for name in ("Implicit", "UPG", "NPG"):
+        share = {**expected, "graph_bytes": 0.9 if name == "UPG" else 0.0}
+        own = {q: shares.get(f"{name}_{q}", s) for q, s in share.items()}
+        methods.append({"name": name, "fits": {q: {"climbs": s} for q, s in own.items()}})
+    return methods
+
+
+def test_every_entry_of_the_paper_is_put_to_the_test() -> None:
+    """Time and memory of each, and the peak of NPG; the peak of the others is the solver's."""
+    checks = _checks(climbing())
+    assert {check.claim for check in checks} == {
+        "Implicit: seconds grow",
+        "UPG: seconds grow",
+        "NPG: seconds grow",
+        "UPG: graph_bytes grow",
+        "Implicit: graph_bytes do not grow",
+        "NPG: graph_bytes do not grow",
+        "NPG: peak_bytes do not grow",
+    }
+    assert all(check.holds for check in checks)
+
+
+@pytest.mark.parametrize(
+    ("entry", "share", "claim"),
+    [
+        ("Implicit_seconds", 0.1, "Implicit: seconds grow"),
+        ("UPG_graph_bytes", 0.4, "UPG: graph_bytes grow"),
+        ("NPG_graph_bytes", 0.4, "NPG: graph_bytes do not grow"),
+        ("NPG_peak_bytes", 0.4, "NPG: peak_bytes do not grow"),
+    ],
+)
+def test_an_entry_that_is_otherwise_fails_its_check_alone(
+    entry: str, share: float, claim: str
+) -> None:
+    failed = [check for check in _checks(climbing(**{entry: share})) if not check.holds]
+    assert [(check.claim, check.value) for check in failed] == [(claim, share)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"batch": 0}, "batch must be at least 1, got 0"),
+        ({"repeats": 0}, "repeats must be at least 1, got 0"),
+        ({"steps": [1, 2]}, "steps must hold at least 3 different values"),
+        ({"budgets": [1]}, "budgets must hold at least 3 different values"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Complexity(**arguments)

@@ -1,0 +1,236 @@
+"""Figure 4: the exact solution, the paths of the solvers, and what is measured along them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from problems import Affine, dense_jacobian
+from torch import Tensor
+
+from phantomgrad import Broyden
+from phantomgrad.gradients.linearization import Linearization
+from phantomgrad.models import SyntheticCell
+from phantomgrad_suite.studies import Dynamics
+from phantomgrad_suite.studies.dynamics import SHARES, _checks, _Judge, _quantiles
+from phantomgrad_suite.studies.dynamics import dense_jacobian as study_jacobian
+
+CPU = torch.device("cpu")
+TINY: dict[str, Any] = {
+    "size": 8,
+    "rows": 2,
+    "samples": 3,
+    "iterations": 4,
+    "lipschitz": [0.9, 0.99],
+    "forward_iterations": 3000,
+}
+
+
+def judge(affine: Affine, v: Tensor) -> _Judge:
+    """The system of an affine map: ``(I - W^T) g = v``."""
+    return _Judge(Linearization(affine, affine.equilibrium()), v, affine.adjoint(v))
+
+
+# The exact solution ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu", "linear"])
+def test_the_jacobian_is_the_dense_one(nonlinearity: Any) -> None:
+    """Of every row of every sample, in float64 whatever the state is in."""
+    torch.set_default_dtype(torch.float32)
+    cell = SyntheticCell(4, 0.9, nonlinearity)
+    z, u = torch.randn(2, 3, 2, 4)
+    ours = study_jacobian(cell, u, z)
+    rows = u.flatten(0, 1).double()
+    torch.set_default_dtype(torch.float64)
+    expected = dense_jacobian(lambda h: cell.double()(h, rows), z.flatten(0, 1).double())
+    torch.testing.assert_close(ours, expected)
+
+
+def test_broyden_comes_to_the_exact_solution() -> None:
+    """With as many iterations as the system has dimensions, and more: the judge agrees."""
+    study = Dynamics(nonlinearity="linear", **{**TINY, "iterations": 40})
+    level = study.measure(0, CPU).numbers["levels"][0]
+    broyden = level["methods"][0]
+    assert (broyden["name"], broyden["damping"]) == ("Broyden", None)
+    assert broyden["cosine"][-1] == [1.0] * 5
+    assert broyden["relative_error"][-1][-1] < 1e-10
+    assert broyden["l1_norm"][-1] == pytest.approx(level["l1_norm"], rel=1e-5)
+
+
+@pytest.mark.parametrize("lipschitz", [0.9, 0.99])
+def test_level_of_a_linear_map_has_a_closed_form(lipschitz: float) -> None:
+    """The condition of ``I - W`` from eigenvalues, the exact norm from the inverse, no residual."""
+    study = Dynamics(nonlinearity="linear", **{**TINY, "lipschitz": [lipschitz]})
+    (level,) = study.measure(0, CPU).numbers["levels"]
+    generator = torch.Generator().manual_seed(0)
+    w = SyntheticCell(8, lipschitz, "linear", generator).weight
+    u, y = torch.randn(2, 3, 2, 8, generator=generator)
+    inverse = torch.linalg.inv(torch.eye(8) - w)
+    v = 2 * (u @ inverse @ w - y) / 16
+    away = (1 - torch.linalg.eigvalsh(w)).abs()
+    assert level["lipschitz"] == lipschitz
+    assert level["residual"] < 1e-12
+    assert level["condition"] == pytest.approx(float(away.max() / away.min()), rel=1e-9)
+    expected = _quantiles((v @ inverse).abs().sum(dim=(1, 2)))
+    assert level["l1_norm"] == pytest.approx(expected, rel=1e-5)
+
+
+# The paths ------------------------------------------------------------------------------------
+
+
+def test_the_path_of_broyden_is_that_of_the_solver() -> None:
+    """It begins at v, and ends where the solver does."""
+    affine, v = Affine.random(), torch.randn(3, 5)
+    path = list(Dynamics(**TINY)._broyden(judge(affine, v)))
+    assert len(path) == 5
+    assert torch.equal(path[0], v)
+    op = Linearization(affine, affine.equilibrium())
+    solution = Broyden(max_evaluations=5, tol=0).solve(lambda g: op.vjp(g) + v, v)
+    assert torch.equal(path[-1], solution.z)
+
+
+@pytest.mark.parametrize("damping", [0.4, 1.0])
+def test_phantom_paths_are_sums_of_dense_powers(damping: float) -> None:
+    """``lambda (I + B + ... + B^(k-1)) v`` for k = 1, 2, ..., in both forms: the map is linear."""
+    affine, v = Affine.random(), torch.randn(3, 5)
+    study = Dynamics(**TINY)
+    b = damping * affine.weight.mT + (1 - damping) * torch.eye(5)
+    terms = [torch.linalg.matrix_power(b, t) @ v.unsqueeze(2) for t in range(study.iterations)]
+    expected = damping * torch.stack(terms).cumsum(dim=0).squeeze(3)
+    neumann = list(study._neumann(judge(affine, v), damping))
+    unrolled = list(study._unrolled(affine, affine.equilibrium(), v, damping))
+    torch.testing.assert_close(torch.stack(neumann), expected)
+    torch.testing.assert_close(torch.stack(unrolled), expected)
+
+
+def test_unrolling_is_at_its_own_iterates_where_the_map_is_not_linear() -> None:
+    """``f(z) = z^2 / 4`` from 2: UPG sees the derivative where it is, NPG where it was."""
+    study, z, one = Dynamics(**{**TINY, "iterations": 2}), torch.full((1, 1), 2.0), torch.ones(1, 1)
+
+    def f(h: Tensor) -> Tensor:
+        return h.square() / 4
+
+    at = _Judge(Linearization(f, z), one, one)
+    assert [float(g) for g in study._neumann(at, 1.0)] == [1.0, 2.0]  # f'(2) = 1
+    assert [float(g) for g in study._unrolled(f, z, one, 1.0)] == [1.0, 1.5]  # f'(1) = 1/2
+
+
+# What is measured -----------------------------------------------------------------------------
+
+
+def test_quantities_at_known_vectors() -> None:
+    """``J = diag(1/2, 0)``, ``v = (1, 1)``: ``g = (2, 1)``, and everything at ``(3, -4)``."""
+    weight = torch.diag(torch.tensor([0.5, 0.0])).unsqueeze(0)
+    affine = Affine(weight, torch.zeros(1, 2))
+    system = judge(affine, torch.ones(1, 2))
+    assert system.exact.tolist() == [[2.0, 1.0]]
+    found = system.follow(iter([torch.tensor([[3.0, -4.0]]), system.exact]))
+    objective = math.hypot(3 / 2 - 1, -4 - 1)
+    assert found["objective"] == [[pytest.approx(objective, rel=1e-5)] * 5, [0.0] * 5]
+    assert found["relative_error"][0] == [pytest.approx(objective / 5, rel=1e-5)] * 5
+    assert found["cosine"] == [[pytest.approx(2 / (5 * 5**0.5), rel=1e-5)] * 5, [1.0] * 5]
+    assert found["l1_norm"] == [[7.0] * 5, [3.0] * 5]
+
+
+def test_quantiles_are_those_of_the_samples() -> None:
+    assert _quantiles(torch.arange(101.0)) == [100 * share for share in SHARES]
+    assert _quantiles(torch.tensor([2.0])) == [2.0] * 5
+    assert _quantiles(torch.tensor([1.0, math.nan]))[0] != 1.0  # a lost sample is no small value
+
+
+# The study ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu", "linear"])
+def test_what_is_recorded(nonlinearity: Any) -> None:
+    """A path for every method, longer by its start for Broyden, five quantiles at every point."""
+    findings = Dynamics(nonlinearity=nonlinearity, **TINY).measure(0, CPU)
+    levels = findings.numbers["levels"]
+    assert findings.numbers["shares"] == list(SHARES)
+    assert [level["lipschitz"] for level in levels] == [0.9, 0.99]
+    for level in levels:
+        methods = {(m["name"], m["damping"]): m for m in level["methods"]}
+        assert next(iter(methods)) == ("Broyden", None)
+        assert set(methods) == {("Broyden", None)} | {
+            (name, d) for name in ("NPG", "UPG") for d in (0.5, 1.0)
+        }
+        for (name, _), method in methods.items():
+            for quantity in ("objective", "relative_error", "cosine", "l1_norm"):
+                points = method[quantity]
+                assert len(points) == (5 if name == "Broyden" else 4)
+                assert all(point == sorted(point) and len(point) == 5 for point in points)
+        assert methods["Broyden", None]["objective"][0] == methods["NPG", 1.0]["objective"][0]
+
+
+def test_the_seed_decides_the_numbers() -> None:
+    study = Dynamics(**{**TINY, "lipschitz": [0.9]})
+    assert study.measure(1, CPU) == study.measure(1, CPU)
+    assert study.measure(1, CPU).numbers != study.measure(2, CPU).numbers
+
+
+def level(lipschitz: float, **medians: list[float]) -> dict[str, Any]:
+    """A level whose methods have these objectives, norms and low cosines; Broyden's come first."""
+
+    def path(values: list[float]) -> list[list[float]]:
+        return [[x] * 5 for x in values]
+
+    broyden = {
+        "objective": path(medians.get("objective", [1.0, 50.0])),
+        "l1_norm": path(medians.get("norm", [1.0, 400.0])),
+        "cosine": path(medians.get("cosine", [0.9, -0.5])),
+    }
+    phantom = {"objective": path(medians.get("phantom", [1.0, 0.5])), "l1_norm": path([1.0, 2.0])}
+    return {"lipschitz": lipschitz, "methods": [broyden, phantom]}
+
+
+def test_what_the_paper_says_is_put_to_the_test_at_the_worst_level() -> None:
+    checks = _checks([level(0.9999), level(0.9, objective=[1.0, 1.0])], ill_conditioned=True)
+    assert [check.value for check in checks] == pytest.approx([1.0, 50.0, 200.0, 1.4])
+    assert all(check.holds for check in checks)
+
+
+@pytest.mark.parametrize(
+    ("place", "medians"),
+    [
+        (0, {"phantom": [1.0, 1.1]}),
+        (1, {"objective": [1.0, 5.0]}),
+        (2, {"norm": [1.0, 10.0]}),
+        (3, {"cosine": [0.9, 0.95, 0.94]}),
+    ],
+)
+def test_what_is_not_seen_does_not_hold(place: int, medians: dict[str, list[float]]) -> None:
+    checks = _checks([level(0.9999, **medians)], ill_conditioned=True)
+    assert [i for i, check in enumerate(checks) if not check.holds] == [place]
+
+
+def test_only_the_phantom_gradient_is_judged_where_nothing_is_ill_conditioned() -> None:
+    (check,) = _checks([level(0.9999, objective=[1.0, 0.1])], ill_conditioned=False)
+    assert check.holds
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_lipschitz_constant_near_one_is_ill_conditioned_for_any_seed(seed: int) -> None:
+    """For linear F: the largest eigenvalue of the weight is the constant, not minus it."""
+    study = Dynamics(nonlinearity="linear", lipschitz=[0.999], size=16, rows=2, samples=1)
+    (found,) = study.measure(seed, torch.device("cpu")).numbers["levels"]
+    assert found["condition"] > 500
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"rows": 0}, "rows must be at least 1, got 0"),
+        ({"samples": 0}, "samples must be at least 1, got 0"),
+        ({"iterations": 0}, "iterations must be at least 1, got 0"),
+        ({"forward_iterations": 0}, "forward_iterations must be at least 1, got 0"),
+        ({"lipschitz": []}, "lipschitz must hold at least 1 different values"),
+        ({"dampings": []}, "dampings must hold at least 1 different values"),
+        ({"dampings": [0]}, r"damping must lie in \(0, 1\], got 0"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Dynamics(**arguments)

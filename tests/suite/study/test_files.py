@@ -1,0 +1,74 @@
+"""The files of studies and suites: what they say, what they build, and who lists them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+from study.tiny import CONFIGS, SUITES, rows_of
+from training import composed
+
+from phantomgrad_suite.jobs.command_line import names
+from phantomgrad_suite.jobs.job import as_dict
+from phantomgrad_suite.runs.folder import hash_config
+from phantomgrad_suite.studies import Study
+
+STUDIES = names("study")
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_study_says_what_it_is_and_how_to_run_it(study: str) -> None:
+    """Package line, what it reproduces, its own command, and where its numbers are."""
+    package, title, command, price, *_ = (
+        (CONFIGS / "study" / f"{study}.yaml").read_text().splitlines()
+    )
+    assert package == "# @package _global_"
+    assert re.match(r"# (Figure|Table|Theorem) \d", title)
+    assert command == f"#   python scripts/study.py study={study}"
+    artifact = study.split("/")[0]
+    assert re.fullmatch(
+        rf"# (About \d+ s on one CPU core|Not timed yet)\. Ours: results/tables/{artifact}\.md\.",
+        price,
+    )
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize("study", STUDIES)
+def test_study_composes_and_is_built(study: str) -> None:
+    """Of its own settings alone, every one of which the record shows."""
+    from hydra.utils import instantiate
+
+    config = as_dict(composed([f"study={study}"], root="study"))
+    built = instantiate(config["setting"])
+    assert isinstance(built, Study)
+    shown = {k for k in config["setting"] if not k.startswith("_")}
+    assert shown == set(built.__dataclass_fields__)
+    assert config["seed"] == 0
+
+
+@pytest.mark.usefixtures("workplace")
+def test_no_two_studies_are_the_same() -> None:
+    """But for the device, which is a circumstance."""
+    hashes = [hash_config(as_dict(composed([f"study={study}"], root="study"))) for study in STUDIES]
+    assert len(set(hashes)) == len(STUDIES)
+
+
+def test_every_study_is_in_a_suite() -> None:
+    """But for those that need a GPU; and suites list what there is, once each."""
+    listed = {suite: rows_of(suite) for suite in SUITES}
+    assert all(len(set(rows)) == len(rows) for rows in listed.values())
+    assert {row for rows in listed.values() for row in rows} == set(STUDIES) - {
+        "table2/cuda",
+        "throughput",
+        "throughput/table3_vision",
+        "throughput/table3_language",
+    }
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_suite_names_its_own_command(suite: str) -> None:
+    content = (CONFIGS / "suite" / f"{suite}.yaml").read_text()
+    assert content.startswith("# @package _global_\n")
+    assert f"#   python scripts/study.py suite={suite}\n" in content
+    assert yaml.safe_load(content)["hydra"]["mode"] == "MULTIRUN"

@@ -1,0 +1,129 @@
+"""Studies from composition to record: published, reduced, skipped, and claims that fail."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from study.tiny import STUDY, TINY, own_study
+from training import Workplace
+
+from phantomgrad_suite.records import Check, read_study
+from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.folder import hash_config
+from phantomgrad_suite.studies import Findings, Study
+from phantomgrad_suite.studies.base import Track, silently
+
+# --- A study and its record ------------------------------------------------------------------
+
+
+def test_study_writes_its_record(workplace: Workplace) -> None:
+    """In its folder and, as nothing was overridden but circumstances, among the results."""
+    own_study(workplace)
+    folder = workplace.study(STUDY, "seed=3")
+    assert folder == workplace.path / "runs" / "figure1" / "tanh" / "seed3"
+    record = read_study(folder / "record.json")
+    published = workplace.path / "results" / "records" / "figure1" / "tanh" / "seed3.json"
+    assert published.read_bytes() == (folder / "record.json").read_bytes()
+    assert (record.row, record.instance) == ("figure1/tanh", "seed3")
+    assert (record.protocol, record.changes) == ("full", [])
+    assert record.setting["size"] == 16
+    assert record.setting["steps"] == [1, 2]
+    assert "_target_" not in record.setting
+    assert record.numbers["exact"]["agreement"]["n"] == 7
+    assert len(record.checks) >= 4
+    assert all(check.holds for check in record.checks)
+    assert set(record.seconds) == {"total", "cpu"}
+    assert record.config_hash == hash_config(record.config)
+    assert record.config["run"]["instance"] == "seed3"
+    assert torch.__version__.startswith(record.environment["versions"]["torch"])
+
+
+def test_study_that_is_reduced_says_so(workplace: Workplace) -> None:
+    """By its own file, that is: it is published, with what it reduces."""
+    own_study(workplace, "reduced: [7 of 50,000 samples]".replace(",000", " 000"))
+    record = read_study(workplace.study(STUDY) / "record.json")
+    assert (record.protocol, record.changes) == ("reduced", ["7 of 50 000 samples"])
+    assert (workplace.path / "results/records/figure1/tanh/seed0.json").exists()
+
+
+def test_changed_study_is_reduced_and_not_published(workplace: Workplace) -> None:
+    """It has a folder of its own, named by the hash of what it does."""
+    record = read_study(workplace.study(*TINY) / "record.json")
+    assert record.protocol == "reduced"
+    assert record.changes == [line for line in TINY if line != STUDY]
+    assert record.instance == f"seed0-{record.config_hash[:8]}"
+    assert not (workplace.path / "results").exists()
+
+
+def test_finished_study_is_skipped(workplace: Workplace, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    folder = workplace.study(*TINY)
+    before = (folder / "record.json").stat().st_mtime_ns
+    assert workplace.study(*TINY) == folder
+    assert (folder / "record.json").stat().st_mtime_ns == before
+    assert caplog.messages[-1].startswith(f"figure1/tanh {folder.name}: finished, skipped (")
+
+
+def test_study_that_was_changed_since_is_not_overwritten(workplace: Workplace) -> None:
+    path = own_study(workplace)
+    record = workplace.study(STUDY) / "record.json"
+    before = record.read_bytes()
+    path.write_text(path.read_text().replace("samples: 7", "samples: 8"))
+    with pytest.raises(UserError, match="holds a finished run of another configuration"):
+        workplace.study(STUDY)
+    assert record.read_bytes() == before
+
+
+# --- What goes wrong -------------------------------------------------------------------------
+
+
+class Doubtful(Study):
+    """A study with a claim that holds and two that do not."""
+
+    def measure(self, seed: int, device: torch.device, track: Track = silently) -> Findings:
+        return Findings(
+            {"seed": seed},
+            [
+                Check.above("water is wet", 2.0, 1.0),
+                Check.below("pigs fly", 2.5, 1.0),
+                Check.above("nothing is known", float("nan"), 0.5),
+            ],
+            "all measured",
+        )
+
+
+def test_failed_claims_are_recorded_and_named(
+    workplace: Workplace, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The record is there, so the next start has nothing to do, but says the same again."""
+    caplog.set_level(logging.INFO)
+    path = own_study(workplace)
+    path.write_text("# @package _global_\nsetting: {_target_: study.test_runs.Doubtful}\n")
+    with pytest.raises(UserError) as caught:
+        workplace.study(STUDY)
+    assert str(caught.value) == (
+        "figure1/tanh: what should hold does not: "
+        "pigs fly: 2.5 (bound 1); nothing is known: nan (bound 0.5)"
+    )
+    record = read_study(workplace.path / "results/records/figure1/tanh/seed0.json")
+    assert [check.holds for check in record.checks] == [True, False, False]
+    with pytest.raises(UserError, match="pigs fly"):
+        workplace.study(STUDY)
+    assert "finished, skipped" in caplog.messages[-1]
+
+
+def test_where_and_how_a_study_is_measured_tells(workplace: Workplace) -> None:
+    """Another number of threads, or another device, is another record: times depend on it."""
+    plain = read_study(workplace.study(*TINY) / "record.json")
+    other = read_study(workplace.study(*TINY, "threads=1") / "record.json")
+    assert other.changes == [*plain.changes, "threads=1"]
+    assert other.instance != plain.instance
+
+
+def test_what_is_no_study_is_refused(workplace: Workplace) -> None:
+    path = own_study(workplace)
+    path.write_text("# @package _global_\nsetting: {_target_: phantomgrad.FixedPoint}\n")
+    with pytest.raises(UserError, match=r"setting\._target_ must be a study, got FixedPoint"):
+        workplace.study(STUDY)

@@ -1,0 +1,164 @@
+"""The script of the studies: one, a suite, and each mistake in a line."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from study.tiny import STUDY, SUITES, TINY, rows_of
+from training import Script, Workplace
+
+from phantomgrad_suite.jobs.command_line import check_overrides
+from phantomgrad_suite.records import read_study
+from phantomgrad_suite.runs.errors import UserError
+
+# --- The script ------------------------------------------------------------------------------
+
+
+def test_script_does_a_study_and_skips_it_the_second_time(study_script: Script) -> None:
+    first, second = study_script(*TINY), study_script(*TINY)
+    assert (first.code, second.code) == (0, 0)
+    assert "the two exact gradients agree to a cosine of" in first.out
+    assert "finished, skipped" in second.out
+
+
+def test_script_fails_with_a_claim(study_script: Script, workplace: Workplace) -> None:
+    """Two evaluations find no equilibrium: the exit status and the last line tell."""
+    outcome = study_script(*TINY, "setting.iterations=2")
+    assert outcome.code == 1
+    said = outcome.out.splitlines()[-1]
+    assert said.startswith("figure1/tanh: what should hold does not: ")
+    assert re.search(r"largest relative error of h\*: 0\.\d+ \(bound 1e-05\)", said)
+    (path,) = workplace.path.glob("runs/**/record.json")
+    assert not all(check.holds for check in read_study(path).checks)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("study=figure1/tnah",), "there is no study 'figure1/tnah'; the nearest are figure1/tanh"),
+        (("suite=defualt",), "there is no suite 'defualt'; the nearest are default "),
+        ((STUDY, "setting.sample=3"), "there is no setting 'setting.sample'; the nearest are sett"),
+        (
+            ("suite=default", "seeds=3"),
+            "there is no setting 'seeds'; the nearest are seed",
+        ),
+        ((STUDY, "x y"), "cannot read the overrides:"),
+    ],
+)
+def test_script_answers_a_mistake_in_one_line(
+    study_script: Script, arguments: tuple[str, ...], message: str
+) -> None:
+    outcome = study_script(*arguments)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err.startswith(message)
+    assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("setting.samples=0", "setting cannot be built: .*samples must be at least 1, got 0"),
+        ("setting.dampings=[2]", r"setting cannot be built: .*damping must lie in \(0, 1\], got 2"),
+        ("setting.lipschitz=0", "setting cannot be built: .*lipschitz must be positive, got 0"),
+        ("setting.nonlinearity=sin", "setting cannot be built: .*must be one of linear, relu, "),
+        ("setting.samples=1.5", "setting cannot be built: .*samples must be an integer, got 1.5"),
+        ("setting.steps=3", "setting cannot be built: .*steps must be a list, got 3"),
+        ("threads=0", "threads must be a positive integer, got 0"),
+        ("seed=-1", "seed must be an integer from 0 to"),
+        ("device=cuda", "device=cuda, but torch sees no CUDA device"),
+        ("device=cuda:1", "device=cuda:1, but torch sees no CUDA device"),
+        ("device=tpu", "device must be cpu or cuda, got 'tpu'"),
+        ("device=meta", "device must be cpu or cuda, got 'meta'"),
+    ],
+)
+def test_script_says_what_stops_a_study_in_one_line(
+    study_script: Script,
+    workplace: Workplace,
+    monkeypatch: pytest.MonkeyPatch,
+    override: str,
+    message: str,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    outcome = study_script(*TINY, override)
+    assert (outcome.code, outcome.err) == (1, "")
+    assert re.match(message, outcome.out)
+    assert outcome.out.count("\n") == 1
+    assert [path.name for path in workplace.path.glob("**/*.json")] in ([], ["attempt.json"])
+
+
+# --- Suites ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, list[str]]]:
+    """What the script starts, in the place of starting it; Figure 4 on tanh fails."""
+    found = []
+
+    def run(config: Any, row: str | None, overrides: list[str]) -> None:
+        found.append((row, overrides))
+        if row == "figure4/tanh":
+            raise UserError("no luck")
+
+    monkeypatch.setattr("phantomgrad_suite.study.run", run)
+    return found
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_suite_launches_its_rows_and_goes_on_after_a_failure(
+    study_script: Script, launched: list[tuple[Any, list[str]]], suite: str
+) -> None:
+    """All of them, in order; the exit status tells that one failed."""
+    outcome = study_script(f"suite={suite}", "seed=5")
+    rows = rows_of(suite)
+    assert [row for row, _ in launched] == rows
+    assert all("seed=5" in overrides for _, overrides in launched)
+    assert outcome.code == ("figure4/tanh" in rows)
+    assert outcome.out.count("no luck") == ("figure4/tanh" in rows)
+
+
+def test_suite_does_its_studies(study_script: Script, workplace: Workplace) -> None:
+    """Really, that is; the rows may be chosen on the command line."""
+    rows = ("figure4/linear", "figure4/relu")
+    tiny = ("size=8", "rows=2", "samples=2", "iterations=3", "lipschitz=[0.9]")
+    outcome = study_script(
+        "suite=default", f"study={','.join(rows)}", *(f"setting.{t}" for t in tiny)
+    )
+    assert outcome.code == 0
+    done = [line.split()[0] for line in outcome.out.splitlines() if "Broyden ends at" in line]
+    assert done == list(rows)
+    assert len(list(workplace.path.glob("runs/figure4/*/seed0-*/record.json"))) == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "study=figure4/relu setting.iterations=5 device=cuda",
+        "suite=default",
+        # A setting of the rows of the suite, not of the root's own study.
+        "suite=figure4 setting.forward_iterations=7",
+        "study=figure1/tanh,figure1/relu seed=range(3)",
+        "-m study=anything/at_all",
+    ],
+)
+def test_right_command_lines_pass(line: str) -> None:
+    check_overrides(line.split(), root="study")
+
+
+@pytest.mark.parametrize(
+    ("study", "setting", "nearest"),
+    [
+        ("figure1/tanh", "setting.forward_iterations=7", "setting.iterations"),
+        ("figure4/tanh", "setting.forward_iteration=7", "setting.forward_iterations"),
+    ],
+)
+def test_the_settings_suggested_are_those_of_the_study(
+    study: str, setting: str, nearest: str
+) -> None:
+    """And where the rest of them are."""
+    said = rf"'{setting[:-2]}'; the nearest are {nearest}, .* \(all of them: configs/study\.yaml\)"
+    with pytest.raises(UserError, match=said):
+        check_overrides([f"study={study}", setting], root="study")

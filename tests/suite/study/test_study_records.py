@@ -1,0 +1,117 @@
+"""Records of studies: read back as they were, told from those of runs, refused when damaged."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from test_records import RECORD
+
+from phantomgrad_suite.records import (
+    Check,
+    RecordError,
+    StudyRecord,
+    read_any,
+    read_record,
+    read_records,
+    read_study,
+    write_record,
+)
+
+STUDY = StudyRecord(
+    row="figure1/tanh",
+    instance="seed0",
+    protocol="reduced",
+    changes=["4 of 50,000 samples"],
+    setting={"size": 6, "steps": [1, 2]},
+    numbers={"exact": {"agreement": {"mean": 0.25, "percentiles": [0.125, 0.5]}}},
+    checks=[Check("the gradients agree", 0.99995, 0.9999, True)],
+    seconds={"total": 3.0, "cpu": 2.5},
+    environment={"git": None, "threads": 1},
+    config={"seed": 0},
+    config_hash="c0ffee",
+    started="2026-01-01T00:00:00+00:00",
+    finished="2026-01-01T00:00:03+00:00",
+)
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "figure1" / "tanh" / "seed0.json"
+    write_record(STUDY, path)
+    assert read_study(path) == read_any(path) == STUDY
+
+
+def test_a_check_above_and_one_below() -> None:
+    assert Check.above("x", 2.0, 1.0) == Check("x", 2.0, 1.0, True)
+    assert not Check.above("x", 0.5, 1.0).holds
+    assert Check.below("x", 0.5, 1.0) == Check("x", 0.5, 1.0, True)
+    assert not Check.below("x", 2.0, 1.0).holds
+
+
+@pytest.mark.parametrize("check", [Check.above, Check.below])
+def test_no_check_holds_at_its_bound_or_for_nan(check) -> None:
+    assert not check("x", 1.0, 1.0).holds
+    assert not check("x", math.nan, 1.0).holds
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_check_of_what_is_not_finite_is_nan_when_read_back(tmp_path: Path, value: float) -> None:
+    """JSON has no word for either; the verdict is a field of its own."""
+    write_record(replace(STUDY, checks=[Check.below("x", value, 1.0)]), tmp_path / "r.json")
+    (check,) = read_study(tmp_path / "r.json").checks
+    assert math.isnan(check.value)
+    assert (check.claim, check.bound, check.holds) == ("x", 1.0, False)
+
+
+def test_runs_and_studies_are_told_apart(tmp_path: Path) -> None:
+    """In the order of their paths, whatever stands beside what."""
+    write_record(RECORD, tmp_path / "b.json")
+    write_record(STUDY, tmp_path / "a.json")
+    write_record(STUDY, tmp_path / "c.json")
+    assert list(read_records(tmp_path)) == [STUDY, RECORD, STUDY]
+
+
+def test_neither_reader_takes_the_other_kind(tmp_path: Path) -> None:
+    write_record(RECORD, tmp_path / "run.json")
+    write_record(STUDY, tmp_path / "study.json")
+    with pytest.raises(RecordError, match=r"run\.json is no whole record \(missing: \['checks'"):
+        read_study(tmp_path / "run.json")
+    with pytest.raises(RecordError, match=r"study\.json is no whole record .*'kind'"):
+        read_record(tmp_path / "study.json")
+
+
+def damaged(**changes: object) -> str:
+    return json.dumps({**asdict(STUDY), **changes})
+
+
+WITHOUT_NUMBERS = json.dumps({k: v for k, v in asdict(STUDY).items() if k != "numbers"})
+CHECK = asdict(STUDY.checks[0])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (damaged(schema=2), "no record of schema 1"),
+        (WITHOUT_NUMBERS, r"missing: \['numbers'\], unknown: \[\]"),
+        (damaged(colour="blue"), r"missing: \[\], unknown: \['colour'\]"),
+        (damaged(kind="walk"), "no whole record"),  # so it is read as the record of a run
+        (damaged(numbers=[1.0], seconds=None), "no usable numbers, seconds"),
+        (damaged(checks="all"), "no usable checks"),
+        (damaged(checks=[3]), "no usable checks"),
+        (damaged(checks=[{"claim": "x"}]), "no usable checks"),
+        (damaged(checks=[{**CHECK, "value": "much"}]), "no usable checks"),
+        (damaged(checks=[{**CHECK, "bound": None}]), "no usable checks"),
+    ],
+)
+def test_what_is_no_record_of_a_study_is_named_and_refused(
+    tmp_path: Path, content: str, said: str
+) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(RecordError, match=said) as caught:
+        read_any(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,36 @@
+"""A whole study in the time of a test, and the rows of a suite."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import yaml
+from graph_data import REPOSITORY
+from training import Workplace
+
+from phantomgrad_suite.jobs.command_line import names
+
+CONFIGS = REPOSITORY / "configs"
+SUITES = names("suite")
+STUDY = "study=figure1/tanh"
+SETTING = ("size: 16", "rows: 2", "samples: 7", "batch: 4", "steps: [1, 2]")
+TINY = (STUDY, *(f"setting.{line.replace(': ', '=').replace(' ', '')}" for line in SETTING))
+
+
+def rows_of(suite: str) -> list[str]:
+    content = yaml.safe_load((CONFIGS / "suite" / f"{suite}.yaml").read_text())
+    return [row.strip() for row in content["hydra"]["sweeper"]["params"]["study"].split(",")]
+
+
+def own_study(workplace: Workplace, *lines: str) -> Path:
+    """Make the study tiny in its own file, which is no deviation from it; return the file."""
+    copy = workplace.path / "configs"
+    shutil.copytree(workplace.configs, copy)
+    workplace.configs = copy
+    path = copy / "study" / "figure1" / "tanh.yaml"
+    target = "{_target_: phantomgrad_suite.studies.Precision, _convert_: all"
+    path.write_text(
+        "\n".join(["# @package _global_", *lines, f"setting: {target}, {', '.join(SETTING)}}}"])
+    )
+    return path

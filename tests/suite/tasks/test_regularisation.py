@@ -1,0 +1,293 @@
+"""The penalty on the Jacobian and the jitter of the budget, in steps of a task."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
+
+from phantomgrad import (
+    DEQ,
+    FixedPoint,
+    GradientEstimator,
+    ImplicitGradient,
+    NeumannPhantomGradient,
+    Solution,
+    UnrolledPhantomGradient,
+)
+from phantomgrad.nn import VariationalDropout
+from phantomgrad.solvers import Map
+from phantomgrad_suite.data.images.base import ImageBatch
+from phantomgrad_suite.tasks import ImageClassification, JacobianRegularisation
+from phantomgrad_suite.tasks.pretraining import Pretraining
+
+SOLVER = FixedPoint(max_evaluations=60, tol=1e-10)
+BATCH = ImageBatch(torch.ones(4, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 0]))
+
+
+class Linear(nn.Module):
+    """W z + x."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([[0.4, 0.1, 0.0], [0.0, -0.3, 0.2], [0.1, 0, 0.5]]))
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return z @ self.weight.T + x
+
+
+class Square(Linear):
+    """Half of (W z)^2 + x, whose Jacobian depends on the equilibrium."""
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return 0.5 * (z @ self.weight.T).square() + x
+
+
+class Model(nn.Module):
+    """Scores that are an equilibrium; unrolled, they are some applications of the cell."""
+
+    def __init__(self, cell: nn.Module, gradient: GradientEstimator) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(0.1))
+        self.deq = DEQ(cell, SOLVER, gradient)
+        self.budgets: list[int] = []
+
+    def forward(self, images: Tensor, unrolled: int = 0) -> Tensor:
+        x = self.scale * images
+        if unrolled:
+            return self.deq.cell(x, x).log_softmax(dim=1)  # type: ignore[no-any-return]
+        self.budgets.append(self.deq.solver.max_evaluations)
+        z, _ = self.deq(x)
+        return z.log_softmax(dim=1)  # type: ignore[no-any-return]
+
+
+def task_of(
+    cell: nn.Module | None = None, gradient: GradientEstimator | None = None, **options: Any
+) -> ImageClassification:
+    model = Model(cell or Linear(), gradient or UnrolledPhantomGradient(3, 0.5))
+    optimizer = partial(torch.optim.SGD, lr=0.1)
+    return ImageClassification(classes=3, model=model, optimizer=optimizer, **options)
+
+
+def loss_of(task: ImageClassification) -> Tensor:
+    return task.training_step(BATCH, 0)
+
+
+GRADIENTS = [
+    ImplicitGradient(solver=SOLVER),
+    UnrolledPhantomGradient(3, 0.5),
+    NeumannPhantomGradient(3, 0.5),
+]
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS, ids=lambda g: type(g).__name__)
+def test_penalty_of_a_linear_cell(gradient: GradientEstimator) -> None:
+    """The expectation is the squared Frobenius norm by the width, and so is its gradient."""
+    plain, penalised = (
+        task_of(gradient=gradient, jacobian=jacobian)
+        for jacobian in (None, JacobianRegularisation(weight=2.0, samples=4000))
+    )
+    weights = [task.model.deq.cell.weight for task in (plain, penalised)]
+    losses = [loss_of(task) for task in (plain, penalised)]
+    expected = weights[0].detach().square().sum() / 3
+    torch.testing.assert_close(losses[1] - losses[0], 2 * expected, rtol=0.05, atol=0)
+    for loss in losses:
+        loss.backward()
+    added = weights[1].grad - weights[0].grad
+    torch.testing.assert_close(added, 4 * weights[0].detach() / 3, rtol=0.1, atol=0.03)
+
+
+def test_penalty_is_logged_without_its_weight() -> None:
+    task = task_of(jacobian=JacobianRegularisation(weight=0.5))
+    loss = loss_of(task)
+    means = task._means.take()
+    torch.testing.assert_close(means["train/loss"] + 0.5 * means["train/jacobian"], loss.detach())
+    assert means["train/jacobian_weight"] == 0.5
+    layer = task.model.deq
+    assert (layer.penalty, layer.last_penalty) == (None, None)
+
+
+@pytest.mark.parametrize("through", [False, True])
+def test_penalty_may_move_the_equilibrium(through: bool) -> None:
+    """Which the scale in front of the layer does; else it has no part in the penalty."""
+    regularisation = JacobianRegularisation(weight=1.0, through_equilibrium=through)
+    torch.manual_seed(3)
+    task = task_of(Square(), ImplicitGradient(solver=SOLVER), jacobian=regularisation)
+    loss_of(task).backward()
+    plain = task_of(Square(), ImplicitGradient(solver=SOLVER))
+    loss_of(plain).backward()
+    added = task.model.scale.grad - plain.model.scale.grad
+    assert (abs(float(added)) > 1e-4) is through
+    assert not torch.equal(task.model.deq.cell.weight.grad, plain.model.deq.cell.weight.grad)
+
+
+def test_penalty_through_the_equilibrium_is_its_derivative() -> None:
+    """By finite differences, with the same noise."""
+    regularisation = JacobianRegularisation(weight=1.0, through_equilibrium=True)
+    task = task_of(Square(), ImplicitGradient(solver=SOLVER), jacobian=regularisation)
+
+    def loss(scale: float) -> Tensor:
+        torch.manual_seed(5)
+        with torch.no_grad():
+            task.model.scale.fill_(scale)
+        return loss_of(task)
+
+    loss(0.1).backward()
+    step = 1e-5
+    slope = (loss(0.1 + step) - loss(0.1 - step)).detach() / (2 * step)
+    torch.testing.assert_close(task.model.scale.grad, slope, rtol=1e-5, atol=1e-8)
+
+
+class Masked(Linear):
+    """W z + x with weight norm, and dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = weight_norm(nn.Linear(3, 3, bias=False))
+        self.dropout = VariationalDropout(0.5)
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return self.dropout(0.3 * self.linear(z)) + x  # type: ignore[no-any-return]
+
+
+def test_penalty_has_weights_and_masks_of_its_pass() -> None:
+    """The map that it sees is the one that was solved."""
+    task = task_of(Masked())
+    seen: list[tuple[Map, Tensor]] = []
+
+    def keep(f: Map, z_star: Tensor, attached: Tensor) -> Tensor:
+        seen.append((f, z_star))
+        torch.testing.assert_close(f(z_star), z_star)
+        assert attached.requires_grad
+        return attached.sum()
+
+    layer = task.model.deq
+    layer.penalty = keep
+    z, solution = layer(BATCH.images * 0.1)
+    assert isinstance(solution, Solution)
+    torch.testing.assert_close(layer.last_penalty, z.sum())
+    with torch.no_grad():
+        layer(BATCH.images)
+    assert len(seen) == 1  # not where nothing is recorded
+
+
+@pytest.mark.parametrize(("frequency", "expected"), [(0.0, 0), (1.0, 200), (0.4, 80)])
+def test_penalty_is_part_of_a_share_of_the_steps(frequency: float, expected: int) -> None:
+    regularisation = JacobianRegularisation(weight=1.0, frequency=frequency)
+    drawn = sum(regularisation.is_due() for _ in range(200))
+    assert abs(drawn - expected) <= (30 if 0 < frequency < 1 else 0)
+    if not frequency:
+        task = task_of(jacobian=regularisation)
+        torch.testing.assert_close(loss_of(task), loss_of(task_of()), rtol=0, atol=0)
+
+
+def test_no_penalty_in_pretraining_or_evaluation() -> None:
+    regularisation = JacobianRegularisation(weight=1.0)
+    task = task_of(jacobian=regularisation, pretraining_steps=1, budget_jitter=2)
+    before = torch.get_rng_state()
+    loss_of(task)
+    task.model.eval()
+    with torch.no_grad():
+        task.scored(BATCH, "test")
+    assert set(task._means.take()) == {"train/loss"}
+    assert task.model.budgets == [60]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("every", "weight", "final"), [(35_000, 1.9, 2.7), (30_000, 2.0, 2.8), (30_000, 0.1, 0.9)]
+)
+def test_weight_grows_along_the_run(every: int, weight: float, final: float) -> None:
+    """Eight times between step 32,000 and step 300,000, by 0.1."""
+    regularisation = JacobianRegularisation(weight=weight, every=every)
+    weights = [regularisation.weight_at(step) for step in range(0, 300_000, 1000)]
+    assert weights[: every // 1000 if every > 32_000 else 60] == [weight] * (
+        35 if every > 32_000 else 60
+    )
+    assert len(set(weights)) == 9
+    assert weights[-1] == pytest.approx(final)
+    assert regularisation.weight_at(2 * every) > regularisation.weight_at(2 * every - 1)
+
+
+def test_weight_may_be_constant() -> None:
+    regularisation = JacobianRegularisation(weight=0.1, increase=0.0)
+    assert {regularisation.weight_at(step) for step in range(0, 300_000, 5000)} == {0.1}
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"weight": -1.0}, "weight must not be negative, got -1.0"),
+        ({"frequency": 1.5}, r"frequency must lie in \[0, 1\], got 1.5"),
+        ({"weight": "0.5"}, "weight must be a finite number, got '0.5'"),
+        ({"increase": "abc"}, "increase must be a finite number, got 'abc'"),
+        ({"increase": float("nan")}, "increase must be a finite number, got nan"),
+        ({"every": 0}, "every must be at least 1, got 0"),
+        ({"from_step": -1}, "from_step must be at least 0, got -1"),
+        ({"samples": 0}, "samples must be at least 1, got 0"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(bad: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        JacobianRegularisation(**{"weight": 1.0, **bad})
+
+
+# The budget of the solver ---------------------------------------------------------------------
+
+
+def test_budget_jitters_in_training_alone() -> None:
+    """By nothing, one or two evaluations, each step anew; the solver is back in its place."""
+    task = task_of(budget_jitter=2)
+    for _ in range(100):
+        loss_of(task)
+        assert task.model.deq.solver is SOLVER
+    counts = [task.model.budgets.count(n) for n in (58, 59, 60)]
+    assert sum(counts) == 100
+    assert min(counts) > 15
+    task.model.budgets.clear()
+    task.scored(BATCH, "test")
+    assert task.model.budgets == [60]
+
+
+def test_half_a_penalty_is_refused() -> None:
+    """As ``+task.jacobian.weight=0.5`` makes of a row without one."""
+    with pytest.raises(ValueError, match="jacobian must be a whole penalty, as task=language_m"):
+        task_of(jacobian={"weight": 0.5})
+
+
+def test_means_are_logged_on_the_device_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which alone can average over processes; what a checkpoint has left is on the CPU."""
+    task, logged = task_of(), dict[str, Tensor]()
+    task.trainer = SimpleNamespace(is_last_batch=True)  # type: ignore[assignment]
+    monkeypatch.setattr(task, "log_dict", lambda means, **_: logged.update(means))
+    task.keep("gradient/radius", torch.tensor(1.5))
+    task.to("meta").on_train_batch_end(None, None, 0)
+    assert {mean.device.type for mean in logged.values()} == {"meta"}
+
+
+def test_solver_is_back_after_an_error() -> None:
+    task = task_of(budget_jitter=2)
+    task.model.deq.cell.weight.data = torch.ones(2, 2)
+    with pytest.raises(RuntimeError):
+        loss_of(task)
+    assert task.model.deq.solver is SOLVER
+
+
+def test_step_without_either_draws_nothing() -> None:
+    before = torch.get_rng_state()
+    task = task_of()
+    loss_of(task)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_pretraining_has_an_end() -> None:
+    pretraining = Pretraining(3, 2)
+    assert [pretraining.layers_at(step) for step in range(5)] == [2, 2, 2, 0, 0]
+    assert Pretraining().layers_at(0) == 0
+    with pytest.raises(ValueError, match="pretraining_layers must be at least 1, got 0"):
+        Pretraining(3, 0)

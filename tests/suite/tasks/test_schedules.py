@@ -1,0 +1,113 @@
+"""Schedules: the closed form of the cosine, and that the task tells it the length of the run."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from lightning import Trainer
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from phantomgrad_suite.tasks import Task
+from phantomgrad_suite.tasks.schedules import cosine_by_step, warmup_cosine
+
+RATE, LEAST = 0.1, 1e-6
+
+
+class Line(Task):
+    """One weight, fitted to nothing; it keeps the learning rate of every step."""
+
+    def __init__(self, **task: object) -> None:
+        super().__init__(nn.Linear(1, 1), partial(torch.optim.SGD, lr=RATE), **task)  # type: ignore[arg-type]
+        self.rates: list[float] = []
+
+    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+        self.rates.append(self.optimizers().param_groups[0]["lr"])  # type: ignore[union-attr]
+        loss: Tensor = self.model(batch).square().mean()
+        return loss
+
+
+def expected(step: int, steps: int) -> float:
+    return LEAST + (RATE - LEAST) * (1 + math.cos(math.pi * step / steps)) / 2
+
+
+def test_cosine_follows_its_formula() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=RATE)
+    schedule = cosine_by_step(optimizer, steps=7, minimum=LEAST)
+    for step in range(8):
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(expected(step, 7), rel=1e-12)
+        optimizer.step()
+        schedule.step()
+
+
+def test_a_run_may_be_the_beginning_of_a_longer_one() -> None:
+    """With that one's rates; and it may not go on beyond."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=RATE)
+    schedule = cosine_by_step(optimizer, steps=3, minimum=LEAST, horizon=7)
+    for step in range(3):
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(expected(step, 7), rel=1e-12)
+        optimizer.step()
+        schedule.step()
+    with pytest.raises(ValueError, match="horizon must be at least 8, got 7"):
+        cosine_by_step(optimizer, steps=8, horizon=7)
+
+
+@pytest.mark.usefixtures("float32")
+@pytest.mark.filterwarnings("ignore:.*(LeafSpec|many workers)")
+def test_task_moves_on_every_step_and_knows_their_number(tmp_path: object) -> None:
+    """Three epochs of four steps: the last rate is the formula's at step eleven of twelve."""
+    task = Line(schedule=partial(cosine_by_step, minimum=LEAST), schedule_by="step")
+    trainer = Trainer(
+        max_epochs=3,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=str(tmp_path),
+    )
+    trainer.fit(task, DataLoader(torch.ones(4, 1), batch_size=1))
+    assert task.rates == pytest.approx([expected(step, 12) for step in range(12)], rel=1e-9)
+
+
+def test_schedule_can_be_checked_before_there_is_a_trainer() -> None:
+    task = Line(schedule=cosine_by_step, schedule_by="step")
+    _, (entry,) = task.configure_optimizers()
+    assert entry["interval"] == "step"
+
+
+def test_schedule_by_is_checked() -> None:
+    with pytest.raises(ValueError, match="schedule_by must be 'epoch' or 'step', got 'day'"):
+        Line(schedule_by="day")
+
+
+def rates(warmup: int, steps: int, at: list[int]) -> list[float]:
+    """The rates of some steps, of 2.5e-4 at the most."""
+    optimizer = torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=2.5e-4)
+    (factor,) = warmup_cosine(optimizer, warmup=warmup, steps=steps).lr_lambdas  # type: ignore[attr-defined]
+    return [2.5e-4 * factor(step) for step in at]
+
+
+def test_warm_up_and_cosine_of_the_language_rows() -> None:
+    """At the warm-up's end the rate drops a little: the cosine is that of the absolute step."""
+    steps = [0, 1, 8000, 15_999, 16_000, 32_000, 150_000, 300_000]
+    values = [2.5e-4 / 16_000, 2.5e-4 / 16_000, 1.25e-4, 2.49984e-4, 2.4825e-4]
+    values += [2.4305e-4, 1.25e-4, 0]
+    assert rates(16_000, 300_000, steps) == pytest.approx(values, rel=2e-5, abs=1e-12)
+    assert rates(16_000, 300_000, [300_001]) == pytest.approx([0], abs=1e-12)
+    assert rates(0, 10, [0, 5]) == pytest.approx([2.5e-4, 1.25e-4])
+
+
+def test_warm_up_is_used_step_by_step() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=RATE)
+    schedule = warmup_cosine(optimizer, warmup=4, steps=8)
+    found = []
+    for _ in range(9):
+        found.append(optimizer.param_groups[0]["lr"] / RATE)
+        optimizer.step()
+        schedule.step()
+    cosine = [(1 + math.cos(math.pi * t / 8)) / 2 for t in range(4, 9)]
+    assert found == pytest.approx([0.25, 0.25, 0.5, 0.75, *cosine])

@@ -1,0 +1,100 @@
+"""What is installed where: pyproject.toml, environment.yml and requirements.lock agree."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+
+import pytest
+import yaml
+from graph_data import REPOSITORY
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+
+
+def declared() -> Iterator[Requirement]:
+    """Every requirement of pyproject.toml."""
+    for line in (*PROJECT["dependencies"], *(r for extra in EXTRAS.values() for r in extra)):
+        yield Requirement(line)
+
+
+def existing(name: str) -> str:
+    path = REPOSITORY / name
+    if not path.exists():
+        pytest.skip(f"{name} is not there")
+    return path.read_text()
+
+
+@pytest.fixture
+def lock() -> dict[str, Version]:
+    """Packages and versions of requirements.lock."""
+    pins = {}
+    for line in existing("requirements.lock").splitlines():
+        if line and not line.startswith("#"):
+            requirement = Requirement(line)
+            (pin,) = requirement.specifier
+            assert pin.operator == "==", line
+            assert not pin.version.endswith(".*"), line
+            pins[canonicalize_name(requirement.name)] = Version(pin.version)
+    return pins
+
+
+def test_lock_holds_pins_and_no_host() -> None:
+    for line in existing("requirements.lock").splitlines():
+        assert line.startswith("#") or re.fullmatch(
+            r"[a-z0-9._-]+==[A-Za-z0-9.!]+(; sys_platform == \"linux\")?", line
+        ), line
+        assert "://" not in line
+
+
+def test_lock_satisfies_every_declared_requirement(lock: dict[str, Version]) -> None:
+    for requirement in declared():
+        version = lock[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(version, prereleases=True), requirement
+
+
+def test_lock_is_complete(lock: dict[str, Version]) -> None:
+    """What a locked package needs is locked too, at a version it accepts."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    for name in lock:
+        try:
+            needed = [Requirement(line) for line in requires(name) or []]
+        except PackageNotFoundError:
+            continue  # of another system
+        for requirement in needed:
+            if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+                continue
+            other = canonicalize_name(requirement.name)
+            if other in ("pip", "setuptools", "wheel"):
+                continue
+            assert other in lock, f"{name} needs {requirement}"
+            assert requirement.specifier.contains(lock[other], prereleases=True), (
+                f"{name} needs {requirement}, locked is {lock[other]}"
+            )
+
+
+def test_environment_is_that_of_the_project() -> None:
+    environment = yaml.safe_load(existing("environment.yml"))
+    assert environment["name"] == PROJECT["name"]
+    python, pip = (
+        next(Requirement(d) for d in environment["dependencies"] if str(d).startswith(name))
+        for name in ("python", "pip")
+    )
+    assert python.specifier == SpecifierSet(PROJECT["requires-python"])
+    assert pip.name == "pip"
+    (by_pip,) = (d["pip"] for d in environment["dependencies"] if isinstance(d, dict))
+    (install,) = by_pip
+    found = re.fullmatch(r"--editable \.\[([a-z,]+)\]", install)
+    assert found
+    assert set(found[1].split(",")) == set(EXTRAS)
+
+
+def test_library_needs_torch_alone() -> None:
+    assert [Requirement(line).name for line in PROJECT["dependencies"]] == ["torch"]

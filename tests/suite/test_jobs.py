@@ -1,0 +1,156 @@
+"""Who does a job, and who keeps its books."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from phantomgrad_suite.jobs.environment import is_first_process, launched_from_outside
+from phantomgrad_suite.jobs.job import as_dict, do
+from phantomgrad_suite.records import StudyRecord
+from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.folder import Identity, RunFolder
+
+SRUN = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_JOB_NAME": "train.sh"}
+# What a second process is told by torchrun, Lightning (on this node, or another), and srun.
+SECOND = ({"RANK": "1"}, {"LOCAL_RANK": "1"}, {"NODE_RANK": "1"}, SRUN)
+NAMES = ("RANK", "LOCAL_RANK", "NODE_RANK", "TORCHELASTIC_RUN_ID", *SRUN)
+
+
+@pytest.fixture(params=SECOND, ids=lambda told: next(iter(told)))
+def _second(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is the second one."""
+    put(request.param, monkeypatch)
+
+
+def put(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+
+def configuration(folder: Path, **trainer: Any) -> DictConfig:
+    return OmegaConf.create(
+        {
+            "seed": 0,
+            "dataset": {},
+            "trainer": trainer,
+            "paths": {"runs": str(folder / "runs"), "records": str(folder / "records")},
+            "run": {"row": None, "instance": None, "folder": None},
+        }
+    )
+
+
+def work(config: DictConfig, identity: Identity, _: RunFolder) -> tuple[StudyRecord, str]:
+    config.done = True
+    nothing: dict[str, Any] = {}
+    named = (identity.row, identity.instance, "full", [])
+    record = StudyRecord(
+        *named, nothing, nothing, [], nothing, nothing, nothing, identity.config_hash, "", ""
+    )
+    return record, "done"
+
+
+def records(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.json"))
+
+
+@pytest.mark.usefixtures("_second")
+def test_process_of_a_distributed_run_follows(tmp_path: Path) -> None:
+    """It does its share while the first process holds the folder, and writes nothing."""
+    config = configuration(tmp_path, devices=2)
+    with RunFolder(tmp_path / "runs/row/seed0").locked() as held:
+        assert held
+        assert do(config, "row", [], work) is None
+    assert config.done
+    assert records(tmp_path) == []
+
+
+@pytest.mark.usefixtures("_second")
+def test_process_that_only_shares_a_table_keeps_its_own_books(tmp_path: Path) -> None:
+    """Started by `srun -n 4`, each takes the runs that no other is at: no run is lost."""
+    config = configuration(tmp_path, devices=1)
+    with RunFolder(tmp_path / "runs/row/seed0").locked():
+        assert do(config, "row", [], work) is None
+    assert "done" not in config
+    assert do(config, "row", [], work) is not None
+    assert len(records(tmp_path)) == 2  # in the run folder, and among the results
+
+
+@pytest.mark.parametrize(
+    ("environment", "outside"),
+    [
+        ({}, False),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, False),  # a batch script, without srun
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, True),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_JOB_NAME": "bash"}, False),
+        ({"TORCHELASTIC_RUN_ID": "x"}, True),
+    ],
+)
+def test_who_has_started_the_processes(
+    environment: dict[str, str], outside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(environment, monkeypatch)
+    assert launched_from_outside() is outside
+
+
+SHELL = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_NAME": "bash"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "first"),
+    [
+        ({}, True),
+        ({"RANK": "0", "LOCAL_RANK": "0", "NODE_RANK": "0"}, True),
+        ({"LOCAL_RANK": "0", "NODE_RANK": "1"}, False),
+        ({**SRUN, "SLURM_PROCID": "0"}, True),
+        ({**SRUN, "RANK": "0"}, True),  # torchrun, in a job
+        (SHELL, True),
+        ({**SHELL, "LOCAL_RANK": "1"}, False),  # what Lightning has started in such a shell
+        ({**SHELL, "SLURM_JOB_NAME": "interactive", "LOCAL_RANK": "1"}, False),
+        ({"SLURM_PROCID": "0", "LOCAL_RANK": "1"}, False),  # sbatch without a number of tasks
+    ],
+)
+def test_first_process_is_the_one_that_lightning_counts_from(
+    environment: dict[str, str], first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(environment, monkeypatch)
+    assert is_first_process() is first
+
+
+@pytest.mark.parametrize("name", [None, "bash", "interactive", "train.sh"])
+@pytest.mark.parametrize("tasks", [None, "2"])
+def test_srun_is_seen_where_lightning_sees_it(
+    name: str | None, tasks: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+
+    monkeypatch.setattr("shutil.which", lambda _: None)  # Lightning's advice
+    told = {"SLURM_NTASKS": tasks, "SLURM_JOB_NAME": name}
+    put({key: value for key, value in told.items() if value is not None}, monkeypatch)
+    assert launched_from_outside() is SLURMEnvironment.detect()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            {"label": {"dataset": "${dataset.name}"}, "dataset": {"seed": 1}},
+            r"label.dataset cannot be filled in \(Interpolation key 'dataset.name' not found\): "
+            "set label.dataset to a value",
+        ),
+        ({"model": {"width": "???"}}, r"model.width cannot be filled in \(Missing mandatory value"),
+        (
+            {"a": "${nothing:3}"},
+            r"a cannot be filled in \(Unsupported interpolation type nothing\)",
+        ),
+    ],
+)
+def test_setting_that_cannot_be_filled_in_is_named(content: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=rf"^{message}") as error:
+        as_dict(OmegaConf.create(content))
+    assert "\n" not in str(error.value)

@@ -1,0 +1,149 @@
+"""Records: written whole or not at all, read back as they were, refused when damaged."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from phantomgrad_suite.records import (
+    Record,
+    RecordError,
+    Result,
+    read_record,
+    read_records,
+    write_json,
+    write_record,
+)
+
+RECORD = Record(
+    row="table4/cox2_implicit",
+    instance="seed42-fold3",
+    label={"dataset": "COX2", "model": "IGNN", "method": "Implicit"},
+    protocol="full",
+    changes=[],
+    result=Result("accuracy", 0.85, 12, 0.8),
+    curves={"test/accuracy": [0.7, 0.85, 0.8]},
+    parameters={"total": 37634, "trainable": 27010},
+    data={"name": "COX2", "fingerprint": "sha256:ab", "graphs": 467},
+    solver={"evaluations": 14.5},
+    seconds={"total": 80.0, "epoch": 0.4},
+    memory={"peak_bytes": 2**29, "kind": "process"},
+    environment={"git": None, "versions": {"torch": "2.14.1"}},
+    config={"seed": 42, "dataset": {"fold": 3}},
+    config_hash="c0ffee",
+    started="2026-01-01T00:00:00+00:00",
+    finished="2026-01-01T00:01:20+00:00",
+)
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "seed42-fold3.json"
+    write_record(RECORD, path)
+    assert read_record(path) == RECORD
+
+
+def test_selected_survives_the_round_trip(tmp_path: Path) -> None:
+    record = replace(RECORD, result=Result("accuracy", 0.85, 12, 0.8, 0.82, 7))
+    write_record(record, tmp_path / "r.json")
+    assert read_record(tmp_path / "r.json") == record
+
+
+def test_good_end_of_a_metric_survives_and_was_the_upper_one_before(tmp_path: Path) -> None:
+    """Records of old do not name it."""
+    record = replace(RECORD, result=Result("perplexity", 24.0, 12, 24.5, mode="min"))
+    write_record(record, tmp_path / "r.json")
+    assert read_record(tmp_path / "r.json").result.mode == "min"
+    content = asdict(RECORD)
+    del content["result"]["mode"]
+    write_json(content, tmp_path / "old.json")
+    assert read_record(tmp_path / "old.json") == RECORD
+    content["result"]["mode"] = 1
+    write_json(content, tmp_path / "bad.json")
+    with pytest.raises(RecordError, match="no usable result"):
+        read_record(tmp_path / "bad.json")
+
+
+def test_what_json_has_no_word_for_becomes_null(tmp_path: Path) -> None:
+    curves = {"test/accuracy": [0.5, float("nan"), float("inf")]}
+    write_record(replace(RECORD, curves=curves), tmp_path / "r.json")
+    assert read_record(tmp_path / "r.json").curves == {"test/accuracy": [0.5, None, None]}
+    assert "NaN" not in (tmp_path / "r.json").read_text(encoding="utf-8")
+
+
+def test_a_failing_dump_leaves_the_old_file_and_no_temporary(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    write_record(RECORD, path)
+    before = path.read_bytes()
+    with pytest.raises(TypeError):
+        write_json({"early": "x" * 100_000, "late": object()}, path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["r.json"]
+
+
+def test_a_failing_rename_leaves_the_old_file_and_no_temporary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "r.json"
+    write_record(RECORD, path)
+
+    def refuse(self: Path, target: Path) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(OSError, match="no"):
+        write_record(replace(RECORD, protocol="reduced"), path)
+    assert read_record(path) == RECORD
+    assert [p.name for p in tmp_path.iterdir()] == ["r.json"]
+
+
+def test_records_come_in_the_order_of_their_paths(tmp_path: Path) -> None:
+    for name in ("b/seed0", "a/seed1", "a/seed0"):
+        row, instance = name.split("/")
+        write_record(replace(RECORD, row=row, instance=instance), tmp_path / f"{name}.json")
+    found = [(record.row, record.instance) for record in read_records(tmp_path)]
+    assert found == [("a", "seed0"), ("a", "seed1"), ("b", "seed0")]
+
+
+def damaged(**changes: object) -> str:
+    return json.dumps({**asdict(RECORD), **changes})
+
+
+WITHOUT_ROW = json.dumps({k: v for k, v in asdict(RECORD).items() if k != "row"})
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "no readable record"),
+        ("[]", "no record of schema 1"),
+        (damaged(schema=2), "no record of schema 1"),
+        (WITHOUT_ROW, r"missing: \['row'\]"),
+        (damaged(colour="blue"), r"unknown: \['colour'\]"),
+        (damaged(result=None), "no usable result"),
+        (damaged(result={"metric": "accuracy"}), "no usable result"),
+        (damaged(result={**asdict(RECORD.result), "best": "0.9"}), "no usable result"),
+        (damaged(curves=[1.0]), "no usable curves"),
+        (damaged(curves={"test/accuracy": 1.0}), "no usable curves"),
+        (damaged(seconds=3, label="x"), "no usable label, seconds"),
+    ],
+)
+def test_what_is_no_record_is_named_and_refused(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(RecordError, match=said) as caught:
+        read_record(path)
+    assert str(path) in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(RecordError, match="no readable record"):
+        read_record(tmp_path / "r.json")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"nowhere\.json"):
+        read_record(tmp_path / "nowhere.json")

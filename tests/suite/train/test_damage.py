@@ -1,0 +1,123 @@
+"""Damaged files, losses that are no numbers, full disks: said, and what is whole is kept."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from interruptions import assert_same_run, checkpoint, interrupted
+from train.chains import CHAINS
+from training import Workplace
+
+from phantomgrad_suite.runs.errors import UserError
+
+
+def test_checkpoint_of_another_size_is_said_and_kept(workplace: Workplace) -> None:
+    folder = interrupted(workplace, 8, *CHAINS)
+    path = folder / "checkpoints" / "last.ckpt"
+    content = torch.load(path, weights_only=True)
+    name, weight = next((k, v) for k, v in content["state_dict"].items() if v.dim() == 2)
+    content["state_dict"][name] = weight[:-1]
+    torch.save(content, path)
+    with pytest.raises(
+        UserError, match=rf"last.ckpt is of a model of another size \({name} .*\): "
+    ):
+        workplace.train(*CHAINS)
+    assert path.exists()
+
+
+@pytest.mark.parametrize("generations", [1, 2])
+def test_damaged_checkpoint_is_kept_and_the_run_goes_on(
+    workplace: Workplace, caplog: pytest.LogCaptureFixture, generations: int
+) -> None:
+    """From the checkpoint before it or, without one, from the beginning."""
+    caplog.set_level(logging.INFO)
+    whole = workplace.train(*CHAINS, "checkpoint_every_n_epochs=2", "paths.runs=whole")
+    folder = interrupted(workplace, 8, *CHAINS, "checkpoint_every_n_epochs=2")
+    path = folder / "checkpoints" / "last.ckpt"
+    path.write_bytes(path.read_bytes()[:1000])
+    if generations == 1:
+        (folder / "checkpoints" / "last.previous.ckpt").unlink()
+    workplace.train(*CHAINS, "checkpoint_every_n_epochs=2")
+    assert "last.ckpt is damaged (BadZipFile" in caplog.text
+    assert len((folder / "checkpoints" / "last.ckpt.damaged").read_bytes()) == 1000
+    assert ("resuming from" in caplog.text) == (generations == 2)
+    assert ("starts afresh" in caplog.text) == (generations == 1)
+    assert_same_run(folder, whole)
+
+
+def test_unknown_kind_of_checkpoint_is_said_and_kept(workplace: Workplace) -> None:
+    """Whole, but nothing that a checkpoint should be."""
+    folder = interrupted(workplace, 8, *CHAINS)
+    path = folder / "checkpoints" / "last.ckpt"
+    torch.save(["nothing"], path)
+    before = path.read_bytes()
+    with pytest.raises(UserError, match=r"last.ckpt is no readable checkpoint .* delete it to run"):
+        workplace.train(*CHAINS)
+    assert path.read_bytes() == before
+
+
+def test_corrupt_record_is_said_and_kept(workplace: Workplace) -> None:
+    folder = workplace.train(*CHAINS)
+    (folder / "record.json").write_text('{"row": ')
+    with pytest.raises(UserError, match=r"record.json is no readable record .* delete it"):
+        workplace.train(*CHAINS)
+    assert (folder / "record.json").read_text() == '{"row": '
+
+
+def test_infinite_loss_stops_the_run_before_a_checkpoint(workplace: Workplace) -> None:
+    """The message names what may help; the checkpoint is the one from before."""
+    unseen = "nonfinite=null"
+    poison = "+callbacks.poison={_target_: interruptions.Poison, epoch: 10}"
+    with pytest.raises(UserError, match=r"training loss is nan in epoch 10: .* optimizer\.lr"):
+        workplace.train(*CHAINS, "checkpoint_every_n_epochs=2", unseen, poison)
+    (found,) = workplace.path.glob("runs/**/last.ckpt")
+    saved = checkpoint(found.parents[1])
+    assert saved["epoch"] == 7
+    assert all(bool(value.isfinite().all()) for value in saved["state_dict"].values())
+
+
+def no_space(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_full_disk_spares_the_last_checkpoint(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a checkpoint is written, on the disk of the runs, when no space is left on it."""
+    whole = workplace.train(*CHAINS, "paths.runs=whole")
+    folder = interrupted(workplace, 8, *CHAINS)
+    before = (folder / "checkpoints" / "last.ckpt").read_bytes()
+
+    def other_disk(*_: object) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    def half_copy(source: str, target: str, **_: object) -> None:
+        Path(target).write_bytes(Path(source).read_bytes()[:5000])
+        no_space()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", no_space)
+        # Lightning's own way is a temporary file, moved; across disks that is a copy.
+        patch.setattr(os, "rename", other_disk)
+        patch.setattr(shutil, "copyfile", half_copy)
+        with pytest.raises(UserError, match=r"disk is full .* it resumes from the last checkpoint"):
+            workplace.train(*CHAINS)
+    assert (folder / "checkpoints" / "last.ckpt").read_bytes() == before
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["last.ckpt"]
+    assert_same_run(workplace.train(*CHAINS), whole)
+
+
+def test_full_disk_at_the_record_is_said(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", no_space)
+        with pytest.raises(UserError, match="the disk is full"):
+            workplace.train(*CHAINS, "checkpoint_every_n_epochs=100")
+    assert not list(workplace.path.glob("runs/**/record.json"))

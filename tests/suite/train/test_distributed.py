@@ -1,0 +1,56 @@
+"""An MDEQ trained by two processes of one run, each with batch statistics of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lightning
+import pytest
+import torch
+from interruptions import checkpoint
+from training import Workplace, composed, start
+
+from phantomgrad_suite.jobs.build import build, build_task
+from phantomgrad_suite.records import read_record
+
+pytestmark = pytest.mark.skipif(
+    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+    reason="this build of torch has no gloo backend",
+)
+
+NARROW = (
+    *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),
+    *("solver.max_evaluations=6", "adjoint.max_evaluations=6", "dataset.batch_size=2"),
+    *("dataset.validation=30", "trainer.max_epochs=4", "checkpoint_every_n_epochs=1"),
+)
+TWO = ("trainer=ddp", "trainer.devices=2")
+
+
+def evaluated_alone(folder: Path, *overrides: str) -> dict[str, float]:
+    """What one process finds with the weights and statistics that a run has saved."""
+    config = composed(list(overrides))
+    data = build(config.dataset, "dataset")
+    task = build_task(config, data)
+    task.load_state_dict(checkpoint(folder)["state_dict"])
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    found = lightning.Trainer(accelerator="cpu", **quiet).validate(task, data, verbose=False)
+    return {name: value for part in found for name, value in part.items()}
+
+
+@pytest.mark.parametrize("method", ["implicit", "upg_k5_d0.5"])
+@pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning", "ignore:.*LeafSpec.*")
+def test_processes_evaluate_the_model_that_is_saved(
+    workplace: Workplace, jpeg_root: Path, method: str
+) -> None:
+    """On every image, with one set of statistics: each process with its own is 4e-4 off here."""
+    here = (f"experiment=cifar10-jpeg/3epochs_{method}", f"dataset.root={jpeg_root}", *NARROW)
+    process = start(workplace.path, *here, *TWO, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
+    out, _ = process.communicate(timeout=180)
+    assert process.returncode == 0, out
+    assert "sync_dist" not in out
+    (path,) = workplace.path.glob("runs/**/record.json")
+    curves = read_record(path).curves
+    assert curves["train/loss"][-1] < curves["train/loss"][0]
+    alone = evaluated_alone(path.parent, *here)
+    for name in ("test/accuracy", "validation/accuracy", "validation/loss"):
+        assert curves[name][-1] == pytest.approx(alone[name], rel=1e-5), name

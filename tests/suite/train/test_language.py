@@ -1,0 +1,206 @@
+"""Language-model runs through the real entry: interrupted, resumed, and in two processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from interruptions import assert_same_run, checkpoint, interrupted
+from training import Workplace, start
+
+from phantomgrad_suite.records import read_record
+from phantomgrad_suite.runs.errors import MissingDataError, UserError
+
+MODEL = (
+    *("model.width=8", "model.heads=2", "model.inner=16", "model.cutoffs=[20,60]"),
+    *("model.shrinkage=2", "model.memory_length=12", "dataset.batch_size=3"),
+    *("dataset.segment_length=9", "dataset.test_batch_size=2", "++trainer.limit_val_batches=4"),
+    *("solver.max_evaluations=5", "adjoint.max_evaluations=5", "schedule.warmup=3"),
+)
+
+
+def run_of(text_root: Path, row: str, *overrides: str) -> tuple[str, ...]:
+    """A row on small texts, three epochs of seven segments each."""
+    return (
+        f"experiment={row}",
+        *("dataset=wikitext103", f"dataset.root={text_root}", *MODEL),
+        *("dataset.segments_per_epoch=7", "trainer.max_epochs=3", *overrides),
+    )
+
+
+# With everything that is drawn: masks, jitter, penalty. A pass over the text has 115 segments.
+JR = (
+    "wikitext/preln_jr_upg_k5_d0.8",
+    "task.pretraining_steps=4",
+    "task.jacobian.increase=0.1",
+    "task.jacobian.every=5",
+)
+
+
+@pytest.mark.parametrize(
+    ("unit", "at"), [("epoch", 2), ("epoch", 3), *(("step", n) for n in (3, 6, 8, 9, 15, 16))]
+)
+def test_resumed_run_is_the_uninterrupted_one(
+    workplace: Workplace, text_root: Path, unit: str, at: int
+) -> None:
+    """Memory, place in the text and weights: broken off behind an epoch, or in its middle."""
+    minutes = "0" if unit == "step" else "inf"
+    here = run_of(
+        text_root, *JR, "checkpoint_every_n_epochs=1", f"checkpoint_every_minutes={minutes}"
+    )
+    whole = workplace.train(*here, "paths.runs=whole")
+    folder = interrupted(workplace, at, *here, unit=unit)
+    assert checkpoint(folder)["memory"][0].shape == (
+        1,
+        3,
+        9 if at == 2 and unit == "step" else 12,
+        8,
+    )
+    assert workplace.train(*here) == folder
+    assert_same_run(folder, whole)
+    a, b = (checkpoint(path)["memory"] for path in (folder, whole))
+    assert all(torch.equal(mine, yours) for mine, yours in zip(a, b, strict=True))
+    ours, theirs = (read_record(path / "record.json") for path in (folder, whole))
+    assert ours.curves == theirs.curves
+    assert ours.result == theirs.result
+
+
+def test_a_second_perplexity_leaves_the_run_what_it_is(
+    workplace: Workplace, text_root: Path
+) -> None:
+    """The same experiment, bit for bit, whether anyone asks for the test text at another memory."""
+    here = run_of(text_root, *JR, "checkpoint_every_n_epochs=1")
+    plain = workplace.train(*here, "paths.runs=plain")
+    asked = workplace.train(*here, "paths.runs=asked", "+task.other_memories=[4,30]")
+    assert_same_run(plain, asked)
+    with_it, without = (read_record(path / "record.json") for path in (asked, plain))
+    identity = ("row", "instance", "changes", "protocol", "config_hash", "result")
+    assert [getattr(with_it, name) for name in identity] == [
+        getattr(without, name) for name in identity
+    ]
+    others = {f"test/perplexity_at_{n}" for n in (4, 30)}
+    assert with_it.curves.keys() - without.curves.keys() == others
+    assert all(with_it.curves[name] == curve for name, curve in without.curves.items())
+    assert len({tuple(with_it.curves[n]) for n in (*others, "test/perplexity")}) == 3
+
+
+@pytest.mark.parametrize("steps", [4, 16])
+def test_text_that_ends_in_an_epoch_begins_again(
+    workplace: Workplace, text_root: Path, steps: int
+) -> None:
+    """Twelve segments a pass: resumed behind its end or before it, at the same place."""
+    long = ("dataset.batch_size=12", "dataset.segment_length=25", "checkpoint_every_minutes=0")
+    here = run_of(text_root, *JR, *long)
+    whole = workplace.train(*here, "paths.runs=whole")
+    folder = interrupted(workplace, steps, *here, unit="step")
+    assert workplace.train(*here) == folder
+    assert_same_run(folder, whole)
+
+
+def test_record_of_a_language_model(workplace: Workplace, text_root: Path) -> None:
+    record = workplace.record(*run_of(text_root, "wikitext/postln_implicit"))
+    result, curves = record.result, record.curves
+    assert (result.metric, result.mode) == ("perplexity", "min")
+    assert result.best == pytest.approx(min(curves["test/perplexity"]), rel=1e-5)
+    best = min(range(3), key=curves["validation/perplexity"].__getitem__)
+    assert result.selected_epoch == best + 1
+    assert {"train/loss", "validation/loss"} <= set(curves)
+    assert record.data["vocabulary"] == 101
+    assert curves["train/loss"][-1] < curves["train/loss"][0]
+
+
+def test_gradient_is_clipped_as_a_whole(workplace: Workplace, text_root: Path) -> None:
+    """With all of it clipped away, nothing moves but by Adam's epsilon."""
+    here = run_of(text_root, "wikitext/postln_implicit", "trainer.gradient_clip_val=1e-20")
+    losses = workplace.record(*here).curves["test/perplexity"]
+    assert losses[0] == pytest.approx(losses[-1], rel=1e-4)
+
+
+def test_missing_texts_name_the_command(workplace: Workplace) -> None:
+    with pytest.raises(MissingDataError, match=r"python scripts/fetch_data\.py WikiText103"):
+        workplace.train("experiment=wikitext/postln_implicit")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("dataset.segment_length=5000", r"dataset\.segment_length must be less than the"),
+        ("dataset.batch_size=100000", "too few for 100000 streams"),
+        (
+            "model.memory_length=5000",
+            r"model\.memory_length must be less than the \d+ tokens .* train.* got 5000",
+        ),
+        (
+            "task.evaluation_memory=9000",
+            r"task\.evaluation_memory must be less than .* of the test text, got 9000",
+        ),
+        ("+task.other_memories=480", "other_memories must be a list, got 480"),
+        ("dataset.segments_per_epoch=0", "segments_per_epoch must be at least 1, got 0"),
+        ("task.jacobian.frequency=2", r"frequency must lie in \[0, 1\], got 2"),
+        ("task.budget_jitter=-1", "budget_jitter must be at least 0, got -1"),
+        ("schedule.warmup=few", "optimizer or schedule cannot be built"),
+        ("schedule.warmup=-5", "warmup must be at least 0, got -5"),
+    ],
+)
+def test_bad_value_is_said_in_a_line(
+    workplace: Workplace, text_root: Path, override: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        workplace.train(*run_of(text_root, JR[0]), override)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "model.memory_length=0",
+        "trainer.precision=bf16-true",
+        "trainer.precision=bf16-mixed model.recompute=true",
+    ],
+)
+def test_run_without_a_memory_or_in_half_precision(
+    workplace: Workplace, text_root: Path, setting: str
+) -> None:
+    """With a checkpoint, and words that are likelier than at first."""
+    chosen = setting.split()
+    record = workplace.record(*run_of(text_root, JR[0]), *chosen, "trainer.max_epochs=2")
+    first, last = record.curves["test/perplexity"]
+    assert last <= first < record.data["vocabulary"]
+
+
+# Several processes --------------------------------------------------------------------------
+
+# Nothing that is drawn changes anything: no dropout, no jitter, a penalty of no weight.
+PLAIN = (
+    *("trainer.max_epochs=1", "checkpoint_every_n_epochs=1", "task.pretraining_steps=0"),
+    *("model.dropout=0", "model.attention_dropout=0", "task.budget_jitter=0"),
+    *("task.jacobian.frequency=0.5", "task.jacobian.weight=0", "task.jacobian.increase=0"),
+)
+TWO = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2")
+
+
+@pytest.mark.skipif(
+    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+    reason="this build of torch has no gloo backend",
+)
+def test_two_processes_are_one_with_twice_the_streams(
+    workplace: Workplace, text_root: Path
+) -> None:
+    """Losses, perplexities and memories; the draws of both agree on when there is a penalty."""
+    here = run_of(text_root, JR[0], *PLAIN)
+    process = start(workplace.path, *here, *TWO, "paths.runs=two", OMP_NUM_THREADS="1")
+    out, _ = process.communicate(timeout=180)
+    assert process.returncode == 0, out
+    assert "sync_dist" not in out
+    assert "deprecated" not in out
+    (path,) = workplace.path.glob("two/**/record.json")
+    one = workplace.train(*here, "dataset.batch_size=6")
+    ours, alone = read_record(path).curves, read_record(one / "record.json").curves
+    for name in ("train/loss", "test/perplexity", "validation/perplexity", "validation/loss"):
+        assert ours[name] == pytest.approx(alone[name], rel=1e-4), name
+    assert ours["train/jacobian"]
+    for both, whole in zip(
+        checkpoint(path.parent)["memory"], checkpoint(one)["memory"], strict=True
+    ):
+        assert both.shape[:3] == (2, 3, 12)
+        torch.testing.assert_close(both.flatten(0, 1), whole[0], rtol=0.01, atol=1e-3)

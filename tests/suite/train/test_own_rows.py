@@ -1,0 +1,90 @@
+"""The files that the README asks for make a row of somebody else's model, data and gradient."""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from graph_data import REPOSITORY
+from train.chains import own_configs
+from training import Workplace
+
+MINE = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from phantomgrad import DEQ, GradientEstimator
+from phantomgrad_suite.data import LabelledData
+
+
+class Cell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, z, x):
+        return torch.tanh(0.3 * self.linear(z) + x)
+
+
+class Model(nn.Module):
+    def __init__(self, in_channels, classes, solver, gradient):
+        super().__init__()
+        self.deq = DEQ(Cell(), solver, gradient)
+        self.encoder, self.decoder = nn.Linear(in_channels, 6), nn.Linear(6, classes)
+
+    def forward(self, images):
+        z, _ = self.deq(self.encoder(images))
+        return torch.log_softmax(self.decoder(z), dim=1)
+
+
+class Data(LabelledData):
+    in_channels, classes = 4, 2
+
+    def __init__(self, name):
+        super().__init__()
+        x = torch.randn(64, 4)
+        self.name, self.set = name, TensorDataset(x, (x[:, 0] > 0).long())
+
+    def facts(self):
+        return {"name": self.name, "fingerprint": "noise"}
+
+    def train_dataloader(self):
+        return DataLoader(self.set, batch_size=16)
+
+    def val_dataloader(self):
+        return [DataLoader(self.set, batch_size=64)]
+
+
+class Estimator(GradientEstimator):
+    def attach(self, f, z_star, report=None):
+        return f(z_star.detach())
+"""
+
+
+def files_of_the_readme() -> dict[str, str]:
+    """The YAML of the README, by the path in the comment above each file."""
+    (block,) = re.findall(r"```yaml\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
+    parts = re.split(r"^# configs/(\S+\.yaml).*\n", block, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:.*many workers.*")
+def test_four_files_make_a_row(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    configs, files = own_configs(workplace), files_of_the_readme()
+    assert len(files) == 4
+    for name, content in files.items():
+        path: Path = configs / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content)
+    (workplace.path / "mine.py").write_text(textwrap.dedent(MINE))
+    monkeypatch.syspath_prepend(str(workplace.path))
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    record = workplace.record("experiment=mine/first", "trainer.max_epochs=20", "optimizer.lr=0.05")
+    assert record.data["name"] == record.label["dataset"] == "mine"
+    assert record.curves["train/loss"][-1] < record.curves["train/loss"][0]
+    assert record.result.best > 0.8
+    assert record.solver["converged"] > 0.9

@@ -1,0 +1,102 @@
+"""A run and its record: whole or reduced, published or not, and of no chance but the seed's."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from train.chains import CHAINS, EPOCHS, ROW, shorten
+from training import Workplace
+
+from phantomgrad_suite.records import read_record
+from phantomgrad_suite.runs.folder import hash_config
+
+
+def test_run_writes_its_record(workplace: Workplace) -> None:
+    folder = workplace.train(*CHAINS)
+    record = read_record(folder / "record.json")
+    assert record.row == "chains/upg_k5_d0.5"
+    assert folder == workplace.path / "runs" / record.row / record.instance
+    assert record.label == {"dataset": "Chains", "model": "IGNN", "method": "UPG A(5, 0.5)"}
+    assert record.parameters == {"total": 3504, "trainable": 1888}
+    assert (record.data["train"], record.data["test"]) == (20, 200)
+    curves = record.curves
+    assert {len(curve) for curve in curves.values()} == {EPOCHS}
+    assert record.result.best == pytest.approx(max(curves["test/accuracy"]))
+    assert record.result.last == pytest.approx(curves["test/accuracy"][-1])
+    assert curves["train/loss"][-1] < curves["train/loss"][0]
+    assert set(record.seconds) >= {"total", "epoch", "step", "forward", "backward"}
+    assert record.solver["evaluations"] > 1
+    assert record.solver["converged"] == 1
+    assert record.memory["peak_bytes"] > 1e6
+    assert record.config_hash == hash_config(record.config)
+    assert record.config["run"]["instance"] == record.instance
+    assert torch.__version__.startswith(record.environment["versions"]["torch"])
+    assert record.environment["processes"] == 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_record_of_a_run_on_a_gpu_says_so(workplace: Workplace) -> None:
+    """When it is written, Lightning has moved the model back to the CPU."""
+    record = workplace.record(*CHAINS, "trainer.accelerator=gpu")
+    assert record.environment["accelerator"] == torch.cuda.get_device_name()
+    assert record.memory["kind"] == "cuda"
+    on_cpu = workplace.record(*CHAINS, "paths.runs=other")
+    assert on_cpu.environment["accelerator"] is None
+
+
+def test_implicit_run_reports_its_adjoint_solver(workplace: Workplace) -> None:
+    record = workplace.record("experiment=chains/implicit", "trainer.max_epochs=2")
+    assert record.solver["adjoint_converged"] == 1
+    assert record.solver["adjoint_evaluations"] > 1
+
+
+def test_whole_row_is_published_in_full(workplace: Workplace) -> None:
+    """Nothing but circumstances overridden: the record goes among the results, unreduced."""
+    row = shorten(workplace, 40)
+    row.write_text(re.sub(r"^reduced: .*\n", "", row.read_text(), flags=re.MULTILINE))
+    folder = workplace.train(ROW, "seed=3", "callbacks.spectrum=null", "project=mine")
+    published = workplace.path / "results" / "records" / "chains/upg_k5_d0.5" / "seed3.json"
+    assert published.read_bytes() == (folder / "record.json").read_bytes()
+    record = read_record(published)
+    assert (record.protocol, record.changes, record.instance) == ("full", [], "seed3")
+    assert record.result.best > 0.95  # the embedded job is soon solved
+
+
+def test_row_that_is_reduced_says_so(workplace: Workplace) -> None:
+    """By its own file, that is: it is published, with what it reduces."""
+    row = shorten(workplace, 2)
+    row.write_text(re.sub(r"^reduced: .*\n", "", row.read_text(), flags=re.MULTILINE))
+    row.write_text(f"{row.read_text()}reduced: [2 epochs of 300]\n")
+    record = workplace.record(ROW)
+    assert (record.protocol, record.changes) == ("reduced", ["2 epochs of 300"])
+    assert (workplace.path / "results/records" / record.row / "seed0.json").exists()
+
+
+def test_changed_row_is_reduced_and_not_published(workplace: Workplace) -> None:
+    record = workplace.record(*CHAINS)
+    assert record.protocol == "reduced"
+    assert f"trainer.max_epochs={EPOCHS}" in record.changes
+    assert "checkpoint_every_n_epochs=5" not in record.changes  # changes no result
+    assert not (workplace.path / "results").exists()
+
+
+def test_seed_is_the_only_source_of_chance(workplace: Workplace) -> None:
+    first = workplace.record(*CHAINS)
+    torch.rand(7)
+    again = workplace.record(*CHAINS, "paths.runs=again")
+    other = workplace.record(*CHAINS, "seed=1")
+    assert first.curves == again.curves
+    assert first.curves["train/loss"] != other.curves["train/loss"]
+
+
+@pytest.mark.parametrize("asked", ["auto", "cpu"])
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_row_for_a_gpu_says_that_there_is_none(
+    workplace: Workplace, caplog: pytest.LogCaptureFixture, asked: str
+) -> None:
+    workplace.train(
+        "experiment=chains/implicit", "trainer.max_epochs=1", f"trainer.accelerator={asked}"
+    )
+    assert ("sees no GPU: training on the CPU" in caplog.text) == (asked == "auto")

@@ -1,0 +1,132 @@
+"""What no run can start with: data that are not there, misspelt keys, bad values."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from train.chains import CHAINS, own_configs
+from training import Script, Workplace
+
+from phantomgrad_suite.jobs.command_line import CONFIGS, names
+from phantomgrad_suite.jobs.settings import known_settings
+from phantomgrad_suite.runs.errors import MissingDataError, UserError
+
+
+def test_missing_data_set_names_the_command(workplace: Workplace) -> None:
+    with pytest.raises(MissingDataError, match=r"python scripts/fetch_data.py COX2"):
+        workplace.train("experiment=table4/cox2_implicit")
+    assert not list(workplace.path.glob("**/record.json"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("solver: {tolerance: 1.0e-3}", "model cannot be built: .*'tolerance'"),
+        ("gradient: {step: 5}", "model cannot be built: .*'step'"),
+        ("model: {kapa: 0.9}", "model cannot be built: .*'kapa'"),
+        ("dataset: {lenght: 12}", "dataset cannot be built: .*'lenght'"),
+        ("task: {clip: 0.5}", "task cannot be built: .*'clip'"),
+        ("trainer: {max_epoch: 3}", "trainer cannot be built: .*'max_epoch'"),
+        (
+            "optimizer: {learning_rate: 3}",
+            "optimizer or schedule cannot .*'learning_rate'",
+        ),
+        ("schedule: {gama: 3}", "optimizer or schedule cannot .*'gama'"),
+        ("callbacks: {spectrum: {every: 3}}", r"callbacks\.spectrum cannot be built: .*'every'"),
+        ("logger: {nam: x}", "logger cannot be built: .*'nam'"),
+    ],
+)
+def test_misspelt_key_in_an_experiment_file_is_refused(
+    workplace: Workplace, text: str, message: str
+) -> None:
+    """Hydra adds unknown keys of a file; the constructor is the guard."""
+    row = own_configs(workplace) / "experiment" / "chains" / "misspelt.yaml"
+    row.write_text(f"# @package _global_\n{text}\n")
+    with pytest.raises(UserError, match=message) as error:
+        workplace.train("experiment=chains/misspelt")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("optimzer: {lr: 0.5}", "'optimzer'; the nearest are optimizer"),
+        ("nonfinit: skip", "'nonfinit'; the nearest are nonfinite"),
+        ("experimnt: chains/implicit", "'experimnt'; the nearest are "),
+        ("table: chains", "'table'; the nearest are label"),
+    ],
+)
+def test_top_level_key_that_nothing_reads_is_refused(
+    workplace: Workplace, text: str, message: str
+) -> None:
+    row = own_configs(workplace) / "experiment" / "chains" / "misspelt.yaml"
+    row.write_text(f"# @package _global_\n{text}\n")
+    with pytest.raises(UserError, match=rf"^there is no setting {message}.*configs/train\.yaml"):
+        workplace.train("experiment=chains/misspelt")
+
+
+def test_key_that_an_interpolation_reads_is_no_stranger(workplace: Workplace) -> None:
+    row = own_configs(workplace) / "experiment" / "chains" / "upg_k5_d0.5.yaml"
+    row.write_text(row.read_text() + "\nk: 3\n")
+    with pytest.raises(UserError, match="there is no setting 'k'"):
+        workplace.train("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=1")
+    named = "gradient.steps=${k}"
+    record = workplace.record("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=1", named)
+    assert record.config["gradient"]["steps"] == 3
+
+
+@pytest.mark.parametrize("override", ["+optimzer.lr=5", "+nonfinit=skip", "++adjiont.tol=1e-3"])
+def test_misspelt_key_with_a_plus_is_refused(workplace: Workplace, override: str) -> None:
+    with pytest.raises(UserError, match=r"there is no setting '\w+'; the nearest are "):
+        workplace.train(*CHAINS, override)
+    assert not list(workplace.path.glob("**/record.json"))
+
+
+@pytest.mark.parametrize("group", ["experiment", "table", "tune", "cluster"])
+def test_every_file_sets_what_there_is(group: str) -> None:
+    for name in names(group):
+        content = yaml.safe_load((CONFIGS / group / f"{name}.yaml").read_text())
+        assert content.keys() - {"defaults", "hydra"} <= known_settings(), name
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("optimizer.lr=-1", "optimizer or schedule cannot be built: Invalid learning rate: -1"),
+        ("optimizer.lr=fast", "optimizer or schedule cannot be built: "),
+        ("trainer.max_epochs=0", "trainer.max_epochs must be a positive integer"),
+        ("trainer.max_epochs=many", "trainer.max_epochs must be a positive integer"),
+        ("seed=-1", r"seed must be an integer from 0 to 4294967295, got -1"),
+        ("seed=abc", r"seed must be an integer from 0 to 4294967295, got 'abc'"),
+        ("seed=1.5", r"seed must be an integer from 0 to 4294967295, got 1.5"),
+        ("matmul_precision=low", "matmul_precision must be highest, high or medium, got 'low'"),
+        ("gradient.steps=0", "steps must be at least 1, got 0"),
+        ("model.kappa=1", r"kappa must lie in \(0, 1\), got 1"),
+        ("dataset.length=3", "needs at least 320 nodes"),
+        ("trainer.accelerator=warp", "trainer cannot be built: .*warp"),
+        ("+trainer.max_steps=7", r"trainer.max_steps=7 .* set trainer.max_epochs instead"),
+        ("+trainer.max_time=00:01:00:00", r"trainer.max_time=00:.* set trainer.max_epochs instead"),
+        ("+dataset.fold=first", "dataset.fold must be an integer, got 'first'"),
+    ],
+)
+def test_bad_value_is_said_in_a_line(workplace: Workplace, override: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        workplace.train(*CHAINS, override)
+
+
+def test_images_too_small_for_the_scales_are_said_in_a_line(workplace: Workplace) -> None:
+    scales = ("model.channels=[8,8,8,8,8]", "model.head_channels=[2,2,2,2,2]")
+    with pytest.raises(UserError, match=r"multiples of 16, for 5 scales, got 8 x 8"):
+        workplace.train("experiment=digits/implicit", "model=mdeq_tiny", *scales)
+
+
+def test_sweep_goes_on_after_a_row_that_cannot_be_filled_in(
+    script: Script, workplace: Workplace
+) -> None:
+    """The label of the first is the name of its data set, which these have not."""
+    rows = "experiment=table1/implicit,chains/implicit"
+    outcome = script("-m", rows, "dataset=chains", "trainer.max_epochs=1")
+    assert outcome.code == 1
+    assert "\ntable1/implicit: label.dataset cannot be filled in" in outcome.out
+    assert "Traceback" not in outcome.out + outcome.err
+    assert len(list(workplace.path.glob("runs/chains/**/record.json"))) == 1

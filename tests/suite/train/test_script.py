@@ -1,0 +1,170 @@
+"""The script of training: a run, a table, several processes, and each mistake in a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from train.chains import CHAINS
+from training import Script, Workplace, start
+
+from phantomgrad_suite.records import read_record
+
+# --- The script ------------------------------------------------------------------------------
+
+
+def test_script_does_a_run_and_skips_it_the_second_time(script: Script) -> None:
+    first, second = script(*CHAINS), script(*CHAINS)
+    assert (first.code, second.code) == (0, 0)
+    assert "accuracy best" in first.out
+    assert "finished, skipped" in second.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("trainer.max_epoch=3",),
+            "there is no setting 'trainer.max_epoch'; the nearest are trainer.max_epochs,",
+        ),
+        (
+            ("experiment=table4/cox2_implict",),
+            "there is no experiment 'table4/cox2_implict'; the nearest are table4/cox2_implicit,",
+        ),
+        (("table=tabel4",), "there is no table 'tabel4'; the nearest are table4, "),
+        (("solver=broydn",), "there is no solver 'broydn'; the nearest are broyden "),
+        (("experiment=chains/implicit", "x y"), "cannot read the overrides:"),
+    ],
+)
+def test_script_answers_a_mistake_in_one_line(
+    script: Script, arguments: tuple[str, ...], message: str
+) -> None:
+    outcome = script(*arguments)
+    assert outcome.code == 1
+    assert outcome.out == ""
+    assert outcome.err.startswith(message)
+    assert outcome.err.count("\n") == 1
+
+
+def test_script_says_what_stops_a_run_in_one_line(script: Script) -> None:
+    outcome = script("experiment=table4/cox2_implicit")
+    assert outcome.code == 1
+    assert outcome.err == ""
+    assert outcome.out.startswith("COX2 is not in data/TUDataset: fetch it with")
+    assert outcome.out.count("\n") == 1
+
+
+def test_script_says_a_corrupt_file_in_one_line(script: Script, workplace: Workplace) -> None:
+    assert script(*CHAINS).code == 0
+    (record,) = workplace.path.glob("runs/**/record.json")
+    (checkpoint,) = workplace.path.glob("runs/**/last.ckpt")
+    record.write_text("{")
+    outcome = script(*CHAINS)
+    assert (outcome.code, outcome.out.count("\n")) == (1, 1)
+    assert "is no readable record" in outcome.out
+    assert record.read_text() == "{"
+    record.unlink()
+    checkpoint.write_text("{")
+    outcome = script(*CHAINS)
+    assert (outcome.code, outcome.out.count("\n")) == (0, 3)
+    assert "last.ckpt is damaged (BadZipFile: File is not a zip file): kept" in outcome.out
+    assert checkpoint.with_name("last.ckpt.damaged").read_text() == "{"
+
+
+def test_table_goes_on_after_a_failed_run(script: Script, workplace: Workplace) -> None:
+    """The exit code tells that something failed; the other rows are done."""
+    rows = "experiment=chains/implicit,chains/upg_k5_d0.5,chains/npg_k5_d0.5"
+    short = ("trainer.max_epochs=2", "checkpoint_every_n_epochs=1")
+    assert script("-m", rows, *short).code == 0
+    records = sorted(workplace.path.glob("runs/**/record.json"))
+    assert len(records) == 3
+    broken, kept, lost = records
+    broken.write_text("{")
+    lost.unlink()
+    before = kept.stat().st_mtime_ns
+    outcome = script("-m", rows, *short)
+    assert outcome.code == 1
+    assert "is no readable record" in outcome.out
+    assert kept.stat().st_mtime_ns == before
+    assert lost.exists()
+
+
+def test_table_names_the_run_that_has_failed(script: Script) -> None:
+    """A run alone needs no name, and one that says it itself gets no second one."""
+    rows = ("experiment=chains/implicit,chains/upg_k5_d0.5", "model.kappa=1")
+    said = script("-m", *rows, "seed=0,1").out.splitlines()
+    assert [line.partition(" seed")[0] for line in said] == [
+        *("chains/implicit", "chains/implicit"),
+        *("chains/upg_k5_d0.5", "chains/upg_k5_d0.5"),
+    ]
+    assert all("kappa must lie in" in line.partition(": ")[2] for line in said)
+
+
+def test_data_that_are_missing_are_said_once_and_other_rows_go_on(
+    script: Script, workplace: Workplace
+) -> None:
+    rows = "table4/cox2_implicit,table4/cox2_upg_k5_d0.5,chains/implicit"
+    outcome = script("-m", f"experiment={rows}", "trainer.max_epochs=1")
+    assert outcome.code == 1
+    said, done = outcome.out.splitlines()
+    assert said.startswith("table4/cox2_implicit seed42-fold0-")
+    assert ": COX2 is not in data/TUDataset: fetch it with" in said
+    assert done.startswith("chains/implicit")
+
+
+def test_table_file_launches_its_rows(script: Script, workplace: Workplace) -> None:
+    outcome = script("table=chains", "seed=0", "trainer.max_epochs=1")
+    assert outcome.code == 0
+    done = [line.split()[0] for line in outcome.out.splitlines() if "accuracy best" in line]
+    assert done == ["chains/implicit", "chains/upg_k5_d0.5", "chains/npg_k5_d0.5"]
+
+
+# Several processes --------------------------------------------------------------------------
+
+TWO = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.max_epochs=1")
+
+
+@pytest.mark.skipif(
+    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+    reason="this build of torch has no gloo backend",
+)
+def test_two_processes_make_one_run_and_one_record(tmp_path: Path) -> None:
+    """The second one, which the first one starts, finds the folder locked, and follows."""
+    process = start(tmp_path, "experiment=digits/one_step", *TWO, OMP_NUM_THREADS="1")
+    out, _ = process.communicate(timeout=180)
+    assert process.returncode == 0, out
+    assert "sync_dist" not in out
+    (path,) = tmp_path.glob("runs/digits/one_step/*/record.json")
+    record = read_record(path)
+    assert record.result.best > 0.5
+    assert "trainer.devices=2" in record.changes
+    assert record.environment["processes"] == 2
+
+
+# What a shell has that `srun --pty bash` has opened.
+SHELL = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_NAME": "bash", "SLURM_JOB_ID": "7"}
+
+
+@pytest.mark.skipif(
+    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+    reason="this build of torch has no gloo backend",
+)
+def test_two_processes_in_a_shell_of_slurm(tmp_path: Path) -> None:
+    """The second one is not the first, whatever SLURM says of the shell that both are of."""
+    row = ("experiment=digits/one_step", *TWO, "+trainer.limit_train_batches=2")
+    process = start(tmp_path, *row, OMP_NUM_THREADS="1", **SHELL)
+    try:
+        out, _ = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 0, out
+    (path,) = tmp_path.glob("runs/digits/one_step/*/record.json")
+    assert read_record(path).environment["processes"] == 2
+
+
+def test_table_does_not_start_processes_of_its_own(script: Script) -> None:
+    outcome = script("table=digits", "seed=0", "experiment=digits/implicit", *TWO)
+    assert outcome.code == 1
+    assert "a table cannot start the processes of trainer.devices=2" in outcome.out
+    assert "start the rows one by one" in outcome.out

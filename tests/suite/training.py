@@ -1,0 +1,160 @@
+"""Fixtures that run the real thing: a composed configuration, or the script, in a new folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from graph_data import REPOSITORY
+
+from phantomgrad_suite.records import Record, read_record
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+SCRIPT = REPOSITORY / "scripts" / "train.py"
+STUDY_SCRIPT = REPOSITORY / "scripts" / "study.py"
+# Results are compared bit by bit, which accelerators do not promise.
+ON_CPU = "trainer.accelerator=cpu"
+
+
+def composed(
+    overrides: list[str], configs: Path = REPOSITORY / "configs", root: str = "train"
+) -> DictConfig:
+    """Compose a configuration as the script of its root does."""
+    # Imported here and below: tests of the library need not wait for Hydra and Lightning.
+    from hydra import compose, initialize_config_dir
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import open_dict
+
+    with initialize_config_dir(str(configs), version_base="1.3"):
+        config = compose(root, overrides, return_hydra_config=True)
+    HydraConfig.instance().set_config(config)
+    with open_dict(config):
+        del config["hydra"]
+    return config
+
+
+@dataclass
+class Workplace:
+    """A folder in which runs are done: ``runs/`` and ``results/records/`` appear in it."""
+
+    path: Path
+    configs: Path = REPOSITORY / "configs"
+
+    def train(self, *overrides: str) -> Path:
+        """Do a run in this process; return its folder."""
+        from hydra.core.hydra_config import HydraConfig
+
+        from phantomgrad_suite.train import run
+
+        config = composed([ON_CPU, *overrides], self.configs)
+        chosen = HydraConfig.get()
+        run(config, chosen.runtime.choices.get("experiment"), list(chosen.overrides.task))
+        return self.path / config.run.folder
+
+    def record(self, *overrides: str) -> Record:
+        """Do a run and return its record."""
+        return read_record(self.train(*overrides) / "record.json")
+
+    def study(self, *overrides: str) -> Path:
+        """Do a study in this process; return its folder."""
+        from hydra.core.hydra_config import HydraConfig
+
+        from phantomgrad_suite.study import run
+
+        config = composed(list(overrides), self.configs, root="study")
+        chosen = HydraConfig.get()
+        run(config, chosen.runtime.choices["study"], list(chosen.overrides.task))
+        return self.path / config.run.folder
+
+
+@pytest.fixture
+def workplace(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    float32: None,
+    hydra_restore_singletons: None,
+) -> Workplace:
+    """An empty folder as the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return Workplace(tmp_path)
+
+
+@dataclass
+class Outcome:
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class Script:
+    """A script with arguments, in this process."""
+
+    monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
+    path: Path = SCRIPT
+    always: tuple[str, ...] = (ON_CPU,)
+
+    def __call__(self, *arguments: str) -> Outcome:
+        self.monkeypatch.setattr(sys, "argv", [str(self.path), *arguments, *self.always])
+        self.capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(self.path), run_name="__main__")
+        said = self.capsys.readouterr()
+        code = end.value.code
+        if isinstance(code, str):  # sys.exit(text) prints it and exits with 1
+            return Outcome(1, said.out, said.err + code + "\n")
+        return Outcome(int(code or 0), said.out, said.err)
+
+
+@pytest.fixture
+def script(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Script]:
+    """The training script."""
+    with _own_logging():
+        yield Script(monkeypatch, capsys)
+
+
+@pytest.fixture
+def study_script(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Script]:
+    """The script of the studies."""
+    with _own_logging():
+        yield Script(monkeypatch, capsys, STUDY_SCRIPT, ())
+
+
+@contextmanager
+def _own_logging() -> Iterator[None]:
+    """Put logging back as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def start(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """Start the training script as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), *arguments, ON_CPU],
+        cwd=folder,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )

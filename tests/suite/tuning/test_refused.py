@@ -1,0 +1,83 @@
+"""What is no search: said in a line before anything is run."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from training import Script, Workplace
+from tuning.searches import ROW, SHORT
+
+from phantomgrad_suite.runs.folder import RunFolder
+from phantomgrad_suite.tuning.command import JOURNAL
+
+
+def test_data_without_validation_part_are_refused(script: Script, small_tu: Path) -> None:
+    row = ("experiment=table4/cox2_upg_k5_d0.5", f"dataset.root={small_tu}")
+    done = script("tune=lambda", *row)
+    assert done.code == 1
+    assert re.search(r"^tune needs a validation part, and COX2 has none .*stratified", done.err)
+    assert len(done.err.splitlines()) == 1
+    assert not Path("runs/tune/table4").exists()
+    short = ("trainer.max_epochs=1", "tune.trials=1")
+    assert script("tune=lambda", *row, "dataset.split=stratified", *short).code == 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "why"),
+    [
+        (["tune.objective=test/loss"], r"objective must be of the validation part .*'test/loss'"),
+        (["tune.direction=down"], "direction must be minimize or maximize, got 'down'"),
+        (["tune.trials=0"], "tune.trials must be at least 1, got 0"),
+        (["tune.step=0"], "tune.step must be positive, got 0"),
+        (["tune.step=0.07"], r"step must divide the interval of gradient.damping, 0.1 to 1.0, got"),
+        (["gradient.damping=0.5"], "nothing to search: sweep a setting, as in gradient.damping="),
+        (["experiment=chains/upg_k5_d0.5,digits/upg_k5_d0.5"], "settings of one experiment"),
+        (["seed=interval(0,3)"], r"seed=interval\(0,3\) cannot be repeated over: list the values"),
+        (["experiment=chains/implicit"], r"^Could not override 'gradient\.damping'"),
+        (["gradient.step=1,2"], "there is no setting 'gradient.step'; the nearest are"),
+        (["cluster=list"], "waits for its runs: use cluster=local or none, got cluster=list"),
+        (["tune=lamda"], "there is no tune 'lamda'; the nearest are lambda"),
+        (
+            ["tune.objective=validation/perplexity", "tune.trials=1"],
+            "must be one of validation/accuracy, validation/loss, got 'validation/perplexity'",
+        ),
+    ],
+)
+def test_what_cannot_be_searched_is_said_in_a_line(
+    script: Script, overrides: list[str], why: str
+) -> None:
+    done = script(*SHORT, *overrides)
+    assert done.code == 1
+    assert re.search(why, done.err)
+    assert "Traceback" not in done.err
+
+
+def test_missing_optuna_is_said(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    done = script(*SHORT)
+    assert (done.code, done.err.strip()) == (
+        1,
+        "tune needs the package optuna: pip install -e '.[tune]' in the checkout",
+    )
+
+
+def test_search_that_another_process_is_at_is_left_to_it(
+    script: Script, workplace: Workplace
+) -> None:
+    with RunFolder(workplace.path / "runs" / "tune" / ROW).locked() as mine:
+        assert mine
+        done = script(*SHORT)
+    assert done.code == 1
+    assert "another process is at the search in runs/tune/chains/upg_k5_d0.5" in done.err
+
+
+def test_damaged_study_is_said(script: Script, workplace: Workplace) -> None:
+    path = workplace.path / "runs" / "tune" / ROW / JOURNAL
+    path.parent.mkdir(parents=True)
+    path.write_text("no journal\n{}\n")
+    done = script(*SHORT)
+    assert done.code == 1
+    assert f"{path.relative_to(workplace.path)} is no readable study" in done.err
