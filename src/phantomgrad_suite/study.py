@@ -14,9 +14,9 @@ from tqdm import tqdm
 from phantomgrad_suite.jobs.build import build
 from phantomgrad_suite.jobs.environment import describe_environment
 from phantomgrad_suite.jobs.job import as_dict, do
-from phantomgrad_suite.records import StudyRecord
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import Identity
+from phantomgrad_suite.runs.records import StudyRecord
 from phantomgrad_suite.studies.base import Study, T
 
 log = logging.getLogger(__name__)

@@ -45,9 +45,9 @@ from phantomgrad_suite.jobs.compilation import compile_solves
 from phantomgrad_suite.jobs.environment import describe_environment, is_first_process, own_device
 from phantomgrad_suite.jobs.job import as_dict, do
 from phantomgrad_suite.jobs.settings import check_processes, check_settings
-from phantomgrad_suite.records import Record
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import Identity, RunFolder
+from phantomgrad_suite.runs.records import Record
 from phantomgrad_suite.tasks import Task
 
 log = logging.getLogger(__name__)

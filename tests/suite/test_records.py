@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from phantomgrad_suite.records import (
+from phantomgrad_suite.runs.records import (
     Record,
     RecordError,
     Result,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from graph_data import REPOSITORY
 
-from phantomgrad_suite.records import Record, read_record
+from phantomgrad_suite.runs.records import Record, read_record
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

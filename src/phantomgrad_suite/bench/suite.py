@@ -24,8 +24,8 @@ from phantomgrad_suite.bench.report import as_data, as_gradient_table, as_table
 from phantomgrad_suite.bench.solvers import solver_cases
 from phantomgrad_suite.bench.steps import convolution_cases
 from phantomgrad_suite.jobs.environment import describe_environment
-from phantomgrad_suite.records import write_json
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
+from phantomgrad_suite.runs.records import write_json
 from phantomgrad_suite.studies.clock import Clock
 from phantomgrad_suite.studies.precision import Precision
 

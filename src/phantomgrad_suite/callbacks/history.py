@@ -9,8 +9,8 @@ from typing import Any, Literal
 from lightning import Callback, LightningModule, Trainer
 
 from phantomgrad_suite.checkpoint.finite import check_finite
-from phantomgrad_suite.records import Result
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import Result
 
 
 class History(Callback):

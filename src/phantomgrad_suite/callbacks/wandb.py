@@ -7,7 +7,13 @@ from typing import Any
 
 from lightning.pytorch.loggers import WandbLogger
 
-from phantomgrad_suite.records.wandb_naming import define_metrics, protocol, run_id, table_of, tags
+from phantomgrad_suite.callbacks.wandb_naming import (
+    define_metrics,
+    protocol,
+    run_id,
+    table_of,
+    tags,
+)
 from phantomgrad_suite.runs.errors import UserError
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phantomgrad_suite.dashboard.live import Places
+from phantomgrad_suite.dashboard.plan import tables
 from phantomgrad_suite.dashboard.server import Server
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.plan import tables
 
 USAGE = """usage: python scripts/dashboard.py [port=8000] [runs=DIR] [results=DIR]
        python scripts/dashboard.py wandb table=NAME [--online] [entity=WHO] [project=NAME]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from phantomgrad_suite.callbacks.wandb_naming import table_of
 from phantomgrad_suite.dashboard.live import Places
+from phantomgrad_suite.dashboard.plan import expected
 from phantomgrad_suite.dashboard.publish import build_report, report_module, send
 from phantomgrad_suite.dashboard.rebuild import rebuild, said_in_a_line, wandb_module
-from phantomgrad_suite.records import Record
-from phantomgrad_suite.records.wandb_naming import table_of
 from phantomgrad_suite.report.assemble import build_table
 from phantomgrad_suite.report.collect import read_study_records, read_table_records
 from phantomgrad_suite.report.errors import ReportError
 from phantomgrad_suite.report.markdown import to_markdown
 from phantomgrad_suite.report.paper import read_paper
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.plan import expected
+from phantomgrad_suite.runs.records import Record
 
 
 def export(

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from phantomgrad_suite.dashboard.curves import latest, logged, thinned
-from phantomgrad_suite.records import Record, RecordError, read_any
-from phantomgrad_suite.runs.plan import expected, tables
+from phantomgrad_suite.dashboard.plan import expected, tables
+from phantomgrad_suite.runs.records import Record, RecordError, read_any
 from phantomgrad_suite.runs.status import STATES, Run, examine, look_again, run_folders, standing
 
 BESIDE = "in no table"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from phantomgrad_suite.records import Record
-from phantomgrad_suite.records.wandb_naming import AXIS
+from phantomgrad_suite.callbacks.wandb_naming import AXIS
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import Record
 
 _FIRST = ("test/", "train/", "validation/")
 _WIDTH, _HEIGHT, _COLUMNS = 12, 7, 2

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from phantomgrad_suite.records import Record
-from phantomgrad_suite.records.wandb_naming import AXIS, define_metrics, run_id, table_of, tags
+from phantomgrad_suite.callbacks.wandb_naming import AXIS, define_metrics, run_id, table_of, tags
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import Record
 
 _PRECISION, _STEP = "precision/", "precision/step"
 

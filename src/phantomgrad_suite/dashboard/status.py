@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from phantomgrad_suite.runs.plan import expected, tables
+from phantomgrad_suite.dashboard.plan import expected, tables
 from phantomgrad_suite.runs.status import STATES, Run, examine, run_folders
 
 USAGE = """usage: python scripts/status.py [--table NAME] [--failed] [runs=DIR] [records=DIR]

@@ -16,10 +16,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from phantomgrad_suite.jobs.environment import is_first_process
 from phantomgrad_suite.jobs.overrides import identify
-from phantomgrad_suite.records import Record, StudyRecord, read_any, write_record
 from phantomgrad_suite.runs.attempts import failure_noted, noted
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 from phantomgrad_suite.runs.folder import Identity, RunFolder
+from phantomgrad_suite.runs.records import Record, StudyRecord, read_any, write_record
 
 log = logging.getLogger(__name__)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from phantomgrad_suite.records import Record, StudyRecord
-from phantomgrad_suite.records.metrics import metric_of
 from phantomgrad_suite.report.collect import Group, describe, group_records
 from phantomgrad_suite.report.layout import Block, Line, StepSpeeds, Table
 from phantomgrad_suite.report.paper import SPEED, PaperNumber
 from phantomgrad_suite.report.studies.throughput import place
 from phantomgrad_suite.report.summary import summarise
+from phantomgrad_suite.runs.metrics import metric_of
+from phantomgrad_suite.runs.records import Record, StudyRecord
 
 TITLES = {
     "table1": "Table 1: Ablation settings on CIFAR-10",

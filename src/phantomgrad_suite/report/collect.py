@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from phantomgrad_suite.records import Record, RecordError, StudyRecord, read_record, read_study
 from phantomgrad_suite.report.errors import ReportError
+from phantomgrad_suite.runs.records import Record, RecordError, StudyRecord, read_record, read_study
 
 _AnyRecord = TypeVar("_AnyRecord", Record, StudyRecord)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from phantomgrad_suite.records import StudyRecord
 from phantomgrad_suite.report.assemble import build_table
 from phantomgrad_suite.report.collect import read_study_records, read_table_records
 from phantomgrad_suite.report.curves import curve_figure
@@ -28,6 +27,7 @@ from phantomgrad_suite.report.studies import REPORTS
 from phantomgrad_suite.report.style import render, styled
 from phantomgrad_suite.report.sweeps import sweep_figures
 from phantomgrad_suite.report.tuning import tuning_figures
+from phantomgrad_suite.runs.records import StudyRecord
 
 USAGE = """usage: python scripts/report.py [TABLE ...] [results=DIR]
 

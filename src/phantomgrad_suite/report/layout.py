@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from phantomgrad_suite.records.metrics import Metric
 from phantomgrad_suite.report.paper import PaperNumber
 from phantomgrad_suite.report.published import Curves
 from phantomgrad_suite.report.summary import Summary
+from phantomgrad_suite.runs.metrics import Metric
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from phantomgrad_suite.records import Record
 from phantomgrad_suite.report.layout import Line, Table
 from phantomgrad_suite.report.style import LINES, MUTED, bare, legend, titled
+from phantomgrad_suite.runs.records import Record
 
 STEP = "precision/step"
 _ESTIMATE = re.compile(r"precision/(upg|npg)_k(\d+)_d([\d.]+)/cosine$")

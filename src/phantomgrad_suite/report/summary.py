@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from phantomgrad_suite.records import Record
-from phantomgrad_suite.records.metrics import Metric, metric_of
+from phantomgrad_suite.runs.metrics import Metric, metric_of
+from phantomgrad_suite.runs.records import Record
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from phantomgrad_suite.records.metrics import Metric
 from phantomgrad_suite.report.layout import Block, Line, StepSpeeds, Table
 from phantomgrad_suite.report.summary import Stat
+from phantomgrad_suite.runs.metrics import Metric
 
 DASH = "—"
 _MARKS = "‡§¶"

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from phantomgrad_suite.records import write_json
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import write_json
 
 NOTE = "attempt.json"
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from phantomgrad_suite.records import RecordError, read_any
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import RecordError, read_any
 
 # What says where, when and how loudly a run is done, but not what comes out of it.
 _CIRCUMSTANCES = (

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from phantomgrad_suite.records import Check
+from phantomgrad_suite.runs.records import Check
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from phantomgrad.gradients import (
 )
 from phantomgrad.models import SyntheticCell
 from phantomgrad.solvers import Broyden, FixedPoint
-from phantomgrad_suite.records import Check
+from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies.base import Findings, Study, Track, silently
 from phantomgrad_suite.studies.clock import Clock
 from phantomgrad_suite.studies.memory import peak_bytes

@@ -17,7 +17,7 @@ from phantomgrad.models.synthetic import SyntheticCell, check_synthetic
 from phantomgrad.nn.linear import Nonlinearity
 from phantomgrad.solvers import Broyden, FixedPoint, Map
 from phantomgrad.solvers.base import flat
-from phantomgrad_suite.records import Check
+from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies.base import Findings, Study, Track, silently
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)

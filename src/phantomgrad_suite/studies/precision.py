@@ -17,7 +17,7 @@ from phantomgrad.gradients.phantom import damped_steps
 from phantomgrad.models.synthetic import SyntheticCell, check_synthetic
 from phantomgrad.nn.linear import Nonlinearity
 from phantomgrad.solvers import Broyden, Map
-from phantomgrad_suite.records import Check
+from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies.base import Findings, Study, Track, distribution, silently
 
 Setting = tuple[str, int, float]

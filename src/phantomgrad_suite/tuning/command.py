@@ -15,9 +15,9 @@ from omegaconf import DictConfig, OmegaConf
 from phantomgrad_suite.cluster.command import Command
 from phantomgrad_suite.jobs.build import build
 from phantomgrad_suite.jobs.job import as_dict
-from phantomgrad_suite.records import read_record
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder, hash_config
+from phantomgrad_suite.runs.records import read_record
 from phantomgrad_suite.tuning.space import Plan, text
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial
 
 from phantomgrad.checks import check_at_least
-from phantomgrad_suite.records import Record
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import Record
 from phantomgrad_suite.tuning.space import within
 
 _POSITION = "position"

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from training import Workplace
 
 from phantomgrad import BackpropThroughSolver, FixedPoint, UnrolledPhantomGradient
-from phantomgrad_suite.records import read_record
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import read_record
 
 # --- When, where to ----------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from interruptions import assert_same_run
 from training import ON_CPU, SCRIPT
 
 import phantomgrad_suite.train  # noqa: F401  # so that the forked processes need not import it
-from phantomgrad_suite.records import read_record
+from phantomgrad_suite.runs.records import read_record
 
 ALWAYS = (ON_CPU, "checkpoint_every_minutes=0", "checkpoint_every_n_epochs=1")
 ROWS: dict[str, tuple[str, ...]] = {

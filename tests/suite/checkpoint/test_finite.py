@@ -20,9 +20,9 @@ from phantomgrad_suite.checkpoint.finite import (
     gradients_are_finite,
     nonfinite_gradients,
 )
-from phantomgrad_suite.records import read_record
 from phantomgrad_suite.replay import replay
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import read_record
 
 DIGITS = (
     "experiment=digits/upg_k5_d0.5",

@@ -6,7 +6,7 @@ import pytest
 from slurm_cluster import Slurm, submitted, wait_for
 from training import Script, Workplace
 
-from phantomgrad_suite.records import read_record
+from phantomgrad_suite.runs.records import read_record
 
 pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad[cluster])")
 

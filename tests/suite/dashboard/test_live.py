@@ -13,7 +13,7 @@ from dashboard.workshop import Workshop, log
 from report.conftest import record
 
 from phantomgrad_suite.dashboard.live import as_json, snapshot
-from phantomgrad_suite.records import write_record
+from phantomgrad_suite.runs.records import write_record
 
 needs_locks = pytest.mark.skipif(
     not Path("/proc/locks").exists(), reason="this system lists no locks in /proc/locks"

@@ -13,8 +13,8 @@ from report.conftest import PAPER, record
 
 from phantomgrad_suite.dashboard.export import finished, markdown
 from phantomgrad_suite.dashboard.publish import build_report, send
-from phantomgrad_suite.records import Record, Result, write_record
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import Record, Result, write_record
 
 pytest.importorskip("wandb_workspaces.reports.v2")
 

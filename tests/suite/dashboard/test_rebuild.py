@@ -13,11 +13,11 @@ from dashboard.workshop import Workshop
 from report.conftest import record
 from wandb_files import read_offline
 
+from phantomgrad_suite.callbacks.wandb_naming import protocol, run_id, table_of, tags
 from phantomgrad_suite.dashboard.command import main
 from phantomgrad_suite.dashboard.rebuild import history, rebuild, summary
-from phantomgrad_suite.records import Result, write_record
-from phantomgrad_suite.records.wandb_naming import protocol, run_id, table_of, tags
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import Result, write_record
 
 PLACE = ("toy/upg", "seed1")
 

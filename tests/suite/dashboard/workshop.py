@@ -16,8 +16,8 @@ from report.conftest import record
 
 from phantomgrad_suite.dashboard.live import Places
 from phantomgrad_suite.dashboard.server import Server
-from phantomgrad_suite.records import write_record
 from phantomgrad_suite.runs import status as folders
+from phantomgrad_suite.runs.records import write_record
 
 TABLE = """\
 hydra:

@@ -12,7 +12,7 @@ from training import Workplace
 
 import phantomgrad_suite.data
 from phantomgrad_suite.data import DataModule
-from phantomgrad_suite.records import Record
+from phantomgrad_suite.runs.records import Record
 
 IMAGES = (
     *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),

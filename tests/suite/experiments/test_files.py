@@ -13,8 +13,8 @@ from graph_data import REPOSITORY
 from training import composed
 
 from phantomgrad_suite.jobs.command_line import names
-from phantomgrad_suite.records import read_records
 from phantomgrad_suite.runs.folder import hash_config
+from phantomgrad_suite.runs.records import read_records
 
 PAPER = REPOSITORY / "results" / "paper.csv"
 

@@ -8,8 +8,8 @@ import pytest
 from experiments.rows import identity, resolved
 from training import Script, Workplace, composed
 
-from phantomgrad_suite.records import read_record
 from phantomgrad_suite.runs.folder import hash_config
+from phantomgrad_suite.runs.records import read_record
 
 
 def combinations(table: str, row: str | None = None) -> list[list[str]]:

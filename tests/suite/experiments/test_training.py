@@ -9,7 +9,7 @@ import pytest
 from experiments.rows import ROWS, resolved
 from training import Workplace
 
-from phantomgrad_suite.records import read_record
+from phantomgrad_suite.runs.records import read_record
 
 ON_GRAPHS = ("table4/", "figure2/cox2")
 ON_IMAGES = ("table1/", "table3/cifar10", "table3/imagenet", "cifar10-jpeg/")

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from phantomgrad_suite.records import Record, Result, write_record
 from phantomgrad_suite.report.assemble import build_table
 from phantomgrad_suite.report.collect import read_study_records, read_table_records
 from phantomgrad_suite.report.command import main
 from phantomgrad_suite.report.layout import Table
 from phantomgrad_suite.report.markdown import to_markdown
 from phantomgrad_suite.report.paper import read_paper
+from phantomgrad_suite.runs.records import Record, Result, write_record
 
 PAPER = """\
 row,table,dataset,model,method,params,metric,value,spread,unit,note

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from phantomgrad_suite.records import Check, StudyRecord
+from phantomgrad_suite.runs.records import Check, StudyRecord
 from phantomgrad_suite.studies.complexity import fit
 
 STEPS, DAMPINGS = (1, 2, 5), (0.5, 1.0)

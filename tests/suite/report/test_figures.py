@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from phantomgrad_suite.records import Result
 from phantomgrad_suite.report.assemble import build_table
 from phantomgrad_suite.report.curves import curve_figure
 from phantomgrad_suite.report.figures import dot_figure
 from phantomgrad_suite.report.paper import read_paper
 from phantomgrad_suite.report.style import LINES, pretty, render, styled
+from phantomgrad_suite.runs.records import Result
 
 STARTS = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
 

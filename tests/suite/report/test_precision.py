@@ -7,11 +7,11 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from phantomgrad_suite.records import Record
 from phantomgrad_suite.report.assemble import build_table
 from phantomgrad_suite.report.command import FIGURES
 from phantomgrad_suite.report.precision import precision_figures
 from phantomgrad_suite.report.style import LINES, styled
+from phantomgrad_suite.runs.records import Record
 
 CURVES = {
     "test/accuracy": [0.5],

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from phantomgrad_suite.records import Check, StudyRecord, read_study, write_record
 from phantomgrad_suite.report.studies import complexity, dynamics, page, precision
 from phantomgrad_suite.report.style import LINES, styled
+from phantomgrad_suite.runs.records import Check, StudyRecord, read_study, write_record
 from report import study_records as made
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from phantomgrad_suite.records import Record, Result
 from phantomgrad_suite.report.summary import Stat, summarise
+from phantomgrad_suite.runs.records import Record, Result
 
 Make = Callable[..., Record]
 

@@ -9,11 +9,11 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from phantomgrad_suite.records import Record, Result
 from phantomgrad_suite.report.assemble import build_table
 from phantomgrad_suite.report.command import FIGURES
 from phantomgrad_suite.report.style import styled
 from phantomgrad_suite.report.sweeps import sweep_figures
+from phantomgrad_suite.runs.records import Record, Result
 
 STEPS, DAMPINGS = (1, 3, 9), (0.5, 1.0)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from graph_data import REPOSITORY
 
-from phantomgrad_suite.records import Result
-from phantomgrad_suite.records.metrics import metric_of
 from phantomgrad_suite.report.assemble import build_table
 from phantomgrad_suite.report.collect import read_table_records
 from phantomgrad_suite.report.tables import DASH, duration, number, result_grid
+from phantomgrad_suite.runs.metrics import metric_of
+from phantomgrad_suite.runs.records import Result
 
 GOLDEN = """\
 # Table9

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from phantomgrad_suite.records import Check, StudyRecord
 from phantomgrad_suite.report.studies.theorems import figures, table
 from phantomgrad_suite.report.style import styled
+from phantomgrad_suite.runs.records import Check, StudyRecord
 
 STEPS = [1, 4, 16, 64]
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from report.test_studies import rows
 
-from phantomgrad_suite.records import write_record
 from phantomgrad_suite.report.studies import throughput
 from phantomgrad_suite.report.style import styled
+from phantomgrad_suite.runs.records import write_record
 from report import study_records as made
 
 REDUCED: dict[str, Any] = {"protocol": "reduced", "changes": ["batch 4 of 16"]}

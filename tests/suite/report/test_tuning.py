@@ -9,12 +9,12 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from phantomgrad_suite.records import Record, Result
 from phantomgrad_suite.report.assemble import build_table
 from phantomgrad_suite.report.command import FIGURES
 from phantomgrad_suite.report.style import styled
 from phantomgrad_suite.report.summary import objective_of
 from phantomgrad_suite.report.tuning import tuning_figures
+from phantomgrad_suite.runs.records import Record, Result
 
 LOSS = {"objective": "validation/loss", "direction": "minimize"}
 

@@ -12,7 +12,7 @@ from training import Script, Workplace
 
 from phantomgrad_suite.data import PydocTopics
 from phantomgrad_suite.jobs.build import compose_row, synthetic_data
-from phantomgrad_suite.records import read_study
+from phantomgrad_suite.runs.records import read_study
 from phantomgrad_suite.studies import Findings, Throughput
 from phantomgrad_suite.studies.clock import Clock
 from phantomgrad_suite.studies.throughput import _evaluations

@@ -9,9 +9,9 @@ import torch
 from study.tiny import STUDY, TINY, own_study
 from training import Workplace
 
-from phantomgrad_suite.records import Check, read_study
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import hash_config
+from phantomgrad_suite.runs.records import Check, read_study
 from phantomgrad_suite.studies import Findings, Study
 from phantomgrad_suite.studies.base import Track, silently
 

@@ -11,8 +11,8 @@ from study.tiny import STUDY, SUITES, TINY, rows_of
 from training import Script, Workplace
 
 from phantomgrad_suite.jobs.command_line import check_overrides
-from phantomgrad_suite.records import read_study
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import read_study
 
 # --- The script ------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_records import RECORD
 
-from phantomgrad_suite.records import (
+from phantomgrad_suite.runs.records import (
     Check,
     RecordError,
     StudyRecord,

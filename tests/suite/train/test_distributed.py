@@ -11,7 +11,7 @@ from interruptions import checkpoint
 from training import Workplace, composed, start
 
 from phantomgrad_suite.jobs.build import build, build_task
-from phantomgrad_suite.records import read_record
+from phantomgrad_suite.runs.records import read_record
 
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),

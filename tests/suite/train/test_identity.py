@@ -13,9 +13,9 @@ from train.chains import CHAINS, ROW
 from training import Workplace, composed
 
 from phantomgrad_suite.jobs.job import as_dict
-from phantomgrad_suite.records import read_record
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import Identity, RunFolder
+from phantomgrad_suite.runs.records import read_record
 
 
 def test_finished_run_is_skipped(workplace: Workplace, caplog: pytest.LogCaptureFixture) -> None:

@@ -9,8 +9,8 @@ import torch
 from interruptions import assert_same_run, checkpoint, interrupted
 from training import Workplace, start
 
-from phantomgrad_suite.records import read_record
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
+from phantomgrad_suite.runs.records import read_record
 
 MODEL = (
     *("model.width=8", "model.heads=2", "model.inner=16", "model.cutoffs=[20,60]"),

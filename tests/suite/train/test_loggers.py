@@ -10,8 +10,8 @@ import pytest
 from train.chains import CHAINS, EPOCHS
 from training import Workplace
 
-from phantomgrad_suite.records import read_record
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import read_record
 
 
 def test_wandb_gets_each_run_on_its_own(workplace: Workplace, wandb: ModuleType) -> None:

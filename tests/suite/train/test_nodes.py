@@ -16,7 +16,7 @@ import pytest
 import torch
 from training import ON_CPU, SCRIPT, start
 
-from phantomgrad_suite.records import Record, read_record
+from phantomgrad_suite.runs.records import Record, read_record
 
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),

@@ -9,8 +9,8 @@ import torch
 from train.chains import CHAINS, EPOCHS, ROW, shorten
 from training import Workplace
 
-from phantomgrad_suite.records import read_record
 from phantomgrad_suite.runs.folder import hash_config
+from phantomgrad_suite.runs.records import read_record
 
 
 def test_run_writes_its_record(workplace: Workplace) -> None:

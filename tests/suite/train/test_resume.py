@@ -12,8 +12,8 @@ from interruptions import assert_same_run, checkpoint, interrupted
 from train.chains import CHAINS, ROW, shorten
 from training import Workplace, start
 
-from phantomgrad_suite.records import read_record
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import read_record
 
 # The learning rate drops right where a checkpoint is written.
 DROP = ("schedule=multistep", "schedule.milestones=[5]", "schedule.gamma=0.1")

@@ -9,7 +9,7 @@ import torch
 from train.chains import CHAINS
 from training import Script, Workplace, start
 
-from phantomgrad_suite.records import read_record
+from phantomgrad_suite.runs.records import read_record
 
 # --- The script ------------------------------------------------------------------------------
 

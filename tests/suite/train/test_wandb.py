@@ -9,8 +9,8 @@ import pytest
 from training import Workplace
 from wandb_files import Offline, read_offline
 
-from phantomgrad_suite.records import read_record
-from phantomgrad_suite.records.wandb_naming import run_id
+from phantomgrad_suite.callbacks.wandb_naming import run_id
+from phantomgrad_suite.runs.records import read_record
 
 SHORT = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=2", "logger=wandb")
 

@@ -9,7 +9,7 @@ import pytest
 from omegaconf import DictConfig
 
 import phantomgrad_suite.train
-from phantomgrad_suite.records import Record, read_record
+from phantomgrad_suite.runs.records import Record, read_record
 from phantomgrad_suite.tuning.command import JOURNAL
 
 ROW = "chains/upg_k5_d0.5"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from phantomgrad_suite.records import Record, Result
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import Record, Result
 from phantomgrad_suite.tuning.search import Search, Study
 from phantomgrad_suite.tuning.space import Plan, text
 

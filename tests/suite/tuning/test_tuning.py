@@ -11,8 +11,8 @@ import pytest
 from training import Script, Workplace
 from tuning.searches import ROW, SHORT, count_runs, records, trials
 
-from phantomgrad_suite.records import Record, read_record
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import Record, read_record
 from phantomgrad_suite.tuning import command
 from phantomgrad_suite.tuning.command import JOURNAL
 

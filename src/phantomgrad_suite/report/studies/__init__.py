@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from phantomgrad_suite.records import StudyRecord
 from phantomgrad_suite.report.studies import complexity, dynamics, precision, theorems, throughput
+from phantomgrad_suite.runs.records import StudyRecord
 
 Records = Sequence[StudyRecord]
 

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from phantomgrad_suite.records import StudyRecord
 from phantomgrad_suite.report.studies import page
 from phantomgrad_suite.report.style import LINES, bare, legend, titled
+from phantomgrad_suite.runs.records import StudyRecord
 
 TITLE = "Table 2: Time and memory of the gradient"
 # As printed. The peak of implicit differentiation is that of its unrolled pretraining.

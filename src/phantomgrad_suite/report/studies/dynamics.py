@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from phantomgrad_suite.records import StudyRecord
 from phantomgrad_suite.report.studies import page
 from phantomgrad_suite.report.style import LINES, MUTED, bare, legend, titled
+from phantomgrad_suite.runs.records import StudyRecord
 
 TITLE = "Figure 4: Gradient solvers under ill-conditioning"
 _QUANTITIES = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from phantomgrad_suite.records import StudyRecord
 from phantomgrad_suite.report.markdown import grid_markdown
 from phantomgrad_suite.report.tables import DASH, Grid, Section, duration
+from phantomgrad_suite.runs.records import StudyRecord
 
 Row = Sequence[str]
 

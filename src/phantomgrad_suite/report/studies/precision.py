@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from phantomgrad_suite.records import StudyRecord
 from phantomgrad_suite.report.studies import page
 from phantomgrad_suite.report.style import INK, bare, legend, titled
+from phantomgrad_suite.runs.records import StudyRecord
 
 TITLE = "Figure 1: Precision of the phantom gradient in the synthetic setting"
 _ORDER = ("tanh", "relu", "linear")

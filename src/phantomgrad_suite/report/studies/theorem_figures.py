@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
-from phantomgrad_suite.records import StudyRecord
 from phantomgrad_suite.report.style import INK, LINES, MUTED, bare, legend, titled
+from phantomgrad_suite.runs.records import StudyRecord
 
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "<")
 _LOWEST = 1e-6  # of the ratio in the first figure; what is below holds amply

@@ -9,13 +9,13 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from phantomgrad_suite.records import StudyRecord
 from phantomgrad_suite.report.studies import page
 from phantomgrad_suite.report.studies.theorem_figures import (
     descent_figure,
     series_figure,
     sgd_figure,
 )
+from phantomgrad_suite.runs.records import StudyRecord
 
 TITLE = "Theorems 1, 2 and 3 as measurements"
 _DRAW = {

@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from phantomgrad_suite.records import StudyRecord
 from phantomgrad_suite.report.studies import page
 from phantomgrad_suite.report.style import INK, LINES, bare, pretty, titled
 from phantomgrad_suite.report.tables import DASH
+from phantomgrad_suite.runs.records import StudyRecord
 
 TITLE = "Throughput: a training step of the paper's rows on synthetic batches"
 # Seconds of a step of 128 images in the log of the release, MDEQ-Large with UPG on four GPUs.

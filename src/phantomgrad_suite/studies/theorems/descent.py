@@ -16,7 +16,7 @@ from phantomgrad.gradients import NeumannPhantomGradient
 from phantomgrad.models.synthetic import SyntheticCell
 from phantomgrad.nn.linear import Nonlinearity
 from phantomgrad.solvers import FixedPoint, Map
-from phantomgrad_suite.records import Check
+from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies.base import Findings, Study, Track, silently
 from phantomgrad_suite.studies.conditions import Conditions, Direction, conditions, direction
 from phantomgrad_suite.studies.factors import Dense

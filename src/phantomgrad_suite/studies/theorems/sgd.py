@@ -17,7 +17,7 @@ from phantomgrad.gradients import (
     NeumannPhantomGradient,
     UnrolledPhantomGradient,
 )
-from phantomgrad_suite.records import Check
+from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies.base import Findings, Study, Track, silently
 from phantomgrad_suite.studies.theorems.regression import Regression, drawn_regression, rows
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from phantomgrad_suite.records.files import SCHEMA, RecordError, parse, read_json
+from phantomgrad_suite.runs.record_files import SCHEMA, RecordError, parse, read_json
 
 KIND = "study"
 

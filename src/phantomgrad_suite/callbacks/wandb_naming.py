@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from phantomgrad_suite.records.metrics import metric_of
+from phantomgrad_suite.runs.metrics import metric_of
 
 AXIS = "epoch"
 BY_EPOCH = (

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from phantomgrad_suite.records.files import RecordError, read_json, write_json, write_record
-from phantomgrad_suite.records.run import Record, Result, parse_record, read_record
-from phantomgrad_suite.records.study import KIND, Check, StudyRecord, parse_study, read_study
+from phantomgrad_suite.runs.record_files import RecordError, read_json, write_json, write_record
+from phantomgrad_suite.runs.run_record import Record, Result, parse_record, read_record
+from phantomgrad_suite.runs.study_record import KIND, Check, StudyRecord, parse_study, read_study
 
 __all__ = [
     "Check",

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from phantomgrad_suite.records.files import SCHEMA, RecordError, parse, read_json
+from phantomgrad_suite.runs.record_files import SCHEMA, RecordError, parse, read_json
 
 _WORDS = ("metric", "mode")  # of a result; the rest are numbers
 

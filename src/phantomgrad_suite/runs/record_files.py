@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_origin, get_type_hints
+
+from phantomgrad_suite.runs.files import atomic_write
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -27,17 +28,9 @@ class RecordError(Exception):
 
 def write_json(content: Any, path: Path) -> None:
     """Write ``content`` to ``path`` whole or not at all (temporary file, fsync, rename)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        text = json.dumps(_finite(content), indent=1, sort_keys=True, allow_nan=False)
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(_NUMBERS.sub(_on_one_line, text) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    text = json.dumps(_finite(content), indent=1, sort_keys=True, allow_nan=False)
+    with atomic_write(path) as temporary:
+        temporary.write_text(_NUMBERS.sub(_on_one_line, text) + "\n", encoding="utf-8")
 
 
 def write_record(record: DataclassInstance, path: Path) -> None:
