@@ -38,7 +38,7 @@ class ClusterLauncher(Launcher):
                 Command.of(self._compose(self._config, list(overrides)), overrides)
                 for overrides in job_overrides
             ]
-            launch(commands, self._config.cluster, Path(self._config.paths.runs))
+            launch(commands, self._config.runtime.cluster, Path(self._config.runtime.paths.runs))
         except UserError as error:
             sys.exit(str(error))
         return []

@@ -19,8 +19,8 @@ from phantomgrad.deq import DEQ
 from phantomgrad_suite.checkpoint.finite import nonfinite_gradients
 from phantomgrad_suite.checkpoint.provenance import KEY
 from phantomgrad_suite.checkpoint.randomness import set_generators
-from phantomgrad_suite.jobs.arithmetic import set_float32_precision
-from phantomgrad_suite.jobs.build import build, build_task
+from phantomgrad_suite.jobs.build import build_data, build_task
+from phantomgrad_suite.jobs.numerics import set_float32_precision
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.tasks import Task
 
@@ -81,7 +81,7 @@ def replay(path: Path) -> Replay:
     config = OmegaConf.create(facts["config"])
     device = _device(content["device"])
     set_float32_precision(config.matmul_precision)
-    task = build_task(config, build(config.dataset, "dataset"))
+    task = build_task(config, build_data(config))
     task.load_state_dict(content["state_dict"])
     task.to(device).train()
     task.steps_before = content["step"]

@@ -9,9 +9,10 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from phantomgrad_suite.jobs.environment import is_first_process, launched_from_outside
-from phantomgrad_suite.jobs.job import as_dict, do
+from phantomgrad_suite.jobs.compose import as_dict, do
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.folder import Identity, RunFolder
+from phantomgrad_suite.runs.folder import RunFolder
+from phantomgrad_suite.runs.identity import Identity
 from phantomgrad_suite.runs.records import StudyRecord
 
 SRUN = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_JOB_NAME": "train.sh"}

@@ -10,8 +10,7 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from phantomgrad_suite.jobs.job import as_dict
-from phantomgrad_suite.jobs.overrides import identify
+from phantomgrad_suite.jobs.compose import identity_of
 from phantomgrad_suite.runs.errors import UserError
 
 
@@ -45,20 +44,23 @@ class Command:
             UserError: the row does not say how many devices it runs on.
         """
         HydraConfig.instance().set_config(config)
-        row = config.hydra.runtime.choices.get("experiment")
-        plain = as_dict(OmegaConf.masked_copy(config, [str(k) for k in config if k != "hydra"]))
-        kept = [o for o in overrides if not o.startswith(("cluster=", "cluster.", "+cluster."))]
-        identity = identify(plain, row, kept)
+        kept = [
+            o
+            for o in overrides
+            if not o.startswith(("cluster=", "runtime.cluster.", "+runtime.cluster."))
+        ]
+        plain = OmegaConf.masked_copy(config, [str(k) for k in config if k != "hydra"])
+        identity = identity_of(plain, config.hydra)
         trainer = config.trainer
         return cls(
             name=f"{identity.row} {identity.instance}",
             # A table switches Hydra to several runs, and may set more; this is one of them.
             arguments=(*kept, "hydra.mode=RUN"),
-            folder=Path(config.paths.runs) / identity.row / identity.instance,
+            folder=Path(config.runtime.paths.runs) / identity.row / identity.instance,
             config_hash=identity.config_hash,
             devices=_count(trainer.devices),
             nodes=trainer.num_nodes,
-            gpu=trainer.accelerator != "cpu",
+            gpu=config.runtime.trainer.accelerator != "cpu",
         )
 
     def line(self, script: Path) -> str:

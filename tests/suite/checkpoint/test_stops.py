@@ -54,7 +54,7 @@ def test_signal_is_met_with_a_checkpoint(
     (path,) = workplace.path.glob("runs/**/last.ckpt")
     folder = path.parents[1]
     assert checkpoint(folder)["global_step"] == steps
-    note = read_note(folder)
+    note = read_attempt(folder)
     assert (note["epochs"], note["checkpoint_every_minutes"]) == (int(row[1].split("=")[1]), 10)
     assert "stopped" in note
     assert "failed" not in note

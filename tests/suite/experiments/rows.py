@@ -8,8 +8,8 @@ import yaml
 from graph_data import REPOSITORY
 from training import composed
 
-from phantomgrad_suite.jobs.command_line import names
-from phantomgrad_suite.runs.folder import Identity
+from phantomgrad_suite.jobs.compose import names
+from phantomgrad_suite.runs.identity import Identity
 
 CONFIGS = REPOSITORY / "configs"
 ROWS = names("experiment")
@@ -41,7 +41,7 @@ LISTS = [table for table in TABLES if table not in SWEEPS]
 
 
 def resolved(row: str) -> dict[str, Any]:
-    from phantomgrad_suite.jobs.job import as_dict
+    from phantomgrad_suite.jobs.compose import as_dict
 
     return as_dict(composed([f"experiment={row}"]))
 
@@ -50,7 +50,7 @@ def identity(table: str, *overrides: str) -> tuple[Identity, dict[str, Any]]:
     """What a run of a table is called, and its resolved configuration."""
     from hydra.core.hydra_config import HydraConfig
 
-    from phantomgrad_suite.jobs.job import as_dict
+    from phantomgrad_suite.jobs.compose import as_dict
 
     config = as_dict(composed([f"table={table}", *overrides]))
     chosen = HydraConfig.get()

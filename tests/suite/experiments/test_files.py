@@ -12,8 +12,8 @@ from experiments.rows import CONFIGS, LISTS, ROWS, SWEEPS, TABLES, resolved, row
 from graph_data import REPOSITORY
 from training import composed
 
-from phantomgrad_suite.jobs.command_line import names
-from phantomgrad_suite.runs.folder import hash_config
+from phantomgrad_suite.jobs.compose import names
+from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.records import read_records
 
 PAPER = REPOSITORY / "results" / "paper.csv"
@@ -114,7 +114,7 @@ def test_configuration_files_are_short(path: Path) -> None:
 @pytest.mark.usefixtures("workplace")
 def test_every_choice_of_every_group_composes() -> None:
     """No file lies about that nothing can choose; tables, searches and experiments: see there."""
-    from phantomgrad_suite.jobs.job import as_dict
+    from phantomgrad_suite.jobs.compose import as_dict
 
     for group in sorted(p.name for p in CONFIGS.iterdir() if p.is_dir()):
         root = "study" if group in ("study", "suite") else "train"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from experiments.rows import ROWS, identity, resolved
 
-from phantomgrad_suite.runs.folder import hash_config
+from phantomgrad_suite.runs.identity import hash_config
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.startswith("figure2/")])

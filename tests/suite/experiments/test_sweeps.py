@@ -8,7 +8,7 @@ import pytest
 from experiments.rows import identity, resolved
 from training import Script, Workplace, composed
 
-from phantomgrad_suite.runs.folder import hash_config
+from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.records import read_record
 
 

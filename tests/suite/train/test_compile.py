@@ -9,9 +9,9 @@ import pytest
 import torch
 from training import Workplace, composed
 
-from phantomgrad_suite.jobs.job import as_dict
+from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.folder import Identity
+from phantomgrad_suite.runs.identity import Identity
 
 # As they were before there was anything to compile.
 HASHES = {

@@ -12,9 +12,10 @@ import pytest
 from train.chains import CHAINS, ROW
 from training import Workplace, composed
 
-from phantomgrad_suite.jobs.job import as_dict
+from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.folder import Identity, RunFolder
+from phantomgrad_suite.runs.folder import RunFolder
+from phantomgrad_suite.runs.identity import Identity
 from phantomgrad_suite.runs.records import read_record
 
 

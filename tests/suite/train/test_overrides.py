@@ -6,9 +6,9 @@ import pytest
 from train.chains import ROW, shorten
 from training import Workplace, composed
 
-from phantomgrad_suite.jobs.job import as_dict
-from phantomgrad_suite.jobs.overrides import identify
-from phantomgrad_suite.runs.folder import Identity
+from phantomgrad_suite.jobs.compose import as_dict
+from phantomgrad_suite.jobs.compose import identity_of
+from phantomgrad_suite.runs.identity import Identity
 
 pytestmark = pytest.mark.usefixtures("workplace")
 CIFAR = "experiment=table1/upg_k9_d0.5"

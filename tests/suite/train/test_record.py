@@ -9,7 +9,7 @@ import torch
 from train.chains import CHAINS, EPOCHS, ROW, shorten
 from training import Workplace
 
-from phantomgrad_suite.runs.folder import hash_config
+from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.records import read_record
 
 

@@ -7,7 +7,7 @@ import yaml
 from train.chains import CHAINS, own_configs
 from training import Script, Workplace
 
-from phantomgrad_suite.jobs.command_line import CONFIGS, names
+from phantomgrad_suite.jobs.compose import CONFIGS, names
 from phantomgrad_suite.jobs.settings import known_settings
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
