@@ -50,7 +50,7 @@ class Command:
             if not o.startswith(("cluster=", "runtime.cluster.", "+runtime.cluster."))
         ]
         plain = OmegaConf.masked_copy(config, [str(k) for k in config if k != "hydra"])
-        identity = identity_of(plain, config.hydra)
+        identity = identity_of(plain)
         trainer = config.trainer
         return cls(
             name=f"{identity.row} {identity.instance}",

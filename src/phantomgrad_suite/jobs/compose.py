@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
-from hydra.conf import HydraConf
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -48,15 +47,14 @@ def compose_row(row: str) -> DictConfig:
         return compose("train", [f"experiment={row}"])
 
 
-def identity_of(config: DictConfig, hydra: HydraConf) -> Identity:
-    """Return the identity of a composed configuration.
+def identity_of(config: DictConfig) -> Identity:
+    """Return the identity of a configuration that Hydra has composed.
 
     Its row is composed alone, from those overrides that name it: the experiment or study, the table
     that lists it, and the settings that the table varies (``label.varied``).
 
     Args:
-        config: the configuration, without Hydra's own part.
-        hydra: that part.
+        config: the configuration, without Hydra's own part, which is ``HydraConfig``.
 
     Raises:
         UserError: the seed is not a valid seed, or an interpolation cannot be resolved.
@@ -64,6 +62,7 @@ def identity_of(config: DictConfig, hydra: HydraConf) -> Identity:
     resolved = as_dict(config)
     if resolved["label"]["row"] is None:
         return identify(resolved, None)
+    hydra = HydraConfig.get()
     naming = {"experiment", "table", "tune", "study", "suite", *resolved["label"]["varied"]}
     overrides = [o for o in hydra.overrides.task if not o.startswith("runtime.")]
     chosen = [o for o in overrides if _key(o) in naming]
@@ -100,7 +99,8 @@ def names(group: str) -> list[str]:
 def check_choice(group: str, choice: str) -> None:
     """Raise a :class:`UserError` unless ``group`` is no group, or has a file named ``choice``."""
     if (CONFIGS / group).is_dir() and choice not in ("", "null", *names(group)):
-        raise UserError(f"there is no {group} {choice!r}; {nearest(choice, names(group), group)}")
+        near = nearest(choice, names(group), f"{group}/")
+        raise UserError(f"there is no {group} {choice!r}; {near}")
 
 
 def nearest(wanted: str, known: Sequence[str], where: str) -> str:

@@ -12,6 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from phantomgrad.checks import ShapeError
 from phantomgrad_suite.jobs.compose import identity_of
 from phantomgrad_suite.jobs.environment import is_first_process
 from phantomgrad_suite.runs.attempts import log_attempt, log_failure
@@ -41,7 +42,7 @@ def run_job(config: DictConfig, work: Work) -> AnyRecord | None:
     Raises:
         UserError: something the user can put right; nothing has been overwritten.
     """
-    identity = identity_of(config, HydraConfig.get())
+    identity = identity_of(config)
     folder = RunFolder(Path(config.runtime.paths.runs) / identity.row / identity.instance)
     run = config.runtime.run
     run.row, run.instance, run.folder = identity.row, identity.instance, str(folder.path)
@@ -49,7 +50,7 @@ def run_job(config: DictConfig, work: Work) -> AnyRecord | None:
     if not is_first_process() and has_several_processes(config):
         _follow(identity, folder, work)
         return None
-    with _disk_full_in_a_line(folder), folder.locked() as acquired:
+    with _external_errors_in_a_line(folder), folder.locked() as acquired:
         if not acquired:
             log.info("%s: another process executes it, skipped", title)
             return None
@@ -101,9 +102,12 @@ def _save(record: AnyRecord, folder: RunFolder, records: Path) -> None:
 
 
 @contextmanager
-def _disk_full_in_a_line(folder: RunFolder) -> Iterator[None]:
+def _external_errors_in_a_line(folder: RunFolder) -> Iterator[None]:
+    """Turn errors that are not the program's own into messages: misfitting data, a full disk."""
     try:
         yield
+    except ShapeError as error:
+        raise UserError(str(error)) from error
     except OSError as error:
         if error.errno not in _DISK_FULL:
             raise

@@ -12,7 +12,6 @@ from interruptions import Watched, assert_same_run, checkpoint
 from training import Script, Workplace, start
 
 from phantomgrad_suite.checkpoint.signals import Stopped
-from phantomgrad_suite.runs.attempts import read_note
 
 DIGITS = ("experiment=digits/one_step", "trainer.max_epochs=3", "checkpoint_every_n_epochs=3")
 CHAINS = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=12", "checkpoint_every_n_epochs=12")

@@ -33,7 +33,7 @@ def rows_of(table: str) -> list[str]:
 def is_sweep(table: str) -> bool:
     """Whether a table varies settings of one experiment, and names its rows by them."""
     bases = [name for name in content(table).get("defaults", []) if name != "_self_"]
-    return "sweep" in content(table) or any(is_sweep(base) for base in bases)
+    return "varied" in content(table).get("label", {}) or any(map(is_sweep, bases))
 
 
 SWEEPS = [table for table in TABLES if is_sweep(table)]
@@ -48,11 +48,7 @@ def resolved(row: str) -> dict[str, Any]:
 
 def identity(table: str, *overrides: str) -> tuple[Identity, dict[str, Any]]:
     """What a run of a table is called, and its resolved configuration."""
-    from hydra.core.hydra_config import HydraConfig
+    from phantomgrad_suite.jobs.compose import as_dict, identity_of
 
-    from phantomgrad_suite.jobs.compose import as_dict
-
-    config = as_dict(composed([f"table={table}", *overrides]))
-    chosen = HydraConfig.get()
-    row = chosen.runtime.choices.get("experiment")
-    return Identity.of(config, row, list(chosen.overrides.task)), config
+    config = composed([f"table={table}", *overrides])
+    return identity_of(config), as_dict(config)

@@ -9,8 +9,7 @@ import yaml
 from study.tiny import CONFIGS, SUITES, rows_of
 from training import composed
 
-from phantomgrad_suite.jobs.compose import names
-from phantomgrad_suite.jobs.compose import as_dict
+from phantomgrad_suite.jobs.compose import as_dict, names
 from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.studies import Study
 
