@@ -101,7 +101,7 @@ class _Run:
         provenance = Provenance(facts)
         finite = FiniteSteps(self.config.nonfinite, self.folder.nonfinite, facts)
         trainer = self._trainer([history, cost, RandomState(), LoaderPlace(), finite, provenance])
-        check_processes(self.config, trainer.world_size)
+        check_processes(self.config, trainer)
         with none_left(), loss_said() if trainer.world_size > 1 else nullcontext():
             trainer.fit(task, data, ckpt_path=self._checkpoint(task), weights_only=True)
         if history.epochs < trainer.max_epochs:  # type: ignore[operator]
