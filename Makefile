@@ -1,5 +1,5 @@
-# `make help` lists what there is. Nothing has to be installed or activated first: each target
-# sets up .venv from requirements.lock when it is missing or out of date.
+# `make help` lists the targets. Nothing has to be installed or activated first: each target sets up
+# .venv from requirements.lock if it is missing or out of date.
 PYTHON ?= python3
 WORKERS ?= 2
 BIN := .venv/bin
