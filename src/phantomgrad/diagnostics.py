@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from phantomgrad.gradients import GradientEstimator
-from phantomgrad.gradients.linearization import Linearization
+from phantomgrad.jacobian import Linearization
 from phantomgrad.solvers import Map, Solver
 
 

@@ -1,4 +1,4 @@
-"""Reading "is any sample still active?" without stalling an accelerator."""
+"""Whether any sample of a solve is still active, read without stalling an accelerator."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torch import Tensor
 
 
 class ActivityFlag:
-    """Tells whether any sample is active, on CUDA from ``lag`` questions ago.
+    """Answers "is any sample still active?", on CUDA with the answer of ``lag`` questions ago.
 
     On the CPU the answer is immediate. On CUDA each question starts a copy to pinned memory and
-    waits only for the copy started ``lag`` questions earlier, so there is always work queued
-    behind the one waited for. Late is harmless: samples that have stopped are frozen, the extra
-    evaluations change nothing but a little time.
+    waits only for the copy started ``lag`` questions earlier, so that the device always has work
+    queued. A late answer costs at most ``lag`` evaluations and changes no result, since samples
+    that have stopped are frozen.
     """
 
     def __init__(self, device: torch.device, lag: int = 2) -> None:
@@ -23,7 +23,7 @@ class ActivityFlag:
         self._pending: deque[tuple[Tensor, torch.cuda.Event]] = deque()
 
     def any(self, active: Tensor) -> bool:
-        """Return whether a sample is (on CUDA: was, ``lag`` questions ago) active."""
+        """Return whether a sample is active (on CUDA: was, ``lag`` questions ago)."""
         if not self._cuda:
             return bool(active.any())
         host = torch.empty((), dtype=torch.bool, device="cpu", pin_memory=True)
