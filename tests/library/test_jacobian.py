@@ -27,7 +27,6 @@ def rotation(radius: float, angle: float) -> Tensor:
 
 
 def test_a_rotation_needs_the_norm_estimator() -> None:
-    """0.9 R(1 rad) has the radius 0.9; a Rayleigh quotient says 0.9 cos(1) = 0.486."""
     f, z = linear(rotation(0.9, 1.0), rotation(0.5, 2.0))
     torch.testing.assert_close(spectral_radius(f, z), torch.tensor([0.9, 0.5]))
     rayleigh = spectral_radius(f, z, estimator="rayleigh")
@@ -36,7 +35,6 @@ def test_a_rotation_needs_the_norm_estimator() -> None:
 
 
 def test_a_symmetric_jacobian_satisfies_both_estimators() -> None:
-    """A simple real dominant eigenvalue, of either sign."""
     basis = torch.linalg.qr(torch.randn(5, 5)).Q
     values = torch.tensor([[-0.9, 0.5, 0.3, 0.1, 0.0], [0.8, -0.4, 0.2, 0.1, 0.0]])
     f, z = linear(*(basis @ torch.diag(v) @ basis.mT for v in values))
@@ -46,20 +44,17 @@ def test_a_symmetric_jacobian_satisfies_both_estimators() -> None:
 
 
 def test_tied_eigenvalues_of_opposite_sign_need_the_norm_estimator() -> None:
-    """diag(0.9, -0.9): products alternate, norms do not."""
     f, z = linear(torch.diag(torch.tensor([0.9, -0.9])))
     assert spectral_radius(f, z).item() == pytest.approx(0.9, rel=1e-12)
     assert spectral_radius(f, z, estimator="rayleigh").item() < 0.89
 
 
 def test_a_nonsymmetric_jacobian() -> None:
-    """The radius, not the norm: a strongly non-normal matrix of radius 0.5 has norm 10."""
     f, z = linear(torch.tensor([[0.5, 10.0, 0.0], [0.0, 0.2, 5.0], [0.0, 0.0, -0.1]]))
     assert spectral_radius(f, z).item() == pytest.approx(0.5, rel=1e-9)
 
 
 def test_a_random_jacobian_agrees_with_its_eigenvalues() -> None:
-    """Of a nonlinear map, per sample, complex pairs included."""
     cell, x, z = TanhCell(size=8), torch.randn(4, 8), torch.randn(4, 8)
     f: Map = lambda z: cell(z, x)  # noqa: E731
     exact = torch.linalg.eigvals(dense_jacobian(f, z)).abs().amax(dim=1)
@@ -70,7 +65,6 @@ def test_a_random_jacobian_agrees_with_its_eigenvalues() -> None:
 
 @pytest.mark.parametrize("estimator", ["norm", "rayleigh"])
 def test_nilpotent_and_constant_maps_have_radius_zero(estimator: str) -> None:
-    """No eigenvalue but zero; no nan either."""
     nilpotent, z = linear(torch.tensor([[0.0, 1.0], [0.0, 0.0]]))
     for f in (nilpotent, lambda z: torch.ones_like(z)):
         radius = spectral_radius(f, z, estimator=estimator)  # type: ignore[arg-type]
@@ -78,7 +72,6 @@ def test_nilpotent_and_constant_maps_have_radius_zero(estimator: str) -> None:
 
 
 def test_the_start_comes_from_the_generator() -> None:
-    """The same generator state, the same estimate; and states of any shape."""
     f: Map = lambda z: torch.sin(z) * z.mean(dim=(1, 2), keepdim=True)  # noqa: E731
     z = torch.randn(3, 2, 4)
     estimates = [
@@ -97,7 +90,6 @@ def test_the_start_comes_from_the_generator() -> None:
     ],
 )
 def test_misuse_of_the_spectral_radius(options: dict[str, object], message: str) -> None:
-    """A refused option is named with its rule and its value."""
     with pytest.raises(ValueError, match=message):
         spectral_radius(torch.sin, torch.zeros(1, 2), **options)  # type: ignore[arg-type]
 
@@ -118,7 +110,6 @@ def exact_regularizer(weight: Tensor, bias: Tensor, x: Tensor, z: Tensor) -> Ten
 
 
 def test_its_expectation_is_the_frobenius_norm() -> None:
-    """Within four standard errors, both of many calls and of one call with many samples."""
     cell, x, z = tanh_problem()
     draws = torch.stack([jacobian_regularizer(lambda z: cell(z, x), z) for _ in range(400)])
     many = jacobian_regularizer(lambda z: cell(z, x), z, samples=2000)
@@ -129,7 +120,6 @@ def test_its_expectation_is_the_frobenius_norm() -> None:
 
 
 def test_its_gradient_is_that_of_its_expectation() -> None:
-    """Averaged over many vectors, by every parameter of f."""
     cell, x, z = tanh_problem()
     wanted = list(cell.parameters())
     estimate = jacobian_regularizer(lambda z: cell(z, x), z, samples=3000)
@@ -139,7 +129,6 @@ def test_its_gradient_is_that_of_its_expectation() -> None:
 
 
 def test_its_gradient_passes_gradcheck() -> None:
-    """With the vectors held fixed it is an ordinary function of inputs, weights and state."""
     weight = TanhCell(size=3).linear.weight
 
     def penalty(weight: Tensor, x: Tensor, z: Tensor) -> Tensor:
@@ -165,14 +154,12 @@ def test_a_detached_state_keeps_the_gradient_off_the_equilibrium() -> None:
 
 
 def test_a_constant_map_is_not_penalised() -> None:
-    """Its Jacobian is zero, whatever else it depends on."""
     b = torch.ones(2, 3, requires_grad=True)
     assert jacobian_regularizer(lambda z: 2 * b, torch.zeros(2, 3)).item() == 0
     assert jacobian_regularizer(lambda z: torch.ones(2, 3), torch.zeros(2, 3)).item() == 0
 
 
 def test_one_sample_is_needed() -> None:
-    """At least."""
     with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
         jacobian_regularizer(torch.sin, torch.zeros(1, 2), samples=0)
 
@@ -181,7 +168,6 @@ def test_one_sample_is_needed() -> None:
 
 
 def test_without_grad_both_are_what_they_are_with() -> None:
-    """The radius needs no graph of the caller; the penalty is then a number alone."""
     z, cell = torch.randn(3, 4), TanhCell()
     x = torch.randn(3, 4)
     f = lambda z: cell(z, x)  # noqa: E731
@@ -198,7 +184,6 @@ def test_without_grad_both_are_what_they_are_with() -> None:
 
 @pytest.mark.parametrize("measure", [spectral_radius, jacobian_regularizer])
 def test_inference_mode_is_refused(measure: Callable[..., Tensor]) -> None:
-    """It records no graph whatever is asked for: both would be zero."""
     with (
         torch.inference_mode(),
         pytest.raises(RuntimeError, match="cannot be taken under torch"),
@@ -207,7 +192,6 @@ def test_inference_mode_is_refused(measure: Callable[..., Tensor]) -> None:
 
 
 def test_a_penalty_in_half_precision_does_not_overflow() -> None:
-    """Its squares would, above 256."""
     z = torch.zeros(64, 4096, dtype=torch.float16)
     found = jacobian_regularizer(lambda z: 300 * z, z)
     assert found.item() == pytest.approx(300**2, rel=0.05)

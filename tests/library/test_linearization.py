@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from problems import Affine, Counted, Map, TanhCell, dense_jacobian
 from torch import Tensor
 
-from phantomgrad.gradients.linearization import Linearization
+from phantomgrad.jacobian import Linearization
 
 
 def tanh_map() -> tuple[Map, Tensor]:
@@ -37,7 +37,6 @@ def test_vjp_and_jvp_are_adjoint(shape: list[int]) -> None:
 
 
 def test_f_is_evaluated_once() -> None:
-    """However many products are taken."""
     f, z = tanh_map()
     counted = Counted(f)
     at = Linearization(counted, z)
@@ -57,7 +56,6 @@ def test_the_value_is_on_the_graph_of_the_parameters() -> None:
 
 @pytest.mark.parametrize("needs_grad", [False, True])
 def test_a_map_that_ignores_its_argument_has_a_zero_jacobian(needs_grad: bool) -> None:
-    """Whether or not it depends on anything else."""
     b, z = torch.ones(2, 3, requires_grad=needs_grad), torch.randn(2, 3)
     at = Linearization(lambda z: 2 * b, z)
     assert torch.equal(at.vjp(z), torch.zeros(2, 3))
@@ -65,7 +63,6 @@ def test_a_map_that_ignores_its_argument_has_a_zero_jacobian(needs_grad: bool) -
 
 
 def test_a_half_precision_value_gives_products_in_the_dtype_of_the_state() -> None:
-    """Under autocast f answers in another dtype than it was asked in."""
     z = torch.randn(2, 3)
     at = Linearization(lambda z: (2 * z).bfloat16(), z)
     assert at.value.dtype == torch.bfloat16
@@ -74,7 +71,6 @@ def test_a_half_precision_value_gives_products_in_the_dtype_of_the_state() -> No
 
 
 def test_vjps_are_those_of_the_state_and_of_what_f_depends_on() -> None:
-    """From the same graph, in the order asked for, and any number of times."""
     f = Affine.random(batch=2, size=3)
     z, v = torch.randn(2, 2, 3)
     at = Linearization(f, z)

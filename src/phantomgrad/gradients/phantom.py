@@ -134,9 +134,9 @@ def damped_steps(f: Map, z: Tensor, steps: int, damping: float) -> Iterator[Tens
 
 
 def neumann_series(vjp: Map, v: Tensor, steps: int, damping: float) -> Tensor:
-    """Return ``damping (I + B + ... + B^(steps-1)) v`` with ``B u = damping J^T u + (1-damping) u``.
+    """Return ``damping (I + B + ... + B^(steps-1)) v``, in ``steps - 1`` products with ``J``.
 
-    It takes ``steps - 1`` vector-Jacobian products.
+    ``B u = damping J^T u + (1 - damping) u``.
     """
     sums = neumann_sums(lambda u: torch.lerp(u, vjp(u), damping), v)
     return damping * next(islice(sums, steps - 1, None))

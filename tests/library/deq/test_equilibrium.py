@@ -32,7 +32,6 @@ from phantomgrad.nn import Packing
 
 @pytest.mark.parametrize("solver", [FixedPoint(max_evaluations=400), Anderson(), Broyden()])
 def test_the_output_is_the_equilibrium_with_its_exact_gradient(solver: Solver) -> None:
-    """Value and gradient by inputs and parameters, against Newton and a dense solve."""
     cell, x = TanhCell(), torch.randn(3, 4, requires_grad=True)
     deq = DEQ(cell, replace(solver, tol=1e-12), ImplicitGradient(solver=SOLVER))
     z, solution = deq(x)
@@ -46,7 +45,6 @@ def test_the_output_is_the_equilibrium_with_its_exact_gradient(solver: Solver) -
 
 @every_estimator
 def test_tuple_states_are_one_packed_state(solver: Solver, gradient: GradientEstimator) -> None:
-    """A cell of two coupled states gives the results of the same cell on their packing."""
     cell, x = CoupledCell(), torch.randn(3, 4, requires_grad=True)
     z0 = (torch.zeros(3, 4), torch.zeros(3, 2, 3))
     packing = Packing.of(z0)
@@ -76,7 +74,6 @@ def test_tuple_states_are_one_packed_state(solver: Solver, gradient: GradientEst
 def test_a_cell_may_take_several_inputs_of_any_kind(
     solver: Solver, gradient: GradientEstimator
 ) -> None:
-    """Everything behind the state is passed on as it is."""
 
     class Scaled(nn.Module):
         def forward(self, z: Tensor, x: Tensor, scale: float, extra: dict[str, Tensor]) -> Tensor:
@@ -106,7 +103,6 @@ def test_the_start_is_zeros_like_the_first_input() -> None:
 
 
 def test_a_start_of_several_states_carries_no_gradient_either() -> None:
-    """Not even where the solve itself is on the graph."""
     z0 = (torch.zeros(3, 4, requires_grad=True), torch.zeros(3, 2, 3, requires_grad=True))
     (a, b), _ = DEQ(CoupledCell(), PICARD, BackpropThroughSolver())(torch.randn(3, 4), z0=z0)
     assert torch.autograd.grad(a.sum() + b.sum(), z0, allow_unused=True) == (None, None)
@@ -115,24 +111,21 @@ def test_a_start_of_several_states_carries_no_gradient_either() -> None:
 @pytest.mark.parametrize("inputs", [(), ("text",), (3.0,)])
 def test_without_a_shape_there_is_an_error(inputs: tuple[object, ...]) -> None:
     """No first tensor, no ``z0``: the message says what is missing."""
-    with pytest.raises(ValueError, match="z0 is needed where the first input is no tensor"):
+    with pytest.raises(ValueError, match="z0 is needed if the first input is not a tensor"):
         DEQ(TanhCell(), SOLVER, ImplicitGradient())(*inputs)
 
 
 def test_integer_inputs_need_a_start() -> None:
-    """Token ids are no state."""
     with pytest.raises(ValueError, match=r"z0 must be a floating-point tensor, got torch\.int64"):
         DEQ(TanhCell(), SOLVER, ImplicitGradient())(torch.zeros(2, 4, dtype=torch.long))
 
 
 def test_a_cell_that_changes_the_shape_is_refused() -> None:
-    """By the solver, for one state; by the packing, for several."""
     with pytest.raises(ValueError, match=r"it maps \(2, 3\) to \(2, 4\)"):
         DEQ(nn.Linear(3, 4), SOLVER, ImplicitGradient())(z0=torch.zeros(2, 3))
 
 
 def test_closed_map_knows_one_tensor() -> None:
-    """Of one state as it is, of several joined; off the graph."""
     cell, x, start = CoupledCell(), torch.randn(3, 4), torch.randn(3, 4, requires_grad=True)
     states = (start, torch.randn(3, 2, 3))
     f, z, packing = DEQ(cell, SOLVER, ImplicitGradient()).close_over((x,), states)

@@ -18,7 +18,6 @@ from phantomgrad import DEQ, BackpropThroughSolver, GradientEstimator, Solver
 
 @every_estimator
 def test_no_grad_gives_no_graph(solver: Solver, gradient: GradientEstimator) -> None:
-    """And the same equilibrium, with nothing attached and nothing saved."""
     deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4, requires_grad=True)
     with torch.no_grad(), saved_tensors() as alive:
         z, _ = deq(x)
@@ -39,7 +38,6 @@ def test_evaluation_mode_has_gradients(solver: Solver, gradient: GradientEstimat
 
 @every_estimator
 def test_two_forwards_before_one_backward(solver: Solver, gradient: GradientEstimator) -> None:
-    """Their gradients add up, in whatever order they were attached."""
     deq, (x, y) = DEQ(TanhCell(), solver, gradient), torch.randn(2, 3, 4)
     expected = [
         a + b for a, b in zip(parameter_gradients(deq, x), parameter_gradients(deq, y), strict=True)
@@ -53,7 +51,6 @@ def test_two_forwards_before_one_backward(solver: Solver, gradient: GradientEsti
 
 @every_estimator
 def test_one_equilibrium_on_top_of_another(solver: Solver, gradient: GradientEstimator) -> None:
-    """The same layer, applied to its own result."""
     deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4, requires_grad=True)
     z, _ = deq(deq(x)[0])
     (grad,) = torch.autograd.grad(z.sum(), x)
@@ -77,7 +74,6 @@ def test_a_second_backward_gives_the_same_gradient(
 
 @every_estimator
 def test_samples_do_not_know_each_other(solver: Solver, gradient: GradientEstimator) -> None:
-    """Equilibria and input gradients are the same alone and in a batch."""
     deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(4, 4, requires_grad=True)
     z, _ = deq(x)
     (grad,) = torch.autograd.grad(z.square().sum(), x)
@@ -90,7 +86,6 @@ def test_samples_do_not_know_each_other(solver: Solver, gradient: GradientEstima
 
 
 def test_the_gradient_through_the_solver_is_that_of_a_loop() -> None:
-    """See tests/gradients/test_bptt.py; here, that the layer turns recording on."""
     deq, x = DEQ(TanhCell(), PICARD, BackpropThroughSolver()), torch.randn(3, 4)
     z = torch.zeros(3, 4)
     for _ in range(29):
@@ -113,7 +108,6 @@ def live_tensors() -> tuple[int, int]:
 
 @every_estimator
 def test_two_hundred_steps_do_not_grow(solver: Solver, gradient: GradientEstimator) -> None:
-    """Tensors, their bytes and saved tensors are the same after 200 steps as after 10."""
     deq = DEQ(TanhCell(), replace(solver, max_evaluations=8, record_trace=True), gradient)
     optimizer, x = torch.optim.SGD(deq.parameters(), lr=1e-3), torch.randn(3, 4)
 
@@ -136,7 +130,6 @@ def test_two_hundred_steps_do_not_grow(solver: Solver, gradient: GradientEstimat
 def test_a_forward_without_backward_is_freed_with_its_result(
     solver: Solver, gradient: GradientEstimator
 ) -> None:
-    """Nothing in the layer holds on to a graph, and no cycle waits for the collector."""
     deq = DEQ(TanhCell(), solver, gradient)
     gc.disable()
     try:

@@ -28,7 +28,6 @@ from phantomgrad import (
 def test_copies_and_pickles_work_before_and_after_use(
     solver: Solver, gradient: GradientEstimator, used: bool
 ) -> None:
-    """They solve and differentiate like the original."""
     deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4)
     expected = parameter_gradients(deq, x) if used else None
     stream = io.BytesIO()
@@ -42,7 +41,6 @@ def test_copies_and_pickles_work_before_and_after_use(
 
 @every_estimator
 def test_the_state_dict_holds_the_cell_alone(solver: Solver, gradient: GradientEstimator) -> None:
-    """What was found last is a log, not a state."""
     deq = DEQ(TanhCell(), solver, gradient)
     before = set(deq.state_dict())
     parameter_gradients(deq, torch.randn(3, 4))
@@ -54,7 +52,6 @@ def test_the_state_dict_holds_the_cell_alone(solver: Solver, gradient: GradientE
 def test_the_last_solution_is_kept_without_its_state(
     solver: Solver, gradient: GradientEstimator
 ) -> None:
-    """Residuals and counts, off every graph."""
     deq = DEQ(TanhCell(), solver, gradient)
     assert deq.last_solution is None
     _, solution = deq(torch.randn(3, 4))
@@ -68,7 +65,6 @@ def test_the_last_solution_is_kept_without_its_state(
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_the_last_adjoint_is_that_of_the_last_backward(order: int) -> None:
-    """It is there after a backward pass of an implicit gradient, and only of such."""
     adjoint = Broyden(max_evaluations=60, tol=1e-10)
     deq = DEQ(TanhCell(), SOLVER, ImplicitGradient(solver=adjoint, order=order))
     z, _ = deq(torch.randn(3, 4))
@@ -84,7 +80,6 @@ def test_the_last_adjoint_is_that_of_the_last_backward(order: int) -> None:
 
 
 def test_a_failed_adjoint_warns_from_within_the_layer() -> None:
-    """And its residual is there to be logged."""
     short = FixedPoint(max_evaluations=2, tol=1e-9)
     deq = DEQ(TanhCell(), SOLVER, ImplicitGradient(solver=short, failure_residual=1e-3))
     with pytest.warns(AdjointWarning, match="the adjoint solve failed"):
@@ -94,7 +89,6 @@ def test_a_failed_adjoint_warns_from_within_the_layer() -> None:
 
 
 def test_the_repr_shows_solver_and_gradient() -> None:
-    """What decides the result is in the printed model."""
     text = repr(DEQ(TanhCell(), FixedPoint(damping=0.7), NeumannPhantomGradient(5, 0.5)))
     assert "FixedPoint(max_evaluations=40" in text
     assert "NeumannPhantomGradient(steps=5, damping=0.5, value='equilibrium')" in text

@@ -43,7 +43,6 @@ def test_a_gradient_can_be_set(solver: Solver, gradient: GradientEstimator) -> N
 
 
 def test_what_does_not_go_together_cannot_be_set() -> None:
-    """The layer would silently be a constant."""
     deq = DEQ(TanhCell(), SOLVER, UPG)
     with pytest.raises(ValueError, match="BackpropThroughSolver needs a solver that autograd"):
         deq.gradient = BackpropThroughSolver()
@@ -55,7 +54,6 @@ def test_what_does_not_go_together_cannot_be_set() -> None:
 
 
 def test_a_damping_is_followed_from_when_it_is_set() -> None:
-    """And what was measured stays as long as it is measured in the same way."""
     deq, x = DEQ(TanhCell(), SOLVER, UPG), torch.randn(3, 4)
     adaptive = AdaptiveDamping(every=1)
     deq.gradient = NeumannPhantomGradient(5, adaptive)
@@ -104,7 +102,6 @@ class Learnt(nn.Module):
 
 
 def test_a_gradient_that_is_a_module_can_be_set() -> None:
-    """Torch keeps modules in a place of its own, past every setter."""
     deq, learnt = DEQ(TanhCell(), SOLVER, UPG), Learnt()
     deq.gradient = learnt  # type: ignore[assignment]
     assert deq.gradient is learnt
@@ -137,7 +134,7 @@ def test_keywords_go_to_the_cell(solver: Solver, gradient: GradientEstimator) ->
     ("z0", "message"),
     [
         ({"z": torch.zeros(3, 4)}, "must be a sequence of tensors, got dict"),
-        ((torch.zeros(3, 4), None), "must be a sequence of tensors, got in it NoneType"),
+        ((torch.zeros(3, 4), None), "must be a sequence of tensors, got NoneType in it"),
     ],
 )
 def test_a_start_that_is_no_state_is_named(z0: Any, message: str) -> None:
@@ -157,7 +154,7 @@ def test_one_tensor_for_two_states_is_named() -> None:
             return super().forward(z, x)[0]
 
     z0 = (torch.zeros(3, 4), torch.zeros(3, 2, 3))
-    with pytest.raises(TypeError, match="what f returns for several states must be a sequence"):
+    with pytest.raises(TypeError, match="the result of f for several states must be a sequence"):
         DEQ(Half(), SOLVER, UPG)(torch.randn(3, 4), z0=z0)
 
 
@@ -172,7 +169,6 @@ def test_a_start_from_inference_mode(solver: Solver, gradient: GradientEstimator
 
 @every_estimator
 def test_the_result_may_be_overwritten(solver: Solver, gradient: GradientEstimator) -> None:
-    """With a graph and without one; the start, which may be that very result, stays."""
     deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4)
     torch.relu_(deq(x)[0]).sum().backward()
     with torch.no_grad():
@@ -189,8 +185,8 @@ def test_the_result_may_be_overwritten(solver: Solver, gradient: GradientEstimat
 @pytest.mark.parametrize(
     ("module", "remedy"),
     [
-        (nn.Dropout(0.1), "VariationalDropout keeps its mask"),
-        (nn.Dropout2d(0.1), "VariationalDropout keeps its mask"),
+        (nn.Dropout(0.1), "VariationalDropout, which keeps its mask"),
+        (nn.Dropout2d(0.1), "VariationalDropout, which keeps its mask"),
         (nn.BatchNorm1d(4), "normalise groups or layers"),
     ],
 )
@@ -233,7 +229,6 @@ class Outer(nn.Module):
 
 
 def test_a_nested_equilibrium_has_the_masks_of_the_outer_one() -> None:
-    """Redrawn at each of its evaluations, they would leave the outer one without equilibrium."""
     outer, x = Outer().train(), torch.randn(8, 4)
     deq, dropout = DEQ(outer, SOLVER, UPG), outer.inner.cell.dropout
     _, solution = deq(x)
@@ -244,7 +239,6 @@ def test_a_nested_equilibrium_has_the_masks_of_the_outer_one() -> None:
 
 
 def test_a_nested_equilibrium_that_is_no_part_of_the_cell_draws_masks_of_its_own() -> None:
-    """Once in each pass of the outer one, for batches of any size."""
     inner = DEQ(Inner(), SOLVER, UPG).train()
 
     class Around(nn.Module):
@@ -268,7 +262,6 @@ class Reentrant(TanhCell):
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_what_cannot_be_seen_is_not_frozen() -> None:
-    """Torch says itself that its older checkpoint goes with no vector-Jacobian product."""
     deq = DEQ(Reentrant(), SOLVER, NeumannPhantomGradient(3, 0.5))
     z, _ = deq(torch.randn(3, 4))
     assert z.requires_grad
@@ -278,7 +271,6 @@ def test_what_cannot_be_seen_is_not_frozen() -> None:
 
 @every_estimator
 def test_a_frozen_cell_solves_no_adjoint(solver: Solver, gradient: GradientEstimator) -> None:
-    """Nothing is differentiated for nobody; an input that wants its gradient gets it."""
     deq = DEQ(TanhCell().requires_grad_(False), solver, gradient)
     z, _ = deq(torch.randn(3, 4))
     assert not z.requires_grad

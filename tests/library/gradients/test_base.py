@@ -63,7 +63,6 @@ def test_every_solver_meets_every_estimator_in_every_shape(
 
 @every_estimator
 def test_samples_have_their_own_gradients(gradient: GradientEstimator) -> None:
-    """Alone or in a batch, the same."""
     affine, v = Affine.random(), torch.randn(3, 5)
     (together,) = torch.autograd.grad(gradient.attach(affine, affine.equilibrium()), affine.bias, v)
     for sample in range(3):
@@ -76,7 +75,6 @@ def test_samples_have_their_own_gradients(gradient: GradientEstimator) -> None:
 
 @every_estimator
 def test_nothing_is_saved_once_the_result_is_gone(gradient: GradientEstimator) -> None:
-    """The graph is freed by reference counting, with or without a backward pass."""
     affine = Affine.random()
     with saved_tensors() as alive:
         attached = gradient.attach(affine, affine.equilibrium())
@@ -89,7 +87,6 @@ def test_nothing_is_saved_once_the_result_is_gone(gradient: GradientEstimator) -
 
 @pytest.mark.parametrize("steps", [1, 5, 40])
 def test_memory_of_neumann_and_implicit_does_not_grow(steps: int) -> None:
-    """They save the tensors of one evaluation of f; unrolling saves those of each step."""
     affine = Affine.random()
 
     def saved(gradient: GradientEstimator) -> int:

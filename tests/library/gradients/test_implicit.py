@@ -78,7 +78,6 @@ def test_the_gradient_of_an_affine_map_is_the_closed_form(solver: Solver) -> Non
 
 
 def test_gradcheck_of_the_equilibrium() -> None:
-    """Finite differences of the solved equilibrium agree with the attached gradient."""
     cell, solver = TanhCell(size=3), Broyden(max_evaluations=60, tol=1e-14)
 
     def equilibrium(x: Tensor, weight: Tensor) -> Tensor:
@@ -91,7 +90,6 @@ def test_gradcheck_of_the_equilibrium() -> None:
 
 
 def test_gradgradcheck_of_order_two() -> None:
-    """Second derivatives of the equilibrium are exact as well."""
     solver = Broyden(max_evaluations=60, tol=1e-14)
 
     def equilibrium(x: Tensor, weight: Tensor) -> Tensor:
@@ -105,7 +103,6 @@ def test_gradgradcheck_of_order_two() -> None:
 
 
 def test_order_one_refuses_a_second_derivative() -> None:
-    """The error says what to use instead."""
     affine = Affine.random()
     attached = ImplicitGradient().attach(affine, affine.equilibrium())
     with pytest.raises(RuntimeError, match=r"use ImplicitGradient\(order=2\)"):
@@ -113,7 +110,6 @@ def test_order_one_refuses_a_second_derivative() -> None:
 
 
 def test_one_evaluation_of_f_serves_the_whole_backward_pass() -> None:
-    """Order 1 evaluates f once, order 2 three times; the adjoint solve never."""
     affine, calls = Affine.random(), 0
 
     def counted(z: Tensor) -> Tensor:
@@ -141,7 +137,6 @@ def test_the_adjoint_solve_is_reported(order: int) -> None:
 
 
 def test_a_zero_cotangent_is_no_failure() -> None:
-    """A sample that the loss ignores has a zero gradient, without a warning."""
     affine, v = Affine.random(), torch.randn(3, 5)
     v[1] = 0
     ImplicitGradient().attach(affine, affine.equilibrium()).backward(v)
@@ -151,7 +146,6 @@ def test_a_zero_cotangent_is_no_failure() -> None:
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_the_scale_of_the_loss_does_not_matter(scale: float) -> None:
-    """The adjoint equation is linear and its stopping rule relative."""
     affine, v = Affine.random(), torch.randn(3, 5)
     attached = ImplicitGradient(solver=Broyden(max_evaluations=40, tol=1e-12)).attach(
         affine, affine.equilibrium()
@@ -161,7 +155,6 @@ def test_the_scale_of_the_loss_does_not_matter(scale: float) -> None:
 
 
 def test_phantoms_and_the_exact_gradient_rank_as_published() -> None:
-    """Cosine to the exact gradient: (k, lambda) = (1, 1) < (5, 0.5) < (5, 0.8) < implicit."""
     cell, x, v = TanhCell(size=20), torch.randn(4, 20, requires_grad=True), torch.randn(4, 20)
     f: Map = lambda z: cell(z, x)  # noqa: E731
     z = newton_equilibrium(f, torch.zeros(4, 20))
@@ -183,15 +176,14 @@ def test_phantoms_and_the_exact_gradient_rank_as_published() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"on_failure": "explode"}, "on_failure must be 'warn', 'raise', .* got 'explode'"),
+        ({"on_failure": "explode"}, "on_failure must be 'warn' or 'raise' or .* got 'explode'"),
         ({"failure_residual": 0.0}, "failure_residual must be positive, got 0.0"),
         ({"order": 0}, "order must be at least 1, got 0"),
         ({"at": "start"}, "at must be 'equilibrium' or 'image', got 'start'"),
-        ({"at": "image", "order": 2}, "order must be 1 where at is 'image', got 2"),
+        ({"at": "image", "order": 2}, "order must be 1 with at='image', got 2"),
     ],
 )
 def test_misuse_names_the_argument(options: dict[str, object], message: str) -> None:
-    """A refused option is named with its rule and its value."""
     with pytest.raises(ValueError, match=message):
         ImplicitGradient(**options)  # type: ignore[arg-type]
 
@@ -227,7 +219,6 @@ def test_an_inexact_equilibrium_tells_where_the_jacobian_is_taken(
 def test_at_an_exact_equilibrium_the_image_changes_nothing(
     problem: tuple[Map, Tensor, Tensor, list[Tensor]], solver: Solver
 ) -> None:
-    """Value and gradient are those of the dense solve."""
     f, z, v, wanted = problem
     attached = ImplicitGradient(solver=solver, at="image").attach(f, z)
     torch.testing.assert_close(attached, z, rtol=0, atol=1e-12)

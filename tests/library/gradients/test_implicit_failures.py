@@ -39,7 +39,6 @@ def bias_gradient(gradient: ImplicitGradient, v: Tensor) -> Tensor:
 
 
 def test_a_failed_adjoint_warns() -> None:
-    """By default; and the gradient of that sample is the one-step gradient, not zero."""
     v = torch.randn(3, 5)
     with pytest.warns(AdjointWarning, match="failed for some samples: residual above 0.1"):
         result = bias_gradient(ImplicitGradient(solver=HOPELESS), v)
@@ -48,7 +47,6 @@ def test_a_failed_adjoint_warns() -> None:
 
 
 def test_failure_after_failure_is_one_warning() -> None:
-    """What differs from one to the next would be shown, and remembered, every time."""
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("default")
         for _ in range(3):
@@ -57,14 +55,12 @@ def test_failure_after_failure_is_one_warning() -> None:
 
 
 def test_a_failed_adjoint_can_raise() -> None:
-    """The error passes through the autograd engine with its type and message."""
     said = "failed for 1 of 3 samples: residual .* after 4 evaluations"
     with pytest.raises(AdjointError, match=said):
         bias_gradient(ImplicitGradient(solver=HOPELESS, on_failure="raise"), torch.ones(3, 5))
 
 
 def test_a_failed_adjoint_can_be_replaced_by_a_phantom() -> None:
-    """NPG with k = 5, lambda = 0.5 for that sample; the others keep the exact gradient."""
     v, affine = torch.randn(3, 5), expanding()
     result = bias_gradient(ImplicitGradient(solver=HOPELESS, on_failure="phantom"), v)
     phantom = NeumannPhantomGradient(5, 0.5).attach(affine, affine.equilibrium())
@@ -74,7 +70,6 @@ def test_a_failed_adjoint_can_be_replaced_by_a_phantom() -> None:
 
 
 def test_a_failed_adjoint_can_be_ignored() -> None:
-    """No warning; the best iterate is used."""
     v = torch.randn(3, 5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -86,7 +81,6 @@ def test_a_failed_adjoint_can_be_ignored() -> None:
 @pytest.mark.parametrize("stop", ["relative", "absolute"])
 @pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning")
 def test_a_failure_is_never_a_zero_gradient(on_failure: str, stop: str) -> None:
-    """Every sample with a cotangent has a finite gradient that is not zero."""
     solver = replace(HOPELESS, stop=stop)
     gradient = ImplicitGradient(solver=solver, on_failure=on_failure)  # type: ignore[arg-type]
     result = bias_gradient(gradient, torch.randn(3, 5))
@@ -107,7 +101,6 @@ def test_a_nan_jacobian_fails_aloud_and_alone() -> None:
 
 @pytest.mark.parametrize("stop", ["relative", "absolute"])
 def test_failure_is_judged_by_the_relative_residual(stop: str) -> None:
-    """An absolute residual of 1e-8 is a failure where the cotangent has the size 1e-8."""
     v = 1e-8 * torch.ones(3, 5)
     gradient = ImplicitGradient(solver=replace(HOPELESS, stop=stop, tol=1e-7))
     with pytest.warns(AdjointWarning, match="failed for some samples"):

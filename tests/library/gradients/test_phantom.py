@@ -63,7 +63,6 @@ def test_neumann_is_the_truncated_series_of_dense_matrices(steps: int, damping: 
 
 @every_setting
 def test_neumann_takes_the_jacobian_where_it_is_attached(steps: int, damping: float) -> None:
-    """Off the equilibrium of a nonlinear map as well, and the state keeps its value."""
     f, z, v, wanted = tanh_problem()
     b = damping * dense_jacobian(f, z).mT + (1 - damping) * torch.eye(4)
     powers = [torch.linalg.matrix_power(b, t) for t in range(steps)]
@@ -85,7 +84,6 @@ def test_neumann_shows_the_one_or_the_other() -> None:
 
 
 def test_one_step_that_shows_the_image_is_the_one_step_gradient() -> None:
-    """Unrolled, to the last bit."""
     f, z, v, wanted = tanh_problem()
     one = UnrolledPhantomGradient(1, 1.0).attach(f, z)
     ours = NeumannPhantomGradient(1, 1.0, "image").attach(f, z)
@@ -96,7 +94,6 @@ def test_one_step_that_shows_the_image_is_the_one_step_gradient() -> None:
 
 @every_setting
 def test_unrolling_is_autograd_through_the_damped_steps(steps: int, damping: float) -> None:
-    """Off the equilibrium the gradient is that of a loop written by hand, and so is the value."""
     f, z, v, wanted = tanh_problem()
     attached = UnrolledPhantomGradient(steps, damping).attach(f, z)
     by_hand = z
@@ -109,7 +106,6 @@ def test_unrolling_is_autograd_through_the_damped_steps(steps: int, damping: flo
 
 @every_setting
 def test_the_two_agree_at_an_exact_equilibrium(steps: int, damping: float) -> None:
-    """UPG(k, lambda) = NPG(k, lambda) on affine maps, where they share every matrix."""
     affine, v = Affine.random(), torch.randn(3, 5)
     unrolled = affine_gradient(UnrolledPhantomGradient(steps, damping), affine, v)
     neumann = affine_gradient(NeumannPhantomGradient(steps, damping), affine, v)
@@ -118,7 +114,6 @@ def test_the_two_agree_at_an_exact_equilibrium(steps: int, damping: float) -> No
 
 @every_setting
 def test_the_two_agree_at_a_nonlinear_equilibrium(steps: int, damping: float) -> None:
-    """There the unrolled steps do not move, so every Jacobian is taken at one point."""
     f, z, v, wanted = tanh_problem()
     z = newton_equilibrium(f, z)
     unrolled = torch.autograd.grad(UnrolledPhantomGradient(steps, damping).attach(f, z), wanted, v)
@@ -129,7 +124,6 @@ def test_the_two_agree_at_a_nonlinear_equilibrium(steps: int, damping: float) ->
 @both_phantoms
 @pytest.mark.parametrize("damping", [0.3, 0.5, 1.0])
 def test_both_tend_to_the_exact_gradient(kind: type[GradientEstimator], damping: float) -> None:
-    """Theorem 2: more steps, less error, down to the closed form."""
     affine, v = Affine.random(norm=0.7), torch.randn(3, 5)
     exact = affine.exact_gradient(v)
     errors = [
@@ -163,7 +157,6 @@ def test_one_undamped_step_is_the_one_step_gradient(kind: type[GradientEstimator
 
 
 def test_gradcheck_of_unrolling_at_convergence() -> None:
-    """The unrolled steps are an ordinary differentiable function of inputs and weights."""
     weight = TanhCell(size=3).linear.weight
     z = torch.randn(2, 3)
 
@@ -177,7 +170,6 @@ def test_gradcheck_of_unrolling_at_convergence() -> None:
 
 
 def test_many_unrolled_steps_pass_gradcheck_as_the_equilibrium_itself() -> None:
-    """At convergence the value is the equilibrium, and 200 steps have its exact gradient."""
     cell, x = TanhCell(norm=0.8), torch.randn(2, 4, requires_grad=True)
     f: Map = lambda z: cell(z, x)  # noqa: E731
     z, v, wanted = newton_equilibrium(f, torch.zeros(2, 4)), torch.randn(2, 4), [x]
@@ -188,7 +180,6 @@ def test_many_unrolled_steps_pass_gradcheck_as_the_equilibrium_itself() -> None:
 
 
 def test_neumann_refuses_a_second_derivative() -> None:
-    """It is the gradient of no computation, so a second one would be silently wrong."""
     affine = Affine.random()
     attached = NeumannPhantomGradient(3, 0.5).attach(affine, affine.equilibrium())
     with pytest.raises(RuntimeError, match=r"UnrolledPhantomGradient, which is the gradient of"):
@@ -207,7 +198,6 @@ def test_neumann_refuses_a_second_derivative() -> None:
 def test_misuse_names_the_argument(
     kind: type[GradientEstimator], steps: int, damping: float, message: str
 ) -> None:
-    """A refused option is named with its rule and its value."""
     with pytest.raises(ValueError, match=message):
         kind(steps, damping)  # type: ignore[call-arg]
 
@@ -230,7 +220,6 @@ def test_damped_steps_of_a_linear_map_have_a_closed_form(damping: float) -> None
 
 
 def test_damped_steps_are_taken_when_asked_for() -> None:
-    """One evaluation a step, none ahead, and what is shorter is the beginning of what is longer."""
     f = Counted(Affine.random())
     steps = damped_steps(f, torch.zeros(3, 5), 3, 0.5)
     assert f.calls == 0
@@ -241,7 +230,6 @@ def test_damped_steps_are_taken_when_asked_for() -> None:
 
 
 def test_damped_steps_keep_the_dtype_of_the_state() -> None:
-    """Under autocast f answers in another one."""
     z = torch.ones(2, 3)
     for damping in (0.5, 1.0):
         (step,) = damped_steps(lambda z: (3 * z).bfloat16(), z, 1, damping)
@@ -250,7 +238,6 @@ def test_damped_steps_keep_the_dtype_of_the_state() -> None:
 
 @both_phantoms
 def test_adaptive_damping_has_a_word(kind: type[NeumannPhantomGradient]) -> None:
-    """For configurations, in which a number becomes a word on the command line."""
     estimator = kind(5, "adaptive")
     assert estimator == kind(5, AdaptiveDamping())
     assert estimator.adaptation == AdaptiveDamping()

@@ -108,7 +108,6 @@ def reference(edges: Tensor, nodes: int, weight: float) -> Tensor:
 def test_adjacency_is_its_definition(
     graph: tuple[int, set[tuple[int, int]]], weight: float
 ) -> None:
-    """Directed, with self loops and isolated nodes, whatever the weight of the edges."""
     nodes, pairs = graph
     edges = torch.tensor(sorted(pairs), dtype=torch.long).reshape(-1, 2).t()
     ours = normalized_adjacency(edges, nodes, edge_weight=weight, dtype=torch.float64)
@@ -151,7 +150,6 @@ def test_edge_to_an_unknown_node_is_refused() -> None:
 
 
 def test_plain_adjacency_sums_over_incoming_edges() -> None:
-    """A path 0 -> 1 -> 2 and an edge 0 -> 2; without self loops or weights."""
     edges = torch.tensor([[0, 1, 0], [1, 2, 2]])
     expected = torch.tensor([[0.0, 0, 0], [1, 0, 0], [1, 1, 0]])
     directed = adjacency(edges, 3, dtype=torch.float64)

@@ -21,7 +21,6 @@ def recorded_masks(model: MDEQ) -> list[Tensor]:
 
 @pytest.mark.parametrize("gradient", [IMPLICIT, PHANTOM, NeumannPhantomGradient(3, 0.5)])
 def test_one_mask_serves_solve_and_gradient(gradient: GradientEstimator) -> None:
-    """Whole channels, per image; another one in the next forward."""
     model = small(gradient, dropout=0.4)
     masks = recorded_masks(model)
     model(torch.randn(3, 3, 8, 8)).sum().backward()
@@ -66,7 +65,6 @@ def test_evaluation_is_deterministic_and_reports_the_solve() -> None:
 
 
 def test_solver_takes_low_precision_maps() -> None:
-    """Under autocast the map computes in bfloat16, states and gradients stay in float32."""
     model = small(UnrolledPhantomGradient(2, 0.5), Broyden(max_evaluations=6)).float()
     images = torch.randn(2, 3, 8, 8, dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -28,7 +28,7 @@ from phantomgrad.models import Memory
         ({"shrinkage": 0}, "shrinkage must be at least 1, got 0"),
         ({"memory_length": -1}, "memory_length must be at least 0, got -1"),
         ({"window": 0}, "window must be at least 1, got 0"),
-        ({"raw_residual": True}, "raw_residual must be False where pre_norm is, got True"),
+        ({"raw_residual": True}, "raw_residual must be False without pre_norm, got True"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), got 1.0"),
         ({"attention_dropout": -0.1}, r"attention_dropout must lie in \[0, 1\), got -0.1"),
         ({"output_dropout": "rows"}, "output_dropout must be 'tokens' or 'features', got 'rows'"),

@@ -39,7 +39,6 @@ def test_block_is_its_equation(injected: bool) -> None:
 
 
 def test_fusion_sums_every_pair_of_scales() -> None:
-    """Against upsampling by repetition and one path at a time; the input is left alone."""
     fusion = small().deq.cell.fusion
     y = [torch.randn(2, c, 8 >> i, 8 >> i) for i, c in enumerate((4, 6, 8))]
     kept = [t.clone() for t in y]
@@ -126,7 +125,6 @@ def test_one_scale_is_a_model_too() -> None:
 
 
 def test_layouts_agree() -> None:
-    """Memory order changes no number, forward or backward."""
     last, first = small(channels_last=True), small(channels_last=False)
     first.load_state_dict(last.state_dict())
     images = torch.randn(2, 3, 8, 8)

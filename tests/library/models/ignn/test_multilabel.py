@@ -35,7 +35,6 @@ def count(module: torch.nn.Module) -> int:
 
 
 def test_model_has_the_authors_size_part_by_part() -> None:
-    """The paper's 4.7M count parameters that the official layer never uses."""
     model = MultilabelNodeClassifier(50, 121, 50.0, SOLVER, IMPLICIT)
     assert [count(m) for m in model.layers] == [1_152_000, 1_311_232, 786_944, 327_936, 76_714]
     assert [count(m) for m in model.linears] == [52_224, 524_800, 262_656, 131_328, 31_097]
@@ -86,7 +85,6 @@ def test_rows_stay_in_the_ball_of_the_training_graphs(kappa: float) -> None:
 
 
 def test_evaluation_leaves_no_trace_whatever_the_graph() -> None:
-    """The official code writes W projected for the graph at hand, a test graph too."""
     model = small().eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     complete = Propagation(torch.ones(NODES, NODES) - torch.eye(NODES))  # radius 6

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from phantomgrad import FixedPoint, UnrolledPhantomGradient
 from phantomgrad.models import MDEQ
 from phantomgrad.models.mdeq.cell import NormedConv2d
-from phantomgrad.models.mdeq.layout import lay_like_images
+from phantomgrad.models.mdeq.layout import format_kernels_
 
 
 def model(channels_last: bool) -> MDEQ:
@@ -42,7 +42,6 @@ def lies_last(kernel: Tensor) -> bool:
 
 @pytest.mark.parametrize("channels_last", [True, False])
 def test_kernels_lie_as_images_do(channels_last: bool) -> None:
-    """Those with weight norm as well, whose weights are computed; copies of a model too."""
     for made in (model(channels_last), copy.deepcopy(model(channels_last))):
         found = kernels(made)
         assert any(isinstance(made.get_submodule(name), NormedConv2d) for name in found)
@@ -50,7 +49,6 @@ def test_kernels_lie_as_images_do(channels_last: bool) -> None:
 
 
 def test_names_and_values_are_those_without() -> None:
-    """The same random numbers are drawn, so states can be exchanged."""
     last, first = model(True), model(False)
     assert list(last.state_dict()) == list(first.state_dict())
     for mine, other in zip(last.parameters(), first.parameters(), strict=True):
@@ -72,7 +70,7 @@ def test_outputs_and_gradients_are_those_without() -> None:
 
 def test_a_normed_kernel_can_still_be_assigned() -> None:
     convolution = NormedConv2d(2, 4, 3)
-    lay_like_images(convolution)
+    format_kernels_(convolution)
     kernel = torch.randn(4, 2, 3, 3)
     convolution.weight = kernel
     torch.testing.assert_close(convolution.weight, kernel)
@@ -99,7 +97,6 @@ class Orders(TorchDispatchMode):
 
 @pytest.mark.parametrize("channels_last", [True, False])
 def test_no_convolution_elsewhere_is_given_another_order(channels_last: bool) -> None:
-    """A model that moves takes its kernels along. The device without data has CUDA's orders."""
     made = model(channels_last).to("meta")
     with Orders() as orders:
         u = made.inject(torch.randn(2, 3, 8, 8, device="meta"))

@@ -62,7 +62,6 @@ def test_embedding_and_injection_are_the_official_ones() -> None:
 @VARIANTS
 @torch.no_grad()
 def test_map_is_the_official_one(variant: str, filled: bool) -> None:
-    """And its first half, and the probabilities of the attention."""
     reference = golden.numbers()[variant]["maps"]
     model = golden.model(**golden.VARIANTS[variant])
     context = context_of(model, golden.memory() if filled else None)
@@ -130,7 +129,6 @@ def test_iterates_are_the_official_ones(variant: str) -> None:
 
 @VARIANTS
 def test_pretraining_is_the_official_one(variant: str) -> None:
-    """Two applications, three segments, and the memory between them."""
     reference = golden.numbers()[variant]
     model, memory = golden.model(**golden.VARIANTS[variant]), None
     for s, expected in enumerate(reference["segments"]):
@@ -228,7 +226,6 @@ def test_gradients_at_the_equilibrium_are_the_official_ones(variant: str, name: 
 
 @VARIANTS
 def test_a_training_step_has_the_exact_gradient(variant: str) -> None:
-    """The whole of it: solver, estimator and what is shared between them."""
     reference = golden.numbers()[variant]["equilibrium"]["estimates"]["implicit"]
     model = golden.model(TIGHT, ImplicitGradient(solver=TIGHT), **golden.VARIANTS[variant])
     loss, _ = model(*golden.segment(0))

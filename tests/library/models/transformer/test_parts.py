@@ -77,7 +77,6 @@ def attention_by_loops(layer: RelativeAttention, x: Tensor, u: Tensor, memory: M
 @given(st.integers(0, 6), st.integers(1, 6), st.integers(1, 13))
 @torch.no_grad()
 def test_attention_is_its_equation(memory: int, length: int, window: int) -> None:
-    """Also where the memory is empty or longer than the segment, and the window short."""
     layer = RelativeAttention(WIDTH, HEADS, window, 0.0)
     randomized(layer)
     x, u, remembered = inputs(memory, length)
@@ -89,7 +88,6 @@ def test_attention_is_its_equation(memory: int, length: int, window: int) -> Non
     ("memory", "outside"), [(150, 0), (300, 0), (480, 0), (850, 0), (900, 1275)]
 )
 def test_window_of_a_thousand_masks_nothing_before_it_is_full(memory: int, outside: int) -> None:
-    """Segments of 150, beside the half square of later positions."""
     masked = mask(memory, 150, 1000, torch.device("cpu"))
     assert masked.shape == (150, memory + 150)
     assert int(masked.sum()) - 150 * 149 // 2 == outside
@@ -131,7 +129,6 @@ def test_postln_states_have_mean_zero_and_variance_one() -> None:
 
 @torch.no_grad()
 def test_cell_is_its_equation() -> None:
-    """PostLN, PreLN, and PreLN with the ordinary residual."""
     z, u, memory = inputs()
 
     def feed(cell: TransformerCell, y: Tensor) -> Tensor:
@@ -175,7 +172,6 @@ def embedding_of(cutoffs: tuple[int, ...]) -> AdaptiveEmbedding:
 @CUTOFFS
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
 def test_embedding_is_its_equation(cutoffs: tuple[int, ...], dtype: torch.dtype) -> None:
-    """And the gradient reaches the rows of the words, and no others."""
     embedding, words = embedding_of(cutoffs), torch.arange(14).view(2, 7)[:, :6]
     vectors = embedding(words.to(dtype))
     for w, ours in zip(words.flatten().tolist(), vectors.flatten(0, 1), strict=True):
@@ -189,7 +185,6 @@ def test_embedding_is_its_equation(cutoffs: tuple[int, ...], dtype: torch.dtype)
 
 @CUTOFFS
 def test_probabilities_of_all_words_sum_to_one(cutoffs: tuple[int, ...]) -> None:
-    """In the order of the words asked for, whatever their clusters."""
     embedding = embedding_of(cutoffs)
     softmax = AdaptiveLogSoftmax(embedding)
     randomized(softmax)

@@ -14,7 +14,6 @@ from phantomgrad.models import Memory
 @PRE_NORM
 @torch.no_grad()
 def test_no_position_sees_a_later_one(pre_norm: bool) -> None:
-    """Another token at position 3 changes no loss in front of it, and others behind it."""
     model = small(pre_norm=pre_norm).eval()
     tokens, targets = words()
     memory = some_memory()
@@ -27,7 +26,6 @@ def test_no_position_sees_a_later_one(pre_norm: bool) -> None:
 
 @PRE_NORM
 def test_gradients_reach_back_only(pre_norm: bool) -> None:
-    """Of the loss at one position, by the injections: through the solver's gradient as well."""
     model = small(IMPLICIT, pre_norm=pre_norm)
     kept: list[Tensor] = []
     model.injection.register_forward_hook(lambda _m, _i, u: kept.append(u))
@@ -48,7 +46,6 @@ def test_sequences_of_a_batch_do_not_see_each_other() -> None:
 @PRE_NORM
 @torch.no_grad()
 def test_equilibrium_of_a_segment_is_that_of_its_parts(pre_norm: bool) -> None:
-    """Positions see no later ones, so the first part may be solved for, and remembered, alone."""
     model = golden.model(TIGHT, pre_norm=pre_norm).eval()
     tokens, targets = golden.TOKENS[:, :-1], golden.TOKENS[:, 1:]
     whole, _ = model(tokens, targets)
@@ -62,7 +59,6 @@ def test_equilibrium_of_a_segment_is_that_of_its_parts(pre_norm: bool) -> None:
 @PRE_NORM
 @torch.no_grad()
 def test_map_of_a_segment_is_that_of_its_parts(pre_norm: bool) -> None:
-    """At any state. (Of an unrolled pass new states are remembered, not those it came by.)"""
     model = small(pre_norm=pre_norm, window=6)
     cell, z, u = model.cell, torch.randn(3, 9, 8), torch.randn(3, 9, 24)
     none = Memory(z[:, :0], u[:, :0])
@@ -87,7 +83,6 @@ def test_memory_is_the_output_without_its_graph(unrolled: int) -> None:
 @pytest.mark.parametrize(("kept", "expected"), [(None, 4), (0, 0), (2, 2), (5, 5), (7, 7), (20, 8)])
 @torch.no_grad()
 def test_memory_keeps_the_last_positions(kept: int | None, expected: int) -> None:
-    """The model's own number unless told otherwise; those of the memory before come first."""
     model, before = small(), some_memory(length=3)
     _, memory = model(*words(), before, memory_length=kept)
     assert memory.states.shape == (3, expected, 8)

@@ -1,4 +1,4 @@
-"""Under autocast, or with TF32, ``f`` may run in low precision; the solver itself must not."""
+"""Under autocast or TF32 ``f`` may run in low precision, but the solver does not."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from phantomgrad import Anderson, Broyden, FixedPoint, Solver
-from phantomgrad.solvers.arithmetic import own_arithmetic
+from phantomgrad.solvers.matmul_precision import full_precision
+
+CUDA = torch.device("cuda")
 
 
-def full_precision(z: Tensor) -> Tensor:
+def map_without_autocast(z: Tensor) -> Tensor:
     with torch.autocast("cpu", enabled=False):
         weight = 0.9 * torch.eye(z.shape[1], dtype=z.dtype).roll(1, dims=0)
         return torch.tanh(z @ weight + torch.linspace(-1, 1, z.shape[1], dtype=z.dtype))
@@ -30,11 +32,10 @@ def full_precision(z: Tensor) -> Tensor:
     ids=repr,
 )
 def test_autocast_changes_nothing_outside_f(solver: Solver) -> None:
-    """With an f that opts out of autocast, the solve is the one without autocast, bit by bit."""
     z0 = torch.zeros(2, 16, dtype=torch.float32)
-    expected = solver.solve(full_precision, z0)
+    expected = solver.solve(map_without_autocast, z0)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        solution = solver.solve(full_precision, z0)
+        solution = solver.solve(map_without_autocast, z0)
     assert solution.z.dtype == torch.float32
     assert torch.equal(solution.z, expected.z)
     assert torch.equal(solution.residual, expected.residual)
@@ -42,49 +43,49 @@ def test_autocast_changes_nothing_outside_f(solver: Solver) -> None:
 
 @pytest.fixture
 def matmul() -> Iterator[Any]:
-    """torch's settings of products on CUDA, which are put back; a device need not be there."""
+    """Torch's settings of matrix products on CUDA, restored afterwards; it needs no device."""
     yield torch.backends.cuda.matmul
     torch.set_float32_matmul_precision("highest")
     torch.backends.cuda.matmul.fp32_precision = "none"
 
 
-def test_tf32_is_off_within_and_on_behind(matmul: Any) -> None:
-    """However it was asked for, by the old setting or the new one."""
+def test_tf32_is_off_inside_and_restored_after(matmul: Any) -> None:
+    """Whether it was set by torch's old function or its new attribute."""
     torch.set_float32_matmul_precision("high")
-    with own_arithmetic(torch.device("cuda")):
+    with full_precision(CUDA):
         assert (matmul.fp32_precision, matmul.allow_tf32) == ("ieee", False)
     assert (matmul.fp32_precision, torch.get_float32_matmul_precision()) == ("tf32", "high")
     torch.set_float32_matmul_precision("highest")
     matmul.fp32_precision = "tf32"
-    with own_arithmetic(torch.device("cuda")):
+    with full_precision(CUDA):
         assert (matmul.fp32_precision, matmul.allow_tf32) == ("ieee", False)
     assert matmul.fp32_precision == "tf32"
 
 
-def test_tf32_returns_behind_an_error(matmul: Any) -> None:
+def test_tf32_is_restored_after_an_error(matmul: Any) -> None:
     torch.set_float32_matmul_precision("medium")
-    with pytest.raises(KeyError), own_arithmetic(torch.device("cuda")):
+    with pytest.raises(KeyError), full_precision(CUDA):
         raise KeyError
     assert torch.get_float32_matmul_precision() == "medium"
 
 
-def test_what_is_asked_of_the_cpu_stays(matmul: Any) -> None:
-    """The old setting is one for all devices."""
+def test_the_setting_of_the_cpu_is_kept(matmul: Any) -> None:
+    """Torch's old function changes that of oneDNN as well."""
     onednn: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before = onednn.fp32_precision
     matmul.fp32_precision, onednn.fp32_precision = "tf32", "bf16"
     try:
-        with own_arithmetic(torch.device("cuda")):
+        with full_precision(CUDA):
             pass
         assert (matmul.fp32_precision, onednn.fp32_precision) == ("tf32", "bf16")
     finally:
         onednn.fp32_precision = before
 
 
-def test_other_devices_and_settings_are_left_alone(matmul: Any) -> None:
+def test_other_settings_are_left_alone(matmul: Any) -> None:
     before = matmul.fp32_precision
-    with own_arithmetic(torch.device("cuda")):
+    with full_precision(CUDA):
         assert matmul.fp32_precision == before != "tf32"
     torch.set_float32_matmul_precision("high")
-    with own_arithmetic(torch.device("cpu")):
+    with full_precision(torch.device("cpu")):
         assert torch.get_float32_matmul_precision() == "high"

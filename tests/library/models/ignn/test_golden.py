@@ -43,7 +43,6 @@ ESTIMATORS: dict[str, GradientEstimator] = {
 
 @pytest.mark.parametrize(("name", "edge_weight"), [("training", 1.0), ("test", 2.0)])
 def test_adjacency_is_the_official_one(name: str, edge_weight: float) -> None:
-    """Evaluation uses edges of weight two, so its matrix differs from that of training."""
     expected = torch.zeros(NODES, NODES)
     for i, j, value in GOLDEN["adjacency"][name]:
         expected[int(i), int(j)] = expected[int(j), int(i)] = value
@@ -78,7 +77,6 @@ def test_equilibria_and_output_are_the_official_ones() -> None:
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_gradients_are_the_official_ones(name: str) -> None:
-    """UPG against automatic differentiation of the official layer's damped steps."""
     model = golden_model(ESTIMATORS[name])
     golden_loss(model).backward()
     for i, layer in enumerate(model.layers):
@@ -106,7 +104,6 @@ def test_parameters_outside_the_equation_get_no_gradient() -> None:
 
 
 def test_directed_graph_gets_the_exact_gradient() -> None:
-    """The official weight gradient is right for symmetric adjacencies only; ours for all."""
     cell = IGNNCell(3)
     with torch.no_grad():
         cell.weight.copy_(filled((3, 3), 7, 0.35))
@@ -128,7 +125,6 @@ def test_directed_graph_gets_the_exact_gradient() -> None:
     [pytest.param(35, 37_634, 27_010, id="COX2"), pytest.param(3, 33_538, 24_962, id="PROTEINS")],
 )
 def test_graph_classifier_has_the_papers_size(in_channels: int, total: int, trainable: int) -> None:
-    """The 38K and 34K of the paper count parameters that the official layer never uses."""
     model = GraphClassifier(in_channels, 2, SOLVER, IMPLICIT)
     assert sum(p.numel() for p in model.parameters()) == total
     assert sum(p.numel() for p in model.parameters() if p.requires_grad) == trainable

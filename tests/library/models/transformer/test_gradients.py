@@ -44,7 +44,6 @@ def test_output_is_an_equilibrium(pre_norm: bool) -> None:
 def test_gradient_is_that_of_a_dense_solve(
     pre_norm: bool, gradient: GradientEstimator, exact: bool
 ) -> None:
-    """With a memory, so that what is computed once for a solve has a gradient too."""
     model, memory = small(gradient, pre_norm=pre_norm), some_memory()
     tokens, targets = words(length=3)
     wanted = [*model.deq.parameters(), *model.injection.parameters()]
@@ -81,7 +80,6 @@ def test_every_parameter_learns(pre_norm: bool, gradient: GradientEstimator) -> 
 
 
 def test_a_segment_without_words_of_a_cluster_leaves_zeros() -> None:
-    """Not parameters without gradient, over which a distributed run would stumble."""
     model = small()
     model(torch.zeros(2, 3, dtype=torch.long), torch.ones(2, 3, dtype=torch.int32))[
         0
@@ -93,7 +91,6 @@ def test_a_segment_without_words_of_a_cluster_leaves_zeros() -> None:
 @pytest.mark.parametrize("recompute", [False, True])
 @PRE_NORM
 def test_jacobian_regularisation_has_its_gradient(pre_norm: bool, recompute: bool) -> None:
-    """Against the product with the dense Jacobian."""
     model = small(pre_norm=pre_norm, recompute=recompute)
     u = torch.randn(1, 3, 24, requires_grad=True)
     context, z = model.context(u, some_memory(1)), torch.randn(1, 3, 8)

@@ -37,7 +37,6 @@ def full_size(**settings: Any) -> TransformerLM:
 
 @VARIANTS
 def test_parameters_are_the_official_ones(variant: str) -> None:
-    """All that are counted, 98M: projections of both uses twice, tables once."""
     model = full_size(**golden.VARIANTS[variant])
     for prefix, count in PARAMETERS.items():
         found = [p.numel() for name, p in model.named_parameters() if name.startswith(prefix)]
@@ -83,7 +82,6 @@ def test_operations_are_the_official_ones_but_for_what_is_constant(
 
 @pytest.mark.parametrize(("size", "count"), [("postln", 97_691_888), ("preln", 97_691_888)])
 def test_configurations_have_these_sizes(size: str, count: int) -> None:
-    """And the memory and rates of the official scripts."""
     from hydra.utils import instantiate
 
     config = composed([f"model=transformer_{size}", "gradient=upg"]).model
@@ -96,7 +94,6 @@ def test_configurations_have_these_sizes(size: str, count: int) -> None:
 
 
 def test_small_configuration_trains() -> None:
-    """Of clusters that a row overrides; it starts with even odds in head and tail."""
     from hydra.utils import instantiate
 
     names = ["model=transformer_small", "gradient=upg", "solver=fixed_point", "model.cutoffs=[20]"]
@@ -110,7 +107,6 @@ def test_small_configuration_trains() -> None:
 
 
 def test_start_is_the_official_one() -> None:
-    """As it acts: normed matrices keep torch's own, everything else is N(0, 0.01^2) or zero."""
     model = TransformerLM(4000, golden.STAY, golden.UPG, width=100, inner=500, cutoffs=(1000, 2000))
     for name, parameter in model.named_parameters():
         if "bias" in name and not name.endswith(("content_bias", "position_bias")):

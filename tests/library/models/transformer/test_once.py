@@ -25,7 +25,6 @@ def forward_flops(evaluations: int, memory: Memory) -> int:
 
 
 def test_an_evaluation_does_not_pay_for_what_is_constant() -> None:
-    """Each one more costs the map with a given context: no keys of memory or distances in it."""
     memory, (length, total, d, inner) = some_memory(), (5, 9, 8, 12)
     attention = 2 * d * (3 * d + d + 3 * total + 1)  # projections, two scores and a mean
     expected = 3 * length * (attention + 2 * 2 * d * inner)
@@ -72,7 +71,6 @@ def test_recomputation_changes_no_gradient(gradient: GradientEstimator, unrolled
 
 @pytest.mark.parametrize("gradient", ESTIMATORS)
 def test_recomputation_has_the_masks_of_its_own_pass(gradient: GradientEstimator) -> None:
-    """A later pass draws others, or none, before the backward pass of this one."""
     solver = FixedPoint(max_evaluations=12, tol=0)
     plain = small(gradient, solver, dropout=0.3)
     saving = small(gradient, solver, dropout=0.3, recompute=True)
@@ -102,6 +100,5 @@ def kept_in_the_middle(recompute: bool) -> int:
 
 
 def test_recomputation_keeps_nothing_of_the_middle() -> None:
-    """Else ReLU and linear map keep the same tensor, and dropout between them none."""
     assert kept_in_the_middle(False) == 2
     assert kept_in_the_middle(True) == 0

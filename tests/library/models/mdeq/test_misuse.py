@@ -16,7 +16,6 @@ from twins import twins
 @pytest.mark.parametrize("used", [False, True])
 @twins(lambda model: small(model.deq.gradient))
 def test_twins_compute_the_same(twin_of: Any, used: bool) -> None:
-    """And own what they compute with; making one draws no random number and leaves no trace."""
     model, images = small(), torch.randn(2, 3, 8, 8)
     if used:
         model(images).sum().backward()

@@ -59,7 +59,6 @@ def test_projected_rows_lie_in_the_ball_and_stay_there(rows: Any, radius: float)
 
 @given(matrices, radii, st.integers(0, 2**31))
 def test_no_point_of_the_ball_is_closer(rows: Any, radius: float, seed: int) -> None:
-    """The projection p of w satisfies <w - p, q - p> <= 0 for every q in the ball."""
     w = torch.tensor(rows, dtype=torch.float64)
     p = project_rows_onto_l1_ball(w, radius)
     noise = torch.randn(50, *w.shape, generator=torch.Generator().manual_seed(seed))

@@ -34,7 +34,6 @@ def test_graphs_of_a_batch_do_not_see_each_other() -> None:
 
 
 def test_node_classifier_normalises_the_equilibrium_of_each_node() -> None:
-    """One layer, rows of unit length, a linear layer without bias, log-softmax."""
     model = NodeClassifier(3, 2, SOLVER, IMPLICIT, channels=4).eval()
     u, propagation, _ = golden_inputs()
     p, w = propagation.to_dense(), model.layer.weight

@@ -16,7 +16,6 @@ from phantomgrad.nn import VariationalDropout
 
 
 def test_a_pass_can_be_played_again() -> None:
-    """By the instruments of a run, from its inputs without their graphs."""
     from phantomgrad_suite.callbacks.capture import Listener, Pass
 
     model, passes = small(dropout=0.3), []
@@ -33,7 +32,6 @@ def test_a_pass_can_be_played_again() -> None:
 # Dynamo asks every input for its .grad and means to hide what torch says of it.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_a_solve_can_be_compiled() -> None:
-    """As one graph, in training mode too: the map draws no mask after its first evaluation."""
     model = small(solver=FixedPoint(max_evaluations=6, tol=0), dropout=0.3, attention_dropout=0.1)
     (tokens, targets), memory, losses = words(), some_memory(), []
     torch.compiler.reset()
@@ -51,7 +49,6 @@ def test_a_solve_can_be_compiled() -> None:
 
 @pytest.mark.parametrize("recompute", [False, True])
 def test_states_stay_in_float32_under_autocast(recompute: bool) -> None:
-    """The map computes in bfloat16; solver, memory, loss and gradients do not."""
     model = small(IMPLICIT, Broyden(max_evaluations=8), recompute=recompute).float()
     seen: list[torch.dtype] = []
     model.cell.feed_forward.dropout.register_forward_pre_hook(
@@ -71,7 +68,6 @@ def test_states_stay_in_float32_under_autocast(recompute: bool) -> None:
 @pytest.mark.parametrize("used", [False, True])
 @twins(lambda model: small(model.deq.gradient))
 def test_twins_compute_the_same(twin_of: Any, used: bool) -> None:
-    """And own what they compute with; making one draws no random number."""
     model, segment = small(), words()
     if used:
         model(*segment)[0].sum().backward()

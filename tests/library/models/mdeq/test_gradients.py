@@ -61,7 +61,6 @@ def inside(model: MDEQ) -> list[Tensor]:
     ],
 )
 def test_gradient_is_that_of_a_dense_solve(gradient: GradientEstimator, exact: bool) -> None:
-    """Of few phantom steps it is not: the test can fail."""
     model, images = small(gradient), torch.randn(2, 3, 4, 4)
     labels = torch.tensor([0, 2])
     expected = dense_gradients(model, images, labels)
@@ -111,7 +110,6 @@ def test_unrolling_solves_nothing() -> None:
     reason="this build of torch has no gloo backend",
 )
 def test_distributed_gradients_are_those_of_the_global_batch(tmp_path: Path) -> None:
-    """In every mode: with statistics of each process, those of its halves; else of the whole."""
     torch.multiprocessing.spawn(distributed_worker.train_mdeq_half, args=(str(tmp_path),), nprocs=2)
     ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1)]
     images = distributed_worker.global_images()

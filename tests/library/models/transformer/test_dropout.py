@@ -29,7 +29,6 @@ def dropouts(model: TransformerLM) -> dict[str, VariationalDropout]:
 @pytest.mark.parametrize("gradient", [IMPLICIT, PHANTOM, NeumannPhantomGradient(3, 0.5)])
 @pytest.mark.parametrize("unrolled", [0, 3])
 def test_one_mask_serves_solve_and_gradient(gradient: GradientEstimator, unrolled: int) -> None:
-    """Of each dropout its own, shared as it should be; others in the next forward."""
     solver = FixedPoint(max_evaluations=20, tol=0)
     model = small(gradient, solver, dropout=0.4, attention_dropout=0.4)
     masks: dict[str, list[Tensor]] = {}
