@@ -29,9 +29,7 @@ from torch import Tensor, nn
 from phantomgrad import FixedPoint, GradientEstimator, Solver, UnrolledPhantomGradient
 from phantomgrad.models import MDEQ
 
-NUMBERS: dict[str, Any] = json.loads(
-    (Path(__file__).parent / "golden" / "mdeq.json").read_text()
-)
+NUMBERS: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "mdeq.json").read_text())
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {
         "channels": (24, 24),

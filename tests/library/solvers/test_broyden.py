@@ -149,9 +149,7 @@ def test_line_search_converges_where_unit_steps_diverge(start: float) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 @pytest.mark.parametrize(("norm", "first_step"), [(0.9, 1.0), (3.0, 1.0), (0.9, -1.0)])
-def test_an_affine_map_takes_at_most_two_d_steps(
-    size: int, norm: float, first_step: float
-) -> None:
+def test_an_affine_map_takes_at_most_two_d_steps(size: int, norm: float, first_step: float) -> None:
     """Finite termination, also for an expansion: 2D steps in D dimensions (Gay, 1979)."""
     affine = Affine.random(batch=4, size=size, norm=norm)
     solver = Broyden(max_evaluations=2 * size + 1, tol=1e-7, first_step=first_step)

@@ -251,5 +251,3 @@ def test_configurations_have_these_sizes(size: str) -> None:
     for solver, rms in ((ours.deq.solver, 1e-5), (ours.deq.gradient.solver, 2e-10)):
         assert (type(solver), solver.stop, solver.norm) == (Broyden, "absolute", "rms")
         assert (solver.max_evaluations, solver.tol) == (evaluations, rms)
-
-
