@@ -3,10 +3,10 @@
 From the phantom-gradient release, commit 9d321cf; there is no official NPG, whose rows come from
 vector-Jacobian products of the official map. ``golden/mdeq.json`` holds:
 
-- ``forward``: mean, L2 norm and first elements; evaluation mode, fill A, the cosine state; 8 digits.
+- ``forward``: mean, L2 norm, first elements; evaluation mode, fill A, the cosine state; 8 digits.
 - ``logits``: of the first image, in the same setting.
-- ``broyden``: ``|f(z) - z|`` over the batch at each evaluation of Broyden's method from zero, by size
-  and first step: 1 in the later codes, -1 in the authors'.
+- ``broyden``: ``|f(z) - z|`` over the batch at each evaluation of Broyden's method from zero, by
+  size and first step: 1 in the later codes, -1 in the authors'.
 - ``unrolled_loss``: training mode, 10 applications from zero.
 - ``from_zero``: training mode, Tiny, fill A, UPG from the zero state by (steps, damping): loss,
   logit[0, 0], then the norms of GRADIENTS; 6 digits.

@@ -25,8 +25,8 @@ from phantomgrad import (
     UnrolledPhantomGradient,
 )
 from phantomgrad.models import MDEQ, Memory, TransformerLM
-from phantomgrad.solvers.base import SolveState
 from phantomgrad.solvers.activity import ActivityFlag
+from phantomgrad.solvers.base import SolveState
 
 SOLVERS: dict[str, Solver] = {
     "fixed point": FixedPoint(max_evaluations=12, tol=0),
@@ -212,8 +212,8 @@ def test_no_iteration_of_the_transformer_reads_a_value(
 
 
 def _keep_as_on_cuda(state: SolveState, z: Tensor, residual: Tensor, improved: Tensor) -> None:
-    books._best = torch.where(improved.unsqueeze(1), z, books._best)
-    books._best_residual = torch.where(improved, residual, books._best_residual)
+    state._best = torch.where(improved.unsqueeze(1), z, state._best)
+    state._best_residual = torch.where(improved, residual, state._best_residual)
 
 
 class TanhCellOfZeros(torch.nn.Module):
