@@ -143,7 +143,7 @@ def _settings(gradient: GradientEstimator) -> dict[str, object]:
     if isinstance(gradient, ImplicitGradient):
         return peer.implicit(gradient.solver)
     if isinstance(gradient, UnrolledPhantomGradient):
-        return peer.unrolled(gradient.steps, gradient.fixed_damping())
+        return peer.unrolled(gradient.steps, gradient.current_damping)
     raise TypeError(f"the peer has no counterpart of {type(gradient).__name__}")
 
 

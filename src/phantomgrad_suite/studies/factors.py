@@ -128,7 +128,7 @@ class Factors(ABC):
             TypeError: ``gradient`` is no phantom gradient.
         """
         if isinstance(gradient, NeumannPhantomGradient):
-            return self.by_wanted @ self.series(gradient.steps, gradient.fixed_damping())
+            return self.by_wanted @ self.series(gradient.steps, gradient.current_damping)
         if isinstance(gradient, UnrolledPhantomGradient):
             with torch.enable_grad():
                 unrolled = gradient.attach(self._f, self._z)
@@ -144,7 +144,7 @@ class Factors(ABC):
         if isinstance(gradient, NeumannPhantomGradient) or (
             isinstance(gradient, UnrolledPhantomGradient) and self._settled
         ):
-            return self.series(gradient.steps, gradient.fixed_damping())
+            return self.series(gradient.steps, gradient.current_damping)
         return None
 
     @property

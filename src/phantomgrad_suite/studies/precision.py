@@ -12,7 +12,7 @@ from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_damping, check_several
 from phantomgrad.gradients import ImplicitGradient
-from phantomgrad.gradients.linearization import Linearization
+from phantomgrad.jacobian import Linearization
 from phantomgrad.gradients.phantom import damped_steps
 from phantomgrad.models.synthetic import SyntheticCell, check_synthetic
 from phantomgrad.nn.linear import Nonlinearity

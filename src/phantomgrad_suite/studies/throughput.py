@@ -199,7 +199,7 @@ def _of_gradient(gradient: GradientEstimator) -> tuple[float, float] | None:
         known = gradient.order == 1 and gradient.on_failure != "phantom"
         # At the image there is a second graph, which serves the adjoint solve alone.
         return (2 if gradient.at == "image" else 1, 2) if known else None
-    if gradient.adaptation is not None:
+    if gradient.state is not None:  # an adaptive damping measures the map now and then
         return None
     if isinstance(gradient, UnrolledPhantomGradient):
         return gradient.steps, 2 * gradient.steps

@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from phantomgrad.checks import check_at_least
 from phantomgrad.deq import DEQ
+from phantomgrad.gradients import AdaptiveDamping
 from phantomgrad.solvers import Solution
 from phantomgrad_suite.checkpoint.finite import check_finite
 from phantomgrad_suite.tasks.means import EpochMeans
@@ -210,7 +211,7 @@ def solver_statistics(model: nn.Module) -> dict[str, Tensor]:
         found = [s for s in solutions if s is not None]
         if found:
             statistics |= {f"{prefix}/{k}": v for k, v in _means(found).items()}
-    return statistics | _damping(layers)
+    return statistics | _damping(model)
 
 
 def _means(solutions: list[Solution]) -> dict[str, Tensor]:
@@ -221,14 +222,13 @@ def _means(solutions: list[Solution]) -> dict[str, Tensor]:
     }
 
 
-def _damping(layers: list[DEQ]) -> dict[str, Tensor]:
-    trackers = [m.damping_tracker for m in layers if m.damping_tracker is not None]
-    radii = [t.radius for t in trackers if t.radius is not None]
+def _damping(model: nn.Module) -> dict[str, Tensor]:
+    dampings = [m for m in model.modules() if isinstance(m, AdaptiveDamping)]
+    radii = [d.radius for d in dampings if d.radius is not None]
     if not radii:
         return {}
-    damping = min(tracker.damping for tracker in trackers)
     # In float32, which every accelerator knows.
     return {
         "gradient/radius": torch.tensor(max(radii), dtype=torch.float32),
-        "gradient/damping": torch.tensor(damping, dtype=torch.float32),
+        "gradient/damping": torch.tensor(min(d.value for d in dampings), dtype=torch.float32),
     }

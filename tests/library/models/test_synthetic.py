@@ -48,7 +48,6 @@ def test_distances_shrink_by_the_constant(nonlinearity: str) -> None:
 
 
 def test_the_constant_is_reached() -> None:
-    """By the linear map, along the first eigenvector."""
     cell = SyntheticCell(8, 0.7, "linear")
     values, vectors = torch.linalg.eigh(cell.weight)
     e = vectors[:, values.abs().argmax()].unsqueeze(0)
@@ -72,7 +71,7 @@ def test_the_weight_is_a_constant_of_the_default_dtype() -> None:
         ({"lipschitz": float("nan")}, "lipschitz must be positive, got nan"),
         (
             {"nonlinearity": "sigmoid"},
-            "nonlinearity must be one of linear, relu, tanh, got 'sigmoid'",
+            "nonlinearity must be 'linear' or 'relu' or 'tanh', got 'sigmoid'",
         ),
     ],
 )

@@ -11,7 +11,7 @@ from problems import Affine, dense_jacobian
 from torch import Tensor
 
 from phantomgrad import Broyden
-from phantomgrad.gradients.linearization import Linearization
+from phantomgrad.jacobian import Linearization
 from phantomgrad.models import SyntheticCell
 from phantomgrad_suite.studies import Dynamics
 from phantomgrad_suite.studies.dynamics import SHARES, _checks, _Judge, _quantiles
