@@ -1,4 +1,4 @@
-"""A run of a table as a command line, and what it needs of a machine."""
+"""A run of a table or suite as a command line, and the devices it needs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Command:
 
     Args:
         name: row and instance.
-        arguments: of ``scripts/train.py``, for this run alone, in the process itself.
+        arguments: of the script, for this run alone, in the process itself.
         folder: the run folder.
         config_hash: of the configuration.
         devices: processes on a node, each with a device of its own.
-        nodes: the machines that share the run.
+        nodes: machines that share the run.
         gpu: whether the devices are to be GPUs.
     """
 
@@ -39,26 +39,26 @@ class Command:
 
     @classmethod
     def of(cls, config: DictConfig, overrides: Sequence[str]) -> Command:
-        """Make the command of a composed row, Hydra's own part included.
+        """Return the command of a composed row or study, with Hydra's own part.
 
         Raises:
-            UserError: the row does not say how many devices it runs on.
+            UserError: the number of devices of the row is not fixed.
         """
         HydraConfig.instance().set_config(config)
-        row = config.hydra.runtime.choices.get("experiment")
+        choices = config.hydra.runtime.choices
         plain = as_dict(OmegaConf.masked_copy(config, [str(k) for k in config if k != "hydra"]))
-        kept = [o for o in overrides if not o.startswith(("cluster=", "cluster.", "+cluster."))]
-        identity = identify(plain, row, kept)
-        trainer = config.trainer
+        kept = [o for o in overrides if o.lstrip("+").split("=")[0].split(".")[0] != "cluster"]
+        identity = identify(plain, choices.get("experiment") or choices.get("study"), kept)
+        trainer = plain.get("trainer") or {"accelerator": plain["device"]}  # or a study
         return cls(
             name=f"{identity.row} {identity.instance}",
-            # A table switches Hydra to several runs, and may set more; this is one of them.
+            # A table switches Hydra to several runs; this is one of them.
             arguments=(*kept, "hydra.mode=RUN"),
-            folder=Path(config.paths.runs) / identity.row / identity.instance,
+            folder=runs_folder(config) / identity.row / identity.instance,
             config_hash=identity.config_hash,
-            devices=_count(trainer.devices),
-            nodes=trainer.num_nodes,
-            gpu=trainer.accelerator != "cpu",
+            devices=_count(trainer.get("devices", 1)),
+            nodes=trainer.get("num_nodes", 1),
+            gpu=trainer["accelerator"] != "cpu",
         )
 
     def line(self, script: Path) -> str:
@@ -66,11 +66,17 @@ class Command:
         return shlex.join(["python", str(script), *self.arguments])
 
 
+def runs_folder(config: DictConfig) -> Path:
+    """Return the folder of all runs."""
+    return Path(config.paths.runs)
+
+
 def _count(devices: object) -> int:
     if isinstance(devices, str) and devices.isdecimal():
         devices = int(devices)
     if type(devices) is not int or devices < 1:
         raise UserError(
-            f"trainer.devices must be a number from 1 for a row that is launched, got {devices!r}"
+            "trainer.devices must be a positive integer for a row that is launched, "
+            f"got {devices!r}"
         )
     return devices
