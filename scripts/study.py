@@ -16,26 +16,23 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 import hydra
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from phantomgrad_suite.jobs.command_line import check_overrides
-from phantomgrad_suite.jobs.job import failure
+from phantomgrad_suite.jobs.job import describe_failure
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.study import run
+from phantomgrad_suite.study import run_study
 
 failures: list[str] = []
 
 
 @hydra.main(version_base="1.3", config_path="../configs", config_name="study")
 def main(config: DictConfig) -> None:
-    """Do one study; a suite goes on with its next one after a failure."""
-    chosen = HydraConfig.get()
-    row = chosen.runtime.choices["study"]
+    """Execute one study; a suite goes on with its next one after a failure."""
     try:
-        run(config, row, list(chosen.overrides.task))
+        run_study(config)
     except UserError as error:
-        failures.append(failure(error, config, row))
+        failures.append(describe_failure(error, config))
         logging.getLogger("phantomgrad_suite").error(failures[-1])
 
 

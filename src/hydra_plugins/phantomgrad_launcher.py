@@ -31,24 +31,24 @@ class ClusterLauncher(Launcher):
     ) -> Sequence[JobReturn]:
         """Print, run or submit the commands; exits with 1 if one failed."""
         from phantomgrad_suite.cluster import local, slurm
-        from phantomgrad_suite.cluster.command import Command, runs_folder
+        from phantomgrad_suite.cluster.command import Command
         from phantomgrad_suite.runs.errors import UserError
 
-        settings, script = self._config.cluster, Path(sys.argv[0])
-        if settings.kind == "local":
-            local.prepare(settings)  # goes on while the rows are composed
+        runtime, script = self._config.runtime, Path(sys.argv[0])
+        if runtime.cluster.kind == "local":
+            local.prepare(runtime.cluster)  # goes on while the rows are composed
         try:
             commands = [
                 Command.of(self._compose(self._config, list(overrides)), overrides)
                 for overrides in job_overrides
             ]
-            if settings.kind == "list":
+            if runtime.cluster.kind == "list":
                 print(*(command.line(script) for command in commands), sep="\n", flush=True)
-            elif settings.kind == "local":
-                local.run_all(commands, settings, script.resolve())
+            elif runtime.cluster.kind == "local":
+                local.run_all(commands, runtime.cluster, script.resolve())
             else:
-                logs = runs_folder(self._config) / ".cluster"
-                slurm.submit(commands, settings, script.resolve(), logs)
+                logs = Path(runtime.paths.runs) / ".cluster"
+                slurm.submit(commands, runtime.cluster, script.resolve(), logs)
         except UserError as error:
             sys.exit(str(error))
         return []

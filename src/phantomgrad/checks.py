@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from numbers import Integral
 
 
+class ShapeError(ValueError):
+    """An input whose shape does not fit the model."""
+
+
 def check_damping(damping: object) -> None:
     """Raise unless ``damping`` is a number in (0, 1]."""
     if not isinstance(damping, float | int) or not 0 < damping <= 1:

@@ -18,12 +18,9 @@ from torch.utils._pytree import tree_flatten
 from phantomgrad.deq import DEQ
 from phantomgrad_suite.checkpoint.finite import nonfinite_gradients
 from phantomgrad_suite.checkpoint.state import PROVENANCE, set_generators
-from phantomgrad_suite.jobs.arithmetic import set_float32_precision
-from phantomgrad_suite.jobs.build import build, build_task
+from phantomgrad_suite.jobs.build import build_data, build_task
+from phantomgrad_suite.jobs.numerics import set_float32_precision
 from phantomgrad_suite.runs.errors import UserError
-
-_CONTENT = {"batch", "generators", "carried", "state_dict", "step", "device", PROVENANCE}
-_PRECISIONS = ("32-true", "32", "bf16-mixed")
 
 
 @dataclass(frozen=True)
@@ -31,30 +28,23 @@ class Replay:
     """What a step does when it is replayed.
 
     Attributes:
-        step: its number in the run, from 1.
-        row: row and instance of the run.
+        title: number of the step, row and instance of the run.
         loss: of the step.
-        batch: the tensors of the batch that are not finite.
-        parameters: the parameters and buffers that were not finite before the step.
-        modules: the modules with an output that is not finite, in the order of the forward pass.
-        gradients: the parameters with a gradient that is not finite.
+        nonfinite: the tensors of the ``batch``, the ``parameters`` and buffers before the step,
+            the ``modules`` by their output in the order of the forward pass, and the parameters
+            by their ``gradients`` that are not finite.
         layers: of each equilibrium layer, by name, the largest residual of its solve and, under
             implicit differentiation, of the adjoint solve.
     """
 
-    step: int
-    row: str
+    title: str
     loss: float
-    batch: list[str]
-    parameters: list[str]
-    modules: list[str]
-    gradients: list[str]
+    nonfinite: dict[str, list[str]]
     layers: dict[str, dict[str, float]]
 
     def __str__(self) -> str:
-        lines = [f"step {self.step} of {self.row}, replayed", f"{'loss':<17} {self.loss}"]
-        for part in ("batch", "parameters", "modules", "gradients"):
-            names = getattr(self, part)
+        lines = [self.title, f"{'loss':<17} {self.loss}"]
+        for part, names in self.nonfinite.items():
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             found = f"not finite: {', '.join(names[:3])}{more}" if names else "all finite"
             lines.append(f"{part:<17} {found}")
@@ -73,73 +63,60 @@ def replay(path: Path) -> Replay:
     Raises:
         UserError: the file holds no step, or its data set, device or precision is not available.
     """
-    content = _load(path)
-    facts, device = content[PROVENANCE], torch.device(content["device"])
-    config = OmegaConf.create(facts["config"])
-    precision = str(config.trainer.get("precision") or "32-true")
-    if precision not in _PRECISIONS:
+    try:
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False)
+        batch, generators, facts = (content[k] for k in ("batch", "generators", PROVENANCE))
+    except Exception as error:
         raise UserError(
-            f"a step can be replayed under trainer.precision={', '.join(_PRECISIONS)}, "
-            f"got {precision}"
-        )
-    generators = content["generators"]
+            f"{path} holds no step to replay ({type(error).__name__}: {error}): choose a file in "
+            "runs/.../nonfinite"
+        ) from error
+    config, device = OmegaConf.create(facts["config"]), torch.device(content["device"])
+    precision = str(config.trainer.get("precision") or "32-true")
+    if precision not in ("32-true", "32", "bf16-mixed"):
+        raise UserError(f"a step under trainer.precision={precision} cannot be replayed")
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise UserError(f"the step was made on {device}, and there is no such device here")
         generators["cuda"] = [generators["cuda"][device.index or 0]]
         device = torch.device("cuda")
     set_float32_precision(config.matmul_precision)
-    task = build_task(config, build(config.dataset, "dataset"))
+    task = build_task(config, build_data(config))
     task.load_state_dict(content["state_dict"])
     task.to(device).train()
     task.steps_before = content["step"]
     task.carry(content["carried"])
-    state = task.state_dict()
+    before = [name for name, value in task.state_dict().items() if not _is_finite(value)]
     set_generators(generators)
-    batch = move_data_to_device(content["batch"], device)
-    before = [name for name, value in state.items() if not _is_finite(value)]
+    batch = move_data_to_device(batch, device)
     with _nonfinite_outputs(task) as modules:
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16-mixed"):
             loss = task.training_step(batch, 0)
         loss.backward()  # type: ignore[no-untyped-call]
     return Replay(
-        step=content["step"] + 1,
-        row=f"{facts['row']} {facts['instance']}",
+        title=f"step {content['step'] + 1} of {facts['row']} {facts['instance']}, replayed",
         loss=loss.item(),
-        batch=_nonfinite_tensors(batch),
-        parameters=before,
-        modules=modules,
-        gradients=nonfinite_gradients(task),
+        nonfinite={
+            "batch": _nonfinite_tensors(batch),
+            "parameters": before,
+            "modules": modules,
+            "gradients": nonfinite_gradients(task),
+        },
         layers={n: _residuals(m) for n, m in task.named_modules() if isinstance(m, DEQ)},
     )
-
-
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False)
-        if not content.keys() >= _CONTENT:
-            raise ValueError("it may be a checkpoint")
-    except Exception as error:
-        raise UserError(
-            f"{path} holds no step to replay ({type(error).__name__}: {error}): choose a file in "
-            "runs/.../nonfinite"
-        ) from error
-    return content
 
 
 @contextmanager
 def _nonfinite_outputs(task: nn.Module) -> Iterator[list[str]]:
     """Collect the names of the modules with an output that is not finite, innermost first."""
     found: list[str] = []
+    names = {module: name for name, module in task.named_modules() if name}
 
-    def hook_of(name: str) -> Any:
-        def hook(module: nn.Module, arguments: Any, output: Any) -> None:
-            if name not in found and _nonfinite_tensors(output):
-                found.append(name)
+    def look(module: nn.Module, arguments: Any, output: Any) -> None:
+        if names[module] not in found and _nonfinite_tensors(output):
+            found.append(names[module])
 
-        return hook
-
-    handles = [m.register_forward_hook(hook_of(name)) for name, m in task.named_modules() if name]
+    handles = [module.register_forward_hook(look) for module in names]
     try:
         yield found
     finally:

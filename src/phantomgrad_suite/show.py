@@ -13,6 +13,15 @@ from phantomgrad_suite.checkpoint.state import GENERATORS, LOADER, PROVENANCE
 from phantomgrad_suite.checkpoint.storage import damage
 from phantomgrad_suite.runs.errors import UserError
 
+_PARTS = {
+    "optimizer": "optimizer_states",
+    "schedule": "lr_schedulers",
+    "random state": GENERATORS,
+    "place in the data": LOADER,
+    "means of the epoch": "means",
+    "memory of the streams": "memory",
+}
+
 
 def describe(path: Path, *, config: bool = False) -> str:
     """Return the description of a file as lines of text.
@@ -34,8 +43,8 @@ def describe(path: Path, *, config: bool = False) -> str:
     facts = content if is_record else content.get(PROVENANCE, {})
     if not facts.keys() >= {"row", "instance", "config", "environment"}:
         raise UserError(f"{path} does not say what made it: it is something else, or too old")
-    outcome = _result(content) if is_record else _progress(content)
-    lines = [f"{name:<10} {value}" for name, value in {**_origin(facts), **outcome}.items()]
+    parts = {**_origin(facts), **(_result(content) if is_record else _progress(content))}
+    lines = [f"{name:<10} {value}" for name, value in parts.items() if value]
     if config:
         lines += ["", OmegaConf.to_yaml(OmegaConf.create(facts["config"])).rstrip()]
     return "\n".join(lines)
@@ -57,39 +66,31 @@ def _read(path: Path, is_record: bool) -> dict[str, Any]:
 def _origin(facts: dict[str, Any]) -> dict[str, str]:
     environment = facts["environment"]
     versions = {"python": environment["python"], **environment["versions"]}
-    command = {"command": facts["command"]} if "command" in facts else {}  # records have none
+    machine = [environment["processor"], environment["accelerator"]]
     return {
         "run": f"{facts['row']} {facts['instance']}",
-        **command,
+        "command": facts.get("command", ""),  # records have none
         "hash": facts["config_hash"],
         "revision": environment["git"] or "not in a git checkout",
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "machine": ", ".join(filter(None, [environment["processor"], environment["accelerator"]])),
+        "machine": ", ".join(filter(None, machine)),
     }
 
 
 def _progress(checkpoint: dict[str, Any]) -> dict[str, str]:
     epochs = checkpoint[PROVENANCE]["config"]["trainer"].get("max_epochs")
+    step = checkpoint["global_step"]
     size = sum(weight.numel() for weight in checkpoint["state_dict"].values())
-    parts = {
-        "optimizer": "optimizer_states",
-        "schedule": "lr_schedulers",
-        "random state": GENERATORS,
-        "place in the data": LOADER,
-        "means of the epoch": "means",
-        "memory of the streams": "memory",
+    parts = [name for name, key in _PARTS.items() if checkpoint.get(key)]
+    found = {
+        "progress": f"in epoch {checkpoint['epoch'] + 1} of {epochs}, after step {step}",
+        "holds": ", ".join([f"state of the model ({size:,} numbers)", *parts]),
     }
-    present = [name for name, key in parts.items() if checkpoint.get(key)]
     curves = checkpoint.get("callbacks", {}).get("History", {}).get("curves", {})
-    return {
-        "progress": f"epoch {checkpoint['epoch'] + 1} of {epochs}, step {checkpoint['global_step']}",
-        "holds": ", ".join([f"state of the model ({size:,} numbers)", *present]),
-        **{
-            name: f"last {curve[-1]:.6g} after {len(curve)} epochs"
-            for name, curve in curves.items()
-            if curve and name.startswith("test/")
-        },
-    }
+    for name, curve in curves.items():
+        if curve and name.startswith("test/"):
+            found[name] = f"last {curve[-1]:.6g} after {len(curve)} epochs"
+    return found
 
 
 def _result(record: dict[str, Any]) -> dict[str, str]:

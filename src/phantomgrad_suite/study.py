@@ -12,24 +12,23 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from phantomgrad_suite.jobs.build import build
+from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.jobs.environment import describe_environment
-from phantomgrad_suite.jobs.job import as_dict, do
+from phantomgrad_suite.jobs.job import run_job
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.folder import Identity
+from phantomgrad_suite.runs.identity import Identity
 from phantomgrad_suite.runs.records import StudyRecord
 from phantomgrad_suite.studies.base import Study, T
 
 log = logging.getLogger(__name__)
-_SETTINGS = {*("seed", "device", "threads", "reduced", "paths", "run", "setting", "rows", "sweep")}
+_SETTINGS = {"seed", "device", "threads", "label", "runtime", "setting", "rows"}
 
 
-def run(config: DictConfig, row: str | None, overrides: list[str]) -> None:
-    """Do the study that ``config`` describes, unless it is done; see :func:`jobs.do`.
+def run_study(config: DictConfig) -> None:
+    """Execute the study that ``config`` describes, unless it is finished.
 
     Args:
         config: the composed configuration (``configs/study.yaml``).
-        row: the study file it was composed with.
-        overrides: what was overridden on the command line.
 
     Raises:
         UserError: something the user can put right, or a claim of the study does not hold; its
@@ -41,11 +40,11 @@ def run(config: DictConfig, row: str | None, overrides: list[str]) -> None:
             f"a study has no {', '.join(unknown)}: what it measures is set by "
             f"setting.{', setting.'.join(k for k in config.setting if not k.startswith('_'))}"
         )
-    record = do(config, row, overrides, lambda config, identity, _: _measure(config, identity))
+    record = run_job(config, lambda identity, _: _measure(config, identity))
     failed = [check for check in getattr(record, "checks", []) if not check.holds]
     if failed:
-        said = "; ".join(f"{c.claim}: {c.value:.6g} (bound {c.bound:g})" for c in failed)
-        raise UserError(f"{row}: what should hold does not: {said}")
+        claims = "; ".join(f"{c.claim}: {c.value:.6g} (bound {c.bound:g})" for c in failed)
+        raise UserError(f"{config.label.row}: a claim does not hold: {claims}")
 
 
 def _measure(config: DictConfig, identity: Identity) -> tuple[StudyRecord, str]:
@@ -63,19 +62,18 @@ def _measure(config: DictConfig, identity: Identity) -> tuple[StudyRecord, str]:
         findings = study.measure(config.seed, device, lambda items, name: _bar(items, title, name))
     except ValueError as error:
         raise UserError(f"{identity.row}: {error}") from error
-    changes = [*config.reduced, *identity.changes]
-    plain = as_dict(config)
+    changes, resolved = [*config.label.reduced, *identity.changes], as_dict(config)
     record = StudyRecord(
         row=identity.row,
         instance=identity.instance,
         protocol="reduced" if changes else "full",
         changes=changes,
-        setting={k: v for k, v in plain["setting"].items() if k != "_target_"},
+        setting={k: v for k, v in resolved["setting"].items() if k != "_target_"},
         numbers=findings.numbers,
         checks=findings.checks,
         seconds={"total": time.perf_counter() - clock, "cpu": time.process_time() - cpu},
         environment=describe_environment(device),
-        config=plain,
+        config=resolved,
         config_hash=identity.config_hash,
         started=started.isoformat(timespec="seconds"),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),

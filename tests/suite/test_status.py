@@ -19,9 +19,10 @@ from training import Workplace, composed
 
 from phantomgrad_suite.dashboard.plan import expected, tables
 from phantomgrad_suite.dashboard.status import main
-from phantomgrad_suite.jobs.job import as_dict
+from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.runs import status as folders
-from phantomgrad_suite.runs.folder import Identity, RunFolder
+from phantomgrad_suite.runs.folder import RunFolder
+from phantomgrad_suite.runs.identity import Identity
 from phantomgrad_suite.runs.status import Run, examine
 
 CONFIGS = REPOSITORY / "configs"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SCRIPT = REPOSITORY / "scripts" / "train.py"
 STUDY_SCRIPT = REPOSITORY / "scripts" / "study.py"
 # Results are compared bit by bit, which accelerators do not promise.
-ON_CPU = "trainer.accelerator=cpu"
+ON_CPU = "runtime.trainer.accelerator=cpu"
 
 
 def composed(
@@ -53,14 +53,11 @@ class Workplace:
 
     def train(self, *overrides: str) -> Path:
         """Do a run in this process; return its folder."""
-        from hydra.core.hydra_config import HydraConfig
-
-        from phantomgrad_suite.train import run
+        from phantomgrad_suite.train import train
 
         config = composed([ON_CPU, *overrides], self.configs)
-        chosen = HydraConfig.get()
-        run(config, chosen.runtime.choices.get("experiment"), list(chosen.overrides.task))
-        return self.path / config.run.folder
+        train(config)
+        return self.path / config.runtime.run.folder
 
     def record(self, *overrides: str) -> Record:
         """Do a run and return its record."""
@@ -68,14 +65,11 @@ class Workplace:
 
     def study(self, *overrides: str) -> Path:
         """Do a study in this process; return its folder."""
-        from hydra.core.hydra_config import HydraConfig
-
-        from phantomgrad_suite.study import run
+        from phantomgrad_suite.study import run_study
 
         config = composed(list(overrides), self.configs, root="study")
-        chosen = HydraConfig.get()
-        run(config, chosen.runtime.choices["study"], list(chosen.overrides.task))
-        return self.path / config.run.folder
+        run_study(config)
+        return self.path / config.runtime.run.folder
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from phantomgrad.models import MDEQ
 from phantomgrad.solvers import Broyden
 from phantomgrad_suite.bench.contest import IMPLICIT, MEMORY, Aim, Limit
 from phantomgrad_suite.bench.steps import Layer, Step, StepCase
-from phantomgrad_suite.jobs.command_line import CONFIGS
+from phantomgrad_suite.jobs.compose import CONFIGS
 
 _CLASSES, _SIDE = 10, 32
 _AIMS = (Aim("step", 2.0), Aim(MEMORY, 1.0))

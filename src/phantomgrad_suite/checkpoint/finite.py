@@ -35,7 +35,7 @@ class FiniteSteps(Callback):
         action: ``"stop"`` ends the run; ``"skip"`` leaves the step out, unless it is the tenth in
             a row; ``None`` checks nothing.
         folder: for the steps that are kept.
-        facts: about the run, as in its checkpoints (:class:`Provenance`).
+        facts: about the run, as in its checkpoints (:class:`RunState`).
     """
 
     def __init__(
@@ -59,19 +59,22 @@ class FiniteSteps(Callback):
         self._in_a_row = state_dict["in_a_row"]
 
     def on_train_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
         """Remember what the step starts from, except the parameters, which it does not change."""
-        if self._action is not None:
-            self._start = {
-                "batch": batch,
-                "generators": generator_states(),
-                "carried": pl_module.carried(batch),  # type: ignore[operator]
-                "buffers": buffers(pl_module),
-            }
+        if self._action is None:
+            return
+        parameters = {name for name, _ in pl_module.named_parameters(remove_duplicate=False)}
+        state = pl_module.state_dict()
+        self._start = {
+            "batch": batch,
+            "generators": generator_states(),
+            "carried": pl_module.carried(batch),
+            "buffers": {name: state[name].clone() for name in state.keys() - parameters},
+        }
 
     def on_before_optimizer_step(
-        self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
+        self, trainer: Trainer, pl_module: Any, optimizer: Optimizer
     ) -> None:
         """Check the gradient.
 
@@ -85,26 +88,24 @@ class FiniteSteps(Callback):
             self._in_a_row = 0
             return
         self._in_a_row += 1
-        found = self._describe(trainer, pl_module) + self._keep(trainer, pl_module, start)
+        names = nonfinite_gradients(pl_module)
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        found = (
+            f"the gradient of step {trainer.global_step + 1} (epoch {trainer.current_epoch + 1}) "
+            f"is not finite in {names[0]}{more}: nothing was updated"
+            f"{self._keep(trainer, pl_module, start)}"
+        )
         if self._action == "stop":
             raise UserError(f"{found}; {_REMEDIES}, or nonfinite=skip, which is a run of its own")
         if self._in_a_row == _IN_A_ROW:
             raise UserError(f"{found}, for the {_IN_A_ROW}th time in a row; {_REMEDIES}")
         log.warning("%s; the step is left out", found)
         optimizer.zero_grad(set_to_none=True)  # parameters without a gradient are not updated
-        pl_module.leave_out()  # type: ignore[operator]
-        pl_module.carry(start["carried"])  # type: ignore[operator]
+        pl_module.leave_out()
+        pl_module.carry(start["carried"])
         pl_module.load_state_dict(start["buffers"], strict=False)
 
-    def _describe(self, trainer: Trainer, pl_module: LightningModule) -> str:
-        names = nonfinite_gradients(pl_module)
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        return (
-            f"the gradient of step {trainer.global_step + 1} (epoch {trainer.current_epoch + 1}) "
-            f"is not finite in {names[0]}{more}: nothing was updated"
-        )
-
-    def _keep(self, trainer: Trainer, pl_module: LightningModule, start: dict[str, Any]) -> str:
+    def _keep(self, trainer: Trainer, task: LightningModule, start: dict[str, Any]) -> str:
         """Keep the step in a file, unless there are enough; return a remark on it."""
         step, rank = trainer.global_step, trainer.global_rank
         if len(list(self._folder.glob(f"step*-rank{rank}.pt"))) >= _FILES:
@@ -113,8 +114,8 @@ class FiniteSteps(Callback):
         content = {
             **start,
             "step": step,
-            "device": str(pl_module.device),
-            "state_dict": {**pl_module.state_dict(), **start["buffers"]},
+            "device": str(task.device),
+            "state_dict": {**task.state_dict(), **start["buffers"]},
             PROVENANCE: self._facts,
         }
         try:
@@ -122,13 +123,6 @@ class FiniteSteps(Callback):
         except OSError as error:  # which must not end a run that would skip the step
             return f", and the step could not be kept ({error})"
         return f"; python scripts/replay.py {path} replays the step"
-
-
-def buffers(module: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of the state of ``module`` without its parameters."""
-    parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
-    state = module.state_dict()
-    return {name: state[name].clone() for name in state.keys() - parameters}
 
 
 def gradients_are_finite(module: nn.Module) -> bool:
@@ -140,19 +134,12 @@ def gradients_are_finite(module: nn.Module) -> bool:
 
 def nonfinite_gradients(module: nn.Module) -> list[str]:
     """Return the names of the parameters whose gradient is not finite."""
-    return [
-        name
-        for name, p in module.named_parameters()
-        if p.grad is not None and not bool(p.grad.isfinite().all())
-    ]
+    gradients = {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
+    return [name for name, gradient in gradients.items() if not bool(gradient.isfinite().all())]
 
 
 def check_finite(loss: Tensor | None, epoch: int) -> None:
-    """Raise if the training loss is NaN or infinite.
-
-    Raises:
-        UserError: it is.
-    """
+    """Raise :class:`UserError` if the training loss is NaN or infinite."""
     if loss is not None and not bool(loss.isfinite()):
         raise UserError(
             f"the training loss is {float(loss)} in epoch {epoch}: no checkpoint was "

@@ -11,11 +11,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 
 class Stopped(SIGTERMException):
-    """A signal stopped the run after it had saved; exits as a process that the signal ended.
-
-    Args:
-        signum: the signal.
-    """
+    """A run that saved and stopped at a signal; the process exits as if the signal ended it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(128 + signum)
@@ -29,7 +25,7 @@ class StopSignals:
     another exchange.
 
     Attributes:
-        asked: the signal received, or 0. A run in its last epoch finishes first: whoever runs it
+        asked: the signal received, or 0. A run in its last epoch ends normally: whoever started it
             must look at this attribute afterwards.
     """
 
@@ -52,8 +48,7 @@ def leave_signals_to_main_process(worker: int) -> None:
     """Make a data-loading process ignore requests to stop; a ``worker_init_fn``.
 
     A scheduler signals every process of a job. If those that load data ended at once, the run would
-    fail before it could save. SIGTERM from the main process, with which Python ends its children,
-    is obeyed.
+    fail before it could save. They obey SIGTERM from the main process, by which Python ends them.
     """
     for signum in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(signum, signal.SIG_IGN)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import logging
-import os
 import pickle
-import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class WholeCheckpointIO(TorchCheckpointIO):
-    """Replaces a checkpoint in one step and keeps the one before it as :func:`previous_of` it.
+    """Writes a checkpoint completely, then moves it into place; keeps the one before.
 
     Lightning's own implementation goes through the temporary folder of the system. If that is on
     another disk, the last step is a copy, and an interrupted copy destroys the last checkpoint.
@@ -31,19 +29,13 @@ class WholeCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
-        """Write ``checkpoint`` to ``path``, or raise and leave ``path`` unchanged."""
+        """Write ``checkpoint`` to ``path``; what was there becomes :func:`previous_of` it."""
         content, target = io.BytesIO(), Path(path)
         torch.save(checkpoint, content)  # in memory: on a full disk torch raises no OSError
-        spare = target.with_name(f".{target.name}.spare")
-        spare.unlink(missing_ok=True)
-        try:
-            _keep(target, spare)
-            with atomic_write(target) as temporary:
-                temporary.write_bytes(content.getbuffer())
-            if spare.exists():
-                spare.replace(previous_of(target))
-        finally:
-            spare.unlink(missing_ok=True)
+        with atomic_write(target) as temporary:
+            temporary.write_bytes(content.getbuffer())
+            if target.exists():
+                target.replace(previous_of(target))
 
 
 def previous_of(path: Path) -> Path:
@@ -51,17 +43,8 @@ def previous_of(path: Path) -> Path:
     return path.with_suffix(f".previous{path.suffix}")
 
 
-def _keep(target: Path, spare: Path) -> None:
-    try:
-        os.link(target, spare)
-    except FileNotFoundError:  # the first checkpoint
-        return
-    except OSError:  # a file system without hard links
-        shutil.copyfile(target, spare)
-
-
 def newest_whole(path: Path, *, keeper: bool = True) -> Path | None:
-    """Return ``path``, the previous checkpoint if that is damaged, or ``None`` if both are.
+    """Return ``path``, the previous checkpoint if that is damaged or missing, or ``None``.
 
     Args:
         path: of the last checkpoint.

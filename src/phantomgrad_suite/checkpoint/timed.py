@@ -14,24 +14,26 @@ from lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from phantomgrad_suite.checkpoint.finite import check_finite
-from phantomgrad_suite.checkpoint.signals import Stopped, StopSignals
+from phantomgrad_suite.checkpoint.signals import (
+    Stopped,
+    StopSignals,
+    leave_signals_to_main_process,
+)
 from phantomgrad_suite.checkpoint.state import is_resumable
 
 log = logging.getLogger(__name__)
 
 _STEPS_BETWEEN_AGREEMENTS = 10
-_DUE = 1  # less than the number of any signal that is listened to
+_DUE = 1  # less than the number of any signal that is recorded
 
 
 class TimedCheckpoint(Callback):
-    """Saves a checkpoint in the middle of an epoch at intervals of time.
+    """Saves a checkpoint in the middle of an epoch at intervals of time, and when asked to stop.
 
-    Lightning's ``ModelCheckpoint(train_time_interval=...)`` would save in the middle of the last
-    batch of an epoch, and knows neither signals nor loaders without a position. With such a
-    loader, a run has the checkpoints at the end of its epochs only. Must come after all callbacks
-    that have a state.
-
-    After SIGTERM, SIGUSR2 or Ctrl-C it saves as soon as possible and raises :class:`Stopped`.
+    After a signal it saves as soon as possible and raises :class:`Stopped`. Lightning's
+    ``ModelCheckpoint(train_time_interval=...)`` knows neither signals nor loaders that cannot
+    restore their position; with such a loader, a run saves at the end of its epochs only. Must
+    come after all callbacks that have a state.
 
     Args:
         path: of the checkpoint.
@@ -46,25 +48,18 @@ class TimedCheckpoint(Callback):
         self._last = time.monotonic()
         self._announced = False
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Have the processes that load data ignore signals."""
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        data.worker_init_fn = leave_signals_to_main_process
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Handle signals in place of Lightning."""
         self._signals.listen()
 
-    def on_train_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-    ) -> None:
-        """Save a checkpoint if it is due and the epoch is not over.
-
-        Raises:
-            UserError: the training loss is not finite, so the state is not worth keeping.
-            Stopped: a signal asked the run to stop.
-        """
-        agreeing = trainer.world_size == 1 or batch_idx % _STEPS_BETWEEN_AGREEMENTS == 0
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
+        """Save a checkpoint if it is due and the epoch is not over."""
+        agreeing = trainer.world_size == 1 or args[-1] % _STEPS_BETWEEN_AGREEMENTS == 0
         if agreeing and not trainer.is_last_batch and is_resumable(trainer.train_dataloader):
             is_due = time.monotonic() - self._last >= self._seconds
             self._save_if_asked(trainer, pl_module, is_due)
@@ -76,23 +71,18 @@ class TimedCheckpoint(Callback):
         self._announce(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save a checkpoint if a signal asked for it and this is not the last epoch.
-
-        Raises:
-            Stopped: a signal asked the run to stop.
-        """
+        """Save a checkpoint if a signal asked for it; the last epoch ends the run anyway."""
         if trainer.current_epoch + 1 != trainer.max_epochs:
             self._save_if_asked(trainer, pl_module)
 
     def _announce(self, trainer: Trainer) -> None:
-        if self._announced or not self._signals.asked or not trainer.is_global_zero:
-            return
-        self._announced = True
-        log.warning(
-            "%s: stopping at the next checkpoint, at the latest at the end of epoch %d",
-            signal.Signals(self._signals.asked).name,
-            trainer.current_epoch + 1,
-        )
+        if self._signals.asked and not self._announced and trainer.is_global_zero:
+            self._announced = True
+            log.warning(
+                "%s: stopping at the next checkpoint, at the latest at the end of epoch %d",
+                signal.Signals(self._signals.asked).name,
+                trainer.current_epoch + 1,
+            )
 
     def _save_if_asked(self, trainer: Trainer, task: Any, is_due: bool = False) -> None:
         own = self._signals.asked or (_DUE if is_due else 0)
@@ -116,8 +106,8 @@ class TimedCheckpoint(Callback):
 
 
 def _reduced(trainer: Trainer, value: Tensor, operation: str) -> Tensor:
-    """Return the sum or maximum over the processes: all of them save, or none does."""
+    """Return the sum or maximum over the processes, which all save or all do not."""
     if trainer.world_size == 1:
         return value
     own = value.to(trainer.strategy.root_device, copy=True)
-    return trainer.strategy.reduce(own, reduce_op=operation)  # type: ignore[no-any-return]
+    return trainer.strategy.reduce(own, reduce_op=operation)

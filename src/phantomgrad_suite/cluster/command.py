@@ -10,9 +10,10 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from phantomgrad_suite.jobs.job import as_dict
-from phantomgrad_suite.jobs.overrides import identify
+from phantomgrad_suite.jobs.compose import identity_of
 from phantomgrad_suite.runs.errors import UserError
+
+_LAUNCHER = ("cluster=", "+cluster=", "runtime.cluster.", "+runtime.cluster.")
 
 
 @dataclass(frozen=True)
@@ -45,38 +46,28 @@ class Command:
             UserError: the number of devices of the row is not fixed.
         """
         HydraConfig.instance().set_config(config)
-        choices = config.hydra.runtime.choices
-        plain = as_dict(OmegaConf.masked_copy(config, [str(k) for k in config if k != "hydra"]))
-        kept = [o for o in overrides if o.lstrip("+").split("=")[0].split(".")[0] != "cluster"]
-        identity = identify(plain, choices.get("experiment") or choices.get("study"), kept)
-        trainer = plain.get("trainer") or {"accelerator": plain["device"]}  # or a study
+        identity = identity_of(
+            OmegaConf.masked_copy(config, [str(k) for k in config if k != "hydra"])
+        )
+        trainer = config.get("trainer") or {}  # a study has none
+        accelerator = config.runtime.trainer.accelerator if trainer else config.device
+        devices = str(trainer.get("devices", 1))
+        if not devices.isdecimal() or devices == "0":
+            raise UserError(
+                "trainer.devices must be a positive integer for a row that is launched, "
+                f"got {devices}"
+            )
         return cls(
             name=f"{identity.row} {identity.instance}",
             # A table switches Hydra to several runs; this is one of them.
-            arguments=(*kept, "hydra.mode=RUN"),
-            folder=runs_folder(config) / identity.row / identity.instance,
+            arguments=(*(o for o in overrides if not o.startswith(_LAUNCHER)), "hydra.mode=RUN"),
+            folder=Path(config.runtime.paths.runs) / identity.row / identity.instance,
             config_hash=identity.config_hash,
-            devices=_count(trainer.get("devices", 1)),
+            devices=int(devices),
             nodes=trainer.get("num_nodes", 1),
-            gpu=trainer["accelerator"] != "cpu",
+            gpu=accelerator != "cpu",
         )
 
     def line(self, script: Path) -> str:
         """Return the command for a shell."""
         return shlex.join(["python", str(script), *self.arguments])
-
-
-def runs_folder(config: DictConfig) -> Path:
-    """Return the folder of all runs."""
-    return Path(config.paths.runs)
-
-
-def _count(devices: object) -> int:
-    if isinstance(devices, str) and devices.isdecimal():
-        devices = int(devices)
-    if type(devices) is not int or devices < 1:
-        raise UserError(
-            "trainer.devices must be a positive integer for a row that is launched, "
-            f"got {devices!r}"
-        )
-    return devices

@@ -9,10 +9,9 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Sequence
-from contextlib import ExitStack
+from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -25,6 +24,22 @@ from phantomgrad_suite.runs.errors import UserError
 
 LOG = "log.txt"
 _FORKS = sys.platform == "linux"  # elsewhere, not all system libraries survive it
+
+
+@dataclass(frozen=True)
+class _Started:
+    command: Command
+    process: Any
+    slot: int
+
+    def report(self) -> bool:
+        """Print the last line of an ended run, without the bars before it; return if it failed."""
+        lines = (self.command.folder / LOG).read_text(errors="replace").splitlines()
+        line = next((line for line in reversed(lines) if line.strip()), "no output")
+        if code := self.process.exitcode:
+            line = f"{self.command.name}: failed (exit code {code}): {line}"
+        print(line, flush=True)
+        return bool(code)
 
 
 def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> None:
@@ -41,23 +56,31 @@ def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> 
     print(f"{len(commands)} runs, {slots} at a time", flush=True)
     prepare(settings)
     waiting, free, failed = deque(commands), deque(range(slots)), 0
-    running: dict[int, tuple[BaseProcess, Command, int]] = {}
-    with ExitStack() as stack:
-        stack.callback(_stop, running)
-        for signum in (signal.SIGINT, signal.SIGTERM):
-            stack.callback(signal.signal, signum, signal.signal(signum, _exit))
+    running: dict[Any, _Started] = {}
+    handlers = {s: signal.signal(s, _exit) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
         while waiting or running:
             while waiting and free:
-                command, slot = waiting.popleft(), free.popleft()
-                process = _start(command, script, _own_gpus(command, slot, gpus))
-                running[process.sentinel] = process, command, slot
-            for sentinel in wait(list(running)):
-                process, command, slot = running.pop(sentinel)  # type: ignore[index]
-                process.join()
-                failed += _report(command, process.exitcode)
-                free.append(slot)
+                started = _start(waiting.popleft(), script, free.popleft(), gpus)
+                running[started.process.sentinel] = started
+            for ended in map(running.pop, wait(list(running))):
+                ended.process.join()
+                failed += ended.report()
+                free.append(ended.slot)
+    finally:
+        children = multiprocessing.active_children()
+        for child in children:
+            child.terminate()
+        for child in children:
+            child.join()
+        for signum, handler in handlers.items():
+            signal.signal(signum, handler)
     if failed:
         raise UserError(f"{failed} of {len(commands)} runs failed: see their {LOG}")
+
+
+def _exit(signum: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + signum)
 
 
 def prepare(settings: DictConfig) -> None:
@@ -71,68 +94,43 @@ def prepare(settings: DictConfig) -> None:
 def visible_gpus() -> list[str]:
     """Return the GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
-        return [name for name in named.split(",") if name]
-    return [str(i) for i in range(torch.cuda.device_count())]
+    if named is None:
+        return [str(i) for i in range(torch.cuda.device_count())]
+    return [name for name in named.split(",") if name]
 
 
 def _slots(commands: Sequence[Command], jobs: Any, gpus: Sequence[str]) -> int:
     """Return how many runs may go on at the same time."""
     if jobs is not None and (type(jobs) is not int or jobs < 1):
-        raise UserError(f"cluster.jobs must be a positive integer or null, got {jobs!r}")
+        raise UserError(f"runtime.cluster.jobs must be a positive integer or null, got {jobs!r}")
     needed = max((command.devices for command in commands if command.gpu and gpus), default=0)
     if needed > len(gpus):
         raise UserError(f"a row needs trainer.devices={needed} GPUs, this machine has {len(gpus)}")
-    if jobs is not None:
-        return int(jobs)
-    if needed:
-        return len(gpus) // needed
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if _FORKS else os.cpu_count() or 1
+    return jobs or (len(gpus) // needed if needed else cores)
 
 
-def _own_gpus(command: Command, slot: int, gpus: Sequence[str]) -> dict[str, str]:
-    """Deal the GPUs out among the slots, in turn if there are more slots than GPUs."""
-    if not (command.gpu and gpus):
-        return {}
-    first = slot * command.devices
-    own = [gpus[(first + i) % len(gpus)] for i in range(command.devices)]
-    return {"CUDA_VISIBLE_DEVICES": ",".join(own)}
-
-
-def _start(command: Command, script: Path, environment: dict[str, str]) -> BaseProcess:
-    # CUDA does not survive a fork.
-    context = multiprocessing.get_context("forkserver" if _FORKS and not command.gpu else "spawn")
+def _start(command: Command, script: Path, slot: int, gpus: Sequence[str]) -> _Started:
+    """Start a run on GPUs of its own, in turn if there are more slots than GPUs."""
+    environment = {}
+    if command.gpu and gpus:
+        numbers = range(slot * command.devices, (slot + 1) * command.devices)
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[i % len(gpus)] for i in numbers)
     command.folder.mkdir(parents=True, exist_ok=True)
+    # CUDA does not survive a fork.
+    context: Any = multiprocessing.get_context(
+        "forkserver" if _FORKS and not command.gpu else "spawn"
+    )
     arguments = (script, command.arguments, command.folder / LOG, environment)
     process = context.Process(target=_run, args=arguments)
     process.start()
-    return process
+    return _Started(command, process, slot)
 
 
 def _run(script: Path, arguments: Sequence[str], log: Path, environment: dict[str, str]) -> None:
-    """Run the script in a process of its own."""
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     os.environ.update(environment)
     sys.argv = [str(script), *arguments]
     runpy.run_path(str(script), run_name="__main__")
-
-
-def _report(command: Command, code: int | None) -> bool:
-    """Print the last line of a run, without the progress bars before it; return if it failed."""
-    lines = (command.folder / LOG).read_text(errors="replace").splitlines()
-    last = next((line for line in reversed(lines) if line.strip()), "no output")
-    print(f"{command.name}: failed (exit code {code}): {last}" if code else last, flush=True)
-    return bool(code)
-
-
-def _exit(signum: int, frame: FrameType | None) -> NoReturn:
-    sys.exit(128 + signum)
-
-
-def _stop(running: dict[int, tuple[BaseProcess, Command, int]]) -> None:
-    for process, *_ in running.values():
-        process.terminate()
-    for process, *_ in running.values():
-        process.join()

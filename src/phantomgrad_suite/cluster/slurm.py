@@ -15,19 +15,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.utilities.exceptions import SIGTERMException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from phantomgrad_suite.cluster.command import Command
 from phantomgrad_suite.runs.errors import UserError
-
-if TYPE_CHECKING:
-    import submitit
 
 _GRACE_SECONDS = 1800
 
@@ -60,8 +57,7 @@ class Job:
                 raise
             if stop.code == 128 + signal.SIGUSR2 and callable(requeue):
                 requeue(signal.SIGUSR2, None)  # does not return in the first process
-            # Wait for SLURM: it kills a cancelled job, and requeues a preempted one only if that
-            # has not ended by itself.
+            # SLURM kills a cancelled job, and requeues a preempted one if that has not ended.
             time.sleep(_GRACE_SECONDS)
             sys.exit(1)
         except SystemExit as end:
@@ -90,14 +86,11 @@ def submit(
         UserError: there is no SLURM, it refuses the jobs, or they would be warned at their start.
     """
     minutes, seconds = settings.minutes, settings.warning_seconds
-    if seconds is not None and not (_is_positive(seconds) and _is_positive(minutes)):
+    valid = type(minutes) is type(seconds) is int and 0 < seconds < 60 * minutes
+    if seconds is not None and not valid:
         raise UserError(
-            "cluster.minutes and cluster.warning_seconds must be positive integers, "
-            f"got {minutes} and {seconds}"
-        )
-    if seconds is not None and 60 * minutes <= seconds:
-        raise UserError(
-            f"cluster.minutes must be longer than cluster.warning_seconds={seconds}, got {minutes}"
+            "runtime.cluster.warning_seconds must be positive and less than runtime.cluster.minutes"
+            f", got {seconds} seconds and {minutes} minutes"
         )
     executor = _executor(settings, folder)
     arrays = defaultdict(list)
@@ -109,10 +102,10 @@ def submit(
         try:
             with executor.batch():
                 jobs = [executor.submit(Job(str(script), command.arguments)) for command in array]
-            numbers = [str(job.job_id) for job in jobs]
-        except Exception as error:  # submitit's own, of which nothing is known without it
-            reason = [line for line in str(error).splitlines() if line.strip()]
-            raise UserError(f"SLURM refused the jobs: {(reason or [repr(error)])[-1]}") from error
+            numbers = [job.job_id for job in jobs]
+        except Exception as error:  # submitit's own types, and OSError
+            reason = (str(error).strip() or repr(error)).splitlines()[-1]
+            raise UserError(f"SLURM refused the jobs: {reason}") from error
         for command, number in zip(array, numbers, strict=True):
             print(f"job {number}: {command.name}", flush=True)
         submitted += numbers
@@ -120,11 +113,7 @@ def submit(
     return submitted
 
 
-def _is_positive(value: Any) -> bool:
-    return type(value) is int and value > 0
-
-
-def _executor(settings: DictConfig, folder: Path) -> submitit.AutoExecutor:
+def _executor(settings: DictConfig, folder: Path) -> Any:
     try:
         import submitit
 
@@ -144,11 +133,7 @@ def _executor(settings: DictConfig, folder: Path) -> submitit.AutoExecutor:
 
 def _parameters(command: Command, settings: DictConfig) -> dict[str, Any]:
     """Return submitit's parameters of a job; those that are null are left to the cluster."""
-    choices, cpus, memory = (
-        HydraConfig.get().runtime.choices,
-        settings.cpus_per_task,
-        settings.mem_gb,
-    )
+    choices, cpus = HydraConfig.get().runtime.choices, settings.cpus_per_task
     own = ("partition", "account", "qos", "constraint")
     parameters = {
         "name": f"phantomgrad-{choices.get('table') or choices.get('suite') or 'run'}",
@@ -156,7 +141,7 @@ def _parameters(command: Command, settings: DictConfig) -> dict[str, Any]:
         "tasks_per_node": command.devices,  # one process for each device, started by srun
         "gpus_per_node": command.devices if command.gpu else None,
         "cpus_per_task": cpus,
-        "mem_gb": None if memory is None else memory * command.devices,
+        "mem_gb": settings.mem_gb and settings.mem_gb * command.devices,
         "timeout_min": settings.minutes,
         "stderr_to_stdout": True,
         **{f"slurm_{key}": settings[key] for key in own},
@@ -165,9 +150,6 @@ def _parameters(command: Command, settings: DictConfig) -> dict[str, Any]:
         "slurm_setup": [f"export OMP_NUM_THREADS={settings.threads}", *settings.setup],
         # Without the first two, processes wait for one that has ended; srun does not inherit cpus.
         "slurm_srun_args": ["--kill-on-bad-exit=1", "--wait=600", f"--cpus-per-task={cpus}"],
-        "slurm_additional_parameters": {
-            "requeue": True,
-            **OmegaConf.to_container(settings.more),  # type: ignore[dict-item]
-        },
+        "slurm_additional_parameters": {"requeue": True, **settings.more},
     }
     return {name: value for name, value in parameters.items() if value is not None}

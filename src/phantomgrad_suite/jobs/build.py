@@ -1,39 +1,22 @@
-"""An experiment: its configuration by name, and the parts that are built from one."""
+"""The parts of a run, built from its configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import InstantiationException
 from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.data.base import Synthetic
-from phantomgrad_suite.jobs.command_line import CONFIGS, check_choice
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.tasks import Task
 
 
-def compose_row(row: str) -> DictConfig:
-    """Return the configuration of an experiment, as ``scripts/train.py`` composes it.
-
-    This works inside a running Hydra application (a study, say) and outside of one.
-
-    Raises:
-        UserError: there is no such experiment.
-    """
-    check_choice(f"experiment={row}")
-    with _hydra():
-        return compose("train", [f"experiment={row}"])
-
-
 def build(node: Any, name: str, **more: Any) -> Any:
-    """Instantiate a configured object; a bad key or value becomes one line.
+    """Instantiate a configured object; a wrong key or value is reported in one line.
 
     Raises:
         UserError: the object refuses its arguments.
@@ -47,8 +30,14 @@ def build(node: Any, name: str, **more: Any) -> Any:
         raise UserError(f"{name} cannot be built: {cause or error}") from error
 
 
+def build_data(config: DictConfig) -> DataModule:
+    """Return the data module: ``dataset``, with the folders and workers of ``runtime.dataset``."""
+    data: DataModule = build(config.dataset, "dataset", **config.runtime.dataset)
+    return data
+
+
 def build_task(config: DictConfig, data: DataModule | Synthetic) -> Task:
-    """Return the task of a configuration, and in it the model, in the sizes of ``data``.
+    """Return the task of a configuration, with its model in the sizes of ``data``.
 
     Raises:
         UserError: a part refuses its arguments.
@@ -62,21 +51,21 @@ def build_task(config: DictConfig, data: DataModule | Synthetic) -> Task:
         **data.targets(),
     )
     try:
-        task.configure_optimizers()  # Lightning does it again: a bad key must not wait so long
+        task.configure_optimizers()  # Lightning repeats it; a wrong key is reported early
     except (TypeError, ValueError) as error:
         raise UserError(f"optimizer or schedule cannot be built: {error}") from error
     return task
 
 
 def synthetic_data(dataset: DictConfig, **changes: Any) -> Synthetic:
-    """Return noise in the shapes of a configured data set; none of its files is read.
+    """Return random batches in the shapes of a configured data set, without reading its files.
 
     Args:
         dataset: the configuration of the data module.
-        changes: settings that take the place of those in it.
+        changes: settings that replace those of ``dataset``.
 
     Raises:
-        UserError: the data have no synthetic batches.
+        UserError: the data set has no synthetic batches.
         ValueError: a setting is out of range.
     """
     settings = OmegaConf.to_container(dataset, resolve=True)
@@ -85,9 +74,3 @@ def synthetic_data(dataset: DictConfig, **changes: Any) -> Synthetic:
     assert issubclass(kind, DataModule)
     plain = {str(k): v for k, v in settings.items() if not str(k).startswith("_")}
     return kind.synthetic(**{**plain, **changes})
-
-
-def _hydra() -> AbstractContextManager[Any]:
-    if GlobalHydra.instance().is_initialized():
-        return nullcontext()
-    return initialize_config_dir(str(CONFIGS), version_base="1.3")

@@ -1,15 +1,12 @@
-"""What is typed on a command line, checked before anything starts: one line for each mistake."""
+"""The command line, checked before anything starts: one line for each mistake."""
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 import shlex
-from collections.abc import Iterable
-from pathlib import Path
 
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra.conf import HydraConf
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -19,65 +16,49 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from phantomgrad_suite.jobs.compose import check_choice, composing, keys, nearest
 from phantomgrad_suite.runs.errors import UserError
-
-# For the name of what is done with a list of rows.
-OmegaConf.register_new_resolver("joined", "/".join, replace=True)
-
-CONFIGS = Path(__file__).resolve().parents[3] / "configs"
-
-# The groups of lists of each root, and what a list lists.
-_LISTS = {"train": (("table", "tune"), "experiment"), "study": (("suite",), "study")}
 
 
 def check_overrides(arguments: list[str], root: str = "train") -> None:
-    """Compose the configuration once, to say in one line what is wrong with the overrides.
+    """Compose the configuration once, to report a wrong override in one line.
 
-    A sweep is judged by its first value, a table or suite by its first row. A command line with
-    flags of Hydra's own passes; it is Hydra's to judge.
+    Of a sweep, the first value is checked; of a table or suite, its first row. A command line with
+    flags of Hydra's own is left to Hydra.
 
     Raises:
         UserError: an override does not parse, or names an unknown file, group or key.
     """
     if any(argument.startswith("-") for argument in arguments):
         return
+    logging.getLogger("hydra").setLevel(logging.ERROR)
     try:
         overrides = OverridesParser.create().parse_overrides(arguments)
     except HydraException as error:
         raise UserError(f"cannot read the overrides: {_first_line(error)}") from error
-    single = [line for o in overrides if (line := _single(o))]
-    for override in single:
-        check_choice(override)
-    single += _first_row(single, root)
-    logging.getLogger("hydra").setLevel(logging.ERROR)
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+    single = [line for override in overrides if (line := _first_value(override))]
+    for line in single:
+        check_choice(*_choice(line))
+    with composing():
         try:
-            compose(root, single)
+            compose(root, [*_first_row(root, single), *single])
         except (HydraException, OmegaConfBaseException, ValueError) as error:
             raise UserError(_explain(error, root, single)) from error
     GlobalHydra.instance().clear()
 
 
 def command_line(hydra: HydraConf) -> str:
-    """Return the command that does the run at hand, alone, as it is typed in a shell.
-
-    Args:
-        hydra: the ``hydra`` part of the configuration.
-    """
-    overrides = [o for o in hydra.overrides.task if not o.startswith("cluster")]
-    # A table or a search switches Hydra to several runs, and may set more; this is one of them.
+    """Return the shell command that executes the current run alone."""
+    overrides = [
+        o for o in hydra.overrides.task if not o.startswith(("cluster", "runtime.cluster"))
+    ]
+    # A table switches Hydra to multirun; the command is for one of its runs.
     alone = ["hydra.mode=RUN"] if hydra.mode is RunMode.MULTIRUN else []
     return shlex.join(["python", "scripts/train.py", *overrides, *alone])
 
 
-def names(group: str) -> list[str]:
-    """Return the names of the files of a configuration group, nested ones by their path."""
-    folder = CONFIGS / group
-    return sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
-
-
-def _single(override: Override) -> str | None:
-    """Return the override, of a sweep with its first value; nothing where that is not known."""
+def _first_value(override: Override) -> str | None:
+    """Return an override without its sweep; ``None`` if the first value is not known yet."""
     if not override.is_sweep_override():
         return override.input_line
     if not (override.is_choice_sweep() or override.is_range_sweep()):
@@ -85,64 +66,51 @@ def _single(override: Override) -> str | None:
     return f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}"
 
 
-def _first_row(overrides: list[str], root: str) -> list[str]:
-    """Return the choice of the first row of the list, where a list and no row is chosen."""
-    if root not in _LISTS:
+def _first_row(root: str, overrides: list[str]) -> list[str]:
+    """Return the first row of the table or suite in ``overrides``, unless they choose one."""
+    lists = [o for o in overrides if o.partition("=")[0] in ("table", "tune", "suite")]
+    if not lists or any(o.startswith(("experiment=", "study=")) for o in overrides):
         return []
-    groups, member = _LISTS[root]
-    chosen = dict(override.partition("=")[::2] for override in overrides)
-    rows = ""
-    for group in groups:
-        if chosen.get(group) not in (None, "", "null") and member not in chosen:
-            listed = OmegaConf.load(CONFIGS / group / f"{chosen[group]}.yaml")
-            rows = OmegaConf.select(listed, f"hydra.sweeper.params.{member}", default=rows)
-    return [f"{member}={row.strip()}" for row in rows.split(",")[:1] if row]
-
-
-def check_choice(override: str) -> None:
-    """Raise if ``override`` chooses a file that its group does not have."""
-    group, value = _group(override), override.partition("=")[2].strip("'\"")
-    if not (CONFIGS / group).is_dir() or value in ("", "null", *names(group)):
-        return
-    raise UserError(f"there is no {group} {value!r}; {nearest(value, names(group), f'{group}/')}")
-
-
-def _group(override: str) -> str:
-    """Return the group that ``override`` chooses from, if it does."""
-    return override.lstrip("+~").partition("=")[0].partition("@")[0]
-
-
-def _explain(error: Exception, root: str, overrides: Iterable[str]) -> str:
-    key = re.search(r"full_key: (\S+)", str(error)) or re.search(
-        r"override '([\w.@/]+)'", str(error)
-    )
-    if key is None:
-        return _first_line(error)
-    choices = [override for override in overrides if (CONFIGS / _group(override)).is_dir()]
     try:
-        chosen = compose(root, choices)
-    except (HydraException, OmegaConfBaseException):  # a group of another root, for example
-        chosen = compose(root)
-    known = _keys(OmegaConf.to_container(chosen, resolve=False))
-    if key[1] in known and "To append" in str(error):
-        return f"{key[1]} has no such entry yet: a plus adds it, +{key[1]}=..."
-    return f"there is no setting {key[1]!r}; {nearest(key[1], known, f'{root}.yaml')}"
-
-
-def nearest(wanted: str, known: Iterable[str], where: str) -> str:
-    """Return which of what is ``known`` a misspelt name may mean, and where all of it stands."""
-    near = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.3)
-    suggestion = f"the nearest are {', '.join(near)}" if near else "nothing is like it"
-    return f"{suggestion} (all of them: {CONFIGS.name}/{where})"
-
-
-def _keys(node: object, prefix: str = "") -> list[str]:
-    if not isinstance(node, dict):
+        sweeper = compose(root, lists, return_hydra_config=True).hydra.sweeper
+    except HydraException:  # a group of another root: reported by the caller
         return []
-    found = []
-    for key, value in node.items():
-        found += [f"{prefix}{key}", *_keys(value, f"{prefix}{key}.")]
-    return found
+    rows = {name: str(row) for name, row in (sweeper.get("params") or {}).items()}
+    return [
+        f"{k}={v.split(',')[0].strip()}" for k, v in rows.items() if k in ("experiment", "study")
+    ]
+
+
+def _choice(override: str) -> tuple[str, str]:
+    """Return the group and the file that an override chooses, if its key is a group."""
+    key, _, value = override.partition("=")
+    return key.lstrip("+~").partition("@")[0], value.strip("'\"")
+
+
+def _explain(error: Exception, root: str, overrides: list[str]) -> str:
+    found = re.search(r"full_key: (\S+)|override '([\w.@/]+)'", str(error))
+    if found is None:
+        return _first_line(error)
+    key, known = found[1] or found[2], _known(root, overrides)
+    if key in known and "To append" in str(error):
+        return f"{key} has no such entry yet: a plus adds it, +{key}=..."
+    parent = key.rpartition(".")[0]
+    if "To append" in str(error) and parent in known:
+        near = nearest(key, known, f"{root}.yaml")
+        return f"there is no setting {key!r}; {near}; +{key}=... adds an argument of {parent}"
+    return f"there is no setting {key!r}; {nearest(key, known, f'{root}.yaml')}"
+
+
+def _known(root: str, overrides: list[str]) -> list[str]:
+    """Return all settings, with the choices of ``overrides`` where these can be composed."""
+    groups = [o for o in overrides if "." not in o.partition("=")[0]]
+    for choices in (groups, []):
+        try:
+            chosen = compose(root, [*_first_row(root, choices), *choices])
+        except (HydraException, OmegaConfBaseException):
+            continue
+        return list(keys(OmegaConf.to_container(chosen, resolve=False)))
+    return []
 
 
 def _first_line(error: Exception) -> str:

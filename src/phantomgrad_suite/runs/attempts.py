@@ -1,7 +1,6 @@
-"""The last attempt at a run, noted in its folder: who is at it, or what it has failed by.
+"""The last attempt at a run, written to its folder: which process holds it, and why it failed.
 
-This is what ``make status`` shows. The note is no part of the result: a disk that takes none stops
-no run.
+``make status`` shows it. It is not part of the result: if the disk refuses it, the run goes on.
 """
 
 from __future__ import annotations
@@ -18,48 +17,48 @@ from typing import Any
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import write_json
 
-NOTE = "attempt.json"
+FILE = "attempt.json"
 
 
 @contextmanager
-def noted(folder: Path, **facts: Any) -> Iterator[None]:
-    """Note in ``folder`` that a run has begun, over what was noted before; if it fails, by what.
+def log_attempt(folder: Path, **facts: Any) -> Iterator[None]:
+    """Write ``attempt.json`` when a run starts, and add why it failed or when it was stopped.
 
-    A run that is finished needs no note; one that was killed leaves the note of its beginning, and
-    one that was stopped adds when.
+    A finished run removes the file; a killed one leaves it as it was written at the start.
     """
-    _write(folder, {**_who(), **facts})
+    _write(folder, {**_process(), **facts})
     try:
-        with failure_noted(folder):
+        with log_failure(folder):
             yield
     except (SystemExit, KeyboardInterrupt):
-        _write(folder, {**_who(), **read_note(folder), "stopped": _now()})
+        _write(folder, {**_process(), **read_attempt(folder), "stopped": _now()})
         raise
     with suppress(OSError):
-        (folder / NOTE).unlink(missing_ok=True)
+        (folder / FILE).unlink(missing_ok=True)
 
 
 @contextmanager
-def failure_noted(folder: Path) -> Iterator[None]:
-    """Note in ``folder`` what a run has failed by, unless another process of it was first."""
+def log_failure(folder: Path) -> Iterator[None]:
+    """Add the error to ``attempt.json``, unless another process of the run was first."""
     try:
         yield
     except Exception as error:
-        note = read_note(folder)
-        if "failed" not in note:
-            _write(folder, {**_who(), **note, "failed": _in_a_line(error), "ended": _now()})
+        attempt = read_attempt(folder)
+        if "failed" not in attempt:
+            attempt = {**_process(), **attempt, "failed": _first_line(error), "ended": _now()}
+            _write(folder, attempt)
         raise
 
 
-def read_note(folder: Path) -> dict[str, Any]:
-    """Return what is noted in ``folder``, nothing if nothing can be read."""
+def read_attempt(folder: Path) -> dict[str, Any]:
+    """Return the content of ``attempt.json``, empty if it cannot be read."""
     with suppress(OSError, ValueError):
-        note = json.loads((folder / NOTE).read_text())
-        return note if isinstance(note, dict) else {}
+        attempt = json.loads((folder / FILE).read_text())
+        return attempt if isinstance(attempt, dict) else {}
     return {}
 
 
-def _who() -> dict[str, Any]:
+def _process() -> dict[str, Any]:
     job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
     task = os.environ.get("SLURM_ARRAY_TASK_ID")
     return {
@@ -74,13 +73,13 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _in_a_line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     if isinstance(error, UserError) and lines:
         return lines[0]
     return ": ".join([type(error).__name__, *lines[:1]])
 
 
-def _write(folder: Path, note: Mapping[str, Any]) -> None:
+def _write(folder: Path, attempt: Mapping[str, Any]) -> None:
     with suppress(OSError):
-        write_json(note, folder / NOTE)
+        write_json(attempt, folder / FILE)

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from phantomgrad_suite.runs.attempts import NOTE, read_note
+from phantomgrad_suite.runs.attempts import FILE, read_attempt
 
 _SILENT_MINUTES = 60
 STATES = ("done", "running", "failed", "stopped", "missing")
@@ -50,7 +50,7 @@ def examine(row: str, instance: str, runs: Path, records: Path) -> Run:
     folder = runs / row / instance
     if (folder / "record.json").exists():
         return Run(row, instance, "done")
-    note, locked = read_note(folder), _is_locked(folder)
+    note, locked = read_attempt(folder), _is_locked(folder)
     elsewhere = bool(note) and note.get("host") != platform.node()
     if "failed" in note:
         return Run(row, instance, "failed", f"{note['failed']} ({_where(note)})")
@@ -88,12 +88,12 @@ def standing(folder: Path, runs: Path) -> Standing:
         folder: of the run.
         runs: the folder of all runs, where jobs of a cluster have their logs.
     """
-    note = read_note(folder)
+    note = read_attempt(folder)
     metrics, checkpoints = list(folder.glob("csv/*/metrics.csv")), folder / "checkpoints"
     known = [_epoch_of_checkpoint(checkpoints / "last.ckpt"), *map(_epoch_of_metrics, metrics)]
     epoch = max((e + 1 for e in known if e is not None), default=None)
     logs = list((runs / ".cluster").glob(f"{note['job']}_*_log.out")) if note.get("job") else []
-    signs = [folder / NOTE, folder / "config_hash", folder / "log.txt"]
+    signs = [folder / FILE, folder / "config_hash", folder / "log.txt"]
     heard = max(map(_time, [*signs, *metrics, *checkpoints.glob("*"), *logs]))
     return Standing(epoch, note.get("epochs"), heard, _where(note))
 

@@ -19,9 +19,9 @@ from torch.utils._pytree import tree_map_only
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import ImplicitGradient
 from phantomgrad.nn import shared_parametrizations
-from phantomgrad_suite.jobs.arithmetic import set_float32_precision
-from phantomgrad_suite.jobs.build import build_task, compose_row, synthetic_data
-from phantomgrad_suite.jobs.compilation import compile_solves
+from phantomgrad_suite.jobs.build import build_task, synthetic_data
+from phantomgrad_suite.jobs.compose import compose_row
+from phantomgrad_suite.jobs.numerics import compile_solves, set_float32_precision
 from phantomgrad_suite.studies.clock import Clock, Mark
 from phantomgrad_suite.studies.memory import peak_bytes
 from phantomgrad_suite.tasks import JacobianRegularisation

@@ -13,10 +13,11 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from phantomgrad_suite.cluster.command import Command
-from phantomgrad_suite.jobs.build import build
-from phantomgrad_suite.jobs.job import as_dict
+from phantomgrad_suite.jobs.build import build_data
+from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.folder import RunFolder, hash_config
+from phantomgrad_suite.runs.folder import RunFolder
+from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.records import read_record
 from phantomgrad_suite.tuning.space import Plan, text
 
@@ -46,11 +47,11 @@ def tune(overrides: Sequence[Override], compose: Compose, launch: Launch) -> Non
     plan = Plan.of(overrides)
     config = compose(plan.runs(plan.corner())[0])
     HydraConfig.instance().set_config(config)
-    search = Search.of(config.tune)
+    search = Search.of(config.runtime.tune)
     space = plan.space(search.step)
     _check_waits(config)
     _check_validated(config)
-    folder = RunFolder(Path(config.paths.runs) / "tune" / _row(config))
+    folder = RunFolder(Path(config.runtime.paths.runs) / "tune" / _row(config))
     with folder.locked() as mine:
         if not mine:
             raise UserError(f"another process is at the search in {folder.path}")
@@ -119,14 +120,14 @@ def _check_installed() -> None:
 
 
 def _check_waits(config: DictConfig) -> None:
-    kind = (config.get("cluster") or {}).get("kind", "local")
+    kind = (config.runtime.get("cluster") or {}).get("kind", "local")
     if kind != "local":
         raise UserError(f"tune waits for its runs: use cluster=local or none, got cluster={kind}")
 
 
 def _check_validated(config: DictConfig) -> None:
     """Refuse data without a validation part before anything is trained."""
-    data = build(config.dataset, "dataset")
+    data = build_data(config)
     if "validation" not in data.evaluation_sets:
         name = config.dataset.get("name", type(data).__name__)
         raise UserError(

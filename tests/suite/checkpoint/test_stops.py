@@ -12,7 +12,6 @@ from interruptions import Watched, assert_same_run, checkpoint
 from training import Script, Workplace, start
 
 from phantomgrad_suite.checkpoint.signals import Stopped
-from phantomgrad_suite.runs.attempts import read_note
 
 DIGITS = ("experiment=digits/one_step", "trainer.max_epochs=3", "checkpoint_every_n_epochs=3")
 CHAINS = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=12", "checkpoint_every_n_epochs=12")
@@ -54,7 +53,7 @@ def test_signal_is_met_with_a_checkpoint(
     (path,) = workplace.path.glob("runs/**/last.ckpt")
     folder = path.parents[1]
     assert checkpoint(folder)["global_step"] == steps
-    note = read_note(folder)
+    note = read_attempt(folder)
     assert (note["epochs"], note["checkpoint_every_minutes"]) == (int(row[1].split("=")[1]), 10)
     assert "stopped" in note
     assert "failed" not in note

@@ -7,8 +7,8 @@ import shlex
 import pytest
 from training import Script, Workplace, composed
 
-from phantomgrad_suite.jobs.job import as_dict
-from phantomgrad_suite.runs.folder import Identity, hash_config
+from phantomgrad_suite.jobs.compose import as_dict
+from phantomgrad_suite.runs.identity import Identity, hash_config
 
 
 def identity_of(line: list[str]) -> Identity:

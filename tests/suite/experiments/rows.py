@@ -8,8 +8,8 @@ import yaml
 from graph_data import REPOSITORY
 from training import composed
 
-from phantomgrad_suite.jobs.command_line import names
-from phantomgrad_suite.runs.folder import Identity
+from phantomgrad_suite.jobs.compose import names
+from phantomgrad_suite.runs.identity import Identity
 
 CONFIGS = REPOSITORY / "configs"
 ROWS = names("experiment")
@@ -33,7 +33,7 @@ def rows_of(table: str) -> list[str]:
 def is_sweep(table: str) -> bool:
     """Whether a table varies settings of one experiment, and names its rows by them."""
     bases = [name for name in content(table).get("defaults", []) if name != "_self_"]
-    return "sweep" in content(table) or any(is_sweep(base) for base in bases)
+    return "varied" in content(table).get("label", {}) or any(map(is_sweep, bases))
 
 
 SWEEPS = [table for table in TABLES if is_sweep(table)]
@@ -41,18 +41,14 @@ LISTS = [table for table in TABLES if table not in SWEEPS]
 
 
 def resolved(row: str) -> dict[str, Any]:
-    from phantomgrad_suite.jobs.job import as_dict
+    from phantomgrad_suite.jobs.compose import as_dict
 
     return as_dict(composed([f"experiment={row}"]))
 
 
 def identity(table: str, *overrides: str) -> tuple[Identity, dict[str, Any]]:
     """What a run of a table is called, and its resolved configuration."""
-    from hydra.core.hydra_config import HydraConfig
+    from phantomgrad_suite.jobs.compose import as_dict, identity_of
 
-    from phantomgrad_suite.jobs.job import as_dict
-
-    config = as_dict(composed([f"table={table}", *overrides]))
-    chosen = HydraConfig.get()
-    row = chosen.runtime.choices.get("experiment")
-    return Identity.of(config, row, list(chosen.overrides.task)), config
+    config = composed([f"table={table}", *overrides])
+    return identity_of(config), as_dict(config)

@@ -12,8 +12,8 @@ from experiments.rows import CONFIGS, LISTS, ROWS, SWEEPS, TABLES, resolved, row
 from graph_data import REPOSITORY
 from training import composed
 
-from phantomgrad_suite.jobs.command_line import names
-from phantomgrad_suite.runs.folder import hash_config
+from phantomgrad_suite.jobs.compose import names
+from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.records import read_records
 
 PAPER = REPOSITORY / "results" / "paper.csv"
@@ -42,7 +42,7 @@ def test_row_says_what_it_is_and_how_to_run_it(row: str) -> None:
 def test_price_is_about_what_the_records_say(row: str) -> None:
     """Seconds of the processor over all epochs: not those of a machine that others shared."""
     records = read_records(REPOSITORY / "results" / "records" / row)
-    on_cpu = [r for r in records if r.config["trainer"]["accelerator"] == "cpu"]
+    on_cpu = [r for r in records if r.config["runtime"]["trainer"]["accelerator"] == "cpu"]
     if not on_cpu:
         pytest.skip("there are no records of it on a CPU")
     spent = mean(r.seconds["epoch_cpu"] * r.config["trainer"]["max_epochs"] for r in on_cpu)
@@ -83,7 +83,6 @@ def test_table_lists_rows_of_its_own_name(table: str) -> None:
 @pytest.mark.parametrize("table", LISTS)
 @pytest.mark.usefixtures("workplace")
 def test_no_two_rows_of_a_table_are_the_same_experiment(table: str) -> None:
-    """A row of Figure 2 is one of Table 4, looked at: what looks on is no part of the hash."""
     rows = rows_of(table)
     assert len({hash_config(resolved(row)) for row in rows}) == len(rows)
 
@@ -114,7 +113,7 @@ def test_configuration_files_are_short(path: Path) -> None:
 @pytest.mark.usefixtures("workplace")
 def test_every_choice_of_every_group_composes() -> None:
     """No file lies about that nothing can choose; tables, searches and experiments: see there."""
-    from phantomgrad_suite.jobs.job import as_dict
+    from phantomgrad_suite.jobs.compose import as_dict
 
     for group in sorted(p.name for p in CONFIGS.iterdir() if p.is_dir()):
         root = "study" if group in ("study", "suite") else "train"

@@ -37,7 +37,10 @@ def test_table3_on_language_follows_its_protocol(leaf: str) -> None:
         assert (config["gradient"]["steps"], config["gradient"]["damping"]) == (5, 0.8)
     else:
         solver = config["adjoint"]
-        assert (config["run"]["gradient"], config["gradient"]["solver"]) == ("implicit", solver)
+        assert (config["runtime"]["run"]["gradient"], config["gradient"]["solver"]) == (
+            "implicit",
+            solver,
+        )
         assert (solver["max_evaluations"], solver["tol"], solver["stop"]) == (
             *(adjoint + 1, 1e-3),
             "relative",
@@ -67,7 +70,7 @@ def test_table3_on_language_follows_its_protocol(leaf: str) -> None:
     assert optimizer["weight_decay"] == 0
     assert (config["schedule"]["warmup"], task["schedule_by"]) == (16_000, "step")
     assert config["seed"] == 1111
-    assert config["reduced"] == []
+    assert config["label"]["reduced"] == []
 
 
 @pytest.mark.usefixtures("workplace")

@@ -30,14 +30,14 @@ def test_row_on_images_trains(
     root = folder_root if on_imagenet else jpeg_root if on_jpeg else cifar_root
     short = ["trainer.max_epochs=1", "+trainer.limit_train_batches=1", *NARROW]
     if on_imagenet:
-        short += ["trainer.strategy=auto", "trainer.devices=1", "dataset.workers=0"]
+        short += ["trainer.strategy=auto", "trainer.devices=1", "runtime.dataset.workers=0"]
     record = read_record(
-        workplace.train(f"experiment={row}", f"dataset.root={root}", *short) / "record.json"
+        workplace.train(f"experiment={row}", f"runtime.dataset.root={root}", *short) / "record.json"
     )
     assert (record.row, record.protocol) == (row, "reduced")
     assert 0 <= record.result.best <= 1
     gradient = record.config["gradient"]
-    if "steps" in gradient and record.config["run"]["gradient"] != "one_step":
+    if "steps" in gradient and record.config["runtime"]["run"]["gradient"] != "one_step":
         assert f"A({gradient['steps']}, {gradient['damping']})" in record.label["method"]
 
 
@@ -61,7 +61,7 @@ def test_row_on_texts_trains(workplace: Workplace, text_root: Path, row: str) ->
     if "_jr_" in row:
         small.append("task.jacobian.frequency=1")
     if not row.startswith("lm/"):
-        small.append(f"dataset.root={text_root}")
+        small.append(f"runtime.dataset.root={text_root}")
     record = read_record(workplace.train(f"experiment={row}", *small) / "record.json")
     assert (record.row, record.protocol) == (row, "reduced")
     assert set(record.label) == {"dataset", "model", "method"}
@@ -70,7 +70,7 @@ def test_row_on_texts_trains(workplace: Workplace, text_root: Path, row: str) ->
     assert ("train/jacobian" in record.curves) is ("_jr_" in row)
     assert ("test/perplexity_at_3" in record.curves) is row.startswith("table3/")
     config = record.config
-    form = method(config["run"]["gradient"], config["gradient"])
+    form = method(config)
     assert record.label["method"] == ("JR + " if "_jr_" in row else "") + form
     assert record.label["model"] == f"DEQ ({'PreLN' if config['model']['pre_norm'] else 'PostLN'})"
 
@@ -97,7 +97,9 @@ def test_row_on_ppi_trains(workplace: Workplace, row: str) -> None:
     assert record.result.selected == record.result.best
     assert record.curves["collapse/loss"] == [0]
     config = record.config
-    assert record.label["method"] == method(config["run"]["gradient"], config["gradient"])
+    assert record.label["method"] == method(
+        config["runtime"]["run"]["gradient"], config["gradient"]
+    )
 
 
 ELSEWHERE = (*ON_IMAGES, *ON_TEXT, *ON_PPI)
@@ -106,7 +108,7 @@ ELSEWHERE = (*ON_IMAGES, *ON_TEXT, *ON_PPI)
 @pytest.mark.parametrize("row", [row for row in ROWS if not row.startswith(ELSEWHERE)])
 def test_row_trains(workplace: Workplace, small_tu: Path, row: str) -> None:
     """One step and one evaluation through the real entry, on small data, with a record."""
-    small = [f"dataset.root={small_tu}"] if row.startswith(ON_GRAPHS) else []
+    small = [f"runtime.dataset.root={small_tu}"] if row.startswith(ON_GRAPHS) else []
     folder = workplace.train(
         f"experiment={row}", "trainer.max_epochs=1", "+trainer.limit_train_batches=1", *small
     )
@@ -116,13 +118,16 @@ def test_row_trains(workplace: Workplace, small_tu: Path, row: str) -> None:
     assert 0 <= record.result.best <= 1
     assert record.solver["converged"] == 1
     config = record.config
-    assert record.label["method"] == method(config["run"]["gradient"], config["gradient"])
+    assert record.label["method"] == method(
+        config["runtime"]["run"]["gradient"], config["gradient"]
+    )
     if "name" in config["dataset"]:
         assert record.label["dataset"] == config["dataset"]["name"]
 
 
-def method(name: str, gradient: dict[str, Any]) -> str:
+def method(config: dict[str, Any]) -> str:
     """How the paper calls a gradient."""
+    name, gradient = config["runtime"]["run"]["gradient"], config["gradient"]
     if name in ("implicit", "one_step"):
         return name.capitalize().replace("_", "-")
     return f"{name.upper()} A({gradient['steps']}, {float(gradient['damping'])})"

@@ -13,7 +13,8 @@ from omegaconf import OmegaConf
 from phantomgrad.models.transformer.attention import Context
 from phantomgrad.solvers import Broyden
 from phantomgrad_suite.data import Cifar10, Digits, ImageNet, WikiText103
-from phantomgrad_suite.jobs.build import build_task, compose_row, synthetic_data
+from phantomgrad_suite.jobs.build import build_task, synthetic_data
+from phantomgrad_suite.jobs.compose import compose_row
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.studies import Throughput
 from phantomgrad_suite.studies.clock import Clock

@@ -9,9 +9,8 @@ import yaml
 from study.tiny import CONFIGS, SUITES, rows_of
 from training import composed
 
-from phantomgrad_suite.jobs.command_line import names
-from phantomgrad_suite.jobs.job import as_dict
-from phantomgrad_suite.runs.folder import hash_config
+from phantomgrad_suite.jobs.compose import as_dict, names
+from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.studies import Study
 
 STUDIES = names("study")

@@ -10,7 +10,7 @@ from study.tiny import STUDY, TINY, own_study
 from training import Workplace
 
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.folder import hash_config
+from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.records import Check, read_study
 from phantomgrad_suite.studies import Findings, Study
 from phantomgrad_suite.studies.base import Track, silently

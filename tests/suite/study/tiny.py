@@ -9,7 +9,7 @@ import yaml
 from graph_data import REPOSITORY
 from training import Workplace
 
-from phantomgrad_suite.jobs.command_line import names
+from phantomgrad_suite.jobs.compose import names
 
 CONFIGS = REPOSITORY / "configs"
 SUITES = names("suite")

@@ -12,6 +12,7 @@ from training import Workplace, start
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 from phantomgrad_suite.runs.records import read_record
 
+EVERY_STEP = "runtime.checkpoint.every_minutes=0"
 MODEL = (
     *("model.width=8", "model.heads=2", "model.inner=16", "model.cutoffs=[20,60]"),
     *("model.shrinkage=2", "model.memory_length=12", "dataset.batch_size=3"),
@@ -24,7 +25,7 @@ def run_of(text_root: Path, row: str, *overrides: str) -> tuple[str, ...]:
     """A row on small texts, three epochs of seven segments each."""
     return (
         f"experiment={row}",
-        *("dataset=wikitext103", f"dataset.root={text_root}", *MODEL),
+        *("dataset=wikitext103", f"runtime.dataset.root={text_root}", *MODEL),
         *("dataset.segments_per_epoch=7", "trainer.max_epochs=3", *overrides),
     )
 
@@ -47,9 +48,12 @@ def test_resumed_run_is_the_uninterrupted_one(
     """Memory, place in the text and weights: broken off behind an epoch, or in its middle."""
     minutes = "0" if unit == "step" else "inf"
     here = run_of(
-        text_root, *JR, "checkpoint_every_n_epochs=1", f"checkpoint_every_minutes={minutes}"
+        text_root,
+        *JR,
+        "runtime.checkpoint.every_n_epochs=1",
+        f"runtime.checkpoint.every_minutes={minutes}",
     )
-    whole = workplace.train(*here, "paths.runs=whole")
+    whole = workplace.train(*here, "runtime.paths.runs=whole")
     folder = interrupted(workplace, at, *here, unit=unit)
     assert checkpoint(folder)["memory"][0].shape == (
         1,
@@ -70,9 +74,9 @@ def test_a_second_perplexity_leaves_the_run_what_it_is(
     workplace: Workplace, text_root: Path
 ) -> None:
     """The same experiment, bit for bit, whether anyone asks for the test text at another memory."""
-    here = run_of(text_root, *JR, "checkpoint_every_n_epochs=1")
-    plain = workplace.train(*here, "paths.runs=plain")
-    asked = workplace.train(*here, "paths.runs=asked", "+task.other_memories=[4,30]")
+    here = run_of(text_root, *JR, "runtime.checkpoint.every_n_epochs=1")
+    plain = workplace.train(*here, "runtime.paths.runs=plain")
+    asked = workplace.train(*here, "runtime.paths.runs=asked", "+task.other_memories=[4,30]")
     assert_same_run(plain, asked)
     with_it, without = (read_record(path / "record.json") for path in (asked, plain))
     identity = ("row", "instance", "changes", "protocol", "config_hash", "result")
@@ -90,9 +94,13 @@ def test_text_that_ends_in_an_epoch_begins_again(
     workplace: Workplace, text_root: Path, steps: int
 ) -> None:
     """Twelve segments a pass: resumed behind its end or before it, at the same place."""
-    long = ("dataset.batch_size=12", "dataset.segment_length=25", "checkpoint_every_minutes=0")
+    long = (
+        "dataset.batch_size=12",
+        "dataset.segment_length=25",
+        "runtime.checkpoint.every_minutes=0",
+    )
     here = run_of(text_root, *JR, *long)
-    whole = workplace.train(*here, "paths.runs=whole")
+    whole = workplace.train(*here, "runtime.paths.runs=whole")
     folder = interrupted(workplace, steps, *here, unit="step")
     assert workplace.train(*here) == folder
     assert_same_run(folder, whole)
@@ -172,11 +180,11 @@ def test_run_without_a_memory_or_in_half_precision(
 
 # Nothing that is drawn changes anything: no dropout, no jitter, a penalty of no weight.
 PLAIN = (
-    *("trainer.max_epochs=1", "checkpoint_every_n_epochs=1", "task.pretraining_steps=0"),
+    *("trainer.max_epochs=1", "runtime.checkpoint.every_n_epochs=1", "task.pretraining_steps=0"),
     *("model.dropout=0", "model.attention_dropout=0", "task.budget_jitter=0"),
     *("task.jacobian.frequency=0.5", "task.jacobian.weight=0", "task.jacobian.increase=0"),
 )
-TWO = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2")
+TWO = ("trainer=ddp", "runtime.trainer.accelerator=cpu", "trainer.devices=2")
 
 
 @pytest.mark.skipif(
@@ -188,7 +196,7 @@ def test_two_processes_are_one_with_twice_the_streams(
 ) -> None:
     """Losses, perplexities and memories; the draws of both agree on when there is a penalty."""
     here = run_of(text_root, JR[0], *PLAIN)
-    process = start(workplace.path, *here, *TWO, "paths.runs=two", OMP_NUM_THREADS="1")
+    process = start(workplace.path, *here, *TWO, "runtime.paths.runs=two", OMP_NUM_THREADS="1")
     out, _ = process.communicate(timeout=180)
     assert process.returncode == 0, out
     assert "sync_dist" not in out

@@ -9,7 +9,7 @@ import torch
 from train.chains import CHAINS, EPOCHS, ROW, shorten
 from training import Workplace
 
-from phantomgrad_suite.runs.folder import hash_config
+from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.records import read_record
 
 
@@ -31,7 +31,7 @@ def test_run_writes_its_record(workplace: Workplace) -> None:
     assert record.solver["converged"] == 1
     assert record.memory["peak_bytes"] > 1e6
     assert record.config_hash == hash_config(record.config)
-    assert record.config["run"]["instance"] == record.instance
+    assert record.config["runtime"]["run"]["instance"] == record.instance
     assert torch.__version__.startswith(record.environment["versions"]["torch"])
     assert record.environment["processes"] == 1
 
@@ -39,10 +39,10 @@ def test_run_writes_its_record(workplace: Workplace) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_record_of_a_run_on_a_gpu_says_so(workplace: Workplace) -> None:
     """When it is written, Lightning has moved the model back to the CPU."""
-    record = workplace.record(*CHAINS, "trainer.accelerator=gpu")
+    record = workplace.record(*CHAINS, "runtime.trainer.accelerator=gpu")
     assert record.environment["accelerator"] == torch.cuda.get_device_name()
     assert record.memory["kind"] == "cuda"
-    on_cpu = workplace.record(*CHAINS, "paths.runs=other")
+    on_cpu = workplace.record(*CHAINS, "runtime.paths.runs=other")
     assert on_cpu.environment["accelerator"] is None
 
 
@@ -55,8 +55,11 @@ def test_implicit_run_reports_its_adjoint_solver(workplace: Workplace) -> None:
 def test_whole_row_is_published_in_full(workplace: Workplace) -> None:
     """Nothing but circumstances overridden: the record goes among the results, unreduced."""
     row = shorten(workplace, 40)
-    row.write_text(re.sub(r"^reduced: .*\n", "", row.read_text(), flags=re.MULTILINE))
-    folder = workplace.train(ROW, "seed=3", "callbacks.spectrum=null", "project=mine")
+    full = row.with_name("implicit.yaml")  # the base of the row
+    full.write_text(re.sub(r", reduced: \[.*\]", "", full.read_text()))
+    folder = workplace.train(
+        ROW, "seed=3", "runtime.callbacks.spectrum=null", "runtime.project=mine"
+    )
     published = workplace.path / "results" / "records" / "chains/upg_k5_d0.5" / "seed3.json"
     assert published.read_bytes() == (folder / "record.json").read_bytes()
     record = read_record(published)
@@ -67,8 +70,7 @@ def test_whole_row_is_published_in_full(workplace: Workplace) -> None:
 def test_row_that_is_reduced_says_so(workplace: Workplace) -> None:
     """By its own file, that is: it is published, with what it reduces."""
     row = shorten(workplace, 2)
-    row.write_text(re.sub(r"^reduced: .*\n", "", row.read_text(), flags=re.MULTILINE))
-    row.write_text(f"{row.read_text()}reduced: [2 epochs of 300]\n")
+    row.write_text(row.read_text().replace("label: {", "label: {reduced: [2 epochs of 300], "))
     record = workplace.record(ROW)
     assert (record.protocol, record.changes) == ("reduced", ["2 epochs of 300"])
     assert (workplace.path / "results/records" / record.row / "seed0.json").exists()
@@ -78,14 +80,14 @@ def test_changed_row_is_reduced_and_not_published(workplace: Workplace) -> None:
     record = workplace.record(*CHAINS)
     assert record.protocol == "reduced"
     assert f"trainer.max_epochs={EPOCHS}" in record.changes
-    assert "checkpoint_every_n_epochs=5" not in record.changes  # changes no result
+    assert "runtime.checkpoint.every_n_epochs=5" not in record.changes  # changes no result
     assert not (workplace.path / "results").exists()
 
 
 def test_seed_is_the_only_source_of_chance(workplace: Workplace) -> None:
     first = workplace.record(*CHAINS)
     torch.rand(7)
-    again = workplace.record(*CHAINS, "paths.runs=again")
+    again = workplace.record(*CHAINS, "runtime.paths.runs=again")
     other = workplace.record(*CHAINS, "seed=1")
     assert first.curves == again.curves
     assert first.curves["train/loss"] != other.curves["train/loss"]
@@ -97,6 +99,6 @@ def test_row_for_a_gpu_says_that_there_is_none(
     workplace: Workplace, caplog: pytest.LogCaptureFixture, asked: str
 ) -> None:
     workplace.train(
-        "experiment=chains/implicit", "trainer.max_epochs=1", f"trainer.accelerator={asked}"
+        "experiment=chains/implicit", "trainer.max_epochs=1", f"runtime.trainer.accelerator={asked}"
     )
     assert ("sees no GPU: training on the CPU" in caplog.text) == (asked == "auto")

@@ -75,7 +75,7 @@ def test_script_says_a_corrupt_file_in_one_line(script: Script, workplace: Workp
 def test_table_goes_on_after_a_failed_run(script: Script, workplace: Workplace) -> None:
     """The exit code tells that something failed; the other rows are done."""
     rows = "experiment=chains/implicit,chains/upg_k5_d0.5,chains/npg_k5_d0.5"
-    short = ("trainer.max_epochs=2", "checkpoint_every_n_epochs=1")
+    short = ("trainer.max_epochs=2", "runtime.checkpoint.every_n_epochs=1")
     assert script("-m", rows, *short).code == 0
     records = sorted(workplace.path.glob("runs/**/record.json"))
     assert len(records) == 3
@@ -122,7 +122,12 @@ def test_table_file_launches_its_rows(script: Script, workplace: Workplace) -> N
 
 # Several processes --------------------------------------------------------------------------
 
-TWO = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.max_epochs=1")
+TWO = (
+    "trainer=ddp",
+    "runtime.trainer.accelerator=cpu",
+    "trainer.devices=2",
+    "trainer.max_epochs=1",
+)
 
 
 @pytest.mark.skipif(

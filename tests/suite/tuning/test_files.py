@@ -6,8 +6,8 @@ import pytest
 from graph_data import REPOSITORY
 from training import composed
 
-from phantomgrad_suite.jobs.command_line import names
-from phantomgrad_suite.runs.folder import Identity
+from phantomgrad_suite.jobs.compose import names
+from phantomgrad_suite.runs.identity import Identity
 
 
 @pytest.mark.usefixtures("workplace")
@@ -31,7 +31,7 @@ def test_runs_are_rows_of_their_own() -> None:
     """Named by λ, reduced as the file says, and no change of an experiment by hand."""
     from hydra.core.hydra_config import HydraConfig
 
-    from phantomgrad_suite.jobs.job import as_dict
+    from phantomgrad_suite.jobs.compose import as_dict
 
     row = "table4/honest/cox2_upg_k5_d0.5"
     own = ("seed=42", "dataset.fold=2", "gradient.damping=0.57")

@@ -9,7 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from phantomgrad.checks import check_at_least, check_deviation, check_integers, check_rate
+from phantomgrad.checks import (
+    ShapeError,
+    check_at_least,
+    check_deviation,
+    check_integers,
+    check_rate,
+)
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.models.mdeq.cell import MDEQCell, NormedConv2d
@@ -122,7 +128,7 @@ class MDEQ(nn.Module):
     def inject(self, images: Tensor) -> Tensor:
         """Return the injection, ``(B, C_0, H, W)``, of images."""
         if images.dim() != 4 or images.shape[1] != self.in_channels:
-            raise ValueError(
+            raise ShapeError(
                 f"images must be (B, {self.in_channels}, H, W), got {tuple(images.shape)}"
             )
         laid_out = images.contiguous(memory_format=self.memory_format(images.device))
@@ -133,7 +139,7 @@ class MDEQ(nn.Module):
         batch, _, height, width = u.shape
         coarsest = 2 ** (len(self.channels) - 1)
         if height % coarsest or width % coarsest:
-            raise ValueError(
+            raise ShapeError(
                 f"images must leave the stem with sides that are multiples of {coarsest}, for "
                 f"{len(self.channels)} scales, got {height} x {width}"
             )

@@ -7,7 +7,7 @@ import yaml
 from train.chains import CHAINS, own_configs
 from training import Script, Workplace
 
-from phantomgrad_suite.jobs.command_line import CONFIGS, names
+from phantomgrad_suite.jobs.compose import CONFIGS, names
 from phantomgrad_suite.jobs.settings import known_settings
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
@@ -32,8 +32,11 @@ def test_missing_data_set_names_the_command(workplace: Workplace) -> None:
             "optimizer or schedule cannot .*'learning_rate'",
         ),
         ("schedule: {gama: 3}", "optimizer or schedule cannot .*'gama'"),
-        ("callbacks: {spectrum: {every: 3}}", r"callbacks\.spectrum cannot be built: .*'every'"),
-        ("logger: {nam: x}", "logger cannot be built: .*'nam'"),
+        (
+            "runtime: {callbacks: {spectrum: {every: 3}}}",
+            r"runtime.callbacks\.spectrum cannot be built: .*'every'",
+        ),
+        ("runtime: {logger: {nam: x}}", "logger cannot be built: .*'nam'"),
     ],
 )
 def test_misspelt_key_in_an_experiment_file_is_refused(
@@ -99,11 +102,14 @@ def test_every_file_sets_what_there_is(group: str) -> None:
         ("seed=-1", r"seed must be an integer from 0 to 4294967295, got -1"),
         ("seed=abc", r"seed must be an integer from 0 to 4294967295, got 'abc'"),
         ("seed=1.5", r"seed must be an integer from 0 to 4294967295, got 1.5"),
-        ("matmul_precision=low", "matmul_precision must be highest, high or medium, got 'low'"),
+        (
+            "matmul_precision=low",
+            "matmul_precision must be one of highest, high, medium, got 'low'",
+        ),
         ("gradient.steps=0", "steps must be at least 1, got 0"),
         ("model.kappa=1", r"kappa must lie in \(0, 1\), got 1"),
         ("dataset.length=3", "needs at least 320 nodes"),
-        ("trainer.accelerator=warp", "trainer cannot be built: .*warp"),
+        ("runtime.trainer.accelerator=warp", "trainer cannot be built: .*warp"),
         ("+trainer.max_steps=7", r"trainer.max_steps=7 .* set trainer.max_epochs instead"),
         ("+trainer.max_time=00:01:00:00", r"trainer.max_time=00:.* set trainer.max_epochs instead"),
         ("+dataset.fold=first", "dataset.fold must be an integer, got 'first'"),
@@ -120,13 +126,13 @@ def test_images_too_small_for_the_scales_are_said_in_a_line(workplace: Workplace
         workplace.train("experiment=digits/implicit", "model=mdeq_tiny", *scales)
 
 
-def test_sweep_goes_on_after_a_row_that_cannot_be_filled_in(
+def test_sweep_goes_on_after_a_row_that_cannot_be_resolved(
     script: Script, workplace: Workplace
 ) -> None:
     """The label of the first is the name of its data set, which these have not."""
     rows = "experiment=table1/implicit,chains/implicit"
     outcome = script("-m", rows, "dataset=chains", "trainer.max_epochs=1")
     assert outcome.code == 1
-    assert "\ntable1/implicit: label.dataset cannot be filled in" in outcome.out
+    assert "table1/implicit: label.dataset cannot be resolved" in outcome.out
     assert "Traceback" not in outcome.out + outcome.err
     assert len(list(workplace.path.glob("runs/chains/**/record.json"))) == 1

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from phantomgrad_suite.runs.attempts import NOTE, failure_noted, noted, read_note
+from phantomgrad_suite.runs.attempts import FILE, log_attempt, log_failure, read_attempt
 from phantomgrad_suite.runs.errors import UserError
 
 
 def test_note_says_who_is_at_it_and_goes_with_success(tmp_path: Path) -> None:
-    with noted(tmp_path, epochs=7):
-        note = read_note(tmp_path)
+    with log_attempt(tmp_path, epochs=7):
+        note = read_attempt(tmp_path)
         assert (note["host"], note["pid"], note["epochs"]) == (platform.node(), os.getpid(), 7)
         assert "failed" not in note
-    assert not (tmp_path / NOTE).exists()
+    assert not (tmp_path / FILE).exists()
 
 
 @pytest.mark.parametrize(
@@ -29,66 +29,66 @@ def test_note_says_who_is_at_it_and_goes_with_success(tmp_path: Path) -> None:
     ],
 )
 def test_failure_is_noted_in_a_line(tmp_path: Path, error: Exception, line: str) -> None:
-    with pytest.raises(type(error)), noted(tmp_path, epochs=7):
+    with pytest.raises(type(error)), log_attempt(tmp_path, epochs=7):
         raise error
-    note = read_note(tmp_path)
+    note = read_attempt(tmp_path)
     assert (note["failed"], note["epochs"]) == (line, 7)
 
 
 def test_next_attempt_forgets_the_failure(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="disk"), noted(tmp_path):
+    with pytest.raises(OSError, match="disk"), log_attempt(tmp_path):
         raise OSError("disk")
-    with noted(tmp_path):
-        assert "failed" not in read_note(tmp_path)
+    with log_attempt(tmp_path):
+        assert "failed" not in read_attempt(tmp_path)
 
 
 @pytest.mark.parametrize("end", [SystemExit(143), KeyboardInterrupt()])
 def test_run_that_is_broken_off_has_not_failed(tmp_path: Path, end: BaseException) -> None:
     """Requeued, or ended by a signal: it leaves the note of its beginning, and that it stopped."""
-    with pytest.raises(type(end)), noted(tmp_path, epochs=7):
+    with pytest.raises(type(end)), log_attempt(tmp_path, epochs=7):
         raise end
-    note = read_note(tmp_path)
+    note = read_attempt(tmp_path)
     assert note["started"] <= note["stopped"]
     assert note["epochs"] == 7
     assert "failed" not in note
-    with noted(tmp_path):
-        assert "stopped" not in read_note(tmp_path)
+    with log_attempt(tmp_path):
+        assert "stopped" not in read_attempt(tmp_path)
 
 
 def test_first_of_several_processes_tells_the_reason(tmp_path: Path) -> None:
     """What the others fail by is that they miss it."""
 
     def miss_the_other() -> None:
-        (tmp_path / NOTE).write_text('{"failed": "ValueError: nan"}')
+        (tmp_path / FILE).write_text('{"failed": "ValueError: nan"}')
         raise RuntimeError("connection closed by peer")
 
-    with pytest.raises(RuntimeError), noted(tmp_path):
+    with pytest.raises(RuntimeError), log_attempt(tmp_path):
         miss_the_other()
-    assert read_note(tmp_path) == {"failed": "ValueError: nan"}
+    assert read_attempt(tmp_path) == {"failed": "ValueError: nan"}
 
 
 def test_process_that_only_follows_notes_a_failure_alone(tmp_path: Path) -> None:
-    with failure_noted(tmp_path):
-        assert not (tmp_path / NOTE).exists()
-    with pytest.raises(ValueError, match="nan"), failure_noted(tmp_path):
+    with log_failure(tmp_path):
+        assert not (tmp_path / FILE).exists()
+    with pytest.raises(ValueError, match="nan"), log_failure(tmp_path):
         raise ValueError("nan")
-    assert read_note(tmp_path)["failed"] == "ValueError: nan"
+    assert read_attempt(tmp_path)["failed"] == "ValueError: nan"
 
 
 def test_note_names_the_job_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "815")
-    with noted(tmp_path):
-        assert read_note(tmp_path)["job"] == "815"
+    with log_attempt(tmp_path):
+        assert read_attempt(tmp_path)["job"] == "815"
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "812")
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
-    with noted(tmp_path):
-        assert read_note(tmp_path)["job"] == "812_3"
+    with log_attempt(tmp_path):
+        assert read_attempt(tmp_path)["job"] == "812_3"
 
 
 def test_folder_that_takes_no_note_stops_no_run(tmp_path: Path) -> None:
-    (tmp_path / NOTE).mkdir()
+    (tmp_path / FILE).mkdir()
     done = False
-    with noted(tmp_path):
+    with log_attempt(tmp_path):
         done = True
     assert done
-    assert read_note(tmp_path) == {}
+    assert read_attempt(tmp_path) == {}

@@ -1,4 +1,4 @@
-"""Who does a job, and who keeps its books."""
+"""Jobs of several processes: which one executes the work and writes the record."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
+from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.jobs.environment import is_first_process, launched_from_outside
-from phantomgrad_suite.jobs.job import as_dict, do
+from phantomgrad_suite.jobs.job import run_job
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.folder import Identity, RunFolder
+from phantomgrad_suite.runs.folder import RunFolder
+from phantomgrad_suite.runs.identity import Identity, identify
 from phantomgrad_suite.runs.records import StudyRecord
 
 SRUN = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_JOB_NAME": "train.sh"}
@@ -39,14 +41,30 @@ def configuration(folder: Path, **trainer: Any) -> DictConfig:
             "seed": 0,
             "dataset": {},
             "trainer": trainer,
-            "paths": {"runs": str(folder / "runs"), "records": str(folder / "records")},
-            "run": {"row": None, "instance": None, "folder": None},
+            "label": {"row": "row"},
+            "runtime": {
+                "paths": {"runs": str(folder / "runs"), "records": str(folder / "records")},
+                "run": {"row": None, "instance": None, "folder": None},
+            },
         }
     )
 
 
-def work(config: DictConfig, identity: Identity, _: RunFolder) -> tuple[StudyRecord, str]:
-    config.done = True
+@pytest.fixture(autouse=True)
+def _unchanged_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The configuration is the row's own; Hydra has composed nothing."""
+
+    def identity_of(config: DictConfig) -> Identity:
+        return identify(as_dict(config), as_dict(config))
+
+    monkeypatch.setattr("phantomgrad_suite.jobs.job.identity_of", identity_of)
+
+
+executed: list[str] = []
+
+
+def work(identity: Identity, _: RunFolder) -> tuple[StudyRecord, str]:
+    executed.append(identity.instance)
     nothing: dict[str, Any] = {}
     named = (identity.row, identity.instance, "full", [])
     record = StudyRecord(
@@ -62,22 +80,24 @@ def records(folder: Path) -> list[Path]:
 @pytest.mark.usefixtures("_second")
 def test_process_of_a_distributed_run_follows(tmp_path: Path) -> None:
     """It does its share while the first process holds the folder, and writes nothing."""
+    executed.clear()
     config = configuration(tmp_path, devices=2)
     with RunFolder(tmp_path / "runs/row/seed0").locked() as held:
         assert held
-        assert do(config, "row", [], work) is None
-    assert config.done
+        assert run_job(config, work) is None
+    assert executed == ["seed0"]
     assert records(tmp_path) == []
 
 
 @pytest.mark.usefixtures("_second")
 def test_process_that_only_shares_a_table_keeps_its_own_books(tmp_path: Path) -> None:
     """Started by `srun -n 4`, each takes the runs that no other is at: no run is lost."""
+    executed.clear()
     config = configuration(tmp_path, devices=1)
     with RunFolder(tmp_path / "runs/row/seed0").locked():
-        assert do(config, "row", [], work) is None
-    assert "done" not in config
-    assert do(config, "row", [], work) is not None
+        assert run_job(config, work) is None
+    assert executed == []
+    assert run_job(config, work) is not None
     assert len(records(tmp_path)) == 2  # in the run folder, and among the results
 
 
@@ -140,17 +160,17 @@ def test_srun_is_seen_where_lightning_sees_it(
     [
         (
             {"label": {"dataset": "${dataset.name}"}, "dataset": {"seed": 1}},
-            r"label.dataset cannot be filled in \(Interpolation key 'dataset.name' not found\): "
-            "set label.dataset to a value",
+            r"label.dataset cannot be resolved \(Interpolation key 'dataset.name' not found\): "
+            "set label.dataset, or what it refers to",
         ),
-        ({"model": {"width": "???"}}, r"model.width cannot be filled in \(Missing mandatory value"),
+        ({"model": {"width": "???"}}, r"model.width cannot be resolved \(Missing mandatory value"),
         (
             {"a": "${nothing:3}"},
-            r"a cannot be filled in \(Unsupported interpolation type nothing\)",
+            r"a cannot be resolved \(Unsupported interpolation type nothing\)",
         ),
     ],
 )
-def test_setting_that_cannot_be_filled_in_is_named(content: dict[str, Any], message: str) -> None:
+def test_unresolvable_setting_is_named(content: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=rf"^{message}") as error:
         as_dict(OmegaConf.create(content))
     assert "\n" not in str(error.value)

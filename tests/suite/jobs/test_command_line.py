@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from phantomgrad_suite.jobs.command_line import check_overrides, names
+from phantomgrad_suite.jobs.command_line import check_overrides
+from phantomgrad_suite.jobs.compose import names
 from phantomgrad_suite.runs.errors import UserError
 
 
@@ -17,14 +18,14 @@ from phantomgrad_suite.runs.errors import UserError
         "experiment=table4/cox2_implicit dataset.fold=3 dataset.split=stratified",
         "gradient=npg gradient.steps=9 trainer.max_epochs=20",
         "solver=broyden solver@adjoint=anderson adjoint.memory=4",
-        "~callbacks.spectrum +trainer.fast_dev_run=true",
+        "~runtime.callbacks.spectrum +trainer.fast_dev_run=true",
         "table=table4",
         # One fold of every row: the fold is a setting of the rows, not of the root.
-        "table=table4 dataset.fold=0 dataset.root=elsewhere",
+        "table=table4 dataset.fold=0 runtime.dataset.root=elsewhere",
         "table=table4 experiment=table4/cox2_implicit dataset.fold=0,1",
         "table=chains dataset.length=12",
-        "table=table1 cluster=slurm cluster.partition=gpu cluster.minutes=60",
-        "table=table4 cluster=local cluster.jobs=4",
+        "table=table1 cluster=slurm runtime.cluster.partition=gpu runtime.cluster.minutes=60",
+        "table=table4 cluster=local runtime.cluster.jobs=4",
         # Sweeps, launched by the table or by -m.
         "experiment=table4/cox2_implicit,table4/proteins_implicit dataset.fold=range(3)",
         "-m experiment=anything/at_all",
@@ -47,11 +48,17 @@ def test_right_command_lines_pass(line: str) -> None:
             r"no table 'tabel4'; the nearest are table4, .* \(all of them: configs/table/",
         ),
         ("table=chains cluster=slrm", r"no cluster 'slrm'; the nearest are slurm"),
-        ("table=chains cluster=slurm cluster.part=gpu", r"no setting 'cluster.part'; .*partition"),
+        (
+            "table=chains cluster=slurm runtime.cluster.part=gpu",
+            r"no setting 'runtime.cluster.part'; .*partition",
+        ),
         ("solver@adjoint=broydn", r"no solver 'broydn'; the nearest are broyden"),
         ("table=chains dataset.lenght=12", r"no setting 'dataset.lenght'; .* dataset.length"),
         ("table=chains trainer.max_epoch=3,4", r"no setting 'trainer.max_epoch'"),
-        ("zzzzz=3", r"no setting 'zzzzz'; nothing is like it \(all of them: configs/train.yaml\)"),
+        (
+            "zzzzz=3",
+            r"no setting 'zzzzz'; there is none like it \(all of them: configs/train.yaml\)",
+        ),
         ("seed", r"cannot read the overrides: "),
         ("label.method=[1", r"cannot read the overrides: "),
         ("experiment=null", "group override must be a string"),

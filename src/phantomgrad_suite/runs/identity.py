@@ -1,0 +1,109 @@
+"""Which run a configuration describes, and by what it differs from its row."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from phantomgrad_suite.runs.errors import UserError
+
+# Where and how a run is executed, and what tables call it; the result does not depend on them.
+_DESCRIPTIVE = ("label", "runtime")
+_MISSING = object()
+
+Config = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The name of a run: the folder ``<row>/<instance>`` of its files.
+
+    Attributes:
+        row: ``label.row`` of the configuration, usually the path of its experiment or study file.
+        instance: ``seed<k>``, with ``-fold<i>`` where the data set has folds, and with
+            ``-<hash>`` where the configuration differs from the row's own.
+        changes: these differences, for example ``gradient.steps=9``.
+        config_hash: the hash of all settings except ``label``, ``runtime``, seed and fold.
+    """
+
+    row: str
+    instance: str
+    changes: tuple[str, ...]
+    config_hash: str
+
+
+def identify(config: Config, row_config: Config | None) -> Identity:
+    """Return the identity of a run.
+
+    Args:
+        config: its resolved configuration.
+        row_config: that of its row composed alone, ``None`` where there is no row.
+
+    Raises:
+        UserError: the seed is not a valid seed.
+    """
+    seed = config["seed"]
+    if type(seed) is not int or not 0 <= seed < 2**32:
+        raise UserError(f"seed must be an integer from 0 to {2**32 - 1}, got {seed!r}")
+    changes = tuple(difference(config, row_config or {}))
+    config_hash = hash_config(config)
+    instance = f"seed{seed}"
+    if "fold" in config.get("dataset", {}):
+        instance += f"-fold{config['dataset']['fold']}"
+    if row_config is None or changes:
+        instance += f"-{config_hash[:8]}"
+    return Identity(config["label"]["row"] or "custom", instance, changes, config_hash)
+
+
+def hash_config(config: Config) -> str:
+    """Return the SHA-256 of the settings that determine the result of a run."""
+    return hashlib.sha256(json.dumps(_decisive(config), sort_keys=True).encode()).hexdigest()
+
+
+def difference(config: Config, reference: Config) -> list[str]:
+    """Return the decisive settings in which ``config`` differs from ``reference``.
+
+    One ``key=value`` each. Where an object is of another class (``_target_``), its arguments are
+    not compared one by one. Copies made by interpolation (``model.solver``) are listed once.
+    """
+    listed: dict[Any, str] = {}
+    for key, value in sorted(_differing(_decisive(config), _decisive(reference)), key=_depth):
+        leaf = key.rpartition(".")[2]
+        listed.setdefault((leaf, repr(value)), f"{key}={_printed(value)}")
+    return sorted(listed.values())
+
+
+def _decisive(config: Config) -> dict[str, Any]:
+    kept = {k: v for k, v in config.items() if k not in (*_DESCRIPTIVE, "seed")}
+    if "fold" in kept.get("dataset", {}):
+        kept["dataset"] = {k: v for k, v in kept["dataset"].items() if k != "fold"}
+    return kept
+
+
+def _differing(new: Config, old: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key in sorted({*new, *old}):
+        a, b = new.get(key, _MISSING), old.get(key, _MISSING)
+        if a == b:
+            continue
+        nested = isinstance(a, Mapping) and isinstance(b, Mapping)
+        if nested and a.get("_target_") == b.get("_target_"):
+            yield from _differing(a, b, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", a
+
+
+def _depth(item: tuple[str, Any]) -> int:
+    return item[0].count(".")
+
+
+def _printed(value: Any) -> str:
+    if value is _MISSING:
+        return "<not set>"
+    if isinstance(value, Mapping) and "_target_" in value:
+        name = value["_target_"].rpartition(".")[2]
+        arguments = (f"{k}={_printed(v)}" for k, v in value.items() if k != "_target_")
+        return f"{name}({', '.join(arguments)})"
+    return str(value)

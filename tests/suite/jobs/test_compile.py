@@ -1,0 +1,63 @@
+"""Compiled solves in training runs: the same results, and the record names the mode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training import Workplace, composed
+
+from phantomgrad_suite.jobs.compose import as_dict
+from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.identity import Identity
+
+NARROW = (
+    *("experiment=cifar10-jpeg/3epochs_upg_k5_d0.5", "trainer.max_epochs=1"),
+    *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),
+    *("solver.max_evaluations=3", "dataset.batch_size=4", "runtime.callbacks.spectrum=null"),
+    *("+trainer.limit_train_batches=2", "+trainer.limit_val_batches=1"),
+)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_compiled_run_equals_the_eager_one_and_its_record_names_the_mode(
+    workplace: Workplace, jpeg_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Curves agree in every bit where the backend runs what dynamo has seen."""
+    compiler, asked = torch.compile, list[Any]()
+
+    def eager(function: Any, **options: Any) -> Any:
+        asked.append(options)
+        return compiler(function, backend="eager")
+
+    monkeypatch.setattr(torch, "compile", eager)
+    here = (*NARROW, f"runtime.dataset.root={jpeg_root}")
+    plain = workplace.record(*here, "runtime.paths.runs=plain")
+    assert asked == []
+    compiled = workplace.record(*here, "runtime.compile=default")
+    assert asked == [{"mode": "default"}] * 2  # a trial, and the one layer
+    assert compiled.curves == plain.curves
+    assert compiled.config_hash == plain.config_hash
+    assert compiled.environment["compiled"] == "solves, torch.compile mode default"
+    assert "compiled" not in plain.environment
+
+
+def test_unknown_mode_is_refused(workplace: Workplace) -> None:
+    with pytest.raises(UserError, match=r"compile must be one of null, default, .* got 'fast'"):
+        workplace.train("runtime.compile=fast")
+
+
+def test_missing_compiler_is_reported_before_training(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("No working C++ compiler found\nand more")
+
+    monkeypatch.setattr(torch, "compile", broken)
+    with pytest.raises(
+        UserError, match=r"compile=default needs a working compiler .*: No working C\+\+"
+    ):
+        workplace.train("runtime.compile=default")
+    assert not list(workplace.path.glob("runs/**/last.ckpt"))

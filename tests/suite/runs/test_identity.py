@@ -1,0 +1,224 @@
+"""Identity: which settings make a run another one, and what its folder and record are called."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+from train.chains import CHAINS, ROW, shorten
+from training import Workplace, composed
+
+from phantomgrad_suite.jobs.compose import identity_of
+from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.folder import RunFolder
+from phantomgrad_suite.runs.identity import Identity, difference, hash_config, identify
+from phantomgrad_suite.runs.records import read_record
+
+CIFAR = "experiment=table1/upg_k9_d0.5"
+TEXT = "experiment=wikitext/postln_implicit"
+COX2 = "experiment=table4/cox2_implicit"
+
+
+def identity(*overrides: str) -> Identity:
+    return identity_of(composed(list(overrides)))
+
+
+# --- The functions ---------------------------------------------------------------------------
+
+
+def config(**settings: Any) -> dict[str, Any]:
+    return {"seed": 0, "label": {"row": "t/row"}, "runtime": {"workers": 2}, **settings}
+
+
+def test_label_runtime_seed_and_fold_are_not_hashed() -> None:
+    plain = config(dataset={"fold": 0, "name": "x"})
+    other = {
+        "seed": 1,
+        "label": {"row": "other"},
+        "runtime": {},
+        "dataset": {"fold": 3, "name": "x"},
+    }
+    assert hash_config(plain) == hash_config(other)
+    assert hash_config(plain) != hash_config({**plain, "dataset": {"fold": 0, "name": "y"}})
+
+
+def test_instance_has_seed_fold_and_hash_of_a_changed_configuration() -> None:
+    row = config(dataset={"fold": 3}, solver={"tol": 1.0})
+    changed = {**row, "solver": {"tol": 2.0}}
+    assert identify(row, row).instance == "seed0-fold3"
+    found = identify(changed, row)
+    assert found.instance == f"seed0-fold3-{hash_config(changed)[:8]}"
+    assert (found.row, found.changes) == ("t/row", ("solver.tol=2.0",))
+    assert identify({**row, "label": {"row": None}}, None).row == "custom"
+
+
+def test_difference_lists_each_setting_once() -> None:
+    """Interpolated copies, objects of another class, and settings that only one side has."""
+    old = config(a={"tol": 1, "old": 3}, g={"_target_": "m.Old", "x": 1})
+    old["model"] = {"solver": old["a"], "g": old["g"]}
+    new = config(a={"tol": 2}, g={"_target_": "m.New", "k": 5, "s": {"_target_": "m.S", "n": 1}})
+    new["model"] = {"solver": new["a"], "g": new["g"]}
+    assert difference(new, old) == ["a.old=<not set>", "a.tol=2", "g=New(k=5, s=S(n=1))"]
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "abc", True])
+def test_seed_must_be_valid(seed: object) -> None:
+    with pytest.raises(UserError, match="seed must be an integer from 0 to 4294967295, got"):
+        identify(config(seed=seed), None)
+
+
+# --- Overrides -------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize(
+    "same",
+    [
+        ("trainer.num_nodes=1",),
+        ("gradient=upg", "gradient.steps=5", "gradient.damping=0.5"),
+        ("solver@adjoint=ignn_adjoint",),
+        ("trainer.max_epochs=300", "++optimizer.lr=1e-2"),
+        ("label.method=x", "runtime.paths.runs=/tmp", "logger=wandb", "runtime.project=x"),
+        ("runtime.trainer.accelerator=auto", "runtime.checkpoint.every_n_epochs=3"),
+        ("runtime.compile=default", "runtime.callbacks.spectrum=null", "cluster=slurm"),
+    ],
+)
+def test_overrides_without_effect_on_the_result_keep_the_identity(same: tuple[str, ...]) -> None:
+    assert identity(ROW, *same) == identity(ROW)
+    assert identity(ROW).instance == "seed0"
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize(
+    ("row", "override", "changes"),
+    [
+        (ROW, "trainer.devices=2", ("trainer.devices=2",)),  # a larger batch
+        (ROW, "optimizer.lr=0.5", ("optimizer.lr=0.5",)),
+        (ROW, "gradient=npg", ("gradient=NeumannPhantomGradient(steps=5, damping=0.5)",)),
+        (TEXT, "dataset.test_batch_size=8", ("dataset.test_batch_size=8",)),  # without context
+        (CIFAR, "runtime.dataset.test_batch_size=8", ()),
+        (COX2, "runtime.dataset.root=/tmp", ()),
+    ],
+)
+def test_changes_are_the_settings_that_differ(
+    row: str, override: str, changes: tuple[str, ...]
+) -> None:
+    found = identity(row, override, "trainer.precision=32-true")
+    assert found.changes == changes
+    assert (found.instance == identity(row).instance) is (not changes)
+
+
+@pytest.mark.usefixtures("workplace")
+def test_measurements_make_another_run() -> None:
+    """Otherwise it would be skipped as finished, without the measurement."""
+    (change,) = identity(ROW, "callbacks=precision").changes
+    assert change.startswith("measure.precision=GradientPrecision(")
+
+
+@pytest.mark.usefixtures("workplace")
+def test_varied_settings_are_part_of_the_row() -> None:
+    swept = ("table=table1_jpeg", "experiment=table1/implicit", "dataset=cifar10_jpeg")
+    plain = identity(*swept)
+    assert (plain.row, plain.changes) == ("cifar10-jpeg/table1/implicit", ())
+    assert identity(*swept, "dataset.name=cifar10-jpeg", "trainer.devices=1") == plain
+    assert identity(*swept, "dataset.name=cifar10").changes == ("dataset.name=cifar10",)
+    grid = ("table=figure3", "experiment=digits/implicit", "gradient=npg", "gradient.steps=3")
+    found = identity(*grid, "gradient.damping=1.0", "seed=2")
+    assert (found.row, found.instance) == ("figure3/digits/implicit/npg_k3_d1.0", "seed2")
+    assert identity(*grid, "gradient.damping=1.0", "+gradient.value=image").changes
+
+
+@pytest.mark.usefixtures("workplace")
+def test_seed_and_fold_are_part_of_the_instance_alone() -> None:
+    first, second = identity(COX2), identity(COX2, "dataset.fold=3", "seed=1")
+    assert (first.instance, second.instance) == ("seed42-fold0", "seed1-fold3")
+    assert first.config_hash == second.config_hash
+
+
+# --- Runs ------------------------------------------------------------------------------------
+
+
+def test_changed_configurations_do_not_share_a_folder(workplace: Workplace) -> None:
+    changes: list[tuple[str, ...]] = [(), ("optimizer.lr=0.02",), ("seed=1",), ("gradient=npg",)]
+    folders = {workplace.train(*CHAINS, *change) for change in changes}
+    assert len(folders) == len(changes)
+    assert all((folder / "record.json").exists() for folder in folders)
+
+
+def test_finished_run_is_skipped(workplace: Workplace, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    folder = workplace.train(*CHAINS)
+    before = (folder / "record.json").stat().st_mtime_ns
+    assert workplace.train(*CHAINS) == folder
+    assert (folder / "record.json").stat().st_mtime_ns == before
+    assert "finished, skipped" in caplog.messages[-1]
+
+
+def test_run_without_a_row_is_called_custom(workplace: Workplace) -> None:
+    folder = workplace.train("trainer.max_epochs=2", "gradient=one_step")
+    record = read_record(folder / "record.json")
+    assert (record.row, record.instance) == ("custom", f"seed0-{record.config_hash[:8]}")
+    assert not (workplace.path / "results").exists()
+
+
+def test_record_of_a_row_with_its_own_settings_repeated_is_published(workplace: Workplace) -> None:
+    shorten(workplace, 2)
+    record = workplace.record(ROW, "trainer.max_epochs=2", "trainer.num_nodes=1")
+    assert (record.changes, record.instance) == (record.config["label"]["reduced"], "seed0")
+    assert (workplace.path / "results/records" / record.row / "seed0.json").exists()
+
+
+def test_each_fold_has_its_own_seed(
+    workplace: Workplace, small_tu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(
+        "phantomgrad_suite.train.lightning.seed_everything", lambda seed, **_: seeds.append(seed)
+    )
+    for fold in (0, 3):
+        here = (f"runtime.dataset.root={small_tu}", "trainer.max_epochs=1")
+        workplace.train(COX2, *here, f"dataset.fold={fold}")
+    assert seeds == [42, 45]
+
+
+def test_run_locked_by_another_process_is_skipped(
+    workplace: Workplace, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    folder = workplace.path / "runs" / "chains/upg_k5_d0.5" / identity(*CHAINS).instance
+    with RunFolder(folder).locked() as acquired:
+        assert acquired
+        workplace.train(*CHAINS)
+        assert "another process executes it" in caplog.messages[-1]
+        assert [path.name for path in folder.iterdir()] == [".lock"]
+    workplace.train(*CHAINS)
+    assert (folder / "record.json").exists()
+
+
+@pytest.mark.parametrize("error", [NotImplementedError("no flock"), PermissionError(13, "denied")])
+def test_folder_that_cannot_be_locked_is_reported(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def acquire(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(FileLock, "acquire", acquire)
+    with pytest.raises(UserError, match=r"^runs/.* written or locked .* another runtime"):
+        workplace.train(*CHAINS)
+    assert not list(workplace.path.glob("**/record.json"))
+
+
+def test_finished_run_of_another_configuration_is_kept(workplace: Workplace) -> None:
+    """The row's file was changed since: same folder, other experiment."""
+    folder = workplace.train(ROW, "trainer.max_epochs=2")
+    record = json.loads((folder / "record.json").read_text())
+    record["config_hash"] = "0" * 64
+    (folder / "record.json").write_text(json.dumps(record))
+    before = (folder / "record.json").read_bytes()
+    with pytest.raises(UserError, match=r"finished run of another configuration .* move it away"):
+        workplace.train(ROW, "trainer.max_epochs=2")
+    assert (folder / "record.json").read_bytes() == before
