@@ -1,5 +1,5 @@
-# `make help` lists what there is. Nothing has to be installed or activated first: each target
-# sets up .venv from requirements.lock when it is missing or out of date.
+# `make help` lists the targets. Nothing has to be installed or activated first: each target sets up
+# .venv from requirements.lock if it is missing or out of date.
 PYTHON ?= python3
 WORKERS ?= 2
 BIN := .venv/bin
@@ -7,12 +7,8 @@ BIN := .venv/bin
 RUN := OMP_NUM_THREADS=1 $(BIN)/python
 EMBEDDED := figure1 figure4 table2 theorems digits chains
 
-# Start the same command in WORKERS processes: each takes the runs that no other is at.
-define share
-trap 'kill $$pids 2>/dev/null; exit 130' INT TERM; \
-  for worker in $$(seq $(WORKERS)); do $(RUN) $(1) & pids="$$pids $$!"; done; \
-  status=0; for pid in $$pids; do wait $$pid || status=1; done; exit $$status
-endef
+# Several runs at once, each in a process of its own.
+PARALLEL := cluster=local runtime.cluster.jobs=$(WORKERS)
 
 .DEFAULT_GOAL := help
 .PHONY: help env test lint reproduce reproduce-figure2 reproduce-figure3 reproduce-table1 \
@@ -33,19 +29,19 @@ env: .venv/.ready ## Set up .venv (python >= 3.11, everything pinned)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-reproduce: env ## The main job, no download: the studies, digits and Chains; ends with results/index.html
+reproduce: env ## The main job, no download: studies, digits, Chains; ends with results/index.html
 	@status=0; started=$$(date +%s); \
-	  ( $(call share,scripts/study.py suite=default) ) || status=1; \
-	  ( $(call share,scripts/train.py table=digits) ) || status=1; \
-	  ( $(call share,scripts/train.py table=chains) ) || status=1; \
+	  $(RUN) scripts/study.py suite=default $(PARALLEL) || status=1; \
+	  $(RUN) scripts/train.py table=digits $(PARALLEL) || status=1; \
+	  $(RUN) scripts/train.py table=chains $(PARALLEL) || status=1; \
 	  $(RUN) scripts/report.py $(EMBEDDED) || status=1; \
-	  echo "in all $$(( $$(date +%s) - started )) s; the page: results/index.html"; exit $$status
+	  echo "total $$(( $$(date +%s) - started )) s; the page: results/index.html"; exit $$status
 
 data: env ## Fetch COX2 and PROTEINS (DATA="CIFAR10 PPI": others; without network: FROM=folder)
 	@$(RUN) scripts/fetch_data.py $(or $(DATA),COX2 PROTEINS) $(if $(FROM),--from $(FROM))
 
 reproduce-table4: env ## Table 4, graph classification: all rows, ten folds, WORKERS processes
-	@$(call share,scripts/train.py table=table4)
+	@$(RUN) scripts/train.py table=table4 $(PARALLEL)
 	@$(RUN) scripts/report.py table4
 
 reproduce-table4-ppi: env ## Table 4, node classification: PPI, three seeds (GPU; first: make data DATA=PPI)
@@ -61,45 +57,43 @@ reproduce-table3-vision: env ## Table 3, vision: MDEQ-Large on CIFAR-10, three s
 	@$(RUN) scripts/report.py table3
 
 reproduce-table3-imagenet: env ## Table 3, vision: MDEQ-Small on ImageNet (8 GPUs; first: make data DATA=ImageNet)
-	@for row in imagenet_implicit imagenet_upg; do \
-	  $(RUN) scripts/train.py experiment=table3/$$row || exit 1; done
+	@$(RUN) scripts/train.py table=table3_imagenet cluster=local runtime.cluster.jobs=1
 	@$(RUN) scripts/report.py table3
 
 reproduce-table3-language: env ## Table 3, language: WikiText-103 (4 GPUs; first: make data DATA=WikiText103)
-	@for row in postln_implicit postln_upg preln_jr_implicit preln_jr_upg_14 preln_jr_upg_20; do \
-	  $(RUN) scripts/train.py experiment=table3/wikitext103_$$row || exit 1; done
+	@$(RUN) scripts/train.py table=table3_language cluster=local runtime.cluster.jobs=1
 	@$(RUN) scripts/report.py table3
 
 reproduce-figure2: env ## Figure 2 on COX2 and the digits: precision and spectral radii along training
-	@$(call share,scripts/train.py table=figure2)
+	@$(RUN) scripts/train.py table=figure2 $(PARALLEL)
 	@$(RUN) scripts/report.py figure2
 
 reproduce-figure3: env ## Figure 3: k and λ, UPG against NPG, on the digits and on COX2
-	@$(call share,scripts/train.py table=figure3)
-	@$(call share,scripts/train.py table=figure3_cox2)
+	@$(RUN) scripts/train.py table=figure3 $(PARALLEL)
+	@$(RUN) scripts/train.py table=figure3_cox2 $(PARALLEL)
 	@$(RUN) scripts/report.py figure3
 
-tune: env ## λ on COX2 searched on validation data (TUNE=lambda for the digits; 20 min on a core)
+tune: env ## Tune λ on COX2, on validation data (TUNE=lambda: on the digits; 20 min on a core)
 	@$(RUN) scripts/train.py tune=$(or $(TUNE),lambda_cox2)
 	@$(RUN) scripts/report.py tune
 
-status: env ## What is done, running, failed and missing, by table (TABLE=table1: its rows; FAILED=1: why)
+status: env ## Done, running, failed and missing runs by table (TABLE=table1: its rows; FAILED=1: errors)
 	@$(BIN)/python scripts/status.py $(if $(TABLE),--table $(TABLE)) $(if $(FAILED),--failed)
 
-dashboard: env ## The runs as a page that follows them, at http://127.0.0.1:8000 (PORT=8001, RUNS=folder)
+dashboard: env ## A live page of the runs, at http://127.0.0.1:8000 (PORT=8001, RUNS=folder)
 	@$(BIN)/python scripts/dashboard.py port=$(or $(PORT),8000) $(if $(RUNS),runs=$(RUNS))
 
 report: env ## Rebuild every table and figure from results/records
 	@$(RUN) scripts/report.py
 
-throughput: env ## Seconds of a training step, Table 3's rows on synthetic batches (GPU: STUDY=throughput/table3_vision)
+throughput: env ## Seconds per training step on synthetic batches (GPU: STUDY=throughput/table3_vision)
 	@$(RUN) scripts/study.py study=$(or $(STUDY),throughput/cpu)
 	@$(RUN) scripts/report.py throughput table3
 
-soak: env ## Kill, stop, damage and starve small runs at random moments (KILLS=100, about 5 min)
+soak: env ## Kill, stop and damage small runs at random moments; they must resume (KILLS=100, 5 min)
 	@$(RUN) -W ignore tests/suite/checkpoint/soak.py $(or $(KILLS),100)
 
-bench: env ## Time and memory against torchdeq, side by side
+bench: env ## Time and memory, side by side with torchdeq 0.1.0
 	@$(RUN) scripts/bench.py
 
 test: env ## Run the tests

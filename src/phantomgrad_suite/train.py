@@ -99,7 +99,7 @@ class _Run:
         state = RunState(facts)
         finite = FiniteSteps(self.config.nonfinite, self.folder.nonfinite, facts)
         trainer = self._trainer([history, cost, state, finite])
-        check_processes(self.config, trainer.world_size)
+        check_processes(self.config, trainer)
         with reap_workers(), explain_lost_worker() if trainer.world_size > 1 else nullcontext():
             trainer.fit(task, data, ckpt_path=self._checkpoint(task), weights_only=True)
         if history.epochs < trainer.max_epochs:  # type: ignore[operator]

@@ -1,15 +1,17 @@
-"""The README's example runs as it stands."""
+"""README and docs: the example runs, and every command, link and experiment in them exists."""
 
 import re
 from pathlib import Path
 
+import pytest
 import torch
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def test_the_example_of_the_readme_runs():
-    """The Python block trains a DEQ: it converges, and every weight gets a gradient."""
+def test_the_example_of_the_readme_trains_a_converging_deq():
     (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
     assert len([line for line in code.splitlines() if line.strip()]) <= 12
     names: dict = {}
@@ -19,11 +21,27 @@ def test_the_example_of_the_readme_runs():
     assert all(p.grad is not None and p.grad.norm() > 0 for p in names["layer"].parameters())
 
 
-def test_the_commands_of_the_readme_exist():
-    """Every make target and every linked file of the README is there."""
-    text = README.read_text()
-    targets = re.findall(r"^([a-z0-9-]+):", (README.parent / "Makefile").read_text(), re.MULTILINE)
-    assert set(re.findall(r"`?make ([a-z0-9-]+)", text)) <= set(targets)
+def test_the_readme_is_short():
+    assert len(README.read_text().splitlines()) <= 200
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_and_links_exist(page: Path):
+    text = page.read_text()
+    targets = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"(?:`|^)make ([a-z0-9-]+)", text, re.MULTILINE)) <= set(targets)
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if not link.startswith("http")]
-    assert links
-    assert all((README.parent / link).exists() for link in links)
+    assert all((page.parent / link).exists() for link in links)
+    for script in set(re.findall(r"python (scripts/\w+\.py)", text)):
+        assert (ROOT / script).exists()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_command_lines_compose(page: Path):
+    from phantomgrad_suite.jobs.command_line import check_overrides
+
+    for root, line in re.findall(
+        r"^python scripts/(train|study)\.py ([^#|\n]+)", page.read_text(), re.M
+    ):
+        if "mine" not in line:
+            check_overrides(line.split(), root)

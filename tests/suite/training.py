@@ -1,4 +1,4 @@
-"""Fixtures that run the real thing: a composed configuration, or the script, in a new folder."""
+"""Fixtures that execute a composed configuration, or the script, in a new folder."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def composed(
 
 @dataclass
 class Workplace:
-    """A folder in which runs are done: ``runs/`` and ``results/records/`` appear in it."""
+    """A working directory for runs, with its own ``runs/`` and ``results/records/``."""
 
     path: Path
     configs: Path = REPOSITORY / "configs"
 
     def train(self, *overrides: str) -> Path:
-        """Do a run in this process; return its folder."""
+        """Execute a run in this process; return its folder."""
         from phantomgrad_suite.train import train
 
         config = composed([ON_CPU, *overrides], self.configs)
@@ -60,11 +60,11 @@ class Workplace:
         return self.path / config.runtime.run.folder
 
     def record(self, *overrides: str) -> Record:
-        """Do a run and return its record."""
+        """Execute a run and return its record."""
         return read_record(self.train(*overrides) / "record.json")
 
     def study(self, *overrides: str) -> Path:
-        """Do a study in this process; return its folder."""
+        """Execute a study in this process; return its folder."""
         from phantomgrad_suite.study import run_study
 
         config = composed(list(overrides), self.configs, root="study")
@@ -86,7 +86,7 @@ def workplace(
 
 @dataclass
 class Outcome:
-    """What a command came to."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -107,11 +107,11 @@ class Script:
         self.capsys.readouterr()
         with pytest.raises(SystemExit) as end:
             runpy.run_path(str(self.path), run_name="__main__")
-        said = self.capsys.readouterr()
+        captured = self.capsys.readouterr()
         code = end.value.code
         if isinstance(code, str):  # sys.exit(text) prints it and exits with 1
-            return Outcome(1, said.out, said.err + code + "\n")
-        return Outcome(int(code or 0), said.out, said.err)
+            return Outcome(1, captured.out, captured.err + code + "\n")
+        return Outcome(int(code or 0), captured.out, captured.err)
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def study_script(
 
 @contextmanager
 def _own_logging() -> Iterator[None]:
-    """Put logging back as it was."""
+    """Restore the configuration of logging."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

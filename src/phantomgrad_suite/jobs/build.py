@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from hydra.errors import InstantiationException
 from hydra.utils import get_class, instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.data.base import Synthetic
@@ -68,9 +67,6 @@ def synthetic_data(dataset: DictConfig, **changes: Any) -> Synthetic:
         UserError: the data set has no synthetic batches.
         ValueError: a setting is out of range.
     """
-    settings = OmegaConf.to_container(dataset, resolve=True)
-    assert isinstance(settings, Mapping)
-    kind = get_class(dataset._target_)
-    assert issubclass(kind, DataModule)
-    plain = {str(k): v for k, v in settings.items() if not str(k).startswith("_")}
-    return kind.synthetic(**{**plain, **changes})
+    module: type[DataModule] = get_class(dataset._target_)
+    settings = {str(k): v for k, v in dataset.items() if not str(k).startswith("_")}
+    return module.synthetic(**{**settings, **changes})

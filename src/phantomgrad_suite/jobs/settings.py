@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import cache
 
 import torch
+from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
+from lightning import Trainer
 from omegaconf import DictConfig, OmegaConf
 
-from phantomgrad_suite.jobs.compose import CONFIGS, nearest
+from phantomgrad_suite.jobs.compose import composing, nearest
 from phantomgrad_suite.jobs.environment import launched_from_outside
 from phantomgrad_suite.jobs.job import has_several_processes
 from phantomgrad_suite.runs.errors import UserError
@@ -83,43 +84,23 @@ def _check_names(config: DictConfig) -> None:
 
 @cache
 def known_settings() -> frozenset[str]:
-    """Return the top-level keys of ``configs/train.yaml``: its own, and those of its groups."""
-    root = OmegaConf.load(CONFIGS / "train.yaml")
-    assert isinstance(root, DictConfig)
-    groups = [str(group) for entry in root.defaults if entry != "_self_" for group in entry]
-    filled = {group.rpartition("@")[2] for group in groups if " " not in group}
-    # These groups write to other keys.
-    elsewhere = {"experiment", "table", "tune", "cluster", "logger", "callbacks"}
-    return frozenset(({str(key) for key in root} - {"defaults", "hydra"}) | (filled - elsewhere))
+    """Return the top-level keys of a training configuration."""
+    with composing():
+        return frozenset(map(str, compose("train")))
 
 
-def check_processes(config: DictConfig, processes: int) -> None:
+def check_processes(config: DictConfig, trainer: Trainer) -> None:
     """Refuse a run whose number of processes is not the one in its configuration.
 
     Raises:
-        UserError: more or fewer processes were started than ``trainer.devices`` of each node.
+        UserError: torchrun or SLURM started more or fewer processes than ``trainer.devices`` of
+            each node.
     """
-    expected = expected_processes(config)
-    if expected in (None, processes):
+    expected, started = trainer.num_devices * trainer.num_nodes, trainer.world_size
+    if str(config.trainer.devices) in ("auto", "-1") or started == expected:
         return
-    devices, nodes = config.trainer.devices, config.trainer.get("num_nodes") or 1
     raise UserError(
-        f"trainer.devices={devices} of trainer.num_nodes={nodes} is {expected} processes, but there "
-        f"{'is' if processes == 1 else 'are'} {processes}: under SLURM start the row by "
-        f"srun --ntasks-per-node={expected // nodes}, or by cluster=slurm"
+        f"trainer.devices={config.trainer.devices} of trainer.num_nodes={trainer.num_nodes} is "
+        f"{expected} processes, but there {'is' if started == 1 else 'are'} {started}: under SLURM "
+        f"start the row by srun --ntasks-per-node={trainer.num_devices}, or by cluster=slurm"
     )
-
-
-def expected_processes(config: DictConfig) -> int | None:
-    """Return the number of processes of a run, ``None`` where it takes all visible devices.
-
-    Devices are a number, or named one by one: ``4``, ``[0, 3]``, ``"0,3"``.
-    """
-    devices, nodes = config.trainer.get("devices", 1), int(config.trainer.get("num_nodes") or 1)
-    if isinstance(devices, str) and "," in devices:
-        return nodes * len([name for name in devices.split(",") if name.strip()])
-    if isinstance(devices, Sequence) and not isinstance(devices, str):
-        return nodes * len(devices)
-    if str(devices) in ("None", "auto", "-1"):
-        return None
-    return nodes * int(devices)

@@ -1,9 +1,9 @@
-"""Errors that a user can act on: one line, said without a traceback."""
+"""Errors that a user can act on: reported in one line, without a traceback."""
 
 
 class UserError(Exception):
-    """Something the user can put right; the message says what and how."""
+    """Something the user can put right; the message states what is wrong and what to do."""
 
 
 class MissingDataError(UserError):
-    """A data set is not where it was looked for."""
+    """A data set is not in its folder."""

@@ -1,4 +1,4 @@
-"""Which run a configuration describes, and by what it differs from its row."""
+"""Which run a configuration describes, and how it differs from its row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows and tables that there are: their files, resolved, and what their runs are called."""
+"""All rows and tables: their files, their resolved configurations, the identities of their runs."""
 
 from __future__ import annotations
 

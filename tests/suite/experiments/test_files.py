@@ -1,4 +1,4 @@
-"""Every experiment and table file: what it says, its place in a table, and its length."""
+"""Every experiment and table file: its header, its place in a table, and its length."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from phantomgrad_suite.runs.records import read_records
 PAPER = REPOSITORY / "results" / "paper.csv"
 
 
-def test_there_are_rows_and_tables() -> None:
+def test_rows_and_tables_are_found() -> None:
     assert len(ROWS) >= 20
     assert {"chains", "table4"} <= set(LISTS)
     assert {"figure3", "figure3_cox2"} <= set(SWEEPS)
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_row_says_what_it_is_and_how_to_run_it(row: str) -> None:
+def test_header_of_a_row(row: str) -> None:
     """Package line, what it reproduces, its own command, and where its numbers are."""
     package, title, command, price, *_ = text(row).splitlines()
     assert package == "# @package _global_"
@@ -39,16 +39,16 @@ def test_row_says_what_it_is_and_how_to_run_it(row: str) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_price_is_about_what_the_records_say(row: str) -> None:
-    """Seconds of the processor over all epochs: not those of a machine that others shared."""
+def test_stated_time_agrees_with_the_records(row: str) -> None:
+    """Processor time of all epochs; wall clock would depend on other work on the machine."""
     records = read_records(REPOSITORY / "results" / "records" / row)
     on_cpu = [r for r in records if r.config["runtime"]["trainer"]["accelerator"] == "cpu"]
     if not on_cpu:
         pytest.skip("there are no records of it on a CPU")
     spent = mean(r.seconds["epoch_cpu"] * r.config["trainer"]["max_epochs"] for r in on_cpu)
-    said = re.search(r"About (\d+) s a", text(row))
-    assert said, "it has been timed since"
-    assert spent / 1.6 < float(said[1]) < spent * 1.6
+    price = re.search(r"About (\d+) s a", text(row))
+    assert price, "there are records: replace 'Not timed yet'"
+    assert spent / 1.6 < float(price[1]) < spent * 1.6
 
 
 def test_every_row_belongs_to_one_table() -> None:
@@ -63,12 +63,12 @@ def test_every_row_belongs_to_one_table() -> None:
 def test_table_names_its_own_command_and_launches_its_rows(table: str) -> None:
     from hydra.core.hydra_config import HydraConfig
 
-    said = (CONFIGS / "table" / f"{table}.yaml").read_text()
-    assert said.startswith("# @package _global_\n")
+    content = (CONFIGS / "table" / f"{table}.yaml").read_text()
+    assert content.startswith("# @package _global_\n")
     # A table cannot start the processes of rows on several devices, a queue can.
     several = any(resolved(row)["trainer"].get("devices", 1) != 1 for row in rows_of(table))
     queue = " cluster=slurm" if several else ""
-    assert f"#   python scripts/train.py table={table}{queue}\n" in said
+    assert f"#   python scripts/train.py table={table}{queue}\n" in content
     composed([f"table={table}"])
     assert HydraConfig.get().mode.name == "MULTIRUN"
     launched = HydraConfig.get().sweeper.params["experiment"].split(",")

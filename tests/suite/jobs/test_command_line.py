@@ -1,4 +1,4 @@
-"""Command lines that are right pass; the others are answered in one line, before anything runs."""
+"""Correct command lines pass; mistakes are reported in one line, before anything runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from phantomgrad_suite.runs.errors import UserError
         "--help",
     ],
 )
-def test_right_command_lines_pass(line: str) -> None:
+def test_correct_command_lines_pass(line: str) -> None:
     check_overrides(line.split())
 
 
@@ -64,13 +64,13 @@ def test_right_command_lines_pass(line: str) -> None:
         ("experiment=null", "group override must be a string"),
     ],
 )
-def test_wrong_command_lines_are_answered(line: str, message: str) -> None:
+def test_mistakes_are_reported_in_one_line(line: str, message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
         check_overrides(line.split())
     assert "\n" not in str(error.value)
 
 
-def test_an_entry_of_a_map_is_added_with_a_plus() -> None:
+def test_new_entry_of_a_mapping_needs_a_plus() -> None:
     line = "study=throughput/language_cpu setting.batch_sizes={wikitext/postln_implicit:2}"
     with pytest.raises(UserError, match=r"setting.batch_sizes has no such entry yet: a plus adds"):
         check_overrides(line.split(), root="study")
@@ -86,9 +86,9 @@ def test_other_roots_are_checked_too() -> None:
     ("root", "line", "key"),
     [("study", "table=table4", "table"), ("train", "suite=default seeds=3", "suite")],
 )
-def test_a_group_of_another_root_is_answered(root: str, line: str, key: str) -> None:
-    said = rf"there is no setting '{key}'; .*configs/{root}\.yaml"
-    with pytest.raises(UserError, match=said) as error:
+def test_group_of_another_root_is_reported(root: str, line: str, key: str) -> None:
+    message = rf"there is no setting '{key}'; .*configs/{root}\.yaml"
+    with pytest.raises(UserError, match=message) as error:
         check_overrides(line.split(), root)
     assert "\n" not in str(error.value)
 

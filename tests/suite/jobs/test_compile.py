@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from training import Workplace, composed
+from training import Workplace
 
-from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.identity import Identity
 
 NARROW = (
     *("experiment=cifar10-jpeg/3epochs_upg_k5_d0.5", "trainer.max_epochs=1"),

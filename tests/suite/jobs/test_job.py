@@ -17,12 +17,12 @@ from phantomgrad_suite.runs.identity import Identity, identify
 from phantomgrad_suite.runs.records import StudyRecord
 
 SRUN = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_JOB_NAME": "train.sh"}
-# What a second process is told by torchrun, Lightning (on this node, or another), and srun.
+# The environment of a second process under torchrun, Lightning (same or other node) and srun.
 SECOND = ({"RANK": "1"}, {"LOCAL_RANK": "1"}, {"NODE_RANK": "1"}, SRUN)
 NAMES = ("RANK", "LOCAL_RANK", "NODE_RANK", "TORCHELASTIC_RUN_ID", *SRUN)
 
 
-@pytest.fixture(params=SECOND, ids=lambda told: next(iter(told)))
+@pytest.fixture(params=SECOND, ids=lambda variables: next(iter(variables)))
 def _second(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """This process is the second one."""
     put(request.param, monkeypatch)
@@ -90,8 +90,8 @@ def test_process_of_a_distributed_run_follows(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_second")
-def test_process_that_only_shares_a_table_keeps_its_own_books(tmp_path: Path) -> None:
-    """Started by `srun -n 4`, each takes the runs that no other is at: no run is lost."""
+def test_process_that_only_shares_a_table_executes_and_records_its_own_runs(tmp_path: Path) -> None:
+    """Started by `srun -n 4`, each takes the runs that no other process executes."""
     executed.clear()
     config = configuration(tmp_path, devices=1)
     with RunFolder(tmp_path / "runs/row/seed0").locked():
@@ -111,7 +111,7 @@ def test_process_that_only_shares_a_table_keeps_its_own_books(tmp_path: Path) ->
         ({"TORCHELASTIC_RUN_ID": "x"}, True),
     ],
 )
-def test_who_has_started_the_processes(
+def test_processes_started_by_torchrun_or_srun_are_recognised(
     environment: dict[str, str], outside: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(environment, monkeypatch)
@@ -150,8 +150,8 @@ def test_srun_is_seen_where_lightning_sees_it(
     from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 
     monkeypatch.setattr("shutil.which", lambda _: None)  # Lightning's advice
-    told = {"SLURM_NTASKS": tasks, "SLURM_JOB_NAME": name}
-    put({key: value for key, value in told.items() if value is not None}, monkeypatch)
+    variables = {"SLURM_NTASKS": tasks, "SLURM_JOB_NAME": name}
+    put({key: value for key, value in variables.items() if value is not None}, monkeypatch)
     assert launched_from_outside() is SLURMEnvironment.detect()
 
 

@@ -1,4 +1,4 @@
-"""What no run can start with: data that are not there, misspelt keys, bad values."""
+"""Refused before training: missing data, misspelt keys, bad values."""
 
 from __future__ import annotations
 
@@ -59,16 +59,14 @@ def test_misspelt_key_in_an_experiment_file_is_refused(
         ("table: chains", "'table'; the nearest are label"),
     ],
 )
-def test_top_level_key_that_nothing_reads_is_refused(
-    workplace: Workplace, text: str, message: str
-) -> None:
+def test_unknown_top_level_key_is_refused(workplace: Workplace, text: str, message: str) -> None:
     row = own_configs(workplace) / "experiment" / "chains" / "misspelt.yaml"
     row.write_text(f"# @package _global_\n{text}\n")
     with pytest.raises(UserError, match=rf"^there is no setting {message}.*configs/train\.yaml"):
         workplace.train("experiment=chains/misspelt")
 
 
-def test_key_that_an_interpolation_reads_is_no_stranger(workplace: Workplace) -> None:
+def test_key_that_an_interpolation_refers_to_is_accepted(workplace: Workplace) -> None:
     row = own_configs(workplace) / "experiment" / "chains" / "upg_k5_d0.5.yaml"
     row.write_text(row.read_text() + "\nk: 3\n")
     with pytest.raises(UserError, match="there is no setting 'k'"):
@@ -86,7 +84,7 @@ def test_misspelt_key_with_a_plus_is_refused(workplace: Workplace, override: str
 
 
 @pytest.mark.parametrize("group", ["experiment", "table", "tune", "cluster"])
-def test_every_file_sets_what_there_is(group: str) -> None:
+def test_every_file_sets_known_keys(group: str) -> None:
     for name in names(group):
         content = yaml.safe_load((CONFIGS / group / f"{name}.yaml").read_text())
         assert content.keys() - {"defaults", "hydra"} <= known_settings(), name
@@ -115,12 +113,14 @@ def test_every_file_sets_what_there_is(group: str) -> None:
         ("+dataset.fold=first", "dataset.fold must be an integer, got 'first'"),
     ],
 )
-def test_bad_value_is_said_in_a_line(workplace: Workplace, override: str, message: str) -> None:
+def test_bad_value_is_reported_in_one_line(
+    workplace: Workplace, override: str, message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         workplace.train(*CHAINS, override)
 
 
-def test_images_too_small_for_the_scales_are_said_in_a_line(workplace: Workplace) -> None:
+def test_images_too_small_for_the_scales_are_reported_in_one_line(workplace: Workplace) -> None:
     scales = ("model.channels=[8,8,8,8,8]", "model.head_channels=[2,2,2,2,2]")
     with pytest.raises(UserError, match=r"multiples of 16, for 5 scales, got 8 x 8"):
         workplace.train("experiment=digits/implicit", "model=mdeq_tiny", *scales)

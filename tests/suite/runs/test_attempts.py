@@ -1,4 +1,4 @@
-"""The note of the last attempt: there while a run goes on, and after it has failed."""
+"""``attempt.json``: it exists while a run is executed, and after it has failed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from phantomgrad_suite.runs.attempts import FILE, log_attempt, log_failure, read
 from phantomgrad_suite.runs.errors import UserError
 
 
-def test_note_says_who_is_at_it_and_goes_with_success(tmp_path: Path) -> None:
+def test_attempt_names_the_process_and_is_removed_on_success(tmp_path: Path) -> None:
     with log_attempt(tmp_path, epochs=7):
         note = read_attempt(tmp_path)
         assert (note["host"], note["pid"], note["epochs"]) == (platform.node(), os.getpid(), 7)
@@ -28,14 +28,14 @@ def test_note_says_who_is_at_it_and_goes_with_success(tmp_path: Path) -> None:
         (KeyError(), "KeyError"),
     ],
 )
-def test_failure_is_noted_in_a_line(tmp_path: Path, error: Exception, line: str) -> None:
+def test_failure_is_logged_in_one_line(tmp_path: Path, error: Exception, line: str) -> None:
     with pytest.raises(type(error)), log_attempt(tmp_path, epochs=7):
         raise error
     note = read_attempt(tmp_path)
     assert (note["failed"], note["epochs"]) == (line, 7)
 
 
-def test_next_attempt_forgets_the_failure(tmp_path: Path) -> None:
+def test_next_attempt_replaces_the_failure(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="disk"), log_attempt(tmp_path):
         raise OSError("disk")
     with log_attempt(tmp_path):
@@ -43,8 +43,8 @@ def test_next_attempt_forgets_the_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [SystemExit(143), KeyboardInterrupt()])
-def test_run_that_is_broken_off_has_not_failed(tmp_path: Path, end: BaseException) -> None:
-    """Requeued, or ended by a signal: it leaves the note of its beginning, and that it stopped."""
+def test_stopped_run_has_not_failed(tmp_path: Path, end: BaseException) -> None:
+    """Requeued, or ended by a signal: the file keeps the start, and adds when it stopped."""
     with pytest.raises(type(end)), log_attempt(tmp_path, epochs=7):
         raise end
     note = read_attempt(tmp_path)
@@ -55,8 +55,8 @@ def test_run_that_is_broken_off_has_not_failed(tmp_path: Path, end: BaseExceptio
         assert "stopped" not in read_attempt(tmp_path)
 
 
-def test_first_of_several_processes_tells_the_reason(tmp_path: Path) -> None:
-    """What the others fail by is that they miss it."""
+def test_first_of_several_processes_logs_the_reason(tmp_path: Path) -> None:
+    """The others fail only because the first one is gone."""
 
     def miss_the_other() -> None:
         (tmp_path / FILE).write_text('{"failed": "ValueError: nan"}')
@@ -67,7 +67,7 @@ def test_first_of_several_processes_tells_the_reason(tmp_path: Path) -> None:
     assert read_attempt(tmp_path) == {"failed": "ValueError: nan"}
 
 
-def test_process_that_only_follows_notes_a_failure_alone(tmp_path: Path) -> None:
+def test_following_process_logs_failures_only(tmp_path: Path) -> None:
     with log_failure(tmp_path):
         assert not (tmp_path / FILE).exists()
     with pytest.raises(ValueError, match="nan"), log_failure(tmp_path):
@@ -75,7 +75,7 @@ def test_process_that_only_follows_notes_a_failure_alone(tmp_path: Path) -> None
     assert read_attempt(tmp_path)["failed"] == "ValueError: nan"
 
 
-def test_note_names_the_job_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempt_names_the_slurm_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "815")
     with log_attempt(tmp_path):
         assert read_attempt(tmp_path)["job"] == "815"
@@ -85,7 +85,7 @@ def test_note_names_the_job_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert read_attempt(tmp_path)["job"] == "812_3"
 
 
-def test_folder_that_takes_no_note_stops_no_run(tmp_path: Path) -> None:
+def test_unwritable_file_does_not_stop_a_run(tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
     done = False
     with log_attempt(tmp_path):

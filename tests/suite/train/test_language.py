@@ -45,7 +45,7 @@ JR = (
 def test_resumed_run_is_the_uninterrupted_one(
     workplace: Workplace, text_root: Path, unit: str, at: int
 ) -> None:
-    """Memory, place in the text and weights: broken off behind an epoch, or in its middle."""
+    """Memory, position in the text and weights: interrupted after an epoch, or within one."""
     minutes = "0" if unit == "step" else "inf"
     here = run_of(
         text_root,
@@ -93,7 +93,7 @@ def test_a_second_perplexity_leaves_the_run_what_it_is(
 def test_text_that_ends_in_an_epoch_begins_again(
     workplace: Workplace, text_root: Path, steps: int
 ) -> None:
-    """Twelve segments a pass: resumed behind its end or before it, at the same place."""
+    """Twelve segments a pass: resumed after its end or before it, at the same position."""
     long = (
         "dataset.batch_size=12",
         "dataset.segment_length=25",

@@ -1,4 +1,4 @@
-"""The files that the README asks for make a row of somebody else's model, data and gradient."""
+"""The files in docs/experiments.md make a row of a user's own model, data and gradient."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from graph_data import REPOSITORY
 from train.chains import own_configs
 from training import Workplace
 
+PAGE = REPOSITORY / "docs" / "experiments.md"
 MINE = """
 import torch
 from torch import nn
@@ -65,16 +66,16 @@ class Estimator(GradientEstimator):
 """
 
 
-def files_of_the_readme() -> dict[str, str]:
-    """The YAML of the README, by the path in the comment above each file."""
-    (block,) = re.findall(r"```yaml\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
+def documented_files() -> dict[str, str]:
+    """The YAML block of the page, by the path in the comment above each file."""
+    (block,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     parts = re.split(r"^# configs/(\S+\.yaml).*\n", block, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 @pytest.mark.filterwarnings("ignore:.*many workers.*")
 def test_four_files_make_a_row(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    configs, files = own_configs(workplace), files_of_the_readme()
+    configs, files = own_configs(workplace), documented_files()
     assert len(files) == 4
     for name, content in files.items():
         path: Path = configs / name

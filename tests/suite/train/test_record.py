@@ -1,4 +1,4 @@
-"""A run and its record: whole or reduced, published or not, and of no chance but the seed's."""
+"""A run and its record: full or reduced, published or not, and determined by the seed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_run_writes_its_record(workplace: Workplace) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-def test_record_of_a_run_on_a_gpu_says_so(workplace: Workplace) -> None:
+def test_record_names_the_gpu(workplace: Workplace) -> None:
     """When it is written, Lightning has moved the model back to the CPU."""
     record = workplace.record(*CHAINS, "runtime.trainer.accelerator=gpu")
     assert record.environment["accelerator"] == torch.cuda.get_device_name()
@@ -52,8 +52,8 @@ def test_implicit_run_reports_its_adjoint_solver(workplace: Workplace) -> None:
     assert record.solver["adjoint_evaluations"] > 1
 
 
-def test_whole_row_is_published_in_full(workplace: Workplace) -> None:
-    """Nothing but circumstances overridden: the record goes among the results, unreduced."""
+def test_unchanged_row_is_published(workplace: Workplace) -> None:
+    """Only `runtime` settings are overridden: the record is written to the results."""
     row = shorten(workplace, 40)
     full = row.with_name("implicit.yaml")  # the base of the row
     full.write_text(re.sub(r", reduced: \[.*\]", "", full.read_text()))
@@ -67,8 +67,8 @@ def test_whole_row_is_published_in_full(workplace: Workplace) -> None:
     assert record.result.best > 0.95  # the embedded job is soon solved
 
 
-def test_row_that_is_reduced_says_so(workplace: Workplace) -> None:
-    """By its own file, that is: it is published, with what it reduces."""
+def test_reduced_row_is_labelled(workplace: Workplace) -> None:
+    """The row's own file reduces the protocol: it is published, and labelled."""
     row = shorten(workplace, 2)
     row.write_text(row.read_text().replace("label: {", "label: {reduced: [2 epochs of 300], "))
     record = workplace.record(ROW)
@@ -84,7 +84,7 @@ def test_changed_row_is_reduced_and_not_published(workplace: Workplace) -> None:
     assert not (workplace.path / "results").exists()
 
 
-def test_seed_is_the_only_source_of_chance(workplace: Workplace) -> None:
+def test_results_are_determined_by_the_seed(workplace: Workplace) -> None:
     first = workplace.record(*CHAINS)
     torch.rand(7)
     again = workplace.record(*CHAINS, "runtime.paths.runs=again")
@@ -95,7 +95,7 @@ def test_seed_is_the_only_source_of_chance(workplace: Workplace) -> None:
 
 @pytest.mark.parametrize("asked", ["auto", "cpu"])
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_row_for_a_gpu_says_that_there_is_none(
+def test_missing_gpu_is_reported(
     workplace: Workplace, caplog: pytest.LogCaptureFixture, asked: str
 ) -> None:
     workplace.train(

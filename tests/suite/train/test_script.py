@@ -1,4 +1,4 @@
-"""The script of training: a run, a table, several processes, and each mistake in a line."""
+"""The training script: a run, a table, several processes, and mistakes in one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from phantomgrad_suite.runs.records import read_record
 # --- The script ------------------------------------------------------------------------------
 
 
-def test_script_does_a_run_and_skips_it_the_second_time(script: Script) -> None:
+def test_script_executes_a_run_and_skips_it_the_second_time(script: Script) -> None:
     first, second = script(*CHAINS), script(*CHAINS)
     assert (first.code, second.code) == (0, 0)
     assert "accuracy best" in first.out
@@ -37,7 +37,7 @@ def test_script_does_a_run_and_skips_it_the_second_time(script: Script) -> None:
         (("experiment=chains/implicit", "x y"), "cannot read the overrides:"),
     ],
 )
-def test_script_answers_a_mistake_in_one_line(
+def test_script_reports_a_mistake_in_one_line(
     script: Script, arguments: tuple[str, ...], message: str
 ) -> None:
     outcome = script(*arguments)
@@ -47,7 +47,7 @@ def test_script_answers_a_mistake_in_one_line(
     assert outcome.err.count("\n") == 1
 
 
-def test_script_says_what_stops_a_run_in_one_line(script: Script) -> None:
+def test_script_reports_an_error_in_one_line(script: Script) -> None:
     outcome = script("experiment=table4/cox2_implicit")
     assert outcome.code == 1
     assert outcome.err == ""
@@ -55,7 +55,7 @@ def test_script_says_what_stops_a_run_in_one_line(script: Script) -> None:
     assert outcome.out.count("\n") == 1
 
 
-def test_script_says_a_corrupt_file_in_one_line(script: Script, workplace: Workplace) -> None:
+def test_script_reports_a_corrupt_file_in_one_line(script: Script, workplace: Workplace) -> None:
     assert script(*CHAINS).code == 0
     (record,) = workplace.path.glob("runs/**/record.json")
     (checkpoint,) = workplace.path.glob("runs/**/last.ckpt")
@@ -73,7 +73,7 @@ def test_script_says_a_corrupt_file_in_one_line(script: Script, workplace: Workp
 
 
 def test_table_goes_on_after_a_failed_run(script: Script, workplace: Workplace) -> None:
-    """The exit code tells that something failed; the other rows are done."""
+    """The exit code is 1, and the other rows are executed."""
     rows = "experiment=chains/implicit,chains/upg_k5_d0.5,chains/npg_k5_d0.5"
     short = ("trainer.max_epochs=2", "runtime.checkpoint.every_n_epochs=1")
     assert script("-m", rows, *short).code == 0
@@ -90,26 +90,26 @@ def test_table_goes_on_after_a_failed_run(script: Script, workplace: Workplace) 
     assert lost.exists()
 
 
-def test_table_names_the_run_that_has_failed(script: Script) -> None:
-    """A run alone needs no name, and one that says it itself gets no second one."""
+def test_table_names_the_failed_run(script: Script) -> None:
+    """Of a single run the name is omitted; a message that begins with it is not prefixed again."""
     rows = ("experiment=chains/implicit,chains/upg_k5_d0.5", "model.kappa=1")
-    said = script("-m", *rows, "seed=0,1").out.splitlines()
-    assert [line.partition(" seed")[0] for line in said] == [
+    lines = script("-m", *rows, "seed=0,1").out.splitlines()
+    assert [line.partition(" seed")[0] for line in lines] == [
         *("chains/implicit", "chains/implicit"),
         *("chains/upg_k5_d0.5", "chains/upg_k5_d0.5"),
     ]
-    assert all("kappa must lie in" in line.partition(": ")[2] for line in said)
+    assert all("kappa must lie in" in line.partition(": ")[2] for line in lines)
 
 
-def test_data_that_are_missing_are_said_once_and_other_rows_go_on(
+def test_missing_data_are_reported_once_and_other_rows_go_on(
     script: Script, workplace: Workplace
 ) -> None:
     rows = "table4/cox2_implicit,table4/cox2_upg_k5_d0.5,chains/implicit"
     outcome = script("-m", f"experiment={rows}", "trainer.max_epochs=1")
     assert outcome.code == 1
-    said, done = outcome.out.splitlines()
-    assert said.startswith("table4/cox2_implicit seed42-fold0-")
-    assert ": COX2 is not in data/TUDataset: fetch it with" in said
+    missing, done = outcome.out.splitlines()
+    assert missing.startswith("table4/cox2_implicit seed42-fold0-")
+    assert ": COX2 is not in data/TUDataset: fetch it with" in missing
     assert done.startswith("chains/implicit")
 
 
@@ -147,7 +147,7 @@ def test_two_processes_make_one_run_and_one_record(tmp_path: Path) -> None:
     assert record.environment["processes"] == 2
 
 
-# What a shell has that `srun --pty bash` has opened.
+# The environment of a shell opened by `srun --pty bash`.
 SHELL = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_NAME": "bash", "SLURM_JOB_ID": "7"}
 
 
@@ -156,7 +156,7 @@ SHELL = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_NAME": "bash", "SL
     reason="this build of torch has no gloo backend",
 )
 def test_two_processes_in_a_shell_of_slurm(tmp_path: Path) -> None:
-    """The second one is not the first, whatever SLURM says of the shell that both are of."""
+    """Both inherit SLURM_PROCID=0 from the shell; only one of them is the first."""
     row = ("experiment=digits/one_step", *TWO, "+trainer.limit_train_batches=2")
     process = start(tmp_path, *row, OMP_NUM_THREADS="1", **SHELL)
     try:
