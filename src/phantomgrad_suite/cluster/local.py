@@ -112,7 +112,7 @@ def _slots(commands: Sequence[Command], jobs: Any, gpus: Sequence[str]) -> int:
 
 def _start(command: Command, script: Path, slot: int, gpus: Sequence[str]) -> _Started:
     """Start a run on GPUs of its own, in turn if there are more slots than GPUs."""
-    environment = {}
+    environment = dict(os.environ)
     if command.gpu and gpus:
         numbers = range(slot * command.devices, (slot + 1) * command.devices)
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[i % len(gpus)] for i in numbers)
@@ -131,6 +131,7 @@ def _run(script: Path, arguments: Sequence[str], log: Path, environment: dict[st
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+    os.environ.clear()  # that of the process forked from may be another one
     os.environ.update(environment)
     sys.argv = [str(script), *arguments]
     runpy.run_path(str(script), run_name="__main__")
