@@ -1,8 +1,8 @@
-"""Make a step again whose gradient was no number, and say where that began.
+"""Replay a step with a NaN or infinite gradient, and show where the first such value arose.
 
 python scripts/replay.py runs/table1/upg_k5_d0.5_no_dropout/seed0/nonfinite/step812-rank0.pt
 
-A run that stops at such a step names its file. Files are unpickled: open your own only.
+A run that stops at such a step names its file. Files are unpickled: open only your own.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Say what made a checkpoint or a record, where its run stood, and what it holds.
+"""Show what made a checkpoint or a record, how far its run got, and what it holds.
 
 python scripts/show.py runs/digits/implicit/seed0/checkpoints/last.ckpt
 python scripts/show.py runs/digits/implicit/seed0               its record, or its last checkpoint

@@ -1,8 +1,8 @@
-"""The launcher behind ``cluster=...``, where Hydra looks for one: in ``hydra_plugins``.
+"""The launcher of ``cluster=...``, where Hydra looks for one: in ``hydra_plugins``.
 
-Hydra's launchers of submitit and joblib ask for the same GPUs for every row, wait in the terminal
-for jobs that take days, and end with exit code 0 when one of them has failed.
-Every Hydra application of this environment imports this module, so torch is left for later.
+Hydra's launchers for submitit and joblib request the same GPUs for every row, wait in the terminal
+for jobs that take days, and exit with 0 when one of them failed. Every Hydra application of this
+environment imports this module, so torch is imported only when it is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 
 
 class ClusterLauncher(Launcher):
-    """Makes a command of each row of a table, and has it done as ``cluster`` says."""
+    """Turns each row of a table, or study of a suite, into a command of the present script."""
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
@@ -29,16 +29,26 @@ class ClusterLauncher(Launcher):
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Start, submit or print the runs; ends the process with 1 if one has failed."""
-        from phantomgrad_suite.cluster import Command, launch
+        """Print, run or submit the commands; exits with 1 if one failed."""
+        from phantomgrad_suite.cluster import local, slurm
+        from phantomgrad_suite.cluster.command import Command
         from phantomgrad_suite.runs.errors import UserError
 
+        runtime, script = self._config.runtime, Path(sys.argv[0])
+        if runtime.cluster.kind == "local":
+            local.prepare(runtime.cluster)  # goes on while the rows are composed
         try:
             commands = [
                 Command.of(self._compose(self._config, list(overrides)), overrides)
                 for overrides in job_overrides
             ]
-            launch(commands, self._config.runtime.cluster, Path(self._config.runtime.paths.runs))
+            if runtime.cluster.kind == "list":
+                print(*(command.line(script) for command in commands), sep="\n", flush=True)
+            elif runtime.cluster.kind == "local":
+                local.run_all(commands, runtime.cluster, script.resolve())
+            else:
+                logs = Path(runtime.paths.runs) / ".cluster"
+                slurm.submit(commands, runtime.cluster, script.resolve(), logs)
         except UserError as error:
             sys.exit(str(error))
         return []

@@ -1,165 +1,122 @@
-"""A step whose gradient was no number, made again outside of its run, and looked at."""
+"""Replay a training step with a NaN or infinite gradient outside of its run, to find the cause."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.fabric.utilities import move_data_to_device
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from phantomgrad.deq import DEQ
 from phantomgrad_suite.checkpoint.finite import nonfinite_gradients
-from phantomgrad_suite.checkpoint.provenance import KEY
-from phantomgrad_suite.checkpoint.randomness import set_generators
+from phantomgrad_suite.checkpoint.state import PROVENANCE, set_generators
 from phantomgrad_suite.jobs.build import build_data, build_task
 from phantomgrad_suite.jobs.numerics import set_float32_precision
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.tasks import Task
-
-_AUTOCAST = {"bf16-mixed": torch.bfloat16}
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What a step does when it is made again.
+    """What a step does when it is replayed.
 
     Attributes:
-        step: its number in the run, from 1.
-        row: the run, by row and instance.
+        title: number of the step, row and instance of the run.
         loss: of the step.
-        batch: which tensors of the batch are not finite.
-        parameters: which parameters and buffers were not, before the step.
-        modules: which modules gave something that is not, in the order of the forward pass.
-        gradients: the parameters whose gradient is not.
+        nonfinite: the tensors of the ``batch``, the ``parameters`` and buffers before the step,
+            the ``modules`` by their output in the order of the forward pass, and the parameters
+            by their ``gradients`` that are not finite.
         layers: of each equilibrium layer, by name, the largest residual of its solve and, under
             implicit differentiation, of the adjoint solve.
     """
 
-    step: int
-    row: str
+    title: str
     loss: float
-    batch: list[str]
-    parameters: list[str]
-    modules: list[str]
-    gradients: list[str]
+    nonfinite: dict[str, list[str]]
     layers: dict[str, dict[str, float]]
 
     def __str__(self) -> str:
-        found = [
-            f"step {self.step} of {self.row}, made again",
-            f"loss              {self.loss}",
-            f"in the batch      {_listed(self.batch)}",
-            f"in parameters     {_listed(self.parameters)}",
-            f"in the forward    {_listed(self.modules)}",
-            f"in the gradients  {_listed(self.gradients)}",
-        ]
+        lines = [self.title, f"{'loss':<17} {self.loss}"]
+        for part, names in self.nonfinite.items():
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            found = f"not finite: {', '.join(names[:3])}{more}" if names else "all finite"
+            lines.append(f"{part:<17} {found}")
         for name, residuals in self.layers.items():
-            told = ", ".join(f"{solve} residual {value:.3g}" for solve, value in residuals.items())
-            found.append(f"{name:<17} {told}")
-        return "\n".join(found)
+            found = ", ".join(f"{solve} residual {value:.3g}" for solve, value in residuals.items())
+            lines.append(f"{name:<17} {found}")
+        return "\n".join(lines)
 
 
 def replay(path: Path) -> Replay:
-    """Make the step in a file again: its batch, parameters, buffers and generators.
+    """Replay the step in a file from its batch, parameters, buffers and generators.
 
-    The file is unpickled, which runs what is in it: open those of your own runs only. An adaptive
-    damping starts from the radius that the step has measured.
+    The file is unpickled, which executes code in it: open only files of your own runs. An adaptive
+    damping starts from the radius measured in the step.
 
     Raises:
-        UserError: the file is not there, or holds no step; its data set is not here.
+        UserError: the file holds no step, or its data set, device or precision is not available.
     """
-    content = _load(path)
-    facts = content[KEY]
-    config = OmegaConf.create(facts["config"])
-    device = _device(content["device"])
+    try:
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False)
+        batch, generators, facts = (content[k] for k in ("batch", "generators", PROVENANCE))
+    except Exception as error:
+        raise UserError(
+            f"{path} holds no step to replay ({type(error).__name__}: {error}): choose a file in "
+            "runs/.../nonfinite"
+        ) from error
+    config, device = OmegaConf.create(facts["config"]), torch.device(content["device"])
+    precision = str(config.trainer.get("precision") or "32-true")
+    if precision not in ("32-true", "32", "bf16-mixed"):
+        raise UserError(f"a step under trainer.precision={precision} cannot be replayed")
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise UserError(f"the step was made on {device}, and there is no such device here")
+        generators["cuda"] = [generators["cuda"][device.index or 0]]
+        device = torch.device("cuda")
     set_float32_precision(config.matmul_precision)
     task = build_task(config, build_data(config))
     task.load_state_dict(content["state_dict"])
     task.to(device).train()
     task.steps_before = content["step"]
     task.carry(content["carried"])
-    spoiled = [name for name, value in task.state_dict().items() if not _is_finite(value)]
-    set_generators(_of_one_device(content["generators"], torch.device(content["device"])))
-    batch = move_data_to_device(content["batch"], device)
+    before = [name for name, value in task.state_dict().items() if not _is_finite(value)]
+    set_generators(generators)
+    batch = move_data_to_device(batch, device)
     with _nonfinite_outputs(task) as modules:
-        with _autocast(config, device):
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16-mixed"):
             loss = task.training_step(batch, 0)
         loss.backward()  # type: ignore[no-untyped-call]
     return Replay(
-        step=content["step"] + 1,
-        row=f"{facts['row']} {facts['instance']}",
+        title=f"step {content['step'] + 1} of {facts['row']} {facts['instance']}, replayed",
         loss=loss.item(),
-        batch=_nonfinite_tensors(batch),
-        parameters=spoiled,
-        modules=modules,
-        gradients=nonfinite_gradients(task),
-        layers=_residuals(task),
+        nonfinite={
+            "batch": _nonfinite_tensors(batch),
+            "parameters": before,
+            "modules": modules,
+            "gradients": nonfinite_gradients(task),
+        },
+        layers={n: _residuals(m) for n, m in task.named_modules() if isinstance(m, DEQ)},
     )
 
 
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False)
-        if not content.keys() >= {
-            "batch",
-            "generators",
-            "carried",
-            "state_dict",
-            "step",
-            "device",
-            KEY,
-        }:
-            raise ValueError("a checkpoint, perhaps")
-    except Exception as error:
-        raise UserError(
-            f"{path} holds no step to be made again ({type(error).__name__}: {error}): choose a "
-            "file of runs/.../nonfinite"
-        ) from error
-    return content
-
-
-def _device(name: str) -> torch.device:
-    """Return the kind of device that the step was made on: each has generators of its own."""
-    if torch.device(name).type == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"the step was made on {name}, and there is no such device here")
-    return torch.device(torch.device(name).type)
-
-
-def _of_one_device(states: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    """Return the states of the generators, of those of several GPUs the one that counted."""
-    return {**states, "cuda": [states["cuda"][device.index or 0]] if states["cuda"] else []}
-
-
-def _autocast(config: DictConfig, device: torch.device) -> AbstractContextManager[object]:
-    precision = str(config.trainer.get("precision") or "32-true")
-    if precision not in ("32", "32-true", *_AUTOCAST):
-        known = ", ".join(["32-true", *_AUTOCAST])
-        raise UserError(f"trainer.precision must be {known} to make a step again, got {precision}")
-    dtype = _AUTOCAST.get(precision)
-    return torch.autocast(device.type, dtype) if dtype else nullcontext()
-
-
 @contextmanager
-def _nonfinite_outputs(task: Task) -> Iterator[list[str]]:
-    """Collect the names of the modules that give what is not finite, each once, innermost first."""
+def _nonfinite_outputs(task: nn.Module) -> Iterator[list[str]]:
+    """Collect the names of the modules with an output that is not finite, innermost first."""
     found: list[str] = []
+    names = {module: name for name, module in task.named_modules() if name}
 
-    def look(name: str) -> Any:
-        def hook(module: nn.Module, arguments: Any, output: Any) -> None:
-            if name not in found and _nonfinite_tensors(output):
-                found.append(name)
+    def look(module: nn.Module, arguments: Any, output: Any) -> None:
+        if names[module] not in found and _nonfinite_tensors(output):
+            found.append(names[module])
 
-        return hook
-
-    handles = [m.register_forward_hook(look(name)) for name, m in task.named_modules() if name]
+    handles = [module.register_forward_hook(look) for module in names]
     try:
         yield found
     finally:
@@ -168,7 +125,7 @@ def _nonfinite_outputs(task: Task) -> Iterator[list[str]]:
 
 
 def _nonfinite_tensors(tree: Any) -> list[str]:
-    """Return which tensors of a nested structure are not finite, by place and shape."""
+    """Return which tensors of a nested structure are not finite, by position and shape."""
     leaves = tree_flatten(vars(tree) if hasattr(tree, "__dict__") else tree)[0]
     return [
         f"tensor {i} {tuple(leaf.shape)}"
@@ -182,23 +139,10 @@ def _is_finite(tensor: Tensor) -> bool:
     return bool(values.detach().isfinite().all())
 
 
-def _residuals(task: Task) -> dict[str, dict[str, float]]:
-    found = {}
-    for name, layer in task.named_modules():
-        if isinstance(layer, DEQ):
-            solves = {"solver": layer.last_solution, "adjoint": layer.last_adjoint}
-            found[name] = {
-                solve: max(map(_or_inf, solution.residual.tolist()))
-                for solve, solution in solves.items()
-                if solution is not None
-            }
-    return found
-
-
-def _or_inf(value: float) -> float:
-    return math.inf if math.isnan(value) else value
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"not finite: {', '.join(names[:3])}{more}" if names else "all finite"
+def _residuals(layer: DEQ) -> dict[str, float]:
+    solves = {"solver": layer.last_solution, "adjoint": layer.last_adjoint}
+    return {
+        name: max(math.inf if math.isnan(r) else r for r in solution.residual.tolist())
+        for name, solution in solves.items()
+        if solution is not None
+    }

@@ -23,16 +23,14 @@ from phantomgrad_suite.callbacks import CostMeter, History, Series
 from phantomgrad_suite.callbacks.cost import peak_memory
 from phantomgrad_suite.checkpoint import (
     FiniteSteps,
-    LoaderPlace,
-    Provenance,
-    RandomState,
+    RunState,
     TimedCheckpoint,
     WholeCheckpointIO,
 )
+from phantomgrad_suite.checkpoint.processes import explain_lost_worker, reap_workers
 from phantomgrad_suite.checkpoint.signals import Stopped, StopSignals
 from phantomgrad_suite.checkpoint.storage import newest_whole, previous_of
-from phantomgrad_suite.checkpoint.workers import loss_said, none_left
-from phantomgrad_suite.cluster.environment import slurm_environment
+from phantomgrad_suite.cluster.slurm import slurm_environment
 from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.jobs.build import build, build_data, build_task
 from phantomgrad_suite.jobs.command_line import command_line
@@ -98,11 +96,11 @@ class _Run:
         _silence_lightning()
         task, data = self._build()
         history, cost, facts = History(), CostMeter(), self._facts()
-        provenance = Provenance(facts)
+        state = RunState(facts)
         finite = FiniteSteps(self.config.nonfinite, self.folder.nonfinite, facts)
-        trainer = self._trainer([history, cost, RandomState(), LoaderPlace(), finite, provenance])
+        trainer = self._trainer([history, cost, state, finite])
         check_processes(self.config, trainer)
-        with none_left(), loss_said() if trainer.world_size > 1 else nullcontext():
+        with reap_workers(), explain_lost_worker() if trainer.world_size > 1 else nullcontext():
             trainer.fit(task, data, ckpt_path=self._checkpoint(task), weights_only=True)
         if history.epochs < trainer.max_epochs:  # type: ignore[operator]
             raise UserError(
@@ -113,7 +111,7 @@ class _Run:
             previous_of(self.folder.last_checkpoint).unlink(missing_ok=True)
         total = cost.earlier + time.perf_counter() - clock
         seconds = {"total": total, **cost.means()}
-        return self._record(task, data, history, seconds, provenance.attempts)
+        return self._record(task, data, history, seconds, state.attempts)
 
     def _build(self) -> tuple[Task, DataModule]:
         config = self.config

@@ -48,7 +48,7 @@ class PoisonedStep(Callback):
 
 def interrupted(workplace: Workplace, at: int, *overrides: str, unit: str = "epoch") -> Path:
     """Break a run off in that epoch or step; return its folder."""
-    bomb = f"+callbacks.bomb={{_target_: interruptions.Interrupt, {unit}: {at}}}"
+    bomb = f"+runtime.callbacks.bomb={{_target_: interruptions.Interrupt, {unit}: {at}}}"
     with pytest.raises(InterruptedError, match=f"in {unit} {at}"):
         workplace.train(*overrides, bomb)
     (checkpoint,) = workplace.path.glob("runs/**/last.ckpt")

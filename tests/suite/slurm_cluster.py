@@ -21,7 +21,12 @@ import pytest
 if TYPE_CHECKING:
     from training import Script
 
-JOBS = ("cluster=slurm", "cluster.mem_gb=1", "cluster.cpus_per_task=1", "cluster.minutes=10")
+JOBS = (
+    "cluster=slurm",
+    "runtime.cluster.mem_gb=1",
+    "runtime.cluster.cpus_per_task=1",
+    "runtime.cluster.minutes=10",
+)
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "sinfo")
 # No accounting, no cgroups, no authentication: it runs in a container, for any user.
 CONFIGURATION = """

@@ -1,14 +1,25 @@
-"""States that differ between the processes of a distributed run."""
+"""The processes of a distributed run, and those that load data."""
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch.distributed
+from torch.distributed import DistError
+
+from phantomgrad_suite.runs.errors import UserError
+
+# gloo raises plain RuntimeErrors with these messages; NCCL raises errors of its own type.
+_LOST = ("closed by peer", "reset by peer", "broken pipe", "timed out waiting", "socket timeout")
 
 
 def of_all_processes(state: Any) -> list[Any]:
-    """Return the state of each process, in their order; all of them must call this."""
+    """Return the state of each process by rank; every process must call this."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return [state]
     states: list[Any] = [None] * torch.distributed.get_world_size()
@@ -17,7 +28,47 @@ def of_all_processes(state: Any) -> list[Any]:
 
 
 def of_this_process(states: list[Any]) -> Any:
-    """Return the own one of such states; the first, of a run with fewer processes."""
+    """Return the own one of such states; the first one if they come from fewer processes."""
     alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
     rank = 0 if alone else torch.distributed.get_rank()
     return states[rank if rank < len(states) else 0]
+
+
+@contextmanager
+def explain_lost_worker() -> Iterator[None]:
+    """Turn the communication error of a process that waits in vain into one line.
+
+    Raises:
+        UserError: another process of the run was lost.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        message = str(error).strip() or repr(error)
+        if not isinstance(error, DistError) and not any(s in message.lower() for s in _LOST):
+            raise
+        raise UserError(
+            "another process of this run was lost or hangs: its own output says why. The same "
+            f"command resumes from the last checkpoint ({message.splitlines()[0]})"
+        ) from error
+
+
+@contextmanager
+def reap_workers() -> Iterator[None]:
+    """Kill the processes that were started inside and are still alive.
+
+    An error keeps the iterator alive that data-loading processes wait for. They would stay until
+    the interpreter exits, which may be many runs of a table later.
+    """
+    before = set(multiprocessing.active_children())
+    try:
+        yield
+    finally:
+        in_main_thread = threading.current_thread() is threading.main_thread()  # no other may
+        # The handler that torch installs raises for a killed worker.
+        handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL) if in_main_thread else None
+        for process in set(multiprocessing.active_children()) - before:
+            process.kill()
+            process.join()
+        if in_main_thread:
+            signal.signal(signal.SIGCHLD, handler or signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""A run of a table as a command line, and what it needs of a machine."""
+"""A run of a table or suite as a command line, and the devices it needs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from phantomgrad_suite.jobs.compose import identity_of
 from phantomgrad_suite.runs.errors import UserError
 
+_LAUNCHER = ("cluster=", "+cluster=", "runtime.cluster.", "+runtime.cluster.")
+
 
 @dataclass(frozen=True)
 class Command:
@@ -20,11 +22,11 @@ class Command:
 
     Args:
         name: row and instance.
-        arguments: of ``scripts/train.py``, for this run alone, in the process itself.
+        arguments: of the script, for this run alone, in the process itself.
         folder: the run folder.
         config_hash: of the configuration.
         devices: processes on a node, each with a device of its own.
-        nodes: the machines that share the run.
+        nodes: machines that share the run.
         gpu: whether the devices are to be GPUs.
     """
 
@@ -38,41 +40,34 @@ class Command:
 
     @classmethod
     def of(cls, config: DictConfig, overrides: Sequence[str]) -> Command:
-        """Make the command of a composed row, Hydra's own part included.
+        """Return the command of a composed row or study, with Hydra's own part.
 
         Raises:
-            UserError: the row does not say how many devices it runs on.
+            UserError: the number of devices of the row is not fixed.
         """
         HydraConfig.instance().set_config(config)
-        kept = [
-            o
-            for o in overrides
-            if not o.startswith(("cluster=", "runtime.cluster.", "+runtime.cluster."))
-        ]
-        plain = OmegaConf.masked_copy(config, [str(k) for k in config if k != "hydra"])
-        identity = identity_of(plain)
-        trainer = config.trainer
+        identity = identity_of(
+            OmegaConf.masked_copy(config, [str(k) for k in config if k != "hydra"])
+        )
+        trainer = config.get("trainer") or {}  # a study has none
+        accelerator = config.runtime.trainer.accelerator if trainer else config.device
+        devices = str(trainer.get("devices", 1))
+        if not devices.isdecimal() or devices == "0":
+            raise UserError(
+                "trainer.devices must be a positive integer for a row that is launched, "
+                f"got {devices}"
+            )
         return cls(
             name=f"{identity.row} {identity.instance}",
-            # A table switches Hydra to several runs, and may set more; this is one of them.
-            arguments=(*kept, "hydra.mode=RUN"),
+            # A table switches Hydra to several runs; this is one of them.
+            arguments=(*(o for o in overrides if not o.startswith(_LAUNCHER)), "hydra.mode=RUN"),
             folder=Path(config.runtime.paths.runs) / identity.row / identity.instance,
             config_hash=identity.config_hash,
-            devices=_count(trainer.devices),
-            nodes=trainer.num_nodes,
-            gpu=config.runtime.trainer.accelerator != "cpu",
+            devices=int(devices),
+            nodes=trainer.get("num_nodes", 1),
+            gpu=accelerator != "cpu",
         )
 
     def line(self, script: Path) -> str:
         """Return the command for a shell."""
         return shlex.join(["python", str(script), *self.arguments])
-
-
-def _count(devices: object) -> int:
-    if isinstance(devices, str) and devices.isdecimal():
-        devices = int(devices)
-    if type(devices) is not int or devices < 1:
-        raise UserError(
-            f"trainer.devices must be a number from 1 for a row that is launched, got {devices!r}"
-        )
-    return devices

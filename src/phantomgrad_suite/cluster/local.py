@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import subprocess
+import runpy
+import signal
 import sys
-import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing import forkserver
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import torch
 from omegaconf import DictConfig
@@ -19,108 +23,115 @@ from phantomgrad_suite.cluster.command import Command
 from phantomgrad_suite.runs.errors import UserError
 
 LOG = "log.txt"
-_POLL_SECONDS = 0.1
+_FORKS = sys.platform == "linux"  # elsewhere, not all system libraries survive it
 
 
 @dataclass(frozen=True)
 class _Started:
     command: Command
-    process: subprocess.Popen[bytes]
+    process: Any
     slot: int
 
-    def last_line(self) -> str:
-        """Return what the run said at last, without the progress bars in front of it."""
+    def report(self) -> bool:
+        """Print the last line of an ended run, without the bars before it; return if it failed."""
         lines = (self.command.folder / LOG).read_text(errors="replace").splitlines()
-        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        line = next((line for line in reversed(lines) if line.strip()), "no output")
+        if code := self.process.exitcode:
+            line = f"{self.command.name}: failed (exit code {code}): {line}"
+        print(line, flush=True)
+        return bool(code)
 
 
 def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> None:
-    """Do the runs, ``settings.jobs`` at a time, and say in a line what each has come to.
+    """Do the runs, ``settings.jobs`` at a time, and print one line for each that has ended.
 
-    A run writes into ``log.txt`` of its folder. One that fails stops no other.
+    A run writes into ``log.txt`` of its folder. One that fails stops no other; all are stopped
+    when this process is.
 
     Raises:
-        UserError: a setting is out of range, or a run has failed.
+        UserError: a setting is out of range, or a run failed.
     """
     gpus = visible_gpus()
     slots = _slots(commands, settings.jobs, gpus)
     print(f"{len(commands)} runs, {slots} at a time", flush=True)
-    waiting, running, failed = deque(commands), list[_Started](), 0
+    prepare(settings)
+    waiting, free, failed = deque(commands), deque(range(slots)), 0
+    running: dict[Any, _Started] = {}
+    handlers = {s: signal.signal(s, _exit) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         while waiting or running:
-            free = sorted(set(range(slots)) - {started.slot for started in running})
-            for slot in free[: len(waiting)]:
-                command = waiting.popleft()
-                own = {"OMP_NUM_THREADS": str(settings.threads)} | _own_gpus(command, slot, gpus)
-                running.append(_Started(command, _start(command, script, own), slot))
-            time.sleep(_POLL_SECONDS)
-            for started in [s for s in running if s.process.poll() is not None]:
-                running.remove(started)
-                failed += not _succeeded(started)
-    finally:  # no run goes on without who has started it
-        _end(running)
+            while waiting and free:
+                started = _start(waiting.popleft(), script, free.popleft(), gpus)
+                running[started.process.sentinel] = started
+            for ended in map(running.pop, wait(list(running))):
+                ended.process.join()
+                failed += ended.report()
+                free.append(ended.slot)
+    finally:
+        children = multiprocessing.active_children()
+        for child in children:
+            child.terminate()
+        for child in children:
+            child.join()
+        for signum, handler in handlers.items():
+            signal.signal(signum, handler)
     if failed:
-        raise UserError(f"{failed} of {len(commands)} runs have failed: see their {LOG}")
+        raise UserError(f"{failed} of {len(commands)} runs failed: see their {LOG}")
+
+
+def _exit(signum: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + signum)
+
+
+def prepare(settings: DictConfig) -> None:
+    """Start the process that runs are forked from, which imports what they need only once."""
+    os.environ["OMP_NUM_THREADS"] = str(settings.threads)
+    if _FORKS:
+        forkserver.set_forkserver_preload(["phantomgrad_suite.train", "phantomgrad_suite.study"])
+        forkserver.ensure_running()
 
 
 def visible_gpus() -> list[str]:
     """Return the GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
-        return [name for name in named.split(",") if name]
-    return [str(i) for i in range(torch.cuda.device_count())]
+    if named is None:
+        return [str(i) for i in range(torch.cuda.device_count())]
+    return [name for name in named.split(",") if name]
 
 
 def _slots(commands: Sequence[Command], jobs: Any, gpus: Sequence[str]) -> int:
     """Return how many runs may go on at the same time."""
     if jobs is not None and (type(jobs) is not int or jobs < 1):
-        raise UserError(f"cluster.jobs must be a positive integer, or null, got {jobs!r}")
+        raise UserError(f"runtime.cluster.jobs must be a positive integer or null, got {jobs!r}")
     needed = max((command.devices for command in commands if command.gpu and gpus), default=0)
     if needed > len(gpus):
         raise UserError(f"a row needs trainer.devices={needed} GPUs, this machine has {len(gpus)}")
-    if jobs is not None:
-        return int(jobs)
-    return len(gpus) // needed if needed else _cores()
+    cores = len(os.sched_getaffinity(0)) if _FORKS else os.cpu_count() or 1
+    return jobs or (len(gpus) // needed if needed else cores)
 
 
-def _cores() -> int:
-    """Return how many cores this process may use, where the system tells (macOS does not)."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _own_gpus(command: Command, slot: int, gpus: Sequence[str]) -> dict[str, str]:
-    """Deal the GPUs out among the slots, in turn where there are more slots than GPUs."""
-    if not (command.gpu and gpus):
-        return {}
-    first = slot * command.devices
-    own = [gpus[(first + i) % len(gpus)] for i in range(command.devices)]
-    return {"CUDA_VISIBLE_DEVICES": ",".join(own)}
-
-
-def _start(command: Command, script: Path, own: dict[str, str]) -> subprocess.Popen[bytes]:
+def _start(command: Command, script: Path, slot: int, gpus: Sequence[str]) -> _Started:
+    """Start a run on GPUs of its own, in turn if there are more slots than GPUs."""
+    environment = dict(os.environ)
+    if command.gpu and gpus:
+        numbers = range(slot * command.devices, (slot + 1) * command.devices)
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[i % len(gpus)] for i in numbers)
     command.folder.mkdir(parents=True, exist_ok=True)
-    with (command.folder / LOG).open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, str(script), *command.arguments],
-            env={**os.environ, **own},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+    # CUDA does not survive a fork.
+    context: Any = multiprocessing.get_context(
+        "forkserver" if _FORKS and not command.gpu else "spawn"
+    )
+    arguments = (script, command.arguments, command.folder / LOG, environment)
+    process = context.Process(target=_run, args=arguments)
+    process.start()
+    return _Started(command, process, slot)
 
 
-def _succeeded(started: _Started) -> bool:
-    code, said = started.process.returncode, started.last_line()
-    if code:
-        print(f"{started.command.name}: failed (exit code {code}): {said}", flush=True)
-    else:
-        print(said, flush=True)
-    return not code
-
-
-def _end(running: Sequence[_Started]) -> None:
-    for started in running:
-        started.process.terminate()
-    for started in running:
-        started.process.wait()
+def _run(script: Path, arguments: Sequence[str], log: Path, environment: dict[str, str]) -> None:
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.clear()  # that of the process forked from may be another one
+    os.environ.update(environment)
+    sys.argv = [str(script), *arguments]
+    runpy.run_path(str(script), run_name="__main__")

@@ -34,7 +34,7 @@ from training import ON_CPU, SCRIPT
 import phantomgrad_suite.train  # noqa: F401  # so that the forked processes need not import it
 from phantomgrad_suite.runs.records import read_record
 
-ALWAYS = (ON_CPU, "checkpoint_every_minutes=0", "checkpoint_every_n_epochs=1")
+ALWAYS = (ON_CPU, "runtime.checkpoint.every_minutes=0", "runtime.checkpoint.every_n_epochs=1")
 ROWS: dict[str, tuple[str, ...]] = {
     "chains": ("experiment=chains/npg_k5_d0.5", "trainer.max_epochs=30"),
     "digits": ("experiment=digits/upg_k5_d0.5", "trainer.max_epochs=3"),

@@ -1,4 +1,4 @@
-"""Steps whose gradient is no number: not applied, kept, and made again."""
+"""Steps with a NaN or infinite gradient: not applied, kept, and replayed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ from torch import nn
 from training import Workplace
 
 from phantomgrad_suite.checkpoint import WholeCheckpointIO
-from phantomgrad_suite.checkpoint.finite import (
-    FiniteSteps,
-    gradients_are_finite,
-    nonfinite_gradients,
-)
+from phantomgrad_suite.checkpoint.finite import gradients_are_finite, nonfinite_gradients
 from phantomgrad_suite.replay import replay
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record
@@ -27,36 +23,36 @@ from phantomgrad_suite.runs.records import read_record
 DIGITS = (
     "experiment=digits/upg_k5_d0.5",
     "trainer.max_epochs=1",
-    "checkpoint_every_n_epochs=1",
+    "runtime.checkpoint.every_n_epochs=1",
 )
 LANGUAGE = ("experiment=lm/pydoc_preln_jr_upg_k5_d0.8", "trainer.max_epochs=1")
 
 
 def spoiled(first: int, last: int | None = None) -> str:
     steps = f"first: {first}, last: {last or first}"
-    return f"+callbacks.spoiled={{_target_: interruptions.SpoiledGradient, {steps}}}"
+    return f"+runtime.callbacks.spoiled={{_target_: interruptions.SpoiledGradient, {steps}}}"
 
 
-WATCHED = "+callbacks.watched={_target_: interruptions.Watched}"
-POISON = "+callbacks.poison={_target_: interruptions.PoisonedStep, step: 5}"
+WATCHED = "+runtime.callbacks.watched={_target_: interruptions.Watched}"
+POISON = "+runtime.callbacks.poison={_target_: interruptions.PoisonedStep, step: 5}"
 
 
-def test_spoiled_step_stops_the_run_before_it_counts(workplace: Workplace) -> None:
+def test_nonfinite_gradient_stops_the_run_before_the_optimizer_step(workplace: Workplace) -> None:
     with pytest.raises(
         UserError,
         match=r"the gradient of step 5 \(epoch 1\) is not finite in .* and \d+ more: nothing was "
-        r"updated; python scripts/replay.py \S+step5-rank0.pt makes the step again; try a smaller",
+        r"updated; python scripts/replay.py \S+step5-rank0.pt replays the step; try a smaller",
     ):
         workplace.train(*DIGITS, POISON, WATCHED)
     assert len(Watched.losses) == 4
 
 
-def test_spoiled_step_is_left_out(workplace: Workplace, caplog: pytest.LogCaptureFixture) -> None:
-    """Parameters stay, and its loss, which is no number, is not in the mean of the epoch."""
+def test_nonfinite_step_is_left_out(workplace: Workplace, caplog: pytest.LogCaptureFixture) -> None:
+    """Parameters stay, and its loss is not in the mean of the epoch."""
     folder = workplace.train(*DIGITS, "nonfinite=skip", POISON, WATCHED)
     losses, weights = Watched.losses, Watched.weights
     assert math.isnan(losses[4])
-    # Well-posedness is seen to again, which moves the last digit.
+    # The projection to well-posed parameters moves the last digit.
     moved = [float((b - a).abs().max()) for a, b in itertools.pairwise(weights)]
     assert moved[3] < 1e-6 < 1e-4 < min(moved[2], moved[4])
     assert "the step is left out" in caplog.text
@@ -68,7 +64,7 @@ def test_spoiled_step_is_left_out(workplace: Workplace, caplog: pytest.LogCaptur
 
 
 def test_step_that_is_left_out_leaves_no_statistics(workplace: Workplace) -> None:
-    """The forward pass has moved the running means of a BatchNorm before anybody looked."""
+    """The forward pass updates the running means of a BatchNorm before the check."""
     narrow = ("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8")
     budget = ("solver.max_evaluations=3", "model=mdeq_tiny", "nonfinite=skip")
     folder = workplace.train(*DIGITS, *narrow, *budget, POISON)
@@ -78,7 +74,7 @@ def test_step_that_is_left_out_leaves_no_statistics(workplace: Workplace) -> Non
     steps = {int(v) for name, v in state.items() if name.endswith("num_batches_tracked")}
     assert steps == {16}  # of 17
     (path,) = workplace.path.glob("runs/**/step5-rank0.pt")
-    assert replay(path).parameters == []
+    assert replay(path).nonfinite["parameters"] == []
 
 
 def test_epoch_without_a_step_has_no_loss(workplace: Workplace) -> None:
@@ -89,10 +85,10 @@ def test_epoch_without_a_step_has_no_loss(workplace: Workplace) -> None:
     assert [loss is None for loss in losses] == [False, True, False, False]
 
 
-def test_run_goes_on_where_nothing_spoils_it_any_more(workplace: Workplace) -> None:
-    """A flip of a bit in the memory of a device, perhaps."""
-    here = (*DIGITS, "checkpoint_every_minutes=0")
-    whole = workplace.train(*here, "paths.runs=whole")
+def test_run_resumes_if_the_gradient_is_finite_again(workplace: Workplace) -> None:
+    """After a bit flip in the memory of a device, for example."""
+    here = (*DIGITS, "runtime.checkpoint.every_minutes=0")
+    whole = workplace.train(*here, "runtime.paths.runs=whole")
     with pytest.raises(UserError, match="step 9"):
         workplace.train(*here, spoiled(9))
     assert_same_run(workplace.train(*here), whole)
@@ -112,29 +108,22 @@ def test_step_that_cannot_be_kept_does_not_end_the_run(
 
     monkeypatch.setattr(WholeCheckpointIO, "save_checkpoint", full)
     folder = workplace.train(*DIGITS, "nonfinite=skip", spoiled(6))
-    assert "nor could the step be kept" in caplog.text
+    assert "and the step could not be kept" in caplog.text
     assert (folder / "record.json").exists()
 
 
-def test_ten_spoiled_steps_in_a_row_are_too_many(workplace: Workplace) -> None:
+def test_ten_nonfinite_steps_in_a_row_stop_the_run(workplace: Workplace) -> None:
     with pytest.raises(UserError, match=r"step 12 .*, for the 10th time in a row; try"):
         workplace.train(*DIGITS, "nonfinite=skip", spoiled(3, 20))
     files = sorted(p.name for p in workplace.path.glob("runs/**/nonfinite/*"))
     assert files == [f"step{n}-rank0.pt" for n in (3, 4, 5, 6, 7)]
 
 
-def test_looking_changes_nothing(workplace: Workplace) -> None:
+def test_checking_changes_nothing(workplace: Workplace) -> None:
     workplace.train(*DIGITS, WATCHED)
     losses = Watched.losses
-    workplace.train(*DIGITS, WATCHED, "nonfinite=null", "paths.runs=other")
+    workplace.train(*DIGITS, WATCHED, "nonfinite=null", "runtime.paths.runs=other")
     assert losses == Watched.losses
-
-
-def test_unknown_action_is_refused(workplace: Workplace, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="nonfinite must be stop, skip or null, got 'ignore'"):
-        workplace.train(*DIGITS, "nonfinite=ignore")
-    with pytest.raises(ValueError, match="nonfinite must be stop, skip or null, got 'ignore'"):
-        FiniteSteps("ignore", tmp_path, {})  # type: ignore[arg-type]
 
 
 def test_gradient_of_large_entries_is_finite() -> None:
@@ -147,37 +136,33 @@ def test_gradient_of_large_entries_is_finite() -> None:
     assert nonfinite_gradients(layer) == ["weight"]
 
 
-# --- Made again ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("row", [DIGITS, LANGUAGE], ids=["digits", "language"])
-def test_step_is_made_again(workplace: Workplace, row: tuple[str, ...]) -> None:
-    """The same loss to the last bit: batch, weights, dropout, jitter and memory are the run's."""
+def test_replayed_step_has_the_same_loss(workplace: Workplace, row: tuple[str, ...]) -> None:
+    """To the last bit: batch, weights, dropout, jitter and memory are those of the run."""
     workplace.train(*row, "nonfinite=skip", spoiled(6), WATCHED)
     (path,) = workplace.path.glob("runs/**/step6-rank0.pt")
     found = replay(path)
     assert found.loss == Watched.losses[5]
-    assert (found.step, found.gradients, found.batch) == (6, [], [])
+    assert not any(found.nonfinite.values())
     assert "step 6 of" in str(found)
-    assert "in the gradients  all finite" in str(found)
+    assert "gradients         all finite" in str(found)
 
 
-def test_replay_says_where_it_began(workplace: Workplace) -> None:
+def test_replay_shows_where_the_first_nan_arose(workplace: Workplace) -> None:
     with pytest.raises(UserError, match="step 5"):
         workplace.train(*DIGITS, POISON)
     (path,) = workplace.path.glob("runs/**/step5-rank0.pt")
     found = replay(path)
     assert math.isnan(found.loss)
-    assert found.batch == ["tensor 0 (64, 1, 8, 8)"]
-    assert found.parameters == []
-    assert found.modules[0].startswith("model.")
-    assert len(found.gradients) > 1
+    assert found.nonfinite["batch"] == ["tensor 0 (64, 1, 8, 8)"]
+    assert found.nonfinite["parameters"] == []
+    assert found.nonfinite["modules"][0].startswith("model.")
+    assert len(found.nonfinite["gradients"]) > 1
     assert "solver residual inf" in str(found)
 
 
-def test_replay_of_something_else_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nothing.pt holds no step .* choose a file of runs"):
-        replay(tmp_path / "nothing.pt")
+def test_replay_refuses_other_files(tmp_path: Path) -> None:
     torch.save({"epoch": 3}, tmp_path / "other.pt")
-    with pytest.raises(UserError, match=r"other.pt holds no step"):
-        replay(tmp_path / "other.pt")
+    for name in ("nothing.pt", "other.pt"):
+        with pytest.raises(UserError, match=rf"{name} holds no step .* choose a file in runs"):
+            replay(tmp_path / name)

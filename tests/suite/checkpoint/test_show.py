@@ -1,4 +1,4 @@
-"""Files say what made them."""
+"""Descriptions of checkpoints and records."""
 
 from __future__ import annotations
 
@@ -17,31 +17,36 @@ from training import Script, Workplace
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.show import describe
 
-CHAINS = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=12", "checkpoint_every_n_epochs=5")
+CHAINS = (
+    "experiment=chains/upg_k5_d0.5",
+    "trainer.max_epochs=12",
+    "runtime.checkpoint.every_n_epochs=5",
+)
 
 
-def test_checkpoint_says_what_made_it(workplace: Workplace) -> None:
+def test_checkpoint_is_described(workplace: Workplace) -> None:
     folder = interrupted(workplace, 8, *CHAINS)
-    said = describe(folder)
-    command = next(line for line in said.splitlines() if line.startswith("command"))
+    text = describe(folder)
+    command = next(line for line in text.splitlines() if line.startswith("command"))
     assert (
-        "python scripts/train.py trainer.accelerator=cpu experiment=chains/upg_k5_d0.5" in command
+        "python scripts/train.py runtime.trainer.accelerator=cpu experiment=chains/upg_k5_d0.5"
+        in command
     )
     assert "trainer.max_epochs=12" in command
-    assert "run        chains/upg_k5_d0.5 seed0-" in said
-    assert "in epoch 5 of 12, after step 5" in said
-    for part in ("optimizer", "generators", "schedule"):
-        assert part in next(line for line in said.splitlines() if line.startswith("holds"))
-    assert f"torch {torch.__version__}"[:10] in said
-    assert "test/accuracy" in said
-    assert "max_epochs: 12" not in said
+    assert "run        chains/upg_k5_d0.5 seed0-" in text
+    assert "in epoch 5 of 12, after step 5" in text
+    for part in ("optimizer", "random state", "schedule"):
+        assert part in next(line for line in text.splitlines() if line.startswith("holds"))
+    assert f"torch {torch.__version__}"[:10] in text
+    assert "test/accuracy" in text
+    assert "max_epochs: 12" not in text
     assert "max_epochs: 12" in describe(folder / "checkpoints" / "last.ckpt", config=True)
 
 
 def test_command_of_a_row_of_a_table_does_that_row_alone(
     script: Script, workplace: Workplace
 ) -> None:
-    short = ("trainer.max_epochs=1", "checkpoint_every_n_epochs=1")
+    short = ("trainer.max_epochs=1", "runtime.checkpoint.every_n_epochs=1")
     assert script("-m", "experiment=chains/implicit,chains/upg_k5_d0.5", *short).code == 0
     for checkpoint in sorted(workplace.path.glob("runs/**/last.ckpt")):
         folder = checkpoint.parents[1]
@@ -53,13 +58,13 @@ def test_command_of_a_row_of_a_table_does_that_row_alone(
     assert len(list(workplace.path.glob("runs/**/last.ckpt"))) == 2
 
 
-def test_record_says_what_came_out(workplace: Workplace) -> None:
-    said = describe(workplace.train(*CHAINS))
-    assert "protocol reduced" in said
-    assert "accuracy   best" in said
+def test_record_is_described(workplace: Workplace) -> None:
+    text = describe(workplace.train(*CHAINS))
+    assert "protocol reduced" in text
+    assert "accuracy   best" in text
 
 
-def test_what_says_nothing_is_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no file .*last.ckpt: name a checkpoint"):
         describe(tmp_path)
     torch.save({"epoch": 3}, tmp_path / "old.ckpt")

@@ -1,8 +1,7 @@
-"""Runs that are asked to stop: a checkpoint first, and an exit status that says so."""
+"""Runs asked to stop by a signal: a checkpoint first, and the exit status of the signal."""
 
 from __future__ import annotations
 
-import logging
 import signal
 import time
 from pathlib import Path
@@ -12,14 +11,23 @@ from interruptions import Watched, assert_same_run, checkpoint
 from training import Script, Workplace, start
 
 from phantomgrad_suite.checkpoint.signals import Stopped
+from phantomgrad_suite.runs.attempts import read_attempt
 
-DIGITS = ("experiment=digits/one_step", "trainer.max_epochs=3", "checkpoint_every_n_epochs=3")
-CHAINS = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=12", "checkpoint_every_n_epochs=12")
+DIGITS = (
+    "experiment=digits/one_step",
+    "trainer.max_epochs=3",
+    "runtime.checkpoint.every_n_epochs=3",
+)
+CHAINS = (
+    "experiment=chains/upg_k5_d0.5",
+    "trainer.max_epochs=12",
+    "runtime.checkpoint.every_n_epochs=12",
+)
 
 
 def bomb(signum: int, **when: int) -> str:
     ((unit, moment),) = when.items()
-    return f"+callbacks.bomb={{_target_: interruptions.Signal, signum: {signum}, {unit}: {moment}}}"
+    return f"+runtime.callbacks.bomb={{_target_: interruptions.Signal, signum: {signum}, {unit}: {moment}}}"
 
 
 @pytest.mark.parametrize(
@@ -32,7 +40,7 @@ def bomb(signum: int, **when: int) -> str:
     ],
 )
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_signal_is_met_with_a_checkpoint(
+def test_signal_saves_a_checkpoint(
     workplace: Workplace,
     caplog: pytest.LogCaptureFixture,
     row: tuple[str, ...],
@@ -40,7 +48,7 @@ def test_signal_is_met_with_a_checkpoint(
     steps: int,
     signum: int,
 ) -> None:
-    whole = workplace.train(*row, "paths.runs=whole")
+    whole = workplace.train(*row, "runtime.paths.runs=whole")
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     with pytest.raises(Stopped) as stopped:
         workplace.train(*row, bomb(signum, **when))
@@ -53,39 +61,31 @@ def test_signal_is_met_with_a_checkpoint(
     (path,) = workplace.path.glob("runs/**/last.ckpt")
     folder = path.parents[1]
     assert checkpoint(folder)["global_step"] == steps
-    note = read_attempt(folder)
-    assert (note["epochs"], note["checkpoint_every_minutes"]) == (int(row[1].split("=")[1]), 10)
-    assert "stopped" in note
-    assert "failed" not in note
+    attempt = read_attempt(folder)
+    assert (attempt["epochs"], attempt["checkpoint_every_minutes"]) == (
+        int(row[1].split("=")[1]),
+        10,
+    )
+    assert "stopped" in attempt
+    assert "failed" not in attempt
     assert workplace.train(*row) == folder
     assert_same_run(folder, whole)
 
 
-class Steps(logging.Handler):
-    """Keeps what is said of signals, and after how many steps."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[tuple[int, str]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if "SIGTERM" in record.getMessage():
-            self.said.append((len(Watched.losses), record.getMessage().partition(",")[0]))
-
-
-def test_wish_that_waits_for_the_end_of_the_epoch_is_answered_at_once(
+def test_stop_at_the_end_of_the_epoch_is_announced_at_once(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A loader that does not know its place has no checkpoint in the middle of an epoch."""
-    monkeypatch.setattr("phantomgrad_suite.checkpoint.timed.knows_its_place", lambda _: False)
-    steps = Steps()
+    """A loader that cannot restore its position has no checkpoint in the middle of an epoch."""
+    monkeypatch.setattr("phantomgrad_suite.checkpoint.timed.is_resumable", lambda _: False)
+    logged: list[tuple[int, str]] = []
     monkeypatch.setattr(
-        logging.getLogger("phantomgrad_suite.checkpoint.timed"), "handlers", [steps]
+        "phantomgrad_suite.checkpoint.timed.log.warning",
+        lambda text, *values: logged.append((len(Watched.losses), text % values)),
     )
-    watched = "+callbacks.watched={_target_: interruptions.Watched}"
+    watched = "+runtime.callbacks.watched={_target_: interruptions.Watched}"
     with pytest.raises(Stopped):
         workplace.train(*DIGITS, bomb(signal.SIGTERM, step=7), watched)
-    assert steps.said == [
+    assert [(steps, line.partition(",")[0]) for steps, line in logged] == [
         (7, "SIGTERM: stopping at the next checkpoint"),
         (17, "stopped by SIGTERM in epoch 1"),
     ]
@@ -102,23 +102,27 @@ def test_signal_in_the_last_epoch_ends_the_table_after_the_run(
     assert not list(workplace.path.glob("runs/chains/implicit"))
 
 
-def test_processes_that_load_data_leave_signals_to_the_main_one(
+def test_data_loading_processes_leave_signals_to_the_main_process(
     workplace: Workplace, folder_root: Path
 ) -> None:
-    """A scheduler tells them all."""
+    """A scheduler signals all of them."""
     here = (
         *("experiment=digits/upg_k5_d0.5", "dataset=imagenet", "model=mdeq_tiny"),
         *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),
-        *("solver.max_evaluations=3", "dataset.batch_size=4", f"dataset.root={folder_root}"),
-        *("dataset.workers=1", "trainer.max_epochs=2", "+trainer.limit_val_batches=1"),
+        *(
+            "solver.max_evaluations=3",
+            "dataset.batch_size=4",
+            f"runtime.dataset.root={folder_root}",
+        ),
+        *("runtime.dataset.workers=1", "trainer.max_epochs=2", "+trainer.limit_val_batches=1"),
     )
-    group = "+callbacks.bomb={_target_: interruptions.SignalToAll, signum: 15, step: 2}"
+    group = "+runtime.callbacks.bomb={_target_: interruptions.SignalToAll, signum: 15, step: 2}"
     with pytest.raises(Stopped):
         workplace.train(*here, group)
     assert list(workplace.path.glob("runs/**/last.ckpt"))
 
 
-def test_asked_twice_at_the_keyboard_stops_at_once(workplace: Workplace) -> None:
+def test_second_ctrl_c_stops_at_once(workplace: Workplace) -> None:
     twice = bomb(signal.SIGINT, step=3), bomb(signal.SIGINT, step=3).replace("bomb=", "second=")
     with pytest.raises(SystemExit) as stopped:
         workplace.train(*DIGITS, *twice)
@@ -135,8 +139,12 @@ def wait_for(pattern: str, folder: Path) -> Path:
 
 
 def test_script_exits_as_a_process_ended_by_the_signal(tmp_path: Path) -> None:
-    """And a table goes no further: its next rows would be killed in their middle."""
-    here = ("-m", "experiment=chains/upg_k5_d0.5,chains/implicit", "checkpoint_every_n_epochs=1")
+    """And the next rows of a table are not started."""
+    here = (
+        "-m",
+        "experiment=chains/upg_k5_d0.5,chains/implicit",
+        "runtime.checkpoint.every_n_epochs=1",
+    )
     process = start(tmp_path, *here, OMP_NUM_THREADS="1")
     wait_for("runs/**/last.ckpt", tmp_path)
     process.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Processes that are lost, of which the others tell, and those that a failed run must not leave."""
+"""Lost processes of a distributed run, and processes that a failed run must not leave."""
 
 from __future__ import annotations
 
@@ -14,52 +14,60 @@ import torch
 from interruptions import assert_same_run
 from training import Workplace, start
 
-from phantomgrad_suite.checkpoint.workers import loss_said
+from phantomgrad_suite.checkpoint.processes import explain_lost_worker
 from phantomgrad_suite.runs.errors import UserError
 
-TWO = ("trainer=ddp", "trainer.devices=2", "trainer.max_epochs=4", "checkpoint_every_n_epochs=1")
+TWO = (
+    "trainer=ddp",
+    "trainer.devices=2",
+    "trainer.max_epochs=4",
+    "runtime.checkpoint.every_n_epochs=1",
+)
 
 
 @pytest.mark.parametrize(
-    "said", ["Read error [127.0.0.1]:44966: Connection reset by peer.", "Socket Timeout\nat line 3"]
+    "message",
+    ["Read error [127.0.0.1]:44966: Connection reset by peer.", "Socket Timeout\nat line 3"],
 )
-def test_lost_process_is_said_in_a_line(said: str) -> None:
-    expected = r"was lost, .* from the last checkpoint \("
-    with pytest.raises(UserError, match=expected) as error, loss_said():
-        raise RuntimeError(said)
+def test_lost_worker_is_explained_in_a_line(message: str) -> None:
+    expected = r"was lost or .* from the last checkpoint \("
+    with pytest.raises(UserError, match=expected) as error, explain_lost_worker():
+        raise RuntimeError(message)
     assert "\n" not in str(error.value)
 
 
 def test_other_errors_are_left_alone() -> None:
-    with pytest.raises(RuntimeError, match="mat1 and mat2") as error, loss_said():
+    with pytest.raises(RuntimeError, match="mat1 and mat2") as error, explain_lost_worker():
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
     assert not isinstance(error.value, UserError)
 
 
 def test_failed_run_leaves_no_process(workplace: Workplace, folder_copy: Path) -> None:
-    """One that loads data would wait for ever, deaf to SIGTERM, and the run with it."""
+    """A data-loading process would wait forever, and the run with it."""
     next(folder_copy.glob("val/**/*.*")).write_bytes(b"no image")
     narrow = ("model=mdeq_tiny", "model.channels=[8,8]", "model.head_channels=[2,2]")
-    data = ("dataset=imagenet", f"dataset.root={folder_copy}", "dataset.batch_size=4")
+    data = ("dataset=imagenet", f"runtime.dataset.root={folder_copy}", "dataset.batch_size=4")
     here = ("experiment=digits/upg_k5_d0.5", *narrow, *data, "model.features=8")
     before = set(multiprocessing.active_children())
-    with pytest.raises(UserError, match="is no readable image"):
-        workplace.train(*here, "solver.max_evaluations=3", "dataset.workers=2")
+    with pytest.raises(UserError, match="image"):
+        workplace.train(*here, "solver.max_evaluations=3", "runtime.dataset.workers=2")
     assert set(multiprocessing.active_children()) <= before
 
 
 LEFT = """
 import sys
+from phantomgrad_suite.checkpoint.signals import leave_signals_to_main_process
 from phantomgrad_suite.data import ImageNet
 
 data = ImageNet(root=sys.argv[1], batch_size=4, test_batch_size=2, workers=2)
+data.worker_init_fn = leave_signals_to_main_process
 batches = iter(data.train_dataloader())
 print(len(next(batches).images), flush=True)
 """
 
 
 def test_processes_that_load_data_end_with_a_program_that_leaves_them(folder_root: Path) -> None:
-    """Python sends them SIGTERM, and waits for ever; of any other sender they ignore it."""
+    """Python sends them SIGTERM and waits; from any other sender they ignore it."""
     left = subprocess.run(
         [sys.executable, "-c", LEFT, str(folder_root)],
         capture_output=True,
@@ -97,9 +105,9 @@ def second_process(first: subprocess.Popen[str]) -> int:
 )
 @pytest.mark.skipif(
     not Path("/proc/self/task").exists() or not list(Path("/proc/self/task").glob("*/children")),
-    reason="this system does not tell the children of a process",
+    reason="this system does not list the children of a process",
 )
-def test_run_that_loses_a_process_ends_and_goes_on(tmp_path: Path) -> None:
+def test_run_that_loses_a_process_ends_and_resumes(tmp_path: Path) -> None:
     (tmp_path / "lost").mkdir()
     process = start(tmp_path / "lost", "experiment=digits/one_step", *TWO, OMP_NUM_THREADS="1")
     deadline = time.monotonic() + 120
@@ -109,7 +117,7 @@ def test_run_that_loses_a_process_ends_and_goes_on(tmp_path: Path) -> None:
         time.sleep(0.02)
     subprocess.run(["kill", f"-{signal.SIGKILL:d}", str(second_process(process))], check=True)
     out, _ = process.communicate(timeout=60)
-    # Lightning looks after its processes every five seconds, and may be the first to notice.
+    # Lightning checks its processes every five seconds, and may notice first.
     assert process.returncode in (1, -signal.SIGKILL), out
     if process.returncode == 1:
         assert "another process of this run was lost" in out

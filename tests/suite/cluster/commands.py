@@ -8,7 +8,7 @@ from typing import Any
 from graph_data import REPOSITORY
 from omegaconf import DictConfig, OmegaConf
 
-from phantomgrad_suite.cluster import Command
+from phantomgrad_suite.cluster.command import Command
 
 SHORT = ("trainer.max_epochs=2", "table=chains", "seed=0")
 # One row that trains, and one whose data are not there.
@@ -17,7 +17,7 @@ ROWS = "experiment=chains/upg_k5_d0.5,table4/cox2_implicit"
 
 def settings(name: str, **changes: Any) -> DictConfig:
     content = OmegaConf.load(REPOSITORY / "configs" / "cluster" / f"{name}.yaml")
-    return OmegaConf.merge(content.cluster, changes)  # type: ignore[return-value]
+    return OmegaConf.merge(content.runtime.cluster, changes)  # type: ignore[return-value]
 
 
 def commands(*codes: int, **needs: Any) -> list[Command]:

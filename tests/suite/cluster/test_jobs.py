@@ -30,7 +30,9 @@ from phantomgrad_suite.runs.errors import UserError
 def test_jobs_without_slurm(script: Script, workplace: Workplace) -> None:
     """submitit starts the same jobs on this machine: a record, a log that ends in the reason."""
     pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad[cluster])")
-    outcome = script(ROWS, *SHORT, "cluster=slurm", "cluster.executor=local", "cluster.minutes=6")
+    outcome = script(
+        ROWS, *SHORT, "cluster=slurm", "runtime.cluster.executor=local", "runtime.cluster.minutes=6"
+    )
     assert outcome.code == 0
     assert "2 jobs submitted" in outcome.out
     assert "chains/upg_k5_d0.5 seed0" in outcome.out
@@ -185,7 +187,7 @@ def test_lightning_requeues_nothing(workplace: Workplace, monkeypatch: pytest.Mo
         monkeypatch.setenv(f"SLURM_{name}", "0")
     monkeypatch.setenv("SLURM_NTASKS", "1")
     monkeypatch.setenv("SLURM_JOB_NAME", "phantomgrad-chains")
-    listening = "+callbacks.listening={_target_: cluster.test_jobs.Listening}"
+    listening = "+runtime.callbacks.listening={_target_: cluster.test_jobs.Listening}"
     workplace.train("experiment=chains/implicit", "trainer.max_epochs=1", listening)
     assert sys.modules["cluster.test_jobs"].Listening.heard == (signal.SIG_DFL,)
     (environment,) = slurm_environment()

@@ -1,20 +1,24 @@
-"""A table on this machine: several runs at once, each on GPUs of its own."""
+"""Several runs at once on this machine, each on GPUs of its own."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster.commands import ROWS, SHORT, commands, settings
-from training import Script, Workplace
+from training import ON_CPU, SCRIPT, Script, Workplace
 
 from phantomgrad_suite.cluster.local import run_all
 from phantomgrad_suite.runs.errors import UserError
 
-# Takes the GPU it was given for itself while it runs; ends with the exit code it was given.
+# Locks its GPU while it runs; ends with the given exit code.
 STAND_IN = """
 import fcntl, os, sys, time
 gpu, threads = os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ["OMP_NUM_THREADS"]
@@ -28,86 +32,121 @@ sys.exit(int(sys.argv[2]))
 
 
 @pytest.fixture
-def stand_in(workplace: Workplace) -> Path:
+def stand_in(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A script, started by processes that need not import the project."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr("multiprocessing.forkserver.set_forkserver_preload", lambda _: None)
     path = workplace.path / "stand_in.py"
     path.write_text(STAND_IN)
     return path
 
 
-def test_each_worker_has_its_own_gpu(
-    stand_in: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("visible", "runs", "devices", "expected"),
+    [
+        ("4,GPU-7", 4, 1, {"4", "GPU-7"}),  # without a number of jobs, as many as GPUs
+        ("0,1,2,3,4", 2, 2, {"0,1", "2,3"}),
+    ],
+)
+def test_each_run_has_its_own_gpus(
+    stand_in: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    visible: str,
+    runs: int,
+    devices: int,
+    expected: set[str],
 ) -> None:
-    """No run meets another one on its GPU; without a number, there are as many as GPUs."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-7")
-    run_all(commands(0, 0, 0, 0, gpu=True), settings("local", threads=3), stand_in)
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "4 runs, 2 at a time"
-    assert {line.split(" ", 1)[0] for line in said[1:]} == {"run0", "run1", "run2", "run3"}
-    assert {line.split(" ", 1)[1] for line in said[1:]} == {"on 4 with 3", "on GPU-7 with 3"}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    run_all(commands(*[0] * runs, gpu=True, devices=devices), settings("local"), stand_in)
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == f"{runs} runs, 2 at a time"
+    assert {line.split()[0] for line in lines} == {f"run{i}" for i in range(runs)}
+    assert {line.split()[2] for line in lines} == expected
 
 
-def test_row_on_several_gpus_has_them_for_itself(
-    stand_in: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4")
-    run_all(commands(0, 0, gpu=True, devices=2), settings("local"), stand_in)
-    assert sorted(capsys.readouterr().out.splitlines()) == [
-        *("2 runs, 2 at a time", "run0 on 0,1 with 1", "run1 on 2,3 with 1")
-    ]
-
-
-def test_more_gpus_than_there_are_is_refused(
-    stand_in: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("jobs", "devices", "message"),
+    [
+        (None, 2, r"needs trainer.devices=2 GPUs, this machine has 1"),
+        *((jobs, 1, r"cluster.jobs must be a positive integer") for jobs in (0, "two", True)),
+    ],
+)
+def test_settings_out_of_range_are_refused(
+    stand_in: Path, monkeypatch: pytest.MonkeyPatch, jobs: Any, devices: int, message: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    with pytest.raises(UserError, match=r"needs trainer.devices=2 GPUs, this machine has 1"):
-        run_all(commands(0, gpu=True, devices=2), settings("local"), stand_in)
+    with pytest.raises(UserError, match=message):
+        run_all(commands(0, gpu=True, devices=devices), settings("local", jobs=jobs), stand_in)
 
 
-def test_without_a_number_there_are_as_many_as_cores(
+def test_without_a_number_of_jobs_there_are_as_many_as_cores(
     stand_in: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Those of this process, where the system tells; macOS does not."""
+    """The cores of this process, on Linux."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 5, 7}, raising=False)
-    run_all(commands(0), settings("local"), stand_in)
-    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr("phantomgrad_suite.cluster.local._FORKS", True)
+    run_all(commands(), settings("local"), stand_in)
+    monkeypatch.setattr("phantomgrad_suite.cluster.local._FORKS", False)
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
-    run_all(commands(0), settings("local"), stand_in)
-    said = capsys.readouterr().out.splitlines()
-    assert [line for line in said if "at a time" in line] == [
-        *("1 runs, 3 at a time", "1 runs, 6 at a time")
-    ]
+    run_all(commands(), settings("local"), stand_in)
+    assert capsys.readouterr().out == "0 runs, 3 at a time\n0 runs, 6 at a time\n"
 
 
-@pytest.mark.parametrize("jobs", [0, "two", True])
-def test_number_of_jobs_is_a_number(stand_in: Path, jobs: Any) -> None:
-    with pytest.raises(UserError, match=r"cluster.jobs must be a positive integer"):
-        run_all(commands(0), settings("local", jobs=jobs), stand_in)
-
-
-def test_failed_run_is_told_and_stops_no_other(
+def test_failed_run_is_reported_and_stops_no_other(
     stand_in: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code and last line are said; what a run has said before is in its log."""
+    """With its exit code and last line; the rest of its output is in its log."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    with pytest.raises(UserError, match=r"1 of 3 runs have failed: see their log.txt"):
-        run_all(commands(0, 3, 0), settings("local", jobs=1), stand_in)
-    said = capsys.readouterr().out.splitlines()
-    assert said[1:] == [
-        "run0 on None with 1",
-        "row seed1: failed (exit code 3): run1 on None with 1",
-        "run2 on None with 1",
+    with pytest.raises(UserError, match=r"1 of 3 runs failed: see their log.txt"):
+        run_all(commands(0, 3, 0), settings("local", jobs=1, threads=3), stand_in)
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "run0 on None with 3",
+        "row seed1: failed (exit code 3): run1 on None with 3",
+        "run2 on None with 3",
     ]
     assert "more of it" in Path("runs/row/seed1/log.txt").read_text()
 
 
 def test_table_on_this_machine(script: Script, workplace: Workplace) -> None:
-    """The real thing: one row is trained, the other one fails, and says why."""
-    outcome = script(ROWS, *SHORT, "cluster=local", "cluster.jobs=2")
+    """One row is trained, the other one fails and says why."""
+    outcome = script(ROWS, *SHORT, "cluster=local", "runtime.cluster.jobs=2")
     assert outcome.code == 1
     (record,) = workplace.path.glob("runs/**/record.json")
     assert record.parents[1].name == "upg_k5_d0.5"
     assert "failed (exit code 1): COX2 is not in" in outcome.out
-    assert outcome.err == "1 of 2 runs have failed: see their log.txt\n"
-    (note,) = workplace.path.glob("runs/**/attempt.json")
-    assert "COX2 is not in" in json.loads(note.read_text())["failed"]
+    assert outcome.err == "1 of 2 runs failed: see their log.txt\n"
+    (attempt,) = workplace.path.glob("runs/**/attempt.json")
+    assert "COX2 is not in" in json.loads(attempt.read_text())["failed"]
+
+
+def test_suite_on_this_machine(study_script: Script, workplace: Workplace) -> None:
+    outcome = study_script("suite=figure4", "cluster=local", "setting.samples=3")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert len(list(workplace.path.glob("runs/figure4/*/*/record.json"))) == 3
+
+
+def test_stopped_launcher_stops_its_runs(tmp_path: Path) -> None:
+    """They save first, and none is left behind."""
+    rows = ("experiment=digits/one_step,digits/upg_k5_d0.5", "trainer.max_epochs=500")
+    launcher = subprocess.Popen(
+        [sys.executable, SCRIPT, *rows, "cluster=local", "runtime.cluster.jobs=2", ON_CPU],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while len(list(tmp_path.glob("runs/**/metrics.csv"))) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    launcher.send_signal(signal.SIGTERM)
+    out, _ = launcher.communicate(timeout=60)
+    assert launcher.returncode == 128 + signal.SIGTERM, out
+    attempts = list(tmp_path.glob("runs/**/attempt.json"))
+    assert len(attempts) == len(list(tmp_path.glob("runs/**/last.ckpt"))) == 2
+    for path in attempts:
+        attempt = json.loads(path.read_text())
+        assert "stopped" in attempt
+        with pytest.raises(ProcessLookupError):
+            os.kill(attempt["pid"], 0)

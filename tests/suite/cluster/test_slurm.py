@@ -26,7 +26,7 @@ def test_table_is_an_array_and_a_requeued_job_resumes(
     jobs = submitted(
         script,
         *("experiment=chains/implicit,chains/upg_k5_d0.5", "seed=0", "trainer.max_epochs=200"),
-        *("checkpoint_every_n_epochs=1000", "checkpoint_every_minutes=null"),
+        *("runtime.checkpoint.every_n_epochs=1000", "runtime.checkpoint.every_minutes=null"),
     )
     (first, second) = jobs.values()
     array, _, index = first.partition("_")

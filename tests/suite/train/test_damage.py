@@ -37,13 +37,15 @@ def test_damaged_checkpoint_is_kept_and_the_run_goes_on(
 ) -> None:
     """From the checkpoint before it or, without one, from the beginning."""
     caplog.set_level(logging.INFO)
-    whole = workplace.train(*CHAINS, "checkpoint_every_n_epochs=2", "paths.runs=whole")
-    folder = interrupted(workplace, 8, *CHAINS, "checkpoint_every_n_epochs=2")
+    whole = workplace.train(
+        *CHAINS, "runtime.checkpoint.every_n_epochs=2", "runtime.paths.runs=whole"
+    )
+    folder = interrupted(workplace, 8, *CHAINS, "runtime.checkpoint.every_n_epochs=2")
     path = folder / "checkpoints" / "last.ckpt"
     path.write_bytes(path.read_bytes()[:1000])
     if generations == 1:
         (folder / "checkpoints" / "last.previous.ckpt").unlink()
-    workplace.train(*CHAINS, "checkpoint_every_n_epochs=2")
+    workplace.train(*CHAINS, "runtime.checkpoint.every_n_epochs=2")
     assert "last.ckpt is damaged (BadZipFile" in caplog.text
     assert len((folder / "checkpoints" / "last.ckpt.damaged").read_bytes()) == 1000
     assert ("resuming from" in caplog.text) == (generations == 2)
@@ -73,9 +75,9 @@ def test_corrupt_record_is_said_and_kept(workplace: Workplace) -> None:
 def test_infinite_loss_stops_the_run_before_a_checkpoint(workplace: Workplace) -> None:
     """The message names what may help; the checkpoint is the one from before."""
     unseen = "nonfinite=null"
-    poison = "+callbacks.poison={_target_: interruptions.Poison, epoch: 10}"
+    poison = "+runtime.callbacks.poison={_target_: interruptions.Poison, epoch: 10}"
     with pytest.raises(UserError, match=r"training loss is nan in epoch 10: .* optimizer\.lr"):
-        workplace.train(*CHAINS, "checkpoint_every_n_epochs=2", unseen, poison)
+        workplace.train(*CHAINS, "runtime.checkpoint.every_n_epochs=2", unseen, poison)
     (found,) = workplace.path.glob("runs/**/last.ckpt")
     saved = checkpoint(found.parents[1])
     assert saved["epoch"] == 7
@@ -90,7 +92,7 @@ def test_full_disk_spares_the_last_checkpoint(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half a checkpoint is written, on the disk of the runs, when no space is left on it."""
-    whole = workplace.train(*CHAINS, "paths.runs=whole")
+    whole = workplace.train(*CHAINS, "runtime.paths.runs=whole")
     folder = interrupted(workplace, 8, *CHAINS)
     before = (folder / "checkpoints" / "last.ckpt").read_bytes()
 
@@ -119,5 +121,5 @@ def test_full_disk_at_the_record_is_said(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", no_space)
         with pytest.raises(UserError, match="the disk is full"):
-            workplace.train(*CHAINS, "checkpoint_every_n_epochs=100")
+            workplace.train(*CHAINS, "runtime.checkpoint.every_n_epochs=100")
     assert not list(workplace.path.glob("runs/**/record.json"))

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 NARROW = (
     *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),
     *("solver.max_evaluations=6", "adjoint.max_evaluations=6", "dataset.batch_size=2"),
-    *("dataset.validation=30", "trainer.max_epochs=4", "checkpoint_every_n_epochs=1"),
+    *("dataset.validation=30", "trainer.max_epochs=4", "runtime.checkpoint.every_n_epochs=1"),
 )
 TWO = ("trainer=ddp", "trainer.devices=2")
 
@@ -43,7 +43,11 @@ def test_processes_evaluate_the_model_that_is_saved(
     workplace: Workplace, jpeg_root: Path, method: str
 ) -> None:
     """On every image, with one set of statistics: each process with its own is 4e-4 off here."""
-    here = (f"experiment=cifar10-jpeg/3epochs_{method}", f"dataset.root={jpeg_root}", *NARROW)
+    here = (
+        f"experiment=cifar10-jpeg/3epochs_{method}",
+        f"runtime.dataset.root={jpeg_root}",
+        *NARROW,
+    )
     process = start(workplace.path, *here, *TWO, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
     out, _ = process.communicate(timeout=180)
     assert process.returncode == 0, out

@@ -36,12 +36,12 @@ def test_resumed_run_is_the_uninterrupted_one(
     workplace: Workplace, small_tu: Path, row: str, epoch: int
 ) -> None:
     """Broken off in the epoch after the checkpoint, where the learning rate drops, or later."""
-    here = (*CHAINS[1:], *DROP, f"experiment={row}", "checkpoint_every_n_epochs=5")
+    here = (*CHAINS[1:], *DROP, f"experiment={row}", "runtime.checkpoint.every_n_epochs=5")
     if row.startswith("table4"):
-        here += (f"dataset.root={small_tu}", "dataset.folds=3", "dataset.batch_size=8")
+        here += (f"runtime.dataset.root={small_tu}", "dataset.folds=3", "dataset.batch_size=8")
     if row.startswith("digits"):
         here += ("+trainer.limit_train_batches=2", "+trainer.limit_val_batches=1")
-    whole = workplace.train(*here, "paths.runs=whole")
+    whole = workplace.train(*here, "runtime.paths.runs=whole")
     folder = interrupted(workplace, epoch, *here)
     assert checkpoint(folder)["epoch"] == 4
     assert workplace.train(*here) == folder
@@ -67,16 +67,19 @@ def test_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(
     here: tuple[str, ...] = (
         f"experiment={row}",
         "trainer.max_epochs=3",
-        "checkpoint_every_minutes=0",
-        "checkpoint_every_n_epochs=1",
+        "runtime.checkpoint.every_minutes=0",
+        "runtime.checkpoint.every_n_epochs=1",
     )
-    here += ("callbacks.spectrum.every_n_epochs=2", "callbacks.spectrum.iterations=3")
+    here += (
+        "runtime.callbacks.spectrum.every_n_epochs=2",
+        "runtime.callbacks.spectrum.iterations=3",
+    )
     if row.startswith("digits"):
         here += ("dataset.batch_size=216", "+trainer.limit_val_batches=1")
     else:
-        here += (f"dataset.root={cifar_root}", "dataset.batch_size=20", *NARROW)
+        here += (f"runtime.dataset.root={cifar_root}", "dataset.batch_size=20", *NARROW)
         here += ("task.pretraining_steps=6", "task.pretraining_layers=2")
-    whole = workplace.train(*here, "paths.runs=whole")
+    whole = workplace.train(*here, "runtime.paths.runs=whole")
     folder = interrupted(workplace, step, *here, unit="step")
     assert checkpoint(folder)["global_step"] == step - 1
     assert workplace.train(*here) == folder
@@ -90,28 +93,36 @@ def test_infinite_loss_in_the_middle_of_an_epoch_keeps_the_checkpoint_before(
     workplace: Workplace,
 ) -> None:
     """Where a checkpoint is due, the loss is looked at first, also if no step is."""
-    here = ("experiment=digits/one_step", "trainer.max_epochs=2", "checkpoint_every_minutes=0")
+    here = (
+        "experiment=digits/one_step",
+        "trainer.max_epochs=2",
+        "runtime.checkpoint.every_minutes=0",
+    )
     unseen = (*here, "nonfinite=null")
     folder = interrupted(workplace, 4, *unseen, unit="step")
     with pytest.raises(UserError, match=r"training loss is nan in epoch 1: no checkpoint"):
-        workplace.train(*unseen, "+callbacks.bomb={_target_: interruptions.PoisonedStep, step: 6}")
+        workplace.train(
+            *unseen, "+runtime.callbacks.bomb={_target_: interruptions.PoisonedStep, step: 6}"
+        )
     assert all(value.isfinite().all() for value in checkpoint(folder)["state_dict"].values())
     assert checkpoint(folder)["global_step"] == 5
 
 
 def test_run_broken_off_before_its_first_checkpoint_starts_again(workplace: Workplace) -> None:
-    whole = workplace.train(*CHAINS, "paths.runs=whole")
+    whole = workplace.train(*CHAINS, "runtime.paths.runs=whole")
     with pytest.raises(InterruptedError):
-        workplace.train(*CHAINS, "+callbacks.bomb={_target_: interruptions.Interrupt, epoch: 3}")
+        workplace.train(
+            *CHAINS, "+runtime.callbacks.bomb={_target_: interruptions.Interrupt, epoch: 3}"
+        )
     assert_same_run(workplace.train(*CHAINS), whole)
 
 
 def test_run_broken_off_before_its_record_only_writes_it(workplace: Workplace) -> None:
-    folder = workplace.train(*CHAINS, "checkpoint_every_n_epochs=4")
+    folder = workplace.train(*CHAINS, "runtime.checkpoint.every_n_epochs=4")
     record = read_record(folder / "record.json")
     (folder / "record.json").unlink()
     before = (folder / "checkpoints" / "last.ckpt").read_bytes()
-    workplace.train(*CHAINS, "checkpoint_every_n_epochs=4")
+    workplace.train(*CHAINS, "runtime.checkpoint.every_n_epochs=4")
     again = read_record(folder / "record.json")
     assert (again.curves, again.result) == (record.curves, record.result)
     assert (folder / "checkpoints" / "last.ckpt").read_bytes() == before
@@ -127,7 +138,7 @@ def test_seconds_before_an_interruption_count(workplace: Workplace) -> None:
 
 def test_killed_run_resumes(workplace: Workplace) -> None:
     """SIGKILL at a moment of its own choosing, then the same command again."""
-    here = (ROW, "trainer.max_epochs=80", "checkpoint_every_n_epochs=5", *DROP)
+    here = (ROW, "trainer.max_epochs=80", "runtime.checkpoint.every_n_epochs=5", *DROP)
     process = start(workplace.path, *here)
     try:
         deadline = time.monotonic() + 300
@@ -143,15 +154,15 @@ def test_killed_run_resumes(workplace: Workplace) -> None:
     assert not (folder / "record.json").exists()
     assert checkpoint(folder)["epoch"] < 79
     workplace.train(*here)
-    assert_same_run(folder, workplace.train(*here, "paths.runs=whole"))
+    assert_same_run(folder, workplace.train(*here, "runtime.paths.runs=whole"))
 
 
 def test_checkpoint_of_another_configuration_is_not_resumed(workplace: Workplace) -> None:
     """The row's file was changed between interruption and restart."""
     row = shorten(workplace, 8)
-    folder = interrupted(workplace, 7, ROW, "checkpoint_every_n_epochs=5")
+    folder = interrupted(workplace, 7, ROW, "runtime.checkpoint.every_n_epochs=5")
     before = (folder / "checkpoints" / "last.ckpt").read_bytes()
     row.write_text(row.read_text().replace("lr: 0.01", "lr: 0.02"))
     with pytest.raises(UserError, match=r"last.ckpt is of another configuration .* move it away"):
-        workplace.train(ROW, "checkpoint_every_n_epochs=5")
+        workplace.train(ROW, "runtime.checkpoint.every_n_epochs=5")
     assert (folder / "checkpoints" / "last.ckpt").read_bytes() == before

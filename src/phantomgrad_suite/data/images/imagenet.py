@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from phantomgrad.checks import check_at_least
-from phantomgrad_suite.checkpoint.signals import left_to_the_main_process
+from phantomgrad_suite.checkpoint.signals import leave_signals_to_main_process
 from phantomgrad_suite.data.base import Share
 from phantomgrad_suite.data.folds import held_out
 from phantomgrad_suite.data.images.base import ImageBatch, ImageData, as_it_is, evaluated
@@ -151,7 +151,7 @@ class ImageNet(ImageData):
             collate_fn=as_it_is,
             num_workers=self._workers,
             persistent_workers=self._workers > 0,
-            worker_init_fn=left_to_the_main_process,
+            worker_init_fn=leave_signals_to_main_process,
             pin_memory=self.pin_memory,
         )
 
