@@ -1,4 +1,4 @@
-"""A batch and a model of two layers, for each test."""
+"""A batch, and a model of two layers."""
 
 from __future__ import annotations
 
