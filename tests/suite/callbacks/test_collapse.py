@@ -34,42 +34,25 @@ def signs(name: str, values: list[float], **options: Any) -> list[str]:
     return own
 
 
+LEARNT = {"constant": 0.4}
+FALLS = {"constant": 900.0, "good": -1}
+
+
 @pytest.mark.parametrize(
     ("name", "values", "options", "sign"),
     [
-        pytest.param(
-            *("train/loss", [7000.0, 0.5, 0.3, 0.4, 9.0, 8.4], {}),
+        (
+            "train/loss",
+            [7e3, 0.5, 0.3, 0.4, 9, 8.4],
+            {},
             "from 0.3 (epoch 3) to 8.4 (since epoch 5)",
-            id="loss",
         ),
-        pytest.param(
-            *(F1, [0.2, 0.9, 0.7, 0.52, 0.4], {"constant": 0.4}),
-            "from 0.9 (epoch 2) to 0.4 (since epoch 4)",
-            id="metric",
-        ),
-        pytest.param(
-            *(F1, [0.9, 0.0, 0.0], {"constant": 0.4}),
-            "from 0.9 (epoch 1) to 0 (since epoch 2)",
-            id="below the constant predictor",
-        ),
-        pytest.param(
-            *(F1, [900.0, 30.0, 850.0, 880.0], {"constant": 900.0, "good": -1}),
-            "from 30 (epoch 2) to 880 (since epoch 3)",
-            id="metric whose small values are good",
-        ),
-        pytest.param(
-            *(F1, [0.9, NAN, 0.4, NAN, 0.4, NAN], {"constant": 0.4}),
-            "from 0.9 (epoch 1) to 0.4 (since epoch 3)",
-            id="epochs without a value",
-        ),
-        pytest.param(
-            *("solver/converged", [1.0, 0.9, 0.4, 0.2], {}),
-            "from 1 (epoch 1) to 0.2 (since epoch 3)",
-            id="solver",
-        ),
-        pytest.param(
-            *("adjoint/converged", [0.4, 0.2], {}), "to 0.2 (since epoch 1)", id="from the start"
-        ),
+        (F1, [0.2, 0.9, 0.7, 0.52, 0.4], LEARNT, "from 0.9 (epoch 2) to 0.4 (since epoch 4)"),
+        (F1, [0.9, 0.0, 0.0], LEARNT, "from 0.9 (epoch 1) to 0 (since epoch 2)"),
+        (F1, [0.9, NAN, 0.4, NAN, 0.4, NAN], LEARNT, "from 0.9 (epoch 1) to 0.4 (since epoch 3)"),
+        (F1, [900.0, 30.0, 850.0, 880.0], FALLS, "from 30 (epoch 2) to 880 (since epoch 3)"),
+        ("solver/converged", [1.0, 0.9, 0.4, 0.2], {}, "from 1 (epoch 1) to 0.2 (since epoch 3)"),
+        ("adjoint/converged", [0.4, 0.2], {}, "to 0.2 (since epoch 1)"),
     ],
 )
 def test_signs(name: str, values: list[float], options: dict[str, Any], sign: str) -> None:
@@ -79,19 +62,19 @@ def test_signs(name: str, values: list[float], options: dict[str, Any], sign: st
 @pytest.mark.parametrize(
     ("name", "values", "options"),
     [
-        pytest.param("train/loss", [], {}, id="nothing"),
-        pytest.param("train/loss", [9.0], {}, id="one epoch"),
-        pytest.param("train/loss", [1e6, 1e3, 1.0, 0.5], {}, id="falls"),
-        pytest.param("train/loss", [0.5, 0.3, 9.0], {}, id="too short"),
-        pytest.param("train/loss", [0.5, 0.3, 9.0, 0.3], {}, id="a spike"),
-        pytest.param("train/loss", [0.5, 0.3, 2.9, 2.9], {}, id="less than ten times"),
-        pytest.param("train/loss", [9.0, 9.0], {}, id="never smaller"),
-        pytest.param(F1, [0.2, 0.9, 0.7, 0.53, 0.53], {"constant": 0.4}, id="keeps a quarter"),
-        pytest.param(F1, [0.9, 0.4, 0.4], {}, id="no constant predictor"),
-        pytest.param(F1, [0.41, 0.39, 0.2, 0.2], {"constant": 0.4}, id="never learnt"),
-        pytest.param(F1, [880.0, 850.0, 30.0], {"constant": 900.0, "good": -1}, id="improves"),
-        pytest.param(F1, [NAN] * 5, {"constant": 0.4}, id="never evaluated"),
-        pytest.param("solver/converged", [1.0, 0.4, 0.6], {}, id="converges again"),
+        ("train/loss", [], {}),
+        ("train/loss", [9.0], {}),
+        ("train/loss", [1e6, 1e3, 1.0, 0.5], {}),  # falls
+        ("train/loss", [0.5, 0.3, 9.0], {}),  # not yet for two epochs
+        ("train/loss", [0.5, 0.3, 9.0, 0.3], {}),  # a spike
+        ("train/loss", [0.5, 0.3, 2.9, 2.9], {}),  # less than ten times
+        ("train/loss", [9.0, 9.0], {}),  # never smaller
+        (F1, [0.2, 0.9, 0.7, 0.53, 0.53], LEARNT),  # keeps a quarter
+        (F1, [0.9, 0.4, 0.4], {}),  # no constant predictor
+        (F1, [0.41, 0.39, 0.2, 0.2], LEARNT),  # never learnt
+        (F1, [880.0, 850.0, 30.0, 900.0], FALLS),  # improves until the last epoch
+        (F1, [NAN] * 5, LEARNT),  # never evaluated
+        ("solver/converged", [1.0, 0.4, 0.6], {}),  # converges again
     ],
 )
 def test_no_signs(name: str, values: list[float], options: dict[str, Any]) -> None:

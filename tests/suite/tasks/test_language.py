@@ -206,11 +206,6 @@ def test_checkpoint_keeps_the_training_memory() -> None:
     assert task.model.calls[1][1:3] == (0, -1)
 
 
-def test_model_learns_to_count() -> None:
-    trainer = fit(task_of(Bigrams(), lr=0.1), counting(5), epochs=40)
-    assert trainer.callback_metrics["test/perplexity"] < 1.2
-
-
 @pytest.mark.usefixtures("float32")
 def test_transformer_learns_the_help_texts() -> None:
     """Real words and the real model: far below the perplexity of guessing."""
