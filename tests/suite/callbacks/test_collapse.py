@@ -194,13 +194,3 @@ def test_collapse_may_stop_the_run(workplace: Workplace) -> None:
     with pytest.raises(UserError, match=r"training collapsed: train/loss .*ends the run here\)$"):
         workplace.train(*ABSURD, "callbacks.collapse.stop=true")
     assert not list(Path().glob("runs/**/record.json"))
-
-
-def test_watching_does_not_change_a_run(workplace: Workplace) -> None:
-    """Nor its hash."""
-    short = (*ABSURD[:3], "trainer.max_epochs=2")
-    one = workplace.record(*short, "paths.runs=runs1")
-    other = workplace.record(*short, "callbacks.collapse=null", "paths.runs=runs2")
-    assert one.config_hash == other.config_hash
-    assert one.curves["train/loss"] == other.curves["train/loss"]
-    assert "collapse/loss" not in other.curves

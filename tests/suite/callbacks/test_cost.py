@@ -52,22 +52,16 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_phases_of_a_step_add_up(run: Run) -> None:
+    """Means are over all steps and epochs; what is logged are the sums of an epoch."""
     meter = CostMeter()
     run.epoch(meter, (2.0, 3.0, 4.0), (4.0, 5.0, 6.0))
     means = {"forward": 3, "backward": 4, "step": 12, "epoch": 36, "epoch_cpu": 18}
     assert meter.means() == pytest.approx(means)
     totals = {"forward": 6, "backward": 8, "step": 24, "epoch": 36, "epoch_cpu": 18}
     assert run.logged == [pytest.approx({f"seconds/{name}": n for name, n in totals.items()})]
-
-
-def test_means_are_over_all_steps_and_epochs(run: Run) -> None:
-    meter = CostMeter()
-    run.epoch(meter, (1.0, 1.0, 1.0))
-    run.epoch(meter, (2.0, 1.0, 1.0), (3.0, 1.0, 1.0))
+    run.epoch(meter, (9.0, 1.0, 1.0))
     means = meter.means()
-    assert means["forward"] == pytest.approx(2)
-    assert means["step"] == pytest.approx(4)
-    assert means["epoch"] == pytest.approx(((1 + 3 + 10) + (2 + 4 + 5 + 10)) / 2)
+    assert (means["forward"], means["epoch"]) == pytest.approx((5, (36 + 22) / 2))
 
 
 def test_totals_survive_an_interruption(run: Run) -> None:

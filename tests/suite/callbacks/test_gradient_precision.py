@@ -25,6 +25,17 @@ from phantomgrad import (
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record
 
+
+@pytest.fixture
+def x() -> Tensor:
+    return torch.randn(3, 4)
+
+
+@pytest.fixture
+def stack() -> Stack:
+    return Stack(TanhCell(seed=3), TanhCell(norm=0.6, seed=5))
+
+
 # --- Dense values ----------------------------------------------------------------------------
 
 
@@ -136,6 +147,27 @@ def test_weights_and_masks_are_those_of_the_step(
         torch.testing.assert_close(ours, parameter.grad, rtol=1e-9, atol=1e-12)
 
 
+def test_inputs_are_constants(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in nested structures, and if they are computed from the weights of the cell."""
+
+    class Nested(TanhCell):
+        def forward(self, z: Tensor, given: Any) -> Tensor:
+            return super().forward(z, given["x"][0])
+
+    class Module(Stack):
+        def forward(self, x: Tensor) -> Tensor:
+            cell: Any = self.layers[0].cell
+            given = {"x": [x * (cell.linear.weight.sum() if self.attached else self.sum)]}
+            return self.layers[0](given, z0=torch.zeros(3, 4))[0]  # type: ignore[no-any-return]
+
+    module, exact = Module(Nested()), recorded(monkeypatch, "exact_gradient")
+    module.sum = module.layers[0].cell.linear.weight.sum().item()  # type: ignore[union-attr]
+    for module.attached in (False, True):
+        train_step(callback(), module, x)
+    for constant, computed in zip(exact[0].gradient, exact[1].gradient, strict=True):
+        torch.testing.assert_close(constant, computed, rtol=1e-9, atol=1e-12)
+
+
 # --- What is measured ------------------------------------------------------------------------
 
 
@@ -237,13 +269,16 @@ def test_measuring_does_not_change_a_wild_model() -> None:
     assert len(curves["precision/upg/cosine"]) == 3
 
 
-PRECISE = ("callbacks=precision", "callbacks.precision.every_n_steps=3")
+PRECISE = (
+    *("callbacks=precision", "callbacks.precision.every_n_steps=3"),
+    "callbacks.spectrum.every_n_epochs=1",
+)
 SHORT = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=7", "checkpoint_every_n_epochs=2")
 
 
 def test_record_has_the_curves_of_a_run_that_is_not_changed(workplace: Workplace) -> None:
-    """Nor are they changed by an interruption."""
-    plain = workplace.train(*SHORT, "paths.runs=plain")
+    """Nor by the spectral radius; an interruption does not change the curves."""
+    plain = workplace.train(*SHORT, "callbacks.spectrum=null", "paths.runs=plain")
     whole = workplace.train(*SHORT, *PRECISE, "paths.runs=whole")
     for name, value in checkpoint(plain)["state_dict"].items():
         assert torch.equal(value, checkpoint(whole)["state_dict"][name])
@@ -254,7 +289,8 @@ def test_record_has_the_curves_of_a_run_that_is_not_changed(workplace: Workplace
     assert all(len(curve) == 3 for curve in kept.values())
     assert all(-1 <= c <= 1 for c in kept["precision/npg_k9_d0.5/cosine"])
     (table,) = whole.glob("**/metrics.csv")
-    assert "precision/npg_k9_d0.5/cosine" in table.read_text().splitlines()[0]
+    header = table.read_text().splitlines()[0].split(",")
+    assert {"precision/npg_k9_d0.5/cosine", "spectral_radius"} <= set(header)
     folder = interrupted(workplace, 6, *SHORT, *PRECISE)
     assert workplace.train(*SHORT, *PRECISE) == folder
     assert read_record(folder / "record.json").curves == ours
