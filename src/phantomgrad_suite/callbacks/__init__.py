@@ -4,18 +4,7 @@ They are imported on first use, so that :mod:`.wandb_naming` loads without torch
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from phantomgrad_suite.callbacks.collapse import Collapse as Collapse
-    from phantomgrad_suite.callbacks.cost import CostMeter as CostMeter
-    from phantomgrad_suite.callbacks.curves import History as History
-    from phantomgrad_suite.callbacks.curves import Series as Series
-    from phantomgrad_suite.callbacks.gradient_precision import (
-        GradientPrecision as GradientPrecision,
-    )
-    from phantomgrad_suite.callbacks.progress import EpochProgress as EpochProgress
-    from phantomgrad_suite.callbacks.spectral_radius import SpectralRadius as SpectralRadius
+from typing import Any
 
 _MODULES = {
     "Collapse": "collapse",

@@ -7,13 +7,7 @@ from typing import Any
 
 from lightning.pytorch.loggers import WandbLogger
 
-from phantomgrad_suite.callbacks.wandb_naming import (
-    define_metrics,
-    protocol,
-    run_id,
-    table_of,
-    tags,
-)
+from phantomgrad_suite.callbacks import wandb_naming as naming
 from phantomgrad_suite.runs.errors import UserError
 
 
@@ -34,20 +28,18 @@ def wandb_logger(
     Raises:
         UserError: wandb is not installed.
     """
-    place = {"table": table_of(group), "row": group, "instance": name}
-    config = {**place, "protocol": protocol(reduced, name)}
-    defaults = {"tags": tags(group), "config": config, "reinit": "finish_previous"}
+    place = {"table": naming.table_of(group), "row": group, "instance": name}
+    config = {**place, "protocol": naming.protocol(reduced, name)}
+    settings = {"tags": naming.tags(group), "config": config, "reinit": "finish_previous"} | options
     try:
         import wandb
 
         if wandb.run is not None:
             wandb.finish()
-        logger = WandbLogger(
-            name=name, group=group, id=run_id(group, name), **{**defaults, **options}
-        )
+        logger = WandbLogger(name=name, group=group, id=naming.run_id(group, name), **settings)
     except ModuleNotFoundError as error:
         raise UserError(
             "logger=wandb needs the package wandb: install it (`make env`), or use logger=csv"
         ) from error
-    define_metrics(logger.experiment, metric)
+    naming.define_metrics(logger.experiment, metric)
     return logger

@@ -2,6 +2,7 @@
 
 from phantomgrad_suite.tasks.base import Task
 from phantomgrad_suite.tasks.classification import (
+    Classification,
     GraphClassification,
     ImageClassification,
     MultilabelNodeClassification,
@@ -11,6 +12,7 @@ from phantomgrad_suite.tasks.language import LanguageModelling
 from phantomgrad_suite.tasks.regularisation import JacobianRegularisation
 
 __all__ = [
+    "Classification",
     "GraphClassification",
     "ImageClassification",
     "JacobianRegularisation",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from types import ModuleType
 
@@ -58,3 +59,10 @@ def test_wandb_is_needed_only_where_it_is_chosen(
     header, *rows = metrics.read_text().splitlines()
     assert {"train/loss", "test/accuracy", "spectral_radius"} <= set(header.split(","))
     assert len(rows) >= 2
+
+
+def test_names_load_without_torch() -> None:
+    """Dashboards use them."""
+    heavy = "{'torch', 'lightning'} & sys.modules.keys()"
+    code = f"import sys, phantomgrad_suite.callbacks.wandb_naming; assert not {heavy}"
+    subprocess.run([sys.executable, "-c", code], check=True)
