@@ -24,9 +24,9 @@ def test_a_pass_can_be_played_again() -> None:
     model(*words(), some_memory())[0].sum().backward()
     listener.stop()
     assert passes[0].reached
-    with passes[0].replay() as again:
-        torch.testing.assert_close(again.f(again.z), again.z)
-        assert again.v.any()
+    with passes[0].replay() as (f, z, v, _):
+        torch.testing.assert_close(f(z), z)
+        assert v.any()
 
 
 # Dynamo asks every input for its .grad and means to hide what torch says of it.

@@ -18,8 +18,8 @@ class SpectralRadius(Callback):
     """Logs the largest spectral radius of ``df/dz`` at the equilibria of a training batch.
 
     Args:
-        every_n_epochs: how often; 0 turns it off.
-        iterations: of the power method, each a vector-Jacobian product.
+        every_n_epochs: interval of the measurements; 0 for none.
+        iterations: vector-Jacobian products of a power iteration.
     """
 
     def __init__(self, every_n_epochs: int = 20, iterations: int = 20) -> None:
@@ -32,49 +32,32 @@ class SpectralRadius(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Listen to the equilibrium layers during the first batch of every n-th epoch."""
+        """Listen to the equilibrium layers in the first batch of every n-th epoch."""
         if self._every and batch_idx == 0 and trainer.current_epoch % self._every == 0:
             self._radii.clear()
             self._listener.start(pl_module)
 
-    def on_before_backward(
-        self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor
-    ) -> None:
+    def on_before_backward(self, *_: Any) -> None:
         """Stop listening."""
         self._listener.stop()
 
-    def on_train_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-    ) -> None:
-        """Log what was measured, at the last batch: until then a checkpoint keeps it."""
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        """Log at the last batch of the epoch; until then a checkpoint keeps the radii."""
         if trainer.is_last_batch and self._radii:
-            radii = torch.cat([radii.to(pl_module.device) for radii in self._radii])
-            pl_module.log(
-                "spectral_radius",
-                radii.max(),
-                on_step=False,
-                on_epoch=True,
-                batch_size=1,
-                reduce_fx="max",
-                sync_dist=True,
-            )
+            largest = torch.cat([radii.to(pl_module.device) for radii in self._radii]).max()
+            options: dict[str, Any] = {"on_step": False, "on_epoch": True, "batch_size": 1}
+            pl_module.log("spectral_radius", largest, reduce_fx="max", sync_dist=True, **options)
             self._radii.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what each process has measured in this epoch."""
+        """Return the radii of this epoch, of every process."""
         return {"radii": of_all_processes([radii.cpu() for radii in self._radii])}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from what was measured before."""
+        """Continue from the radii of a checkpoint."""
         self._radii = of_this_process(state_dict["radii"])
 
     def _measure(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
         f, z, _ = layer.close_over(inputs, output[0])
-        # A generator of its own: looking at a run must not change it.
-        generator = torch.Generator(device=z.device).manual_seed(0)
+        generator = torch.Generator(device=z.device).manual_seed(0)  # those of the run stay put
         self._radii.append(spectral_radius(f, z, iterations=self._iterations, generator=generator))
