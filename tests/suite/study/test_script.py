@@ -63,7 +63,10 @@ def test_script_answers_a_mistake_in_one_line(
         ("setting.samples=0", "setting cannot be built: .*samples must be at least 1, got 0"),
         ("setting.dampings=[2]", r"setting cannot be built: .*damping must lie in \(0, 1\], got 2"),
         ("setting.lipschitz=0", "setting cannot be built: .*lipschitz must be positive, got 0"),
-        ("setting.nonlinearity=sin", "setting cannot be built: .*must be one of linear, relu, "),
+        (
+            "setting.nonlinearity=sin",
+            "setting cannot be built: .*nonlinearity must be 'linear' or ",
+        ),
         ("setting.samples=1.5", "setting cannot be built: .*samples must be an integer, got 1.5"),
         ("setting.steps=3", "setting cannot be built: .*steps must be a list, got 3"),
         ("threads=0", "threads must be a positive integer, got 0"),
