@@ -17,13 +17,10 @@ from torch import Tensor
 from phantomgrad.checks import check_at_least, check_damping, check_several
 from phantomgrad.gradients.phantom import neumann_sums
 from phantomgrad.models.synthetic import SyntheticCell, check_synthetic
-from phantomgrad.solvers import Map
 from phantomgrad_suite.runs.records import Check
 
 T = TypeVar("T")
 Matrix = NDArray[np.floating[Any]]
-
-QUANTILES = tuple(i / 100 for i in range(101))
 
 
 class Track(Protocol):
@@ -58,12 +55,9 @@ class Study(ABC):
     """A measurement; subclasses are frozen dataclasses of its setting.
 
     Settings that several studies share: the ``nonlinearity`` of F, which the paper does not name;
-    ``lipschitz``, its Lipschitz constant; ``size``, the width D of a state, and ``rows``, the
+    ``lipschitz``, its Lipschitz constant L_h; ``size``, the width D of a state, and ``rows``, the
     number N of its rows; ``samples``, the number of random problems; ``steps``, the values of k,
-    and ``dampings``, the values of lambda, of the phantom gradients.
-
-    Raises:
-        ValueError: a count is below 1, a list of values is empty, or a value is out of range.
+    and ``dampings``, those of lambda. Values out of range raise a ``ValueError``.
     """
 
     def __post_init__(self) -> None:
@@ -104,7 +98,8 @@ def distribution(values: Tensor) -> dict[str, Any]:
     The percentiles are entries of ``values`` (the nearest ones), to eight digits.
     """
     ordered = values.flatten().double().sort().values
-    places = torch.tensor(QUANTILES, dtype=torch.float64) * (ordered.numel() - 1)
+    shares = torch.tensor([i / 100 for i in range(101)], dtype=torch.float64)
+    places = shares * (ordered.numel() - 1)
     return {
         "n": ordered.numel(),
         "mean": rounded(ordered.mean()),
@@ -120,22 +115,16 @@ def dense_jacobian(cell: SyntheticCell, h: Tensor, u: Tensor) -> Tensor:
     """
     double, u = copy.deepcopy(cell).double(), u.double()
     # The rows do not interact: one backward pass for each entry of F serves all of them.
-    return jacobian(lambda h: double(h, u).sum(dim=0), h.double()).transpose(0, 1)
-
-
-def jacobian(f: Map, x: Tensor) -> Tensor:
-    """Return the derivative of ``f`` at ``x``, ``(*result, *x)``, from one product an entry."""
-    found: Tensor = torch.autograd.functional.jacobian(f, x)  # type: ignore[no-untyped-call]
-    return found
+    by_entry: Tensor = torch.autograd.functional.jacobian(  # type: ignore[no-untyped-call]
+        lambda h: double(h, u).sum(dim=0), h.double()
+    )
+    return by_entry.transpose(0, 1)
 
 
 def truncated_series(m: Matrix, damping: float, steps: Sequence[int]) -> dict[int, Matrix]:
-    r"""Return :math:`\lambda (I + B + \dots + B^{k-1})`, a truncated :math:`(I - M)^{-1}`, by k.
+    r"""Return :math:`\lambda (I + B + \dots + B^{k-1})` by k, a truncated :math:`(I - M)^{-1}`.
 
-    Args:
-        m: M, ``(D, D)``; :math:`B = \lambda M + (1 - \lambda) I`.
-        damping: :math:`\lambda`.
-        steps: the values of k.
+    Here M is ``m``, ``(D, D)``, and :math:`B = \lambda M + (1 - \lambda) I`.
     """
     eye = np.eye(len(m))
     b = damping * m + (1 - damping) * eye

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from statistics import fmean, median
 from typing import Any
@@ -25,7 +24,6 @@ from phantomgrad_suite.studies.base import (
     Track,
     as_matrix,
     dense_jacobian,
-    jacobian,
     rounded,
     silently,
     truncated_series,
@@ -98,9 +96,10 @@ class AscentCondition(Study):
         if not bool(solution.converged.all()):
             raise ValueError(f"lipschitz must let half steps reach an equilibrium, got {norm}")
         h = solution.z
-
-        image = partial(torch.func.functional_call, cell, args=(h, u))
-        by_weight = jacobian(lambda weight: image({"weight": weight})[0], cell.weight)
+        image = cell.requires_grad_()(h, u)[0]
+        by_weight = torch.stack(
+            [torch.autograd.grad(x, cell.weight, retain_graph=True)[0] for x in image]
+        )
         by_state = dense_jacobian(cell, h, u)[0]
         return as_matrix(by_state), as_matrix(by_weight), (h - y)[0].cpu().numpy()
 
@@ -137,9 +136,8 @@ def ascent_outcomes(
     largest, smallest = float(singular[0]), float(singular[-1])
     if smallest <= (len(eye) * np.finfo(np.float64).eps) ** 0.5 * largest:
         smallest = 0.0  # its square is lost in the rounding of the square of the largest
-    right, reduced_right = (
-        (smallest**2 / largest, (smallest / largest) ** 2) if smallest > 0 else (0.0, 0.0)
-    )
+    scale = largest or 1.0  # a map that does not depend on the wanted tensor has zeros alone
+    right, reduced_right = smallest**2 / scale, (smallest / scale) ** 2
     found = {}
     for name, inverse in series.items():
         phantom = by_wanted @ inverse
@@ -160,7 +158,7 @@ def ascent_outcomes(
             "reduced_right": reduced_right,
             "cosine": cosine,
             "margin": margin,
-            "slack": (margin - smallest**2 + largest * left) / largest**2,
+            "slack": (margin - smallest**2 + largest * left) / scale**2,
         }
     return found
 

@@ -94,7 +94,7 @@ class SeriesConvergence(Study):
             m = as_matrix(dense_jacobian(cell, _SOLVER.solve(f, zero).z, u)[0])
             limit = np.linalg.inv(np.eye(self.size) - m)
             for damping in self.dampings:
-                case = {"lipschitz": norm, "damping": damping, **_damped(m, limit, damping)}
+                case = {"lipschitz": norm, "damping": damping, **_of_b(m, limit, damping)}
                 series = truncated_series(m, damping, self.steps)
                 neumann.append({**case, **self._curve([series[k] for k in self.steps], limit)})
                 for start, h in (("zero", zero), ("rough", rough)):
@@ -131,7 +131,7 @@ class SeriesConvergence(Study):
         ]
 
 
-def _damped(m: Matrix, limit: Matrix, damping: float) -> dict[str, float]:
+def _of_b(m: Matrix, limit: Matrix, damping: float) -> dict[str, float]:
     b = damping * m + (1 - damping) * np.eye(len(m))
     norm = float(np.linalg.norm(b, 2))
     return {
