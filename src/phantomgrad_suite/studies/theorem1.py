@@ -40,7 +40,7 @@ Outcome = dict[str, float]
 class AscentCondition(Study):
     r"""How often the sufficient condition of Theorem 1 holds, and whether it is right.
 
-    A sample is a cell :math:`\tanh(W (h + u))` with a new W, a Gaussian input u and a Gaussian
+    A sample is a cell :math:`\sigma(W (h + u))` with a new W, a Gaussian input u and a Gaussian
     target y; the loss is :math:`|h^* - y|^2 / 2`. The gradient is NPG (at the equilibrium UPG is
     the same), by the input u and by the weight W.
 

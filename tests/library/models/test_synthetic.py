@@ -18,6 +18,7 @@ def test_matrix_is_symmetric_and_of_the_given_norm(size: int, norm: float) -> No
     assert torch.equal(w, w.T)
     assert w.dtype == torch.float64
     assert float(torch.linalg.matrix_norm(w, ord=2)) == pytest.approx(norm, rel=1e-12)
+    assert float(torch.linalg.eigvalsh(w)[-1]) == pytest.approx(norm, rel=1e-12)
 
 
 def test_generator_determines_the_matrix() -> None:

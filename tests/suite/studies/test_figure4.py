@@ -165,34 +165,23 @@ def level(lipschitz: float, **medians: list[float]) -> dict[str, Any]:
     return {"lipschitz": lipschitz, "methods": [broyden, phantom]}
 
 
-def test_conclusions_are_about_the_worst_level() -> None:
-    checks = conclusions([level(0.9999), level(0.9, objective=[1.0, 1.0])], ill_conditioned=True)
-    assert [check.value for check in checks] == pytest.approx([1.0, 50.0, 200.0, 1.4])
-    assert all(check.holds for check in checks)
-
-
 @pytest.mark.parametrize(
-    ("place", "medians"),
+    ("medians", "failed"),
     [
-        (0, {"phantom": [1.0, 1.1]}),
-        (1, {"objective": [1.0, 5.0]}),
-        (2, {"norm": [1.0, 10.0]}),
-        (3, {"cosine": [0.9, 0.95, 0.94]}),
+        ({}, []),
+        ({"phantom": [1.0, 1.1]}, [0]),
+        ({"objective": [1.0, 5.0]}, [1]),
+        ({"norm": [1.0, 10.0]}, [2]),
+        ({"cosine": [0.9, 0.95, 0.94]}, [3]),
     ],
 )
-def test_each_conclusion_can_fail(place: int, medians: dict[str, list[float]]) -> None:
-    checks = conclusions([level(0.9999, **medians)], ill_conditioned=True)
-    assert [i for i, check in enumerate(checks) if not check.holds] == [place]
-
-
-def test_only_the_phantom_gradients_are_checked_at_a_good_condition() -> None:
-    (check,) = conclusions([level(0.9999, objective=[1.0, 0.1])], ill_conditioned=False)
-    assert check.holds
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_lipschitz_constant_near_one_is_ill_conditioned_for_any_seed(seed: int) -> None:
-    """For linear F: the largest eigenvalue of the weight is the constant, not minus it."""
-    study = Dynamics(nonlinearity="linear", lipschitz=[0.999], size=16, rows=2, samples=1)
-    (found,) = study.measure(seed, CPU).numbers["levels"]
-    assert found["condition"] > 500
+def test_conclusions_are_about_the_worst_level(
+    medians: dict[str, list[float]], failed: list[int]
+) -> None:
+    """Each of them can fail; of a good condition only the first one is expected."""
+    levels = [level(0.9999, **medians), level(0.9, objective=[1.0, 1.0])]
+    checks = conclusions(levels, ill_conditioned=True)
+    assert [i for i, check in enumerate(checks) if not check.holds] == failed
+    if not medians:
+        assert [check.value for check in checks] == pytest.approx([1.0, 50.0, 200.0, 1.4])
+    assert conclusions(levels, ill_conditioned=False) == checks[:1]

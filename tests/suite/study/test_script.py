@@ -1,4 +1,4 @@
-"""The script of the studies: one, a suite, and each mistake in a line."""
+"""The script of the studies: one study, a suite, and a line for each mistake."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ from phantomgrad_suite.runs.records import read_study
 # --- The script ------------------------------------------------------------------------------
 
 
-def test_script_does_a_study_and_skips_it_the_second_time(study_script: Script) -> None:
-    first, second = study_script(*TINY), study_script(*TINY)
+def test_script_skips_a_finished_study(study_script: Script, workplace: Workplace) -> None:
+    first = study_script(*TINY)
+    (path,) = workplace.path.glob("runs/**/record.json")
+    written = path.stat().st_mtime_ns
+    second = study_script(*TINY)
     assert (first.code, second.code) == (0, 0)
     assert "the two exact gradients agree to a cosine of" in first.out
-    assert "finished, skipped" in second.out
+    assert f"figure1/tanh {path.parent.name}: finished, skipped (" in second.out
+    assert path.stat().st_mtime_ns == written
 
 
 def test_script_fails_with_a_claim(study_script: Script, workplace: Workplace) -> None:
-    """Two evaluations find no equilibrium: the exit status and the last line tell."""
+    """Two evaluations find no equilibrium: see the exit status and the last line."""
     outcome = study_script(*TINY, "setting.iterations=2")
     assert outcome.code == 1
     said = outcome.out.splitlines()[-1]
@@ -48,7 +52,7 @@ def test_script_fails_with_a_claim(study_script: Script, workplace: Workplace) -
         ((STUDY, "x y"), "cannot read the overrides:"),
     ],
 )
-def test_script_answers_a_mistake_in_one_line(
+def test_script_names_a_bad_argument_in_one_line(
     study_script: Script, arguments: tuple[str, ...], message: str
 ) -> None:
     outcome = study_script(*arguments)
@@ -77,7 +81,7 @@ def test_script_answers_a_mistake_in_one_line(
         ("device=meta", "device must be cpu or cuda, got 'meta'"),
     ],
 )
-def test_script_says_what_stops_a_study_in_one_line(
+def test_script_names_a_bad_value_in_one_line(
     study_script: Script,
     workplace: Workplace,
     monkeypatch: pytest.MonkeyPatch,
@@ -97,7 +101,7 @@ def test_script_says_what_stops_a_study_in_one_line(
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, list[str]]]:
-    """What the script starts, in the place of starting it; Figure 4 on tanh fails."""
+    """The studies that the script would start; Figure 4 with tanh fails."""
     found = []
 
     def run(config: Any, row: str | None, overrides: list[str]) -> None:
@@ -113,7 +117,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, list[str]]]:
 def test_suite_launches_its_rows_and_goes_on_after_a_failure(
     study_script: Script, launched: list[tuple[Any, list[str]]], suite: str
 ) -> None:
-    """All of them, in order; the exit status tells that one failed."""
+    """All of them, in order; the exit status is 1 if one failed."""
     outcome = study_script(f"suite={suite}", "seed=5")
     rows = rows_of(suite)
     assert [row for row, _ in launched] == rows
@@ -123,7 +127,7 @@ def test_suite_launches_its_rows_and_goes_on_after_a_failure(
 
 
 def test_suite_does_its_studies(study_script: Script, workplace: Workplace) -> None:
-    """Really, that is; the rows may be chosen on the command line."""
+    """Its rows may be chosen on the command line."""
     rows = ("figure4/linear", "figure4/relu")
     tiny = ("size=8", "rows=2", "samples=2", "iterations=3", "lipschitz=[0.9]")
     outcome = study_script(
