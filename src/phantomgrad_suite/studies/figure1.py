@@ -118,8 +118,9 @@ class Precision(Study):
             return by_z
 
         neumann_series(vjp, v, max(self.steps) + 1, damping)
-        for k in self.steps:
-            yield ("NPG", k, damping), gradients[k - 1]
+        for k, gradient in enumerate(gradients, start=1):
+            if k in self.steps:
+                yield ("NPG", k, damping), gradient
 
     def _findings(self, found: dict[Any, dict[str, Any]]) -> Findings:
         agreement, residual = found.pop("implicit")["states"], found.pop("residual")["states"]

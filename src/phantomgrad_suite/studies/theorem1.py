@@ -1,4 +1,4 @@
-"""Theorem 1 in the synthetic setting: when its condition holds, and what it promises."""
+"""Theorem 1 in the synthetic setting: when its condition holds, and what follows."""
 
 from __future__ import annotations
 

@@ -121,8 +121,8 @@ class SeriesConvergence(Study):
         return [
             Check.below("(i) error over its bound, in units of the limit", excess, _SLACK),
             Check.below("(i) norm of B", max(case["norm"] for case in neumann), 1),
-            Check.below("(i) fitted rate beside rho(B)", _worst_rate(neumann), _RATE),
-            Check.below("(ii) fitted rate beside rho(B)", _worst_rate(unrolled), _UNROLLED_RATE),
+            Check.below("(i) fitted rate against rho(B)", _worst_rate(neumann), _RATE),
+            Check.below("(ii) fitted rate against rho(B)", _worst_rate(unrolled), _UNROLLED_RATE),
             Check.below(
                 "(ii) error at the last k over the one at the first",
                 max(case["error"][-1] / case["error"][0] for case in unrolled),

@@ -1,4 +1,4 @@
-"""Theorem 3: where SGD with a phantom gradient ends, by the error of the gradient."""
+"""Theorem 3: how close SGD comes to a stationary point, by the error of its gradient."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class SGDConvergence(Study):
     .. math:: L_N = \sum_{n \le N} \eta_n \|\nabla R(W_n)\|^2 \Big/ \sum_{n \le N} \eta_n
 
     with the exact gradient of the whole objective. All gradients see the same data, starts and
-    minibatches. The proof gives, besides what an exact gradient has,
-    :math:`L_N \le G \epsilon + \dots` with G the largest :math:`\|\nabla R(W_n)\|` and
-    :math:`\epsilon` the largest :math:`\|g_n - g_n^{\text{exact}}\|`.
+    minibatches. The proof adds :math:`G \epsilon` to the bound on :math:`L_N` of an exact gradient,
+    with G the largest :math:`\|\nabla R(W_n)\|` and :math:`\epsilon` the largest
+    :math:`\|g_n - g_n^{\text{exact}}\|`.
 
     ``numbers``: ``steps``, at which curves are kept; ``gradients``, the exact one first, each with
     ``kind`` (``exact``, ``npg``, ``upg``), ``steps``, ``damping``; for each seed, ``level`` (the

@@ -19,7 +19,7 @@ STUDIES = names("study")
 
 @pytest.mark.parametrize("study", STUDIES)
 def test_header_names_title_command_and_price(study: str) -> None:
-    """Package line, what it reproduces, its own command, and where its numbers are."""
+    """After the package line: what it reproduces, its command, its time and its table."""
     package, title, command, price, *_ = (
         (CONFIGS / "study" / f"{study}.yaml").read_text().splitlines()
     )

@@ -32,9 +32,9 @@ def test_script_fails_with_a_claim(study_script: Script, workplace: Workplace) -
     """Two evaluations find no equilibrium: see the exit status and the last line."""
     outcome = study_script(*TINY, "setting.iterations=2")
     assert outcome.code == 1
-    said = outcome.out.splitlines()[-1]
-    assert said.startswith("figure1/tanh: what should hold does not: ")
-    assert re.search(r"largest relative error of h\*: 0\.\d+ \(bound 1e-05\)", said)
+    last = outcome.out.splitlines()[-1]
+    assert last.startswith("figure1/tanh: what should hold does not: ")
+    assert re.search(r"largest relative error of h\*: 0\.\d+ \(bound 1e-05\)", last)
     (path,) = workplace.path.glob("runs/**/record.json")
     assert not all(check.holds for check in read_study(path).checks)
 
@@ -166,6 +166,8 @@ def test_the_settings_suggested_are_those_of_the_study(
     study: str, setting: str, nearest: str
 ) -> None:
     """And where the rest of them are."""
-    said = rf"'{setting[:-2]}'; the nearest are {nearest}, .* \(all of them: configs/study\.yaml\)"
-    with pytest.raises(UserError, match=said):
+    message = (
+        rf"'{setting[:-2]}'; the nearest are {nearest}, .* \(all of them: configs/study\.yaml\)"
+    )
+    with pytest.raises(UserError, match=message):
         check_overrides([f"study={study}", setting], root="study")
