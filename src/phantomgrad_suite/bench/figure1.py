@@ -13,7 +13,7 @@ from phantomgrad.solvers import Broyden, FixedPoint
 from phantomgrad_suite.bench import peer
 from phantomgrad_suite.bench.contest import OURS, PEER, Aim, Case, Contender, Run
 from phantomgrad_suite.studies.clock import Clock
-from phantomgrad_suite.studies.precision import Precision, Setting
+from phantomgrad_suite.studies.figure1 import Precision, Setting
 
 _FIGURE_AIMS = (Aim("total", 3.0),)
 

@@ -27,7 +27,7 @@ from phantomgrad_suite.jobs.environment import describe_environment
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 from phantomgrad_suite.runs.records import write_json
 from phantomgrad_suite.studies.clock import Clock
-from phantomgrad_suite.studies.precision import Precision
+from phantomgrad_suite.studies.figure1 import Precision
 
 SCHEMA = 1
 

@@ -7,15 +7,22 @@ from typing import Any
 
 import pytest
 import torch
-from problems import Affine, dense_jacobian
+from problems import Affine
 from torch import Tensor
 
 from phantomgrad import Broyden
 from phantomgrad.jacobian import Linearization
 from phantomgrad.models import SyntheticCell
 from phantomgrad_suite.studies import Dynamics
-from phantomgrad_suite.studies.dynamics import SHARES, _checks, _Judge, _quantiles
-from phantomgrad_suite.studies.dynamics import dense_jacobian as study_jacobian
+from phantomgrad_suite.studies.figure4 import (
+    SHARES,
+    broyden_path,
+    conclusions,
+    measured,
+    neumann_path,
+    quantiles,
+    unrolled_path,
+)
 
 CPU = torch.device("cpu")
 TINY: dict[str, Any] = {
@@ -28,29 +35,11 @@ TINY: dict[str, Any] = {
 }
 
 
-def judge(affine: Affine, v: Tensor) -> _Judge:
-    """The system of an affine map: ``(I - W^T) g = v``."""
-    return _Judge(Linearization(affine, affine.equilibrium()), v, affine.adjoint(v))
-
-
 # The exact solution ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("nonlinearity", ["tanh", "relu", "linear"])
-def test_the_jacobian_is_the_dense_one(nonlinearity: Any) -> None:
-    """Of every row of every sample, in float64 whatever the state is in."""
-    torch.set_default_dtype(torch.float32)
-    cell = SyntheticCell(4, 0.9, nonlinearity)
-    z, u = torch.randn(2, 3, 2, 4)
-    ours = study_jacobian(cell, u, z)
-    rows = u.flatten(0, 1).double()
-    torch.set_default_dtype(torch.float64)
-    expected = dense_jacobian(lambda h: cell.double()(h, rows), z.flatten(0, 1).double())
-    torch.testing.assert_close(ours, expected)
-
-
-def test_broyden_comes_to_the_exact_solution() -> None:
-    """With as many iterations as the system has dimensions, and more: the judge agrees."""
+def test_broyden_reaches_the_exact_solution() -> None:
+    """With more iterations than the system has dimensions."""
     study = Dynamics(nonlinearity="linear", **{**TINY, "iterations": 40})
     level = study.measure(0, CPU).numbers["levels"][0]
     broyden = level["methods"][0]
@@ -74,21 +63,21 @@ def test_level_of_a_linear_map_has_a_closed_form(lipschitz: float) -> None:
     assert level["lipschitz"] == lipschitz
     assert level["residual"] < 1e-12
     assert level["condition"] == pytest.approx(float(away.max() / away.min()), rel=1e-9)
-    expected = _quantiles((v @ inverse).abs().sum(dim=(1, 2)))
+    expected = quantiles((v @ inverse).abs().sum(dim=(1, 2)))
     assert level["l1_norm"] == pytest.approx(expected, rel=1e-5)
 
 
 # The paths ------------------------------------------------------------------------------------
 
 
-def test_the_path_of_broyden_is_that_of_the_solver() -> None:
-    """It begins at v, and ends where the solver does."""
+def test_path_of_broyden_is_that_of_the_solver() -> None:
+    """It begins at v and ends where the solver does."""
     affine, v = Affine.random(), torch.randn(3, 5)
-    path = list(Dynamics(**TINY)._broyden(judge(affine, v)))
+    at = Linearization(affine, affine.equilibrium())
+    path = list(broyden_path(lambda g: at.vjp(g) + v, v, 4))
     assert len(path) == 5
     assert torch.equal(path[0], v)
-    op = Linearization(affine, affine.equilibrium())
-    solution = Broyden(max_evaluations=5, tol=0).solve(lambda g: op.vjp(g) + v, v)
+    solution = Broyden(max_evaluations=5, tol=0).solve(lambda g: at.vjp(g) + v, v)
     assert torch.equal(path[-1], solution.z)
 
 
@@ -96,26 +85,25 @@ def test_the_path_of_broyden_is_that_of_the_solver() -> None:
 def test_phantom_paths_are_sums_of_dense_powers(damping: float) -> None:
     """``lambda (I + B + ... + B^(k-1)) v`` for k = 1, 2, ..., in both forms: the map is linear."""
     affine, v = Affine.random(), torch.randn(3, 5)
-    study = Dynamics(**TINY)
     b = damping * affine.weight.mT + (1 - damping) * torch.eye(5)
-    terms = [torch.linalg.matrix_power(b, t) @ v.unsqueeze(2) for t in range(study.iterations)]
+    terms = [torch.linalg.matrix_power(b, t) @ v.unsqueeze(2) for t in range(4)]
     expected = damping * torch.stack(terms).cumsum(dim=0).squeeze(3)
-    neumann = list(study._neumann(judge(affine, v), damping))
-    unrolled = list(study._unrolled(affine, affine.equilibrium(), v, damping))
+    z = affine.equilibrium()
+    neumann = list(neumann_path(Linearization(affine, z).vjp, v, 4, damping))
+    unrolled = list(unrolled_path(affine, z, v, 4, damping))
     torch.testing.assert_close(torch.stack(neumann), expected)
     torch.testing.assert_close(torch.stack(unrolled), expected)
 
 
-def test_unrolling_is_at_its_own_iterates_where_the_map_is_not_linear() -> None:
-    """``f(z) = z^2 / 4`` from 2: UPG sees the derivative where it is, NPG where it was."""
-    study, z, one = Dynamics(**{**TINY, "iterations": 2}), torch.full((1, 1), 2.0), torch.ones(1, 1)
+def test_unrolling_uses_the_derivatives_at_its_own_iterates() -> None:
+    """``f(z) = z^2 / 4`` from 2, where the derivative is 1; after a step it is 1/2."""
+    z, one = torch.full((1, 1), 2.0), torch.ones(1, 1)
 
     def f(h: Tensor) -> Tensor:
         return h.square() / 4
 
-    at = _Judge(Linearization(f, z), one, one)
-    assert [float(g) for g in study._neumann(at, 1.0)] == [1.0, 2.0]  # f'(2) = 1
-    assert [float(g) for g in study._unrolled(f, z, one, 1.0)] == [1.0, 1.5]  # f'(1) = 1/2
+    assert [float(g) for g in neumann_path(Linearization(f, z).vjp, one, 2, 1.0)] == [1.0, 2.0]
+    assert [float(g) for g in unrolled_path(f, z, one, 2, 1.0)] == [1.0, 1.5]
 
 
 # What is measured -----------------------------------------------------------------------------
@@ -123,11 +111,8 @@ def test_unrolling_is_at_its_own_iterates_where_the_map_is_not_linear() -> None:
 
 def test_quantities_at_known_vectors() -> None:
     """``J = diag(1/2, 0)``, ``v = (1, 1)``: ``g = (2, 1)``, and everything at ``(3, -4)``."""
-    weight = torch.diag(torch.tensor([0.5, 0.0])).unsqueeze(0)
-    affine = Affine(weight, torch.zeros(1, 2))
-    system = judge(affine, torch.ones(1, 2))
-    assert system.exact.tolist() == [[2.0, 1.0]]
-    found = system.follow(iter([torch.tensor([[3.0, -4.0]]), system.exact]))
+    exact, diagonal = torch.tensor([[2.0, 1.0]]), torch.tensor([0.5, 0.0])
+    found = measured([torch.tensor([[3.0, -4.0]]), exact], lambda g: diagonal * g + 1, exact)
     objective = math.hypot(3 / 2 - 1, -4 - 1)
     assert found["objective"] == [[pytest.approx(objective, rel=1e-5)] * 5, [0.0] * 5]
     assert found["relative_error"][0] == [pytest.approx(objective / 5, rel=1e-5)] * 5
@@ -136,17 +121,17 @@ def test_quantities_at_known_vectors() -> None:
 
 
 def test_quantiles_are_those_of_the_samples() -> None:
-    assert _quantiles(torch.arange(101.0)) == [100 * share for share in SHARES]
-    assert _quantiles(torch.tensor([2.0])) == [2.0] * 5
-    assert _quantiles(torch.tensor([1.0, math.nan]))[0] != 1.0  # a lost sample is no small value
+    assert quantiles(torch.arange(101.0)) == [100 * share for share in SHARES]
+    assert quantiles(torch.tensor([2.0])) == [2.0] * 5
+    assert quantiles(torch.tensor([1.0, math.nan]))[0] != 1.0  # nan counts as large
 
 
 # The study ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu", "linear"])
-def test_what_is_recorded(nonlinearity: Any) -> None:
-    """A path for every method, longer by its start for Broyden, five quantiles at every point."""
+def test_paths_of_every_method_are_recorded(nonlinearity: Any) -> None:
+    """Five quantiles at every point; that of Broyden has its start as well."""
     findings = Dynamics(nonlinearity=nonlinearity, **TINY).measure(0, CPU)
     levels = findings.numbers["levels"]
     assert findings.numbers["shares"] == list(SHARES)
@@ -165,12 +150,6 @@ def test_what_is_recorded(nonlinearity: Any) -> None:
         assert methods["Broyden", None]["objective"][0] == methods["NPG", 1.0]["objective"][0]
 
 
-def test_the_seed_decides_the_numbers() -> None:
-    study = Dynamics(**{**TINY, "lipschitz": [0.9]})
-    assert study.measure(1, CPU) == study.measure(1, CPU)
-    assert study.measure(1, CPU).numbers != study.measure(2, CPU).numbers
-
-
 def level(lipschitz: float, **medians: list[float]) -> dict[str, Any]:
     """A level whose methods have these objectives, norms and low cosines; Broyden's come first."""
 
@@ -186,51 +165,23 @@ def level(lipschitz: float, **medians: list[float]) -> dict[str, Any]:
     return {"lipschitz": lipschitz, "methods": [broyden, phantom]}
 
 
-def test_what_the_paper_says_is_put_to_the_test_at_the_worst_level() -> None:
-    checks = _checks([level(0.9999), level(0.9, objective=[1.0, 1.0])], ill_conditioned=True)
-    assert [check.value for check in checks] == pytest.approx([1.0, 50.0, 200.0, 1.4])
-    assert all(check.holds for check in checks)
-
-
 @pytest.mark.parametrize(
-    ("place", "medians"),
+    ("medians", "failed"),
     [
-        (0, {"phantom": [1.0, 1.1]}),
-        (1, {"objective": [1.0, 5.0]}),
-        (2, {"norm": [1.0, 10.0]}),
-        (3, {"cosine": [0.9, 0.95, 0.94]}),
+        ({}, []),
+        ({"phantom": [1.0, 1.1]}, [0]),
+        ({"objective": [1.0, 5.0]}, [1]),
+        ({"norm": [1.0, 10.0]}, [2]),
+        ({"cosine": [0.9, 0.95, 0.94]}, [3]),
     ],
 )
-def test_what_is_not_seen_does_not_hold(place: int, medians: dict[str, list[float]]) -> None:
-    checks = _checks([level(0.9999, **medians)], ill_conditioned=True)
-    assert [i for i, check in enumerate(checks) if not check.holds] == [place]
-
-
-def test_only_the_phantom_gradient_is_judged_where_nothing_is_ill_conditioned() -> None:
-    (check,) = _checks([level(0.9999, objective=[1.0, 0.1])], ill_conditioned=False)
-    assert check.holds
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_lipschitz_constant_near_one_is_ill_conditioned_for_any_seed(seed: int) -> None:
-    """For linear F: the largest eigenvalue of the weight is the constant, not minus it."""
-    study = Dynamics(nonlinearity="linear", lipschitz=[0.999], size=16, rows=2, samples=1)
-    (found,) = study.measure(seed, torch.device("cpu")).numbers["levels"]
-    assert found["condition"] > 500
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"rows": 0}, "rows must be at least 1, got 0"),
-        ({"samples": 0}, "samples must be at least 1, got 0"),
-        ({"iterations": 0}, "iterations must be at least 1, got 0"),
-        ({"forward_iterations": 0}, "forward_iterations must be at least 1, got 0"),
-        ({"lipschitz": []}, "lipschitz must hold at least 1 different values"),
-        ({"dampings": []}, "dampings must hold at least 1 different values"),
-        ({"dampings": [0]}, r"damping must lie in \(0, 1\], got 0"),
-    ],
-)
-def test_bad_arguments_are_named(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        Dynamics(**arguments)
+def test_conclusions_are_about_the_worst_level(
+    medians: dict[str, list[float]], failed: list[int]
+) -> None:
+    """Each of them can fail; of a good condition only the first one is expected."""
+    levels = [level(0.9999, **medians), level(0.9, objective=[1.0, 1.0])]
+    checks = conclusions(levels, ill_conditioned=True)
+    assert [i for i, check in enumerate(checks) if not check.holds] == failed
+    if not medians:
+        assert [check.value for check in checks] == pytest.approx([1.0, 50.0, 200.0, 1.4])
+    assert conclusions(levels, ill_conditioned=False) == checks[:1]
