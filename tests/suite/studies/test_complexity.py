@@ -59,8 +59,8 @@ def test_what_is_neither_is_unclear(values: list[float]) -> None:
 
 
 def test_unrolled_graphs_grow_with_k_and_neumann_graphs_do_not() -> None:
-    """k times that of one step, a state before and one behind the nonlinearity each."""
-    problem = _Problem.of(Complexity(**TINY), 0, CPU)
+    """k times that of one step, a state before and one after the nonlinearity each."""
+    problem = _Problem(Complexity(**TINY), 0, CPU)
     one = problem.graph_bytes(UnrolledPhantomGradient(1, 0.5))
     assert one == 2 * problem.u.nbytes
     for k in (2, 5, 9):
@@ -69,7 +69,7 @@ def test_unrolled_graphs_grow_with_k_and_neumann_graphs_do_not() -> None:
 
 
 def test_the_problem_is_an_equilibrium_with_gradients() -> None:
-    problem = _Problem.of(Complexity(**TINY), 0, CPU)
+    problem = _Problem(Complexity(**TINY), 0, CPU)
     torch.testing.assert_close(
         problem.cell(problem.z, problem.u).detach(), problem.z, rtol=0, atol=1e-4
     )

@@ -17,7 +17,6 @@ from phantomgrad_suite.jobs.build import build_task, compose_row, synthetic_data
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.studies import Throughput
 from phantomgrad_suite.studies.clock import Clock
-from phantomgrad_suite.studies.throughput import _evaluations, _setting
 from phantomgrad_suite.studies.training import PHASES, Marks, TrainingStep, _shares
 from phantomgrad_suite.tasks import JacobianRegularisation
 
