@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from phantomgrad_suite.studies.clock import Clock, frozen_heap, paired_ratio, spread
 from phantomgrad_suite.studies.memory import peak_bytes
 
-OURS, IMPLICIT = "ours", "our implicit"
-PEER, HOISTED = "torchdeq", "torchdeq on our f"
+OURS, IMPLICIT, PEER = "ours", "our implicit", "torchdeq"
 MEMORY = "peak memory"
 _LEAST_ROUNDS = 3
 
@@ -57,7 +56,7 @@ class Case:
 
 
 def measure(
-    case: Case, clock: Clock, *, with_peer: bool, rounds: int, seconds: float
+    case: Case, clock: Clock, with_peer: bool, rounds: int, seconds: float
 ) -> dict[str, Any]:
     """Return the comparison of a case: memory is measured first, as a warm-up, then time.
 

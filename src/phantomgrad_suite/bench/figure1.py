@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from phantomgrad.gradients import ImplicitGradient, UnrolledPhantomGradient
+from phantomgrad.gradients import (
+    ImplicitGradient,
+    NeumannPhantomGradient,
+    UnrolledPhantomGradient,
+)
 from phantomgrad.models import SyntheticCell
 from phantomgrad.solvers import Broyden, FixedPoint
 from phantomgrad_suite.bench import peer
@@ -21,25 +24,22 @@ from phantomgrad_suite.studies.precision import Precision, Setting
 def figure1_case(study: Precision) -> Case:
     """Return the case: every cosine of Figure 1, from the same random draws to the means."""
 
-    def contender(work: Callable[[Precision, torch.device], object], clock: Clock) -> Contender:
-        return lambda: Run({"total": clock.time(lambda: work(study, clock.device))})
+    def timed(work: Callable[[torch.device], object]) -> Callable[[Clock], Contender]:
+        return lambda clock: lambda: Run({"total": clock.time(lambda: work(clock.device))})
 
-    return Case(
-        name="Figure 1",
-        contenders={
-            OURS: partial(contender, lambda study, device: study.measure(0, device)),
-            PEER: partial(contender, lambda study, device: script(study, 0, device)),
-        },
-        aims=(Aim("total", 3.0),),
-    )
+    contenders = {
+        OURS: timed(lambda device: study.measure(0, device)),
+        PEER: timed(lambda device: script(study, 0, device)),
+    }
+    return Case(name="Figure 1", contenders=contenders, aims=(Aim("total", 3.0),))
 
 
 def script(study: Precision, seed: int, device: torch.device) -> dict[str | Setting, float]:
     """Return the mean cosines, computed in the obvious way with torchdeq: a layer per estimator.
 
     So every UPG solves for the equilibrium again (to ``tol``, where ours takes all iterations) and
-    every NPG starts its series anew; ours gains by sharing them. Backpropagation through the
-    iterations and NPG, which torchdeq does not offer, are loops.
+    every NPG starts its series anew; ours gains by sharing them. torchdeq does not offer NPG, which
+    is this library's.
     """
     generator = torch.Generator().manual_seed(seed)
     cell = SyntheticCell(study.size, study.lipschitz, study.nonlinearity, generator).to(device)
@@ -75,28 +75,13 @@ def _gradients(
     h = zero
     for _ in range(study.iterations):
         h = f(h)
-    found: dict[str | Setting, Tensor] = {
-        "exact": by_u(h),
-        "implicit": by_u(implicit(f, zero)[0][-1]),
-    }
+    found: dict[str | Setting, Tensor] = {"exact": by_u(h)}
+    found["implicit"] = by_u(implicit(f, zero)[0][-1])
     with torch.no_grad():
         h = peer.PeerSolver(forward).solve(f, zero)
     for damping in study.dampings:
         for k in study.steps:
             unrolled = peer.get_layer(forward, UnrolledPhantomGradient(k, damping))
             found["UPG", k, damping] = by_u(unrolled(f, zero)[0][-1])
-            found["NPG", k, damping] = _neumann(f, h, u, y, k, damping)
+            found["NPG", k, damping] = by_u(NeumannPhantomGradient(k, damping).attach(f, h))
     return found
-
-
-def _neumann(
-    f: Callable[[Tensor], Tensor], h: Tensor, u: Tensor, y: Tensor, k: int, damping: float
-) -> Tensor:
-    """Return NPG as in the paper's listing, without its second factor of lambda."""
-    h = h.detach().requires_grad_()
-    damped = (1 - damping) * h + damping * f(h)
-    v = 2 * (h.detach() - y) / y[0].numel()
-    total = v
-    for _ in range(k - 1):
-        total = v + torch.autograd.grad(damped, h, total, retain_graph=True)[0]
-    return torch.autograd.grad(damped, u, total)[0]

@@ -13,6 +13,7 @@ from phantomgrad.gradients import GradientEstimator, ImplicitGradient, UnrolledP
 from phantomgrad.nn import shared_parametrizations
 from phantomgrad.solvers import Anderson, Broyden, FixedPoint, Map, Solver
 
+HOISTED = "torchdeq on our f"
 MISSING = (
     "torchdeq is not installed, so this library is measured alone; to compare: "
     "pip install -e '.[bench]' in the checkout"
@@ -66,18 +67,14 @@ class PeerDEQ(nn.Module):
 
 
 class WholeCell(nn.Module):
-    """A cell that computes its context, which is constant during a solve, at every evaluation.
-
-    Args:
-        cell: called as ``cell(z, context)``, with a method ``context`` of the inputs.
-    """
+    """The map ``cell(z, context)``, with a context that is computed anew at every evaluation."""
 
     def __init__(self, cell: nn.Module) -> None:
         super().__init__()
         self.cell = cell
 
     def context(self, *inputs: Any) -> tuple[Any, ...]:
-        """Return the inputs of the context."""
+        """Return the inputs in place of the context."""
         return inputs
 
     def forward(self, z: Tensor, inputs: tuple[Any, ...]) -> Tensor:

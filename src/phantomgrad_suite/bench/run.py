@@ -27,8 +27,6 @@ from phantomgrad_suite.runs.records import write_json
 from phantomgrad_suite.studies.clock import Clock
 from phantomgrad_suite.studies.precision import Precision
 
-SCHEMA = 2
-
 _log = logging.getLogger("phantomgrad_suite")
 
 
@@ -71,15 +69,15 @@ def run(options: Options) -> None:
         torch.set_num_threads(options.threads)
     cases, clock = _cases(options), Clock(device)
     data = {
-        "schema": SCHEMA,
-        "started": _now(),
+        "schema": 2,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": str(device),
         "clock": clock.name,
         "torchdeq": version,
         "environment": describe_environment(device),
         "options": asdict(options),
         "cases": list(_measured(cases, clock, options)),
-        "finished": _now(),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     path = Path(options.output) / f"{_name(data)}.json"
     text = as_markdown(data, path.stem)
@@ -89,28 +87,16 @@ def run(options: Options) -> None:
     _log.info("written: %s", path)
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
 def _measured(cases: Sequence[Case], clock: Clock, options: Options) -> Iterator[dict[str, Any]]:
     for number, case in enumerate(cases, start=1):
-        started, with_peer = time.perf_counter(), peer.version() is not None
+        started, limits = time.perf_counter(), (options.repeats, options.seconds)
         try:
-            found = measure(
-                *(case, clock), with_peer=with_peer, rounds=options.repeats, seconds=options.seconds
-            )
+            yield measure(case, clock, peer.version() is not None, *limits)
         except MissingDataError as error:
             _log.warning("%s is left out: %s", case.name, error)
             continue
-        result = "measured alone"
-        if found["times_less"]:
-            rival, ratios = next(iter(found["times_less"].items()))
-            quantity, ratio = next(iter(ratios.items()))
-            result = f"{quantity} {ratio['median_of_paired_ratios']:.2f} times less than {rival}"
         spent = duration(time.perf_counter() - started)
-        _log.info("[%d/%d] %s: %s (%s)", number, len(cases), case.name, result, spent)
-        yield found
+        _log.info("[%d/%d] %s (%s)", number, len(cases), case.name, spent)
 
 
 def _device(name: str) -> torch.device:

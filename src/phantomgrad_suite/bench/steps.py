@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from omegaconf import OmegaConf
+import yaml
 from torch import Tensor, nn
 
 from phantomgrad.deq import DEQ
@@ -22,18 +23,8 @@ from phantomgrad.gradients import (
 from phantomgrad.models import MDEQ, GraphClassifier, TransformerLM
 from phantomgrad.models.transformer import Memory
 from phantomgrad.solvers import Broyden, FixedPoint, Solver
-from phantomgrad_suite.bench.contest import (
-    HOISTED,
-    IMPLICIT,
-    MEMORY,
-    OURS,
-    PEER,
-    Aim,
-    Case,
-    Contender,
-    Run,
-)
-from phantomgrad_suite.bench.peer import PeerDEQ, use_peer
+from phantomgrad_suite.bench.contest import IMPLICIT, MEMORY, OURS, PEER, Aim, Case, Contender, Run
+from phantomgrad_suite.bench.peer import HOISTED, PeerDEQ, use_peer
 from phantomgrad_suite.data import WikiText103
 from phantomgrad_suite.data.graphs.tu import GraphBatch, GraphFolds
 from phantomgrad_suite.jobs.command_line import CONFIGS
@@ -45,9 +36,6 @@ Step = tuple[nn.Module, Callable[[], Tensor]]
 Build = Callable[[Solver, GradientEstimator, torch.device], Step]
 
 
-# The cases ------------------------------------------------------------------------------------
-
-
 def training_cases(*, quick: bool = False) -> list[Case]:
     """Return the steps of all models; if ``quick``, of small batches.
 
@@ -55,30 +43,27 @@ def training_cases(*, quick: bool = False) -> list[Case]:
     """
     streams, length = (1, 16) if quick else (16, 64)
     sizes = {"tiny": (1, 23)} if quick else {"tiny": (64, 23), "large": (8, 19)}
-    return [
-        *(
-            case
-            for size, (batch, budget) in sizes.items()
-            for case in step_cases(
-                f"MDEQ-{size.capitalize()}, {batch} images",
-                partial(mdeq, size, batch),
-                solver=Broyden(max_evaluations=budget, tol=0),
-                adjoint=Broyden(max_evaluations=budget, tol=0),
-                aim=2.0,
-                saving=1.4,
-            )
-        ),
-        *step_cases(
-            f"TransformerLM, {streams} x {length} words",
-            partial(transformer, streams, length),
-            solver=Broyden(max_evaluations=31, tol=0),
-            adjoint=Broyden(max_evaluations=41, tol=0),
-            damping=0.8,
-            aim=1.5,
-            saving=1.7,  # Table 3
-            hoisted=True,
-        ),
-    ]
+    cases = []
+    for size, (batch, budget) in sizes.items():
+        cases += step_cases(
+            f"MDEQ-{size.capitalize()}, {batch} images",
+            partial(mdeq, size, batch),
+            solver=Broyden(max_evaluations=budget, tol=0),
+            adjoint=Broyden(max_evaluations=budget, tol=0),
+            aim=2.0,
+            saving=1.4,
+        )
+    cases += step_cases(
+        f"TransformerLM, {streams} x {length} words",
+        partial(transformer, streams, length),
+        solver=Broyden(max_evaluations=31, tol=0),
+        adjoint=Broyden(max_evaluations=41, tol=0),
+        damping=0.8,
+        aim=1.5,
+        saving=1.7,  # Table 3
+        hoisted=True,
+    )
+    return cases
 
 
 def step_cases(
@@ -100,10 +85,10 @@ def step_cases(
         solver: finds the equilibria, on both sides.
         adjoint: solves the adjoint equation, on both sides.
         damping: of UPG.
-        aim: by how much ours is to be faster than the peer.
-        saving: by how much UPG is to be faster than implicit differentiation, both ours.
+        aim: the ratio of times that is expected of the peer to ours.
+        saving: and of implicit differentiation to UPG, both ours.
         hoisted: whether our cell computes a context once per solve. The peer then gets a map that
-            does so at every evaluation, and as another contender ours.
+            does so at every evaluation, and ours as another contender.
     """
     implicit = ImplicitGradient(solver=adjoint, on_failure="ignore")
     cases = []
@@ -137,7 +122,7 @@ def contender(
     if adapt is not None:
         adapt(model)
     watch = Watch(clock)
-    calls: list[None] = []
+    calls: list[None] = []  # of the cells
     for layer in list(model.modules()):
         if isinstance(layer, DEQ | PeerDEQ):
             layer.cell.register_forward_hook(lambda *_: calls.append(None))
@@ -167,9 +152,6 @@ def contender(
         return Run(seconds, len(calls))
 
     return run
-
-
-# The models -----------------------------------------------------------------------------------
 
 
 def mdeq(
@@ -210,16 +192,10 @@ def transformer(
 
 def sizes(model: str) -> dict[str, Any]:
     """Return the arguments that a file in ``configs/model`` gives to the model."""
-    content = OmegaConf.to_container(OmegaConf.load(CONFIGS / "model" / f"{model}.yaml"))
-    assert isinstance(content, dict)
-    return {
-        str(name): value
-        for name, value in content.items()
-        if name not in ("solver", "gradient") and not str(name).startswith("_")
-    }
+    content = yaml.safe_load((CONFIGS / "model" / f"{model}.yaml").read_text(encoding="utf-8"))
+    other = ("solver", "gradient", "_target_", "_convert_")
+    return {name: value for name, value in content.items() if name not in other}
 
-
-# Epochs ---------------------------------------------------------------------------------------
 
 # As in configs/solver/ignn_forward.yaml and ignn_adjoint.yaml.
 _IGNN_FORWARD = FixedPoint(max_evaluations=300, tol=3e-6, stop="absolute", norm="max")
@@ -253,22 +229,23 @@ def _epoch_contender(root: str, gradient: GradientEstimator, clock: Clock) -> Co
     def scores(batch: GraphBatch) -> Tensor:
         return model(batch.features, batch.propagation, batch.pooling, propagated=True)  # type: ignore[no-any-return]
 
+    phases = ("forward", "backward", "update")
+
     def epoch() -> Run:
-        seconds = dict.fromkeys(("epoch", "forward", "backward", "update"), 0.0)
+        seconds = dict.fromkeys(("epoch", *phases), 0.0)
         model.train()
         for batch in train:
-            start = clock.mark()
+            marks = [clock.mark()]
             loss = F.nll_loss(scores(batch), batch.labels)
-            forward = clock.mark()
+            marks.append(clock.mark())
             loss.backward()  # type: ignore[no-untyped-call]
-            backward = clock.mark()
+            marks.append(clock.mark())
             optimizer.step()
             optimizer.zero_grad()
             model.project_()
-            end = clock.mark()
-            seconds["forward"] += clock.seconds(start, forward)
-            seconds["backward"] += clock.seconds(forward, backward)
-            seconds["update"] += clock.seconds(backward, end)
+            marks.append(clock.mark())
+            for phase, span in zip(phases, pairwise(marks), strict=True):
+                seconds[phase] += clock.seconds(*span)
         model.eval()
         with torch.no_grad():
             seconds["test"] = clock.time(lambda: [scores(batch) for batch in test])

@@ -89,6 +89,7 @@ class Complexity(Study):
                 for case, estimator in cases.items():
                     samples[case].append(problem.seconds(estimator))
         seconds = {case: statistics.median(times) for case, times in samples.items()}
+        measured: dict[str, dict[tuple[str, int], Any]]
         measured = {"seconds": seconds, "graph_bytes": graphs, "peak_bytes": peaks}
         found: list[dict[str, Any]] = []
         for name, (variable, sizes, _) in methods.items():

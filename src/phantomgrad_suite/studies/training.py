@@ -36,13 +36,8 @@ class TrainingStep:
     step starts from the same weights at the usual cost. If the Jacobian is regularised in a share
     of the steps, one step with and one without are made, and their mean is weighted by that share.
 
-    Attributes:
-        name: the experiment.
-        config: its configuration.
-        data: the synthetic data of its batch.
-        layers: the equilibrium layers of its model.
-        seconds: for each phase, and for one evaluation of f by every layer: one entry a measurement.
-        peak_bytes: the peak memory of a step.
+    ``seconds`` has a list of measurements for each phase, and for one evaluation of f by every
+    layer (``f``); ``peak_bytes`` is the peak memory of a step.
 
     Args:
         name: the experiment.
@@ -88,22 +83,22 @@ class TrainingStep:
         compile_solves(self.task.model, compiled, clock.device)
         batch = self.data.draw(torch.Generator().manual_seed(seed))
         self._batch = self.task.transfer_batch_to_device(batch, clock.device, 0)
-        configured: Any = self.task.configure_optimizers()
-        self._optimizer: Optimizer = (
-            configured if isinstance(configured, Optimizer) else configured[0][0]
-        )
+        found: Any = self.task.configure_optimizers()
+        self._optimizer: Optimizer = found if isinstance(found, Optimizer) else found[0][0]
         for group in self._optimizer.param_groups:
             group["lr"] = 0.0
         self.layers = [m for m in self.task.modules() if isinstance(m, DEQ)]
-        if whole_budgets:
-            for layer in self.layers:
-                _remove_tolerances(layer)
+        for layer in self.layers if whole_budgets else []:
+            layer.solver = replace(layer.solver, tol=0.0)
+            if isinstance(layer.gradient, ImplicitGradient):
+                adjoint = replace(layer.gradient.solver, tol=0.0)
+                layer.gradient = replace(layer.gradient, solver=adjoint)
         self._calls: list[tuple[DEQ, tuple[Any, ...], Any]] = []
         self.seconds: dict[str, list[float]] = {phase: [] for phase in (*PHASES, "f")}
         self.peak_bytes = 0
 
     def warm_up(self, steps: int) -> None:
-        """Make some steps, note the inputs of the layers in the last one, and measure the memory."""
+        """Make some steps, note the inputs of the layers in the last, and measure memory."""
         for _ in range(steps - 1):
             self._step()
         hooks = [m.register_forward_pre_hook(self._note, with_kwargs=True) for m in self.layers]
@@ -139,12 +134,9 @@ class TrainingStep:
         self.task.on_after_backward()
         self.task.on_before_optimizer_step(self._optimizer)
         trainer = self.config.trainer
-        algorithm = trainer.get("gradient_clip_algorithm") or GradClipAlgorithmType.NORM
-        Precision().clip_gradients(
-            self._optimizer,
-            trainer.get("gradient_clip_val") or 0.0,
-            GradClipAlgorithmType(algorithm),
-        )
+        limit = trainer.get("gradient_clip_val") or 0.0
+        by = GradClipAlgorithmType(trainer.get("gradient_clip_algorithm") or "norm")
+        Precision().clip_gradients(self._optimizer, limit, by)
         self.task.optimizer_step(0, 0, self._optimizer, lambda: None)
         end = self._clock.mark()
         spans = ((start, end), (start, forward), (forward, backward), (backward, end))
@@ -163,13 +155,6 @@ class TrainingStep:
             with shared_parametrizations(layer.cell), self._autocast():
                 total += self._clock.time(partial(f, f(z)))
         return total
-
-
-def _remove_tolerances(layer: DEQ) -> None:
-    layer.solver = replace(layer.solver, tol=0.0)
-    if isinstance(layer.gradient, ImplicitGradient):
-        adjoint = replace(layer.gradient.solver, tol=0.0)
-        layer.gradient = replace(layer.gradient, solver=adjoint)
 
 
 def _shares(

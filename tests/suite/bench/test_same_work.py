@@ -16,8 +16,8 @@ from phantomgrad.gradients import (
     NeumannPhantomGradient,
     UnrolledPhantomGradient,
 )
-from phantomgrad_suite.bench.contest import HOISTED, IMPLICIT, OURS, PEER, Case
-from phantomgrad_suite.bench.peer import PeerSolver, get_layer, use_peer
+from phantomgrad_suite.bench.contest import IMPLICIT, OURS, PEER, Case
+from phantomgrad_suite.bench.peer import HOISTED, PeerSolver, get_layer, use_peer
 from phantomgrad_suite.bench.solves import elementwise_map, solver_cases
 from phantomgrad_suite.bench.steps import mdeq, step_cases, transformer
 from phantomgrad_suite.studies.clock import Clock
