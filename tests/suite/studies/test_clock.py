@@ -10,14 +10,7 @@ import torch
 from torch import Tensor
 
 from phantomgrad import Broyden, FixedPoint
-from phantomgrad_suite.studies.clock import (
-    Clock,
-    Solves,
-    Watch,
-    frozen_heap,
-    paired_ratio,
-    spread,
-)
+from phantomgrad_suite.studies.clock import Clock, Solves, Watch, frozen_heap, paired_ratio, spread
 from phantomgrad_suite.studies.memory import peak_bytes
 
 pytestmark = [
@@ -122,11 +115,8 @@ def test_the_heap_is_frozen_for_a_while() -> None:
 
 def test_statistics_of_samples() -> None:
     """Ratios are taken within a round; a single sample is its own quartiles."""
-    assert spread([1, 9, 2, 4, 3]) == {
-        "median": 3,
-        "quartiles": [2, 3, 4],
-        "samples": [1, 9, 2, 4, 3],
-    }
+    found = spread([1, 9, 2, 4, 3])
+    assert found == {"median": 3, "quartiles": [2, 3, 4], "samples": [1, 9, 2, 4, 3]}
     assert spread([5])["quartiles"] == [5, 5, 5]
     assert paired_ratio([2, 4, 8], [1, 1, 4]) == 2
     assert paired_ratio([1], [0]) == float("inf")

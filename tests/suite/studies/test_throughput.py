@@ -105,11 +105,6 @@ def test_a_row_is_built_without_its_data(tmp_path: Path) -> None:
     assert config.gradient.damping == 0.6
 
 
-def test_an_unknown_row_is_refused() -> None:
-    with pytest.raises(UserError, match="there is no experiment 'table3/cifar10_ugp'; the near"):
-        compose_row("table3/cifar10_ugp")
-
-
 # A step ---------------------------------------------------------------------------------------
 
 
