@@ -15,10 +15,10 @@ import torch
 from cluster.commands import ROWS, SHORT, commands, settings
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.exceptions import SIGTERMException
+from phantomgrad_suite.cluster.environment import slurm_environment
 from training import Script, Workplace, composed
 
 from phantomgrad_suite.cluster import Command, slurm
-from phantomgrad_suite.cluster.environment import slurm_environment
 from phantomgrad_suite.cluster.slurm import Job, submit
 from phantomgrad_suite.runs.errors import UserError
 
