@@ -15,7 +15,11 @@ from torch import Tensor
 
 from phantomgrad_suite.checkpoint.finite import check_finite
 from phantomgrad_suite.checkpoint.place import knows_its_place
-from phantomgrad_suite.checkpoint.signals import Stopped, StopSignals
+from phantomgrad_suite.checkpoint.signals import (
+    Stopped,
+    StopSignals,
+    left_to_the_main_process,
+)
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +55,12 @@ class TimedCheckpoint(Callback):
         self._last = time.monotonic()
         self._signals = signals
         self._told = False
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Have the loaders' worker processes ignore signals: the main process handles them."""
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        if data is not None:
+            data.worker_init_fn = left_to_the_main_process
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Listen to signals, in the place of Lightning."""

@@ -19,7 +19,7 @@ from phantomgrad import (
     UnrolledPhantomGradient,
 )
 from phantomgrad.models import GraphClassifier, NodeClassifier, Propagation
-from phantomgrad_suite.data.base import fixed_batches
+from phantomgrad_suite.data.loaders import fixed_batches
 from phantomgrad_suite.data.graphs.chains import NodeBatch, make_chains
 from phantomgrad_suite.data.graphs.tu import GraphBatch
 from phantomgrad_suite.tasks import GraphClassification, NodeClassification

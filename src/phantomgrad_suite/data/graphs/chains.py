@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from phantomgrad.checks import check_at_least
-from phantomgrad.models import Propagation, normalized_adjacency
-from phantomgrad_suite.data.base import LabelledData, fixed_batches
+from phantomgrad.nn.propagation import Propagation, normalized_adjacency
+from phantomgrad_suite.data.base import LabelledData, check_settings
+from phantomgrad_suite.data.graphs.base import GraphData
+from phantomgrad_suite.data.loaders import fixed_batches
 from phantomgrad_suite.runs.errors import UserError
 
 
 @dataclass(frozen=True)
-class NodeBatch:
+class NodeBatch(GraphData):
     """One graph with labelled nodes.
 
     Attributes:
@@ -33,18 +34,9 @@ class NodeBatch:
     labels: Tensor
     masks: dict[str, Tensor]
 
-    def to(self, *args: Any, **kwargs: Any) -> NodeBatch:
-        """Return a copy on another device (Lightning moves batches by this)."""
-        return NodeBatch(
-            self.features.to(*args, **kwargs),
-            self.propagation.to(*args, **kwargs),
-            self.labels.to(*args, **kwargs),
-            {name: mask.to(*args, **kwargs) for name, mask in self.masks.items()},
-        )
-
 
 class Chains(LabelledData):
-    """Directed chains; only the first node of each knows the class of all (Gu et al., 2020).
+    """Directed chains; only the first node of each shows the class of all (Gu et al., 2020).
 
     Args:
         chains_per_class: number of chains of each of the two classes.
@@ -52,9 +44,14 @@ class Chains(LabelledData):
         features: width of the node features; the first two are the classes.
         noise: half-width of the uniform noise on the features.
         seed: of features and split (the official generator's, numpy's RandomState).
+
+    Raises:
+        UserError: there are fewer nodes than the split needs.
+        ValueError: ``length`` or ``features`` is less than 2.
     """
 
     evaluation_sets = ("test", "validation")
+    classes = 2
 
     def __init__(
         self,
@@ -66,26 +63,15 @@ class Chains(LabelledData):
         seed: int = 42,
     ) -> None:
         super().__init__()
-        check_at_least("dataset.length", length, 2)
-        check_at_least("dataset.features", features, 2)
+        check_settings(2, length=length, features=features)
         nodes = 2 * chains_per_class * length
         if nodes < 320:
             raise UserError(
                 "Chains needs at least 320 nodes for its split (20 train, 100 validation, "
                 f"200 test), got 2 x {chains_per_class} x {length} = {nodes}"
             )
-        self._width, self._length = features, length
+        self.in_channels, self._length = features, length
         self._batch = make_chains(chains_per_class, length, features, noise, seed)
-
-    @property
-    def in_channels(self) -> int:
-        """Width of the node features."""
-        return self._width
-
-    @property
-    def classes(self) -> int:
-        """Two classes."""
-        return 2
 
     def facts(self) -> dict[str, Any]:
         """Return name, fingerprint and sizes."""
@@ -99,7 +85,7 @@ class Chains(LabelledData):
         return fixed_batches([self._batch])
 
     def val_dataloader(self) -> list[DataLoader[NodeBatch]]:
-        """Return the graph for each evaluation set (the masks tell them apart)."""
+        """Return the same graph for each evaluation set; the task selects the nodes by masks."""
         return [fixed_batches([self._batch]) for _ in self.evaluation_sets]
 
 
@@ -116,17 +102,11 @@ def make_chains(
     x[first, labels] += 1
     order = np.arange(nodes)
     rng.shuffle(order)
+    parts = {"train": order[:20], "validation": order[20:120], "test": order[120:320]}
     sources = torch.arange(nodes).view(chains, length)[:, :-1].reshape(-1)
     return NodeBatch(
         features=(x / x.sum(dim=1, keepdim=True)).nan_to_num(posinf=0, neginf=0).float(),
         propagation=normalized_adjacency(torch.stack([sources, sources + 1]), nodes),
         labels=labels.repeat_interleave(length),
-        masks={
-            name: torch.zeros(nodes, dtype=torch.bool).index_fill_(0, torch.from_numpy(part), True)
-            for name, part in (
-                ("train", order[:20]),
-                ("validation", order[20:120]),
-                ("test", order[120:320]),
-            )
-        },
+        masks={name: torch.from_numpy(np.isin(range(nodes), part)) for name, part in parts.items()},
     )

@@ -72,5 +72,5 @@ def test_lines_end_where_files_have_line_ends(tmp_path: Path) -> None:
 def test_file_that_is_no_utf8_is_said(tmp_path: Path) -> None:
     path = tmp_path / "wiki.test.tokens"
     path.write_bytes(b"caf\xe9 \n")
-    with pytest.raises(UserError, match=r"wiki\.test\.tokens is no text in UTF-8 \(byte 0xe9"):
+    with pytest.raises(UserError, match=r"wiki\.test\.tokens is not UTF-8 text \(byte 0xe9"):
         list(read_lines(path))

@@ -105,7 +105,7 @@ def test_last_lines_of_the_validation_text_may_validate(root: Path) -> None:
     [
         ("wikitext103-valid", 1.0, r"must lie in \[0, 1\), got 1.0"),
         ("wikitext103-valid", -0.1, r"must lie in \[0, 1\), got -0.1"),
-        ("wikitext103", 0.1, "must be 0 for wikitext103, whose validation text is its own, got"),
+        ("wikitext103", 0.1, "must be 0 for wikitext103, which has a validation text, got"),
     ],
 )
 def test_other_shares_are_refused(root: Path, name: str, share: float, why: str) -> None:
