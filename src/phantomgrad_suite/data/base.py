@@ -85,6 +85,13 @@ class DataModule(LightningDataModule):
         """Return the metric on ``part`` of a predictor that ignores its input, if known."""
         return None
 
+    def check_settings(self, least: int, *names: str) -> None:
+        """Raise ``ValueError`` unless these settings are integers >= ``least``, or ``None``."""
+        for name in names:
+            value = getattr(self, name)
+            if value is not None:
+                check_at_least(f"dataset.{name}", value, least)
+
     @property
     def share(self) -> Share:
         """The part of this process in a distributed run; without a trainer, there is only one."""
@@ -110,12 +117,6 @@ class LabelledData(DataModule):
     def targets(self) -> dict[str, int]:
         """Return ``classes``."""
         return {"classes": self.classes}
-
-
-def check_settings(least: int, **settings: object) -> None:
-    """Raise ``ValueError`` unless every setting of a data set is an integer, at least ``least``."""
-    for name, value in settings.items():
-        check_at_least(f"dataset.{name}", value, least)
 
 
 def missing_data(problem: str, name: str) -> MissingDataError:

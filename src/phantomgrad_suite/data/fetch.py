@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from phantomgrad_suite.data.graphs.base import pyg_dataset
 from phantomgrad_suite.data.graphs.ppi import PPI
@@ -19,6 +20,7 @@ from phantomgrad_suite.data.graphs.tu import load_tu_dataset
 from phantomgrad_suite.data.images.base import open_folder
 from phantomgrad_suite.data.images.cifar import Cifar10
 from phantomgrad_suite.data.sources import known_checksums, sha256, unpack
+from phantomgrad_suite.data.text.vocabulary import read_lines
 from phantomgrad_suite.data.text.wikitext import FILES as TEXTS
 from phantomgrad_suite.data.text.wikitext import FOLDER, WikiText103
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
@@ -37,7 +39,7 @@ class _Recipe:
         sources: where these files or an archive of them may be, below a ``--from`` folder.
         files: patterns of the files to copy.
         required: files that must be there.
-        download: downloads the files into a folder, and returns where in it they are.
+        download: downloads the files into ``downloaded``, below the folder that it is given.
         load: reads the data set from the folder of all data, and returns a description.
     """
 
@@ -46,7 +48,8 @@ class _Recipe:
     sources: tuple[str, ...]
     files: tuple[str, ...] = ("*",)
     required: tuple[str, ...] = ()
-    download: Callable[[Path], Path]
+    download: Callable[[str], Any]
+    downloaded: str = ""
     load: Callable[[Path], str]
 
 
@@ -130,7 +133,8 @@ def _copy(recipe: _Recipe, source: Path, parts: Path, new: Path) -> str:
 
 def _download(recipe: _Recipe, parts: Path, new: Path) -> str:
     try:
-        recipe.download(parts).rename(new)
+        recipe.download(str(parts))
+        (parts / recipe.downloaded).rename(new)
     except UserError:
         raise
     except Exception as error:
@@ -166,67 +170,56 @@ def _find_imagenet(root: Path) -> str:
 
 
 def _tu(name: str) -> _Recipe:
-    def download(folder: Path) -> Path:
-        pyg_dataset("TUDataset")(str(folder), name)
-        return folder / name / "raw"
-
     return _Recipe(
         name=name,
         place=f"TUDataset/{name}/raw",
         sources=(f"TUDataset/{name}/raw", f"{name}/raw"),
         files=(f"{name}_*.txt",),
         required=(f"{name}_A.txt", f"{name}_graph_indicator.txt"),
-        download=download,
+        download=lambda folder: pyg_dataset("TUDataset")(folder, name),
+        downloaded=f"{name}/raw",
         load=lambda root: f"{len(load_tu_dataset(name, root / 'TUDataset'))} graphs",
     )
 
 
-def _download_ppi(folder: Path) -> Path:
-    pyg_dataset("PPI")(str(folder), "train")
-    return folder / "raw"
-
-
-def _download_cifar10(folder: Path) -> Path:
+def _download_cifar10(folder: str) -> None:
     from torchvision.datasets import CIFAR10
 
-    CIFAR10(str(folder), download=True)
-    return folder / "cifar-10-batches-py"
+    CIFAR10(folder, download=True)
 
 
-def _refuse_download(folder: Path) -> Path:
+def _download_jpeg(folder: str) -> None:
     raise MissingDataError(
         "CIFAR10-JPEG has no address to download it from: use `--from DIR`, where DIR contains "
         "cifar10-jpeg.tar.xz"
     )
 
 
-def _load_images(name: str, root: Path) -> str:
+def _load_cifar10(name: str, root: Path) -> str:
     facts = Cifar10(root=str(root), name=name).facts()
     return f"{facts['train']} training and {facts['test']} test images"
 
 
-def _download_wikitext(folder: Path) -> Path:
+def _download_wikitext(folder: str) -> None:
     from datasets import load_dataset
 
     texts = load_dataset("Salesforce/wikitext", "wikitext-103-v1")
     for part, file in TEXTS.items():
-        with (folder / file).open("w", encoding="utf-8") as target:
-            target.writelines(f"{line.rstrip()}\n" for line in texts[part]["text"])
-    return folder
+        lines = (f"{line.rstrip()}\n" for line in texts[part]["text"])
+        Path(folder, file).write_text("".join(lines), encoding="utf-8")
 
 
 def _load_wikitext(root: Path) -> str:
-    whole = (root / FOLDER / TEXTS["train"]).exists()
-    facts = WikiText103(
-        root=str(root), name="wikitext103" if whole else "wikitext103-valid"
-    ).facts()
-    for part, expected in TOKENS.items():
-        key = part if whole else {"validation": "train"}.get(part, part)
-        if facts[key] != expected and (whole or part != "train"):
-            file = root / FOLDER / TEXTS[part]
-            raise UserError(f"{file} has {facts[key]} tokens, that of WikiText-103 {expected}")
-    note = "" if whole else " (without the training text: only for dataset=wikitext103_valid)"
-    return f"{facts['train']} training tokens, {facts['vocabulary']} words{note}"
+    folder = root / FOLDER
+    for part, file in TEXTS.items():
+        if (folder / file).exists():
+            tokens = sum(len(line.split()) + 1 for line in read_lines(folder / file))
+            if tokens != TOKENS[part]:
+                expected = f"the {part} text of WikiText-103 has {TOKENS[part]}"
+                raise UserError(f"{folder / file} has {tokens} tokens, {expected}")
+    if not (folder / TEXTS["train"]).exists():
+        return "validation and test text, for dataset=wikitext103_valid alone,"
+    return f"texts of {WikiText103(root=str(root)).sizes()['vocabulary']} words"
 
 
 _WIKITEXT = _Recipe(
@@ -247,7 +240,8 @@ _RECIPES = {
         sources=("ppi/raw", "raw", ""),
         files=FILES,
         required=FILES,
-        download=_download_ppi,
+        download=lambda folder: pyg_dataset("PPI")(folder),
+        downloaded="raw",
         load=lambda root: f"24 graphs with {PPI(root=str(root)).facts()['nodes']} nodes",
     ),
     "cifar10": _Recipe(
@@ -255,13 +249,14 @@ _RECIPES = {
         place="cifar-10-batches-py",
         sources=("cifar-10-batches-py", "cifar-10-python.tar.gz"),
         download=_download_cifar10,
-        load=lambda root: _load_images("cifar10", root),
+        downloaded="cifar-10-batches-py",
+        load=lambda root: _load_cifar10("cifar10", root),
     ),
     "cifar10jpeg": _Recipe(
         name="CIFAR10-JPEG",
         place="cifar10-jpeg",
         sources=("cifar10-jpeg.tar.xz",),
-        download=_refuse_download,
-        load=lambda root: _load_images("cifar10-jpeg", root),
+        download=_download_jpeg,
+        load=lambda root: _load_cifar10("cifar10-jpeg", root),
     ),
 }

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from phantomgrad.nn.propagation import Propagation, normalized_adjacency
-from phantomgrad_suite.data.base import LabelledData, check_settings
+from phantomgrad_suite.data.base import LabelledData
 from phantomgrad_suite.data.graphs.base import GraphData
 from phantomgrad_suite.data.loaders import fixed_batches
 from phantomgrad_suite.runs.errors import UserError
@@ -35,6 +34,7 @@ class NodeBatch(GraphData):
     masks: dict[str, Tensor]
 
 
+@dataclass(kw_only=True, eq=False)
 class Chains(LabelledData):
     """Directed chains; only the first node of each shows the class of all (Gu et al., 2020).
 
@@ -53,40 +53,34 @@ class Chains(LabelledData):
     evaluation_sets = ("test", "validation")
     classes = 2
 
-    def __init__(
-        self,
-        *,
-        chains_per_class: int = 20,
-        length: int = 10,
-        features: int = 100,
-        noise: float = 0.0,
-        seed: int = 42,
-    ) -> None:
+    chains_per_class: int = 20
+    length: int = 10
+    features: int = 100
+    noise: float = 0.0
+    seed: int = 42
+
+    def __post_init__(self) -> None:
         super().__init__()
-        check_settings(2, length=length, features=features)
-        nodes = 2 * chains_per_class * length
-        if nodes < 320:
+        self.check_settings(2, "length", "features")
+        chains, length = self.chains_per_class, self.length
+        if 2 * chains * length < 320:
             raise UserError(
                 "Chains needs at least 320 nodes for its split (20 train, 100 validation, "
-                f"200 test), got 2 x {chains_per_class} x {length} = {nodes}"
+                f"200 test), got 2 x {chains} x {length} = {2 * chains * length}"
             )
-        self.in_channels, self._length = features, length
-        self._batch = make_chains(chains_per_class, length, features, noise, seed)
+        self.in_channels = self.features
+        self._batch = make_chains(chains, length, self.features, self.noise, self.seed)
 
     def facts(self) -> dict[str, Any]:
         """Return name, fingerprint and sizes."""
         content = self._batch.features.numpy().tobytes() + self._batch.labels.numpy().tobytes()
         sizes = {name: int(mask.sum()) for name, mask in self._batch.masks.items()}
         digest = hashlib.sha256(content).hexdigest()
-        return {"name": f"Chains-{self._length}", "fingerprint": f"sha256:{digest}", **sizes}
+        return {"name": f"Chains-{self.length}", "fingerprint": f"sha256:{digest}", **sizes}
 
-    def train_dataloader(self) -> DataLoader[NodeBatch]:
-        """Return the graph, once an epoch."""
+    def loader(self, part: str) -> Any:
+        """Return the same graph for every part; the task selects the nodes by masks."""
         return fixed_batches([self._batch])
-
-    def val_dataloader(self) -> list[DataLoader[NodeBatch]]:
-        """Return the same graph for each evaluation set; the task selects the nodes by masks."""
-        return [fixed_batches([self._batch]) for _ in self.evaluation_sets]
 
 
 def make_chains(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from phantomgrad.nn.propagation import Propagation, adjacency
-from phantomgrad_suite.data.base import DataModule, check_settings, missing_data
+from phantomgrad_suite.data.base import DataModule, missing_data
 from phantomgrad_suite.data.graphs import ppi_files
 from phantomgrad_suite.data.graphs.base import Graph, GraphData, damaged, load_graphs
 from phantomgrad_suite.data.loaders import ResumableLoader, Shuffled, fixed_batches
@@ -39,6 +39,7 @@ class MultilabelGraph(GraphData):
     spectral_radius: float
 
 
+@dataclass(kw_only=True, eq=False)
 class PPI(DataModule):
     """Protein interactions in 24 tissues (Zitnik and Leskovec, 2017), one graph a batch.
 
@@ -61,19 +62,23 @@ class PPI(DataModule):
 
     evaluation_sets = ("test", "validation")
 
-    def __init__(self, *, root: str, name: str = "PPI", scale: float = 1.0, seed: int = 0) -> None:
+    root: str
+    name: str = "PPI"
+    scale: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
         super().__init__()
+        root, name, scale = Path(self.root), self.name, self.scale
         if name not in ("PPI", _SYNTHETIC):
             raise UserError(f"dataset.name must be PPI or {_SYNTHETIC}, got {name!r}")
         if not 0 < scale <= 1 or (name == "PPI" and scale != 1):
             allowed = "1 for PPI itself" if name == "PPI" else "in (0, 1]"
             raise UserError(f"dataset.scale must be {allowed}, got {scale}")
-        check_settings(0, seed=seed)
-        self._name, self._scale = name, scale
-        if name == "PPI":
-            raw = Path(root) / "ppi" / "raw"
-        else:
-            raw = ppi_files.write_once(Path(root) / _SYNTHETIC, scale, seed)
+        self.check_settings(0, "seed")
+        raw = root / "ppi" / "raw"
+        if name == _SYNTHETIC:
+            raw = ppi_files.write_once(root / _SYNTHETIC, scale, self.seed)
         self._files = [raw / file for file in ppi_files.FILES]
         missing = [path.name for path in self._files if not path.exists()]
         if missing:
@@ -97,14 +102,14 @@ class PPI(DataModule):
     def facts(self) -> dict[str, Any]:
         """Return name, fingerprint, graphs of each part, and their largest spectral radii."""
         facts: dict[str, Any] = {
-            "name": self._name,
+            "name": self.name,
             "fingerprint": fingerprint(self._files),
             "nodes": sum(len(graph.labels) for graph in chain(*self._graphs.values())),
             **{part: len(graphs) for part, graphs in self._graphs.items()},
             "spectral_radius": {part: self._radius(part) for part in self._graphs},
         }
-        if self._name == _SYNTHETIC:
-            facts["reduced"] = f"synthetic, {self._scale:g} of PPI's nodes"
+        if self.name == _SYNTHETIC:
+            facts["reduced"] = f"synthetic, {self.scale:g} of PPI's nodes"
         return facts
 
     def constant_score(self, part: str) -> float | None:

@@ -35,6 +35,7 @@ class GraphBatch(GraphData):
     labels: Tensor
 
 
+@dataclass(kw_only=True, eq=False)
 class GraphFolds(LabelledData):
     """One fold of a TU data set.
 
@@ -54,38 +55,35 @@ class GraphFolds(LabelledData):
         UserError: ``split`` or ``fold`` is out of range, or a file is damaged.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        root: str,
-        fold: int = 0,
-        folds: int = 10,
-        seed: int = 42,
-        batch_size: int = 128,
-        split: Literal["authors", "stratified"] = "authors",
-        test_edge_weight: float = 2.0,
-    ) -> None:
+    name: str
+    root: str
+    fold: int = 0
+    folds: int = 10
+    seed: int = 42
+    batch_size: int = 128
+    split: Literal["authors", "stratified"] = "authors"
+    test_edge_weight: float = 2.0
+
+    def __post_init__(self) -> None:
         super().__init__()
-        if split not in ("authors", "stratified"):
-            raise UserError(f"dataset.split must be 'authors' or 'stratified', got {split!r}")
-        if not 0 <= fold < folds:
-            raise UserError(f"dataset.fold must lie in [0, {folds}), got {fold}")
-        self.evaluation_sets = ("test",) if split == "authors" else ("test", "validation")
-        self._name, self._root = name, Path(root)
-        self._batch_size, self._test_edge_weight = batch_size, test_edge_weight
-        self._graphs = load_tu_dataset(name, self._root)
+        if self.split not in ("authors", "stratified"):
+            raise UserError(f"dataset.split must be 'authors' or 'stratified', got {self.split!r}")
+        if not 0 <= self.fold < self.folds:
+            raise UserError(f"dataset.fold must lie in [0, {self.folds}), got {self.fold}")
+        authors = self.split == "authors"
+        self.evaluation_sets = ("test",) if authors else ("test", "validation")
+        self._graphs = load_tu_dataset(self.name, Path(self.root))
         labels = torch.cat([graph.labels for graph in self._graphs])
-        make = authors_split if split == "authors" else stratified_split
-        self._split = make(labels, fold, folds, seed)
+        make = authors_split if authors else stratified_split
+        self._split = make(labels, self.fold, self.folds, self.seed)
         self.in_channels = max(self._graphs[0].features.shape[1], 1)
         self.classes = int(labels.max()) + 1
 
     def facts(self) -> dict[str, Any]:
         """Return name, fingerprint and sizes."""
         return {
-            "name": self._name,
-            "fingerprint": fingerprint(tu_files(self._name, self._root)),
+            "name": self.name,
+            "fingerprint": fingerprint(tu_files(self.name, Path(self.root))),
             "graphs": len(self._graphs),
             **{name: len(part) for name, part in self._split._asdict().items()},
         }
@@ -96,9 +94,9 @@ class GraphFolds(LabelledData):
             name: [
                 collate(
                     [self._graphs[i] for i in chunk.tolist()],
-                    1.0 if name == "train" else self._test_edge_weight,
+                    1.0 if name == "train" else self.test_edge_weight,
                 )
-                for chunk in part.split(self._batch_size)
+                for chunk in part.split(self.batch_size)
                 if len(chunk)
             ]
             for name, part in self._split._asdict().items()

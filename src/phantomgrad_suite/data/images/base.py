@@ -12,7 +12,8 @@ from lightning.pytorch.overrides.distributed import UnrepeatedDistributedSampler
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
-from phantomgrad_suite.data.base import LabelledData, Share, Synthetic, check_settings
+from phantomgrad.checks import check_at_least
+from phantomgrad_suite.data.base import LabelledData, Share, Synthetic
 from phantomgrad_suite.data.loaders import ResumableLoader, as_is
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
@@ -64,7 +65,7 @@ class ImageData(LabelledData):
     def synthetic(cls, **settings: Any) -> Synthetic:
         """Return random bytes, normalised as the images are, of random classes."""
         batch_size, classes = settings["batch_size"], cls.all_classes
-        check_settings(1, batch_size=batch_size)
+        check_at_least("dataset.batch_size", batch_size, 1)
 
         def draw(generator: torch.Generator) -> ImageBatch:
             shape = (batch_size, 3, cls.side, cls.side)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phantomgrad_suite.data.base import check_settings
 from phantomgrad_suite.data.cache import digest
 from phantomgrad_suite.data.folds import held_out
 from phantomgrad_suite.data.images.augment import crop_and_flip, draw
@@ -21,6 +21,7 @@ from phantomgrad_suite.runs.errors import UserError
 _PADDING = 4
 
 
+@dataclass(kw_only=True, eq=False)
 class Cifar10(ImageData):
     """50,000 training and 10,000 test images of ten classes (Krizhevsky, 2009), ``(3, 32, 32)``.
 
@@ -51,48 +52,42 @@ class Cifar10(ImageData):
     side = 32
     classes = all_classes = len(CLASSES)
 
-    def __init__(
-        self,
-        *,
-        root: str,
-        name: str = "cifar10",
-        batch_size: int = 128,
-        test_batch_size: int = 128,
-        augment: bool = False,
-        validation: int = 0,
-        subset: int | None = None,
-        seed: int = 42,
-    ) -> None:
+    root: str
+    name: str = "cifar10"
+    batch_size: int = 128
+    test_batch_size: int = 128
+    augment: bool = False
+    validation: int = 0
+    subset: int | None = None
+    seed: int = 42
+
+    def __post_init__(self) -> None:
         super().__init__()
-        check_settings(1, batch_size=batch_size, test_batch_size=test_batch_size)
-        check_settings(1, subset=1 if subset is None else subset)
-        check_settings(0, validation=validation, seed=seed)
-        self._source = find(name, Path(root))
-        self.evaluation_sets = ("test", "validation") if validation else ("test",)
-        self._name, self._augment = name, augment
-        self._batch_size, self._test_batch_size = batch_size, test_batch_size
-        self._validation, self._subset, self._seed = validation, subset, seed
+        self.check_settings(1, "batch_size", "test_batch_size", "subset")
+        self.check_settings(0, "validation", "seed")
+        self._source = find(self.name, Path(self.root))
+        self.evaluation_sets = ("test", "validation") if self.validation else ("test",)
 
     @cached_property
     def pixels(self) -> dict[str, ImageBatch]:
         """The images of the training and the test part, read when they are first needed."""
         pixels = read(self._source)
-        if self._subset is not None:
-            pixels["train"] = _first_of_each_class(pixels["train"], self._subset)
+        if self.subset is not None:
+            pixels["train"] = _first_of_each_class(pixels["train"], self.subset)
         return pixels
 
     def facts(self) -> dict[str, Any]:
         """Return name, fingerprint of all pixels and labels, and sizes; and the subset, if any."""
         train, test = self.pixels["train"], self.pixels["test"]
         facts = {
-            "name": self._name,
+            "name": self.name,
             "fingerprint": f"sha256:{digest([*train, *test])}",
-            "train": len(train.labels) - self._validation,
-            "validation": self._validation,
+            "train": len(train.labels) - self.validation,
+            "validation": self.validation,
             "test": len(test.labels),
         }
-        if self._subset is not None:
-            facts["reduced"] = f"the first {self._subset} training images of each class"
+        if self.subset is not None:
+            facts["reduced"] = f"the first {self.subset} training images of each class"
         return facts
 
     def prepare_data(self) -> None:
@@ -102,8 +97,8 @@ class Cifar10(ImageData):
     def setup(self, stage: str | None = None) -> None:
         """Split the images into parts."""
         parts = dict(self.pixels)
-        if self._validation:
-            kept, held = held_out(parts["train"].labels, self._validation, self._seed)
+        if self.validation:
+            kept, held = held_out(parts["train"].labels, self.validation, self.seed)
             parts["validation"] = _pick(parts["train"], held)
             parts["train"] = _pick(parts["train"], kept)
         self._parts = {name: ImageSet(*part) for name, part in parts.items()}
@@ -112,12 +107,12 @@ class Cifar10(ImageData):
         """Return a part as bytes; that of training in an order from torch's global generator."""
         data = self._parts[part]
         if part == "train":
-            return self.image_loader(data, self._batch_size, Shuffled(data))
-        return self.image_loader(data, self._test_batch_size)
+            return self.image_loader(data, self.batch_size, Shuffled(data))
+        return self.image_loader(data, self.test_batch_size)
 
     def augmented(self, images: Tensor) -> Tensor:
         """Return random crops, some of them mirrored, if ``augment`` is set."""
-        if not self._augment:
+        if not self.augment:
             return images
         return crop_and_flip(images, draw(len(images), _PADDING, self.share), _PADDING)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import SequentialSampler
 
-from phantomgrad_suite.data.base import LabelledData, check_settings
+from phantomgrad_suite.data.base import LabelledData
 from phantomgrad_suite.data.folds import stratified_split
 from phantomgrad_suite.data.images.base import ImageSet
 from phantomgrad_suite.data.loaders import ResumableLoader, Shuffled, as_is
@@ -18,6 +19,7 @@ _WHITE = 16  # the largest value of a pixel
 _FIFTHS = 5  # three of them train, one validates, one is tested
 
 
+@dataclass(kw_only=True, eq=False)
 class Digits(LabelledData):
     """The 1,797 digits of the UCI test set (Alpaydin and Kaynak, 1998), ``(1, 8, 8)`` each.
 
@@ -32,16 +34,18 @@ class Digits(LabelledData):
     evaluation_sets = ("test", "validation")
     in_channels, classes = 1, 10
 
-    def __init__(self, *, batch_size: int = 64, seed: int = 42) -> None:
+    batch_size: int = 64
+    seed: int = 42
+
+    def __post_init__(self) -> None:
         super().__init__()
-        check_settings(1, batch_size=batch_size)
-        check_settings(0, seed=seed)
-        self._batch_size = batch_size
+        self.check_settings(1, "batch_size")
+        self.check_settings(0, "seed")
         pixels, labels = load_pixels()
         self._fingerprint = hashlib.sha256(pixels.tobytes() + labels.tobytes()).hexdigest()
         images = torch.from_numpy(pixels).float().div(_WHITE).unsqueeze(1)  # (1797, 1, 8, 8)
         targets = torch.from_numpy(labels).long()
-        split = stratified_split(targets, 0, _FIFTHS, seed)
+        split = stratified_split(targets, 0, _FIFTHS, self.seed)
         images = (images - images[split.train].mean()) / images[split.train].std()
         self._parts = {
             name: ImageSet(images[part], targets[part]) for name, part in split._asdict().items()
@@ -56,7 +60,7 @@ class Digits(LabelledData):
         """Return a part; that of training in an order from torch's global generator."""
         data = self._parts[part]
         sampler = Shuffled(data) if part == "train" else SequentialSampler(data)
-        return ResumableLoader(data, self._batch_size, sampler=sampler, collate_fn=as_is)
+        return ResumableLoader(data, self.batch_size, sampler=sampler, collate_fn=as_is)
 
 
 def load_pixels() -> tuple[np.ndarray, np.ndarray]:

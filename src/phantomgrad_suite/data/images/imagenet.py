@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, DistributedSampler
 
-from phantomgrad_suite.data.base import Share, check_settings
+from phantomgrad_suite.data.base import Share
 from phantomgrad_suite.data.folds import held_out
 from phantomgrad_suite.data.images.base import ImageBatch, ImageData, open_folder
 from phantomgrad_suite.runs.errors import UserError
@@ -27,6 +28,7 @@ _CROPS = {
 }
 
 
+@dataclass(kw_only=True, eq=False)
 class ImageNet(ImageData):
     """The ILSVRC 2012 classification set (Russakovsky et al., 2015), ``(3, 224, 224)``.
 
@@ -60,26 +62,23 @@ class ImageNet(ImageData):
     side = _SIZE
     all_classes = 1000
 
-    def __init__(
-        self,
-        *,
-        root: str,
-        name: str = "imagenet",
-        protocol: Literal["mdeq", "phantom"] = "mdeq",
-        batch_size: int = 16,
-        test_batch_size: int = 50,
-        workers: int = 8,
-        validation: int = 0,
-        seed: int = 42,
-    ) -> None:
+    root: str
+    name: str = "imagenet"
+    protocol: Literal["mdeq", "phantom"] = "mdeq"
+    batch_size: int = 16
+    test_batch_size: int = 50
+    workers: int = 8
+    validation: int = 0
+    seed: int = 42
+
+    def __post_init__(self) -> None:
         super().__init__()
-        if protocol not in _CROPS:
-            raise UserError(f"dataset.protocol must be 'mdeq' or 'phantom', got {protocol!r}")
-        check_settings(1, batch_size=batch_size, test_batch_size=test_batch_size)
-        check_settings(0, workers=workers, validation=validation, seed=seed)
-        self._name, self._workers, self._protocol = name, workers, protocol
-        self._batch_size, self._test_batch_size = batch_size, test_batch_size
-        train, test = self._folders = [open_folder(Path(root), part, "ImageNet") for part in PARTS]
+        if self.protocol not in _CROPS:
+            raise UserError(f"dataset.protocol must be 'mdeq' or 'phantom', got {self.protocol!r}")
+        self.check_settings(1, "batch_size", "test_batch_size")
+        self.check_settings(0, "workers", "validation", "seed")
+        root = Path(self.root)
+        train, test = self._folders = [open_folder(root, part, "ImageNet") for part in PARTS]
         different = sorted(set(train.classes) ^ set(test.classes))
         if different or len(train.classes) < 2:
             found = f"only in one of them: {', '.join(different[:3])}" if different else "one class"
@@ -88,11 +87,11 @@ class ImageNet(ImageData):
             )
         self.classes = len(train.classes)
         self._parts = {"train": train.samples, "test": test.samples}
-        if validation:
-            kept, held = held_out(torch.tensor(train.targets), validation, seed)
+        if self.validation:
+            kept, held = held_out(torch.tensor(train.targets), self.validation, self.seed)
             self._parts["train"] = [train.samples[i] for i in kept]
             self._parts["validation"] = [train.samples[i] for i in held]
-        self.evaluation_sets = ("test", "validation") if validation else ("test",)
+            self.evaluation_sets = ("test", "validation")
 
     def facts(self) -> dict[str, Any]:
         """Return name, sizes and a fingerprint of names and sizes of all files, not of pixels."""
@@ -102,7 +101,7 @@ class ImageNet(ImageData):
                 relative = Path(path).relative_to(folder.root).as_posix()
                 listing.update(f"{part}/{relative} {Path(path).stat().st_size}\n".encode())
         return {
-            "name": self._name,
+            "name": self.name,
             "fingerprint": f"sha256-of-names-and-sizes:{listing.hexdigest()}",
             "classes": self.classes,
             **{part: len(samples) for part, samples in self._parts.items()},
@@ -111,14 +110,13 @@ class ImageNet(ImageData):
     def loader(self, part: str) -> Any:
         """Return a part as bytes; that of training in another order in every epoch."""
         training = part == "train"
-        transform = training_transform(self._protocol) if training else evaluation_transform()
-        data = FolderSet(self._parts[part], transform)
+        data = FolderSet(self._parts[part], transform(self.protocol if training else None))
         return self.image_loader(
             data,
-            self._batch_size if training else self._test_batch_size,
+            self.batch_size if training else self.test_batch_size,
             SeededOrder(data, self.share) if training else None,
-            num_workers=self._workers,
-            persistent_workers=self._workers > 0,
+            num_workers=self.workers,
+            persistent_workers=self.workers > 0,
             worker_init_fn=self.worker_init_fn,
         )
 
@@ -185,17 +183,17 @@ class SeededOrder(DistributedSampler[Any]):
         return ((index, (first + index) % 2**32) for index in super().__iter__())
 
 
-def training_transform(protocol: str) -> Any:
-    """Return the random crop, resized to 224 x 224 by a triangular filter, and the random flip."""
+def transform(protocol: str | None) -> Any:
+    """Return a random crop, resized to 224 x 224 by a triangular filter, and a random flip.
+
+    In evaluation, without a protocol: the central 224 x 224 pixels of an image whose shorter side
+    is resized to 256.
+    """
     from torchvision.transforms import v2
 
-    crop = v2.RandomResizedCrop(_SIZE, **_CROPS[protocol], antialias=True)
-    return v2.Compose([crop, v2.RandomHorizontalFlip(), v2.PILToTensor()])
-
-
-def evaluation_transform() -> Any:
-    """Return the central 224 x 224 pixels of an image whose shorter side is resized to 256."""
-    from torchvision.transforms import v2
-
-    resize = v2.Resize(_RESIZED, antialias=True)
-    return v2.Compose([resize, v2.CenterCrop(_SIZE), v2.PILToTensor()])
+    if protocol is None:
+        parts = [v2.Resize(_RESIZED, antialias=True), v2.CenterCrop(_SIZE)]
+    else:
+        crop = v2.RandomResizedCrop(_SIZE, **_CROPS[protocol], antialias=True)
+        parts = [crop, v2.RandomHorizontalFlip()]
+    return v2.Compose([*parts, v2.PILToTensor()])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from phantomgrad_suite.data.base import DataModule, Synthetic, check_settings
+from phantomgrad.checks import check_at_least
+from phantomgrad_suite.data.base import DataModule, Synthetic
 from phantomgrad_suite.data.text.streams import Segments, TokenBatch
 from phantomgrad_suite.runs.errors import UserError
 
@@ -27,7 +29,8 @@ def random_words(vocabulary: int, streams: int, length: int) -> Synthetic:
     The r-th word has a probability proportional to 1 / (r + 2.7) (Mandelbrot, 1953), which gives
     each cluster of an adaptive softmax about the work that it has with text.
     """
-    check_settings(1, batch_size=streams, segment_length=length)
+    check_at_least("dataset.batch_size", streams, 1)
+    check_at_least("dataset.segment_length", length, 1)
 
     def draw(generator: torch.Generator) -> TokenBatch:
         weights = (torch.arange(vocabulary, dtype=torch.float64) + 3.7).reciprocal()
@@ -44,6 +47,7 @@ def random_words(vocabulary: int, streams: int, length: int) -> Synthetic:
     )
 
 
+@dataclass(kw_only=True, eq=False)
 class LanguageData(DataModule):
     """The next word of a text; batches are segments of parallel streams (:class:`.Segments`).
 
@@ -55,24 +59,15 @@ class LanguageData(DataModule):
             ended; ``None`` for the whole text.
     """
 
-    def __init__(
-        self,
-        *,
-        batch_size: int = 16,
-        test_batch_size: int = 16,
-        segment_length: int = 64,
-        segments_per_epoch: int | None = None,
-    ) -> None:
+    batch_size: int = 16
+    test_batch_size: int = 16
+    segment_length: int = 64
+    segments_per_epoch: int | None = None
+
+    def __post_init__(self) -> None:
         super().__init__()
-        check_settings(
-            1,
-            batch_size=batch_size,
-            test_batch_size=test_batch_size,
-            segment_length=segment_length,
-            segments_per_epoch=1 if segments_per_epoch is None else segments_per_epoch,
-        )
-        self._batch_size, self._test_batch_size = batch_size, test_batch_size
-        self._segment_length, self._per_epoch = segment_length, segments_per_epoch
+        self.check_settings(1, "batch_size", "test_batch_size")
+        self.check_settings(1, "segment_length", "segments_per_epoch")
 
     def read(self) -> Corpus:
         """Return the text."""
@@ -100,16 +95,16 @@ class LanguageData(DataModule):
             UserError: the processes cannot share the streams of an evaluation set equally.
         """
         training, processes = part == "train", self.share.processes
-        if not training and self._test_batch_size % processes:
+        if not training and self.test_batch_size % processes:
             raise UserError(
                 f"dataset.test_batch_size must be a multiple of the {processes} processes, "
-                f"got {self._test_batch_size}"
+                f"got {self.test_batch_size}"
             )
         return Segments(
             self.corpus.parts[part],
-            self._batch_size if training else self._test_batch_size // processes,
-            self._segment_length,
+            self.batch_size if training else self.test_batch_size // processes,
+            self.segment_length,
             share=self.share,
-            per_epoch=self._per_epoch if training else None,
+            per_epoch=self.segments_per_epoch if training else None,
             name="training" if training else part,
         )

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from dataclasses import dataclass
 from typing import Any
 
-from phantomgrad_suite.data.base import Synthetic, check_settings
+from phantomgrad_suite.data.base import Synthetic
 from phantomgrad_suite.data.text.base import Corpus, LanguageData, random_words
 from phantomgrad_suite.data.text.vocabulary import Vocabulary
 
 _HELD_OUT = {3: "validation", 7: "test"}  # of every eight topics
 
 
+@dataclass(kw_only=True, eq=False)
 class PydocTopics(LanguageData):
     """The help texts that come with Python (``pydoc_data.topics``), about 77,000 tokens.
 
@@ -21,15 +23,15 @@ class PydocTopics(LanguageData):
 
     Args:
         min_count: words that are rarer in the training text become ``<unk>``.
-        options: see :class:`LanguageData`.
     """
 
     evaluation_sets = ("test", "validation")
 
-    def __init__(self, *, min_count: int = 3, **options: Any) -> None:
-        super().__init__(**options)
-        check_settings(1, min_count=min_count)
-        self._min_count = min_count
+    min_count: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_settings(1, "min_count")
 
     @classmethod
     def synthetic(cls, **settings: Any) -> Synthetic:
@@ -40,7 +42,7 @@ class PydocTopics(LanguageData):
     def read(self) -> Corpus:
         """Return the texts, with the fingerprint of their letters."""
         parts = topics()
-        vocabulary = Vocabulary.of(parts["train"], self._min_count)
+        vocabulary = Vocabulary.of(parts["train"], self.min_count)
         letters = hashlib.sha256("\n".join(map("\n".join, parts.values())).encode())
         numbers = {name: vocabulary.encode(lines, name) for name, lines in parts.items()}
         return Corpus(numbers, len(vocabulary), letters.hexdigest())

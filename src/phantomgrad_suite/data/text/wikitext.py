@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ _EDITIONS = {
 _WORDS = {"wikitext103": 267_735, "wikitext103-valid": 18_891}
 
 
+@dataclass(kw_only=True, eq=False)
 class WikiText103(LanguageData):
     """WikiText-103, by words (Merity et al., 2017): 103,227,021 training tokens, 267,735 words.
 
@@ -38,7 +40,6 @@ class WikiText103(LanguageData):
         name: ``"wikitext103"`` or ``"wikitext103-valid"``.
         validation_share: share of the lines of ``"wikitext103-valid"``, at its end, that validate
             instead of training; 0 for none. The vocabulary is that of the remaining lines.
-        options: see :class:`LanguageData`.
 
     Raises:
         MissingDataError: the texts are not in ``root``.
@@ -46,28 +47,25 @@ class WikiText103(LanguageData):
             they contain words that the training text lacks.
     """
 
-    def __init__(
-        self,
-        *,
-        root: str,
-        name: str = "wikitext103",
-        validation_share: float = 0.0,
-        **options: Any,
-    ) -> None:
-        super().__init__(**options)
+    root: str
+    name: str = "wikitext103"
+    validation_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name, share = self.name, self.validation_share
         if name not in _EDITIONS:
             raise UserError(f"dataset.name must be one of {', '.join(_EDITIONS)}, got {name!r}")
-        if not 0 <= validation_share < 1:
-            raise UserError(f"dataset.validation_share must lie in [0, 1), got {validation_share}")
-        if validation_share and "validation" in _EDITIONS[name]:
+        if not 0 <= share < 1:
+            raise UserError(f"dataset.validation_share must lie in [0, 1), got {share}")
+        if share and "validation" in _EDITIONS[name]:
             raise UserError(
                 f"dataset.validation_share must be 0 for {name}, which has a validation text, "
-                f"got {validation_share}"
+                f"got {share}"
             )
-        self._name, self._folder = name, Path(root) / FOLDER
-        self._share = validation_share
+        self._folder = Path(self.root) / FOLDER
         self._files = {part: self._folder / file for part, file in _EDITIONS[name].items()}
-        held_out = validation_share or "validation" in self._files
+        held_out = share or "validation" in self._files
         self._parts = ("train", "validation", "test") if held_out else ("train", "test")
         self.evaluation_sets = self._parts[:0:-1]
         missing = [str(path) for path in self._files.values() if not path.exists()]
@@ -84,8 +82,8 @@ class WikiText103(LanguageData):
         """Return the texts, from the cache if it was made from the same files."""
         stats = {name: path.stat() for name, path in self._files.items()}
         source = [f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats.items()]
-        share = f"-{self._share:g}" if self._share else ""
-        path = self._folder / f"{self._name}{share}.pt"
+        share = f"-{self.validation_share:g}" if self.validation_share else ""
+        path = self._folder / f"{self.name}{share}.pt"
         *parts, words = cached(path, "\n".join(source), self._encoded)
         return Corpus(
             dict(zip(self._parts, parts, strict=True)),
@@ -95,15 +93,16 @@ class WikiText103(LanguageData):
 
     def facts(self) -> dict[str, Any]:
         """Return name, fingerprint and sizes; and which part of the texts is used."""
-        facts = {"name": self._name, **super().facts()}
-        if self._name == "wikitext103-valid":
-            rest = f", its last {self._share:.4g} held out" if self._share else ""
+        facts = {"name": self.name, **super().facts()}
+        if self.name == "wikitext103-valid":
+            share = self.validation_share
+            rest = f", its last {share:.4g} held out" if share else ""
             facts["reduced"] = f"trained on the validation text{rest}"
         return facts
 
     def _encoded(self) -> list[Tensor]:
         """Return the numbers of each part, and the words, one a line, as bytes."""
-        min_count = None if self._name == "wikitext103" else 1
+        min_count = None if self.name == "wikitext103" else 1
         vocabulary = Vocabulary.of(self._lines("train"), min_count)
         parts = [
             vocabulary.encode(self._lines(part), str(self._files.get(part, self._files["train"])))
@@ -113,8 +112,8 @@ class WikiText103(LanguageData):
         return [*parts, torch.from_numpy(np.frombuffer(words, np.uint8).copy())]
 
     def _lines(self, part: str) -> Iterable[str]:
-        if not self._share or part == "test":
+        if not self.validation_share or part == "test":
             return read_lines(self._files[part])
         lines = list(read_lines(self._files["train"]))
-        kept = round((1 - self._share) * len(lines))
+        kept = round((1 - self.validation_share) * len(lines))
         return lines[:kept] if part == "train" else lines[kept:]

@@ -21,8 +21,7 @@ from phantomgrad_suite.data.images.base import ImageBatch
 from phantomgrad_suite.data.images.imagenet import (
     FolderSet,
     SeededOrder,
-    evaluation_transform,
-    training_transform,
+    transform,
 )
 from phantomgrad_suite.jobs.build import build
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
@@ -80,7 +79,7 @@ def test_protocols_crop_within_their_bounds(
     protocol: str, area: tuple[float, float], aspect: tuple[float, float]
 ) -> None:
     """A thousand crops of a large square: areas and aspects fill the whole range, and no more."""
-    crop, flip, _ = training_transform(protocol).transforms
+    crop, flip, _ = transform(protocol).transforms
     assert flip.p == 0.5
     assert (tuple(crop.size), crop.antialias) == ((224, 224), True)
     assert str(crop.interpolation).lower().endswith("bilinear")
@@ -101,7 +100,7 @@ def test_flips_are_random_by_seed(tmp_path: Path) -> None:
     Image.fromarray(np.repeat([[0, 255]], 60, axis=0).repeat(30, axis=1).astype(np.uint8)).save(
         tmp_path / "0.png"
     )
-    data = FolderSet([(str(tmp_path / "0.png"), 0)], training_transform("phantom"))
+    data = FolderSet([(str(tmp_path / "0.png"), 0)], transform("phantom"))
     images = torch.cat([data.__getitems__([(0, seed)]).images for seed in range(200)])
     brighter = images[..., 0].float().mean((1, 2)) > images[..., -1].float().mean((1, 2))
     assert 60 < brighter.sum() < 140  # 4 sigma and more
@@ -154,7 +153,7 @@ def test_order_is_resumed_in_the_middle_of_an_epoch(folder_root: Path, workers: 
 
 
 def test_processes_take_disjoint_parts_with_seeds_of_their_own(folder_root: Path) -> None:
-    data = FolderSet(imagenet(folder_root)._parts["train"], training_transform("mdeq"))
+    data = FolderSet(imagenet(folder_root)._parts["train"], transform("mdeq"))
     orders = [SeededOrder(data, Share(2, process)) for process in range(2)]
     pairs = [list(order) for order in orders]
     assert sorted(index for part in pairs for index, _ in part) == list(range(12))
@@ -181,7 +180,7 @@ def test_training_images_may_validate(folder_root: Path) -> None:
     paths = [path for path, _ in data._parts["validation"]]
     for path, image in zip(paths, batch.images, strict=True):
         with Image.open(path) as original:
-            assert torch.equal(image, evaluation_transform()(original.convert("RGB")))
+            assert torch.equal(image, transform(None)(original.convert("RGB")))
 
 
 def test_validation_part_follows_its_seed(folder_root: Path) -> None:
