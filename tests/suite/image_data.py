@@ -72,7 +72,7 @@ def real_jpeg_root() -> Path:
 def write_cifar10(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
     """Write 5 x 20 training and 20 test images of noise; return ``(N, 3, 32, 32)`` pixels.
 
-    Labels run 0 to 9, over and over. torchvision is told the checksums of these files.
+    Labels run 0 to 9, over and over. torchvision's checksums are replaced by those of these files.
     """
     rng = np.random.default_rng(5)
     folder = root / "cifar-10-batches-py"
@@ -107,7 +107,7 @@ def _dump(path: Path, content: object) -> str:
 
 
 def write_cifar10_jpeg(root: Path, *, train: int, test: int, seed: int = 3) -> Path:
-    """Write so many images of each class to ``root/cifar10-jpeg``; return ``root``.
+    """Write that many images of each class to ``root/cifar10-jpeg``; return ``root``.
 
     An image is of one colour in each quarter, which JPEG keeps nearly: no two are alike.
     """

@@ -29,7 +29,7 @@ def cached(path: Path, source: str, make: Callable[[], list[Tensor]]) -> list[Te
     if tensors is not None:
         return tensors
     with ExitStack() as stack:
-        with suppress(OSError):  # a folder that cannot be written: nobody will write the file
+        with suppress(OSError):  # in a read-only folder no process writes the file
             _check_writable(path.parent)
             stack.enter_context(FileLock(path.with_name(f".{path.name}.lock")))
         tensors = _read(path, source)

@@ -140,7 +140,7 @@ def _download(recipe: _Recipe, parts: Path, new: Path) -> str:
     except Exception as error:
         raise MissingDataError(
             f"{recipe.name} could not be downloaded ({type(error).__name__}: {error}); on a "
-            f"machine without network, copy {recipe.sources[-1]} and use `--from DIR`"
+            f"machine without network, copy {recipe.sources[0]} and use `--from DIR`"
         ) from error
     return "the download"
 

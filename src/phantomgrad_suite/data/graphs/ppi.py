@@ -19,7 +19,7 @@ from phantomgrad_suite.data.sources import fingerprint
 from phantomgrad_suite.runs.errors import UserError
 
 _SYNTHETIC = "ppi-synthetic"
-_DENSE = 200  # up to so many nodes, all eigenvalues cost less than the largest alone
+_DENSE = 200  # nodes up to which all eigenvalues cost less than the largest alone
 
 
 @dataclass(frozen=True)

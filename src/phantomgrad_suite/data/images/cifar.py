@@ -38,7 +38,7 @@ class Cifar10(ImageData):
         augment: crop at random after padding with 4 black pixels, and mirror half of the images
             on average; random numbers are drawn from torch's global generator.
         validation: number of training images held out, stratified; 0 for none, as in the papers.
-        subset: keep the first so many training images of each class; ``None`` for all.
+        subset: number of training images of each class, the first ones; ``None`` for all.
         seed: of the validation part.
 
     Raises:

@@ -46,7 +46,7 @@ def test_batches_are_the_graphs_of_the_files(ppi_root: Path, data: PPI) -> None:
     assert first == len(labels)
 
 
-def test_every_epoch_has_an_order_of_its_own(data: PPI) -> None:
+def test_every_epoch_has_a_new_order(data: PPI) -> None:
     loader = data.train_dataloader()
     torch.manual_seed(1)
     orders = [[id(graph) for graph in loader] for _ in range(2)]
@@ -57,7 +57,7 @@ def test_every_epoch_has_an_order_of_its_own(data: PPI) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_model_and_task_are_told_sizes_and_the_radius_of_training(data: PPI) -> None:
+def test_sizes_include_the_radius_of_training(data: PPI) -> None:
     radii = {part: [g.spectral_radius for g in graphs] for part, graphs in data._graphs.items()}
     largest = max(radii["train"])
     assert dict(data.sizes()) == {"in_channels": 50, "labels": 121, "spectral_radius": largest}
@@ -66,7 +66,7 @@ def test_model_and_task_are_told_sizes_and_the_radius_of_training(data: PPI) -> 
     assert data.facts()["spectral_radius"]["test"] == max(radii["test"])
 
 
-def test_synthetic_data_say_that_they_are(data: PPI) -> None:
+def test_facts_name_synthetic_data(data: PPI) -> None:
     facts = data.facts()
     assert facts["name"] == "ppi-synthetic"
     assert facts["reduced"] == "synthetic, 0.005 of PPI's nodes"
@@ -92,7 +92,7 @@ def test_spectral_radius_is_the_dense_one(nodes: int) -> None:
         assert spectral_radius(matrix.nonzero().mT, nodes) == pytest.approx(expected, rel=1e-9)
 
 
-def test_constant_predictor_gives_the_labels_of_the_most() -> None:
+def test_constant_predictor_gives_the_labels_of_the_majority() -> None:
     labels = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1], [1, 1, 0]])
     counts = 2 * 7 / (8 + 8)  # seven hits; eight predicted, eight there
     assert constant_micro_f1(labels) == pytest.approx(counts)
@@ -213,7 +213,7 @@ def test_statistics_are_like_those_of_ppi(tmp_path: Path) -> None:
     assert labels.mean(axis=0).max() <= 0.61
 
 
-def test_seed_and_scale_decide_alone(tmp_path: Path) -> None:
+def test_files_depend_on_seed_and_scale_alone(tmp_path: Path) -> None:
     made = {}
     for name, arguments in {"a": (PPI_SCALE, 0), "b": (PPI_SCALE, 0), "c": (PPI_SCALE, 1)}.items():
         write_ppi(tmp_path / name, *arguments)
@@ -229,10 +229,10 @@ def test_graphs_are_written_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [raw.parent]
 
 
-def test_second_writer_leaves_what_the_first_has_written(
+def test_second_writer_keeps_the_files_of_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both have found nothing, and write at the same time."""
+    """Two processes find no files, and write them at the same time."""
     found = tmp_path / f"scale{PPI_SCALE}-seed0" / "raw"
 
     def late(raw: Path, scale: float, seed: int) -> None:

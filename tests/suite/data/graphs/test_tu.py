@@ -79,7 +79,7 @@ def test_batches_hold_the_parts_of_the_split(folds: GraphFolds, small_tu: Path) 
     assert torch.equal(labels_of(list(test)), labels[split.test])
 
 
-def test_evaluation_weighs_the_edges_otherwise(small_tu: Path) -> None:
+def test_edges_have_another_weight_in_evaluation(small_tu: Path) -> None:
     def test_batch(weight: float) -> GraphBatch:
         data = GraphFolds(name="COX2", root=str(small_tu), test_edge_weight=weight)
         data.setup()
@@ -147,7 +147,9 @@ def test_missing_data_set_names_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["A", "graph_indicator"])
-def test_half_a_data_set_is_a_missing_one(small_tu: Path, tmp_path: Path, missing: str) -> None:
+def test_incomplete_data_set_counts_as_missing(
+    small_tu: Path, tmp_path: Path, missing: str
+) -> None:
     raw = shutil.copytree(small_tu / "COX2" / "raw", tmp_path / "COX2" / "raw")
     (raw / f"COX2_{missing}.txt").unlink()
     with pytest.raises(MissingDataError, match="COX2 is not in"):
@@ -239,7 +241,7 @@ def test_first_epochs_of_the_official_run(tu_root: Path) -> None:
     """COX2, fold 0: the losses that the official script prints, digit by digit.
 
     Random numbers are drawn in its order: seed, order of the data, model, and one number for each
-    pass over a loader (training; then accuracy on training and test data) beside dropout.
+    pass over a loader (training; then accuracy on training and test data) in addition to dropout.
     """
     data = GraphFolds(name="COX2", root=str(tu_root), fold=0)
     data.setup()

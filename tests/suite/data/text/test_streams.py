@@ -53,8 +53,8 @@ def starts(batches: list[TokenBatch]) -> list[tuple[int, bool]]:
     return [(int(batch.tokens[0, 0]), batch.first) for batch in batches]
 
 
-def test_epochs_of_a_part_go_on_through_the_text() -> None:
-    """Streams of 25, five segments, of them three an epoch; then from the beginning again."""
+def test_partial_epochs_continue_through_the_text() -> None:
+    """Streams of 25 tokens and five segments; an epoch has three of them."""
     segments = Segments(TEXT, 4, 5, per_epoch=3)
     assert len(segments) == 3
     epochs = [starts(list(segments)) for _ in range(3)]
@@ -68,7 +68,7 @@ def test_epoch_may_be_longer_than_the_text() -> None:
     assert firsts == [True, False, False, False, False] * 2 + [True]
 
 
-def test_pass_begins_at_the_beginning_even_if_the_last_one_was_broken_off() -> None:
+def test_full_pass_starts_at_the_beginning_after_an_interrupted_one() -> None:
     segments = Segments(TEXT, 4, 5)
     assert len(list(islice(segments, 2))) == 2
     assert starts(list(segments))[0] == (0, True)
@@ -76,7 +76,7 @@ def test_pass_begins_at_the_beginning_even_if_the_last_one_was_broken_off() -> N
 
 @pytest.mark.parametrize("per_epoch", [None, 3])
 @pytest.mark.parametrize("at", [1, 3, 4, 6, 7])
-def test_loader_goes_on_from_its_state(per_epoch: int | None, at: int) -> None:
+def test_loader_continues_from_its_state(per_epoch: int | None, at: int) -> None:
     """In the middle of an epoch or between two; the rest of its epoch, then whole ones."""
 
     def endless(segments: Segments) -> list[list[tuple[int, bool]]]:
