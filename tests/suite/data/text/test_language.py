@@ -1,4 +1,4 @@
-"""The texts: their parts, what is told of them, and what is wrong with them."""
+"""The texts: their parts, their facts, and the errors about them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graph_data import REPOSITORY
+from graph_data import real_data
 from text_data import write_texts
 
 from phantomgrad_suite.data import PydocTopics, WikiText103
@@ -44,8 +44,8 @@ def test_wikitext_has_the_words_of_its_training_text(root: Path) -> None:
         assert loader.layout.length == tokens(root, name) // 2
 
 
-def test_numbers_are_kept_in_a_file_of_these_texts(root: Path) -> None:
-    """Made anew where a text has changed since; the fingerprint is that of the content."""
+def test_encoded_texts_are_cached(root: Path) -> None:
+    """And encoded again when a text changes; the fingerprint is that of the content."""
     folder = root / "wikitext-103"
     first = WikiText103(root=str(root), **SMALL).facts()
     kept = (folder / "wikitext103.pt").read_bytes()
@@ -63,7 +63,7 @@ def test_epoch_may_be_a_part_of_the_text(root: Path) -> None:
 
 
 def test_validation_text_as_a_corpus_of_its_own(root: Path) -> None:
-    """Whose fingerprint is another; unknown words of the test text are no error."""
+    """Unknown words of the test text become ``<unk>``."""
     folder = root / "wikitext-103"
     (folder / "wiki.train.tokens").unlink()
     with (folder / "wiki.test.tokens").open("a") as file:
@@ -78,7 +78,7 @@ def test_validation_text_as_a_corpus_of_its_own(root: Path) -> None:
 
 
 def test_last_lines_of_the_validation_text_may_validate(root: Path) -> None:
-    """They train no more, and give no words; the test text is the same."""
+    """They no longer train, nor contribute to the vocabulary; the test text is the same."""
     folder = root / "wikitext-103"
     with (folder / "wiki.valid.tokens").open("a") as file:
         file.write("held out\n")
@@ -105,15 +105,15 @@ def test_last_lines_of_the_validation_text_may_validate(root: Path) -> None:
     [
         ("wikitext103-valid", 1.0, r"must lie in \[0, 1\), got 1.0"),
         ("wikitext103-valid", -0.1, r"must lie in \[0, 1\), got -0.1"),
-        ("wikitext103", 0.1, "must be 0 for wikitext103, whose validation text is its own, got"),
+        ("wikitext103", 0.1, "must be 0 for wikitext103, which has a validation text, got"),
     ],
 )
-def test_other_shares_are_refused(root: Path, name: str, share: float, why: str) -> None:
+def test_bad_validation_shares_are_refused(root: Path, name: str, share: float, why: str) -> None:
     with pytest.raises(UserError, match=rf"validation_share {why}"):
         WikiText103(root=str(root), name=name, validation_share=share)
 
 
-def test_unknown_word_of_wikitext_is_said_with_file_and_line(root: Path) -> None:
+def test_unknown_word_is_reported_with_file_and_line(root: Path) -> None:
     path = root / "wikitext-103" / "wiki.valid.tokens"
     path.write_text("w1 w2\nw3 nowhere\n")
     data = WikiText103(root=str(root), **SMALL)
@@ -121,7 +121,7 @@ def test_unknown_word_of_wikitext_is_said_with_file_and_line(root: Path) -> None
         data.sizes()
 
 
-def test_missing_files_are_said_with_the_command(root: Path) -> None:
+def test_missing_files_name_the_command(root: Path) -> None:
     shutil.rmtree(root / "wikitext-103")
     with pytest.raises(MissingDataError, match=r"lacks .*wiki.train.* scripts/fetch_data.py Wiki"):
         WikiText103(root=str(root))
@@ -130,7 +130,7 @@ def test_missing_files_are_said_with_the_command(root: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["batch_size", "test_batch_size", "segment_length"])
-def test_too_small_numbers_are_refused(key: str) -> None:
+def test_too_small_settings_are_refused(key: str) -> None:
     with pytest.raises(ValueError, match=f"dataset.{key} must be at least 1, got 0"):
         PydocTopics(**{key: 0})
     with pytest.raises(ValueError, match=r"dataset\.segments_per_epoch must be at least 1, got -1"):
@@ -163,12 +163,8 @@ def test_help_texts_of_python() -> None:
     assert PydocTopics(min_count=1).sizes()["vocabulary"] > facts["vocabulary"]
 
 
-TEXTS = REPOSITORY / "data" / "wikitext-103"
-
-
-@pytest.mark.skipif(not (TEXTS / "wiki.test.tokens").exists(), reason="WikiText-103 is not here")
-def test_true_texts_have_their_tokens() -> None:
-    data = WikiText103(root=str(TEXTS.parent), name="wikitext103-valid")
-    facts = data.facts()
+def test_real_texts_have_their_tokens() -> None:
+    root = real_data("wikitext-103/wiki.valid.tokens", "wikitext-103/wiki.test.tokens")
+    facts = WikiText103(root=str(root), name="wikitext103-valid").facts()
     assert (facts["train"], facts["test"]) == (217_646, 245_569)
     assert facts["vocabulary"] == 18_891

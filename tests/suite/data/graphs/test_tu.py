@@ -14,8 +14,9 @@ from torch import Tensor
 from phantomgrad import FixedPoint, ImplicitGradient
 from phantomgrad.models import GraphClassifier
 from phantomgrad_suite.data import GraphFolds
-from phantomgrad_suite.data.graphs.tu import GraphBatch, collate
-from phantomgrad_suite.data.graphs.tu_files import fingerprint, load_tu_dataset
+from phantomgrad_suite.data.graphs.base import Graph
+from phantomgrad_suite.data.graphs.tu import GraphBatch, collate, load_tu_dataset, tu_files
+from phantomgrad_suite.data.sources import fingerprint
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
 pytestmark = pytest.mark.usefixtures("float32")
@@ -28,10 +29,9 @@ def folds(small_tu: Path) -> GraphFolds:
     return data
 
 
-def dense_adjacency(graph: object, weight: float) -> Tensor:
-    n = graph.num_nodes  # type: ignore[attr-defined]
-    a = torch.eye(n)
-    a[tuple(graph.edge_index)] += weight  # type: ignore[attr-defined]
+def dense_adjacency(graph: Graph, weight: float) -> Tensor:
+    a = torch.eye(len(graph.features))
+    a[tuple(graph.edges)] += weight
     scale = a.sum(dim=1).rsqrt()
     return scale[:, None] * a * scale
 
@@ -45,9 +45,9 @@ def test_batch_is_its_graphs_side_by_side(small_tu: Path, weight: float) -> None
     batch = collate(graphs, weight)
     p = torch.block_diag(*(dense_adjacency(graph, weight) for graph in graphs))
     torch.testing.assert_close(batch.propagation.to_dense(), p)
-    torch.testing.assert_close(batch.features, p @ torch.cat([g.x for g in graphs]))
-    assert torch.equal(batch.labels, torch.cat([g.y for g in graphs]))
-    sizes = torch.tensor([g.num_nodes for g in graphs])
+    torch.testing.assert_close(batch.features, p @ torch.cat([g.features for g in graphs]))
+    assert torch.equal(batch.labels, torch.cat([g.labels for g in graphs]))
+    sizes = torch.tensor([len(g.features) for g in graphs])
     x = torch.rand(int(sizes.sum()), 3)
     sums = torch.stack([part.sum(dim=0) for part in x.split(sizes.tolist())])
     torch.testing.assert_close(batch.pooling(x), sums)
@@ -72,14 +72,14 @@ def labels_of(batches: list[GraphBatch]) -> Tensor:
 
 
 def test_batches_hold_the_parts_of_the_split(folds: GraphFolds, small_tu: Path) -> None:
-    labels = load_tu_dataset("COX2", small_tu).y
+    labels = torch.cat([graph.labels for graph in load_tu_dataset("COX2", small_tu)])
     split = folds._split
     assert torch.equal(labels_of(list(folds.train_dataloader())), labels[split.train])
     (test,) = folds.val_dataloader()
     assert torch.equal(labels_of(list(test)), labels[split.test])
 
 
-def test_evaluation_weighs_the_edges_otherwise(small_tu: Path) -> None:
+def test_edges_have_another_weight_in_evaluation(small_tu: Path) -> None:
     def test_batch(weight: float) -> GraphBatch:
         data = GraphFolds(name="COX2", root=str(small_tu), test_edge_weight=weight)
         data.setup()
@@ -108,17 +108,18 @@ def test_degree_stands_in_for_missing_features(tmp_path: Path) -> None:
     batch = next(iter(data.train_dataloader()))
     index = int(data._split.train[0])
     graph = load_tu_dataset("PLAIN", tmp_path)[index]
-    degree = dense_adjacency(graph, 1.0).new_zeros(graph.num_nodes)
-    degree.index_add_(0, graph.edge_index[1], torch.ones(graph.num_edges))
+    nodes = len(graph.features)
+    degree = torch.zeros(nodes).index_add(0, graph.edges[1], torch.ones(graph.edges.shape[1]))
     expected = dense_adjacency(graph, 1.0) @ degree.unsqueeze(1)
-    torch.testing.assert_close(batch.features[: graph.num_nodes], expected)
+    torch.testing.assert_close(batch.features[:nodes], expected)
 
 
-# --- What it says, what it refuses -----------------------------------------------------------
+# --- Facts and errors ------------- -----------------------------------------------------------
 
 
-def test_module_says_what_it_holds(folds: GraphFolds) -> None:
-    assert (folds.in_channels, folds.classes, folds.evaluation_sets) == (4, 2, ("test",))
+def test_facts_and_sizes(folds: GraphFolds) -> None:
+    assert folds.sizes() == {"in_channels": 4, "classes": 2}
+    assert folds.evaluation_sets == ("test",)
     facts = folds.facts()
     assert facts["name"] == "COX2"
     assert facts["graphs"] == facts["train"] + facts["test"] == 40
@@ -126,13 +127,14 @@ def test_module_says_what_it_holds(folds: GraphFolds) -> None:
 
 
 def test_fingerprint_is_that_of_the_content(small_tu: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(small_tu / "COX2" / "raw", tmp_path / "raw")
-    assert fingerprint(copy) == fingerprint(small_tu / "COX2" / "raw")
+    copy = shutil.copytree(small_tu / "COX2" / "raw", tmp_path / "COX2" / "raw")
+    expected = fingerprint(tu_files("COX2", small_tu))
+    assert fingerprint(tu_files("COX2", tmp_path)) == expected
     (copy / "README.txt").write_text("not data")
-    assert fingerprint(copy) == fingerprint(small_tu / "COX2" / "raw")
+    assert fingerprint(tu_files("COX2", tmp_path)) == expected
     labels = copy / "COX2_graph_labels.txt"
     labels.write_text(labels.read_text().replace("-1", "1", 1))
-    assert fingerprint(copy) != fingerprint(small_tu / "COX2" / "raw")
+    assert fingerprint(tu_files("COX2", tmp_path)) != expected
 
 
 def test_missing_data_set_names_the_command(tmp_path: Path) -> None:
@@ -145,7 +147,9 @@ def test_missing_data_set_names_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["A", "graph_indicator"])
-def test_half_a_data_set_is_a_missing_one(small_tu: Path, tmp_path: Path, missing: str) -> None:
+def test_incomplete_data_set_counts_as_missing(
+    small_tu: Path, tmp_path: Path, missing: str
+) -> None:
     raw = shutil.copytree(small_tu / "COX2" / "raw", tmp_path / "COX2" / "raw")
     (raw / f"COX2_{missing}.txt").unlink()
     with pytest.raises(MissingDataError, match="COX2 is not in"):
@@ -161,6 +165,54 @@ def test_unknown_split_is_refused(small_tu: Path) -> None:
 def test_fold_outside_its_range_is_refused(small_tu: Path, fold: int) -> None:
     with pytest.raises(UserError, match=rf"dataset.fold must lie in \[0, 10\), got {fold}"):
         GraphFolds(name="COX2", root=str(small_tu), fold=fold)
+
+
+@pytest.mark.parametrize("garbage", [b"no number\n", b"\x00\xff\xfe", b"1, 2\n3\n"])
+@pytest.mark.parametrize("part", ["A", "graph_indicator", "node_labels", "graph_labels"])
+def test_error_of_a_damaged_file_is_one_line(tmp_path: Path, part: str, garbage: bytes) -> None:
+    raw = write_tu_dataset(tmp_path, "ONE", graphs=12, seed=0)
+    (raw / f"ONE_{part}.txt").write_bytes(garbage)
+    command = r"delete the folder and fetch ONE again with `python scripts/fetch_data\.py ONE`$"
+    with pytest.raises(UserError, match=rf"/ONE/raw .*: {command}") as error:
+        load_tu_dataset("ONE", tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_missing_labels_are_refused(tmp_path: Path) -> None:
+    labels = write_tu_dataset(tmp_path, "ONE", graphs=12, seed=0) / "ONE_graph_labels.txt"
+    labels.write_text("\n".join(labels.read_text().split()[:7]) + "\n")
+    for damage in (Path.exists, Path.unlink):
+        damage(labels)
+        with pytest.raises(UserError, match=r"ONE/raw cannot be read .*: delete"):
+            load_tu_dataset("ONE", tmp_path)
+
+
+def test_files_are_read_again_only_when_they_or_pyg_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch_geometric.datasets import TUDataset
+
+    made, process = list[str](), TUDataset.process
+
+    def counted(self: TUDataset) -> None:
+        made.append(self.name)
+        process(self)
+
+    monkeypatch.setattr(TUDataset, "process", counted)
+    raw = write_tu_dataset(tmp_path, "ONE", graphs=12, seed=0)
+    before = load_tu_dataset("ONE", tmp_path)
+    again = load_tu_dataset("ONE", tmp_path)
+    assert made == ["ONE"]
+    assert all(map(torch.equal, before[3], again[3]))
+    labels = raw / "ONE_graph_labels.txt"
+    labels.write_text(labels.read_text().replace("-1", "1", 1))
+    changed = load_tu_dataset("ONE", tmp_path)
+    differ = [int(a.labels) != int(b.labels) for a, b in zip(before, changed, strict=True)]
+    assert sum(differ) == 1
+    assert made == ["ONE"] * 2
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "99")
+    load_tu_dataset("ONE", tmp_path)
+    assert made == ["ONE"] * 3
 
 
 # --- The real data ---------------------------------------------------------------------------
@@ -181,7 +233,7 @@ def test_real_data_are_the_official_ones(
         in_channels,
         2,
     )
-    labels = load_tu_dataset(name, tu_root).y
+    labels = torch.cat([graph.labels for graph in load_tu_dataset(name, tu_root)])
     assert int(labels.sum()) == ones
 
 
@@ -189,7 +241,7 @@ def test_first_epochs_of_the_official_run(tu_root: Path) -> None:
     """COX2, fold 0: the losses that the official script prints, digit by digit.
 
     Random numbers are drawn in its order: seed, order of the data, model, and one number for each
-    pass over a loader (training; then accuracy on training and test data) beside dropout.
+    pass over a loader (training; then accuracy on training and test data) in addition to dropout.
     """
     data = GraphFolds(name="COX2", root=str(tu_root), fold=0)
     data.setup()

@@ -60,9 +60,9 @@ def test_messages_run_along_the_chain() -> None:
     assert p[LENGTH:, :LENGTH].abs().max() == 0
 
 
-def test_module_says_what_it_holds() -> None:
+def test_facts_and_sizes() -> None:
     data = Chains()
-    assert (data.in_channels, data.classes) == (FEATURES, 2)
+    assert data.sizes() == {"in_channels": FEATURES, "classes": 2}
     assert data.evaluation_sets == ("test", "validation")
     facts = data.facts()
     assert facts["name"] == "Chains-10"

@@ -10,22 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from phantomgrad_suite.data import PydocTopics
 from phantomgrad_suite.data.base import Share
-from phantomgrad_suite.data.text.streams import Layout, Segments, TokenBatch, layout, streams_of
+from phantomgrad_suite.data.text.streams import Segments, TokenBatch
 from phantomgrad_suite.runs.errors import UserError
 
 
 @pytest.mark.parametrize(
     ("tokens", "streams", "expected"),
     [
-        (103_227_021, 56, Layout(1_843_339, 37, 12_289, 103_226_928, 138)),
-        (217_646, 16, Layout(13_602, 14, 91, 217_616, 101)),
-        (245_569, 16, Layout(15_348, 1, 103, 245_552, 47)),
+        (103_227_021, 56, (1_843_339, 12_289)),
+        (217_646, 16, (13_602, 91)),
+        (245_569, 16, (15_348, 103)),
     ],
 )
-def test_layout_of_wikitext103(tokens: int, streams: int, expected: Layout) -> None:
-    """Segments of 150 tokens; the three texts have so many, an <eos> for each line."""
-    assert layout(tokens, streams, 150) == expected
+def test_layout_of_wikitext103(tokens: int, streams: int, expected: tuple[int, int]) -> None:
+    """Tokens and segments of a stream of the three texts; segments of 150 tokens."""
+    text = torch.zeros(1, dtype=torch.int32).expand(tokens)
+    assert Segments(text, streams, 150).layout == expected
 
 
 @given(st.integers(20, 400), st.integers(1, 5), st.integers(1, 3))
@@ -40,9 +42,7 @@ def test_segments_are_the_text(tokens: int, streams: int, length: int) -> None:
     expected = text[: streams * found.length].view(streams, -1).long()
     assert torch.equal(inputs, expected[:, :-1])
     assert torch.equal(targets, expected[:, 1:])
-    assert targets.numel() == found.predicted
-    assert found.dropped + expected.numel() == tokens
-    assert batches[-1].tokens.shape == (streams, found.last)
+    assert found.length == tokens // streams
     assert [b.first for b in batches] == [True] + [False] * (len(batches) - 1)
 
 
@@ -53,8 +53,8 @@ def starts(batches: list[TokenBatch]) -> list[tuple[int, bool]]:
     return [(int(batch.tokens[0, 0]), batch.first) for batch in batches]
 
 
-def test_epochs_of_a_part_go_on_through_the_text() -> None:
-    """Streams of 25, five segments, of them three an epoch; then from the beginning again."""
+def test_partial_epochs_continue_through_the_text() -> None:
+    """Streams of 25 tokens and five segments; an epoch has three of them."""
     segments = Segments(TEXT, 4, 5, per_epoch=3)
     assert len(segments) == 3
     epochs = [starts(list(segments)) for _ in range(3)]
@@ -68,7 +68,7 @@ def test_epoch_may_be_longer_than_the_text() -> None:
     assert firsts == [True, False, False, False, False] * 2 + [True]
 
 
-def test_pass_begins_at_the_beginning_even_if_the_last_one_was_broken_off() -> None:
+def test_full_pass_starts_at_the_beginning_after_an_interrupted_one() -> None:
     segments = Segments(TEXT, 4, 5)
     assert len(list(islice(segments, 2))) == 2
     assert starts(list(segments))[0] == (0, True)
@@ -76,7 +76,7 @@ def test_pass_begins_at_the_beginning_even_if_the_last_one_was_broken_off() -> N
 
 @pytest.mark.parametrize("per_epoch", [None, 3])
 @pytest.mark.parametrize("at", [1, 3, 4, 6, 7])
-def test_loader_goes_on_from_its_state(per_epoch: int | None, at: int) -> None:
+def test_loader_continues_from_its_state(per_epoch: int | None, at: int) -> None:
     """In the middle of an epoch or between two; the rest of its epoch, then whole ones."""
 
     def endless(segments: Segments) -> list[list[tuple[int, bool]]]:
@@ -109,12 +109,15 @@ def test_processes_share_the_streams() -> None:
     parts = [Segments(TEXT, 2, 4, share=Share(3, process)) for process in range(3)]
     assert all(part.layout == alone.layout for part in parts)
     assert torch.equal(torch.cat([inputs(part) for part in parts]), inputs(alone))
-    assert streams_of(16, Share(4, 1), "dataset.test_batch_size") == 4
 
 
-def test_streams_that_cannot_be_shared_are_refused() -> None:
+def test_streams_of_an_evaluation_set_are_shared_equally(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = PydocTopics(test_batch_size=16)
+    monkeypatch.setattr(PydocTopics, "share", Share(4, 1))
+    assert next(iter(data.loader("test"))).tokens.shape == (4, 64)
+    monkeypatch.setattr(PydocTopics, "share", Share(3, 0))
     with pytest.raises(UserError, match="test_batch_size must be a multiple of the 3 processes"):
-        streams_of(16, Share(3, 0), "dataset.test_batch_size")
+        data.val_dataloader()
 
 
 def test_text_that_is_too_short_is_refused() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from data.images.helpers import as_set, whole
 
 from phantomgrad_suite.data import Digits
 from phantomgrad_suite.data.images.base import ImageBatch
@@ -18,17 +18,6 @@ SIZES = {"train": 1077, "validation": 360, "test": 360}
 FINGERPRINT = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
 
 
-def whole(data: Digits, part: str) -> ImageBatch:
-    """Return a part in one batch, as its loader gives it."""
-    loaders = dict(zip(data.evaluation_sets, data.val_dataloader(), strict=True))
-    loader = data.train_dataloader() if part == "train" else loaders[part]
-    return ImageBatch(*(torch.cat(tensors) for tensors in zip(*loader, strict=True)))
-
-
-def as_set(images: Tensor) -> set[bytes]:
-    return {image.numpy().tobytes() for image in images}
-
-
 def test_content_is_the_known_one() -> None:
     pixels, labels = load_pixels()
     assert (pixels.shape, labels.shape) == ((1797, 8, 8), (1797,))
@@ -37,9 +26,9 @@ def test_content_is_the_known_one() -> None:
     assert pixels[0, 0].tolist() == [0, 0, 5, 13, 9, 1, 0, 0]
 
 
-def test_module_says_what_it_holds() -> None:
+def test_facts_and_sizes() -> None:
     data = Digits()
-    assert (data.in_channels, data.classes) == (1, 10)
+    assert data.sizes() == {"in_channels": 1, "classes": 10}
     assert data.evaluation_sets == ("test", "validation")
     assert data.facts() == {"name": "Digits", "fingerprint": f"sha256:{FINGERPRINT}", **SIZES}
     assert Digits(seed=1).facts() == data.facts()

@@ -27,7 +27,7 @@ def test_every_line_ends_in_eos() -> None:
     assert numbers.dtype == torch.int32
 
 
-def test_unknown_word_is_said_with_its_line() -> None:
+def test_unknown_word_is_reported_with_its_line() -> None:
     vocabulary = Vocabulary.of(TEXT)
     with pytest.raises(UserError, match=r"wiki.test.tokens, line 2: .* no word 'e'"):
         vocabulary.encode(["a", "b e"], "wiki.test.tokens")
@@ -42,7 +42,7 @@ def test_unk_is_a_word_like_any_other() -> None:
 
 def test_rare_and_unknown_words_become_unk() -> None:
     vocabulary = Vocabulary.of(TEXT, min_count=2)
-    assert vocabulary.words == ("<eos>", "a", "b", "<unk>")  # as frequent as b, but behind it
+    assert vocabulary.words == ("<eos>", "a", "b", "<unk>")  # as frequent as b, but later
     assert vocabulary.encode(["a c e", "b"], "text").tolist() == [1, 3, 3, 0, 2, 0]
 
 
@@ -69,8 +69,8 @@ def test_lines_end_where_files_have_line_ends(tmp_path: Path) -> None:
     assert [len(line.split()) for line in lines] == [3, 0, 2]
 
 
-def test_file_that_is_no_utf8_is_said(tmp_path: Path) -> None:
+def test_file_must_be_utf8(tmp_path: Path) -> None:
     path = tmp_path / "wiki.test.tokens"
     path.write_bytes(b"caf\xe9 \n")
-    with pytest.raises(UserError, match=r"wiki\.test\.tokens is no text in UTF-8 \(byte 0xe9"):
+    with pytest.raises(UserError, match=r"wiki\.test\.tokens is not UTF-8 text \(byte 0xe9"):
         list(read_lines(path))
