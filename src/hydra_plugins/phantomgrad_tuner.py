@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -21,21 +22,17 @@ from omegaconf import DictConfig
 class Tuner(Sweeper):
     """Searches what is swept; the runs of each trial are launched like those of a table.
 
-    Args:
-        params: overrides, as of Hydra's own sweeper; those of the command line replace them.
-        max_batch_size: set by Hydra for its own sweeper; not used.
+    ``params`` are overrides, which the command line replaces. ``max_batch_size`` belongs to
+    Hydra's own sweeper and is not used.
     """
 
-    def __init__(
-        self, params: Mapping[str, Any] | None = None, max_batch_size: int | None = None
-    ) -> None:
-        self._params = [f"{key}={value}" for key, value in (params or {}).items()]
+    def __init__(self, params: Mapping[str, Any], max_batch_size: int | None = None) -> None:
+        self._params = [f"{key}={value}" for key, value in params.items()]
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         """Keep what composes and launches a run."""
-        self._launched = 0
         self._loader, self._config = hydra_context.config_loader, config
         self._launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
@@ -54,14 +51,6 @@ class Tuner(Sweeper):
         parser = OverridesParser.create(config_loader=self._loader)
         try:
             overrides = parser.parse_overrides([*self._params, *arguments])
-            tune(overrides, self._compose, self._launch)
+            tune(overrides, partial(self._loader.load_sweep_config, self._config), self._launcher)
         except (UserError, HydraException) as error:
             sys.exit(str(error).splitlines()[0])
-
-    def _compose(self, overrides: list[str]) -> DictConfig:
-        return self._loader.load_sweep_config(self._config, overrides)
-
-    def _launch(self, runs: list[list[str]]) -> None:
-        for result in self._launcher.launch(runs, initial_job_idx=self._launched):
-            _ = result.return_value  # raises the error of the run
-        self._launched += len(runs)

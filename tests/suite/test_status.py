@@ -102,6 +102,8 @@ def test_run_of_another_machine_is_running_until_it_is_silent(
     note(run, host="gpu07", checkpoint_every_minutes=every)
     silent_for(minutes, run.path / "attempt.json")
     assert examined().state == state
+    note(run, host="gpu07", stopped="2026-01-01T00:00:00+00:00")
+    assert examined().state == "stopped"  # it noted its end
 
 
 def test_log_of_a_cluster_job_is_a_sign_of_life(run: RunFolder) -> None:
@@ -113,11 +115,6 @@ def test_log_of_a_cluster_job_is_a_sign_of_life(run: RunFolder) -> None:
     silent_for(5, job)
     assert examined().state == "running"
     assert examined().progress == "no epoch yet, last update 5.0 min ago"
-
-
-def test_run_of_another_machine_that_noted_its_end_has_stopped(run: RunFolder) -> None:
-    note(run, host="gpu07", stopped="2026-01-01T00:00:00+00:00")
-    assert examined().state == "stopped"
 
 
 def test_latest_of_logs_and_checkpoint_is_the_epoch(run: RunFolder) -> None:

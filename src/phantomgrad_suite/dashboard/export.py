@@ -41,19 +41,16 @@ def export(table: str, places: Places, project: str, entity: str | None, online:
         records = [read_record(path) for path in paths]
         if not records:
             raise UserError(f"no run of {table} is finished: python scripts/train.py table={table}")
-        if online:  # built first: a missing package is reported before anything is sent
-            page = places.records.parent / "tables" / f"{table_of(rows[0])}.md"
-            text = page.read_text() if page.exists() else ""
-            report = build_report(table, rows, records, text, project)
         folder = places.runs / ".wandb"
+        if online:  # built first: a missing package is reported before anything is sent
+            report = build_report(table, rows, records, project, _markdown(places, rows[0]))
         for record in records:
             mode = "online" if online else "offline"
             rebuild(record, folder, project=project, entity=entity, mode=mode)
             print(f"{record.row} {record.instance}", flush=True)
         wandb.teardown()  # waits until everything is written
         if online:
-            address = send(report, wandb.Api(), entity)
-            print(f"{len(records)} runs and the report {address}")
+            print(f"{len(records)} runs and the report {send(report, wandb.Api(), entity)}")
         else:
             print(f"{len(records)} runs; to send them: wandb sync {folder}/wandb/offline-run-*")
 
@@ -62,11 +59,7 @@ def rebuild(record: Record, folder: Path, **destination: Any) -> None:
     """Make the run of a record: its configuration, its curves by epoch, and its result.
 
     It has the id that the logger gives it and replaces what was logged or rebuilt before.
-
-    Args:
-        record: of a finished run.
-        folder: of wandb's local files.
-        destination: ``project``, ``entity`` and ``mode`` of ``wandb.init``.
+    ``destination`` is ``project``, ``entity`` and ``mode`` of ``wandb.init``.
     """
     identity = run_id(record.row, record.instance)
     for old in (folder / "wandb").glob(f"*run-*-{identity}"):
@@ -124,9 +117,9 @@ def summary(record: Record) -> dict[str, Any]:
 
 
 def build_report(
-    table: str, rows: Sequence[str], records: Sequence[Record], text: str, project: str
+    table: str, rows: Sequence[str], records: Sequence[Record], project: str, text: str
 ) -> Any:
-    """Return a report, not sent yet: the table as text, a bar chart and a panel for each curve."""
+    """Return a report, not sent yet: the table as text, bar charts, and a panel for each curve."""
     wr: Any = import_module("wandb_workspaces.reports.v2")
     grouped = {"groupby": "Group", "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
     panels = []
@@ -160,6 +153,12 @@ def send(report: Any, api: Any, entity: str | None) -> str:
             report.id = earlier.id
             break
     return str(report.save().url)
+
+
+def _markdown(places: Places, row: str) -> str:
+    """Return the table of a row as ``make report`` wrote it, if it did."""
+    path = places.records.parent / "tables" / f"{table_of(row)}.md"
+    return path.read_text() if path.exists() else ""
 
 
 @contextmanager

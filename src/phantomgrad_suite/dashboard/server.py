@@ -26,9 +26,9 @@ _FILES = {
 
 
 class Server(ThreadingHTTPServer):
-    """Serves the page at ``/``, its data at ``/live.json``, and the files of the results folder.
+    """Serves the page, its data (``/live.json``), and the files of the results folder.
 
-    Nothing is written; each request for the data reads the run folders anew.
+    Each request for the data reads the run folders anew. Nothing is written.
 
     Raises:
         UserError: the port is in use, not allowed or out of range.
@@ -62,7 +62,6 @@ class _Handler(SimpleHTTPRequestHandler):
         super().__init__(*arguments, directory=str(places.records.parent))
 
     def send_head(self) -> io.BytesIO | BinaryIO | None:
-        """Answer GET and HEAD."""
         host = urlsplit(f"//{self.headers.get('Host', 'localhost')}").hostname
         if host not in ("127.0.0.1", "localhost", "::1"):
             # A foreign name that resolves to this machine: its page must not read this one.
@@ -78,15 +77,12 @@ class _Handler(SimpleHTTPRequestHandler):
         return io.BytesIO(json.dumps(state, allow_nan=False).encode())
 
     def translate_path(self, path: str) -> str:
-        """Return the file of the page or of the results folder that a path names."""
         return str(_FILES.get(urlsplit(path).path) or super().translate_path(path))
 
     def list_directory(self, path: Any) -> None:
-        """Refuse: folders are not listed."""
         self.send_error(HTTPStatus.NOT_FOUND, "There is no such page")
 
     def end_headers(self) -> None:
-        """Forbid caching, and scripts and styles of other sites."""
         policy = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
         self.send_header("Cache-Control", "no-store")
         self.send_header("Content-Security-Policy", policy)
@@ -94,4 +90,4 @@ class _Handler(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Log nothing: the page asks every few seconds."""
+        pass  # the page asks every few seconds

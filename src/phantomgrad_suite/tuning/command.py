@@ -4,37 +4,36 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import optuna
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
+from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
-from optuna.trial import FrozenTrial
 
 from phantomgrad_suite.cluster.command import Command
 from phantomgrad_suite.jobs.build import build
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
-from phantomgrad_suite.runs.records import read_record
-from phantomgrad_suite.tuning.plan import SearchPlan, format_value
-from phantomgrad_suite.tuning.search import Search
+from phantomgrad_suite.runs.records import RecordError, read_record
+from phantomgrad_suite.tuning.search import Search, SearchPlan, format_value
 
 Compose = Callable[[list[str]], DictConfig]
-Launch = Callable[[list[list[str]]], None]
 
 
-def tune(overrides: Sequence[Override], compose: Compose, launch: Launch) -> None:
-    """Do the search that ``overrides`` describe; runs that have a record are not repeated.
+def tune(overrides: Sequence[Override], compose: Compose, launcher: Launcher) -> None:
+    """Search the settings that ``overrides`` sweep; runs that have a record are not repeated.
 
     Args:
-        overrides: of ``configs/tune`` and of the command line; what they sweep is searched.
+        overrides: of ``configs/tune`` and of the command line.
         compose: returns the configuration of a run, with Hydra's own part, from its overrides.
-        launch: does runs, given their overrides.
+        launcher: does the runs.
 
     Raises:
-        UserError: something the user can put right; finished runs are kept.
+        UserError: the search cannot be done; finished runs are kept.
     """
     plan = SearchPlan.of(overrides)
     config = compose([*plan.fixed, *plan.repeats[0]])
@@ -47,50 +46,51 @@ def tune(overrides: Sequence[Override], compose: Compose, launch: Launch) -> Non
     with folder.locked() as locked:
         if not locked:
             raise UserError(f"another process runs the search in {folder.path}")
-        _do_trials(plan, search, compose, launch)
+        _do_trials(plan, search, compose, launcher)
 
 
-def _do_trials(plan: SearchPlan, search: Search, compose: Compose, launch: Launch) -> None:
+def _do_trials(plan: SearchPlan, search: Search, compose: Compose, launcher: Launcher) -> None:
     """Do the trials in order; one that fails is left for the next start."""
-    space = plan.space(search.step)
-    trials: list[FrozenTrial] = []
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study, space = optuna.create_study(direction=search.direction), plan.space(search.step)
     best = ""
     for position in range(search.trials):
-        params = search.propose(position, space, trials)
+        params = search.propose(position, space, study.trials)
         title = f"trial {position + 1} of {search.trials}, {_listed(params)}"
-        values = _run(plan.runs(params), search, compose, launch)
+        values = _run(plan.runs(params), search, compose, launcher)
         finite = [value for value in values if value is not None]
         if len(finite) == len(values):
             value = statistics.fmean(finite)
-            trials.append(optuna.create_trial(params=params, distributions=space, value=value))
-            trial = search.best(trials)
-            best = f"best {search.objective} {trial.values[0]:.5g} at {_listed(trial.params)}"
+            study.add_trial(optuna.create_trial(params=params, distributions=space, value=value))
+            best = f"best {search.objective} {study.best_value:.5g} at {_listed(study.best_params)}"
             print(f"{title}: {value:.5g}; {best}", flush=True)
-        elif trials:
+        elif study.trials:
             print(f"{title}: failed, see above; the same command tries it again", flush=True)
         else:
             raise UserError(f"{title}: the first trial has failed, see above")
-    print(f"{len(trials)} trials, {best}", flush=True)
+    print(f"{len(study.trials)} trials, {best}", flush=True)
 
 
 def _run(
-    runs: list[list[str]], search: Search, compose: Compose, launch: Launch
+    runs: list[list[str]], search: Search, compose: Compose, launcher: Launcher
 ) -> list[float | None]:
     """Return the objective of each run, ``None`` for one that has failed."""
     commands = [Command.of(compose(run), run) for run in runs]
     values = [_objective(command, search) for command in commands]
     if None in values:
-        launch([run for run, value in zip(runs, values, strict=True) if value is None])
+        left = [run for run, value in zip(runs, values, strict=True) if value is None]
+        for result in launcher.launch(left, initial_job_idx=0):
+            _ = result.return_value  # raises the error of the run
         values = [_objective(command, search) for command in commands]
     return values
 
 
 def _objective(command: Command, search: Search) -> float | None:
-    path = RunFolder(command.folder).record
-    record = read_record(path) if path.exists() else None
-    if record is None or record.config_hash != command.config_hash:
-        return None
-    return search.value(record)
+    with suppress(RecordError):
+        record = read_record(RunFolder(command.folder).record)
+        if record.config_hash == command.config_hash:
+            return search.value(record)
+    return None
 
 
 def _listed(params: Mapping[str, Any]) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import platform
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,8 @@ FILES = {
 class Workshop:
     """Configurations with a table of two rows and two seeds, run folders, and results."""
 
-    def __init__(self, path: Path, locks: ExitStack) -> None:
-        self.path, self.locks = path, locks
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self.configs, self.runs, self.results = path / "configs", path / "runs", path / "results"
         self.places = Places(self.configs, self.runs, self.results / "records")
         self.results.mkdir()
@@ -42,29 +41,22 @@ class Workshop:
             (path / place).write_text(content)
 
     def start(self, row: str, instance: str, **note: Any) -> Path:
-        """Make the folder of a run that has begun and does not hold its lock."""
+        """Make the folder of a run that has begun; with another ``host`` it counts as running."""
         path = self.runs / row / instance
         path.mkdir(parents=True)
-        (path / ".lock").touch()
         content = {"host": platform.node(), "pid": 1, "job": None, "epochs": 50, **note}
         (path / "attempt.json").write_text(json.dumps(content))
         return path
 
-    def running(self, row: str, instance: str, **note: Any) -> Path:
-        """Make the folder of a run whose lock this process holds, until ``locks`` are closed."""
-        path = self.start(row, instance, **note)
-        fcntl.flock(self.locks.enter_context((path / ".lock").open("w")), fcntl.LOCK_EX)
-        return path
-
     def finished(self, row: str, instance: str, values: list[float | None]) -> Path:
-        """Make the folder of a finished run."""
-        path = self.runs / row / instance
-        write_record(record(row, instance, values), path / "record.json")
+        """Write the record of a finished run into its folder; return the record's path."""
+        path = self.runs / row / instance / "record.json"
+        write_record(record(row, instance, values), path)
         return path
 
     def published(self, row: str, instance: str, values: list[float | None]) -> Path:
-        """Write a record among the results."""
-        path = self.results / "records" / row / f"{instance}.json"
+        """Write a record among the results; return its path."""
+        path = self.places.records / row / f"{instance}.json"
         write_record(record(row, instance, values), path)
         return path
 
@@ -89,9 +81,8 @@ def log(folder: Path, *lines: str, version: int = 0, header: str = "epoch,test/a
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Iterator[Workshop]:
-    with ExitStack() as locks:
-        yield Workshop(tmp_path, locks)
+def workshop(tmp_path: Path) -> Workshop:
+    return Workshop(tmp_path)
 
 
 @pytest.fixture

