@@ -9,11 +9,9 @@ from phantomgrad_suite.dashboard.live import Places
 from phantomgrad_suite.dashboard.plan import expected
 from phantomgrad_suite.dashboard.publish import build_report, report_module, send
 from phantomgrad_suite.dashboard.rebuild import rebuild, said_in_a_line, wandb_module
-from phantomgrad_suite.report.assemble import build_table
-from phantomgrad_suite.report.collect import read_study_records, read_table_records
-from phantomgrad_suite.report.errors import ReportError
-from phantomgrad_suite.report.markdown import to_markdown
-from phantomgrad_suite.report.paper import read_paper
+from phantomgrad_suite.report.inputs import read_runs
+from phantomgrad_suite.report.markdown import render
+from phantomgrad_suite.report.tables import load
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import Record
 
@@ -68,15 +66,12 @@ def finished(rows: list[str], folder: Path) -> list[Record]:
     Raises:
         UserError: a record cannot be used.
     """
-    try:
-        found = [
-            record
-            for name in dict.fromkeys(map(table_of, rows))
-            for record in read_table_records(folder, name)
-            if record.row in rows
-        ]
-    except ReportError as error:
-        raise UserError(str(error)) from error
+    found = [
+        record
+        for name in dict.fromkeys(map(table_of, rows))
+        for record in read_runs(folder, name)
+        if record.row in rows
+    ]
     return sorted(found, key=lambda record: rows.index(record.row))
 
 
@@ -86,9 +81,4 @@ def markdown(name: str, results: Path) -> str:
     Raises:
         UserError: the paper's numbers or a record cannot be used.
     """
-    try:
-        paper, records = read_paper(results / "paper.csv"), results / "records"
-        throughput = read_study_records(records, "throughput")
-        return to_markdown(build_table(name, paper, read_table_records(records, name), throughput))
-    except ReportError as error:
-        raise UserError(str(error)) from error
+    return render(load(results, name))

@@ -1,99 +1,108 @@
-"""A table as LaTeX, to be read in with ``\\input`` (needs booktabs and graphicx)."""
+"""A table as LaTeX, to be included with ``\\input`` (needs booktabs and graphicx)."""
 
 from __future__ import annotations
 
 import re
 
-from phantomgrad_suite.report.layout import Table
-from phantomgrad_suite.report.notes import cost_notes, notes
-from phantomgrad_suite.report.tables import Grid, cost_grid, result_grid
+from phantomgrad_suite.report.table import Row, Section, Table
 
+_MATH = {
+    "±": r"\pm",
+    "\N{MULTIPLICATION SIGN}": r"\times",
+    "→": r"\rightarrow",
+    "↑": r"\uparrow",
+    "↓": r"\downarrow",
+    "∇": r"\nabla",
+    "‖": r"\|",
+    "ε": r"\epsilon",
+    "θ": r"\theta",
+    "κ": r"\kappa",
+    "λ": r"\lambda",
+    "²": "^2",
+    "₀": "_0",
+}
 _ESCAPES = {
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    **{letter: f"${command}$" for letter, command in _MATH.items()},
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "\N{MULTIPLICATION SIGN}": r"$\times$",
-    "→": r"$\rightarrow$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
     "†": r"\dag{}",
     "‡": r"\ddag{}",
     "§": r"\S{}",
     "¶": r"\P{}",
     "—": r"---",
     "…": r"\dots{}",
-    "[": "{[}",  # no optional argument of the preceding \\
+    "[": "{[}",  # else an optional argument of the preceding \\
     "]": "{]}",
 }
 _PHANTOM = re.compile(r"A\((\d+), ([\d.]+)\)")
 
 
-def to_latex(table: Table) -> str:
-    """Return the results and, as a table of its own, what they cost."""
-    results, costs = result_grid(table), cost_grid(table)
+def render(table: Table) -> str:
+    """Return a ``table`` environment for each section with a grid; other text as paragraphs."""
     parts = [
         r"% Made by scripts/report.py. Needs \usepackage{booktabs,graphicx}.",
-        _float(results, table.title, f"tab:{table.name}", notes(table, results.headings)),
+        *([escape(table.entry.caption)] if table.entry.caption else []),
+        *(
+            _float(table, section) if section.blocks else escape(" ".join(section.notes))
+            for section in table.sections
+        ),
     ]
-    if costs is not None:
-        title = f"{table.title}. Cost"
-        parts.append(
-            _float(costs, title, f"tab:{table.name}-cost", cost_notes(table, costs.headings))
-        )
     return "\n".join(parts) + "\n"
 
 
 def escape(text: str) -> str:
-    """Write plain text in LaTeX; ``A(5, 0.5)`` becomes the paper's symbol."""
-    pieces, end = [], 0
+    """Return plain text as LaTeX, with ``A(5, 0.5)`` as the paper's symbol."""
+    start, pieces = 0, []
     for match in _PHANTOM.finditer(text):
-        pieces.append(_escape_letters(text[end : match.start()]))
+        pieces += [*map(_escape_letter, text[start : match.start()])]
         pieces.append(f"$A_{{{match[1]},{match[2]}}}$")
-        end = match.end()
-    return "".join([*pieces, _escape_letters(text[end:])])
+        start = match.end()
+    return "".join([*pieces, *map(_escape_letter, text[start:])])
 
 
-def _escape_letters(text: str) -> str:
-    return "".join(_ESCAPES.get(letter, letter) for letter in text)
+def _escape_letter(letter: str) -> str:
+    return _ESCAPES.get(letter, letter)
 
 
-def _float(grid: Grid, title: str, label: str, sentences: list[str]) -> str:
-    caption = escape(re.sub(r"^Table \d+: ", "", title))
+def _float(table: Table, section: Section) -> str:
+    title = re.sub(r"^Table \d+: ", "", table.title)
+    caption = f"{title}. {section.title}" if section.title else title
+    suffix = re.sub(r"\W+", "-", f" {section.title}").rstrip("-").lower()
+    sentences = " ".join(filter(None, (section.text, *section.notes)))
     return "\n".join(
         [
             r"\begin{table}[t]",
             r"  \centering",
-            rf"  \caption{{{caption}.}}",
-            rf"  \label{{{label}}}",
+            rf"  \caption{{{escape(caption)}.}}",
+            rf"  \label{{tab:{table.key}{suffix if section.title else ''}}}",
             r"  \resizebox{\linewidth}{!}{%",
-            *(f"    {line}" for line in _tabular(grid)),
+            *(f"    {line}" for line in _tabular(section)),
             r"  }",
             r"  \par\vspace{4pt}",
-            rf"  {{\footnotesize {escape(' '.join(sentences))}\par}}",
+            rf"  {{\footnotesize {escape(sentences)}\par}}",
             r"\end{table}",
         ]
     )
 
 
-def _tabular(grid: Grid) -> list[str]:
-    lines = [rf"\begin{{tabular}}{{@{{}}{''.join('r' if n else 'l' for n in grid.numeric)}@{{}}}}"]
-    lines += [r"\toprule", _line(grid.headings)]
-    for section in grid.sections:
+def _tabular(section: Section) -> list[str]:
+    width = len(section.columns)
+    alignment = "".join("r" if column.numeric else "l" for column in section.columns)
+    headings = " & ".join(escape(column.heading) for column in section.columns)
+    lines = [rf"\begin{{tabular}}{{@{{}}{alignment}@{{}}}}", r"\toprule", rf"{headings} \\"]
+    for block in section.blocks:
         lines.append(r"\midrule")
-        if section.title:
-            width = len(grid.headings)
-            lines.append(
-                rf"\multicolumn{{{width}}}{{@{{}}l}}{{\emph{{{escape(section.title)}}}}} \\"
-            )
-            lines.append(r"\addlinespace")
-        for position, row in enumerate(section.rows):
-            if position in section.breaks:
-                lines.append(r"\addlinespace")
-            lines.append(_line(row))
+        if block.title:
+            title = rf"\emph{{{escape(block.title)}}}"
+            lines += [rf"\multicolumn{{{width}}}{{@{{}}l}}{{{title}}} \\", r"\addlinespace"]
+        for position, row in enumerate(block.rows):
+            lines += [r"\addlinespace"] if position in block.breaks else []
+            lines.append(_line(section, row))
     return [*lines, r"\bottomrule", r"\end{tabular}%"]
 
 
-def _line(cells: tuple[str, ...]) -> str:
-    return " & ".join(escape(cell) for cell in cells) + r" \\"
+def _line(section: Section, row: Row) -> str:
+    cells = (escape(str(row.cells[column.heading])) for column in section.columns)
+    return " & ".join(cells) + r" \\"
