@@ -18,7 +18,7 @@ class Entry:
         title: what it shows.
         command: makes its records.
         in_paper: whether the paper has it.
-        data: the data set that the rows need to count as made, empty if any will do.
+        data: the data set that its rows must use to count as made, empty if any will do.
         caption: the text below the title.
         notes: footnotes.
         parts: the studies that it needs to count as made, by name.
@@ -42,14 +42,12 @@ class Entry:
         return f"{self.label}: {self.title}" if self.title else self.label
 
 
-_CONTENT: dict[str, Any] = tomllib.loads(
-    files(__package__).joinpath("catalogue.toml").read_text(encoding="utf-8")
-)
+_FILE = files(__package__) / "catalogue.toml"
+_CONTENT: dict[str, Any] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
 CATALOGUE = {key: Entry(key, **values) for key, values in _CONTENT["tables"].items()}
-BLOCKS: dict[str, str] = _CONTENT["blocks"]
-NOTES: dict[str, str] = _CONTENT["notes"]
-COLUMN_NOTES: dict[str, str] = _CONTENT["columns"]
-FIGURES: dict[str, str] = _CONTENT["figures"]
+BLOCKS, NOTES, COLUMN_NOTES, FIGURES, LATEX = (
+    dict[str, str](_CONTENT[part]) for part in ("blocks", "notes", "columns", "figures", "latex")
+)
 
 
 def entry_of(key: str) -> Entry:

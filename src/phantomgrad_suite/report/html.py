@@ -13,8 +13,8 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from phantomgrad_suite.report.figures import Drawing
-from phantomgrad_suite.report.prose import read_prose, read_title
-from phantomgrad_suite.report.table import Block, Column, Row, Section, State, Table
+from phantomgrad_suite.report.prose import sections_of
+from phantomgrad_suite.report.table import Block, Row, Section, State, Table
 from phantomgrad_suite.runs.errors import UserError
 
 _PIXELS_PER_POINT = 4 / 3
@@ -25,18 +25,14 @@ _SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)pt" height="([\d.]+)pt"')
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure on the page: its caption, the paths of its files, and its size in pixels."""
+    """A figure on the page; below ``least_width`` pixels it is scrolled, 0 for never."""
 
     caption: str
     image: str
     document: str
     width: int
     height: int
-
-    @property
-    def least_width(self) -> int:
-        """The width below which it is scrolled, 0 for none."""
-        return round(self.width * _SHRUNK) if self.width > _FITS else 0
+    least_width: int
 
 
 def render(results: Path, tables: Sequence[Table], figures: Mapping[str, list[Drawing]]) -> str:
@@ -50,7 +46,6 @@ def render(results: Path, tables: Sequence[Table], figures: Mapping[str, list[Dr
     Raises:
         UserError: a figure, the findings or the bench cannot be read.
     """
-    paper = [table for table in tables if table.entry.in_paper]
     environment = Environment(
         loader=PackageLoader("phantomgrad_suite.report"),
         autoescape=True,
@@ -60,48 +55,43 @@ def render(results: Path, tables: Sequence[Table], figures: Mapping[str, list[Dr
         keep_trailing_newline=True,
     )
     environment.globals |= {"folded": folded, "groups": groups}
-    counts = Counter(table.status.state for table in paper)
-    readme, bench = results / "README.md", sorted((results / "bench").glob("*.md"))
+    paper = [table for table in tables if table.entry.in_paper]
+    counts = Counter(table.state for table in paper)
+    readme = sections_of(results / "README.md", results)
+    bench = [sections_of(path, results) for path in sorted((results / "bench").glob("*.md"))]
     return environment.get_template("index.html.j2").render(
         paper=paper,
-        counts=[(state, n) for state in State if (n := counts[state])],
+        counts=[(state, counts[state]) for state in State if counts[state]],
         tables=[table for table in tables if table.sections],
         pictures={key: list(_pictures(results, drawings)) for key, drawings in figures.items()},
-        bench=[(read_title(path), read_prose(path, results)) for path in bench],
-        findings=read_prose(readme, results, "Findings"),
-        reading=read_prose(readme, results, "How to read a table"),
+        bench=bench,
+        findings=readme.get("Findings", ""),
+        reading=readme.get("How to read a table", ""),
     )
 
 
-def folded(section: Section) -> tuple[Column, ...]:
-    """Return the leading columns of text that become headings of groups of rows.
+def folded(section: Section) -> list[str]:
+    """Return the headings of the leading columns that become titles of groups of rows.
 
-    These are all but the last one, if that makes fewer groups than there are rows.
+    These are all columns of words but the last one, if that makes fewer groups than rows.
     """
-    numeric = [column.numeric for column in section.columns]
-    depth = max((numeric.index(True) if True in numeric else len(numeric)) - 1, 0)
-    columns = section.columns[:depth]
+    words = [column.heading for column in section.columns if not column.numeric][:-1]
     rows = [row for block in section.blocks for row in block.rows]
-    return columns if len(list(groupby(rows, lambda row: _texts(columns, row)))) < len(rows) else ()
+    return words if len(list(groupby(rows, lambda row: _texts(words, row)))) < len(rows) else []
 
 
 def groups(section: Section, block: Block) -> list[tuple[str, list[Row]]]:
-    """Return the rows of a block by their folded columns, with the heading of each group."""
-    columns = folded(section)
-    return [
-        (
-            " · ".join(
-                f"{column.heading} = {text}" if len(column.heading) <= _SYMBOL else text
-                for column, text in zip(columns, texts, strict=True)
-            ),
-            list(rows),
-        )
-        for texts, rows in groupby(block.rows, lambda row: _texts(columns, row))
-    ]
+    """Return the rows of a block by their folded columns, with the title of each group."""
+    headings, found = folded(section), []
+    for texts, rows in groupby(block.rows, lambda row: _texts(headings, row)):
+        named = zip(headings, texts, strict=True)
+        title = " · ".join(f"{h} = {text}" if len(h) <= _SYMBOL else text for h, text in named)
+        found.append((title, list(rows)))
+    return found
 
 
-def _texts(columns: Sequence[Column], row: Row) -> list[str]:
-    return [str(row.cells[column.heading]) for column in columns]
+def _texts(headings: Sequence[str], row: Row) -> list[str]:
+    return [str(row.cells[heading]) for heading in headings]
 
 
 def _pictures(results: Path, drawings: Sequence[Drawing]) -> Iterator[Picture]:
@@ -111,9 +101,10 @@ def _pictures(results: Path, drawings: Sequence[Drawing]) -> Iterator[Picture]:
         if not (results / image).is_file():
             continue
         text = (results / image).read_text(encoding="utf-8", errors="replace")
-        size = _SIZE.search(text[:2000])
+        size = _SIZE.search(text)
         if size is None:
             raise UserError(f"{results / image} is not an SVG with a size: delete it and repeat")
         width, height = (round(float(length) * _PIXELS_PER_POINT) for length in size.groups())
         link = document if (results / document).is_file() else image
-        yield Picture(drawing.caption, quote(image), quote(link), width, height)
+        least = round(width * _SHRUNK) if width > _FITS else 0
+        yield Picture(drawing.caption, quote(image), quote(link), width, height, least)

@@ -21,20 +21,12 @@ _AnyRecord = TypeVar("_AnyRecord", Record, StudyRecord)
 
 @dataclass(frozen=True)
 class PaperNumber:
-    """A number printed in the paper, a line of ``paper.csv``; all attributes are text.
+    """A number printed in the paper: a line of ``paper.csv``, all of it text.
 
-    Attributes:
-        row: the experiment that reproduces it, for example ``table4/cox2_implicit``.
-        table: the first part of ``row``.
-        dataset: as printed.
-        model: as printed.
-        method: as printed, with the phantom gradient of k steps and damping d as ``A(k, d)``.
-        params: as printed, for example ``38K``.
-        metric: for example ``accuracy``, or ``speed``.
-        value: as printed.
-        spread: as printed, often empty.
-        unit: ``%``, ``x`` or empty.
-        note: the paper's remark on this number, often empty.
+    ``row`` is the experiment that reproduces it, for example ``table4/cox2_implicit``, ``table``
+    its first part, ``metric`` for example ``accuracy`` or ``speed``. The others are as printed,
+    with ``A(k, d)`` for the phantom gradient of k steps and damping d; ``spread``, ``unit`` and
+    ``note`` (a remark) may be empty.
     """
 
     row: str
@@ -118,20 +110,12 @@ def read_published(path: Path) -> dict[str, Curves]:
 
 
 def read_runs(folder: Path, table: str) -> list[Record]:
-    """Read the runs ``<folder>/<table>/**.json``.
-
-    Raises:
-        UserError: a file is no record of a run, or lies in the wrong place.
-    """
+    """Read the runs ``<folder>/<table>/**.json``; a :class:`UserError` names a wrong file."""
     return _read_all(folder, table, read_record)
 
 
 def read_studies(folder: Path, table: str) -> list[StudyRecord]:
-    """Read the studies ``<folder>/<table>/**.json``.
-
-    Raises:
-        UserError: a file is no record of a study, or lies in the wrong place.
-    """
+    """Read the studies ``<folder>/<table>/**.json``; a :class:`UserError` names a wrong file."""
     return _read_all(folder, table, read_study)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
@@ -22,31 +22,6 @@ class State(StrEnum):
     PARTLY = "partly made"
     REDUCED = "reduced"
     MISSING = "missing"
-
-
-@dataclass(frozen=True)
-class Status:
-    """How far a table is reproduced, and what is missing."""
-
-    state: State
-    detail: str = ""
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column.
-
-    Attributes:
-        heading: unique in its section.
-        numeric: whether it holds numbers, which are aligned to the right.
-        group: whose numbers it holds: ``paper``, or empty for those of the records.
-        optional: whether it is left out where all of its cells are empty.
-    """
-
-    heading: str
-    numeric: bool = True
-    group: str = ""
-    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,8 +58,8 @@ class Row:
 class Block:
     """Rows under a common title; ``key`` is the folder between table and row, often empty."""
 
-    title: str
     rows: tuple[Row, ...]
+    title: str = ""
     key: str = ""
 
     @property
@@ -95,8 +70,17 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Column:
+    """A column: its heading, whether it holds numbers, and of whom (``paper`` or empty)."""
+
+    heading: str
+    numeric: bool
+    group: str = ""
+
+
+@dataclass(frozen=True)
 class Section:
-    """A part of a table with a grid of cells, the text before it and the notes after it."""
+    """A part of a table: a title, a text, a grid of cells in blocks, and notes; all optional."""
 
     title: str = ""
     text: str = ""
@@ -105,23 +89,39 @@ class Section:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of_texts(
+    def of_blocks(
+        cls, title: str, blocks: Sequence[Block], words: int, optional: Collection[str] = ()
+    ) -> Section:
+        """Return a section whose columns are the cells of its rows.
+
+        Args:
+            title: of the section.
+            blocks: all rows with the same cells, in the same order.
+            words: how many columns hold words; those after them hold numbers.
+            optional: the headings of the columns to leave out if all of their cells are empty.
+        """
+        rows = [row for block in blocks for row in block.rows]
+        columns = tuple(
+            Column(heading, i >= words, "paper" if "paper" in heading.casefold() else "")
+            for i, heading in enumerate(rows[0].cells if rows else ())
+            if heading not in optional or any(row.cells[heading].text for row in rows)
+        )
+        return cls(title, "", columns, tuple(blocks))
+
+    @classmethod
+    def of_rows(
         cls,
         title: str,
-        headings: Sequence[str],
-        rows: Sequence[Sequence[str]],
+        rows: Sequence[Mapping[str, str]],
         *,
         words: int = 1,
         text: str = "",
         notes: Sequence[str] = (),
     ) -> Section:
-        """Return a section of printed cells; all columns after the first ``words`` are numeric."""
-        columns = tuple(
-            Column(heading, i >= words, "paper" if heading.endswith(", paper") else "")
-            for i, heading in enumerate(headings)
-        )
-        cells = tuple(Row(dict(zip(headings, map(Cell, row), strict=True))) for row in rows)
-        return cls(title, text, columns, (Block("", cells),), tuple(notes))
+        """Return a section of printed cells, given by the heading of their column."""
+        made = tuple(Row({heading: Cell(cell) for heading, cell in r.items()}) for r in rows)
+        section = cls.of_blocks(title, [Block(made)] if made else [], words)
+        return cls(title, text, section.columns, section.blocks, tuple(notes))
 
 
 @dataclass(frozen=True)
@@ -130,14 +130,16 @@ class Table:
 
     Attributes:
         entry: key, title and caption, from the catalogue.
-        status: how far it is reproduced.
+        state: how far it is reproduced.
+        missing: what is missing, or does not hold.
         sections: its parts, the results first.
         studies: the records of a table of studies.
         published: curves that authors released, by row.
     """
 
     entry: Entry
-    status: Status
+    state: State
+    missing: str = ""
     sections: tuple[Section, ...] = ()
     studies: tuple[StudyRecord, ...] = ()
     published: Mapping[str, Curves] = field(default_factory=dict)

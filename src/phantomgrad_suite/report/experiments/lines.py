@@ -11,8 +11,9 @@ from phantomgrad_suite.report.experiments.runs import Runs, describe
 from phantomgrad_suite.report.inputs import SPEED, PaperNumber
 from phantomgrad_suite.runs.metrics import Metric, metric_of
 
-_REDUCED, _LONG = "reduced", 60  # letters of a description that would stretch its column
 _GRADIENT = re.compile(r"(upg|npg)_k(\d+)_d([\d.]+)$")
+_REDUCED = "reduced"
+_LONG = 60  # letters of a reduction that would stretch its column
 
 
 class Gradient(NamedTuple):
@@ -29,10 +30,7 @@ class Line:
 
     Attributes:
         row: for example ``table4/cox2_implicit``.
-        dataset: printed name of the data set.
-        model: printed name.
-        method: printed name.
-        params: printed number of parameters.
+        dataset: printed name of the data set, like those of ``model``, ``method``, ``params``.
         metric: what is measured.
         variant: how the runs differ from the full protocol or from other lines of the row.
         shared: a long reduction that all runs on the data set share, printed once as a note.
@@ -52,7 +50,7 @@ class Line:
     variant: str = ""
     shared: str = ""
     paper: PaperNumber | None = None
-    paper_speed: PaperNumber | None = None
+    paper_speed: float | None = None
     speed: float | None = None
     runs: Runs | None = None
 
@@ -84,17 +82,16 @@ def lines_by_block(
     """
     keys = dict.fromkeys(_block(number.row) for number in numbers)
     keys |= dict.fromkeys(sorted(_block(runs.first.row) for runs in groups))
-    spelling = {plain(number.dataset): number.dataset for number in numbers}
+    speeds = {number.row: float(number.value) for number in numbers if number.metric == SPEED}
     blocks = {}
     for key in keys:
         papers = {n.row: n for n in numbers if n.metric != SPEED and _block(n.row) == key}
-        speeds = {n.row: n for n in numbers if n.metric == SPEED}
         mine = [runs for runs in groups if _block(runs.first.row) == key]
-        lines = [_measured(runs, papers.get(runs.first.row), speeds, mine) for runs in mine]
-        lines = [replace(x, dataset=spelling.get(plain(x.dataset), x.dataset)) for x in lines]
+        lines = [_measured(runs, papers.get(runs.first.row), mine) for runs in mine]
         compared = {line.row for line in lines if line.paper}
-        lines += [_printed(n, speeds) for row, n in papers.items() if row not in compared]
-        lines = _shorten([replace(line, speed=_speed(line, lines)) for line in lines])
+        lines += [_printed(number) for row, number in papers.items() if row not in compared]
+        lines = [replace(x, paper_speed=speeds.get(x.row) if x.paper else None) for x in lines]
+        lines = _spell([replace(line, speed=_speed(line, lines)) for line in lines], numbers)
         blocks[key] = tuple(sorted(lines, key=lambda line: _order(line, numbers)))
     return blocks
 
@@ -104,40 +101,34 @@ def plain(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
-def _measured(
-    runs: Runs, number: PaperNumber | None, speeds: dict[str, PaperNumber], groups: Sequence[Runs]
-) -> Line:
+def _measured(runs: Runs, number: PaperNumber | None, groups: Sequence[Runs]) -> Line:
     """Return the line of some runs, with the paper's number if they may be compared."""
     label, row = runs.first.label, runs.first.row
-    paper = number
-    if number and (
-        plain(number.dataset) != plain(runs.dataset)
-        or number.metric != runs.metric.key
-        or runs.reduction
-    ):
-        paper = None
+    may_compare = (
+        number is not None
+        and plain(number.dataset) == plain(runs.dataset)
+        and number.metric == runs.metric.key
+        and not runs.reduction
+    )
     return Line(
         row=row,
         dataset=runs.dataset,
         model=number.model if number else label.get("model", ""),
         method=_method(number) if number else label.get("method", row),
-        params=paper.params if paper else _abbreviate(runs.mean("parameters", "total")),
+        params=number.params
+        if number and may_compare
+        else _abbreviate(runs.mean("parameters", "total")),
         metric=runs.metric,
         variant=describe(runs, [other for other in groups if other.dataset == runs.dataset]),
-        paper=paper,
-        paper_speed=speeds.get(row) if paper else None,
+        paper=number if may_compare else None,
         runs=runs,
     )
 
 
-def _printed(number: PaperNumber, speeds: dict[str, PaperNumber]) -> Line:
+def _printed(number: PaperNumber) -> Line:
     """Return the line of a number of the paper without comparable runs."""
-    return Line(
-        *(number.row, number.dataset, number.model, _method(number), number.params),
-        metric_of(number.metric),
-        paper=number,
-        paper_speed=speeds.get(number.row),
-    )
+    names = (number.row, number.dataset, number.model, _method(number), number.params)
+    return Line(*names, metric_of(number.metric), paper=number)
 
 
 def _method(number: PaperNumber) -> str:
@@ -146,35 +137,31 @@ def _method(number: PaperNumber) -> str:
 
 
 def _speed(line: Line, lines: Sequence[Line]) -> float | None:
-    for reference in lines:
-        if (
-            reference.dataset == line.dataset
-            and reference.runs is not None
-            and reference.paper_speed is not None
-            and float(reference.paper_speed.value) == 1
-            and line.runs is not None
-            and line.paper_speed is not None
-        ):
-            seconds = [runs.mean("seconds", "epoch") for runs in (reference.runs, line.runs)]
-            same_hardware = reference.runs.hardware == line.runs.hardware
-            return seconds[0] / seconds[1] if same_hardware and all(seconds) else None  # type: ignore[operator]
+    for other in lines:
+        same_data = plain(other.dataset) == plain(line.dataset)
+        if same_data and other.paper_speed == 1 and other.runs and line.runs and line.paper_speed:
+            reference = other.runs.mean("seconds", "epoch")
+            seconds = line.runs.mean("seconds", "epoch")
+            if reference and seconds and other.runs.hardware == line.runs.hardware:
+                return reference / seconds
     return None
 
 
-def _shorten(lines: Sequence[Line]) -> list[Line]:
-    """Move a long reduction that all runs on a data set share to a note."""
+def _spell(lines: Sequence[Line], numbers: Sequence[PaperNumber]) -> list[Line]:
+    """Spell data sets as the paper; move a reduction that all runs on one share to a note."""
+    spelling = {plain(number.dataset): number.dataset for number in numbers}
     variants: dict[str, set[str]] = {}
     for line in lines:
         if line.runs:
-            variants.setdefault(line.dataset, set()).add(line.variant)
-    return [
-        replace(line, variant=_REDUCED, shared=line.variant.removeprefix(f"{_REDUCED}: "))
-        if len(line.variant) > _LONG
-        and line.variant.startswith(f"{_REDUCED}: ")
-        and len(variants[line.dataset]) == 1
-        else line
-        for line in lines
-    ]
+            variants.setdefault(plain(line.dataset), set()).add(line.variant)
+    spelled = []
+    for line in lines:
+        dataset, reduction = plain(line.dataset), line.variant.removeprefix(f"{_REDUCED}: ")
+        changed = replace(line, dataset=spelling.get(dataset, line.dataset))
+        if reduction != line.variant and len(line.variant) > _LONG and len(variants[dataset]) == 1:
+            changed = replace(changed, variant=_REDUCED, shared=reduction)
+        spelled.append(changed)
+    return spelled
 
 
 def _order(line: Line, numbers: Sequence[PaperNumber]) -> tuple[object, ...]:
@@ -183,13 +170,9 @@ def _order(line: Line, numbers: Sequence[PaperNumber]) -> tuple[object, ...]:
     rows = list(dict.fromkeys(_leaf(number.row) for number in numbers))
     dataset, leaf = plain(line.dataset), _leaf(line.row)
     return (
-        datasets.index(dataset) if dataset in datasets else len(datasets),
-        dataset,
+        *(datasets.index(dataset) if dataset in datasets else len(datasets), dataset),
         rows.index(leaf) if leaf in rows else len(rows),
-        not leaf.endswith("implicit"),
-        leaf,
-        line.paper is None,
-        line.variant,
+        *(not leaf.endswith("implicit"), leaf, line.paper is None, line.variant),
     )
 
 
@@ -205,6 +188,5 @@ def _abbreviate(count: float | None) -> str:
     """Return a number of parameters as the paper prints it."""
     if count is None:
         return ""
-    if count < 1e6:
-        return f"{count / 1e3:.0f}K" if count >= 1e4 else f"{count / 1e3:.1f}K"
-    return f"{count / 1e6:.0f}M" if count >= 1e7 else f"{count / 1e6:.1f}M"
+    scaled, unit = (count / 1e3, "K") if count < 1e6 else (count / 1e6, "M")
+    return f"{scaled:.0f}{unit}" if scaled >= 10 else f"{scaled:.1f}{unit}"

@@ -1,4 +1,4 @@
-"""The table of some runs: columns, footnotes and status."""
+"""The table of some runs: columns, footnotes and state."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import replace
 
 from phantomgrad_suite.report.catalogue import BLOCKS, COLUMN_NOTES, NOTES, Entry
 from phantomgrad_suite.report.experiments.lines import Line, lines_by_block, plain
-from phantomgrad_suite.report.experiments.runs import Runs, Stat, group_runs
+from phantomgrad_suite.report.experiments.runs import Runs, Stat, group_runs, objective_of
 from phantomgrad_suite.report.experiments.step_speeds import StepSpeeds, step_speeds
 from phantomgrad_suite.report.inputs import Curves, PaperNumber
-from phantomgrad_suite.report.table import Block, Cell, Column, Row, Section, State, Status, Table
+from phantomgrad_suite.report.table import Block, Cell, Row, Section, State, Table
 from phantomgrad_suite.runs.formats import duration
 from phantomgrad_suite.runs.records import Record, StudyRecord
 
 _MARKS = "‡§¶"
 
 Blocks = Mapping[str, Sequence[Line]]
-Contents = Sequence[tuple[Column, Callable[[Line], Cell | str]]]
+Cells = Mapping[str, Cell | str]
 
 
 def table_of_runs(
@@ -42,99 +42,110 @@ def table_of_runs(
     measured = {key: mine for key, x in blocks.items() if (mine := [y for y in x if y.runs])}
     if measured:
         sections.append(_cost(measured))
-    return Table(entry, _status(entry, lines), tuple(sections), published=published or {})
+    return Table(entry, *_state(entry, lines), tuple(sections), published=published or {})
+
+
+def _state(entry: Entry, lines: Sequence[Line]) -> tuple[State, str]:
+    """Return how many rows of the paper, or of all without any of the paper, have full runs."""
+    if not any(line.runs for line in lines):
+        return State.MISSING, "the paper's numbers only" if lines else ""
+    expected = [line for line in lines if line.paper] or lines
+    full = [line for line in expected if line.is_full]
+    if entry.data and full and plain(entry.data) not in {plain(line.dataset) for line in full}:
+        return State.PARTLY, f"not on {entry.data} yet"
+    if len(full) == len(expected):
+        return State.MADE, ""
+    return State.PARTLY if full else State.REDUCED, f"{len(full)} of {len(expected)} rows in full"
 
 
 def _results(blocks: Blocks, lines: Sequence[Line], speeds: Sequence[StepSpeeds]) -> Section:
-    marks = _marks(lines)
-    contents: Contents = [
-        (Column("Data set", numeric=False), lambda line: line.dataset),
-        (Column("Metric", numeric=False), lambda line: line.metric.heading),
-        (Column("Model", numeric=False), lambda line: line.model),
-        (Column("Method", numeric=False), lambda line: line.name),
-        (Column("Params", optional=True), lambda line: line.params),
-        (Column("Paper", group="paper", optional=True), lambda line: _paper(line, marks)),
-        (Column("Best"), lambda line: _stat(line, line.runs and line.runs.best)),
-        (Column("Last"), lambda line: _stat(line, line.runs and line.runs.last)),
-        (Column("Common (epoch)"), _common),
-        (Column("Selected", optional=True), lambda x: _stat(x, x.runs and x.runs.selected)),
-        (Column("Searched by", optional=True), _objective),
-        (Column("Speed, paper", group="paper", optional=True), _paper_speed),
-        (Column("Speed", optional=True), lambda line: _factor(line.speed, 1)),
-        *(
-            (Column(speed.heading, optional=True), lambda x, s=speed: _factor(s.of(x), 2))
-            for speed in speeds
-        ),
-        (Column("n"), lambda line: str(line.runs.n) if line.runs else ""),
-    ]
-    section = _section("", contents, blocks)
+    remarks = dict.fromkeys(line.paper.note for line in lines if line.paper and line.paper.note)
+    own = iter(_MARKS)
+    marks = {text: "†" if text.startswith("†") else next(own) for text in remarks}
+
+    def cells(line: Line) -> Cells:
+        runs = line.runs
+        return {
+            "Data set": line.dataset,
+            "Metric": line.metric.heading,
+            "Model": line.model,
+            "Method": line.name,
+            "Params": line.params,
+            "Paper": _paper(line, marks),
+            "Best": _stat(runs, runs and runs.best),
+            "Last": _stat(runs, runs and runs.last),
+            "Common (epoch)": _stat(runs, runs and runs.common, epoch=runs and runs.common_epoch),
+            "Selected": _stat(runs, runs and runs.selected),
+            "Searched by": _objective(runs) if runs else "",
+            "Speed, paper": _factor(line.paper_speed, 1),
+            "Speed": _factor(line.speed, 1),
+            **{speed.heading: _factor(speed.of(line), 2) for speed in speeds},
+            "n": str(runs.n) if runs else "",
+        }
+
+    optional = {"Params", "Paper", "Selected", "Searched by", "Speed, paper", "Speed"}
+    section = _section("", blocks, cells, 4, optional | {speed.heading for speed in speeds})
     shown = [column.heading for column in section.columns]
-    notes = [NOTES["statistics"], *_column_notes(shown)]
+    notes = [NOTES["statistics"], *section.notes]
     notes += [speed.note for speed in speeds if speed.heading in shown]
-    notes += [_paper_note(lines, note, mark) for note, mark in marks.items()]
+    notes += [_paper_note(lines, text, mark) for text, mark in marks.items()]
     return replace(section, notes=(*notes, *_warnings(lines)))
 
 
 def _cost(blocks: Blocks) -> Section:
-    def mean(group: str, name: str) -> Callable[[Line], str]:
-        return lambda line: _digits(line.runs.mean(group, name)) if line.runs else ""
+    def cells(line: Line) -> Cells:
+        assert line.runs is not None
+        mean, memories = line.runs.mean, [record.memory for record in line.runs.records]
+        totals = [record.seconds.get("total") for record in line.runs.records]
+        peaks = [memory["peak_bytes"] for memory in memories if memory.get("peak_bytes")]
+        kinds = ", ".join(sorted({str(memory.get("kind", "")) for memory in memories}))
+        count = mean("parameters", "total")
+        return {
+            "Data set": line.dataset,
+            "Method": line.name,
+            "Parameters": "" if count is None else f"{count:,.0f}",
+            "s / epoch": _digits(mean("seconds", "epoch")),
+            "CPU s / epoch": _digits(mean("seconds", "epoch_cpu")),
+            "All runs": "" if None in totals else duration(sum(t for t in totals if t is not None)),
+            "f / solve": _digits(mean("solver", "evaluations")),
+            "Adjoint / solve": _digits(mean("solver", "adjoint_evaluations")),
+            "Peak memory": f"{max(peaks) / 2**20:,.0f} MiB ({kinds})" if peaks else "",
+        }
 
-    section = _section(
-        "Cost",
-        [
-            (Column("Data set", numeric=False), lambda line: line.dataset),
-            (Column("Method", numeric=False), lambda line: line.name),
-            (Column("Parameters"), _parameters),
-            (Column("s / epoch"), mean("seconds", "epoch")),
-            (Column("CPU s / epoch", optional=True), mean("seconds", "epoch_cpu")),
-            (Column("All runs"), _total),
-            (Column("f / solve"), mean("solver", "evaluations")),
-            (Column("Adjoint / solve", optional=True), mean("solver", "adjoint_evaluations")),
-            (Column("Peak memory"), _peak),
-        ],
-        blocks,
-    )
+    section = _section("Cost", blocks, cells, 2, {"CPU s / epoch", "Adjoint / solve"})
     runs = [line.runs for lines in blocks.values() for line in lines if line.runs]
     hardware = sorted(set[str]().union(*(each.hardware for each in runs)))
-    notes = _column_notes([column.heading for column in section.columns])
-    return replace(section, notes=(*notes, f"Run on: {'; '.join(hardware)}."))
+    return replace(section, notes=(*section.notes, f"Run on: {'; '.join(hardware)}."))
 
 
-def _section(title: str, contents: Contents, blocks: Blocks) -> Section:
-    """Return a section with a row for each line, without optional columns that are empty."""
+def _section(
+    title: str, blocks: Blocks, cells: Callable[[Line], Cells], words: int, optional: set[str]
+) -> Section:
+    """Return a section with a row for each line, and the notes of its columns."""
 
     def row(line: Line) -> Row:
-        cells = {column.heading: contents_of(line) for column, contents_of in contents}
-        return Row({h: c if isinstance(c, Cell) else Cell(c) for h, c in cells.items()}, line)
+        found = cells(line).items()
+        return Row({h: Cell(cell) if isinstance(cell, str) else cell for h, cell in found}, line)
 
-    made = tuple(
-        Block(BLOCKS.get(key, key) if len(blocks) > 1 else "", tuple(map(row, lines)), key)
+    several = len(blocks) > 1
+    made = [
+        Block(tuple(map(row, lines)), BLOCKS.get(key, key) if several else "", key)
         for key, lines in blocks.items()
-    )
-    columns = tuple(
-        column
-        for column, _ in contents
-        if not column.optional or any(r.cells[column.heading].text for b in made for r in b.rows)
-    )
-    return Section(title, "", columns, made)
+    ]
+    section = Section.of_blocks(title, made, words, optional)
+    headings = [c.heading for c in section.columns if c.heading in COLUMN_NOTES]
+    return replace(section, notes=tuple(f"{h}: {COLUMN_NOTES[h]}" for h in headings))
 
 
-def _stat(line: Line, stat: Stat | None) -> Cell:
-    if stat is None or line.runs is None:
+def _stat(runs: Runs | None, stat: Stat | None, epoch: int | None = None) -> Cell:
+    if runs is None or stat is None:
         return Cell()
-    metric = line.metric
-    spread = f" ± {metric.format(stat.std)}" if stat.n > 1 else ""
-    gap = f" [{stat.n}/{line.runs.n}]" if stat.n < line.runs.n else ""
-    text = metric.format(stat.mean) + spread + gap
+    metric = runs.metric
+    text = metric.format(stat.mean)
+    text += f" ± {metric.format(stat.std)}" if stat.n > 1 else ""
+    text += f" [{stat.n}/{runs.n}]" if stat.n < runs.n else ""
+    text += f" ({epoch})" if epoch else ""
     return Cell(text, stat.mean * metric.scale, stat.std * metric.scale, stat.n)
-
-
-def _common(line: Line) -> Cell:
-    if line.runs is None or line.runs.common is None:
-        return Cell()
-    stat, epoch = line.runs.common
-    cell = _stat(line, stat)
-    return replace(cell, text=f"{cell.text} ({epoch})")
 
 
 def _paper(line: Line, marks: Mapping[str, str]) -> Cell:
@@ -144,22 +155,15 @@ def _paper(line: Line, marks: Mapping[str, str]) -> Cell:
     return Cell(line.paper.text, value, spread, mark=marks.get(line.paper.note, ""))
 
 
-def _objective(line: Line) -> str:
-    found = line.runs.objective if line.runs else None
-    return f"{found[0].replace('/', ' ')} {found[1].mean:.4f}" if found else ""
-
-
-def _paper_speed(line: Line) -> str:
-    return f"{line.paper_speed.value}×" if line.paper_speed else ""  # noqa: RUF001
+def _objective(runs: Runs) -> str:
+    """Return the objective of a search and its mean over the runs."""
+    found = [objective for record in runs.records if (objective := objective_of(record))]
+    stat = Stat.of(objective.value for objective in found)
+    return f"{found[0].curve.replace('/', ' ')} {stat.mean:.4f}" if stat else ""
 
 
 def _factor(value: float | None, decimals: int) -> str:
     return f"{value:.{decimals}f}×" if value else ""  # noqa: RUF001
-
-
-def _parameters(line: Line) -> str:
-    count = line.runs.mean("parameters", "total") if line.runs else None
-    return "" if count is None else f"{count:,.0f}"
 
 
 def _digits(value: float | None) -> str:
@@ -168,36 +172,15 @@ def _digits(value: float | None) -> str:
     return f"{value:.3f}" if value < 1 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
-def _total(line: Line) -> str:
-    seconds = line.runs.total_seconds if line.runs else None
-    return "" if seconds is None else duration(seconds)
-
-
-def _peak(line: Line) -> str:
-    memories = [record.memory for record in line.runs.records] if line.runs else []
-    peaks = [memory["peak_bytes"] for memory in memories if memory.get("peak_bytes")]
-    kinds = ", ".join(sorted({str(memory.get("kind", "")) for memory in memories}))
-    return f"{max(peaks) / 2**20:,.0f} MiB ({kinds})" if peaks else ""
-
-
-def _marks(lines: Sequence[Line]) -> dict[str, str]:
-    """Return the mark of each remark of the paper: its own if it has one."""
-    remarks = dict.fromkeys(line.paper.note for line in lines if line.paper and line.paper.note)
-    marks = iter(_MARKS)
-    return {remark: "†" if remark.startswith("†") else next(marks) for remark in remarks}
-
-
-def _column_notes(headings: Sequence[str]) -> list[str]:
-    return [f"{h}: {COLUMN_NOTES[h]}" for h in headings if h in COLUMN_NOTES]
-
-
 def _paper_note(lines: Sequence[Line], remark: str, mark: str) -> str:
+    """Return a remark of the paper; one on its best run is answered with ours."""
     text = f"{mark} Paper: {remark.removeprefix(mark).strip()}."
-    ours = [
-        f"{line.name} {line.metric.format(line.runs.top)}"
-        for line in lines
-        if line.paper and line.paper.note == remark and line.runs and line.runs.top is not None
-    ]
+    ours = []
+    for line in lines:
+        if line.paper and line.paper.note == remark and line.runs:
+            best = max if line.metric.higher_is_better else min
+            top = best(r.result.best for r in line.runs.records if r.result.best is not None)
+            ours.append(f"{line.name} {line.metric.format(top)}")
     if remark.startswith("best of") and ours:
         text += f" The best of our runs: {', '.join(ours)}."
     return text
@@ -213,18 +196,15 @@ def _warnings(lines: Sequence[Line]) -> list[str]:
     ]
     if any(stat is not None and stat.n < n for n, stat in stats):
         found.append(NOTES["not_finite"])
-    found += [
-        NOTES["memory"].format(line=line, value=line.metric.format(value), length=length)
-        for line, runs in measured
-        for length, value in _at_other_memories(runs).items()
-    ]
-    return found + [
-        NOTES["collapsed"].format(
-            line=line, m=len(runs.collapses), n=runs.n, epochs=", ".join(map(str, runs.collapses))
-        )
-        for line, runs in measured
-        if runs.collapses
-    ]
+    for line, runs in measured:
+        for length, value in _at_other_memories(runs).items():
+            text = line.metric.format(value)
+            found.append(NOTES["memory"].format(line=line, value=text, length=length))
+    for line, runs in measured:
+        if epochs := _collapses(runs):
+            known = {"line": line, "m": len(epochs), "n": runs.n}
+            found.append(NOTES["collapsed"].format(**known, epochs=", ".join(map(str, epochs))))
+    return found
 
 
 def _at_other_memories(runs: Runs) -> dict[str, float]:
@@ -238,15 +218,11 @@ def _at_other_memories(runs: Runs) -> dict[str, float]:
     return {length: sum(best) / len(best) for length, best in found.items()}
 
 
-def _status(entry: Entry, lines: Sequence[Line]) -> Status:
-    """Return how many rows of the paper, or of all without any of the paper, have full runs."""
-    if not any(line.runs for line in lines):
-        return Status(State.MISSING, "the paper's numbers only" if lines else "")
-    expected = [line for line in lines if line.paper] or lines
-    full = [line for line in expected if line.is_full]
-    if entry.data and full and plain(entry.data) not in {plain(line.dataset) for line in full}:
-        return Status(State.PARTLY, f"not on {entry.data} yet")
-    if len(full) == len(expected):
-        return Status(State.MADE)
-    detail = f"{len(full)} of {len(expected)} rows in full"
-    return Status(State.PARTLY if full else State.REDUCED, detail)
+def _collapses(runs: Runs) -> list[int]:
+    """Return, for each run that collapsed, the first epoch with a sign of it."""
+    found = []
+    for record in runs.records:
+        signs = [curve for name, curve in record.curves.items() if name.startswith("collapse/")]
+        marked = [curve.index(1) + 1 for curve in signs if 1 in curve]
+        found += [min(marked)] if marked else []
+    return found

@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 from phantomgrad_suite.runs import formats
@@ -14,8 +13,7 @@ from phantomgrad_suite.runs.metrics import Metric, metric_of
 from phantomgrad_suite.runs.records import Record
 
 
-@dataclass(frozen=True)
-class Stat:
+class Stat(NamedTuple):
     """Mean and population standard deviation (ddof 0) over ``n`` values."""
 
     mean: float
@@ -30,13 +28,7 @@ class Stat:
 
 
 class Objective(NamedTuple):
-    """What a search judges a run by.
-
-    Attributes:
-        curve: its name, for example ``validation/loss``.
-        sign: 1 if smaller values are better, -1 if larger ones are.
-        value: the best over the epochs.
-    """
+    """How a search judges a run: a curve, 1 (or -1) if less (more) is better, the best epoch."""
 
     curve: str
     sign: int
@@ -57,9 +49,55 @@ def objective_of(record: Record) -> Objective | None:
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of one experiment: same row, protocol, data, configuration and metric."""
+    """The runs of one experiment: same row, protocol, data, configuration and metric.
+
+    Attributes:
+        records: the runs.
+        metric: what they measured.
+        dataset: the name of the data set in the records.
+        data: the fingerprint of the data.
+        reduction: the differences from the full protocol, empty for full runs.
+        best: over the best test epoch of each run.
+        last: over the last epoch of each run.
+        selected: over the epoch that each run selected on validation data.
+        common: at the epoch, of those that all runs have, with the best mean.
+        common_epoch: that epoch, counted from 1.
+        hardware: what they ran on.
+    """
 
     records: tuple[Record, ...]
+    metric: Metric
+    dataset: str
+    data: str
+    reduction: str
+    best: Stat | None
+    last: Stat | None
+    selected: Stat | None
+    common: Stat | None
+    common_epoch: int
+    hardware: frozenset[str]
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> Runs:
+        """Return the statistics of some runs of one experiment."""
+        first, metric = records[0], metric_of(records[0].result.metric, records[0].result.mode)
+        changes = ", ".join(first.changes)
+        common, epoch = _best_common_epoch(records, metric)
+        return cls(
+            records=tuple(records),
+            metric=metric,
+            dataset=first.label.get("dataset", ""),
+            data=str(first.data.get("fingerprint", "")),
+            reduction=f"{first.protocol}: {changes or 'unknown'}"
+            if changes or first.protocol != "full"
+            else "",
+            best=Stat.of(record.result.best for record in records),
+            last=Stat.of(record.result.last for record in records),
+            selected=Stat.of(record.result.selected for record in records),
+            common=common,
+            common_epoch=epoch,
+            hardware=frozenset(map(_hardware, records)),
+        )
 
     @property
     def first(self) -> Record:
@@ -70,85 +108,6 @@ class Runs:
     def n(self) -> int:
         """The number of runs."""
         return len(self.records)
-
-    @property
-    def dataset(self) -> str:
-        """The name of the data set in the records."""
-        return self.first.label.get("dataset", "")
-
-    @property
-    def metric(self) -> Metric:
-        """What they measured."""
-        return metric_of(self.first.result.metric, self.first.result.mode)
-
-    @property
-    def reduction(self) -> str:
-        """The differences from the full protocol, empty for full runs."""
-        protocol, changes = self.first.protocol, ", ".join(self.first.changes)
-        return "" if protocol == "full" and not changes else f"{protocol}: {changes or 'unknown'}"
-
-    @property
-    def data(self) -> str:
-        """The fingerprint of the data."""
-        return str(self.first.data.get("fingerprint", ""))
-
-    @cached_property
-    def best(self) -> Stat | None:
-        """Over the best test epoch of each run."""
-        return Stat.of(record.result.best for record in self.records)
-
-    @cached_property
-    def last(self) -> Stat | None:
-        """Over the last epoch of each run."""
-        return Stat.of(record.result.last for record in self.records)
-
-    @cached_property
-    def selected(self) -> Stat | None:
-        """Over the epoch that each run selected on validation data."""
-        return Stat.of(record.result.selected for record in self.records)
-
-    @cached_property
-    def common(self) -> tuple[Stat, int] | None:
-        """The best mean at an epoch that all runs have, and this epoch, counted from 1."""
-        curves = [record.curves.get(self.metric.curve, []) for record in self.records]
-        means = [(Stat.of(values), i) for i, values in enumerate(zip(*curves, strict=False), 1)]
-        complete = [(stat, i) for stat, i in means if stat is not None and stat.n == self.n]
-        sign = -1 if self.metric.higher_is_better else 1
-        return min(complete, key=lambda found: sign * found[0].mean, default=None)
-
-    @property
-    def top(self) -> float | None:
-        """The best test value of the best run."""
-        values = [r.result.best for r in self.records if r.result.best is not None]
-        return (max if self.metric.higher_is_better else min)(values, default=None)
-
-    @property
-    def collapses(self) -> list[int]:
-        """For each run that collapsed, the first epoch with a sign of it."""
-        found = []
-        for record in self.records:
-            curves = [c for name, c in record.curves.items() if name.startswith("collapse/")]
-            marked = [curve.index(1) + 1 for curve in curves if 1 in curve]
-            found += [min(marked)] if marked else []
-        return found
-
-    @property
-    def objective(self) -> tuple[str, Stat] | None:
-        """The objective of a search and its mean over the runs."""
-        found = [objective for r in self.records if (objective := objective_of(r))]
-        stat = Stat.of(objective.value for objective in found)
-        return None if stat is None else (found[0].curve, stat)
-
-    @property
-    def hardware(self) -> frozenset[str]:
-        """The hardware that they ran on."""
-        return frozenset(map(_hardware, self.records))
-
-    @property
-    def total_seconds(self) -> float | None:
-        """The duration of all runs together, if it is known of each."""
-        totals = [record.seconds.get("total") for record in self.records]
-        return None if None in totals else sum(t for t in totals if t is not None)
 
     def mean(self, group: str, name: str) -> float | None:
         """Return the mean of ``record.<group>[name]`` over the runs that have it."""
@@ -164,7 +123,7 @@ def group_runs(records: Iterable[Record]) -> list[Runs]:
         experiment = (record.row, record.config_hash, record.result.metric)
         data = record.data.get("fingerprint", "")
         groups.setdefault((protocol, experiment, data), []).append(record)
-    return [Runs(tuple(members)) for members in groups.values()]
+    return [Runs.of(members) for members in groups.values()]
 
 
 def describe(runs: Runs, others: Sequence[Runs]) -> str:
@@ -177,8 +136,8 @@ def describe(runs: Runs, others: Sequence[Runs]) -> str:
     peers = [other for other in others if other.reduction == runs.reduction]
     if any(other.data != runs.data for other in peers):
         parts.append(f"data {_short(runs.data)}")
-    twins = [o for o in peers if o.first.row == runs.first.row and o.data == runs.data]
-    if any(other.first.config_hash != runs.first.config_hash for other in twins):
+    twins = [o.first for o in peers if o.first.row == runs.first.row and o.data == runs.data]
+    if any(twin.config_hash != runs.first.config_hash for twin in twins):
         parts.append(f"configuration {_short(runs.first.config_hash)}")
     return "; ".join(parts)
 
@@ -187,23 +146,25 @@ def _short(digest: str) -> str:
     return digest.rsplit(":", 1)[-1][:8] or "unknown"
 
 
+def _best_common_epoch(records: Sequence[Record], metric: Metric) -> tuple[Stat | None, int]:
+    curves = [record.curves.get(metric.curve, []) for record in records]
+    means = [(Stat.of(values), i) for i, values in enumerate(zip(*curves, strict=False), 1)]
+    complete = [(stat, i) for stat, i in means if stat is not None and stat.n == len(records)]
+    sign = -1 if metric.higher_is_better else 1
+    return min(complete, key=lambda found: sign * found[0].mean, default=(None, 0))
+
+
 def _hardware(record: Record) -> str:
-    """Return the device of a run, and how many processes shared it."""
-    environment = record.environment
+    """Return the device of a run and how many processes shared it, in older records a guess."""
+    environment, trainer = record.environment, record.config.get("trainer") or {}
     on_gpu = record.memory.get("kind") == "cuda" and bool(environment.get("accelerator"))
-    device, processes = formats.hardware(environment, on_gpu), _processes(record)
+    device = formats.hardware(environment, on_gpu)
+    devices = trainer.get("devices", 1)
+    guess = devices * trainer.get("num_nodes", 1) if type(devices) is int and devices > 0 else 1
+    processes = int(environment.get("processes", guess))
     if processes == 1:
         return device
     if on_gpu:
         return f"{processes} x {device}"
     processor, threads = device.rsplit(", ", 1)
     return f"{processor}, {processes} processes of {threads}"
-
-
-def _processes(record: Record) -> int:
-    """Return how many processes shared a run; older records have only their configuration."""
-    if "processes" in record.environment:
-        return int(record.environment["processes"])
-    trainer = record.config.get("trainer") or {}
-    devices, nodes = trainer.get("devices", 1), trainer.get("num_nodes", 1)
-    return devices * nodes if type(devices) is int and devices > 0 else 1

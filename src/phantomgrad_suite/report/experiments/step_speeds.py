@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from phantomgrad_suite.report.catalogue import NOTES
 from phantomgrad_suite.report.experiments.lines import Line
@@ -13,27 +13,17 @@ from phantomgrad_suite.runs.records import StudyRecord
 
 @dataclass(frozen=True)
 class StepSpeeds:
-    """The speeds of rows relative to the reference of the paper, on one hardware.
+    """The speeds of rows relative to the paper's reference, by row, and their reductions."""
 
-    Attributes:
-        place: the hardware, and whether the measurement is reduced.
-        changes: how it is reduced.
-        factors: how many times less time a sample takes than in the reference, by row.
-    """
-
-    place: str
-    changes: str
-    factors: dict[str, float]
-
-    @property
-    def heading(self) -> str:
-        """The heading of its column."""
-        return f"Speed, step on {self.place}"
+    heading: str
+    factors: dict[str, float] = field(default_factory=dict)
+    changes: list[str] = field(default_factory=list)
 
     @property
     def note(self) -> str:
         """The footnote of its column."""
-        reduced = NOTES["step_speed_reduced"].format(self.changes) if self.changes else ""
+        changes = "; ".join(dict.fromkeys(self.changes))
+        reduced = NOTES["step_speed_reduced"].format(changes) if changes else ""
         return f"{self.heading}: {NOTES['step_speed']}{reduced}."
 
     def of(self, line: Line) -> float | None:
@@ -43,21 +33,18 @@ class StepSpeeds:
 
 def step_speeds(records: Sequence[StudyRecord], lines: Sequence[Line]) -> list[StepSpeeds]:
     """Return the speeds of all records that measured some of ``lines``, one for each hardware."""
-    rows = {line.row for line in lines}
-    found: dict[str, tuple[list[str], dict[str, float]]] = {}
+    found: dict[str, StepSpeeds] = {}
     for record in records:
-        factors = _factors(record)
-        if rows & factors.keys():
-            changes, known = found.setdefault(place(record), ([], {}))
-            changes += [", ".join(record.changes)] if record.changes else []
-            known |= factors
-    return [StepSpeeds(where, "; ".join(dict.fromkeys(c)), f) for where, (c, f) in found.items()]
-
-
-def _factors(record: StudyRecord) -> dict[str, float]:
-    """Return the speeds by the row of the paper that each measured row stands for."""
-    rows = record.numbers["rows"]
-    references = {row["baseline"] for row in rows}
-    shown = {row["row"]: row.get("stands_for") or row["row"] for row in rows}
-    factors = {shown[row["row"]]: row["faster"]["step"] for row in rows if row["baseline"]}
-    return factors | {shown[row["row"]]: 1.0 for row in rows if row["row"] in references}
+        rows = record.numbers["rows"]
+        references = {row["baseline"] for row in rows}
+        factors = {
+            row.get("stands_for") or row["row"]: row["faster"]["step"] if row["baseline"] else 1.0
+            for row in rows
+            if row["baseline"] or row["row"] in references
+        }
+        if factors.keys() & {line.row for line in lines}:
+            heading = f"Speed, step on {place(record)}"
+            speeds = found.setdefault(heading, StepSpeeds(heading))
+            speeds.factors.update(factors)
+            speeds.changes.extend([", ".join(record.changes)] if record.changes else [])
+    return list(found.values())

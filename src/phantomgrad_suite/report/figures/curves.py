@@ -12,17 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from phantomgrad_suite.report.experiments.lines import Line
-from phantomgrad_suite.report.figures.style import (
-    Look,
-    bare,
-    handle,
-    legend,
-    logarithmic,
-    looks,
-    panels,
-    pretty,
-    subtitled,
-)
+from phantomgrad_suite.report.figures import style
 from phantomgrad_suite.report.table import Block, Table
 
 LOSS = "train/loss"
@@ -46,19 +36,22 @@ def curve_figure(table: Table, block: Block) -> Figure:
     """
     lines = lines_with_curves(block)
     datasets = list(dict.fromkeys(line.dataset for line in lines))
-    published = [_published(line) for line in lines if line.row in table.published]
-    styles = looks([*map(_name, lines), *published], markers=False)
+    theirs = [_theirs(line) for line in lines if line.row in table.published]
+    styles = style.looks([*map(_ours, lines), *theirs], marker=None)
     rows = 2 if any(_curves(line, LOSS) for line in lines) else 1
     width = max(_WIDTH * len(datasets), 5.6)
     size = (width, 1.0 + _HEIGHT * rows)
-    figure, grid = panels(rows, len(datasets), size, table.title, sharex="col")
+    figure, grid = style.panels(rows, len(datasets), size, table.title, sharex="col")
     for column, dataset in zip(grid.T, datasets, strict=True):
         mine = [line for line in lines if line.dataset == dataset]
-        _metric_panel(column[0], table, mine, styles)
-        column[0].set_title(dataset)
-        subtitled(column[0], block.title)
+        metric = mine[0].metric
+        _panel(column[0], table, mine, styles, metric.curve, metric.scale)
+        column[0].set(title=dataset, ylabel=f"test {metric.heading.rsplit(' ', 1)[0]}")
+        style.subtitled(column[0], block.title)
+        if metric.key == "perplexity":
+            _by_ratio(column[0])
         if rows == 2:
-            _panel(column[1], table, mine, styles, LOSS)
+            _panel(column[1], table, mine, styles, LOSS, 1.0)
             column[1].set_ylabel("training loss")
         column[-1].set_xlabel("epoch")
         column[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -66,47 +59,42 @@ def curve_figure(table: Table, block: Block) -> Figure:
     return figure
 
 
-def _metric_panel(
-    axes: Axes, table: Table, lines: Sequence[Line], styles: dict[Name, Look]
-) -> None:
-    metric = lines[0].metric
-    _panel(axes, table, lines, styles, metric.curve, metric.scale)
-    axes.set_ylabel(f"test {metric.heading.rsplit(' ', 1)[0]}")
-    if metric.key == "perplexity":  # perplexities are compared by their ratio
-        axes.set_yscale("log")
-        low, high = axes.get_ylim()
-        many = LogLocator(subs=(1, 2, 5))
-        few = MaxNLocator(6, steps=[1, 2, 5, 10])
-        logarithmic(axes, many if high > 5 * low else few, numbers=True)
+def _by_ratio(axes: Axes) -> None:
+    """Compare values by their ratio: a logarithmic axis, with plain numbers."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    many, few = LogLocator(subs=(1, 2, 5)), MaxNLocator(6, steps=[1, 2, 5, 10])
+    style.logarithmic(axes, many if high > 5 * low else few, "{x:g}")
 
 
 def _panel(
     axes: Axes,
     table: Table,
     lines: Sequence[Line],
-    styles: dict[Name, Look],
+    styles: dict[Name, style.Look],
     curve: str,
-    scale: float = 1.0,
+    scale: float,
 ) -> None:
     for line in lines:
         if values := _curves(line, curve):
             ours = _masked(values) * scale
-            _draw(axes, ours, styles[_name(line)])
-            if theirs := table.published.get(line.row, {}).get(curve):
-                compared = _masked(theirs)[:, : ours.shape[1]] * scale
-                _draw(axes, compared, styles[_published(line)])
+            _draw(axes, ours, styles[_ours(line)])
+            if published := table.published.get(line.row, {}).get(curve):
+                theirs = _masked(published)[:, : ours.shape[1]] * scale
+                _draw(axes, theirs, styles[_theirs(line)])
     axes.margins(x=0.01)
-    bare(axes, "y")
+    style.bare(axes, "y")
 
 
-def _draw(axes: Axes, values: np.ma.MaskedArray[Any, Any], look: Look) -> None:
+def _draw(axes: Axes, values: np.ma.MaskedArray[Any, Any], look: style.Look) -> None:
     epochs = np.arange(1, values.shape[1] + 1)
     mean = values.mean(axis=0)
     if len(values) > 1:
         error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
         band = {"color": look["color"], "alpha": 0.1, "linewidth": 0}
         axes.fill_between(epochs, mean - error, mean + error, **band)
-    axes.plot(epochs, mean, **look, linewidth=1.2, marker="o" if len(epochs) == 1 else None)
+    marker = "o" if len(epochs) == 1 else None
+    axes.plot(epochs, mean, linewidth=1.2, **{**look, "marker": marker})
 
 
 def _curves(line: Line, name: str) -> list[list[float]]:
@@ -121,22 +109,22 @@ def _masked(curves: Sequence[Sequence[float]]) -> np.ma.MaskedArray[Any, Any]:
     return np.ma.masked_invalid(np.array([curve[:epochs] for curve in curves], dtype=float))
 
 
-def _name(line: Line) -> Name:
+def _ours(line: Line) -> Name:
     return line.model, line.name
 
 
-def _published(line: Line) -> Name:
+def _theirs(line: Line) -> Name:
     return line.model, f"{line.method}: the authors' log"
 
 
-def _legend(figure: Figure, styles: dict[Name, Look], width: float) -> None:
+def _legend(figure: Figure, styles: dict[Name, style.Look], width: float) -> None:
     several = len({model for model, _ in styles}) > 1
     names = [f"{model}, {method}" if several else method for model, method in styles]
     labels = [textwrap.wrap(name, 38) for name in names]
     handles = [
-        handle(pretty("\n".join(label)), **look, linewidth=1.5)
+        style.handle(style.pretty("\n".join(label)), **look, linewidth=1.5)
         for label, look in zip(labels, styles.values(), strict=True)
     ]
     longest = max(len(part) for label in labels for part in label)
     columns = max(1, min(len(handles), int(width / (0.7 + 0.075 * longest))))
-    legend(figure, handles, columns, "mean over runs; band: ± one standard error")
+    style.legend(figure, handles, "mean over runs; band: ± one standard error", columns)

@@ -1,4 +1,4 @@
-"""The look of all figures: colours, line styles and fonts, shared parts, and files.
+"""The look of all figures, their shared parts, and their files.
 
 The colours are those of Okabe and Ito, which colour-blind readers can distinguish; each comes with
 a line style or a marker, so that a figure can be read in grey too.
@@ -11,6 +11,7 @@ import re
 import textwrap
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import cycle
+from pathlib import Path
 from typing import Any, TypeVar
 
 import matplotlib as mpl
@@ -20,42 +21,6 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import Locator, NullLocator
 
 INK, MUTED, FAINT = "#222222", "#6b6b6b", "#e4e4e4"
-FORMATS = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-"""The formats of a figure, and the metadata that would make equal figures differ."""
-
-_SETTINGS: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 8.5,
-    "mathtext.fontset": "dejavusans",
-    "axes.titlesize": 9.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 8.5,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
-    "axes.linewidth": 0.7,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "grid.color": FAINT,
-    "grid.linewidth": 0.7,
-    "text.color": INK,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8.5,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-    "figure.facecolor": "white",
-    "figure.constrained_layout.h_pad": 0.09,
-    "figure.constrained_layout.w_pad": 0.09,
-    "savefig.dpi": 200,
-    "svg.hashsalt": "phantomgrad",
-    "pdf.fonttype": 42,
-}
-
 LINES: tuple[tuple[str, Any], ...] = (
     ("#222222", "-"),
     ("#0072B2", (0, (6, 1.5))),
@@ -67,23 +32,24 @@ LINES: tuple[tuple[str, Any], ...] = (
     ("#6b6b6b", (0, (1, 2.5))),
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
-DOTTED: dict[str, Any] = {"color": MUTED, "linestyle": (0, (1, 2))}
-"""The look of reference lines."""
+DOTTED: dict[str, Any] = {"color": MUTED, "linestyle": (0, (1, 2))}  # reference lines
+# The formats of a figure, without the metadata that would make equal figures differ.
+FORMATS = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+_STYLE = Path(__file__).parents[1] / "templates" / "figures.mplstyle"
 
 Look = dict[str, Any]
 _Key = TypeVar("_Key", bound=Hashable)
 
 
 def looks(
-    keys: Iterable[_Key], lines: Sequence[tuple[str, Any]] = LINES, *, markers: bool = True
+    keys: Iterable[_Key], lines: Sequence[tuple[str, Any]] = LINES, **common: Any
 ) -> dict[_Key, Look]:
-    """Return a colour and line style for each key, and a marker."""
-    found: dict[_Key, Look] = {}
-    for key, (color, style), marker in zip(
-        dict.fromkeys(keys), cycle(lines), cycle(MARKERS), strict=False
-    ):
-        found[key] = {"color": color, "linestyle": style} | ({"marker": marker} if markers else {})
-    return found
+    """Return colour, line style and marker for each key; ``common`` overrides them for all."""
+    triples = zip(dict.fromkeys(keys), cycle(lines), cycle(MARKERS), strict=False)
+    return {
+        key: {"color": color, "linestyle": style, "marker": marker} | common
+        for key, (color, style), marker in triples
+    }
 
 
 def panels(
@@ -102,20 +68,19 @@ def bare(axes: Axes, grid: str) -> None:
     axes.tick_params(length=0)
 
 
-def logarithmic(axes: Axes, major: Locator, numbers: bool = False) -> None:
-    """Give the y axis a logarithmic scale with only ``major`` ticks, as plain ``numbers`` or not."""
+def logarithmic(axes: Axes, major: Locator, formatter: str | None = None) -> None:
+    """Give the y axis a logarithmic scale with only ``major`` ticks."""
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(major)
     axes.yaxis.set_minor_locator(NullLocator())
-    if numbers:
-        axes.yaxis.set_major_formatter("{x:g}")
+    if formatter:
+        axes.yaxis.set_major_formatter(formatter)
 
 
 def subtitled(axes: Axes, text: str) -> None:
     """Set a quieter title at the right of a panel."""
-    axes.set_title(
-        textwrap.fill(text, 44), loc="right", fontsize=7.5, fontweight="normal", color=MUTED
-    )
+    look: Look = {"fontsize": 7.5, "fontweight": "normal", "color": MUTED}
+    axes.set_title(textwrap.fill(text, 44), loc="right", **look)
 
 
 def handle(label: str, **look: Any) -> Line2D:
@@ -123,12 +88,13 @@ def handle(label: str, **look: Any) -> Line2D:
     return Line2D([], [], label=label, **look)
 
 
-def legend(figure: Figure, handles: Sequence[Line2D], columns: int, title: str) -> None:
-    """Set one legend below all panels; ``title`` explains spreads."""
+def legend(figure: Figure, handles: Sequence[Line2D], note: str, columns: int = 0) -> None:
+    """Set one legend below all panels; ``note`` explains spreads."""
+    columns = columns or len(handles)
     box = figure.legend(
         handles=list(handles), loc="outside lower center", ncols=columns, handlelength=3.2
     )
-    box.set_title(title)
+    box.set_title(note)
     box.get_title().set(color=MUTED, fontsize=7.5)
 
 
@@ -142,7 +108,7 @@ def render(draw: Callable[[], Figure]) -> dict[str, bytes]:
     files = {}
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(_SETTINGS)
+        mpl.rcParams.update(mpl.rc_params_from_file(_STYLE, use_default_template=False))
         figure = draw()
         for kind, metadata in FORMATS.items():
             buffer = io.BytesIO()

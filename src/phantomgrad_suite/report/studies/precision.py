@@ -1,0 +1,86 @@
+"""Figures 1 and 4 as tables: gradients in the synthetic setting, and under ill-conditioning."""
+
+from __future__ import annotations
+
+from phantomgrad_suite.report.catalogue import Entry
+from phantomgrad_suite.report.studies.parts import Numbers, Records, named
+from phantomgrad_suite.report.table import DASH, Section
+from phantomgrad_suite.runs.records import StudyRecord
+
+_NONLINEARITIES = ("tanh", "relu", "linear")
+_MEDIAN = 2  # of the quantiles of Figure 4
+
+
+def synthetic(entry: Entry, records: Records) -> list[Section]:
+    """Return the mean cosines and norm ratios of all estimates, a section for each F."""
+    sections = []
+    for record in by_nonlinearity(records):
+        pairs = sorted({(e["form"], e["damping"]) for e in record.numbers["estimates"]})
+        columns = {f"{form}, λ = {d}": estimates(record, form, d) for form, d in pairs}
+        rows = []
+        for i, first in enumerate(next(iter(columns.values()))):
+            row = {"k": str(first["steps"])}
+            for name, column in columns.items():
+                cosines = [column[i][which]["mean"] for which in ("states", "rows")]
+                row[name] = f"{cosines[0]:.4f} ({cosines[1]:.4f})"
+            for name, column in columns.items():
+                row[f"norm, {name}"] = f"{column[i]['norm_ratio']['mean']:.3f}"
+            rows.append(row)
+        exact = record.numbers["exact"]
+        text = entry.text["section"].format(
+            **record.setting,
+            reduced=f" Reduced: {', '.join(record.changes)}." if record.changes else "",
+            agreement=exact["agreement"]["percentiles"][0],
+            residual=exact["residual"]["percentiles"][-1],
+        )
+        title = f"F: {named(record, record.setting['nonlinearity'], records)}"
+        sections.append(Section.of_rows(title, rows, words=0, text=text))
+    return sections
+
+
+def by_nonlinearity(records: Records) -> list[StudyRecord]:
+    """Return the records by their F, that of the paper first."""
+    names = dict.fromkeys([*_NONLINEARITIES, *sorted(r.setting["nonlinearity"] for r in records)])
+    order = list(names)
+    return sorted(records, key=lambda r: (order.index(r.setting["nonlinearity"]), r.instance))
+
+
+def estimates(record: StudyRecord, form: str, damping: float) -> list[Numbers]:
+    """Return the estimates of one form and λ, by k."""
+    found: list[Numbers] = record.numbers["estimates"]
+    return [e for e in found if e["form"] == form and e["damping"] == damping]
+
+
+def conditioning(entry: Entry, records: Records) -> list[Section]:
+    """Return the medians after the last iteration, a section for each F."""
+    sections = []
+    for record in records:
+        rows = [
+            {
+                "L": f"{level['lipschitz']}",
+                "κ": f"{level['condition']:.3g}",
+                "Method": solver_name(method),
+                "Objective": _number(method["objective"][-1][_MEDIAN], ".2e"),
+                "Relative error": _number(method["relative_error"][-1][_MEDIAN], ".2e"),
+                "Cosine": _number(method["cosine"][-1][_MEDIAN], ".4f"),
+                "L1 norm": _number(method["l1_norm"][-1][_MEDIAN], ".4g"),
+                "of g": _number(level["l1_norm"][_MEDIAN], ".4g"),
+            }
+            for level in record.numbers["levels"]
+            for method in level["methods"]
+        ]
+        title = f"F: {named(record, record.setting['nonlinearity'], records)}"
+        text = entry.text["section"].format(**record.setting)
+        sections.append(Section.of_rows(title, rows, words=3, text=text))
+    return sections
+
+
+def solver_name(method: Numbers) -> str:
+    """Return the name of a solver of Figure 4, with its λ if it has one."""
+    damping = method["damping"]
+    return f"{method['name']}, λ = {damping}" if damping is not None else str(method["name"])
+
+
+def _number(value: float | None, digits: str) -> str:
+    """Return a measured number, or a dash if it was not finite."""
+    return DASH if value is None else format(value, digits)
