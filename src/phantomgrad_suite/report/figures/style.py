@@ -9,7 +9,8 @@ from __future__ import annotations
 import io
 import re
 import textwrap
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
 from typing import Any, TypeVar
@@ -103,12 +104,19 @@ def pretty(text: str) -> str:
     return re.sub(r"A\((\d+), ([\d.]+)\)", r"$A_{\1,\\,\2}$", text.replace("$", r"\$"))
 
 
-def render(draw: Callable[[], Figure]) -> dict[str, bytes]:
-    """Return a figure in every format; the same figure gives the same bytes."""
-    files = {}
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw and save figures in this look, whatever the settings of the user."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(mpl.rc_params_from_file(_STYLE, use_default_template=False))
+        yield
+
+
+def render(draw: Callable[[], Figure]) -> dict[str, bytes]:
+    """Return a figure in every format; the same figure gives the same bytes."""
+    files = {}
+    with styled():
         figure = draw()
         for kind, metadata in FORMATS.items():
             buffer = io.BytesIO()
