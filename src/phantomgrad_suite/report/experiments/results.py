@@ -38,7 +38,7 @@ def table_of_runs(
     """
     blocks = lines_by_block(numbers, group_runs(records))
     lines = [line for members in blocks.values() for line in members]
-    sections = [_results(blocks, lines, step_speeds(throughput, lines))]
+    sections = [_results(blocks, lines, step_speeds(throughput, lines))] if lines else []
     measured = {key: mine for key, x in blocks.items() if (mine := [y for y in x if y.runs])}
     if measured:
         sections.append(_cost(measured))
