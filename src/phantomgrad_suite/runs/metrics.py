@@ -50,5 +50,5 @@ _KNOWN = {
 
 
 def metric_of(key: str, mode: str = "max") -> Metric:
-    """Return a metric; of an unknown one larger (``max``) or smaller (``min``) values are better."""
+    """Return a metric; if it is unknown, ``mode`` says whether ``max`` or ``min`` is better."""
     return _KNOWN.get(key, Metric(key, key.replace("_", " "), higher_is_better=mode == "max"))

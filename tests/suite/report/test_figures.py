@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from report.conftest import figures, runs_table
 
 from phantomgrad_suite.report.figures import drawings_of

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from matplotlib.figure import Figure
-from report import conftest
 
 from phantomgrad_suite.report.figures.style import LINES
 from phantomgrad_suite.runs.records import Record
+from report import conftest
 
 CURVES = {
     "test/accuracy": [0.5],

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from report.conftest import figures, runs_table
 
 from phantomgrad_suite.report.inputs import read_published

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from report import study_records as made
 from report.conftest import figures, rows, study_table, texts
 
 from phantomgrad_suite.report import markdown
 from phantomgrad_suite.report.figures.style import LINES
 from phantomgrad_suite.report.table import State, Table
 from phantomgrad_suite.runs.records import Check, StudyRecord, read_study, write_record
+from report import study_records as made
 
 FORMS = ["NPG, λ = 0.5", "NPG, λ = 1.0", "UPG, λ = 0.5", "UPG, λ = 1.0"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from report import conftest
 
 from phantomgrad_suite.runs.records import Record, Result
+from report import conftest
 
 STEPS, DAMPINGS = (1, 3, 9), (0.5, 1.0)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from graph_data import REPOSITORY
-
 from report.conftest import runs_table
 
 from phantomgrad_suite.report.inputs import read_runs

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from report.conftest import figures, rows, study_table, texts
 
 from phantomgrad_suite.report.table import State

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from report import study_records as made
 from report.conftest import figures, study_table, texts
 
 from phantomgrad_suite.report.table import State
+from report import study_records as made
 
 REDUCED: dict[str, Any] = {"protocol": "reduced", "changes": ["batch 4 of 16"]}
 SPEEDS = """table9/toy_implicit,table9,Toy,IGNN,Implicit,38K,speed,1.0,,x,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from report import conftest
 
 from phantomgrad_suite.report.experiments.runs import objective_of
 from phantomgrad_suite.runs.records import Record, Result
+from report import conftest
 
 LOSS = {"objective": "validation/loss", "direction": "minimize"}
 

@@ -72,10 +72,10 @@ def _results(blocks: Blocks, lines: Sequence[Line], speeds: Sequence[StepSpeeds]
             "Method": line.name,
             "Params": line.params,
             "Paper": _paper(line, marks),
-            "Best": _stat(runs, runs and runs.best),
-            "Last": _stat(runs, runs and runs.last),
-            "Common (epoch)": _stat(runs, runs and runs.common, epoch=runs and runs.common_epoch),
-            "Selected": _stat(runs, runs and runs.selected),
+            "Best": _stat(runs, "best"),
+            "Last": _stat(runs, "last"),
+            "Common (epoch)": _stat(runs, "common"),
+            "Selected": _stat(runs, "selected"),
             "Searched by": _objective(runs) if runs else "",
             "Speed, paper": _factor(line.paper_speed, 1),
             "Speed": _factor(line.speed, 1),
@@ -137,14 +137,15 @@ def _section(
     return replace(section, notes=tuple(f"{h}: {COLUMN_NOTES[h]}" for h in headings))
 
 
-def _stat(runs: Runs | None, stat: Stat | None, epoch: int | None = None) -> Cell:
+def _stat(runs: Runs | None, which: str) -> Cell:
+    stat: Stat | None = getattr(runs, which, None)
     if runs is None or stat is None:
         return Cell()
     metric = runs.metric
     text = metric.format(stat.mean)
     text += f" ± {metric.format(stat.std)}" if stat.n > 1 else ""
     text += f" [{stat.n}/{runs.n}]" if stat.n < runs.n else ""
-    text += f" ({epoch})" if epoch else ""
+    text += f" ({runs.common_epoch})" if which == "common" else ""
     return Cell(text, stat.mean * metric.scale, stat.std * metric.scale, stat.n)
 
 

@@ -49,7 +49,7 @@ def complexity(entry: Entry, records: Records) -> list[Section]:
 
 
 def _orders(method: Numbers) -> dict[str, str]:
-    """Return the orders of a method with the slope of a line, or those at the ends of a parabola."""
+    """Return the orders of a method and its slope, at both ends where the law is a parabola."""
     row = {"Method": method["name"]}
     printed = _PAPER_ORDERS.get(method["name"].split(",")[0], ("", "", ""))
     for paper, (quantity, (title, unit, scale)) in zip(printed, COSTS.items(), strict=True):
