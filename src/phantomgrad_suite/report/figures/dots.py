@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from phantomgrad_suite.report.experiments.lines import Line
 from phantomgrad_suite.report.figures import style
-from phantomgrad_suite.report.table import Cell, Row, Table
+from phantomgrad_suite.report.table import Row, Table
 
 _ROW = 0.46  # inches
 _DODGE = 0.19  # of a row
@@ -53,7 +53,7 @@ def dot_figure(table: Table) -> Figure:
         percent = all(row.line.metric.unit == "%" for rows in found for row in rows if row.line)
         if percent and right > 100:
             axes_row[0].set_xlim(right=100 + 0.02 * (100 - left))
-    drawn = {heading for block in blocks for row in block.rows for heading, _ in _values(row)}
+    drawn = {heading for block in blocks for row in block.rows for heading, *_ in _values(row)}
     handles = [
         style.handle(label, linewidth=1.1, markersize=5.2, **_look(heading))
         for heading, (label, *_) in _MARKS.items()
@@ -64,16 +64,21 @@ def dot_figure(table: Table) -> Figure:
 
 
 def _panel(axes: Axes, rows: Sequence[Row], count: int) -> None:
-    whisker = {"elinewidth": 1.1, "capsize": 2.2, "capthick": 1.1, "markeredgewidth": 1.1}
+    whisker: style.Look = {
+        "elinewidth": 1.1,
+        "capsize": 2.2,
+        "capthick": 1.1,
+        "markeredgewidth": 1.1,
+    }
     lines = [row.line for row in rows if row.line]
     for position, row in enumerate(rows):
         values = _values(row)
-        for rank, (heading, cell) in enumerate(values):
+        for rank, (heading, value, spread) in enumerate(values):
             y = position + _DODGE * (rank - (len(values) - 1) / 2)
             look = {**_look(heading), "linestyle": "none"}
             look["markersize"] = 4.8 if heading == "Paper" else 5.2
             look["markeredgecolor"] = look["color"]
-            axes.errorbar(cell.value, y, xerr=cell.spread or None, **look, **whisker)
+            axes.errorbar(value, y, xerr=spread or None, **look, **whisker)
         if position:
             axes.axhline(position - 0.5, color=style.FAINT, linewidth=0.7, zorder=0)
     axes.set_ylim(count - 0.5, -0.5)
@@ -86,10 +91,10 @@ def _panel(axes: Axes, rows: Sequence[Row], count: int) -> None:
     style.bare(axes, "x")
 
 
-def _values(row: Row) -> list[tuple[str, Cell]]:
-    """Return the cells that are drawn, by the heading of their column."""
+def _values(row: Row) -> list[tuple[str, float, float]]:
+    """Return heading, value and spread of the cells that are drawn."""
     cells = ((heading, row.cells[heading]) for heading in _MARKS)
-    return [(heading, cell) for heading, cell in cells if cell.value is not None]
+    return [(heading, c.value, c.spread) for heading, c in cells if c.value is not None]
 
 
 def _look(heading: str) -> style.Look:

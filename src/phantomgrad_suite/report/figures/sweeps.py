@@ -8,13 +8,13 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from phantomgrad_suite.report.experiments.lines import Gradient
 from phantomgrad_suite.report.figures import style
-from phantomgrad_suite.report.table import Block, Cell, Row, Table
+from phantomgrad_suite.report.table import Block, Row, Table
 
 _EPOCHS = {"Best": "best epoch", "Selected": "epoch selected", "Last": "last epoch"}
 _MARKERS = {"UPG": "o", "NPG": "s"}
 _DODGE = 1.05  # factor between neighbours on the axis of k
 
-Points = dict[Gradient, Cell]
+Points = dict[Gradient, tuple[float, float]]  # mean and standard deviation
 Styles = dict[tuple[str, float], style.Look]
 
 
@@ -67,19 +67,21 @@ def sweep_figure(table: Table, block: Block) -> Figure:
 
 def _points(rows: dict[Gradient, Row], epoch: str) -> Points:
     cells = {gradient: row.cells[epoch] for gradient, row in rows.items()}
-    return {gradient: cell for gradient, cell in cells.items() if cell.value is not None}
+    return {g: (cell.value, cell.spread) for g, cell in cells.items() if cell.value is not None}
 
 
 def _panel(axes: Axes, points: Points, styles: Styles) -> None:
-    whisker = {"elinewidth": 0.9, "capsize": 2}
+    whisker: style.Look = {"elinewidth": 0.9, "capsize": 2}
     lines = sorted({(gradient.form, gradient.damping) for gradient in points})
     for place, line in enumerate(lines):
-        mine = sorted((g.steps, cell) for g, cell in points.items() if (g.form, g.damping) == line)
+        mine = sorted(
+            (g.steps, point) for g, point in points.items() if (g.form, g.damping) == line
+        )
         shift = _DODGE ** (place - (len(lines) - 1) / 2)
         axes.errorbar(
             [k * shift for k, _ in mine],
-            [cell.value for _, cell in mine],
-            yerr=[cell.spread for _, cell in mine],
+            [mean for _, (mean, _) in mine],
+            yerr=[spread for _, (_, spread) in mine],
             **{"markersize": 4.5, "linewidth": 1.3, **styles[line], **whisker},
         )
     style.bare(axes, "y")

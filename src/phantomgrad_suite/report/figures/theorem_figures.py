@@ -189,9 +189,14 @@ def _reference(
 ) -> None:
     low, high = 0.8 * min(x), 1.25 * max(x)
     places = [low * (high / low) ** (i / 80) for i in range(81)]
-    line = {"color": style.MUTED, "linewidth": 1, "linestyle": (0, (5, 3))}
+    line: style.Look = {"color": style.MUTED, "linewidth": 1, "linestyle": (0, (5, 3))}
     axes.plot(places, [height(p) for p in places], **line)
-    text = {"textcoords": "offset points", "ha": "right", "fontsize": 8, "color": style.MUTED}
+    text: style.Look = {
+        "textcoords": "offset points",
+        "ha": "right",
+        "fontsize": 8,
+        "color": style.MUTED,
+    }
     axes.annotate(label, (places[48], height(places[48])), xytext=(-6, 5), **text)
 
 

@@ -70,6 +70,8 @@ def throughput(entry: Entry, records: Records) -> list[Section]:
     sections = []
     for record in records:
         rows, where = record.numbers["rows"], f"On {named(record, place(record), records)}"
+        if sum(place(other) == place(record) for other in records) > 1:
+            where += f", {record.row.split('/')[-1]}"
         names = {row["row"]: row_name(row) for row in rows}
         compared = [
             {
