@@ -71,9 +71,9 @@ def test_runs_and_studies_are_read_in_the_order_of_their_paths(tmp_path: Path) -
 def test_neither_reader_takes_the_other_kind(tmp_path: Path) -> None:
     write_record(RECORD, tmp_path / "run.json")
     write_record(STUDY, tmp_path / "study.json")
-    with pytest.raises(RecordError, match=r"run\.json is no whole record \(missing: \['checks'"):
+    with pytest.raises(RecordError, match=r"run\.json is no complete record \(missing: \['checks'"):
         read_study(tmp_path / "run.json")
-    with pytest.raises(RecordError, match=r"study\.json is no whole record .*'kind'"):
+    with pytest.raises(RecordError, match=r"study\.json is no complete record .*'kind'"):
         read_record(tmp_path / "study.json")
 
 
@@ -91,13 +91,13 @@ CHECK = asdict(STUDY.checks[0])
         (damaged(schema=2), "no record of schema 1"),
         (WITHOUT_NUMBERS, r"missing: \['numbers'\], unknown: \[\]"),
         (damaged(colour="blue"), r"missing: \[\], unknown: \['colour'\]"),
-        (damaged(kind="walk"), "no whole record"),  # so it is read as the record of a run
-        (damaged(numbers=[1.0], seconds=None), "no usable numbers, seconds"),
-        (damaged(checks="all"), "no usable checks"),
-        (damaged(checks=[3]), "no usable checks"),
-        (damaged(checks=[{"claim": "x"}]), "no usable checks"),
-        (damaged(checks=[{**CHECK, "value": "much"}]), "no usable checks"),
-        (damaged(checks=[{**CHECK, "bound": None}]), "no usable checks"),
+        (damaged(kind="walk"), "no complete record"),  # so it is read as the record of a run
+        (damaged(numbers=[1.0], seconds=None), "unusable seconds, numbers"),
+        (damaged(checks="all"), "unusable checks"),
+        (damaged(checks=[3]), "unusable checks"),
+        (damaged(checks=[{"claim": "x"}]), "unusable checks"),
+        (damaged(checks=[{**CHECK, "value": "much"}]), "unusable checks"),
+        (damaged(checks=[{**CHECK, "bound": None}]), "unusable checks"),
     ],
 )
 def test_damaged_record_of_a_study_is_refused(tmp_path: Path, content: str, message: str) -> None:
