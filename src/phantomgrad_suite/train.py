@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import signal
 import time
 import warnings
@@ -19,8 +18,8 @@ from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from omegaconf import DictConfig
 
-from phantomgrad_suite.callbacks.cost import CostMeter, peak_memory
-from phantomgrad_suite.callbacks.curves import History, Series
+from phantomgrad_suite.callbacks import CostMeter, History
+from phantomgrad_suite.callbacks.cost import peak_memory
 from phantomgrad_suite.checkpoint import (
     FiniteSteps,
     RunState,
@@ -29,7 +28,7 @@ from phantomgrad_suite.checkpoint import (
 )
 from phantomgrad_suite.checkpoint.processes import explain_lost_worker, reap_workers
 from phantomgrad_suite.checkpoint.signals import Stopped, StopSignals
-from phantomgrad_suite.checkpoint.storage import newest_whole, previous_of
+from phantomgrad_suite.checkpoint.storage import previous_of, resumable
 from phantomgrad_suite.cluster.slurm import slurm_environment
 from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.jobs.build import build, build_data, build_task
@@ -100,7 +99,8 @@ class _Run:
         trainer = self._trainer([history, cost, state, finite])
         check_processes(self.config, trainer)
         with reap_workers(), explain_lost_worker() if trainer.world_size > 1 else nullcontext():
-            trainer.fit(task, data, ckpt_path=self._checkpoint(task), weights_only=True)
+            path = resumable(self.folder.last_checkpoint, task, keeper=is_first_process())
+            trainer.fit(task, data, ckpt_path=path, weights_only=True)
         if history.epochs < trainer.max_epochs:  # type: ignore[operator]
             raise UserError(
                 f"interrupted after {history.epochs} of {trainer.max_epochs} epochs: "
@@ -175,23 +175,6 @@ class _Run:
         compiled = {} if mode is None else {"compiled": f"solves, torch.compile mode {mode}"}
         return {**describe_environment(device), **compiled}
 
-    def _checkpoint(self, task: Task) -> str | None:
-        path = newest_whole(self.folder.last_checkpoint, keeper=is_first_process())
-        if path is None:
-            return None
-        afresh = f"delete it to run {self.identity.row} {self.identity.instance} afresh"
-        try:
-            saved = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
-        except Exception as error:
-            raise UserError(
-                f"{path} is not a readable checkpoint ({type(error).__name__}): {afresh}"
-            ) from error
-        for name, tensor in task.state_dict().items():
-            if name not in saved or saved[name].shape != tensor.shape:
-                raise UserError(f"{path} has a model of another size ({name} differs): {afresh}")
-        log.info("resuming from %s", path)
-        return str(path)
-
     def _record(
         self,
         task: Task,
@@ -215,13 +198,13 @@ class _Run:
             protocol="reduced" if changes else "full",
             changes=changes,
             result=history.result(task.metric, task.metric_mode),
-            curves=_curves(history, task.trainer.callbacks),  # type: ignore[attr-defined]
+            curves=history.recorded(task.trainer.callbacks),  # type: ignore[attr-defined]
             parameters={
                 "total": sum(p.numel() for p in parameters),
                 "trainable": sum(p.numel() for p in parameters if p.requires_grad),
             },
             data=facts,
-            solver=_solver_means(history.curves),
+            solver=history.solver_means(),
             seconds=seconds,
             memory=peak_memory(device),
             environment=environment,
@@ -246,34 +229,6 @@ def _silence_lightning() -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     for message in _KNOWN_WARNINGS:
         warnings.filterwarnings("ignore", message=message)
-
-
-def _curves(history: History, callbacks: list[Callback]) -> dict[str, list[float]]:
-    """Return the metrics by epoch and the curves that callbacks have recorded."""
-    groups = ("train/", "test/", "validation/", "gradient/")
-    kept = {name: curve for name, curve in history.curves.items() if name.startswith(groups)}
-    for callback in callbacks:
-        if isinstance(callback, Series):
-            kept |= callback.curves()
-    return {name: [_rounded(value) for value in curve] for name, curve in kept.items()}
-
-
-def _rounded(value: float) -> float:
-    exact = isinstance(value, int) or not math.isfinite(value)
-    return value if exact else float(f"{value:.6g}")
-
-
-def _solver_means(curves: dict[str, list[float]]) -> dict[str, float]:
-    """Return ``evaluations``, ``residual`` ... and ``adjoint_*``, averaged over the epochs."""
-    means = {}
-    for name, curve in curves.items():
-        group, _, quantity = name.partition("/")
-        if group in ("solver", "adjoint"):
-            key = quantity if group == "solver" else f"adjoint_{quantity}"
-            known = [value for value in curve if not math.isnan(value)]  # nan in pretraining
-            if known:
-                means[key] = sum(known) / len(known)
-    return means
 
 
 def _headline(record: Record) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -69,6 +70,26 @@ class History(Callback):
         """Continue from the epochs of a checkpoint."""
         self.curves, self.epochs = state_dict["curves"], state_dict["epochs"]
 
+    def recorded(self, callbacks: Iterable[Callback]) -> dict[str, list[float]]:
+        """Return the curves for the record, in six digits: own metrics, and those of a Series."""
+        groups = ("train/", "test/", "validation/", "gradient/")
+        kept = {name: curve for name, curve in self.curves.items() if name.startswith(groups)}
+        for callback in callbacks:
+            if isinstance(callback, Series):
+                kept |= callback.curves()
+        return {name: [_rounded(value) for value in curve] for name, curve in kept.items()}
+
+    def solver_means(self) -> dict[str, float]:
+        """Return ``evaluations``, ``residual`` ... and ``adjoint_*``, averaged over the epochs."""
+        means = {}
+        for name, curve in self.curves.items():
+            group, _, quantity = name.partition("/")
+            known = [value for value in curve if not math.isnan(value)]  # nan in pretraining
+            if group in ("solver", "adjoint") and known:
+                key = quantity if group == "solver" else f"adjoint_{quantity}"
+                means[key] = sum(known) / len(known)
+        return means
+
     def result(self, metric: str, mode: Literal["max", "min"] = "max") -> Result:
         """Return the best, the last and the selected test value of a metric.
 
@@ -96,3 +117,8 @@ class History(Callback):
         losses = self.curves["validation/loss"]
         chosen = max(range(len(test)), key=lambda i: (rank(validation[i]), -losses[i]))
         return replace(result, selected=test[chosen], selected_epoch=chosen + 1)
+
+
+def _rounded(value: float) -> float:
+    exact = isinstance(value, int) or not math.isfinite(value)
+    return value if exact else float(f"{value:.6g}")

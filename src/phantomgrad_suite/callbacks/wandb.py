@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning.pytorch.loggers import WandbLogger
 
-from phantomgrad_suite.callbacks import wandb_naming as naming
+from phantomgrad_suite.runs import wandb_naming as naming
 from phantomgrad_suite.runs.errors import UserError
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
+from torch import nn
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import atomic_write
@@ -66,6 +67,32 @@ def newest_whole(path: Path, *, keeper: bool = True) -> Path | None:
     if damaged and keeper:
         log.warning("no intact checkpoint in %s: the run starts from the beginning", path.parent)
     return None
+
+
+def resumable(path: Path, model: nn.Module, *, keeper: bool) -> Path | None:
+    """Return the checkpoint to resume from, ``None`` to start from the beginning.
+
+    Args:
+        path: of the last checkpoint.
+        model: whose tensors it must hold.
+        keeper: see :func:`newest_whole`.
+
+    Raises:
+        UserError: the checkpoint cannot be read, or is of a model of another size.
+    """
+    found, remedy = newest_whole(path, keeper=keeper), "delete it to start from the beginning"
+    if found is None:
+        return None
+    try:
+        saved = torch.load(found, map_location="cpu", weights_only=True)["state_dict"]
+    except Exception as error:
+        name = type(error).__name__
+        raise UserError(f"{found} is not a readable checkpoint ({name}): {remedy}") from error
+    for name, tensor in model.state_dict().items():
+        if name not in saved or saved[name].shape != tensor.shape:
+            raise UserError(f"{found} has a model of another size ({name} differs): {remedy}")
+    log.info("resuming from %s", found)
+    return found
 
 
 def damage(path: Path) -> str | None:

@@ -14,11 +14,11 @@ from typing import Any
 
 import wandb
 
-from phantomgrad_suite.callbacks.wandb_naming import AXIS, define_metrics, run_id, table_of, tags
 from phantomgrad_suite.dashboard.plan import expected
 from phantomgrad_suite.dashboard.snapshot import Places
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import Record, RecordError, read_record
+from phantomgrad_suite.runs.wandb_naming import AXIS, define_metrics, run_id, table_of, tags
 
 _PRECISION_AXIS = "precision/step"
 _FACTS = (

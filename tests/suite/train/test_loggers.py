@@ -10,7 +10,7 @@ import pytest
 from training import Workplace
 from wandb_files import read_offline
 
-from phantomgrad_suite.callbacks.wandb_naming import run_id
+from phantomgrad_suite.runs.wandb_naming import run_id
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record
 
@@ -64,5 +64,5 @@ def test_wandb_is_needed_only_where_it_is_chosen(
 def test_names_load_without_torch() -> None:
     """Dashboards use them."""
     heavy = "{'torch', 'lightning'} & sys.modules.keys()"
-    code = f"import sys, phantomgrad_suite.callbacks.wandb_naming; assert not {heavy}"
+    code = f"import sys, phantomgrad_suite.runs.wandb_naming; assert not {heavy}"
     subprocess.run([sys.executable, "-c", code], check=True)
