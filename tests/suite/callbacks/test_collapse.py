@@ -174,7 +174,7 @@ def test_bad_settings_are_refused(bad: dict[str, Any], message: str) -> None:
 ABSURD = (
     *("experiment=ppi/upg_k5_d0.5", "dataset.scale=0.005", "model.channels=[8]"),
     *("schedule=multistep", "schedule.milestones=[3]", "schedule.gamma=1e6"),
-    *("trainer.max_epochs=5", "callbacks.collapse.patience=2"),
+    *("trainer.max_epochs=5", "measure.collapse.patience=2"),
 )
 
 
@@ -192,5 +192,5 @@ def test_absurd_learning_rate_collapses(
 
 def test_collapse_may_stop_the_run(workplace: Workplace) -> None:
     with pytest.raises(UserError, match=r"training collapsed: train/loss .*ends the run here\)$"):
-        workplace.train(*ABSURD, "callbacks.collapse.stop=true")
+        workplace.train(*ABSURD, "measure.collapse.stop=true")
     assert not list(Path().glob("runs/**/record.json"))

@@ -270,16 +270,16 @@ def test_measuring_does_not_change_a_wild_model() -> None:
 
 
 PRECISE = (
-    *("callbacks=precision", "callbacks.precision.every_n_steps=3"),
-    "callbacks.spectrum.every_n_epochs=1",
+    *("callbacks=precision", "measure.precision.every_n_steps=3"),
+    "runtime.callbacks.spectrum.every_n_epochs=1",
 )
-SHORT = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=7", "checkpoint_every_n_epochs=2")
+SHORT = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=7", "runtime.checkpoint.every_n_epochs=2")
 
 
 def test_record_has_the_curves_of_a_run_that_is_not_changed(workplace: Workplace) -> None:
     """Nor by the spectral radius; an interruption does not change the curves."""
-    plain = workplace.train(*SHORT, "callbacks.spectrum=null", "paths.runs=plain")
-    whole = workplace.train(*SHORT, *PRECISE, "paths.runs=whole")
+    plain = workplace.train(*SHORT, "runtime.callbacks.spectrum=null", "runtime.paths.runs=plain")
+    whole = workplace.train(*SHORT, *PRECISE, "runtime.paths.runs=whole")
     for name, value in checkpoint(plain)["state_dict"].items():
         assert torch.equal(value, checkpoint(whole)["state_dict"][name])
     theirs, ours = (read_record(folder / "record.json").curves for folder in (plain, whole))

@@ -54,7 +54,7 @@ def test_cluster_is_a_circumstance() -> None:
     config = {"seed": 0, "model": {"width": 3}}
     other = {**config, "cluster": {"kind": "slurm", "partition": "gpu"}}
     assert hash_config(other) == hash_config(config)
-    overrides = ["cluster=slurm", "cluster.partition=gpu"]
+    overrides = ["cluster=slurm", "runtime.cluster.partition=gpu"]
     assert Identity.of(other, "row", overrides) == Identity.of(config, "row", [])
 
 

@@ -99,7 +99,7 @@ CASES = [
     ),
     Case(
         *("ImageNet", "table3/imagenet_upg", "folder_root"),
-        ("+dataset.validation=3", "dataset.workers=0", "trainer.devices=1", *IMAGES),
+        ("+dataset.validation=3", "runtime.dataset.workers=0", "trainer.devices=1", *IMAGES),
         files,
     ),
     Case("PydocTopics", "lm/pydoc_postln_upg_k5_d0.8", None, TEXTS, tokens),
@@ -113,7 +113,7 @@ CASES = [
 
 @pytest.fixture
 def overrides(case: Case, request: pytest.FixtureRequest) -> list[str]:
-    root = [f"dataset.root={request.getfixturevalue(case.root)}"] if case.root else []
+    root = [f"runtime.dataset.root={request.getfixturevalue(case.root)}"] if case.root else []
     return [f"experiment={case.row}", *root, *case.settings]
 
 

@@ -98,7 +98,7 @@ def test_data_without_synthetic_batches_are_refused() -> None:
 
 def test_a_row_is_built_without_its_data(tmp_path: Path) -> None:
     config = compose_row("table3/imagenet_upg")
-    config.paths.data = str(tmp_path)
+    config.runtime.paths.data = str(tmp_path)
     data = synthetic_data(config.dataset, batch_size=2)
     assert (data.samples, synthetic_data(config.dataset).samples) == (2, 16)
     task = build_task(config, data)

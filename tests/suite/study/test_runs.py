@@ -36,7 +36,7 @@ def test_study_writes_its_record(workplace: Workplace) -> None:
     assert all(check.holds for check in record.checks)
     assert set(record.seconds) == {"total", "cpu"}
     assert record.config_hash == hash_config(record.config)
-    assert record.config["run"]["instance"] == "seed3"
+    assert record.config["runtime"]["run"]["instance"] == "seed3"
     assert torch.__version__.startswith(record.environment["versions"]["torch"])
 
 

@@ -28,9 +28,9 @@ def test_damping_of_a_row_may_be_set_to_adaptive(workplace: Workplace) -> None:
 
 def test_resumed_run_is_the_uninterrupted_one(workplace: Workplace) -> None:
     """Measured every third pass, interrupted between two measurements."""
-    epochs = ("trainer.max_epochs=10", "checkpoint_every_n_epochs=5")
+    epochs = ("trainer.max_epochs=10", "runtime.checkpoint.every_n_epochs=5")
     here = ("gradient=npg", EVERY.format(3), *epochs)
-    whole = workplace.train(*here, "paths.runs=whole")
+    whole = workplace.train(*here, "runtime.paths.runs=whole")
     folder = interrupted(workplace, 8, *here)
     assert workplace.train(*here) == folder
     assert_same_run(folder, whole)

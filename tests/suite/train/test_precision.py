@@ -22,10 +22,10 @@ Seen = dict[str, set[Any]]
 def narrow(root: Path, method: str, batches: int = 1) -> tuple[str, ...]:
     """A narrow MDEQ, a few batches, no measurements."""
     return (
-        *(f"experiment=cifar10-jpeg/3epochs_{method}", f"dataset.root={root}"),
+        *(f"experiment=cifar10-jpeg/3epochs_{method}", f"runtime.dataset.root={root}"),
         *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),
         *("solver.max_evaluations=4", "adjoint.max_evaluations=4", "dataset.batch_size=4"),
-        *("callbacks.spectrum=null", "callbacks.precision=null"),
+        *("runtime.callbacks.spectrum=null", "measure.precision=null"),
         *(f"+trainer.limit_train_batches={batches}", "+trainer.limit_val_batches=1"),
     )
 
@@ -126,6 +126,6 @@ def test_synchronised_batch_norm_reaches_lightning(
     monkeypatch.setattr(lightning, "Trainer", trainer)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
-    settings = ("trainer=ddp", "trainer.devices=1", "trainer.accelerator=gpu")
+    settings = ("trainer=ddp", "trainer.devices=1", "runtime.trainer.accelerator=gpu")
     with pytest.raises(UserError, match=r"\(True, 'ddp'\)"):
         workplace.train(*settings, "trainer.sync_batchnorm=true")

@@ -14,7 +14,7 @@ import phantomgrad_suite.train
 from phantomgrad_suite.runs.records import Record, read_record
 
 ROW = "chains/upg_k5_d0.5"
-SHORT = ("tune=lambda", f"experiment={ROW}", "trainer.max_epochs=2", "tune.startup=3")
+SHORT = ("tune=lambda", f"experiment={ROW}", "trainer.max_epochs=2", "runtime.tune.startup=3")
 
 
 def records(folder: Path) -> dict[str, list[Record]]:

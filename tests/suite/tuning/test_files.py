@@ -35,7 +35,7 @@ def test_runs_are_rows_of_their_own() -> None:
 
     row = "table4/honest/cox2_upg_k5_d0.5"
     own = ("seed=42", "dataset.fold=2", "gradient.damping=0.57")
-    config = composed(["tune=lambda_cox2", f"experiment={row}", "tune.trials=30", *own])
+    config = composed(["tune=lambda_cox2", f"experiment={row}", "runtime.tune.trials=30", *own])
     found = Identity.of(as_dict(config), row, list(HydraConfig.get().overrides.task))
     assert (found.row, found.instance) == (f"tune/{row}/upg_k5_d0.57", "seed42-fold2")
     assert found.changes == ()

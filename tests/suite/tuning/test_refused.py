@@ -14,25 +14,25 @@ from phantomgrad_suite.runs.folder import RunFolder
 
 
 def test_data_without_validation_part_are_refused(script: Script, small_tu: Path) -> None:
-    row = ("experiment=table4/cox2_upg_k5_d0.5", f"dataset.root={small_tu}")
+    row = ("experiment=table4/cox2_upg_k5_d0.5", f"runtime.dataset.root={small_tu}")
     done = script("tune=lambda", *row)
     assert done.code == 1
     assert re.search(r"^tune needs a validation part, and COX2 has none .*stratified", done.err)
     assert len(done.err.splitlines()) == 1
     assert not Path("runs/tune/table4").exists()
-    short = ("trainer.max_epochs=1", "tune.trials=1")
+    short = ("trainer.max_epochs=1", "runtime.tune.trials=1")
     assert script("tune=lambda", *row, "dataset.split=stratified", *short).code == 0
 
 
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [
-        (["tune.objective=test/loss"], r"objective must be of the validation part.*'test/loss'"),
-        (["tune.direction=down"], "direction must be minimize or maximize, got 'down'"),
-        (["tune.trials=0"], "tune.trials must be an integer from 1, got 0"),
-        (["tune.startup=many"], "tune.startup must be an integer from 1, got 'many'"),
-        (["tune.step=0"], "tune.step must be a positive number, got 0"),
-        (["tune.step=0.07"], r"step must divide the interval of gradient.damping, 0.1 to 1.0, got"),
+        (["runtime.tune.objective=test/loss"], r"objective must be of the validation part.*'test/loss'"),
+        (["runtime.tune.direction=down"], "direction must be minimize or maximize, got 'down'"),
+        (["runtime.tune.trials=0"], "tune.trials must be an integer from 1, got 0"),
+        (["runtime.tune.startup=many"], "tune.startup must be an integer from 1, got 'many'"),
+        (["runtime.tune.step=0"], "tune.step must be a positive number, got 0"),
+        (["runtime.tune.step=0.07"], r"step must divide the interval of gradient.damping, 0.1 to 1.0, got"),
         (["gradient.damping=0.5"], "nothing to search: sweep a setting, as in gradient.damping="),
         (["experiment=chains/upg_k5_d0.5,digits/upg_k5_d0.5"], "settings of one experiment"),
         (["seed=interval(0,3)"], r"seed=interval\(0,3\) cannot be repeated over: list the values"),
@@ -41,7 +41,7 @@ def test_data_without_validation_part_are_refused(script: Script, small_tu: Path
         (["cluster=list"], "waits for its runs: use cluster=local or none, got cluster=list"),
         (["tune=lamda"], "there is no tune 'lamda'; the nearest are lambda"),
         (
-            ["tune.objective=validation/perplexity", "tune.trials=1"],
+            ["runtime.tune.objective=validation/perplexity", "runtime.tune.trials=1"],
             "must be one of validation/accuracy, validation/loss, got 'validation/perplexity'",
         ),
     ],

@@ -29,7 +29,7 @@ def searched(script: Script, *arguments: str) -> list[tuple[int, dict[str, str],
 
 def test_value_of_a_trial_is_the_mean_of_its_runs(script: Script, workplace: Workplace) -> None:
     """The paper's λ come first; each trial is run from every seed and keeps its records."""
-    done = script(*SHORT, "tune.trials=4", "seed=0,1")
+    done = script(*SHORT, "runtime.tune.trials=4", "seed=0,1")
     assert done.code == 0, done.err
     found = trials(done.out)
     assert [params["gradient.damping"] for _, params, _ in found[:3]] == ["0.5", "0.8", "1.0"]
@@ -49,7 +49,7 @@ def test_value_of_a_trial_is_the_mean_of_its_runs(script: Script, workplace: Wor
 
 def test_other_sweeps_are_searched_too(script: Script, workplace: Workplace) -> None:
     """Here k, with an accuracy to maximize."""
-    settings = ("tune.objective=validation/accuracy", "tune.direction=maximize", "tune.trials=3")
+    settings = ("runtime.tune.objective=validation/accuracy", "runtime.tune.direction=maximize", "runtime.tune.trials=3")
     found = searched(script, *SHORT, *settings, "gradient.steps=1,3")
     by_row = records(workplace.path)
     assert len(found) == len(by_row) == 3
@@ -63,8 +63,8 @@ def test_other_sweeps_are_searched_too(script: Script, workplace: Workplace) -> 
 
 def test_killed_search_goes_on_as_if_it_had_not_been(script: Script) -> None:
     """Killed in the second run of its third trial: only that run and later ones are begun."""
-    whole = (*SHORT, "tune.trials=4", "tune.first=[]", "tune.startup=1", "seed=0,1")
-    expected = searched(script, *whole, "paths.runs=whole/runs")
+    whole = (*SHORT, "runtime.tune.trials=4", "runtime.tune.first=[]", "runtime.tune.startup=1", "seed=0,1")
+    expected = searched(script, *whole, "runtime.paths.runs=whole/runs")
     assert len({params["gradient.damping"] for _, params, _ in expected}) == 4
     with counted({5: SystemExit(1)}):
         done = script(*whole)
@@ -75,11 +75,11 @@ def test_killed_search_goes_on_as_if_it_had_not_been(script: Script) -> None:
 
 
 def test_more_trials_continue_a_finished_search(script: Script) -> None:
-    settings = (*SHORT, "tune.first=[]", "tune.startup=1")
-    expected = searched(script, *settings, "tune.trials=3", "paths.runs=whole/runs")
-    assert searched(script, *settings, "tune.trials=1") == expected[:1]
+    settings = (*SHORT, "runtime.tune.first=[]", "runtime.tune.startup=1")
+    expected = searched(script, *settings, "runtime.tune.trials=3", "runtime.paths.runs=whole/runs")
+    assert searched(script, *settings, "runtime.tune.trials=1") == expected[:1]
     with counted() as begun:
-        assert searched(script, *settings, "tune.trials=3") == expected
+        assert searched(script, *settings, "runtime.tune.trials=3") == expected
     assert len(begun) == 2
 
 
@@ -87,22 +87,22 @@ def test_record_of_another_configuration_does_not_count(
     script: Script, workplace: Workplace
 ) -> None:
     """The row's file may have changed since."""
-    assert script(*SHORT, "tune.trials=1").code == 0
+    assert script(*SHORT, "runtime.tune.trials=1").code == 0
     (path,) = workplace.path.glob("runs/tune/**/record.json")
     path.write_text(path.read_text().replace(read_record(path).config_hash, "0" * 64))
-    done = script(*SHORT, "tune.trials=1")
+    done = script(*SHORT, "runtime.tune.trials=1")
     assert done.code == 1
     assert "the first trial has failed" in done.err
 
 
 def test_failed_trial_is_left_for_the_next_start(script: Script) -> None:
     with counted({1: UserError("the training loss is nan")}):
-        done = script(*SHORT, "tune.trials=3")
+        done = script(*SHORT, "runtime.tune.trials=3")
     assert done.code == 1
     assert "trial 2 of 3, gradient.damping=0.8: failed, see above; the same command" in done.out
     assert [number for number, *_ in trials(done.out)] == [1, 3]
     with counted() as begun:
-        done = script(*SHORT, "tune.trials=3")
+        done = script(*SHORT, "runtime.tune.trials=3")
     assert (done.code, begun) == (0, ["0.8-0"])
     assert [number for number, *_ in trials(done.out)] == [1, 2, 3]
 
@@ -110,7 +110,7 @@ def test_failed_trial_is_left_for_the_next_start(script: Script) -> None:
 def test_search_ends_if_its_first_trial_fails(script: Script) -> None:
     """Nothing is known then, and the second trial would probably fail in the same way."""
     with counted(dict.fromkeys(range(9), UserError("no data"))) as begun:
-        done = script(*SHORT, "tune.trials=3")
+        done = script(*SHORT, "runtime.tune.trials=3")
     assert (done.code, len(begun)) == (1, 1)
     assert "trial 1 of 3, gradient.damping=0.5: the first trial has failed, see above" in done.err
 
@@ -142,7 +142,7 @@ def test_no_test_value_is_read(script: Script, monkeypatch: pytest.MonkeyPatch) 
 
     paths: list[Path] = []
     monkeypatch.setattr(command, "read_record", lambda path: paths.append(path) or read(path))
-    assert len(searched(script, *SHORT, "tune.trials=2")) == len(set(paths)) == 2
+    assert len(searched(script, *SHORT, "runtime.tune.trials=2")) == len(set(paths)) == 2
     with pytest.raises(AssertionError):
         _ = read(paths[0]).result.best
     with pytest.raises(AssertionError):
@@ -151,7 +151,7 @@ def test_no_test_value_is_read(script: Script, monkeypatch: pytest.MonkeyPatch) 
 
 def test_runs_of_a_trial_are_launched_together(script: Script, workplace: Workplace) -> None:
     """In processes of their own, as those of a table."""
-    done = script(*SHORT, "tune.trials=1", "cluster=local", "cluster.jobs=2")
+    done = script(*SHORT, "runtime.tune.trials=1", "cluster=local", "runtime.cluster.jobs=2")
     assert done.code == 0, done.err
     assert "1 runs, 2 at a time" in done.out
     assert len(records(workplace.path)) == len(trials(done.out)) == 1

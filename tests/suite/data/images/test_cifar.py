@@ -290,7 +290,7 @@ def test_configuration_is_the_protocol_of_the_papers(
     jpeg_root: Path, cifar_root: Path, name: str
 ) -> None:
     root = cifar_root if name == "cifar10" else jpeg_root
-    config = composed([f"dataset={name}", f"paths.data={root}"]).dataset
+    config = composed([f"dataset={name}", f"runtime.paths.data={root}"]).dataset
     assert build(config, "dataset").facts() == cifar(root, name.replace("_", "-")).facts()
     found = (config.batch_size, config.augment, config.validation, config.subset)
     assert found == (128, False, 0, None)

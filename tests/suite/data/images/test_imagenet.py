@@ -208,7 +208,7 @@ def test_processes_share_the_validation_part(
 def test_configuration_builds(folder_root: Path, tmp_path: Path) -> None:
     """The release's protocol: 16 images in each of eight processes, 50 in evaluation."""
     (tmp_path / "imagenet").symlink_to(folder_root)
-    config = composed(["dataset=imagenet", f"paths.data={tmp_path}"]).dataset
+    config = composed(["dataset=imagenet", f"runtime.paths.data={tmp_path}"]).dataset
     assert build(config, "dataset").facts() == imagenet(folder_root).facts()
     assert (config.protocol, config.batch_size, config.test_batch_size) == ("phantom", 16, 50)
 
