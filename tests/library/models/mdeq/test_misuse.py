@@ -34,11 +34,6 @@ def test_twins_compute_the_same(twin_of: Any, used: bool) -> None:
         assert torch.equal(ours.grad, theirs.grad)
 
 
-def test_state_of_another_size_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="size mismatch for stem"):
-        small().load_state_dict(small(channels=(8, 6, 8)).state_dict())
-
-
 # --- Misuse ----------------------------------------------------------------------------------
 
 

@@ -119,15 +119,6 @@ def test_distances_end_at_zero() -> None:
 
 
 @torch.no_grad()
-def test_postln_states_have_mean_zero_and_variance_one() -> None:
-    z, u, memory = inputs()
-    cell = cell_of()
-    f = cell(z, context_of(cell, u, memory))
-    torch.testing.assert_close(f.mean(dim=-1), torch.zeros(2, 4), rtol=0, atol=1e-12)
-    torch.testing.assert_close(f.var(dim=-1, correction=0), torch.ones(2, 4), rtol=1e-4, atol=0)
-
-
-@torch.no_grad()
 def test_cell_is_its_equation() -> None:
     z, u, memory = inputs()
 
@@ -192,10 +183,3 @@ def test_probabilities_of_all_words_sum_to_one(cutoffs: tuple[int, ...]) -> None
     losses = softmax(hidden, torch.arange(14), embedding)
     torch.testing.assert_close(losses.neg().exp().sum(), torch.ones(()))
     assert torch.equal(softmax(hidden, order, embedding), losses[order])
-
-
-def test_softmax_owns_no_table() -> None:
-    embedding = embedding_of((4, 9))
-    names = {name for name, _ in AdaptiveLogSoftmax(embedding).named_parameters()}
-    biases = {f"biases.{i}" for i in range(3)}
-    assert names == {"projection", "cluster_weight", "cluster_bias"} | biases
