@@ -1,4 +1,4 @@
-"""Estimators beside the exact gradient: dense closed forms of an affine map."""
+"""Estimators compared with the exact gradient, against closed forms of affine maps."""
 
 from __future__ import annotations
 
@@ -96,8 +96,10 @@ def test_exact_gradient_of_a_nonlinear_map() -> None:
 
 
 @pytest.mark.parametrize("grad", [True, False])
-def test_nothing_is_left_behind(affine: Affine, v: Tensor, grad: bool) -> None:
-    """No ``.grad``, and a graph behind the map that is still whole; under any autograd mode."""
+def test_no_grad_is_accumulated_and_graphs_stay_usable(
+    affine: Affine, v: Tensor, grad: bool
+) -> None:
+    """In any autograd mode."""
     shared = 1.0 * affine.weight
     f = Affine(shared, affine.bias)
     with torch.set_grad_enabled(grad):
