@@ -71,7 +71,7 @@ class DEQ(nn.Module):
         self.penalty: Penalty | None = None
         """Called in every recorded pass, with the map, weights and masks of that pass."""
         self.last_penalty: Tensor | None = None
-        """The result of ``penalty`` in the last pass, on the graph; set it to ``None`` once used."""
+        """The result of ``penalty`` in the last pass, on the graph; set to ``None`` after use."""
 
     @property
     def solver(self) -> Solver:

@@ -94,19 +94,6 @@ def test_window_of_a_thousand_masks_nothing_before_it_is_full(memory: int, outsi
     assert not masked[:, memory:].diagonal().any()
 
 
-@torch.no_grad()
-def test_probabilities_are_exactly_zero_where_masked() -> None:
-    layer, seen = RelativeAttention(WIDTH, HEADS, 3, 0.0), []
-    randomized(layer)
-    layer.dropout.register_forward_pre_hook(lambda _m, args: seen.append(args[0]))
-    x, u, memory = inputs()
-    context = context_of(layer, u, memory)
-    layer(100 * x, context)
-    assert seen[0].shape == (HEADS, 2, 4, 7)
-    assert not seen[0][..., context.masked].any()
-    torch.testing.assert_close(seen[0].sum(dim=-1), torch.ones(HEADS, 2, 4))
-
-
 def test_distances_end_at_zero() -> None:
     half = DistanceEmbedding(4)(3, torch.zeros((), dtype=torch.bfloat16))
     table = DistanceEmbedding(4)(3, torch.zeros((), dtype=torch.float32))
