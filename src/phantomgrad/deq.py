@@ -95,7 +95,7 @@ class DEQ(nn.Module):
 
     def _set_gradient(self, gradient: GradientEstimator) -> None:
         self._gradient = gradient if gradient.state is None else copy.deepcopy(gradient)
-        self.gradient_state = self._gradient.state
+        self.gradient_state = self._gradient.state  # registered, if it is a module
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("solver", "gradient"):  # nn.Module would bypass the setter for a module
