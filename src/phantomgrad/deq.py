@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.nn import CompiledCalls, Packing, shared_masks, shared_parametrizations
-from phantomgrad.nn.cell_checks import warn_of_changing_modules
 from phantomgrad.solvers import Map, Solution, Solver
 
 Penalty = Callable[[Map, Tensor, Tensor], Tensor]
@@ -56,7 +58,7 @@ class DEQ(nn.Module):
         super().__init__()
         if not isinstance(cell, nn.Module):
             raise TypeError(f"cell must be a torch.nn.Module, got {_kind(cell)}")
-        warn_of_changing_modules(cell)
+        _warn_of_changing_modules(cell)
         self.cell = cell
         _check_parts(solver, gradient)
         self._solver = solver
@@ -69,7 +71,7 @@ class DEQ(nn.Module):
         self.penalty: Penalty | None = None
         """Called in every recorded pass, with the map, weights and masks of that pass."""
         self.last_penalty: Tensor | None = None
-        """The result of ``penalty`` in the last pass, on the graph; set it to ``None`` once used."""
+        """The result of ``penalty`` in the last pass, on the graph; set to ``None`` after use."""
 
     @property
     def solver(self) -> Solver:
@@ -93,7 +95,7 @@ class DEQ(nn.Module):
 
     def _set_gradient(self, gradient: GradientEstimator) -> None:
         self._gradient = gradient if gradient.state is None else copy.deepcopy(gradient)
-        self.gradient_state = self._gradient.state
+        self.gradient_state = self._gradient.state  # registered, if it is a module
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("solver", "gradient"):  # nn.Module would bypass the setter for a module
@@ -208,6 +210,26 @@ def _check_parts(solver: Solver, gradient: GradientEstimator) -> None:
         raise ValueError(
             f"{type(gradient).__name__} needs a solver that autograd can record "
             f"(FixedPoint), got {type(solver).__name__}"
+        )
+
+
+def _warn_of_changing_modules(cell: nn.Module) -> None:
+    """Warn of modules with which ``cell`` has no equilibrium in training mode.
+
+    Torch's dropout draws a mask at each call. Its batch normalisation updates running statistics
+    at each call, and couples the samples of a batch, which solvers treat as independent.
+    """
+    for name, child in cell.named_modules():
+        if isinstance(child, _DropoutNd) and child.p > 0:
+            remedy = "use phantomgrad.nn.VariationalDropout, which keeps its mask for a whole solve"
+        elif isinstance(child, _BatchNorm) and child.track_running_stats:
+            remedy = "normalise groups or layers instead, or outside of the cell"
+        else:
+            continue
+        warnings.warn(
+            f"{name or 'the cell'} is a {type(child).__name__}, which changes the map at each "
+            f"evaluation, so that the cell has no equilibrium in training: {remedy}",
+            stacklevel=3,
         )
 
 

@@ -23,7 +23,7 @@ PHANTOM = UnrolledPhantomGradient(3, 0.5)
 def small(gradient: GradientEstimator = PHANTOM, solver: Solver = TIGHT, **settings: Any) -> MDEQ:
     """Three scales of few channels; contractive, so that everything can be known exactly.
 
-    What varies in a state is small beside its mean, which the next normalisation divides by.
+    The states vary little around their mean, by which the next normalisation divides.
     """
     sizes = {
         "channels": (4, 6, 8),

@@ -1,6 +1,6 @@
 """Maps whose equilibrium and gradient are known, and dense references that share no code with us.
 
-A state is ``(B, D)`` unless said otherwise; Jacobians are ``(B, D, D)``, row = output.
+A state is ``(B, D)`` by default; Jacobians are ``(B, D, D)``, row = output.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import Affine, Counted, Map, TanhCell, dense_jacobian, relative_error
+from problems import Affine, Counted, Map, TanhCell, dense_jacobian
 from torch import Tensor
 
 from phantomgrad import jacobian_regularizer, spectral_radius
@@ -164,15 +164,6 @@ def test_its_expectation_is_the_frobenius_norm() -> None:
     error = draws.std().item() / 20
     assert draws.mean().item() == pytest.approx(exact, abs=4 * error)
     assert many.item() == pytest.approx(exact, abs=4 * draws.std().item() / math.sqrt(2000))
-
-
-def test_its_gradient_is_that_of_its_expectation() -> None:
-    cell, x, z = tanh_problem()
-    wanted = list(cell.parameters())
-    estimate = jacobian_regularizer(lambda z: cell(z, x), z, samples=3000)
-    ours = torch.autograd.grad(estimate, wanted)
-    exact = exact_regularizer(cell.linear.weight, cell.linear.bias, x, z)
-    assert relative_error(ours, torch.autograd.grad(exact, wanted)) < 0.05
 
 
 def test_its_gradient_passes_gradcheck() -> None:

@@ -33,7 +33,7 @@ PRE_NORM = pytest.mark.parametrize("pre_norm", [False, True], ids=["PostLN", "Pr
 
 
 def small(gradient: GradientEstimator = PHANTOM, solver: Solver = TIGHT, **s: Any) -> TransformerLM:
-    """Three clusters; injections that are not small beside the state."""
+    """Three clusters; injections of the size of the state."""
     sizes = {
         "width": 8,
         "heads": 2,

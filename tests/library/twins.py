@@ -1,4 +1,4 @@
-"""The ways a model gets a twin: copies, pickles, files, and weights loaded into another one."""
+"""The ways to get a second model: copies, pickles, files, and state dicts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+Twin = Callable[[nn.Module], nn.Module]
 
 
-def twins(empty: Callable[[nn.Module], nn.Module]) -> pytest.MarkDecorator:
-    """Give a test every way as ``twin_of``; ``empty`` makes a model like another one."""
+def twins(empty: Twin) -> pytest.MarkDecorator:
+    """Parametrize a test by ``twin_of``; ``empty`` makes a model of the same kind."""
 
     def rebuilt(model: nn.Module) -> nn.Module:
         twin = empty(model)
@@ -28,8 +30,28 @@ def twins(empty: Callable[[nn.Module], nn.Module]) -> pytest.MarkDecorator:
 
 
 def saved_and_loaded(model: nn.Module) -> nn.Module:
-    """Return the model that ``torch.load`` makes of what ``torch.save`` wrote."""
     stream = io.BytesIO()
     torch.save(model, stream)
     stream.seek(0)
     return torch.load(stream, weights_only=False)  # type: ignore[no-any-return]
+
+
+def assert_twin(
+    model: nn.Module, twin_of: Twin, loss: Callable[[nn.Module], Tensor], used: bool
+) -> None:
+    """A twin computes the same with parameters of its own, and making it draws no random number."""
+    if used:
+        loss(model).backward()
+        model.zero_grad()
+    state = torch.random.get_rng_state()
+    twin = twin_of(model)
+    assert twin_of.__name__ == "rebuilt" or torch.equal(torch.random.get_rng_state(), state)
+    pairs = zip(model.named_parameters(), twin.named_parameters(), strict=True)
+    for (name, ours), (twin_name, theirs) in pairs:
+        assert name == twin_name
+        assert torch.equal(ours, theirs)
+        assert ours.data_ptr() != theirs.data_ptr()
+    for one in (model, twin):
+        loss(one).backward()
+    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(ours.grad, theirs.grad)

@@ -1,4 +1,4 @@
-"""Every estimator of a gradient, with the solver that it is tried with."""
+"""Every gradient estimator, with a solver for it."""
 
 from __future__ import annotations
 

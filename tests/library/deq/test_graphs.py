@@ -48,15 +48,6 @@ def test_two_forwards_before_one_backward(solver: Solver, gradient: GradientEsti
 
 
 @every_estimator
-def test_one_equilibrium_on_top_of_another(solver: Solver, gradient: GradientEstimator) -> None:
-    deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4, requires_grad=True)
-    z, _ = deq(deq(x)[0])
-    (grad,) = torch.autograd.grad(z.sum(), x)
-    assert grad.isfinite().all()
-    assert grad.any()
-
-
-@every_estimator
 def test_a_second_backward_gives_the_same_gradient(
     solver: Solver, gradient: GradientEstimator
 ) -> None:

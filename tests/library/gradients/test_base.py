@@ -6,8 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import Affine, Counted, saved_tensors
-from torch import Tensor
+from problems import Affine, saved_tensors
 
 from phantomgrad import (
     Anderson,
@@ -19,7 +18,6 @@ from phantomgrad import (
     Solver,
     UnrolledPhantomGradient,
 )
-from phantomgrad.gradients.base import attach_by_cotangent
 
 EXACT = Broyden(max_evaluations=60, tol=1e-12)
 ESTIMATORS: dict[str, GradientEstimator] = {
@@ -85,20 +83,3 @@ def test_no_gradient_reaches_z_star(gradient: GradientEstimator) -> None:
     z_star = affine.equilibrium().requires_grad_()
     (grad,) = torch.autograd.grad(gradient.attach(affine, z_star).sum(), z_star, allow_unused=True)
     assert grad is None
-
-
-def test_the_cotangent_is_transformed_once_per_backward() -> None:
-    """``attach_by_cotangent`` hands ``transform(vjp, v)`` to f, whose graph it evaluates once."""
-    affine, v, seen = Affine.random(), torch.randn(3, 5), list[Tensor]()
-    counted = Counted(affine)
-
-    def transform(vjp: object, cotangent: Tensor) -> Tensor:
-        seen.append(cotangent)
-        return 3 * cotangent
-
-    attached = attach_by_cotangent(counted, affine.equilibrium(), transform)
-    attached.backward(v)
-    assert counted.calls == 1
-    assert torch.equal(seen[0], v)
-    assert len(seen) == 1
-    torch.testing.assert_close(affine.bias.grad, 3 * v)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from problems import Affine, TanhCell, relative_error
-from torch import Tensor
 
-from phantomgrad import DEQ, Anderson, BackpropThroughSolver, Broyden, FixedPoint, Solver
+from phantomgrad import DEQ, BackpropThroughSolver, FixedPoint
 
 
 @pytest.mark.parametrize("damping", [0.6, 1.0])
@@ -36,7 +35,7 @@ def test_samples_that_stop_early_have_the_gradient_of_their_own_steps() -> None:
     torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_a_sample_that_overflows_leaves_the_gradient_a_number() -> None:
+def test_a_sample_that_overflows_leaves_the_gradient_finite() -> None:
     slope, scale = torch.tensor(0.5, requires_grad=True), torch.tensor([[1.9], [1e30]])
     solver, zeros = FixedPoint(max_evaluations=200, tol=0), torch.zeros(2, 1)
     solution = solver.solve(lambda z: slope * scale * z + 1, zeros)
@@ -53,15 +52,3 @@ def test_many_steps_have_the_exact_gradient() -> None:
     z = FixedPoint(max_evaluations=150, tol=0).solve(affine, affine.zeros.detach()).z
     ours = torch.autograd.grad(z, (affine.weight, affine.bias), v)
     assert relative_error(ours, affine.exact_gradient(v)) < 1e-12
-
-
-@pytest.mark.parametrize("solver", [Anderson(), Broyden()])
-def test_solvers_that_autograd_cannot_record_are_refused(solver: Solver) -> None:
-    with pytest.raises(ValueError, match=f"BackpropThroughSolver needs .*{type(solver).__name__}"):
-        DEQ(TanhCell(), solver, BackpropThroughSolver())
-
-
-def test_attach_returns_what_it_is_given() -> None:
-    z = torch.randn(2, 3)
-    attached: Tensor = BackpropThroughSolver().attach(lambda z: z, z)
-    assert attached is z

@@ -8,7 +8,6 @@ from problems import Map, contraction, newton_equilibrium
 from torch import Tensor
 
 from phantomgrad import Broyden, ImplicitGradient, Solution
-from phantomgrad.gradients.newton import attach_by_newton
 
 SOLVER = Broyden(max_evaluations=60, tol=1e-14)
 
@@ -47,13 +46,6 @@ def test_one_derivative_more_than_the_order_is_not_exact() -> None:
     theta = torch.tensor([[0.5, 1.0, 2.0]], requires_grad=True)
     third = derivatives(2, 3, theta)[2]
     assert not torch.allclose(third, 3 * theta**-2.5 / 8, rtol=1e-2)
-
-
-def test_the_value_is_untouched() -> None:
-    theta = torch.tensor([[0.5, 1.0, 2.0]], requires_grad=True)
-    z = torch.tensor([[0.7, 1.0, 1.4]])
-    attached = attach_by_newton(root_map(theta), z, 2, lambda op, v: v)
-    assert torch.equal(attached, z)
 
 
 def test_hessian_vector_products_of_a_loss() -> None:

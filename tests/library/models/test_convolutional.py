@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from problems import relative_error
 from torch import Tensor
 
 from phantomgrad import (
@@ -68,22 +69,6 @@ def test_size_is_the_documented_one() -> None:
     assert all(p.requires_grad for p in parameters)
 
 
-@pytest.mark.parametrize("side", [5, 8])
-def test_images_of_any_size_give_a_distribution(side: int) -> None:
-    scores = tiny()(torch.randn(6, 2, side, side))
-    assert scores.shape == (6, 3)
-    torch.testing.assert_close(scores.exp().sum(dim=1), torch.ones(6))
-
-
-def test_equilibrium_holds_for_every_image() -> None:
-    model = tiny()
-    x = model.norm(model.stem(torch.randn(5, 2, 3, 3)))
-    with torch.no_grad():
-        z, solution = model.deq(x)
-        torch.testing.assert_close(model.deq.cell(z, x), z)
-    assert solution.converged.all()
-
-
 def test_images_of_a_batch_do_not_see_each_other() -> None:
     model, images = tiny(), torch.randn(4, 2, 3, 3)
     torch.testing.assert_close(model(images[:1]), model(images)[:1])
@@ -107,29 +92,23 @@ def dense_gradients(model: ImageClassifier, images: Tensor, labels: Tensor) -> l
     return list(torch.autograd.grad(model.deq.cell(z.detach(), x), inside, u))
 
 
-def our_gradients(model: ImageClassifier, images: Tensor, labels: Tensor) -> list[Tensor]:
-    inside = [*model.stem.parameters(), *model.norm.parameters(), *model.deq.parameters()]
-    return list(torch.autograd.grad(F.nll_loss(model(images), labels), inside))
-
-
 @pytest.mark.parametrize(
-    "gradient",
-    [IMPLICIT, UnrolledPhantomGradient(200, 0.9), NeumannPhantomGradient(200, 0.9)],
-    ids=["implicit", "upg", "npg"],
+    ("gradient", "exact"),
+    [
+        (IMPLICIT, True),
+        (UnrolledPhantomGradient(200, 0.9), True),
+        (NeumannPhantomGradient(200, 0.9), True),
+        (UnrolledPhantomGradient(1, 1.0), False),
+    ],
 )
-def test_gradient_is_that_of_a_dense_solve(gradient: GradientEstimator) -> None:
+def test_gradient_is_that_of_a_dense_solve(gradient: GradientEstimator, exact: bool) -> None:
+    """With few phantom steps it is not, so the test can fail."""
     model, images, labels = tiny(gradient), torch.randn(2, 2, 3, 3), torch.tensor([0, 2])
     expected = dense_gradients(model, images, labels)
-    for ours, dense in zip(our_gradients(model, images, labels), expected, strict=True):
-        torch.testing.assert_close(ours, dense, rtol=1e-9, atol=1e-12)
-        assert dense.abs().max() > 1e-6
-
-
-def test_few_phantom_steps_are_not_the_exact_gradient() -> None:
-    model, images = tiny(UnrolledPhantomGradient(1, 1.0)), torch.randn(2, 2, 3, 3)
-    labels = torch.tensor([0, 2])
-    exact = dense_gradients(model, images, labels)[0]
-    assert not torch.allclose(our_gradients(model, images, labels)[0], exact, rtol=1e-3)
+    inside = [*model.stem.parameters(), *model.norm.parameters(), *model.deq.parameters()]
+    ours = torch.autograd.grad(F.nll_loss(model(images), labels), inside)
+    error = relative_error(ours, tuple(expected))
+    assert error < 1e-9 if exact else 1e-3 < error < 1
 
 
 # --- The bound -------------------------------------------------------------------------------
@@ -152,15 +131,10 @@ def test_kernels_are_small_from_the_start_and_after_projection(kappa: float) -> 
     assert sizes(model.deq.cell)[0].item() == pytest.approx(kappa)
     after = F.normalize(model.deq.cell.first.weight.detach().flatten(), dim=0)
     torch.testing.assert_close(after, direction)
-
-
-def test_small_kernels_are_left_alone() -> None:
-    cell = ConvolutionalCell(4, 2, 0.7)
     with torch.no_grad():
-        cell.first.weight.mul_(0.1)
-    before = cell.first.weight.detach().clone()
-    cell.project_()
-    assert torch.equal(cell.first.weight, before)
+        small = model.deq.cell.first.weight.mul_(0.1).clone()
+    model.project_()
+    assert torch.equal(model.deq.cell.first.weight, small)
 
 
 def test_new_model_converges_in_single_precision() -> None:

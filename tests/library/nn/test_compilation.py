@@ -113,18 +113,6 @@ def test_aot_autograd_gives_the_same() -> None:
     assert relative_error(tuple(trained(compiled, 2)), tuple(trained(eager, 2))) < 1e-10
 
 
-def test_weight_norm_is_computed_once_per_forward() -> None:
-    model, computed = mdeq(ESTIMATORS["neumann"]), list[str]()
-    for name, module in model.named_modules():
-        if name.endswith("parametrizations.weight"):
-            module.register_forward_pre_hook(lambda *_, name=name: computed.append(name))
-    model.deq.compile_solve(backend="eager")
-    for _ in range(2):
-        computed.clear()
-        model(torch.randn(2, 3, 8, 8)).sum().backward()
-        assert len(computed) == len(set(computed)) == 6
-
-
 @pytest.mark.parametrize("solver", [FixedPoint(max_evaluations=5, tol=0), SHORT])
 def test_tuple_states_and_several_inputs(solver: Solver) -> None:
     class Scaled(CoupledCell):

@@ -1,4 +1,4 @@
-"""Several tensors as one state."""
+"""Several tensors as one state, including images that are channels last in memory."""
 
 from __future__ import annotations
 
@@ -23,21 +23,6 @@ def test_unpacking_inverts_packing(shapes: list[list[int]], batch: int) -> None:
         assert torch.equal(original, back)
 
 
-def test_unpacked_states_are_views() -> None:
-    packed = torch.zeros(2, 10)
-    for piece in Packing.of([torch.zeros(2, 4), torch.zeros(2, 2, 3)]).unpack(packed):
-        assert piece.untyped_storage().data_ptr() == packed.untyped_storage().data_ptr()
-
-
-def test_gradients_pass_through() -> None:
-    tensors = [torch.randn(2, 3, requires_grad=True), torch.randn(2, 2, 2, requires_grad=True)]
-    packing = Packing.of(tensors)
-    a, b = packing.unpack(packing.pack(tensors))
-    grads = torch.autograd.grad(a.sum() + 2 * b.sum(), tensors)
-    assert torch.equal(grads[0], torch.ones(2, 3))
-    assert torch.equal(grads[1], torch.full((2, 2, 2), 2.0))
-
-
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
@@ -58,3 +43,41 @@ def test_a_map_that_changes_the_shapes_is_named(other: list[Tensor]) -> None:
     packing = Packing.of([torch.zeros(2, 3), torch.zeros(2, 4)])
     with pytest.raises(ValueError, match=r"it maps \[\(3,\), \(4,\)\] to"):
         packing.pack(other)
+
+
+def image(*shape: int) -> Tensor:
+    return torch.randn(shape).contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("batch", [0, 1, 3])
+def test_images_are_packed_in_their_memory_order(batch: int) -> None:
+    tensors = [image(batch, 2, 3, 4), torch.randn(batch, 5), image(batch, 4, 2, 2)]
+    packing = Packing.of(tensors)
+    packed = packing.pack(tensors)
+    if batch:
+        order = [t.permute(0, 2, 3, 1) if t.dim() == 4 else t for t in tensors]
+        assert torch.equal(packed, torch.cat([t.flatten(1) for t in order], dim=1))
+    back = packing.unpack(packed)
+    for original, piece in zip(tensors, back, strict=True):
+        assert torch.equal(original, piece)
+        assert piece.untyped_storage().data_ptr() == packed.untyped_storage().data_ptr()
+    for piece in back if batch else []:
+        assert piece.stride(1) == 1 or piece.dim() == 2
+
+
+def test_the_memory_format_of_the_start_holds_for_all_states() -> None:
+    z = image(2, 2, 3, 4)
+    packing = Packing.of([z])
+    assert torch.equal(packing.pack([z.contiguous()]), packing.pack([z]))
+    plain = Packing.of([z.contiguous()])
+    assert torch.equal(plain.pack([z]), z.flatten(1))
+    assert plain.unpack(plain.pack([z]))[0].is_contiguous()
+
+
+def test_gradients_of_packed_images() -> None:
+    z = image(2, 2, 3, 4).requires_grad_()
+    packing = Packing.of([z])
+    weights = torch.randn(2, 2, 3, 4)
+    (back,) = packing.unpack(packing.pack([z]))
+    (gradient,) = torch.autograd.grad((weights * back).sum(), z)
+    assert torch.equal(gradient, weights)

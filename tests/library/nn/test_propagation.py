@@ -40,13 +40,6 @@ def test_transpose_shares_its_memory(dense: Tensor) -> None:
     assert p.mT.mT._matrix is p._matrix
 
 
-def test_gradient_is_the_dense_one(dense: Tensor) -> None:
-    p, g = Propagation(dense), torch.randn(5, 3)
-    x = torch.randn(4, 3, requires_grad=True)
-    (ours,) = torch.autograd.grad(p(x), x, g)
-    torch.testing.assert_close(ours, dense.mT @ g)
-
-
 def test_gradients_of_first_and_second_order_are_those_of_finite_differences(
     dense: Tensor,
 ) -> None:
@@ -60,12 +53,6 @@ def test_gradients_of_first_and_second_order_are_those_of_finite_differences(
     assert torch.autograd.gradgradcheck(cubed, (x,))
 
 
-def test_second_derivative_is_the_dense_one(dense: Tensor) -> None:
-    p, x = Propagation(dense), torch.randn(4, 1, requires_grad=True)
-    hessian = torch.autograd.functional.hessian(lambda v: 0.5 * p(v).square().sum(), x)
-    torch.testing.assert_close(hessian.reshape(4, 4), dense.mT @ dense)
-
-
 def test_symmetric_matrix_is_stored_once() -> None:
     matrix = torch.randn(4, 4)
     matrix = matrix + matrix.mT
@@ -75,13 +62,7 @@ def test_symmetric_matrix_is_stored_once() -> None:
     torch.testing.assert_close(ours, matrix @ torch.ones(4, 2))
     moved = p.to(torch.float32)
     assert moved._transpose is moved._matrix
-
-
-def test_dtype_changes_both_directions(dense: Tensor) -> None:
-    p = Propagation(dense).to(torch.float32)
-    assert p(torch.randn(4, 2, dtype=torch.float32)).dtype == torch.float32
-    assert p.mT(torch.randn(5, 2, dtype=torch.float32)).dtype == torch.float32
-    torch.testing.assert_close(p.to_dense(), dense.float())
+    assert moved.mT(torch.randn(4, 2, dtype=torch.float32)).dtype == torch.float32
 
 
 # --- The normalised adjacency ----------------------------------------------------------------
@@ -117,6 +98,7 @@ def test_adjacency_is_its_definition(
 def test_target_receives_from_source() -> None:
     p = normalized_adjacency(torch.tensor([[0], [1]]), 2, dtype=torch.float64)
     x = torch.tensor([[1.0], [0.0]])
+    assert normalized_adjacency(torch.tensor([[0], [1]]), 2)(x.float()).dtype == torch.float32
     assert p(x)[1] > 0
     assert p.mT(x)[1] == 0
     assert p._transpose is not p._matrix
@@ -129,19 +111,6 @@ def test_undirected_graph_is_stored_once_with_spectral_radius_one() -> None:
         assert p._transpose is p._matrix
         eigenvalues = torch.linalg.eigvalsh(p.to_dense())
         torch.testing.assert_close(eigenvalues.abs().max(), torch.tensor(1.0))
-
-
-def test_isolated_node_keeps_its_features() -> None:
-    p = normalized_adjacency(torch.tensor([[0, 1], [1, 0]]), 3, dtype=torch.float64)
-    x = torch.randn(3, 2)
-    torch.testing.assert_close(p(x)[2], x[2])
-
-
-def test_adjacency_is_float32_by_default() -> None:
-    edges = torch.tensor([[0, 1], [1, 0]])
-    single, double = (normalized_adjacency(edges, 3, dtype=d) for d in (None, torch.float64))
-    assert single.to_dense().dtype == torch.float32
-    assert torch.equal(single.to_dense(), double.to_dense().float())
 
 
 def test_edge_to_an_unknown_node_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""What is computed again in the backward pass meets the weights and masks of its own pass."""
+"""Recomputation in the backward pass uses the weights and masks of its own forward pass."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Cell(nn.Module):
 
 
 def gradients(again: bool, solver: Solver, gradient: GradientEstimator) -> tuple[Tensor, ...]:
-    """Of two passes, one on top of the other, behind both of which the mode has changed."""
+    """Of two passes, one on the result of the other, before a change of mode."""
     deq, x = DEQ(Cell(again), solver, gradient), torch.ones(3, 4)
     torch.manual_seed(1)
     first, _ = deq(x)

@@ -28,15 +28,6 @@ def test_rows_are_directions_times_gains(bias: bool) -> None:
     torch.testing.assert_close(layer(x), x @ weight.T + (layer.bias if bias else 0))
 
 
-def test_start_is_that_of_a_linear_layer_but_for_the_bias() -> None:
-    layer = NormedLinear(700, 50)
-    bound = 700**-0.5
-    assert 0.99 * bound < layer.weight.abs().max() <= bound
-    assert layer.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.02)
-    assert layer.parametrizations.weight.original0.mean().item() == pytest.approx(3**-0.5, rel=0.01)
-    assert not layer.bias.any()
-
-
 @pytest.mark.parametrize(
     "twin_of", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"]
 )

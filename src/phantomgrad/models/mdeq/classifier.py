@@ -120,17 +120,13 @@ class MDEQ(nn.Module):
             ValueError: the images have another number of channels or do not divide into the
                 scales, or ``unrolled`` is negative.
         """
-        logits = self.logits(images, unrolled=unrolled)
-        dtype = torch.promote_types(logits.dtype, torch.float32)  # logits may be bfloat16
-        return F.log_softmax(logits, dim=1, dtype=dtype)
-
-    def logits(self, images: Tensor, *, unrolled: int = 0) -> Tensor:
-        """Return what :meth:`forward` normalises, ``(B, classes)``."""
         check_at_least("unrolled", unrolled, 0)
         u = self.inject(images)  # (B, C_0, H, W)
         z = self.start(u, images.dtype)  # (B, C_i, H / 2^i, W / 2^i)
         z = self._unroll(z, u, unrolled) if unrolled else self.deq(u, z0=z)[0]
-        return self.head(z)  # type: ignore[no-any-return]
+        logits = self.head(z)  # (B, classes)
+        dtype = torch.promote_types(logits.dtype, torch.float32)  # logits may be bfloat16
+        return F.log_softmax(logits, dim=1, dtype=dtype)
 
     def inject(self, images: Tensor) -> Tensor:
         """Return the injection, ``(B, C_0, H, W)``, of images."""

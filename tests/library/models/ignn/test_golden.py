@@ -36,6 +36,7 @@ ESTIMATORS: dict[str, GradientEstimator] = {
     "upg_1.0": UnrolledPhantomGradient(5, 1.0),
     "one_step": UnrolledPhantomGradient(1, 1.0),
 }
+NEUMANN = {f"upg_{damping}": NeumannPhantomGradient(5, damping) for damping in (0.5, 0.8, 1.0)}
 
 
 # --- The official numbers --------------------------------------------------------------------
@@ -55,13 +56,10 @@ def test_projection_is_the_official_one() -> None:
     close(projected, golden("projection", "after"))
 
 
-def test_layers_project_their_weights_as_the_official_ones() -> None:
-    for layer, expected in zip(golden_model(IMPLICIT).layers, GOLDEN["weights"], strict=True):
-        close(layer.weight.detach(), torch.tensor(expected))
-
-
-def test_equilibria_and_output_are_the_official_ones() -> None:
+def test_weights_equilibria_and_output_are_the_official_ones() -> None:
     model = golden_model(IMPLICIT)
+    for layer, expected in zip(model.layers, GOLDEN["weights"], strict=True):
+        close(layer.weight.detach(), torch.tensor(expected))
     states: list[Tensor] = []
     for layer in model.layers:
         layer.register_forward_hook(lambda _m, _i, out: states.append(out.detach()))
@@ -75,32 +73,17 @@ def test_equilibria_and_output_are_the_official_ones() -> None:
     assert golden_loss(model).item() == pytest.approx(GOLDEN["loss"], abs=1e-11)
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_gradients_are_the_official_ones(name: str) -> None:
-    model = golden_model(ESTIMATORS[name])
+@pytest.mark.parametrize(("name", "gradient"), [*ESTIMATORS.items(), *NEUMANN.items()])
+def test_gradients_are_the_official_ones(name: str, gradient: GradientEstimator) -> None:
+    model = golden_model(gradient)
     golden_loss(model).backward()
     for i, layer in enumerate(model.layers):
         close(layer.weight.grad, golden("gradients", name, "weight", i))
         close(layer.omega.grad, golden("gradients", name, "omega", i))
-    for key, expected in GOLDEN["head_gradients"].items():
-        close(model.get_parameter(key).grad, torch.tensor(expected))
-
-
-@pytest.mark.parametrize("damping", [0.5, 0.8, 1.0])
-def test_neumann_gradient_is_the_unrolled_one_at_convergence(damping: float) -> None:
-    model = golden_model(NeumannPhantomGradient(5, damping))
-    golden_loss(model).backward()
-    for i, layer in enumerate(model.layers):
-        close(layer.weight.grad, golden("gradients", f"upg_{damping}", "weight", i))
-        close(layer.omega.grad, golden("gradients", f"upg_{damping}", "omega", i))
-
-
-def test_parameters_outside_the_equation_get_no_gradient() -> None:
-    model = golden_model(IMPLICIT)
-    golden_loss(model).backward()
-    for layer in model.layers:
         assert layer.unused_omega.grad is None
         assert layer.unused_bias.grad is None
+    for key, expected in GOLDEN["head_gradients"].items():
+        close(model.get_parameter(key).grad, torch.tensor(expected))
 
 
 def test_directed_graph_gets_the_exact_gradient() -> None:

@@ -61,8 +61,3 @@ def test_dropout_acts_in_training_alone() -> None:
 def test_kappa_outside_its_range_is_refused(kappa: float) -> None:
     with pytest.raises(ValueError, match=r"kappa must lie in \(0, 1\), got"):
         ImplicitGraphLayer(3, 4, SOLVER, IMPLICIT, kappa)
-
-
-def test_dropout_outside_its_range_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"dropout must lie in \[0, 1\), got 1"):
-        GraphClassifier(3, 2, SOLVER, IMPLICIT, dropout=1.0)

@@ -32,14 +32,6 @@ def test_one_mask_serves_solve_and_gradient(gradient: GradientEstimator) -> None
     assert masks[evaluations] is not masks[0]
 
 
-def test_one_mask_serves_all_unrolled_steps() -> None:
-    model = small(dropout=0.4)
-    masks = recorded_masks(model)
-    for _ in range(2):
-        model(torch.randn(3, 3, 8, 8), unrolled=3)
-    assert [mask is masks[0] for mask in masks] == [True] * 3 + [False] * 3
-
-
 def test_dropout_stands_before_the_injection() -> None:
     model = small(dropout=0.5)
     block = model.deq.cell.blocks[0]

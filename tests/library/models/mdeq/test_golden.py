@@ -32,7 +32,7 @@ def settings(case: str) -> tuple[int, float]:
 
 
 def printed(ours: list[float], reference: list[float], digits: int) -> None:
-    """All digits behind the point that are printed agree."""
+    """Equal up to the printed digits."""
     assert ours == pytest.approx(reference, rel=0, abs=0.51 * 10**-digits)
 
 

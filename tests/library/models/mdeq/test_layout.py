@@ -102,8 +102,3 @@ def test_no_convolution_elsewhere_is_given_another_order(channels_last: bool) ->
         u = made.inject(torch.randn(2, 3, 8, 8, device="meta"))
         made.head(made.deq.cell(made.start(u), u))
     assert orders.seen == {(True, True)}
-
-
-def test_a_model_that_returns_lies_as_before() -> None:
-    made = model(True).to("meta").to_empty(device="cpu")
-    assert {lies_last(kernel) for kernel in kernels(made).values()} == {True}

@@ -51,11 +51,6 @@ def test_output_dropout_takes_tokens_or_features() -> None:
         assert model.output_dropout._mask.shape == shape
 
 
-def test_rates_are_those_asked_for() -> None:
-    rates = {n: m.p for n, m in dropouts(small(dropout=0.3, attention_dropout=0.1)).items()}
-    assert rates == {name: 0.1 if name.endswith("attention.dropout") else 0.3 for name in MASKS}
-
-
 @torch.no_grad()
 def test_evaluation_is_deterministic_and_reports_the_solve() -> None:
     model, (tokens, targets) = small(dropout=0.4, attention_dropout=0.2).eval(), words()

@@ -56,18 +56,6 @@ def test_equilibrium_of_a_segment_is_that_of_its_parts(pre_norm: bool) -> None:
     torch.testing.assert_close(torch.cat(losses, dim=1), whole, rtol=0, atol=1e-9)
 
 
-@PRE_NORM
-@torch.no_grad()
-def test_map_of_a_segment_is_that_of_its_parts(pre_norm: bool) -> None:
-    model = small(pre_norm=pre_norm, window=6)
-    cell, z, u = model.cell, torch.randn(3, 9, 8), torch.randn(3, 9, 24)
-    none = Memory(z[:, :0], u[:, :0])
-    whole = cell(z, model.context(u, none))
-    first = cell(z[:, :4], model.context(u[:, :4], none))
-    second = cell(z[:, 4:], model.context(u[:, 4:], Memory(z[:, :4], u[:, :4])))
-    torch.testing.assert_close(torch.cat([first, second], dim=1), whole)
-
-
 @pytest.mark.parametrize("unrolled", [0, 2])
 def test_memory_is_the_output_without_its_graph(unrolled: int) -> None:
     model, hidden = small(), []

@@ -1,4 +1,4 @@
-"""What the DEQ-Transformer computes once in a pass, and what it computes again."""
+"""What the DEQ-Transformer computes once per pass, and what it recomputes."""
 
 from __future__ import annotations
 
