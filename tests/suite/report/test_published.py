@@ -1,4 +1,4 @@
-"""The authors' curves beside ours."""
+"""The curves that authors published, next to ours."""
 
 from __future__ import annotations
 

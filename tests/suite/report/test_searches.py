@@ -1,4 +1,4 @@
-"""Searches as tables and pictures: the objective by λ, the chosen trial, and its test value."""
+"""Tables and figures of searches: the objective by λ, the chosen trial, its test value."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def figures(records: list[Record]) -> dict[str, Figure]:
 
 
 def marks(axes: Axes, size: float) -> list[tuple[float, float]]:
-    """Where marks of a size are."""
+    """Return where marks of a size are."""
     return [
         (float(line.get_xdata()[0]), float(line.get_ydata()[0]))
         for line in axes.lines
@@ -90,7 +90,7 @@ def test_single_runs_are_without_what_folds_differ_by() -> None:
     assert all(value == pytest.approx(means[d]) for d, value in marks(left, RUN))
 
 
-def test_test_values_are_those_of_the_chosen_trial_and_the_papers() -> None:
+def test_test_values_are_of_the_chosen_trial_and_the_papers_dampings() -> None:
     """At the epoch selected on validation data, in the order chosen, then the paper's λ."""
     records = [*search(), *(trial(0.9, 0.9, fold=f) for f in (0, 1))]
     _, right = figures(records)["tune_toy"].axes
@@ -130,7 +130,7 @@ def test_other_rows_have_no_picture() -> None:
     assert figures([trial(0.5, 0.4, config={})]) == {}
 
 
-def test_the_command_draws_it_and_the_table_says_the_objective(results: Any, capsys: Any) -> None:
+def test_the_command_draws_it_and_the_table_has_the_objective(results: Any, capsys: Any) -> None:
     curves = {"test/accuracy": [0.8, 0.7], "validation/loss": [0.31, 0.52]}
     known = {"curves": curves, "config": {"tune": LOSS}}
     results.add("tune/toy/a_d0.5/upg_k5_d0.5", "seed0", [0.8, 0.7], **known)
