@@ -1,4 +1,4 @@
-"""Records: written whole or not at all, read back as they were, refused when damaged."""
+"""Records: written atomically, read back unchanged, refused when damaged."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_selected_survives_the_round_trip(tmp_path: Path) -> None:
     assert read_record(tmp_path / "r.json") == record
 
 
-def test_good_end_of_a_metric_survives_and_was_the_upper_one_before(tmp_path: Path) -> None:
-    """Records of old do not name it."""
+def test_mode_survives_and_defaults_to_max_in_older_records(tmp_path: Path) -> None:
+    """Older records have no mode."""
     record = replace(RECORD, result=Result("perplexity", 24.0, 12, 24.5, mode="min"))
     write_record(record, tmp_path / "r.json")
     assert read_record(tmp_path / "r.json").result.mode == "min"
@@ -66,7 +66,7 @@ def test_good_end_of_a_metric_survives_and_was_the_upper_one_before(tmp_path: Pa
         read_record(tmp_path / "bad.json")
 
 
-def test_what_json_has_no_word_for_becomes_null(tmp_path: Path) -> None:
+def test_nan_and_infinity_become_null(tmp_path: Path) -> None:
     curves = {"test/accuracy": [0.5, float("nan"), float("inf")]}
     write_record(replace(RECORD, curves=curves), tmp_path / "r.json")
     assert read_record(tmp_path / "r.json").curves == {"test/accuracy": [0.5, None, None]}
@@ -115,7 +115,7 @@ WITHOUT_ROW = json.dumps({k: v for k, v in asdict(RECORD).items() if k != "row"}
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("{", "no readable record"),
         ("[]", "no record of schema 1"),
@@ -130,15 +130,15 @@ WITHOUT_ROW = json.dumps({k: v for k, v in asdict(RECORD).items() if k != "row"}
         (damaged(seconds=3, label="x"), "unusable seconds, label"),
     ],
 )
-def test_what_is_no_record_is_named_and_refused(tmp_path: Path, content: str, said: str) -> None:
+def test_a_damaged_record_is_named_and_refused(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "r.json"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(RecordError, match=said) as caught:
+    with pytest.raises(RecordError, match=message) as caught:
         read_record(path)
     assert str(path) in str(caught.value)
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+def test_a_binary_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(RecordError, match="no readable record"):
         read_record(tmp_path / "r.json")

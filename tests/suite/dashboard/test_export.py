@@ -15,9 +15,9 @@ from dashboard.conftest import Workshop
 from report.conftest import record
 from wandb_files import read_offline
 
-from phantomgrad_suite.runs.wandb_naming import protocol, run_id, table_of, tags
 from phantomgrad_suite.dashboard.command import dashboard
 from phantomgrad_suite.runs.records import Result
+from phantomgrad_suite.runs.wandb_naming import protocol, run_id, table_of, tags
 
 wandb = pytest.importorskip("wandb")
 from phantomgrad_suite.dashboard import export  # noqa: E402

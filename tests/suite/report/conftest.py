@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -170,11 +170,6 @@ class Page(HTMLParser):
             for (tag, found), text in zip(self.tags, self.texts, strict=True)
             if tag in names and attributes.items() <= found.items()
         ]
-
-
-@pytest.fixture
-def make_record() -> Callable[..., Record]:
-    return record
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The command: its arguments, its errors, and that an error changes nothing."""
+"""The command: its arguments and its errors, after which nothing is changed."""
 
 from __future__ import annotations
 

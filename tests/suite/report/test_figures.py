@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from report.conftest import figures, runs_table
+from report.conftest import figures, record, runs_table
 
 from phantomgrad_suite.report.figures import drawings_of
 from phantomgrad_suite.report.figures.style import LINES, pretty, render
@@ -39,17 +39,17 @@ def test_dots_stand_at_the_printed_values(results) -> None:
     ]
 
 
-def test_percentages_end_at_100(make_record) -> None:
-    table = runs_table("t", [make_record("t/a", f"seed{i}", [1.0]) for i in range(2)])
+def test_percentages_end_at_100() -> None:
+    table = runs_table("t", [record("t/a", f"seed{i}", [1.0]) for i in range(2)])
     (axes,) = figures(table)["t"].axes
     left, right = axes.get_xlim()
     assert left < 100 < right < 101
 
 
-def test_curves_hold_means_and_leave_out_missing_epochs(make_record) -> None:
+def test_curves_hold_means_and_leave_out_missing_epochs() -> None:
     runs = [
-        make_record("t/a", "seed0", [0.5, None, 0.7]),
-        make_record("t/a", "seed1", [0.7, 0.6, 0.9]),
+        record("t/a", "seed0", [0.5, None, 0.7]),
+        record("t/a", "seed1", [0.7, 0.6, 0.9]),
     ]
     table = runs_table("t", runs)
     test, loss = figures(table)["t_curves"].axes
@@ -57,10 +57,10 @@ def test_curves_hold_means_and_leave_out_missing_epochs(make_record) -> None:
     assert list(loss.lines[0].get_ydata()) == pytest.approx([1.0, 1 / 2, 1 / 3])
 
 
-def test_odd_tables_can_be_drawn(make_record) -> None:
+def test_odd_tables_can_be_drawn() -> None:
     """More rows than line styles, one epoch, long names, a curve without a value."""
     runs = [
-        make_record(
+        record(
             f"t/{i}",
             "seed0",
             [0.5 + i / 100],
@@ -68,25 +68,25 @@ def test_odd_tables_can_be_drawn(make_record) -> None:
         )
         for i in range(len(LINES) + 3)
     ]
-    runs.append(make_record("t/z", "s", [0.5], curves={"test/accuracy": [None, None]}))
+    runs.append(record("t/z", "s", [0.5], curves={"test/accuracy": [None, None]}))
     table = runs_table("t", runs)
     drawings = drawings_of(table)
     assert [drawing.name for drawing in drawings] == ["t", "t_curves"]
     assert all(set(render(drawing.draw)) == set(STARTS) for drawing in drawings)
 
 
-def test_reduced_runs_are_not_among_the_curves_of_full_ones(make_record) -> None:
+def test_reduced_runs_are_not_among_the_curves_of_full_ones() -> None:
     runs = [
-        make_record("t/a", "seed0", [0.5, 0.6]),
-        make_record("t/a", "seed1", [0.1], protocol="reduced", changes=["x=1"]),
+        record("t/a", "seed0", [0.5, 0.6]),
+        record("t/a", "seed1", [0.1], protocol="reduced", changes=["x=1"]),
     ]
     table = runs_table("t", runs)
     figure = figures(table)["t_curves"]
     assert len(figure.axes[0].lines) == 1
 
 
-def test_an_axis_of_few_epochs_names_whole_ones(make_record) -> None:
-    table = runs_table("t", [make_record("t/a", "seed0", [0.5, 0.6, 0.7])])
+def test_an_axis_of_few_epochs_names_whole_ones() -> None:
+    table = runs_table("t", [record("t/a", "seed0", [0.5, 0.6, 0.7])])
     figure = figures(table)["t_curves"]
     ticks = [tick for axes in figure.axes for tick in axes.get_xticks()]
     assert all(tick == round(tick) for tick in ticks)
@@ -96,10 +96,10 @@ def test_an_axis_of_few_epochs_names_whole_ones(make_record) -> None:
     ("values", "ticks"),
     [([130.0, 91.0], [90, 100, 110, 120, 130]), ([3200.0, 450.0], [500, 1000, 2000])],
 )
-def test_perplexities_have_plain_numbers_on_an_axis_of_ratios(make_record, values, ticks) -> None:
+def test_perplexities_have_plain_numbers_on_an_axis_of_ratios(values, ticks) -> None:
     curves = {"test/perplexity": values}
     result = Result("perplexity", min(values), 2, min(values))
-    run = make_record("t/a", "seed0", values, result=result, curves=curves)
+    run = record("t/a", "seed0", values, result=result, curves=curves)
     table = runs_table("t", [run])
     figure = figures(table)["t_curves"]
     axes, low, high = figure.axes[0], *figure.axes[0].get_ylim()

@@ -106,7 +106,7 @@ def test_rows_are_named_after_their_gradient() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("t/a,t,D,M,X,1K,accuracy,many,,%,", "must be numbers"),
         ("t/a,u,D,M,X,1K,accuracy,1.0,,%,", "does not belong to table u"),
@@ -114,11 +114,11 @@ def test_rows_are_named_after_their_gradient() -> None:
         ("t/a,t,D,M,X,1K,accuracy,1.0,,%,\nt/a,t,D,M,X,1K,accuracy,1.0,,%,", "line 3"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, line: str, said: str) -> None:
+def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "paper.csv"
     header = PAPER.read_text(encoding="utf-8").splitlines()[0]
     path.write_text(f"{header}\n{line}\n", encoding="utf-8")
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         read_paper(path)
 
 

@@ -1,4 +1,4 @@
-"""The authors' curves beside ours."""
+"""The curves that authors published, next to ours."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from report.conftest import figures, runs_table
+from report.conftest import figures, record, runs_table
 
 from phantomgrad_suite.report.inputs import read_published
 from phantomgrad_suite.runs.errors import UserError
@@ -26,7 +26,7 @@ def test_the_authors_log_is_three_runs_of_220_epochs() -> None:
     assert begun == {name: [run[:5] for run in runs] for name, runs in curves.items()}
 
 
-def test_they_are_drawn_beside_ours_as_far_as_ours_go(make_record, tmp_path: Path) -> None:
+def test_they_are_drawn_beside_ours_as_far_as_ours_go(tmp_path: Path) -> None:
     path = tmp_path / "published_curves.csv"
     theirs = [[0.1, 0.3, 0.9], [0.3, 0.5, 0.9]]
     lines = [
@@ -35,7 +35,7 @@ def test_they_are_drawn_beside_ours_as_far_as_ours_go(make_record, tmp_path: Pat
         for epoch, value in enumerate(values, start=1)
     ]
     path.write_text("\n".join([HEADER, *lines]))
-    runs = [make_record("t/a", "seed0", [0.2, 0.4]), make_record("t/b", "seed0", [0.3, 0.5])]
+    runs = [record("t/a", "seed0", [0.2, 0.4]), record("t/b", "seed0", [0.3, 0.5])]
     table = replace(runs_table("t", runs), published=read_published(path))
     figure = figures(table)["t_curves"]
     test, loss = figure.axes

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from report.conftest import record
 
 from phantomgrad_suite.runs.records import Record, Result
 from report import conftest
@@ -15,10 +15,10 @@ from report import conftest
 STEPS, DAMPINGS = (1, 3, 9), (0.5, 1.0)
 
 
-def point(make: Callable[..., Record], form: str, k: int, d: float, seed: int) -> Record:
+def point(form: str, k: int, d: float, seed: int) -> Record:
     """A run whose best is 0.5 + k/100 + d/10 for UPG, a tenth less for NPG; the last is less."""
     best = 0.5 + k / 100 + d / 10 - (0.1 if form == "npg" else 0) + (0.01 if seed else -0.01)
-    return make(
+    return record(
         f"figure3/digits/{form}_k{k}_d{d}",
         f"seed{seed}",
         [best],
@@ -28,9 +28,9 @@ def point(make: Callable[..., Record], form: str, k: int, d: float, seed: int) -
     )
 
 
-def grid(make: Callable[..., Record]) -> list[Record]:
+def grid() -> list[Record]:
     every = [(form, k, d) for form in ("upg", "npg") for k in STEPS for d in DAMPINGS]
-    return [point(make, *one, seed) for one in every for seed in (0, 1)]
+    return [point(*one, seed) for one in every for seed in (0, 1)]
 
 
 def figures(records: list[Record]) -> dict[str, Figure]:
@@ -44,9 +44,9 @@ def lines(axes: Axes) -> list[tuple[list[float], list[float]]]:
     return [(k, list(line.get_ydata())) for k, line in zip(steps, drawn, strict=True)]
 
 
-def test_lines_run_through_the_means_over_k(make_record: Callable[..., Record]) -> None:
+def test_lines_run_through_the_means_over_k() -> None:
     """(a) UPG with every λ; (b) both forms with the largest; best epochs above, last below."""
-    found = figures(grid(make_record))
+    found = figures(grid())
     assert list(found) == ["figure3_digits"]
     upg, both, last, _ = found["figure3_digits"].axes
     expected = [[50 + k + 10 * d for k in STEPS] for d in DAMPINGS]
@@ -57,16 +57,16 @@ def test_lines_run_through_the_means_over_k(make_record: Callable[..., Record]) 
     assert lines(last)[0] == ([1, 3, 9], pytest.approx([v - 5 for v in expected[0]]))
 
 
-def test_bars_are_standard_deviations(make_record: Callable[..., Record]) -> None:
+def test_bars_are_standard_deviations() -> None:
     """As in the table: of two runs at a distance of two points, one point."""
-    upg = figures(grid(make_record))["figure3_digits"].axes[0]
+    upg = figures(grid())["figure3_digits"].axes[0]
     (bars,) = upg.containers[0].lines[2]
     low, high = bars.get_segments()[0][:, 1]
     assert (low, high) == (pytest.approx(55), pytest.approx(57))
 
 
-def test_panels_are_named(make_record: Callable[..., Record]) -> None:
-    figure = figures(grid(make_record))["figure3_digits"]
+def test_panels_are_named() -> None:
+    figure = figures(grid())["figure3_digits"]
     upg, both, *below = figure.axes
     assert upg.get_title(loc="left") == r"(a) Impact of $\lambda$ and $k$ (UPG)"
     assert both.get_title(loc="left") == r"(b) NPG vs. UPG ($\lambda = 1.0$)"
@@ -83,25 +83,23 @@ def test_panels_are_named(make_record: Callable[..., Record]) -> None:
     assert "over 2 runs" in legend.get_title().get_text()
 
 
-def test_lines_stand_apart(make_record: Callable[..., Record]) -> None:
-    upg = figures(grid(make_record))["figure3_digits"].axes[0]
+def test_lines_stand_apart() -> None:
+    upg = figures(grid())["figure3_digits"].axes[0]
     first, second = (container.lines[0].get_xdata() for container in upg.containers)
     assert all(a < k < b for a, k, b in zip(first, STEPS, second, strict=True))
 
 
-def test_missing_points_are_left_out(make_record: Callable[..., Record]) -> None:
-    records = [r for r in grid(make_record) if r.row != "figure3/digits/upg_k3_d0.5"]
+def test_missing_points_are_left_out() -> None:
+    records = [r for r in grid() if r.row != "figure3/digits/upg_k3_d0.5"]
     upg = figures(records)["figure3_digits"].axes[0]
     assert [steps for steps, _ in lines(upg)] == [[1, 9], [1, 3, 9]]
 
 
-def test_every_data_set_has_a_figure_and_other_rows_have_none(
-    make_record: Callable[..., Record],
-) -> None:
+def test_every_data_set_has_a_figure_and_other_rows_have_none() -> None:
     records = [
-        point(make_record, "upg", 1, 0.5, 0),
-        make_record("figure3/chains/upg_k1_d0.5", "seed0", [0.8]),
-        make_record("figure3/other/implicit", "seed0", [0.8]),
+        point("upg", 1, 0.5, 0),
+        record("figure3/chains/upg_k1_d0.5", "seed0", [0.8]),
+        record("figure3/other/implicit", "seed0", [0.8]),
     ]
     assert list(figures(records)) == ["figure3_chains", "figure3_digits"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from graph_data import REPOSITORY
-from report.conftest import runs_table
+from report.conftest import rows, runs_table
 
 from phantomgrad_suite.report.inputs import read_runs
 from phantomgrad_suite.runs.metrics import metric_of
@@ -195,6 +195,13 @@ def test_speed_is_relative_to_the_row_the_paper_calls_1(results) -> None:
     results.add(row, "seed0", [0.8], seconds=fast, environment=shared)
     assert results.rows("table9")[1]["Speed"] == "—"
     assert "Run on: a CPU, 1 thread; a CPU, 2 processes of 1 thread." in results.markdown("table9")
+
+
+def test_the_duration_of_all_runs_needs_that_of_each(results) -> None:
+    results.add("table9/toy_implicit", "seed0", [0.8])
+    assert rows(results.table("table9").sections[1])[0]["All runs"] == "90 s"
+    results.add("table9/toy_implicit", "seed1", [0.8], seconds={})
+    assert rows(results.table("table9").sections[1])[0]["All runs"] == "—"
 
 
 def test_numbers_are_printed_in_the_unit_of_their_metric() -> None:

@@ -1,4 +1,4 @@
-"""Throughput: its page and bars, and the column it gives to a table; never taken for a run."""
+"""Throughput: its table and bars, and its column in other tables, which is not taken for runs."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from torch import nn
 
 from phantomgrad import DEQ, Anderson, FixedPoint, ImplicitGradient, UnrolledPhantomGradient
 from phantomgrad.models import GraphClassifier, NodeClassifier, Propagation
-from phantomgrad_suite.data.loaders import fixed_batches
 from phantomgrad_suite.data.graphs.chains import make_chains
+from phantomgrad_suite.data.loaders import fixed_batches
 from phantomgrad_suite.tasks import NodeClassification
 from phantomgrad_suite.tasks.base import solver_statistics
 

@@ -10,9 +10,9 @@ import pytest
 from training import Workplace
 from wandb_files import read_offline
 
-from phantomgrad_suite.runs.wandb_naming import run_id
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record
+from phantomgrad_suite.runs.wandb_naming import run_id
 
 ROW = "chains/upg_k5_d0.5"
 SHORT = (f"experiment={ROW}", "trainer.max_epochs=2")

@@ -180,8 +180,8 @@ def _paper_note(lines: Sequence[Line], remark: str, mark: str) -> str:
     for line in lines:
         if line.paper and line.paper.note == remark and line.runs:
             best = max if line.metric.higher_is_better else min
-            top = best(r.result.best for r in line.runs.records if r.result.best is not None)
-            ours.append(f"{line.name} {line.metric.format(top)}")
+            values = [r.result.best for r in line.runs.records if r.result.best is not None]
+            ours += [f"{line.name} {line.metric.format(best(values))}"] if values else []
     if remark.startswith("best of") and ours:
         text += f" The best of our runs: {', '.join(ours)}."
     return text

@@ -37,7 +37,7 @@ class Objective(NamedTuple):
 
 def objective_of(record: Record) -> Objective | None:
     """Return the objective of a run of a search; ``None`` for other runs, or if never finite."""
-    settings = record.config.get("tune")
+    settings = record.config.get("runtime", {}).get("tune")
     if not settings:
         return None
     curve = record.curves.get(settings["objective"], [])

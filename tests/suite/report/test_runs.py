@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from report.conftest import record
 
 from phantomgrad_suite.report.experiments.runs import Runs, Stat
-from phantomgrad_suite.runs.records import Record, Result
-
-Make = Callable[..., Record]
+from phantomgrad_suite.runs.records import Result
 
 
 def test_mean_and_population_std_by_hand() -> None:
@@ -26,10 +24,10 @@ def test_missing_values_are_left_out_and_counted() -> None:
     assert Stat.of([None, None]) is None
 
 
-def test_best_last_and_common_are_different_things(make_record: Make) -> None:
+def test_best_last_and_common_are_different_things() -> None:
     runs = [
-        make_record("t/a", "seed0", [0.9, 0.6, 0.5]),
-        make_record("t/a", "seed1", [0.4, 0.8, 0.7]),
+        record("t/a", "seed0", [0.9, 0.6, 0.5]),
+        record("t/a", "seed1", [0.4, 0.8, 0.7]),
     ]
     summary = Runs.of(runs)
     assert summary.best is not None
@@ -43,30 +41,30 @@ def test_best_last_and_common_are_different_things(make_record: Make) -> None:
     assert summary.selected is None
 
 
-def test_common_epoch_skips_epochs_some_run_lacks(make_record: Make) -> None:
+def test_common_epoch_skips_epochs_some_run_lacks() -> None:
     runs = [
-        make_record("t/a", "seed0", [0.5, 0.9, 0.6, 0.9]),
-        make_record("t/a", "seed1", [0.5, None, 0.7]),
+        record("t/a", "seed0", [0.5, 0.9, 0.6, 0.9]),
+        record("t/a", "seed1", [0.5, None, 0.7]),
     ]
     assert Runs.of(runs).common_epoch == 3
 
 
-def test_a_run_without_the_curve_means_no_common_epoch(make_record: Make) -> None:
-    runs = [make_record("t/a", "s0", [0.5]), make_record("t/a", "s1", [0.5], curves={})]
+def test_a_run_without_the_curve_means_no_common_epoch() -> None:
+    runs = [record("t/a", "s0", [0.5]), record("t/a", "s1", [0.5], curves={})]
     assert Runs.of(runs).common is None
 
 
-def test_lower_is_better_for_perplexity(make_record: Make) -> None:
+def test_lower_is_better_for_perplexity() -> None:
     values = [30.0, 20.0, 25.0]
-    run = make_record("t/a", "seed0", values, curves={"test/perplexity": values})
+    run = record("t/a", "seed0", values, curves={"test/perplexity": values})
     run = replace(run, result=Result("perplexity", 20.0, 2, 25.0))
     summary = Runs.of([run, replace(run, result=Result("perplexity", 22.0, 2, 25.0))])
     assert summary.common_epoch == 2
 
 
-def test_record_says_which_end_of_an_unknown_metric_is_good(make_record: Make) -> None:
+def test_record_says_which_end_of_an_unknown_metric_is_good() -> None:
     values = [3.0, 2.0, 2.5]
-    run = make_record("t/a", "seed0", values, curves={"test/bits_per_word": values})
+    run = record("t/a", "seed0", values, curves={"test/bits_per_word": values})
     result = Result("bits_per_word", 2.0, 2, 2.5, mode="min")
     summary = Runs.of([replace(run, result=result)])
     assert summary.common_epoch == 2
@@ -75,10 +73,10 @@ def test_record_says_which_end_of_an_unknown_metric_is_good(make_record: Make) -
     assert old.common_epoch == 1
 
 
-def test_costs(make_record: Make) -> None:
+def test_costs() -> None:
     runs = [
-        make_record("t/a", "s0", [0.5], seconds={"total": 10.0, "epoch": 1.0}),
-        make_record("t/a", "s1", [0.5], seconds={"total": 20.0, "epoch": 3.0}, solver={}),
+        record("t/a", "s0", [0.5], seconds={"total": 10.0, "epoch": 1.0}),
+        record("t/a", "s1", [0.5], seconds={"total": 20.0, "epoch": 3.0}, solver={}),
     ]
     summary = Runs.of(runs)
     assert summary.mean("seconds", "epoch") == 2.0
@@ -91,7 +89,7 @@ GPU = {"processor": "a CPU", "threads": 1, "accelerator": "NVIDIA H200"}
 
 
 @pytest.mark.parametrize(
-    ("environment", "trainer", "said"),
+    ("environment", "trainer", "expected"),
     [
         ({**GPU, "processes": 8}, {"devices": 8}, "8 x NVIDIA H200"),
         ({**GPU, "processes": 1}, {"devices": 8}, "NVIDIA H200"),  # what was, not what was asked
@@ -102,18 +100,18 @@ GPU = {"processor": "a CPU", "threads": 1, "accelerator": "NVIDIA H200"}
     ],
 )
 def test_hardware_says_how_many(
-    make_record: Make, environment: dict[str, object], trainer: dict[str, object], said: str
+    environment: dict[str, object], trainer: dict[str, object], expected: str
 ) -> None:
-    run = make_record(
+    run = record(
         *("t/a", "s0", [0.5]),
         environment=environment,
         config={"trainer": trainer},
         memory={"peak_bytes": 1, "kind": "cuda"},
     )
-    assert Runs.of([run]).hardware == {said}
+    assert Runs.of([run]).hardware == {expected}
 
 
-def test_hardware_says_how_many_processes_share_a_processor(make_record: Make) -> None:
+def test_hardware_says_how_many_processes_share_a_processor() -> None:
     environment = {"processor": "a CPU", "threads": 2, "processes": 4}
-    run = make_record("t/a", "s0", [0.5], environment=environment)
+    run = record("t/a", "s0", [0.5], environment=environment)
     assert Runs.of([run]).hardware == {"a CPU, 4 processes of 2 threads"}

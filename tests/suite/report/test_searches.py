@@ -1,13 +1,13 @@
-"""Searches as tables and pictures: the objective by λ, the chosen trial, and its test value."""
+"""Tables and figures of searches: the objective by λ, the chosen trial, its test value."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from report.conftest import record
 
 from phantomgrad_suite.report.experiments.runs import objective_of
 from phantomgrad_suite.runs.records import Record, Result
@@ -17,7 +17,6 @@ LOSS = {"objective": "validation/loss", "direction": "minimize"}
 
 
 def trial(
-    make: Callable[..., Record],
     damping: float,
     loss: float,
     *,
@@ -34,16 +33,16 @@ def trial(
         "config": {"tune": LOSS},
         "config_hash": f"{k}{damping}",
     }
-    return make(
+    return record(
         f"tune/toy/upg_k{k}_d{damping}", f"fold{fold}", [0.9, 0.8, 0.7], **{**content, **changes}
     )
 
 
-def search(make: Callable[..., Record]) -> list[Record]:
+def search() -> list[Record]:
     """λ = 0.3 is the best by a little; 0.7 would be, but one of its runs is missing."""
     losses = {0.3: 0.4, 0.5: 0.5, 0.8: 0.6, 1.0: 0.7}
-    whole = [trial(make, d, loss, fold=f) for d, loss in losses.items() for f in (0, 1)]
-    return [*whole, trial(make, 0.7, 0.1)]
+    whole = [trial(d, loss, fold=f) for d, loss in losses.items() for f in (0, 1)]
+    return [*whole, trial(0.7, 0.1)]
 
 
 def figures(records: list[Record]) -> dict[str, Figure]:
@@ -51,7 +50,7 @@ def figures(records: list[Record]) -> dict[str, Figure]:
 
 
 def marks(axes: Axes, size: float) -> list[tuple[float, float]]:
-    """Where marks of a size are."""
+    """Return where marks of a size are."""
     return [
         (float(line.get_xdata()[0]), float(line.get_ydata()[0]))
         for line in axes.lines
@@ -62,17 +61,17 @@ def marks(axes: Axes, size: float) -> list[tuple[float, float]]:
 RING, MEAN, RUN = 11, 5, 3.5
 
 
-def test_objective_is_that_of_the_best_epoch(make_record: Callable[..., Record]) -> None:
-    assert objective_of(trial(make_record, 0.5, 0.4)) == ("validation/loss", 1, 0.4)
-    large = trial(make_record, 0.5, 0.4, config={"tune": {**LOSS, "direction": "maximize"}})
+def test_objective_is_that_of_the_best_epoch() -> None:
+    assert objective_of(trial(0.5, 0.4)) == ("validation/loss", 1, 0.4)
+    large = trial(0.5, 0.4, config={"tune": {**LOSS, "direction": "maximize"}})
     assert objective_of(large) == ("validation/loss", -1, 1.4)
-    assert objective_of(trial(make_record, 0.5, 0.4, config={})) is None
-    assert objective_of(trial(make_record, 0.5, 0.4, curves={"validation/loss": [None]})) is None
+    assert objective_of(trial(0.5, 0.4, config={})) is None
+    assert objective_of(trial(0.5, 0.4, curves={"validation/loss": [None]})) is None
 
 
-def test_trials_stand_at_their_mean_over_folds(make_record: Callable[..., Record]) -> None:
+def test_trials_stand_at_their_mean_over_folds() -> None:
     """Those with a missing run are left out; the least mean is ringed, the paper's λ are marked."""
-    found = figures(search(make_record))
+    found = figures(search())
     assert list(found) == ["tune_toy"]
     left, _ = found["tune_toy"].axes
     means = [(d, pytest.approx(loss)) for d, loss in ((0.3, 0.45), (0.5, 0.55), (0.8, 0.65))]
@@ -83,19 +82,17 @@ def test_trials_stand_at_their_mean_over_folds(make_record: Callable[..., Record
     assert left.get_ylabel() == "validation loss, best epoch ↓"
 
 
-def test_single_runs_are_without_what_folds_differ_by(make_record: Callable[..., Record]) -> None:
+def test_single_runs_are_without_what_folds_differ_by() -> None:
     """Fold 1 is worse by the same everywhere: without that all runs of a trial lie on its mean."""
-    left, _ = figures(search(make_record))["tune_toy"].axes
+    left, _ = figures(search())["tune_toy"].axes
     assert len(marks(left, RUN)) == 8
     means = dict(marks(left, MEAN))
     assert all(value == pytest.approx(means[d]) for d, value in marks(left, RUN))
 
 
-def test_test_values_are_those_of_the_chosen_trial_and_the_papers(
-    make_record: Callable[..., Record],
-) -> None:
+def test_test_values_are_of_the_chosen_trial_and_the_papers_dampings() -> None:
     """At the epoch selected on validation data, in the order chosen, then the paper's λ."""
-    records = [*search(make_record), *(trial(make_record, 0.9, 0.9, fold=f) for f in (0, 1))]
+    records = [*search(), *(trial(0.9, 0.9, fold=f) for f in (0, 1))]
     _, right = figures(records)["tune_toy"].axes
     drawn = [container.lines[0] for container in right.containers]
     values = [float(line.get_ydata()[0]) for line in drawn]
@@ -107,8 +104,8 @@ def test_test_values_are_those_of_the_chosen_trial_and_the_papers(
     assert marks(right, RING) == [(0, pytest.approx(25))]
 
 
-def test_every_k_has_a_colour(make_record: Callable[..., Record]) -> None:
-    records = [trial(make_record, d, 0.5 + d / k, k=k) for d in (0.2, 0.9) for k in (1, 9)]
+def test_every_k_has_a_colour() -> None:
+    records = [trial(d, 0.5 + d / k, k=k) for d in (0.2, 0.9) for k in (1, 9)]
     figure = figures(records)["tune_toy"]
     (legend,) = figure.legends
     assert [t.get_text() for t in legend.get_texts()][:2] == ["UPG, k = 1", "UPG, k = 9"]
@@ -117,10 +114,10 @@ def test_every_k_has_a_colour(make_record: Callable[..., Record]) -> None:
     assert "4 trials of 1 run each" in legend.get_title().get_text()
 
 
-def test_largest_is_chosen_where_more_is_better(make_record: Callable[..., Record]) -> None:
+def test_largest_is_chosen_where_more_is_better() -> None:
     config = {"tune": {"objective": "validation/accuracy", "direction": "maximize"}}
     records = [
-        trial(make_record, d, 0, config=config, curves={"validation/accuracy": [d, 0.0]})
+        trial(d, 0, config=config, curves={"validation/accuracy": [d, 0.0]})
         for d in (0.2, 0.9, 0.4)
     ]
     left, _ = figures(records)["tune_toy"].axes
@@ -128,19 +125,19 @@ def test_largest_is_chosen_where_more_is_better(make_record: Callable[..., Recor
     assert left.get_ylabel() == "validation accuracy, best epoch ↑"
 
 
-def test_other_rows_have_no_picture(make_record: Callable[..., Record]) -> None:
-    assert figures([make_record("tune/toy/implicit", "seed0", [0.8])]) == {}
-    assert figures([trial(make_record, 0.5, 0.4, config={})]) == {}
+def test_other_rows_have_no_picture() -> None:
+    assert figures([record("tune/toy/implicit", "seed0", [0.8])]) == {}
+    assert figures([trial(0.5, 0.4, config={})]) == {}
 
 
-def test_the_command_draws_it_and_the_table_says_the_objective(results: Any, capsys: Any) -> None:
+def test_the_command_draws_it_and_the_table_has_the_objective(results: Any, capsys: Any) -> None:
     curves = {"test/accuracy": [0.8, 0.7], "validation/loss": [0.31, 0.52]}
     known = {"curves": curves, "config": {"tune": LOSS}}
     results.add("tune/toy/a_d0.5/upg_k5_d0.5", "seed0", [0.8, 0.7], **known)
     assert results.report("tune") == 0
-    said = capsys.readouterr().out
-    assert said.startswith("# Tuning: λ chosen on validation data")
-    assert "- Searched by: the objective by which the search compares trials" in said
+    text = capsys.readouterr().out
+    assert text.startswith("# Tuning: λ chosen on validation data")
+    assert "- Searched by: the objective by which the search compares trials" in text
     (row,) = results.rows("tune")
     assert row["Searched by"] == "validation loss 0.3100"
     names = {path.name for path in (results.path / "figures").iterdir()}

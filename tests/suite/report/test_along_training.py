@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from matplotlib.figure import Figure
+from report.conftest import record
 
 from phantomgrad_suite.report.figures.style import LINES
 from phantomgrad_suite.runs.records import Record
@@ -23,19 +23,19 @@ CURVES = {
 }
 
 
-def run(make: Callable[..., Record], method: str = "Implicit", **changes: Any) -> Record:
+def run(method: str = "Implicit", **changes: Any) -> Record:
     row = f"figure2/cox2_{'upg_k5_d0.5' if 'UPG' in method else method.lower()}"
     label = {"dataset": "COX2", "model": "IGNN", "method": method}
-    return make(row, "seed0", [0.5], **{"label": label, "curves": CURVES, **changes})
+    return record(row, "seed0", [0.5], **{"label": label, "curves": CURVES, **changes})
 
 
 def figures(*records: Record) -> dict[str, Figure]:
     return conftest.figures(conftest.runs_table("figure2", records))
 
 
-def test_cosines_stand_under_their_steps(make_record: Callable[..., Record]) -> None:
+def test_cosines_stand_under_their_steps() -> None:
     """As in the paper: the step upwards, a panel for each form; norm ratios are not drawn."""
-    npg, upg = figures(run(make_record))["figure2_cox2_implicit"].axes
+    npg, upg = figures(run())["figure2_cox2_implicit"].axes
     assert [axes.get_title(loc="left") for axes in (npg, upg)] == ["(a) NPG", "(b) UPG"]
     assert npg.get_ylabel() == "training step"
     assert [list(line.get_xdata()) for line in upg.lines] == [[0.7, 0.71, 0.72], [0.8, 0.81, 0.82]]
@@ -46,20 +46,20 @@ def test_cosines_stand_under_their_steps(make_record: Callable[..., Record]) -> 
     assert line.get_color() != upg.lines[0].get_color()
 
 
-def test_cosines_name_their_settings_and_the_run(make_record: Callable[..., Record]) -> None:
-    figure = figures(run(make_record, "UPG A(5, 0.5)"))["figure2_cox2_upg_k5_d05"]
+def test_cosines_name_their_settings_and_the_run() -> None:
+    figure = figures(run("UPG A(5, 0.5)"))["figure2_cox2_upg_k5_d05"]
     (legend,) = figure.legends
     assert sorted(text.get_text() for text in legend.get_texts()) == [
         r"$k = 1, \lambda = 1.0$",
         r"$k = 5, \lambda = 0.5$",
     ]
-    said = " ".join(text.get_text() for text in figure.texts) + figure.get_suptitle()
-    assert "COX2, trained by UPG" in said
+    text = " ".join(text.get_text() for text in figure.texts) + figure.get_suptitle()
+    assert "COX2, trained by UPG" in text
 
 
-def test_radii_of_all_runs_share_a_panel(make_record: Callable[..., Record]) -> None:
+def test_radii_of_all_runs_share_a_panel() -> None:
     """One for F, one for the damped map; a colour and a dash for each gradient; the bound, 1."""
-    found = figures(run(make_record), run(make_record, "NPG", config_hash="other"))
+    found = figures(run(), run("NPG", config_hash="other"))
     assert list(found) == ["figure2_cox2_implicit", "figure2_cox2_npg", "figure2_cox2_radius"]
     left, right = found["figure2_cox2_radius"].axes
     plain, other, bound = left.lines
@@ -72,8 +72,8 @@ def test_radii_of_all_runs_share_a_panel(make_record: Callable[..., Record]) -> 
     assert list(bound.get_ydata()) == [1, 1]
 
 
-def test_runs_that_were_not_looked_at_are_not_drawn(make_record: Callable[..., Record]) -> None:
-    assert figures(run(make_record, curves={"test/accuracy": [0.5]})) == {}
+def test_runs_that_were_not_looked_at_are_not_drawn() -> None:
+    assert figures(run(curves={"test/accuracy": [0.5]})) == {}
 
 
 def test_the_command_draws_it(results: Any) -> None:
