@@ -99,7 +99,7 @@ def test_run_of_another_machine_is_running_until_it_is_silent(
     run: RunFolder, every: Any, minutes: int, state: str
 ) -> None:
     """Its lock cannot be seen; three checkpoints should have been written meanwhile."""
-    note(run, host="gpu07", runtime.checkpoint.every_minutes=every)
+    note(run, host="gpu07", checkpoint_every_minutes=every)
     silent_for(minutes, run.path / "attempt.json")
     assert examined().state == state
     note(run, host="gpu07", stopped="2026-01-01T00:00:00+00:00")

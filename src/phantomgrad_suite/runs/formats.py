@@ -18,5 +18,8 @@ def hardware(environment: Mapping[str, Any], on_gpu: bool) -> str:
     """Return the device in the ``environment`` of a record, for example ``AMD EPYC, 2 threads``."""
     if on_gpu:
         return str(environment.get("accelerator"))
-    threads = environment.get("threads", "?")
-    return f"{environment.get('processor', 'unknown processor')}, {threads} thread{'s' * (threads != 1)}"
+    processor, threads = (
+        environment.get("processor", "unknown processor"),
+        environment.get("threads"),
+    )
+    return f"{processor}, {threads} thread{'s' * (threads != 1)}"

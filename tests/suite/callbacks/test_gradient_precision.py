@@ -273,7 +273,10 @@ PRECISE = (
     *("callbacks=precision", "measure.precision.every_n_steps=3"),
     "runtime.callbacks.spectrum.every_n_epochs=1",
 )
-SHORT = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=7", "runtime.checkpoint.every_n_epochs=2")
+SHORT = (
+    *("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=7"),
+    "runtime.checkpoint.every_n_epochs=2",
+)
 
 
 def test_record_has_the_curves_of_a_run_that_is_not_changed(workplace: Workplace) -> None:

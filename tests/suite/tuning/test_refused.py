@@ -27,12 +27,15 @@ def test_data_without_validation_part_are_refused(script: Script, small_tu: Path
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [
-        (["runtime.tune.objective=test/loss"], r"objective must be of the validation part.*'test/loss'"),
+        (
+            ["runtime.tune.objective=test/loss"],
+            r"objective must be of the validation .*'test/loss'",
+        ),
         (["runtime.tune.direction=down"], "direction must be minimize or maximize, got 'down'"),
         (["runtime.tune.trials=0"], "tune.trials must be an integer from 1, got 0"),
         (["runtime.tune.startup=many"], "tune.startup must be an integer from 1, got 'many'"),
         (["runtime.tune.step=0"], "tune.step must be a positive number, got 0"),
-        (["runtime.tune.step=0.07"], r"step must divide the interval of gradient.damping, 0.1 to 1.0, got"),
+        (["runtime.tune.step=0.07"], r"step must divide the interval of gradient.damping, 0.1 to"),
         (["gradient.damping=0.5"], "nothing to search: sweep a setting, as in gradient.damping="),
         (["experiment=chains/upg_k5_d0.5,digits/upg_k5_d0.5"], "settings of one experiment"),
         (["seed=interval(0,3)"], r"seed=interval\(0,3\) cannot be repeated over: list the values"),

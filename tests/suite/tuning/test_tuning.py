@@ -49,7 +49,10 @@ def test_value_of_a_trial_is_the_mean_of_its_runs(script: Script, workplace: Wor
 
 def test_other_sweeps_are_searched_too(script: Script, workplace: Workplace) -> None:
     """Here k, with an accuracy to maximize."""
-    settings = ("runtime.tune.objective=validation/accuracy", "runtime.tune.direction=maximize", "runtime.tune.trials=3")
+    settings = (
+        *("runtime.tune.objective=validation/accuracy", "runtime.tune.direction=maximize"),
+        "runtime.tune.trials=3",
+    )
     found = searched(script, *SHORT, *settings, "gradient.steps=1,3")
     by_row = records(workplace.path)
     assert len(found) == len(by_row) == 3
@@ -63,7 +66,10 @@ def test_other_sweeps_are_searched_too(script: Script, workplace: Workplace) -> 
 
 def test_killed_search_goes_on_as_if_it_had_not_been(script: Script) -> None:
     """Killed in the second run of its third trial: only that run and later ones are begun."""
-    whole = (*SHORT, "runtime.tune.trials=4", "runtime.tune.first=[]", "runtime.tune.startup=1", "seed=0,1")
+    whole = (
+        *(*SHORT, "runtime.tune.trials=4", "runtime.tune.first=[]"),
+        *("runtime.tune.startup=1", "seed=0,1"),
+    )
     expected = searched(script, *whole, "runtime.paths.runs=whole/runs")
     assert len({params["gradient.damping"] for _, params, _ in expected}) == 4
     with counted({5: SystemExit(1)}):
