@@ -27,7 +27,8 @@ CHAINS = (
 
 def bomb(signum: int, **when: int) -> str:
     ((unit, moment),) = when.items()
-    return f"+runtime.callbacks.bomb={{_target_: interruptions.Signal, signum: {signum}, {unit}: {moment}}}"
+    target = f"_target_: interruptions.Signal, signum: {signum}, {unit}: {moment}"
+    return f"+runtime.callbacks.bomb={{{target}}}"
 
 
 @pytest.mark.parametrize(
