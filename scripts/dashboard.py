@@ -1,4 +1,4 @@
-"""Look at the runs: a live page of this machine, or a table on wandb.
+"""Follow the runs on a live page, or put the finished runs of a table on wandb.
 
 python scripts/dashboard.py                          http://127.0.0.1:8000; or port=8001, runs=DIR
 python scripts/dashboard.py wandb table=table4       its finished runs, as files for `wandb sync`
@@ -8,7 +8,7 @@ python scripts/dashboard.py wandb table=table4 --online   sent at once, with a r
 import sys
 from pathlib import Path
 
-from phantomgrad_suite.dashboard.command import main
+from phantomgrad_suite.dashboard.command import dashboard
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], Path(__file__).resolve().parents[1] / "configs"))
+    sys.exit(dashboard(sys.argv[1:], Path(__file__).resolve().parents[1] / "configs"))

@@ -1,14 +1,14 @@
-"""Say how far the tables are, from the files of their runs.
+"""Print the state of all runs, read from their folders.
 
 python scripts/status.py                     all tables, and what is running
 python scripts/status.py --table table4      one table, row by row
-python scripts/status.py --failed            what has failed, and by what
+python scripts/status.py --failed            failed runs and their errors
 """
 
 import sys
 from pathlib import Path
 
-from phantomgrad_suite.dashboard.status import main
+from phantomgrad_suite.dashboard.command import status
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], Path(__file__).resolve().parents[1] / "configs"))
+    sys.exit(status(sys.argv[1:], Path(__file__).resolve().parents[1] / "configs"))

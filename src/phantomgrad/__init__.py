@@ -1,7 +1,6 @@
-"""Train implicit models: any fixed-point solver, any gradient, any model.
+"""Implicit models in PyTorch: any fixed-point solver, any gradient estimator, any model.
 
-The library half of the suite that reproduces "On Training Implicit Models" (Geng et al., 2021):
-it needs torch alone.
+Includes the phantom gradients of "On Training Implicit Models" (Geng et al., 2021).
 """
 
 from phantomgrad.deq import DEQ

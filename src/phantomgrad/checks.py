@@ -1,4 +1,4 @@
-"""Argument checks that several parts share; each names the argument, the rule and the value."""
+"""Argument checks: each error names the argument, the rule and the value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check_damping(damping: object) -> None:
 
 
 def check_at_least(name: str, value: object, least: int) -> None:
-    """Raise unless ``value`` is an integer, at least ``least``."""
+    """Raise unless ``value`` is an integer of at least ``least``."""
     if not isinstance(value, int | Integral) or isinstance(value, bool):
         raise ValueError(f"{name} must be an integer, got {value!r}")
     if value < least:
@@ -31,8 +31,15 @@ def check_number(name: str, value: object) -> None:
         raise ValueError(f"{name} must be a finite number, got {value!r}")
 
 
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raise unless ``value`` is one of ``choices``."""
+    if value not in choices:
+        allowed = " or ".join(map(repr, choices))
+        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+
+
 def check_list(name: str, values: object) -> None:
-    """Raise unless ``values`` is a sequence, and no word."""
+    """Raise unless ``values`` is a sequence other than a string."""
     if not isinstance(values, Sequence) or isinstance(values, str):
         raise ValueError(f"{name} must be a list, got {values!r}")
 
@@ -46,7 +53,7 @@ def check_integers(name: str, values: object) -> None:
 
 
 def check_several(name: str, values: object, least: int = 1) -> None:
-    """Raise unless ``values`` is a sequence, with at least ``least`` different members."""
+    """Raise unless ``values`` is a sequence with at least ``least`` different members."""
     check_list(name, values)
     assert isinstance(values, Sequence)
     if len(set(values)) < least:
@@ -60,6 +67,6 @@ def check_rate(name: str, value: object) -> None:
 
 
 def check_deviation(name: str, value: object) -> None:
-    """Raise unless ``value`` is a standard deviation, possibly none."""
+    """Raise unless ``value`` is a standard deviation, which may be zero."""
     if not isinstance(value, float | int) or not 0 <= value < math.inf:
         raise ValueError(f"{name} must be finite and not negative, got {value!r}")

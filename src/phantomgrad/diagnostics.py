@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 from phantomgrad.gradients import GradientEstimator
-from phantomgrad.gradients.linearization import Linearization
+from phantomgrad.jacobian import Linearization
 from phantomgrad.solvers import Map, Solver
 
 
 class ExactGradient(NamedTuple):
-    """The exact gradient, and how exact it is.
+    """The exact gradient and the residuals it was computed with.
 
     Attributes:
-        gradient: one tensor for each wanted one, of its shape.
-        z: the equilibrium it is taken at, ``(B, *state)``.
-        residual: of the equilibrium, ``(B,)``, as its solver measures it.
-        adjoint_residual: of the adjoint equation, ``(B,)``, as its solver measures it.
+        gradient: one tensor per wanted tensor, of its shape.
+        z: the equilibrium where it is taken, ``(B, *state)``.
+        residual: of the equilibrium, ``(B,)``, as measured by its solver.
+        adjoint_residual: of the adjoint equation, ``(B,)``, as measured by its solver.
     """
 
     gradient: tuple[Tensor, ...]
@@ -31,7 +31,7 @@ class ExactGradient(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """An estimated gradient g beside the exact one, ``nan`` where that is undefined.
+    """An estimated gradient g compared with the exact one; ``nan`` where undefined.
 
     Attributes:
         cosine: ``<g, g_exact> / (|g| |g_exact|)``.
@@ -57,12 +57,12 @@ def estimated_gradient(
         f: the map, ``(B, *state)`` to the same shape, differentiable.
         z_star: its equilibrium as a solver found it, ``(B, *state)``.
         v: the cotangent of the equilibrium, ``(B, *state)``.
-        estimator: the one to look at.
-        wanted: the tensors that ``f`` closes over by which to differentiate; where ``f`` does not
-            depend on one, its gradient is zero.
+        estimator: the estimator to evaluate.
+        wanted: tensors that ``f`` closes over; the gradient by one that ``f`` does not depend on
+            is zero.
 
     Raises:
-        ValueError: the estimator has no gradient apart from a recorded solve.
+        ValueError: the estimator differentiates the solve itself, which is not given here.
     """
     if estimator.needs_recorded_solve:
         raise ValueError(
@@ -83,21 +83,21 @@ def exact_gradient(
     solver: Solver,
     adjoint: Solver,
 ) -> ExactGradient:
-    r"""Return the gradient of :math:`\langle h^*, v \rangle` as exact as the solvers make it.
+    r"""Return the gradient of :math:`\langle h^*, v \rangle` to the accuracy of the solvers.
 
     The equilibrium is solved for again, from ``z_star``, and then the adjoint equation there,
 
     .. math:: u = \Big(\frac{\partial F}{\partial h}\Big)^{\!\top} u + v, \qquad
               g = \Big(\frac{\partial F}{\partial \theta}\Big)^{\!\top} u
 
-    (Geng et al., 2021, eq. "true-grad", columns as vectors). All is done in the dtype of the
-    state, since a general ``f`` knows no other: in float32 the residuals end near 1e-7.
+    (Geng et al., 2021, eq. "true-grad", columns as vectors). Everything is computed in the dtype
+    of the state; in float32 the residuals end near 1e-7.
 
     Args:
         f: the map, ``(B, *state)`` to the same shape, differentiable.
         z_star: where the solver starts, ``(B, *state)``.
         v: the cotangent of the equilibrium, ``(B, *state)``.
-        wanted: the tensors that ``f`` closes over by which to differentiate.
+        wanted: tensors that ``f`` closes over.
         solver: finds the equilibrium; its tolerance should be far below that of ``z_star``.
         adjoint: solves the adjoint equation, from ``u = v``.
     """
@@ -117,7 +117,7 @@ def agreement(estimate: Sequence[Tensor], exact: Sequence[Tensor]) -> Agreement:
     The sums run in float64. (The cosine is the precision of Geng et al., 2021, section 4.2.)
 
     Raises:
-        ValueError: the two are not of the same shapes.
+        ValueError: their shapes differ.
     """
     shapes, others = ([tuple(t.shape) for t in group] for group in (estimate, exact))
     if shapes != others:
@@ -133,14 +133,14 @@ def _pulled_back(output: Tensor, wanted: Sequence[Tensor], v: Tensor) -> tuple[T
         output,
         list(wanted),
         v.to(output.dtype),
-        retain_graph=True,  # weights that several calls share are on one graph
+        retain_graph=True,  # several calls may share the graph of one weight
         allow_unused=True,
         materialize_grads=True,
     )
 
 
 def _dot(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
-    # On the CPU: some accelerators know no float64.
+    # On the CPU, since some accelerators have no float64.
     pairs = (
         (x.detach().cpu().double(), y.detach().cpu().double()) for x, y in zip(a, b, strict=True)
     )

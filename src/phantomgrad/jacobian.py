@@ -2,59 +2,134 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least
-from phantomgrad.gradients.linearization import Linearization, check_recordable, pullback
 from phantomgrad.solvers import Map
 from phantomgrad.solvers.base import flat
 
-__all__ = ["Linearization", "jacobian_regularizer", "spectral_radius"]
+
+class Linearization:
+    r"""``f`` at ``z``, and :math:`J = \partial f / \partial z` there as two linear maps.
+
+    ``f`` is evaluated once, at construction. ``value`` is on the graph of what ``f`` closes over.
+    Arguments and results of the products have the shape of ``z``, ``(B, *state)``.
+
+    Raises:
+        RuntimeError: in inference mode, which never records a graph.
+    """
+
+    def __init__(self, f: Map, z: Tensor) -> None:
+        _check_recordable()
+        self._z = z.detach().requires_grad_()
+        with torch.enable_grad():
+            self.value = f(self._z)
+        self._transposed: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether ``f`` certainly closes over nothing that requires a gradient.
+
+        What a custom autograd function closes over is not visible, and counts as requiring one.
+        """
+        if self.value.is_leaf:
+            return not self.value.requires_grad or self.value is self._z
+        nodes, seen = [self.value.grad_fn], set()
+        while nodes:
+            node = nodes.pop()
+            if node is None or node in seen:
+                continue
+            leaf, custom = getattr(node, "variable", self._z), hasattr(node, "saved_tensors")
+            if leaf is not self._z or custom:
+                return False  # usually the first node
+            seen.add(node)
+            nodes += [parent for parent, _ in node.next_functions]
+        return True
+
+    def vjp(self, u: Tensor) -> Tensor:
+        """Return :math:`J^T u`."""
+        return _vjp(self.value, self._z, u.to(self.value.dtype))
+
+    def vjps(self, u: Tensor, *wanted: Tensor) -> tuple[Tensor, ...]:
+        r"""Return :math:`J^T u` and the same for each of ``wanted``, on which ``f`` depends."""
+        return torch.autograd.grad(self.value, (self._z, *wanted), u, retain_graph=True)
+
+    def jvp(self, u: Tensor) -> Tensor:
+        r"""Return :math:`J u`, as the derivative of :math:`J^\top w`, which is linear in w."""
+        if self._transposed is None:
+            w = torch.zeros_like(self.value, requires_grad=True)
+            with torch.enable_grad():
+                self._transposed = w, _vjp(self.value, self._z, w, create_graph=True)
+        w, product = self._transposed
+        return _vjp(product, w, u)
 
 
 def spectral_radius(
-    f: Map,
-    z: Tensor,
-    *,
-    iterations: int = 100,
-    estimator: Literal["norm", "rayleigh"] = "norm",
-    generator: torch.Generator | None = None,
+    f: Map, z: Tensor, *, iterations: int = 100, generator: torch.Generator | None = None
 ) -> Tensor:
     r"""Estimate the spectral radius of :math:`J = \partial f / \partial z`, per sample, ``(B,)``.
 
     Power iteration with :math:`J^\top`, whose eigenvalues are those of J, from a Gaussian start.
+    The estimate is the geometric mean of :math:`\|J^\top v\| / \|v\|` over the last half of the
+    iterations, which also holds for complex and for tied eigenvalues.
 
     Args:
         f: the map.
         z: where the Jacobian is taken, ``(B, *state)``.
         iterations: number of products; the error decays like the ratio of the two largest
             eigenvalues in modulus to this power.
-        estimator: ``"norm"``, the geometric mean of ``|J^T v| / |v|`` over the last half of the
-            iterations, right for complex and tied eigenvalues too; or ``"rayleigh"``,
-            ``|v^T J v| / |v|^2`` of the last one, as in earlier work, which is right only for a
-            simple real dominant eigenvalue.
-        generator: for the start.
+        generator: of the start.
 
     Raises:
         RuntimeError: in inference mode.
     """
     check_at_least("iterations", iterations, 1)
-    if estimator not in ("norm", "rayleigh"):
-        raise ValueError(f"estimator must be 'norm' or 'rayleigh', got {estimator!r}")
     at = Linearization(f, z)
     v = _normalized(torch.empty_like(z).normal_(generator=generator))[0]
-    logs, rayleigh = [], torch.zeros(z.shape[0], dtype=z.dtype, device=z.device)
+    logs = []
     for _ in range(iterations):
-        w = at.vjp(v)
-        rayleigh = (flat(w) * flat(v)).sum(dim=1).abs()
-        v, size = _normalized(w)
+        v, size = _normalized(at.vjp(v))
         logs.append(size.log())
-    if estimator == "rayleigh":
-        return rayleigh
     return torch.stack(logs[iterations // 2 :]).mean(dim=0).exp()
+
+
+def jacobian_regularizer(
+    f: Map, z: Tensor, *, samples: int = 1, generator: torch.Generator | None = None
+) -> Tensor:
+    r"""Hutchinson estimate of :math:`\|J\|_F^2 / N`, a scalar to add to a loss (Bai et al., 2021).
+
+    .. math:: \frac{1}{M} \sum_{m=1}^{M} \frac{\|v_m^\top J\|^2}{N}, \qquad v_m \sim
+              \mathcal{N}(0, I), \quad N \text{ the number of entries of } z
+
+    The gradient reaches the parameters and inputs of ``f``, and what ``z`` depends on if ``z`` is
+    on a graph; pass ``z.detach()`` for the usual form. Under ``torch.no_grad`` the result has no
+    graph. Half-precision entries are summed in float32.
+
+    Args:
+        f: the map.
+        z: where the Jacobian is taken, ``(B, *state)``.
+        samples: M.
+        generator: of the vectors.
+
+    Raises:
+        RuntimeError: in inference mode.
+    """
+    check_at_least("samples", samples, 1)
+    _check_recordable()
+    recorded = torch.is_grad_enabled()
+    z = z if recorded and z.requires_grad else z.detach().requires_grad_()
+    with torch.enable_grad():
+        fz = f(z)
+        mean = torch.stack([_squared_product(fz, z, generator) for _ in range(samples)]).mean()
+    return mean if recorded else mean.detach()
+
+
+def _squared_product(fz: Tensor, z: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Return ``|v^T J|^2 / N`` of one v."""
+    v = torch.empty_like(fz).normal_(generator=generator)
+    product = _vjp(fz, z, v, create_graph=True)
+    return product.to(torch.promote_types(z.dtype, torch.float32)).square().sum() / z.numel()
 
 
 def _normalized(v: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,34 +138,25 @@ def _normalized(v: Tensor) -> tuple[Tensor, Tensor]:
     return v / scale, size
 
 
-def jacobian_regularizer(
-    f: Map, z: Tensor, *, samples: int = 1, generator: torch.Generator | None = None
-) -> Tensor:
-    r"""Hutchinson estimate of :math:`\|J\|_F^2 / N`, a scalar to add to a loss.
-
-    .. math:: \frac{1}{M} \sum_{m=1}^{M} \frac{\|v_m^\top J\|^2}{N}, \qquad v_m \sim
-              \mathcal{N}(0, I), \quad N \text{ the number of entries of } z
-
-    (Bai et al., 2021). The gradient reaches the parameters and inputs of ``f``, and also what
-    ``z`` depends on if ``z`` is on a graph; pass ``z.detach()`` for the usual form. Under
-    ``torch.no_grad`` it is a number alone. Half-precision entries are summed in float32.
-
-    Raises:
-        RuntimeError: in inference mode.
-    """
-    check_at_least("samples", samples, 1)
-    check_recordable()
-    recorded = torch.is_grad_enabled()
-    z = z if recorded and z.requires_grad else z.detach().requires_grad_()
-    with torch.enable_grad():
-        fz = f(z)
-        found = [_squared_product(fz, z, generator) for _ in range(samples)]
-        mean = torch.stack(found).mean()
-    return mean if recorded else mean.detach()
+def _vjp(output: Tensor, point: Tensor, u: Tensor, create_graph: bool = False) -> Tensor:
+    """Return ``J^T u`` of ``output`` by ``point``; zero if it does not depend on it."""
+    if not output.requires_grad:
+        return torch.zeros_like(point)
+    (product,) = torch.autograd.grad(
+        output,
+        point,
+        u,
+        retain_graph=True,
+        create_graph=create_graph,
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    return product
 
 
-def _squared_product(fz: Tensor, z: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Return ``|v^T J|^2 / N`` of one v."""
-    v = torch.empty_like(fz).normal_(generator=generator)
-    product = pullback(fz, z, v, create_graph=True)
-    return product.to(torch.promote_types(z.dtype, torch.float32)).square().sum() / z.numel()
+def _check_recordable() -> None:
+    if torch.is_inference_mode_enabled():
+        raise RuntimeError(
+            "the Jacobian of a map cannot be taken under torch.inference_mode(): use "
+            "torch.no_grad() instead (inference_mode=False of a Lightning Trainer)"
+        )

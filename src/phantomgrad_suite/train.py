@@ -19,8 +19,8 @@ from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from omegaconf import DictConfig
 
-from phantomgrad_suite.callbacks import CostMeter, History, Series
-from phantomgrad_suite.callbacks.cost import peak_memory
+from phantomgrad_suite.callbacks.cost import CostMeter, peak_memory
+from phantomgrad_suite.callbacks.curves import History, Series
 from phantomgrad_suite.checkpoint import (
     FiniteSteps,
     RunState,
@@ -55,7 +55,6 @@ _KNOWN_WARNINGS = (
     ".*Checkpoint directory .* exists and is not empty.*",
     ".*The `srun` command is available.*",
     ".*use `self.log\\('seconds/.*sync_dist.*",  # the clock of the first process is meant
-    ".*all_gather is deprecated.*",
 )
 
 

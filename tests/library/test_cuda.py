@@ -25,8 +25,8 @@ from phantomgrad import (
     UnrolledPhantomGradient,
 )
 from phantomgrad.models import MDEQ, Memory, TransformerLM
-from phantomgrad.solvers.base import Books
-from phantomgrad.solvers.flags import ActivityFlag
+from phantomgrad.solvers.activity import ActivityFlag
+from phantomgrad.solvers.base import SolveState
 
 SOLVERS: dict[str, Solver] = {
     "fixed point": FixedPoint(max_evaluations=12, tol=0),
@@ -117,7 +117,6 @@ def test_mdeq_with_dropout_and_weight_norm_waits_no_more(gradient: GradientEstim
 @every_gradient
 @PRE_NORM
 def test_transformer_with_memory_waits_no_more(gradient: GradientEstimator, pre_norm: bool) -> None:
-    """Its solve and gradient: the words of each cluster are picked out before and behind."""
     model = small(gradient, SOLVERS["broyden"], dropout=0.05, pre_norm=pre_norm).cuda()
     u, memory = torch.randn(3, 5, 24, device="cuda"), some_memory()
     memory = Memory(*(part.cuda() for part in memory))
@@ -129,7 +128,6 @@ def test_transformer_with_memory_waits_no_more(gradient: GradientEstimator, pre_
 @on_cuda
 @every_solver
 def test_early_stopping_waits_for_an_event_of_two_questions_ago_alone(solver: Solver) -> None:
-    """By an event, not by a synchronising read, and at most two evaluations late."""
     from dataclasses import replace
 
     cell = Counted(TanhCell().cuda().linear)
@@ -146,7 +144,6 @@ def test_early_stopping_waits_for_an_event_of_two_questions_ago_alone(solver: So
 @on_cuda
 @every_solver
 def test_a_solve_of_the_whole_budget_can_be_captured_as_a_cuda_graph(solver: Solver) -> None:
-    """Nothing in it waits, so that it can be replayed on other data."""
     cell, z0 = TanhCell().cuda(), torch.zeros(3, 4, device="cuda")
     x = torch.randn(3, 4, device="cuda")
     with torch.no_grad():
@@ -167,7 +164,6 @@ def test_a_solve_of_the_whole_budget_can_be_captured_as_a_cuda_graph(solver: Sol
 def test_a_whole_budget_asks_nothing_on_an_accelerator(
     solver: Solver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The decision itself, with tensors that say they are on CUDA."""
 
     class OnCuda(Tensor):
         is_cuda = True
@@ -176,12 +172,12 @@ def test_a_whole_budget_asks_nothing_on_an_accelerator(
         raise AssertionError("asked")
 
     monkeypatch.setattr(ActivityFlag, "any", asked)
-    books = Books(solver, torch.zeros(2, 3))
+    books = SolveState(solver, torch.zeros(2, 3))
     books._active = books._active.as_subclass(OnCuda)
-    assert not books.closed()
-    stopping = Books(FixedPoint(tol=1e-3), torch.zeros(2, 3))
+    assert not books.finished()
+    stopping = SolveState(FixedPoint(tol=1e-3), torch.zeros(2, 3))
     with pytest.raises(AssertionError, match="asked"):
-        stopping.closed()
+        stopping.finished()
 
 
 @every_gradient
@@ -190,11 +186,10 @@ def test_a_whole_budget_asks_nothing_on_an_accelerator(
 def test_no_iteration_reads_a_value(
     solver: Solver, gradient: GradientEstimator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On fake tensors of a device without memory, where a read raises: forward and backward."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     monkeypatch.setattr(ActivityFlag, "any", lambda *_: True)
-    monkeypatch.setattr(Books, "_keep", _keep_as_on_cuda)
+    monkeypatch.setattr(SolveState, "_keep_best", _keep_as_on_cuda)
     with FakeTensorMode():
         deq = DEQ(TanhCellOfZeros(), solver, gradient)
         z, _ = deq(torch.randn(3, 4))
@@ -210,15 +205,15 @@ def test_no_iteration_of_the_transformer_reads_a_value(
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     monkeypatch.setattr(ActivityFlag, "any", lambda *_: True)
-    monkeypatch.setattr(Books, "_keep", _keep_as_on_cuda)
+    monkeypatch.setattr(SolveState, "_keep_best", _keep_as_on_cuda)
     with FakeTensorMode():
         model = small(gradient, SOLVERS["broyden"], dropout=0.05, pre_norm=pre_norm)
         solve_and_differentiate(model, torch.randn(3, 5, 24), some_memory())
 
 
-def _keep_as_on_cuda(books: Books, z: Tensor, residual: Tensor, improved: Tensor) -> None:
-    books._best = torch.where(improved.unsqueeze(1), z, books._best)
-    books._best_residual = torch.where(improved, residual, books._best_residual)
+def _keep_as_on_cuda(state: SolveState, z: Tensor, residual: Tensor, improved: Tensor) -> None:
+    state._best = torch.where(improved.unsqueeze(1), z, state._best)
+    state._best_residual = torch.where(improved, residual, state._best_residual)
 
 
 class TanhCellOfZeros(torch.nn.Module):
@@ -233,7 +228,6 @@ class TanhCellOfZeros(torch.nn.Module):
 
 
 def test_a_check_of_the_adjoint_reads_one() -> None:
-    """What the test above would find: telling of a failure needs to know of it."""
     from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
     with FakeTensorMode():

@@ -74,7 +74,6 @@ def test_cosine_and_norm_ratio_are_the_dense_ones(
 
 
 def test_exact_gradient_is_the_dense_one_and_says_how_exact(affine: Affine, v: Tensor) -> None:
-    """Solved for again, from an equilibrium that was only roughly found."""
     rough = LOOSE.solve(affine, affine.zeros).z
     wanted = (affine.weight, affine.bias)
     found = exact_gradient(affine, rough, v, wanted, solver=TIGHT, adjoint=TIGHT)
@@ -143,7 +142,6 @@ def test_what_the_map_does_not_depend_on_has_no_gradient(affine: Affine, v: Tens
 
 
 def test_agreement_is_of_the_concatenation() -> None:
-    """By hand: (3, 4) and (4, -3) are orthogonal, their parts are not."""
     a, b = (
         (torch.tensor([3.0]), torch.tensor([[4.0]])),
         (torch.tensor([8.0]), torch.tensor([[-6.0]])),

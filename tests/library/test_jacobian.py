@@ -1,16 +1,89 @@
-"""Spectral radius and Jacobian regularisation."""
+"""Jacobian products, spectral radius and Jacobian regularisation."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from problems import Affine, Map, TanhCell, dense_jacobian, relative_error
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import Affine, Counted, Map, TanhCell, dense_jacobian, relative_error
 from torch import Tensor
 
 from phantomgrad import jacobian_regularizer, spectral_radius
+from phantomgrad.jacobian import Linearization
+
+# --- Products --------------------------------------------------------------------------------
+
+
+def tanh_map() -> tuple[Map, Tensor]:
+    """A map that mixes all entries of a state of shape (2, 2)."""
+    cell, x = TanhCell(), torch.randn(3, 4)
+    return lambda z: cell(z.flatten(1), x).unflatten(1, (2, 2)), torch.randn(3, 2, 2)
+
+
+def test_products_are_those_of_the_dense_jacobian() -> None:
+    """``vjp`` is ``J^T u`` and ``jvp`` is ``J u``, any number of times."""
+    f, z = tanh_map()
+    counted, jacobian = Counted(f), dense_jacobian(f, z)
+    at = Linearization(counted, z)
+    for u in torch.randn(3, 3, 2, 2):
+        flat = u.flatten(1).unsqueeze(2)
+        torch.testing.assert_close(at.vjp(u).flatten(1), (jacobian.mT @ flat).squeeze(2))
+        torch.testing.assert_close(at.jvp(u).flatten(1), (jacobian @ flat).squeeze(2))
+    assert counted.calls == 1
+
+
+@given(shape=st.lists(st.integers(1, 4), min_size=1, max_size=5))
+def test_vjp_and_jvp_are_adjoint(shape: list[int]) -> None:
+    """``<u, J w> = <J^T u, w>`` for states of every shape."""
+    z, u, w = torch.randn(3, *shape)
+    at = Linearization(lambda z: torch.sin(z) * z.flatten(-1).mean(), z)
+    torch.testing.assert_close((u * at.jvp(w)).sum(), (at.vjp(u) * w).sum())
+
+
+def test_the_value_is_on_the_graph_of_the_parameters() -> None:
+    """Also where it was taken without a graph, and ``z`` itself stays off it."""
+    weight, z = torch.ones(3, requires_grad=True), torch.randn(2, 3)
+    with torch.no_grad():
+        at = Linearization(lambda z: weight * z, z)
+    torch.testing.assert_close(torch.autograd.grad(at.value.sum(), weight)[0], z.sum(dim=0))
+    assert not z.requires_grad
+
+
+@pytest.mark.parametrize("needs_grad", [False, True])
+def test_a_map_that_ignores_its_argument_has_a_zero_jacobian(needs_grad: bool) -> None:
+    b, z = torch.ones(2, 3, requires_grad=needs_grad), torch.randn(2, 3)
+    at = Linearization(lambda z: 2 * b, z)
+    assert torch.equal(at.vjp(z), torch.zeros(2, 3))
+    assert torch.equal(at.jvp(z), torch.zeros(2, 3))
+
+
+def test_a_half_precision_value_gives_products_in_the_dtype_of_the_state() -> None:
+    z = torch.randn(2, 3)
+    at = Linearization(lambda z: (2 * z).bfloat16(), z)
+    assert at.value.dtype == torch.bfloat16
+    assert at.vjp(z).dtype == torch.float64
+    torch.testing.assert_close(at.vjp(torch.ones(2, 3)), torch.full((2, 3), 2.0))
+
+
+def test_vjps_are_those_of_the_state_and_of_what_f_depends_on() -> None:
+    f = Affine.random(batch=2, size=3)
+    z, v = torch.randn(2, 2, 3)
+    at = Linearization(f, z)
+    for u in (v, 2 * v):
+        into_z, into_bias, into_weight = at.vjps(u, f.bias, f.weight)
+        torch.testing.assert_close(into_z, (f.weight.mT @ u.unsqueeze(2)).squeeze(2))
+        torch.testing.assert_close(into_bias, u)
+        torch.testing.assert_close(into_weight, u.unsqueeze(2) * z.unsqueeze(1))
+    assert len(at.vjps(v)) == 1
+    torch.testing.assert_close(at.vjps(v)[0], at.vjp(v))
+
+
+# --- Spectral radius -------------------------------------------------------------------------
 
 
 def linear(*matrices: Tensor) -> tuple[Map, Tensor]:
@@ -26,40 +99,29 @@ def rotation(radius: float, angle: float) -> Tensor:
     return torch.tensor([[c, -s], [s, c]])
 
 
-def test_a_rotation_needs_the_norm_estimator() -> None:
-    """0.9 R(1 rad) has the radius 0.9; a Rayleigh quotient says 0.9 cos(1) = 0.486."""
-    f, z = linear(rotation(0.9, 1.0), rotation(0.5, 2.0))
-    torch.testing.assert_close(spectral_radius(f, z), torch.tensor([0.9, 0.5]))
-    rayleigh = spectral_radius(f, z, estimator="rayleigh")
-    expected = torch.tensor([0.9 * math.cos(1.0), abs(0.5 * math.cos(2.0))])
-    torch.testing.assert_close(rayleigh, expected)
+BASIS = torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64)).Q
+SYMMETRIC = BASIS @ torch.diag(torch.tensor([-0.9, 0.5, 0.3, 0.1, 0.0]).double()) @ BASIS.mT
+RADII = {
+    "rotation": (rotation(0.9, 1.0), 0.9),
+    "symmetric": (SYMMETRIC, 0.9),
+    "tied eigenvalues of opposite sign": (torch.diag(torch.tensor([0.9, -0.9])), 0.9),
+    "norm 10, far from normal": (
+        torch.tensor([[0.5, 10.0, 0.0], [0.0, 0.2, 5.0], [0.0, 0.0, -0.1]]),
+        0.5,
+    ),
+    "nilpotent": (torch.tensor([[0.0, 1.0], [0.0, 0.0]]), 0.0),
+    "zero": (torch.zeros(2, 2), 0.0),
+}
 
 
-def test_a_symmetric_jacobian_satisfies_both_estimators() -> None:
-    """A simple real dominant eigenvalue, of either sign."""
-    basis = torch.linalg.qr(torch.randn(5, 5)).Q
-    values = torch.tensor([[-0.9, 0.5, 0.3, 0.1, 0.0], [0.8, -0.4, 0.2, 0.1, 0.0]])
-    f, z = linear(*(basis @ torch.diag(v) @ basis.mT for v in values))
-    for estimator in ("norm", "rayleigh"):
-        radius = spectral_radius(f, z, estimator=estimator)  # type: ignore[arg-type]
-        torch.testing.assert_close(radius, torch.tensor([0.9, 0.8]), rtol=1e-9, atol=0)
-
-
-def test_tied_eigenvalues_of_opposite_sign_need_the_norm_estimator() -> None:
-    """diag(0.9, -0.9): products alternate, norms do not."""
-    f, z = linear(torch.diag(torch.tensor([0.9, -0.9])))
-    assert spectral_radius(f, z).item() == pytest.approx(0.9, rel=1e-12)
-    assert spectral_radius(f, z, estimator="rayleigh").item() < 0.89
-
-
-def test_a_nonsymmetric_jacobian() -> None:
-    """The radius, not the norm: a strongly non-normal matrix of radius 0.5 has norm 10."""
-    f, z = linear(torch.tensor([[0.5, 10.0, 0.0], [0.0, 0.2, 5.0], [0.0, 0.0, -0.1]]))
-    assert spectral_radius(f, z).item() == pytest.approx(0.5, rel=1e-9)
+@pytest.mark.parametrize(("matrix", "radius"), RADII.values(), ids=RADII)
+def test_spectral_radius_of_a_matrix(matrix: Tensor, radius: float) -> None:
+    f, z = linear(matrix.double(), 0.5 * matrix.double())
+    expected = torch.tensor([radius, radius / 2])
+    torch.testing.assert_close(spectral_radius(f, z), expected, rtol=1e-6, atol=0)
 
 
 def test_a_random_jacobian_agrees_with_its_eigenvalues() -> None:
-    """Of a nonlinear map, per sample, complex pairs included."""
     cell, x, z = TanhCell(size=8), torch.randn(4, 8), torch.randn(4, 8)
     f: Map = lambda z: cell(z, x)  # noqa: E731
     exact = torch.linalg.eigvals(dense_jacobian(f, z)).abs().amax(dim=1)
@@ -68,17 +130,7 @@ def test_a_random_jacobian_agrees_with_its_eigenvalues() -> None:
     assert not radius.requires_grad
 
 
-@pytest.mark.parametrize("estimator", ["norm", "rayleigh"])
-def test_nilpotent_and_constant_maps_have_radius_zero(estimator: str) -> None:
-    """No eigenvalue but zero; no nan either."""
-    nilpotent, z = linear(torch.tensor([[0.0, 1.0], [0.0, 0.0]]))
-    for f in (nilpotent, lambda z: torch.ones_like(z)):
-        radius = spectral_radius(f, z, estimator=estimator)  # type: ignore[arg-type]
-        assert radius.tolist() == [0.0]
-
-
 def test_the_start_comes_from_the_generator() -> None:
-    """The same generator state, the same estimate; and states of any shape."""
     f: Map = lambda z: torch.sin(z) * z.mean(dim=(1, 2), keepdim=True)  # noqa: E731
     z = torch.randn(3, 2, 4)
     estimates = [
@@ -89,20 +141,7 @@ def test_the_start_comes_from_the_generator() -> None:
     assert not torch.equal(estimates[0], estimates[2])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"iterations": 0}, "iterations must be at least 1, got 0"),
-        ({"estimator": "qr"}, "estimator must be 'norm' or 'rayleigh', got 'qr'"),
-    ],
-)
-def test_misuse_of_the_spectral_radius(options: dict[str, object], message: str) -> None:
-    """A refused option is named with its rule and its value."""
-    with pytest.raises(ValueError, match=message):
-        spectral_radius(torch.sin, torch.zeros(1, 2), **options)  # type: ignore[arg-type]
-
-
-# Regularisation -----------------------------------------------------------------------------
+# --- Regularisation --------------------------------------------------------------------------
 
 
 def tanh_problem() -> tuple[TanhCell, Tensor, Tensor]:
@@ -118,7 +157,6 @@ def exact_regularizer(weight: Tensor, bias: Tensor, x: Tensor, z: Tensor) -> Ten
 
 
 def test_its_expectation_is_the_frobenius_norm() -> None:
-    """Within four standard errors, both of many calls and of one call with many samples."""
     cell, x, z = tanh_problem()
     draws = torch.stack([jacobian_regularizer(lambda z: cell(z, x), z) for _ in range(400)])
     many = jacobian_regularizer(lambda z: cell(z, x), z, samples=2000)
@@ -129,7 +167,6 @@ def test_its_expectation_is_the_frobenius_norm() -> None:
 
 
 def test_its_gradient_is_that_of_its_expectation() -> None:
-    """Averaged over many vectors, by every parameter of f."""
     cell, x, z = tanh_problem()
     wanted = list(cell.parameters())
     estimate = jacobian_regularizer(lambda z: cell(z, x), z, samples=3000)
@@ -139,7 +176,6 @@ def test_its_gradient_is_that_of_its_expectation() -> None:
 
 
 def test_its_gradient_passes_gradcheck() -> None:
-    """With the vectors held fixed it is an ordinary function of inputs, weights and state."""
     weight = TanhCell(size=3).linear.weight
 
     def penalty(weight: Tensor, x: Tensor, z: Tensor) -> Tensor:
@@ -165,23 +201,15 @@ def test_a_detached_state_keeps_the_gradient_off_the_equilibrium() -> None:
 
 
 def test_a_constant_map_is_not_penalised() -> None:
-    """Its Jacobian is zero, whatever else it depends on."""
     b = torch.ones(2, 3, requires_grad=True)
     assert jacobian_regularizer(lambda z: 2 * b, torch.zeros(2, 3)).item() == 0
     assert jacobian_regularizer(lambda z: torch.ones(2, 3), torch.zeros(2, 3)).item() == 0
-
-
-def test_one_sample_is_needed() -> None:
-    """At least."""
-    with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
-        jacobian_regularizer(torch.sin, torch.zeros(1, 2), samples=0)
 
 
 # --- Where no graph is recorded -----------------------------------------------------------------
 
 
 def test_without_grad_both_are_what_they_are_with() -> None:
-    """The radius needs no graph of the caller; the penalty is then a number alone."""
     z, cell = torch.randn(3, 4), TanhCell()
     x = torch.randn(3, 4)
     f = lambda z: cell(z, x)  # noqa: E731
@@ -198,7 +226,6 @@ def test_without_grad_both_are_what_they_are_with() -> None:
 
 @pytest.mark.parametrize("measure", [spectral_radius, jacobian_regularizer])
 def test_inference_mode_is_refused(measure: Callable[..., Tensor]) -> None:
-    """It records no graph whatever is asked for: both would be zero."""
     with (
         torch.inference_mode(),
         pytest.raises(RuntimeError, match="cannot be taken under torch"),
@@ -207,7 +234,18 @@ def test_inference_mode_is_refused(measure: Callable[..., Tensor]) -> None:
 
 
 def test_a_penalty_in_half_precision_does_not_overflow() -> None:
-    """Its squares would, above 256."""
     z = torch.zeros(64, 4096, dtype=torch.float16)
     found = jacobian_regularizer(lambda z: 300 * z, z)
     assert found.item() == pytest.approx(300**2, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("measure", "options", "message"),
+    [
+        (spectral_radius, {"iterations": 0}, "iterations must be at least 1, got 0"),
+        (jacobian_regularizer, {"samples": 0}, "samples must be at least 1, got 0"),
+    ],
+)
+def test_misuse_names_the_argument(measure: Any, options: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        measure(torch.sin, torch.zeros(1, 2), **options)

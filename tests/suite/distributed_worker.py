@@ -19,7 +19,6 @@ from phantomgrad import (
     NeumannPhantomGradient,
     UnrolledPhantomGradient,
 )
-from phantomgrad.damping import DampingTracker
 from phantomgrad.models import MDEQ
 
 ADJOINT = Broyden(max_evaluations=60, tol=1e-12)
@@ -73,9 +72,9 @@ def train_half(rank: int, folder: str) -> None:
 def follow(rank: int, folder: str) -> None:
     """Join the group, measure a spectral radius of 2 or 3, and save what is made of it."""
     _join(rank, folder)
-    tracker = DampingTracker(AdaptiveDamping(every=1, iterations=20))
-    tracker.follow(lambda z: -(rank + 2) * z, torch.randn(2, 3))
-    _leave({"radius": tracker.radius}, rank, folder)
+    damping = AdaptiveDamping(every=1, iterations=20)
+    damping.observe(lambda z: -(rank + 2) * z, torch.randn(2, 3))
+    _leave({"radius": damping.radius}, rank, folder)
 
 
 class Multiscale(nn.Module):

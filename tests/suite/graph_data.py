@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,11 +36,7 @@ def small_tu(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tu_root() -> Path:
     """The root of the real COX2 and PROTEINS; without them the test is skipped."""
-    places = [REPOSITORY / "data", *map(Path, filter(None, [os.environ.get("PHANTOMGRAD_DATA")]))]
-    for root in (place / "TUDataset" for place in places):
-        if all((root / name / "raw" / f"{name}_A.txt").exists() for name in ("COX2", "PROTEINS")):
-            return root
-    pytest.skip("COX2 and PROTEINS are not in data/ (python scripts/fetch_data.py)")
+    return real_data("TUDataset/COX2/raw", "TUDataset/PROTEINS/raw") / "TUDataset"
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +47,33 @@ def ppi_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("data")
     PPI(root=str(root), name="ppi-synthetic", scale=PPI_SCALE)
     return root
+
+
+@pytest.fixture
+def small_ppi(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets PPI have as few nodes as the synthetic graphs."""
+    from phantomgrad_suite.data.graphs import ppi_files
+
+    monkeypatch.setattr(ppi_files, "NODES", ppi_files.scaled(PPI_SCALE))
+
+
+@pytest.fixture
+def ppi_files(ppi_root: Path, tmp_path: Path, small_ppi: None) -> Path:
+    """A folder of small raw files that are taken for those of PPI."""
+    raw = tmp_path / "source" / "raw"
+    shutil.copytree(ppi_root / "ppi-synthetic" / f"scale{PPI_SCALE}-seed0" / "raw", raw)
+    for path in raw.glob("*.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "graph": {}}))
+    return raw
+
+
+def real_data(*needed: str) -> Path:
+    """Return the folder of real data that has all these files; skip the test without one."""
+    places = [REPOSITORY / "data", *map(Path, filter(None, [os.environ.get("PHANTOMGRAD_DATA")]))]
+    for place in places:
+        if all((place / path).exists() for path in needed):
+            return place
+    pytest.skip(f"{', '.join(needed)} not in data/ (python scripts/fetch_data.py)")
 
 
 def write_tu_dataset(

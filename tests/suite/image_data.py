@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import pickle
 import shutil
 import tarfile
@@ -11,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from graph_data import REPOSITORY
+from graph_data import real_data
 from PIL import Image
 
-from phantomgrad_suite.data.checksums import sha256
-from phantomgrad_suite.data.images.pixels import CLASSES
+from phantomgrad_suite.data.images.cifar_files import CLASSES
+from phantomgrad_suite.data.sources import sha256
 
 
 @pytest.fixture(scope="session")
@@ -39,9 +38,9 @@ def jpeg_archive(jpeg_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with tarfile.open(path, "w:xz") as archive:
         for part in ("train", "test"):
             archive.add(jpeg_root / "cifar10-jpeg" / part, part)
-    fetching, sums = "phantomgrad_suite.data.images.fetch", {path.name: sha256(path)}
-    monkeypatch.setattr(f"{fetching}.known_checksums", lambda: sums)
-    monkeypatch.setattr(f"{fetching}._JPEG_IMAGES", {"train": 10, "test": 2})
+    sums = {path.name: sha256(path)}
+    known = lambda folder="": {} if folder else sums  # noqa: E731
+    monkeypatch.setattr("phantomgrad_suite.data.fetch.known_checksums", known)
     return path.parent
 
 
@@ -67,17 +66,13 @@ def folder_copy(folder_root: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def real_jpeg_root() -> Path:
     """The root of the real cifar10-jpeg; without it the test is skipped."""
-    places = [REPOSITORY / "data", *map(Path, filter(None, [os.environ.get("PHANTOMGRAD_DATA")]))]
-    for root in places:
-        if (root / "cifar10-jpeg").exists() or (root / "cifar10-jpeg.tar.xz").exists():
-            return root
-    pytest.skip("cifar10-jpeg is not in data/ (python scripts/fetch_data.py CIFAR10-JPEG)")
+    return real_data("cifar10-jpeg")
 
 
 def write_cifar10(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
     """Write 5 x 20 training and 20 test images of noise; return ``(N, 3, 32, 32)`` pixels.
 
-    Labels run 0 to 9, over and over. torchvision is told the checksums of these files.
+    Labels run 0 to 9, over and over. torchvision's checksums are replaced by those of these files.
     """
     rng = np.random.default_rng(5)
     folder = root / "cifar-10-batches-py"
@@ -112,7 +107,7 @@ def _dump(path: Path, content: object) -> str:
 
 
 def write_cifar10_jpeg(root: Path, *, train: int, test: int, seed: int = 3) -> Path:
-    """Write so many images of each class to ``root/cifar10-jpeg``; return ``root``.
+    """Write that many images of each class to ``root/cifar10-jpeg``; return ``root``.
 
     An image is of one colour in each quarter, which JPEG keeps nearly: no two are alike.
     """

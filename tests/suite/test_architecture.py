@@ -47,6 +47,19 @@ def test_files_and_functions_stay_small(path: Path) -> None:
             assert length <= 60, f"{path.name}: {node.name} has {length} lines"
 
 
+@pytest.mark.parametrize("folder", sorted({path.parent for path in FILES}), ids=lambda p: p.name)
+def test_folders_stay_small(folder: Path) -> None:
+    assert len(list(folder.glob("*.py"))) <= 12
+
+
+def test_status_and_reports_start_without_torch() -> None:
+    """In a process of its own; `import phantomgrad_suite.dashboard` must not wait for torch."""
+    modules = "phantomgrad_suite.dashboard.status, phantomgrad_suite.report.command"
+    code = f"import sys, {modules}\nprint(*({{'torch', 'hydra', 'lightning'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
 def test_scripts_are_glue() -> None:
     for path in sorted((REPOSITORY / "scripts").glob("*.py")):
         assert len(path.read_text().splitlines()) <= 60, path.name

@@ -62,7 +62,7 @@ def test_good_end_of_a_metric_survives_and_was_the_upper_one_before(tmp_path: Pa
     assert read_record(tmp_path / "old.json") == RECORD
     content["result"]["mode"] = 1
     write_json(content, tmp_path / "bad.json")
-    with pytest.raises(RecordError, match="no usable result"):
+    with pytest.raises(RecordError, match="unusable result"):
         read_record(tmp_path / "bad.json")
 
 
@@ -122,12 +122,12 @@ WITHOUT_ROW = json.dumps({k: v for k, v in asdict(RECORD).items() if k != "row"}
         (damaged(schema=2), "no record of schema 1"),
         (WITHOUT_ROW, r"missing: \['row'\]"),
         (damaged(colour="blue"), r"unknown: \['colour'\]"),
-        (damaged(result=None), "no usable result"),
-        (damaged(result={"metric": "accuracy"}), "no usable result"),
-        (damaged(result={**asdict(RECORD.result), "best": "0.9"}), "no usable result"),
-        (damaged(curves=[1.0]), "no usable curves"),
-        (damaged(curves={"test/accuracy": 1.0}), "no usable curves"),
-        (damaged(seconds=3, label="x"), "no usable label, seconds"),
+        (damaged(result=None), "unusable result"),
+        (damaged(result={"metric": "accuracy"}), "unusable result"),
+        (damaged(result={**asdict(RECORD.result), "best": "0.9"}), "unusable result"),
+        (damaged(curves=[1.0]), "unusable curves"),
+        (damaged(curves={"test/accuracy": 1.0}), "unusable curves"),
+        (damaged(seconds=3, label="x"), "unusable seconds, label"),
     ],
 )
 def test_what_is_no_record_is_named_and_refused(tmp_path: Path, content: str, said: str) -> None:

@@ -1,92 +1,46 @@
-"""Where the tables stand, read from files: what is to be, and what has become of it."""
+"""The state of a run, read from its folder."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from graph_data import REPOSITORY
-from training import Workplace, composed
+from training import Workplace
 
-from phantomgrad_suite.dashboard.plan import expected, tables
-from phantomgrad_suite.dashboard.status import main
-from phantomgrad_suite.jobs.compose import as_dict
-from phantomgrad_suite.runs import status as folders
+from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
-from phantomgrad_suite.runs.identity import Identity
-from phantomgrad_suite.runs.status import Run, examine
+from phantomgrad_suite.runs.status import Run, examine, read_log, run_folders
 
-CONFIGS = REPOSITORY / "configs"
 PLACE = ("chains/implicit", "seed0")
-
-
-# Which runs there are to be -----------------------------------------------------------------------
-
-
-def first_and_last(table: str) -> Iterator[list[str]]:
-    """The overrides of two runs of a table, as Hydra's sweeper makes them."""
-    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    composed([f"table={table}"])
-    params = HydraConfig.get().sweeper.params
-    overrides = OverridesParser.create().parse_overrides([f"{k}={v}" for k, v in params.items()])
-    (runs,) = BasicSweeper.split_arguments(overrides, max_batch_size=None)
-    yield from (runs[0], runs[-1])
-
-
-@pytest.mark.usefixtures("workplace")
-@pytest.mark.parametrize("table", tables(CONFIGS))
-def test_expected_runs_are_those_that_hydra_launches(table: str) -> None:
-    from hydra.core.hydra_config import HydraConfig
-
-    found = expected(CONFIGS, table)
-    for overrides, ours in zip(first_and_last(table), (found[0], found[-1]), strict=True):
-        plain = as_dict(composed([f"table={table}", *overrides]))
-        row = HydraConfig.get().runtime.choices["experiment"]
-        identity = Identity.of(plain, row, [f"table={table}", *overrides])
-        assert (identity.row, identity.instance) == ours
-
-
-@pytest.mark.parametrize(
-    ("table", "runs"), [("chains", 9), ("figure3_cox2", 72), ("table1", 60), ("table4", 180)]
-)
-def test_number_of_expected_runs(table: str, runs: int) -> None:
-    found = expected(CONFIGS, table)
-    assert len(found) == len(set(found)) == runs
-
-
-# What has become of them --------------------------------------------------------------------------
+RUNS, RECORDS = Path("runs"), Path("results/records")
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    """The empty folder of a run."""
+    """An empty run folder, in a new working directory."""
     monkeypatch.chdir(tmp_path)
-    folders._locked_files.cache_clear()
-    found = RunFolder(Path("runs", *PLACE))
-    found.path.mkdir(parents=True)
-    return found
+    folder = RunFolder(RUNS.joinpath(*PLACE))
+    folder.path.mkdir(parents=True)
+    return folder
 
 
 def examined() -> Run:
-    folders._locked_files.cache_clear()
-    return examine(*PLACE, Path("runs"), Path("results/records"))
+    return examine(*PLACE, RUNS, RECORDS)
 
 
 def note(run: RunFolder, **changes: Any) -> None:
     content = {"host": platform.node(), "pid": 1, "job": None, "epochs": 50}
     (run.path / "attempt.json").write_text(json.dumps({**content, **changes}))
+
+
+def silent_for(minutes: float, path: Path) -> None:
+    os.utime(path, (0, time.time() - 60 * minutes))
 
 
 def checkpoint(run: RunFolder, epoch: int) -> None:
@@ -95,29 +49,28 @@ def checkpoint(run: RunFolder, epoch: int) -> None:
     torch.save({"epoch": epoch, "global_step": 77, "state_dict": state}, run.last_checkpoint)
 
 
-def metrics(run: RunFolder, version: int, *lines: str) -> None:
+def log(run: RunFolder, *lines: str, version: int = 0, header: str = "test/f1,epoch,step") -> None:
     path = run.path / "csv" / f"version_{version}" / "metrics.csv"
     path.parent.mkdir(parents=True)
-    path.write_text("".join(f"{line}\n" for line in ("a,epoch,step", *lines)))
+    path.write_text("".join(f"{line}\n" for line in (header, *lines)))
 
 
-def test_missing_and_published_runs(run: RunFolder) -> None:
+def test_missing_published_and_finished_runs(run: RunFolder) -> None:
     assert examined() == Run(*PLACE, "missing")
-    published = Path("results/records", PLACE[0], f"{PLACE[1]}.json")
+    published = RECORDS / PLACE[0] / f"{PLACE[1]}.json"
     published.parent.mkdir(parents=True)
     published.write_text("{}")
-    assert examined().state == "done"
-
-
-def test_finished_run_is_done(run: RunFolder) -> None:
-    run.record.write_text("{}")
-    note(run)
     assert examined() == Run(*PLACE, "done")
+    run.record.write_text("{}")
+    note(run, failed="an earlier attempt")
+    assert examined() == Run(*PLACE, "done", updated=run.record.stat().st_mtime)
 
 
-def test_failed_run_says_by_what(run: RunFolder) -> None:
+def test_failed_run_has_its_error(run: RunFolder) -> None:
     note(run, failed="CUDA out of memory", host="gpu07", job="812_3")
-    assert examined() == Run(*PLACE, "failed", "CUDA out of memory (job 812_3 on gpu07)")
+    found = examined()
+    assert (found.state, found.error) == ("failed", "CUDA out of memory")
+    assert found.host == "job 812_3 on gpu07"
 
 
 def test_locked_run_is_running(run: RunFolder) -> None:
@@ -125,34 +78,14 @@ def test_locked_run_is_running(run: RunFolder) -> None:
         pytest.skip("this system lists no locks in /proc/locks")
     note(run)
     checkpoint(run, 11)
-    with run.locked() as mine:
-        assert mine
+    with run.locked() as locked:
+        assert locked
         found = examined()
-        with run.locked() as other:
-            assert not other  # looking at it has not taken the lock away
-    assert found.state == "running"
-    assert found.detail.startswith("epoch 12 of 50, heard of ")
-    assert found.detail.endswith(f" ago ({platform.node()})")
+        with run.locked() as again:
+            assert not again  # examining the folder has not released the lock
+    assert (found.state, found.host) == ("running", platform.node())
+    assert found.progress == "epoch 12 of 50, last update 0 s ago"
     assert examined().state == "stopped"
-
-
-def test_run_of_another_machine_is_believed(run: RunFolder) -> None:
-    """Its locks cannot be seen; how long it has been silent can."""
-    note(run, host="gpu07", job="812_3")
-    log = Path("runs/.cluster/812_3_0_log.out")
-    log.parent.mkdir()
-    log.write_text("at work")
-    for path in (log, run.path / "attempt.json"):
-        os.utime(path, (0, time.time() - 50 * 60))
-    said = "no epoch yet, heard of 50 min ago (job 812_3 on gpu07)"
-    assert examined() == Run(*PLACE, "running", said)
-    os.utime(log, (0, time.time() - 300))
-    assert "heard of 5 min ago" in examined().detail
-
-
-def test_run_that_has_stopped_on_another_machine_says_so(run: RunFolder) -> None:
-    note(run, host="gpu07", stopped="2026-01-01T00:00:00+00:00")
-    assert examined() == Run(*PLACE, "stopped", "no epoch yet, heard of 0 s ago (gpu07)")
 
 
 @pytest.mark.parametrize(
@@ -162,38 +95,35 @@ def test_run_that_has_stopped_on_another_machine_says_so(run: RunFolder) -> None
         *((None, 59, "running"), (None, 61, "stopped"), ("often", 61, "stopped")),
     ],
 )
-def test_run_of_another_machine_that_is_silent_for_long_has_stopped(
+def test_run_of_another_machine_is_running_until_it_is_silent(
     run: RunFolder, every: Any, minutes: int, state: str
 ) -> None:
-    """Three checkpoints should have come since; killed, it could not say that it stopped."""
-    note(run, host="gpu07", checkpoint_every_minutes=every)
-    os.utime(run.path / "attempt.json", (0, time.time() - minutes * 60))
+    """Its lock cannot be seen; three checkpoints should have been written meanwhile."""
+    note(run, host="gpu07", runtime.checkpoint.every_minutes=every)
+    silent_for(minutes, run.path / "attempt.json")
     assert examined().state == state
+    note(run, host="gpu07", stopped="2026-01-01T00:00:00+00:00")
+    assert examined().state == "stopped"  # it noted its end
 
 
-@pytest.mark.parametrize(
-    ("lines", "epoch"),
-    [
-        (["1,0,4", ",7,9"], "epoch 8 of 50"),
-        ([",7,9", ",8,"[:-1]], "epoch 9 of 50"),
-        ([f"{i},{i},{i}" for i in range(3000)], "epoch 3000 of 50"),  # the end is read, no more
-        ([], "no epoch yet"),
-        (["broken"], "no epoch yet"),
-    ],
-)
-def test_epoch_is_that_of_the_last_line(run: RunFolder, lines: list[str], epoch: str) -> None:
-    note(run)
-    metrics(run, 0, *lines)
-    assert examined().state == "stopped"
-    assert examined().detail.startswith(f"{epoch}, ")
+def test_log_of_a_cluster_job_is_a_sign_of_life(run: RunFolder) -> None:
+    note(run, host="gpu07", job="812_3")
+    silent_for(90, run.path / "attempt.json")
+    job = RUNS / ".cluster" / "812_3_0_log.out"
+    job.parent.mkdir()
+    job.touch()
+    silent_for(5, job)
+    assert examined().state == "running"
+    assert examined().progress == "no epoch yet, last update 5.0 min ago"
 
 
-def test_latest_of_log_and_checkpoint_counts(run: RunFolder) -> None:
+def test_latest_of_logs_and_checkpoint_is_the_epoch(run: RunFolder) -> None:
     note(run)
     checkpoint(run, 20)
-    metrics(run, 0, ",3,9")
-    metrics(run, 1, ",22,9")
-    assert examined().detail.startswith("epoch 23 of 50, ")
+    log(run, "1,3,9")
+    assert examined().epoch == 21
+    log(run, "1,22,9", version=1)
+    assert examined().progress.startswith("epoch 23 of 50, ")
 
 
 def test_unreadable_files_are_no_obstacle(run: RunFolder) -> None:
@@ -201,80 +131,46 @@ def test_unreadable_files_are_no_obstacle(run: RunFolder) -> None:
     (run.path / "config_hash").write_text("")
     run.checkpoints.mkdir()
     run.last_checkpoint.write_bytes(b"PK")
-    assert examined().detail.startswith("no epoch yet, heard of ")
+    found = examined()
+    assert (found.state, found.epoch, found.host) == ("stopped", None, "this machine")
+    note(run, epochs="many")
+    assert examined().epochs is None
 
 
-# The command --------------------------------------------------------------------------------------
+def test_log_by_epoch(run: RunFolder) -> None:
+    """Lines of one epoch are merged; only finite numbers count."""
+    header = "epoch,step,test/accuracy,train/loss"
+    log(run, "0,9,0.5,", "0,9,,2.0", "1,19,nan,inf", "3,9,word,1.0", header=header)
+    assert read_log(run.path) == {
+        0: {"test/accuracy": 0.5, "train/loss": 2.0},
+        1: {},
+        3: {"train/loss": 1.0},
+    }
 
 
-def table_of(text: str) -> dict[str, list[str]]:
-    lines = [line.split() for line in text.splitlines() if ":" not in line]
-    return {line[0]: line[1:] for line in lines[1:]}
+def test_later_attempt_replaces_epochs_trained_again(run: RunFolder) -> None:
+    """The tenth version comes after the second."""
+    log(run, "0.1,0,0", "0.2,1,0", "0.3,2,0", version=2)
+    log(run, "0.7,1,0", "0.8,2,0", version=10)
+    assert [metrics["test/f1"] for metrics in read_log(run.path).values()] == [0.1, 0.7, 0.8]
 
 
-def test_counts_of_all_tables(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    run.record.write_text("{}")
-    (run.path / ".lock").touch()
-    beside = Path("runs/chains/implicit/seed0-abcdef12")
-    beside.mkdir()
-    (beside / ".lock").touch()
-    (beside / "config_hash").touch()
-    assert main([], CONFIGS) == 0
-    counts = table_of(capsys.readouterr().out)
-    assert counts["chains"] == ["9", "1", "·", "·", "·", "8"]
-    assert counts["table4"][-1] == "180"
-    assert counts["in"] == ["no", "table", "1", "·", "·", "·", "1", "·"]
+def test_incomplete_lines_and_unreadable_logs_are_skipped(run: RunFolder) -> None:
+    log(run, "0.5,0,1", "1,0", "1,2,3,4", "1,x,1", "1,1.5,1")
+    log(run, version=1)
+    (run.path / "csv/version_1/metrics.csv").write_bytes(b"epoch,test/f1\n\xff\xfe,\n")
+    assert read_log(run.path) == {0: {"test/f1": 0.5}}
+    assert read_log(Path("nowhere")) == {}
 
 
-def test_one_table_row_by_row(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    note(run, failed="it was too much")
-    assert main(["--table", "chains"], CONFIGS) == 0
-    out = capsys.readouterr().out
-    assert table_of(out)["chains/implicit"] == ["3", "·", "·", "1", "·", "2"]
-    assert f"failed: chains/implicit seed0: it was too much ({platform.node()})\n" in out
-
-
-def test_failed_runs_alone(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    note(run, failed="it was too much", host="gpu07")
-    assert main(["--failed"], CONFIGS) == 0
-    said = capsys.readouterr().out
-    assert said == "failed: chains/implicit seed0: it was too much (gpu07)\n"
-
-
-@pytest.mark.parametrize("wrong", [["--table", "tabel4"], ["--fialed"], ["--table"], ["table4"]])
-def test_wrong_arguments(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(wrong, CONFIGS) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "there is no table 'tabel4'" in said.err or "unknown argument" in said.err
-
-
-def test_script_imports_nothing_heavy(tmp_path: Path) -> None:
-    """A look at some files must not wait for torch."""
-    code = (
-        "import runpy, sys\n"
-        f"sys.argv = ['status.py', '--table', 'chains']\n"
-        f"try: runpy.run_path({str(REPOSITORY / 'scripts' / 'status.py')!r}, run_name='__main__')\n"
-        "except SystemExit as end: assert not end.code\n"
-        "heavy = {'torch', 'hydra', 'omegaconf', 'lightning', 'numpy'}\n"
-        "print('loaded:', *sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "loaded:"
-
-
-def test_status_of_a_real_run(workplace: Workplace) -> None:
-    """A run that fails is shown as failed until it is started again, and done at the end."""
-    from phantomgrad_suite.runs.errors import UserError
-
+def test_state_of_a_real_run(workplace: Workplace) -> None:
+    """A failed run is shown as failed until it is started again, and is done at the end."""
     short = ("experiment=chains/implicit", "trainer.max_epochs=2")
     with pytest.raises(UserError, match=r"checkpoint_every_minutes must be a number"):
-        workplace.train(*short, "checkpoint_every_minutes=-1")
-    ((row, instance),) = folders.run_folders(Path("runs"))
-    found = examine(row, instance, Path("runs"), Path("records"))
-    assert (found.state, found.detail[:22]) == ("failed", "checkpoint_every_minut")
+        workplace.train(*short, "runtime.checkpoint.every_minutes=-1")
+    (place,) = run_folders(RUNS)
+    found = examine(*place, RUNS, RECORDS)
+    assert (found.state, found.error[:22]) == ("failed", "checkpoint_every_minut")
     folder = workplace.train(*short)
-    assert folder.name == instance
-    assert examine(row, instance, Path("runs"), Path("records")) == Run(row, instance, "done")
+    assert folder.name == place[1]
+    assert examine(*place, RUNS, RECORDS).state == "done"

@@ -1,4 +1,4 @@
-"""How a loss on the equilibrium reaches the parameters: the contract of every estimator."""
+"""The contract of gradient estimators: how a loss on an equilibrium reaches the parameters."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from phantomgrad.gradients.damping import AdaptiveDamping
-from phantomgrad.gradients.linearization import Linearization
+from phantomgrad.jacobian import Linearization
 from phantomgrad.solvers import Map, Solution
 
 Report = Callable[[Solution], None]
-"""Receives what an adjoint solver found, during the backward pass."""
+"""Receives the result of an adjoint solve, during the backward pass."""
+
+Transform = Callable[[Map, Tensor], Tensor]
+"""``transform(vjp, v)`` returns the cotangent u of ``f(z)`` for the cotangent v of ``z*``."""
 
 
 class GradientEstimator(ABC):
@@ -27,20 +29,27 @@ class GradientEstimator(ABC):
             \Big(I - \frac{\partial F}{\partial h}\Big)^{-1} \frac{\partial \mathcal{L}}{\partial h}
 
     in the paper's layout, :math:`(\partial a / \partial b)_{ij} = \partial a_j / \partial b_i`.
-    An estimator puts a matrix :math:`A` in the place of the first two factors.
+    An estimator replaces the first two factors by a matrix :math:`A`.
+
+    Most estimators are stateless and may be shared between layers. One that learns something from
+    training returns it as :attr:`state` and updates it in :meth:`observe`.
     """
 
     needs_recorded_solve: ClassVar[bool] = False
     """Whether the solve itself must be on the graph (backpropagation through the solver)."""
 
     @property
-    def adaptation(self) -> AdaptiveDamping | None:
-        """How its damping follows the model, where it does."""
+    def state(self) -> nn.Module | None:
+        """What the estimator keeps between passes.
+
+        A :class:`phantomgrad.DEQ` works with its own copy of an estimator that has a state, and
+        registers the state as a submodule, so that it is saved and restored with the model.
+        """
         return None
 
-    def damped(self, damping: float) -> GradientEstimator:
-        """Return this estimator with ``damping`` in the place of one that follows the model."""
-        return self
+    def observe(self, f: Map, z_star: Tensor) -> None:
+        """Update the state; a layer in training mode calls this once before ``attach``."""
+        return
 
     @abstractmethod
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
@@ -49,65 +58,59 @@ class GradientEstimator(ABC):
         Args:
             f: the map, ``(B, *state)`` to the same shape, differentiable.
             z_star: its equilibrium as a solver found it, ``(B, *state)``.
-            report: called with the :class:`Solution` of each adjoint solve, where there is one.
+            report: called with the :class:`Solution` of each adjoint solve, if there is one.
         """
 
 
 class _CotangentTransform(torch.autograd.Function):
-    """The identity in value, ``z_star``; its backward hands ``transform(cotangent)`` to ``fz``."""
+    """``z_star`` in value; its backward passes ``transform(vjp, cotangent)`` on to ``fz``."""
 
     @staticmethod
-    def forward(
-        ctx: Any, fz: Tensor, z_star: Tensor, transform: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        ctx.transform = transform
-        return z_star.clone()  # torch lets nobody write into a view that a custom function returns
+    def forward(ctx: Any, fz: Tensor, z_star: Tensor, transform: Transform, vjp: Map) -> Tensor:
+        ctx.transform, ctx.vjp = transform, vjp
+        return z_star.clone()  # torch forbids in-place changes of a view from a custom function
 
     @staticmethod
-    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None, None]:
-        if torch.is_grad_enabled():  # true inside a backward exactly under create_graph=True
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None, None, None]:
+        if torch.is_grad_enabled():  # in a backward pass, true only under create_graph=True
             raise RuntimeError(
                 "this gradient estimate has no derivative of its own (create_graph=True): "
                 "use ImplicitGradient(order=2) for exact second derivatives, or "
                 "UnrolledPhantomGradient, which is the gradient of the steps it unrolls"
             )
-        return ctx.transform(cotangent), None, None
+        return ctx.transform(ctx.vjp, cotangent), None, None, None
 
 
 def attach_by_cotangent(
     f: Map,
     z_star: Tensor,
-    transform: Callable[[Map, Tensor], Tensor],
+    transform: Transform,
     value: Literal["equilibrium", "image"] = "equilibrium",
 ) -> Tensor:
-    """Attach ``z_star`` through one application of ``f`` and a transformed cotangent.
+    """Attach ``z_star`` through one evaluation of ``f`` and a transformed cotangent.
 
     The gradient becomes ``df/dtheta^T u`` with ``u = transform(vjp, v)``, where ``v`` is the
     cotangent of the equilibrium and ``vjp(u) = J^T u`` at ``z_star``. One graph of ``f`` serves
-    every vector-Jacobian product and the final step: memory does not grow with their number.
+    all vector-Jacobian products and the final step, so memory does not grow with their number.
     The value is ``z_star`` or its image, ``f(z_star)``.
     """
     at = Linearization(f, z_star)
     shown = at.value.to(z_star.dtype) if value == "image" else z_star
-    if at.is_constant:  # a frozen map: no adjoint is solved for nobody
+    if at.is_constant:  # a frozen map needs no adjoint solve
         return shown.detach()
-    out: Tensor = _CotangentTransform.apply(
-        at.value, shown.detach(), lambda v: transform(at.vjp, v)
-    )
+    out: Tensor = _CotangentTransform.apply(at.value, shown.detach(), transform, at.vjp)
     return out
 
 
-def attach_image_by_cotangent(
-    f: Map, z_star: Tensor, transform: Callable[[Map, Tensor], Tensor]
-) -> Tensor:
-    """Attach ``f(z_star)`` through that very application, with the products taken at the image.
+def attach_image_by_cotangent(f: Map, z_star: Tensor, transform: Transform) -> Tensor:
+    """Attach ``f(z_star)`` through its own evaluation, with the Jacobian taken at the image.
 
-    As :func:`attach_by_cotangent`, but the value is that of ``f``, and ``vjp(u) = J^T u`` at
-    ``f(z_star)``: a second graph of ``f``, which the final step does not go through.
+    As :func:`attach_by_cotangent`, but ``vjp(u) = J^T u`` is taken at ``f(z_star)``, on a second
+    graph of ``f`` that the final step does not go through.
     """
     image = f(z_star.detach()).to(z_star.dtype)
-    if not image.requires_grad:  # a frozen map: no adjoint is solved for nobody
+    if not image.requires_grad:
         return image
-    at = Linearization(f, image)
-    out: Tensor = _CotangentTransform.apply(image, image.detach(), lambda v: transform(at.vjp, v))
+    vjp = Linearization(f, image).vjp
+    out: Tensor = _CotangentTransform.apply(image, image.detach(), transform, vjp)
     return out

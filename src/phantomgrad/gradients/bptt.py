@@ -27,5 +27,5 @@ class BackpropThroughSolver(GradientEstimator):
     needs_recorded_solve: ClassVar[bool] = True
 
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
-        """Return ``z_star`` as it is: the recorded solve has put it on the graph."""
+        """Return ``z_star`` unchanged: the recorded solve has put it on the graph."""
         return z_star

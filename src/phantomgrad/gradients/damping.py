@@ -1,36 +1,85 @@
-"""Damping that follows the model."""
+"""A damping that follows the spectral radius of the map through training."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+
+import torch
+from torch import Tensor, distributed, nn
 
 from phantomgrad.checks import check_at_least, check_rate
+from phantomgrad.jacobian import spectral_radius
+from phantomgrad.solvers import Map
 
 
-@dataclass(frozen=True, kw_only=True)
-class AdaptiveDamping:
-    r"""The damping of a phantom gradient from the spectral radius of the map, as it is trained.
+class AdaptiveDamping(nn.Module):
+    r"""The damping of a phantom gradient, from the spectral radius of the map during training.
 
     .. math:: \lambda = \min(1, 1 / \bar\rho), \qquad
               \bar\rho \leftarrow m \bar\rho + (1 - m)\, \rho(\partial F / \partial h)
 
-    Where :math:`\rho > 1` the Neumann series needs a :math:`\lambda` of at most about
-    :math:`1 / \rho`, or a regularised Jacobian (Geng et al., 2021). It is given to an estimator in
-    the place of a number; :class:`phantomgrad.DEQ` measures, keeps and saves :math:`\bar\rho`, and
-    hands the estimator the :math:`\lambda` of the moment.
+    If :math:`\rho > 1`, the Neumann series needs a :math:`\lambda` of at most about
+    :math:`1 / \rho`, or a regularised Jacobian (Geng et al., 2021). An estimator takes it in place
+    of a number; each :class:`phantomgrad.DEQ` keeps a copy, like the running statistics of a
+    batch normalisation: measured in training mode, used in both modes, saved with the model.
+
+    A measurement is the largest radius in the batch and over the processes of a distributed run,
+    which must train the layer equally often; one that is not finite is skipped. The power method
+    draws from its own generator, seeded with the number of the pass, so that it neither changes
+    the random numbers of a run nor differs in a resumed one.
 
     Args:
-        every: how many training passes of the layer lie between two measurements; the first pass
-            makes the first one.
+        every: number of training passes between two measurements; the first pass makes one.
         iterations: of the power method, each a vector-Jacobian product.
         momentum: m, in [0, 1).
     """
 
-    every: int = 100
-    iterations: int = 10
-    momentum: float = 0.9
+    def __init__(self, *, every: int = 100, iterations: int = 10, momentum: float = 0.9) -> None:
+        super().__init__()
+        check_at_least("every", every, 1)
+        check_at_least("iterations", iterations, 1)
+        check_rate("momentum", momentum)
+        self.every, self.iterations, self.momentum = every, iterations, momentum
+        # Python numbers instead of buffers: reading them does not wait for a device, and
+        # Module.half() does not round them.
+        self.radius: float | None = None
+        """The averaged radius; ``None`` before the first measurement."""
+        self.passes = 0
+        """Number of training passes so far."""
 
-    def __post_init__(self) -> None:
-        check_at_least("every", self.every, 1)
-        check_at_least("iterations", self.iterations, 1)
-        check_rate("momentum", self.momentum)
+    @property
+    def value(self) -> float:
+        r"""The current :math:`\lambda`; 1 before the first measurement."""
+        return 1.0 if self.radius is None else 1.0 / max(self.radius, 1.0)
+
+    def observe(self, f: Map, z: Tensor) -> None:
+        """Count a training pass, and measure at its equilibrium ``z`` if a measurement is due."""
+        if self.passes % self.every == 0:
+            radius = self._measure(f, z)
+            if math.isfinite(radius):
+                old = radius if self.radius is None else self.radius
+                self.radius = radius + self.momentum * (old - radius)
+        self.passes += 1
+
+    def _measure(self, f: Map, z: Tensor) -> float:
+        generator = torch.Generator(device=z.device).manual_seed(self.passes)
+        radii = spectral_radius(f, z, iterations=self.iterations, generator=generator)
+        largest = radii.max().float()
+        if distributed.is_available() and distributed.is_initialized():
+            distributed.all_reduce(largest, op=distributed.ReduceOp.MAX)
+        return float(largest)
+
+    def get_extra_state(self) -> Tensor:
+        """Return the radius (``nan`` before the first measurement) and the passes."""
+        radius = math.nan if self.radius is None else self.radius
+        return torch.tensor([radius, self.passes], dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Continue from the radius and the passes of a checkpoint."""
+        radius, passes = state.tolist()
+        self.radius, self.passes = None if math.isnan(radius) else radius, int(passes)
+
+    def extra_repr(self) -> str:
+        """Return settings and radius."""
+        settings = f"every={self.every}, iterations={self.iterations}, momentum={self.momentum}"
+        return f"{settings}, radius={self.radius}"

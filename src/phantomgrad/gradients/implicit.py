@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least
+from phantomgrad.checks import check_at_least, check_choice
 from phantomgrad.gradients.base import (
     GradientEstimator,
     Report,
@@ -29,7 +28,7 @@ class AdjointWarning(UserWarning):
 
 
 class AdjointError(RuntimeError):
-    """The adjoint solve of some sample failed, and failures were asked to raise."""
+    """The adjoint solve of some sample failed, and ``on_failure="raise"``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,31 +40,31 @@ class ImplicitGradient(GradientEstimator):
     .. math:: u = J^\top u + v, \qquad J = \frac{\partial f}{\partial z}\Big|_{z^*},
               \quad v = \frac{\partial \mathcal{L}}{\partial z^*} ,
 
-    and then takes :math:`(\partial f/\partial\theta)^\top u` (Bai et al., 2019; Geng et al., 2021,
-    eq. "true-grad"). Memory is that of one graph of ``f``, whatever the solver does.
+    and returns :math:`(\partial f/\partial\theta)^\top u` (Bai et al., 2019; Geng et al., 2021,
+    eq. "true-grad"). It needs the memory of one graph of ``f``, whatever the solver does.
 
-    A sample *failed* when the relative residual of its adjoint is above ``failure_residual``, or
-    is not finite. The iterate used is the best one, the start ``u = v`` (the one-step gradient)
-    included, so a failure is never a silent zero.
+    The adjoint solve of a sample has *failed* if its relative residual is above
+    ``failure_residual`` or not finite. The best iterate is used, and the start ``u = v`` (the
+    one-step gradient) counts as one, so that a failure never gives a zero gradient.
 
     Args:
         solver: solves the adjoint equation.
         on_failure: ``"warn"`` (an :class:`AdjointWarning`, which Python shows once), ``"raise"``
-            (an :class:`AdjointError`, with the residual), ``"phantom"`` (replace the adjoint of
+            (an :class:`AdjointError` with the residual), ``"phantom"`` (replace the adjoint of
             the failed samples by the Neumann phantom gradient, k = 5, lambda = 0.5), or
-            ``"ignore"``, which alone does not wait for an accelerator to tell.
-        failure_residual: relative residual above which a sample counts as failed.
+            ``"ignore"``, the only one that does not synchronise with an accelerator.
+        failure_residual: relative residual above which the adjoint solve has failed.
         order: how many derivatives are exact. 2 also gives exact second derivatives
-            (``create_graph=True``) at the price of two more evaluations of ``f``, whose graphs
-            live as long as the loss; 1 refuses them.
-        at: where the Jacobian is taken. ``"equilibrium"``: at what the solver found, which is
+            (``create_graph=True``) for two more evaluations of ``f``, whose graphs live as long
+            as the loss; 1 refuses second derivatives.
+        at: where the Jacobian is taken. ``"equilibrium"``: at the result of the solver, which is
             also the value. ``"image"``: the value is :math:`\hat z = f(z^*)`, J is taken there and
             :math:`\partial f / \partial\theta` at z*, as in the code of MDEQ (Bai et al., 2020),
-            for one more evaluation and a second graph of ``f``. The two differ by the residual of
-            the solver. The second is for ``order=1`` alone.
+            for one more evaluation and a second graph of ``f``; only with ``order=1``. The two
+            differ by the residual of the solver.
 
     Raises:
-        ValueError: an option has a value it cannot have.
+        ValueError: an option is out of its range, or ``at="image"`` is combined with ``order > 1``.
     """
 
     solver: Solver = field(default_factory=lambda: Broyden(max_evaluations=30, tol=1e-6))
@@ -75,57 +74,48 @@ class ImplicitGradient(GradientEstimator):
     at: Literal["equilibrium", "image"] = "equilibrium"
 
     def __post_init__(self) -> None:
-        if self.on_failure not in ("warn", "raise", "phantom", "ignore"):
-            raise ValueError(
-                "on_failure must be 'warn', 'raise', 'phantom' or 'ignore', "
-                f"got {self.on_failure!r}"
-            )
+        check_choice("on_failure", self.on_failure, ("warn", "raise", "phantom", "ignore"))
         if not self.failure_residual > 0:
             raise ValueError(f"failure_residual must be positive, got {self.failure_residual}")
         check_at_least("order", self.order, 1)
-        if self.at not in ("equilibrium", "image"):
-            raise ValueError(f"at must be 'equilibrium' or 'image', got {self.at!r}")
+        check_choice("at", self.at, ("equilibrium", "image"))
         if self.at == "image" and self.order > 1:
-            raise ValueError(f"order must be 1 where at is 'image', got {self.order}")
+            raise ValueError(f"order must be 1 with at='image', got {self.order}")
 
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
         """Return ``z_star``, or its image under ``f``, with the exact gradient."""
-        solve = self._solve_with(report)
+
+        def solve(op: Map, v: Tensor) -> Tensor:
+            solution = self.solver.solve(lambda u: op(u) + v, v)
+            if report is not None:
+                report(solution)
+            return self._checked(solution, op, v)
+
         if self.at == "image":
             return attach_image_by_cotangent(f, z_star, solve)
         if self.order > 1:
             return attach_by_newton(f, z_star, self.order, solve)
         return attach_by_cotangent(f, z_star, solve)
 
-    def _solve_with(self, report: Report | None) -> Callable[[Map, Tensor], Tensor]:
-        def solve(vjp: Map, v: Tensor) -> Tensor:
-            solution = self.solver.solve(lambda u: vjp(u) + v, v)
-            if report is not None:
-                report(solution)
-            return self._checked(solution, vjp, v)
-
-        return solve
-
-    def _checked(self, solution: Solution, vjp: Map, v: Tensor) -> Tensor:
+    def _checked(self, solution: Solution, op: Map, v: Tensor) -> Tensor:
         if self.on_failure == "ignore":
             return solution.z
         failed = ~(self._relative_residual(solution) <= self.failure_residual)
         if not bool(failed.any()):
             return solution.z
         if self.on_failure == "phantom":
-            phantom = neumann_series(vjp, v, _FALLBACK_STEPS, _FALLBACK_DAMPING)
-            mask = failed.view(-1, *[1] * (v.dim() - 1))
-            return phantom.where(mask, solution.z)
+            phantom = neumann_series(op, v, _FALLBACK_STEPS, _FALLBACK_DAMPING)
+            return phantom.where(failed.view(-1, *[1] * (v.dim() - 1)), solution.z)
         if self.on_failure == "raise":
             raise AdjointError(
                 f"the adjoint solve failed for {int(failed.sum())} of {failed.numel()} samples: "
                 f"residual {solution.residual.max().item():.3g} after "
                 f"{int(solution.evaluations.max())} evaluations"
             )
-        # Without numbers, which would make every warning a new one, to be shown and remembered.
+        # Without the values: Python shows and remembers every warning with a new text.
         warnings.warn(
             f"the adjoint solve failed for some samples: residual above {self.failure_residual:g} "
-            "(a DEQ keeps it in last_adjoint)",
+            "(see last_adjoint of the DEQ)",
             AdjointWarning,
             stacklevel=2,
         )

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phantomgrad.gradients.linearization import Linearization
+from phantomgrad.jacobian import Linearization
 from phantomgrad.solvers import Map
 
 LinearSolve = Callable[[Map, Tensor], Tensor]
@@ -16,14 +16,14 @@ LinearSolve = Callable[[Map, Tensor], Tensor]
 
 
 class _InverseProduct(torch.autograd.Function):
-    """``(I - J^T)^-1 v``, or ``(I - J)^-1 v``; each is the other's derivative."""
+    """``(I - J^T)^-1 v`` or ``(I - J)^-1 v``; each is the derivative of the other."""
 
     @staticmethod
     def forward(
         ctx: Any, v: Tensor, at: Linearization, solve: LinearSolve, transposed: bool
     ) -> Tensor:
         ctx.at, ctx.solve, ctx.transposed = at, solve, transposed
-        if not bool(v.any()):  # the cotangent of an earlier step, in a first derivative
+        if not bool(v.any()):  # in a first derivative, the cotangent of an earlier Newton step
             return torch.zeros_like(v)
         return solve(at.vjp if transposed else at.jvp, v)
 
@@ -33,7 +33,7 @@ class _InverseProduct(torch.autograd.Function):
 
 
 class _Product(torch.autograd.Function):
-    """``J^T u``, or ``J u``; each is the other's derivative."""
+    """``J^T u`` or ``J u``; each is the derivative of the other."""
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, at: Linearization, transposed: bool) -> Tensor:
@@ -46,18 +46,18 @@ class _Product(torch.autograd.Function):
 
 
 class _NewtonStep(torch.autograd.Function):
-    """``(I - J)^-1 (fz - J z)`` with both matrices held constant; the value keeps ``z``."""
+    """``(I - J)^-1 (fz - J z)`` with both matrices held constant; the value stays ``z``."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, fz: Tensor, at: Linearization, solve: LinearSolve) -> Tensor:
         ctx.at, ctx.solve = at, solve
-        return z.clone()  # torch lets nobody write into a view that a custom function returns
+        return z.clone()  # torch forbids in-place changes of a view from a custom function
 
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
         u = _InverseProduct.apply(v, ctx.at, ctx.solve, True)
-        behind = -_Product.apply(u, ctx.at, True) if ctx.needs_input_grad[0] else None
-        return behind, u, None, None
+        into_z = -_Product.apply(u, ctx.at, True) if ctx.needs_input_grad[0] else None
+        return into_z, u, None, None
 
 
 def attach_by_newton(f: Map, z_star: Tensor, order: int, solve: LinearSolve) -> Tensor:
@@ -66,14 +66,14 @@ def attach_by_newton(f: Map, z_star: Tensor, order: int, solve: LinearSolve) -> 
     .. math:: z_{i+1} = (I - J)^{-1} (f(z_i) - J z_i), \qquad z_0 = z^* \text{ detached}
 
     with :math:`J` and :math:`(I - J)^{-1}` constant linear maps, taken at the equilibrium. Each
-    such (chord) Newton step leaves the value and makes one more derivative with respect to the
+    such (chord) Newton step keeps the value and makes one more derivative with respect to the
     parameters exact: if :math:`z_i` has n exact derivatives, the error in the next one enters the
     bracket times the Jacobian of f minus J, which vanishes. For the same reason a first derivative
-    stops behind the last step, and costs one adjoint solve whatever the order.
+    does not propagate past the last step, and costs one adjoint solve for every order.
     """
     at = Linearization(f, z_star)
     z = z_star.detach()
-    for _ in range(0 if at.is_constant else order):  # a frozen map has no derivatives to be exact
+    for _ in range(0 if at.is_constant else order):  # a frozen map has no derivatives
         # The view sums what comes back through f before it meets, and cancels, J^T u.
         z = _NewtonStep.apply(z, f(z.view_as(z)), at, solve)
     return z

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, Literal, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from phantomgrad.checks import check_at_least, check_damping
+from phantomgrad.checks import check_at_least, check_choice, check_damping
 from phantomgrad.gradients.base import GradientEstimator, Report, attach_by_cotangent
 from phantomgrad.gradients.damping import AdaptiveDamping
 from phantomgrad.solvers import Map
 
+_V = TypeVar("_V", bound=Any)
+
 
 @dataclass(frozen=True)
 class PhantomGradient(GradientEstimator):
-    r"""What the two have in common: k steps, damped by a number or by one that follows the model.
+    r"""What the two phantom gradients share: k steps with a fixed or adaptive damping.
 
     Args:
         steps: k, at least 1.
-        damping: :math:`\lambda`, in (0, 1], or an :class:`AdaptiveDamping`; ``"adaptive"`` is one
-            with its defaults.
+        damping: :math:`\lambda`, in (0, 1], or an :class:`AdaptiveDamping`, for which
+            ``"adaptive"`` stands with its defaults.
 
     Raises:
         ValueError: a number is out of its range.
@@ -33,32 +37,28 @@ class PhantomGradient(GradientEstimator):
 
     def __post_init__(self) -> None:
         check_at_least("steps", self.steps, 1)
-        if self.damping == "adaptive":  # a word can take the place of a number on a command line
+        if self.damping == "adaptive":  # so that a command line can replace the number by a word
             object.__setattr__(self, "damping", AdaptiveDamping())
         elif not isinstance(self.damping, AdaptiveDamping):
             check_damping(self.damping)
 
     @property
-    def adaptation(self) -> AdaptiveDamping | None:
-        """How the damping follows the model, where it is no number."""
+    def current_damping(self) -> float:
+        r""":math:`\lambda` as a number; an adaptive one that has measured nothing yet is 1."""
+        if isinstance(self.damping, AdaptiveDamping):
+            return self.damping.value
+        assert not isinstance(self.damping, str)  # see __post_init__
+        return self.damping
+
+    @property
+    def state(self) -> nn.Module | None:
+        """The adaptive damping, if there is one."""
         return self.damping if isinstance(self.damping, AdaptiveDamping) else None
 
-    def damped(self, damping: float) -> PhantomGradient:
-        """Return this estimator with ``damping`` in the place of one that follows the model."""
-        return self if self.adaptation is None else replace(self, damping=damping)
-
-    def fixed_damping(self) -> float:
-        """Return the damping.
-
-        Raises:
-            ValueError: it follows a model, and no number has taken its place.
-        """
-        if not isinstance(self.damping, float | int):
-            raise ValueError(
-                "damping must be a number where an estimator is used without a DEQ, "
-                f"got {self.damping}"
-            )
-        return self.damping
+    def observe(self, f: Map, z_star: Tensor) -> None:
+        """Let an adaptive damping measure the map."""
+        if isinstance(self.damping, AdaptiveDamping):
+            self.damping.observe(f, z_star)
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class UnrolledPhantomGradient(PhantomGradient):
             \frac{\partial F}{\partial \theta}\Big|_{h_t} \prod_{s=t+1}^{k-1}
             \Big(\lambda \frac{\partial F}{\partial h}\Big|_{h_s} + (1 - \lambda) I\Big).
 
-    The value is :math:`h_k`, which is :math:`h^*` up to the residual of the solver; the gradient
-    is the exact one of these k steps, so second derivatives work. Time and memory are O(k).
+    The value is :math:`h_k`, which is :math:`h^*` up to the residual of the solver. The gradient
+    is that of these k steps, so second derivatives work. Time and memory are O(k).
     ``steps=1, damping=1`` is the one-step gradient (JFB).
 
     Args:
@@ -83,9 +83,9 @@ class UnrolledPhantomGradient(PhantomGradient):
     """
 
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
-        """Return the end of the k recorded steps from ``z_star``."""
+        """Return the last of k recorded steps from ``z_star``."""
         z = z_star.detach()
-        for step in damped_steps(f, z, self.steps, self.fixed_damping()):
+        for step in damped_steps(f, z, self.steps, self.current_damping):
             z = step
         return z
 
@@ -101,31 +101,28 @@ class NeumannPhantomGradient(PhantomGradient):
 
     (Geng et al., 2021, eq. "A-neumann"; the paper's listing multiplies by :math:`\lambda` twice,
     the equation once, and the equation is right). Time O(k), memory O(1): one graph of F serves
-    all k products. It equals UPG at an exact equilibrium, and it is the gradient of no
-    computation unless k = 1, so it has no second derivative and refuses one.
+    all k products. At an exact equilibrium it equals UPG. For k > 1 it is not the gradient of any
+    computation, so it has no second derivative and refuses one.
 
     Args:
         steps: k, at least 1.
         damping: :math:`\lambda`, in (0, 1], or an :class:`AdaptiveDamping`.
-        value: what the loss is of. ``"equilibrium"``: of what the solver found, as in the paper's
-            listing. ``"image"``: of :math:`F(h^*)`, which the series has been recorded at anyway.
-            The two differ by the residual of the solver. Where that is large, the loss of the
-            first does not depend on what F makes of its state; a run of MDEQ-Tiny diverged by it.
+        value: where the loss is taken. ``"equilibrium"``: at the result of the solver, as in the
+            paper's listing. ``"image"``: at :math:`F(h^*)`, which is evaluated for the series
+            anyway. The two differ by the residual of the solver. Where it is large, the first loss
+            does not depend on what F makes of its state; a run of MDEQ-Tiny diverged that way.
     """
 
     value: Literal["equilibrium", "image"] = "equilibrium"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.value not in ("equilibrium", "image"):
-            raise ValueError(f"value must be 'equilibrium' or 'image', got {self.value!r}")
+        check_choice("value", self.value, ("equilibrium", "image"))
 
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
-        """Return ``z_star``, or its image, attached through one application of ``f``."""
-        steps, damping = self.steps, self.fixed_damping()
-        return attach_by_cotangent(
-            f, z_star, lambda vjp, v: neumann_series(vjp, v, steps, damping), self.value
-        )
+        """Return ``z_star``, or its image, attached through one evaluation of ``f``."""
+        series = partial(neumann_series, steps=self.steps, damping=self.current_damping)
+        return attach_by_cotangent(f, z_star, series, self.value)
 
 
 def damped_steps(f: Map, z: Tensor, steps: int, damping: float) -> Iterator[Tensor]:
@@ -137,11 +134,17 @@ def damped_steps(f: Map, z: Tensor, steps: int, damping: float) -> Iterator[Tens
 
 
 def neumann_series(vjp: Map, v: Tensor, steps: int, damping: float) -> Tensor:
-    """Return ``damping * (I + B + ... + B^(steps-1)) v``, ``B u = damping J^T u + (1-damping) u``.
+    """Return ``damping (I + B + ... + B^(steps-1)) v``, in ``steps - 1`` products with ``J``.
 
-    By Horner's rule, ``u <- B u + v``, with ``steps - 1`` vector-Jacobian products.
+    ``B u = damping J^T u + (1 - damping) u``.
     """
+    sums = neumann_sums(lambda u: torch.lerp(u, vjp(u), damping), v)
+    return damping * next(islice(sums, steps - 1, None))
+
+
+def neumann_sums(b: Callable[[_V], _V], v: _V) -> Iterator[_V]:
+    """Yield ``(I + B + ... + B^(k-1)) v`` for k = 1, 2, ..., by Horner's rule, ``u <- B u + v``."""
     u = v
-    for _ in range(steps - 1):
-        u = torch.lerp(u, vjp(u), damping) + v
-    return damping * u
+    while True:
+        yield u
+        u = b(u) + v

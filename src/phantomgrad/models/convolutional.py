@@ -15,14 +15,14 @@ from phantomgrad.solvers import Solver
 class ConvolutionalCell(nn.Module):
     r"""The map :math:`z \mapsto \mathrm{GN}(\mathrm{ReLU}(x + W_2 * \mathrm{ReLU}(W_1 * z)))`.
 
-    The kernels are 3 x 3 and have biases. Written as matrices, ``(C, 9 C)``, they are kept in
-    :math:`\|W\|_2 \le \kappa` by :meth:`project_`. That proves no contraction, as GN divides by the
-    deviation, but the spectral radius stays below one in training; with a second GN behind the
-    first convolution, as in MDEQ's block, which undoes the bound, it does not.
+    The kernels are 3 x 3 with biases. Written as matrices, ``(C, 9 C)``, :meth:`project_` keeps
+    them in :math:`\|W\|_2 \le \kappa`. This does not prove a contraction, as GN divides by the
+    deviation, but the spectral radius stays below one in training. It would not with a second GN
+    after the first convolution, as in MDEQ's block, which undoes the bound.
 
     Args:
         channels: C, the width of the state.
-        groups: of the group normalisation; it divides the channels.
+        groups: of the group normalisation; a divisor of ``channels``.
         kappa: the bound on each kernel.
     """
 
@@ -35,13 +35,13 @@ class ConvolutionalCell(nn.Module):
         self.project_()
 
     def forward(self, z: Tensor, x: Tensor) -> Tensor:
-        """Return the next state from ``z`` and the injection ``x``, ``(B, C, H, W)`` all."""
+        """Return the next state from ``z`` and the injection ``x``, all ``(B, C, H, W)``."""
         branch = self.second(self.first(z).relu_())
         return self.norm(branch.add_(x).relu_())  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def project_(self) -> None:
-        """Scale the kernels that are larger than the bound back to it."""
+        """Scale kernels above the bound back to it."""
         for convolution in (self.first, self.second):
             size = torch.linalg.matrix_norm(convolution.weight.flatten(1), ord=2)
             convolution.weight.mul_((self.kappa / size).clamp(max=1))
@@ -61,13 +61,13 @@ class ImageClassifier(nn.Module):
         solver: finds the equilibrium, from zero.
         gradient: differentiates it.
         channels: width of the equilibrium.
-        groups: of the group normalisations; it divides the channels.
+        groups: of the group normalisations; a divisor of ``channels``.
         kappa: see :class:`ConvolutionalCell`.
         pooled: height and width after pooling.
 
     Raises:
-        ValueError: ``groups`` or ``pooled`` is too small, ``groups`` does not divide
-            ``channels``, or ``kappa`` is not positive.
+        ValueError: ``groups`` or ``pooled`` is too small, ``channels`` is not a multiple of
+            ``groups``, or ``kappa`` is not positive.
     """
 
     def __init__(
@@ -103,5 +103,5 @@ class ImageClassifier(nn.Module):
         return F.log_softmax(self.output(features), dim=1)
 
     def project_(self) -> None:
-        """Keep the kernels of the cell small, after an optimizer step."""
+        """Restore the bound on the kernels after an optimizer step."""
         self.deq.cell.project_()  # type: ignore[operator]

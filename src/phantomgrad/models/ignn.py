@@ -1,7 +1,7 @@
 """IGNN, the implicit graph neural network (Gu et al., 2020), as the paper trains it.
 
-Features are node-major here, ``(N, channels)`` with the graphs of a batch side by side (one
-block-diagonal adjacency), so one evaluation of the cell is one dense and one sparse product.
+Features are node-major here, ``(N, channels)``, and the graphs of a batch form one graph with a
+block-diagonal adjacency, so that one evaluation of the cell is one dense and one sparse product.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class IGNNCell(nn.Module):
 class ImplicitGraphLayer(nn.Module):
     r"""The equilibrium :math:`X = \mathrm{ReLU}(P X W^\top + B)`, :math:`B = P U \Omega^\top`.
 
-    It is well-posed where :math:`\|W\|_\infty \le \kappa / \rho(P)`, which :meth:`project_`
-    restores after an optimizer step; the projection is no part of the gradient.
+    It is well-posed if :math:`\|W\|_\infty \le \kappa / \rho(P)`, which :meth:`project_` restores
+    after an optimizer step; the gradient does not include the projection.
 
-    As the authors do, the layer owns (and counts) a second input weight and a bias that never
-    enter the equation; they are no subject of training here (``requires_grad`` is off).
+    As in the official code, the layer owns (and the paper counts) a second input weight and a bias
+    that do not enter the equation; they are not trained (``requires_grad`` is off).
 
     Args:
         in_channels: p, the width of the input U.
@@ -55,6 +55,9 @@ class ImplicitGraphLayer(nn.Module):
         solver: finds the equilibrium.
         gradient: differentiates it.
         kappa: the bound on the rows of W times the spectral radius of P, in (0, 1).
+
+    Raises:
+        ValueError: ``kappa`` is out of its range.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class ImplicitGraphLayer(nn.Module):
         if not 0 < kappa < 1:
             raise ValueError(f"kappa must lie in (0, 1), got {kappa}")
         self.kappa = self.bound = kappa
-        """``bound``: what the rows of W were last projected to."""
+        """``bound`` is the radius of the last projection of the rows of W."""
         self.deq = DEQ(IGNNCell(channels), solver, gradient)
         self.omega = nn.Parameter(torch.empty(channels, in_channels))
         self.unused_omega = nn.Parameter(torch.empty(channels, in_channels), requires_grad=False)
@@ -90,10 +93,10 @@ class ImplicitGraphLayer(nn.Module):
         """Return the equilibrium, ``(N, m)``, for node features ``u``, ``(N, p)``.
 
         Args:
-            u: node features U, or P U if ``propagated`` says so.
+            u: node features U, or P U with ``propagated``.
             propagation: P, ``(N, N)``.
-            propagated: the product with P has been taken already.
-            warm: start the solver from B, as in graph classification; else from zero.
+            propagated: whether ``u`` has been multiplied by P already.
+            warm: start the solver from B, as in graph classification, instead of zero.
         """
         hidden = linear(u, self.omega)  # (N, m)
         injection = hidden if propagated else propagation(hidden)
@@ -105,7 +108,7 @@ class ImplicitGraphLayer(nn.Module):
 
     @torch.no_grad()
     def project_(self, spectral_radius: float = 1.0) -> None:
-        """Project W in place so that the layer is well-posed for that ``rho(P)``."""
+        """Project W in place, so that the layer is well-posed for that ``rho(P)``."""
         self.bound = self.kappa / spectral_radius
         self.weight.copy_(project_rows_onto_l1_ball(self.weight, self.bound))
 
@@ -113,12 +116,15 @@ class ImplicitGraphLayer(nn.Module):
 def project_rows_onto_l1_ball(w: Tensor, radius: float) -> Tensor:
     r"""Return the Euclidean projection of each row onto :math:`\{w : \|w\|_1 \le r\}`.
 
-    Rows inside are kept; others become :math:`\mathrm{sign}(w) \max(|w| - t, 0)` with the
-    threshold t that makes their norm r, found by sorting (Duchi et al., 2008).
+    Rows inside the ball are kept. Others become :math:`\mathrm{sign}(w) \max(|w| - t, 0)`, with
+    the threshold t that makes their norm r, found by sorting (Duchi et al., 2008).
 
     Args:
         w: ``(rows, columns)``.
         radius: r, positive.
+
+    Raises:
+        ValueError: ``radius`` is not positive.
     """
     if not radius > 0:
         raise ValueError(f"radius must be positive, got {radius}")
@@ -133,7 +139,7 @@ def project_rows_onto_l1_ball(w: Tensor, radius: float) -> Tensor:
 
 
 class GraphClassifier(nn.Module):
-    """Three implicit layers, sum pooling, two linear layers: IGNN for graph classification.
+    """IGNN for graphs: implicit layers, sum pooling over the nodes, two linear layers.
 
     Args:
         in_channels: width of the node features (35 for COX2, 3 for PROTEINS).
@@ -174,7 +180,7 @@ class GraphClassifier(nn.Module):
         """Return log-probabilities, ``(graphs, classes)``.
 
         Args:
-            features: node features U, ``(N, F)``, or P U if ``propagated`` says so.
+            features: node features U, ``(N, F)``, or P U with ``propagated``.
             propagation: P, ``(N, N)``.
             pooling: the 0/1 matrix that sums the nodes of each graph, ``(graphs, N)``.
             propagated: whether ``features`` have been multiplied by P already.
@@ -187,13 +193,13 @@ class GraphClassifier(nn.Module):
         return F.log_softmax(self.output(x), dim=1)
 
     def project_(self) -> None:
-        """Make every layer well-posed again, after an optimizer step (P is normalised)."""
+        """Make every layer well-posed again after an optimizer step (P is normalised)."""
         for layer in self.layers:
             layer.project_()  # type: ignore[operator]
 
 
 class NodeClassifier(nn.Module):
-    """One implicit layer and a linear one: IGNN for the Chains graphs.
+    """IGNN for the nodes of the Chains graphs: one implicit layer and a linear one.
 
     Args:
         in_channels: width of the node features.
@@ -229,5 +235,5 @@ class NodeClassifier(nn.Module):
         return F.log_softmax(self.output(self.dropout(x)), dim=1)
 
     def project_(self) -> None:
-        """Make the layer well-posed again, after an optimizer step (P is normalised)."""
+        """Make the layer well-posed again after an optimizer step (P is normalised)."""
         self.layer.project_()

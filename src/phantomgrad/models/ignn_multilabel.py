@@ -16,16 +16,16 @@ from phantomgrad.solvers import Solver
 
 
 class MultilabelNodeClassifier(nn.Module):
-    r"""Implicit layers, a linear one beside each: IGNN for PPI (Gu et al., 2020).
+    r"""IGNN for PPI: implicit layers, each with a parallel linear one (Gu et al., 2020).
 
     .. math:: U_{i+1} = \mathrm{ELU}(X_i + U_i V_i^\top + c_i), \qquad
               X_i = \mathrm{ReLU}(A X_i W_i^\top + A U_i \Omega_i^\top)
 
-    and the last stage without ELU. A is the plain adjacency, so W_i is kept to rows of norm
-    :math:`\kappa / \rho` with one fixed :math:`\rho`, the largest spectral radius of a training
-    graph. The official code takes that of the graph at hand, in evaluation too, where it writes
-    the projected W back: there test graphs leave their trace in training. Here nothing does; in
-    turn a graph with a larger radius than all training graphs need not have an equilibrium.
+    with no ELU in the last stage. A is the plain adjacency matrix, so the rows of W_i are bounded
+    by :math:`\kappa / \rho` with one fixed :math:`\rho`, the largest spectral radius of a training
+    graph. The official code uses the radius of the current graph instead and writes the projected
+    W back, in evaluation too, so that test graphs influence training. Here they do not, but a
+    graph with a larger radius than all training graphs need not have an equilibrium.
 
     Args:
         in_channels: width of the node features (50 for PPI).
@@ -37,7 +37,7 @@ class MultilabelNodeClassifier(nn.Module):
         kappa: see :class:`ImplicitGraphLayer`.
 
     Raises:
-        ValueError: ``spectral_radius`` is not a positive number.
+        ValueError: ``spectral_radius`` is not positive and finite.
     """
 
     def __init__(

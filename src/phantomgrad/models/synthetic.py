@@ -1,4 +1,4 @@
-"""The model of the paper's synthetic setting: one layer with a given spectral norm."""
+"""The map of the paper's synthetic setting, a layer with a given spectral norm."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
-from phantomgrad.checks import check_at_least
+from phantomgrad.checks import check_at_least, check_choice
 from phantomgrad.nn.linear import Nonlinearity, activated_linear
 
 
 class SyntheticCell(nn.Module):
     r"""The map :math:`h \mapsto \sigma(W (h + u))` with a symmetric W of a given norm.
 
-    (Geng et al., 2021, "Synthetic Setting".) As :math:`\sigma` is 1-Lipschitz, the map is a
-    contraction with constant :math:`\|W\|_2 = L_h`. W is :math:`(A + A^\top) / 2` with Gaussian A,
-    scaled by its largest eigenvalue in modulus, which is computed exactly. It is a constant until
-    ``weight.requires_grad_()``.
+    (Geng et al., 2021, "Synthetic Setting"). As :math:`\sigma` is 1-Lipschitz, the map has the
+    Lipschitz constant :math:`\|W\|_2 = L_h`. W is :math:`(A + A^\top) / 2` with Gaussian A, scaled
+    by its largest eigenvalue in modulus. It is not trained unless ``weight.requires_grad_()`` is
+    called.
 
     Args:
         size: D, the width of the state.
         lipschitz: :math:`L_h`, positive; a contraction below 1.
         nonlinearity: :math:`\sigma`: ``tanh``, ``relu`` or ``linear`` (the paper does not say).
-        generator: for W.
+        generator: of W.
+
+    Raises:
+        ValueError: an argument is out of its range.
     """
 
     def __init__(
@@ -47,19 +50,17 @@ class SyntheticCell(nn.Module):
 
 
 def check_synthetic(lipschitz: float, nonlinearity: str) -> None:
-    """Raise unless there is such a cell."""
+    """Raise unless these are arguments of a :class:`SyntheticCell`."""
     if not lipschitz > 0:
         raise ValueError(f"lipschitz must be positive, got {lipschitz}")
-    if nonlinearity not in get_args(Nonlinearity):
-        names = ", ".join(get_args(Nonlinearity))
-        raise ValueError(f"nonlinearity must be one of {names}, got {nonlinearity!r}")
+    check_choice("nonlinearity", nonlinearity, get_args(Nonlinearity))
 
 
 def symmetric_matrix(size: int, norm: float, generator: torch.Generator | None = None) -> Tensor:
     """Return a Gaussian symmetric matrix ``(size, size)`` of spectral norm ``norm``, in float64.
 
-    Its sign, as likely as the other one, is such that the largest eigenvalue is ``norm``: with
-    ``-norm`` in its place ``I - W`` would be well conditioned however close ``norm`` is to 1.
+    Its sign, which is arbitrary, is chosen such that the largest eigenvalue is ``norm``: with
+    ``-norm`` instead, ``I - W`` would be well conditioned however close ``norm`` is to 1.
     """
     a = torch.randn(size, size, generator=generator, dtype=torch.float64)
     symmetric = (a + a.T) / 2

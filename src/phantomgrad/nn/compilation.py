@@ -1,4 +1,4 @@
-"""Compiled evaluations of a cell, where autograd does not record them."""
+"""Compiled evaluations of a cell where autograd does not record them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from phantomgrad.nn.dropout import VariationalDropout
 
 
 class CompiledCalls:
-    """Calls of a module: by ``torch.compile`` without a graph, as they are with one.
+    """Calls a module through ``torch.compile`` without a graph, and directly with one.
 
-    A compiled backward pass takes all gradients, those by the weights too, at every vector-Jacobian
-    product of an adjoint solve or a Neumann series, and it refuses a second derivative: so what
-    autograd records is left to autograd. The call that draws dropout masks runs as it is, which
-    keeps the stream of random numbers. Results are copies, as CUDA graphs would overwrite them.
+    A compiled backward pass computes all gradients, also those by the weights, at every
+    vector-Jacobian product of an adjoint solve or a Neumann series, and refuses second derivatives;
+    so recorded calls are left to eager autograd. A call that draws dropout masks is not compiled
+    either, which keeps the stream of random numbers. Results are copied, since CUDA graphs would
+    overwrite them.
 
     Args:
-        module: what is called; it must keep no other state between two calls.
+        module: the module; it must keep no other state between calls.
         options: of ``torch.compile``.
     """
 

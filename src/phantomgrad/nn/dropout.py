@@ -1,4 +1,4 @@
-"""Dropout whose mask holds for a whole solve."""
+"""Dropout with one mask for a whole solve."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from phantomgrad.checks import check_rate
 
 
 class VariationalDropout(nn.Module):
-    r"""Dropout with one mask per forward pass of the model, shared by all evaluations of f.
+    r"""Dropout with one mask per forward pass, shared by all evaluations of the map.
 
-    Were the mask redrawn at each evaluation, ``f`` would have no equilibrium. The mask is drawn at
-    the first call after :func:`resample_dropout` (which :class:`phantomgrad.DEQ` calls at each
+    With a new mask at each evaluation, ``f`` would have no equilibrium. The mask is drawn at the
+    first call after :func:`resample_dropout` (which :class:`phantomgrad.DEQ` calls at each
     forward), on the device and in the dtype of its input; in evaluation mode the module is the
-    identity. (Gal and Ghahramani, 2016.) What is computed again in the backward pass needs
-    :func:`phantomgrad.nn.recomputed` to find the mask of its own pass.
+    identity (Gal and Ghahramani, 2016). Activation checkpointing needs
+    :func:`phantomgrad.nn.recomputed`, which restores the mask of the pass.
 
     Args:
         p: probability of dropping an entry, in [0, 1).
-        shared_dims: dimensions along which one decision is shared, for example ``(2, 3)`` to drop
-            whole channels of ``(B, C, H, W)``.
+        shared_dims: dimensions along which entries are dropped together, for example ``(2, 3)``
+            for whole channels of ``(B, C, H, W)``.
+
+    Raises:
+        ValueError: ``p`` is out of its range.
     """
 
     def __init__(self, p: float, shared_dims: tuple[int, ...] = ()) -> None:
@@ -36,7 +39,7 @@ class VariationalDropout(nn.Module):
         self._held: list[Tensor | None] = []
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return ``x`` with the mask of this forward pass applied, scaled by ``1 / (1 - p)``."""
+        """Return ``x`` with the mask of this pass applied, scaled by ``1 / (1 - p)``."""
         if self.draws and not self._held:
             self._mask = self._draw(x)
         mask = self._held[-1] if self._held else self.mask
@@ -44,7 +47,7 @@ class VariationalDropout(nn.Module):
 
     @property
     def mask(self) -> Tensor | None:
-        """What the input is multiplied by in this pass, once drawn; ``None`` if by nothing."""
+        """The factor of the input in this pass, once drawn; ``None`` for the identity."""
         return self._mask if self.training else None
 
     @property
@@ -53,12 +56,12 @@ class VariationalDropout(nn.Module):
         return self._mask is None and self.training and self.p > 0
 
     def resample(self) -> None:
-        """Forget the mask: the next call draws another."""
+        """Drop the mask, so that the next call draws a new one."""
         self._mask = None
 
     @contextmanager
     def held(self, mask: Tensor | None) -> Iterator[None]:
-        """Multiply by what :attr:`mask` was in another pass, whatever the mode is now."""
+        """Use the :attr:`mask` of an earlier pass, in either mode."""
         self._held.append(mask)
         try:
             yield
@@ -71,37 +74,37 @@ class VariationalDropout(nn.Module):
         return keep / (1 - self.p)
 
     def extra_repr(self) -> str:
-        """Return the rate and what shares a decision."""
+        """Return rate and shared dimensions."""
         return f"p={self.p}, shared_dims={self.shared_dims}"
 
 
 def resample_dropout(module: nn.Module) -> None:
-    """Forget the masks of every :class:`VariationalDropout` in ``module``."""
+    """Drop the masks of every :class:`VariationalDropout` in ``module``."""
     for child in module.modules():
         if isinstance(child, VariationalDropout):
             child.resample()
 
 
-_RUNNING: ContextVar[set[nn.Module] | None] = ContextVar("the dropouts of this pass", default=None)
+_ACTIVE: ContextVar[set[nn.Module] | None] = ContextVar("dropouts of this pass", default=None)
 
 
 @contextmanager
 def shared_masks(module: nn.Module) -> Iterator[None]:
-    """Draw the masks of ``module`` once for what is done inside.
+    """Draw the masks of ``module`` once for everything inside the context.
 
-    Inside the map of another equilibrium they are drawn once for that one: were they redrawn at
-    each of its evaluations, it would have none.
+    In a nested equilibrium the masks last for the pass of the outermost one, whose map would
+    otherwise change from one evaluation to the next.
     """
-    running = _RUNNING.get()
+    active = _ACTIVE.get()
     own: set[nn.Module] = {m for m in module.modules() if isinstance(m, VariationalDropout)}
-    for dropout in own - (running or set()):
+    for dropout in own - (active or set()):
         resample_dropout(dropout)
-    if running is not None:
-        running |= own
+    if active is not None:
+        active |= own
         yield
         return
-    outside = _RUNNING.set(own)
+    token = _ACTIVE.set(own)
     try:
         yield
     finally:
-        _RUNNING.reset(outside)
+        _ACTIVE.reset(token)

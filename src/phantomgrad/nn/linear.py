@@ -1,4 +1,4 @@
-"""``x W^T + b`` by the faster of the two matrix libraries that torch carries for the CPU."""
+"""``x W^T + b`` with the faster of torch's two matrix libraries for the CPU."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# On processors other than Intel's, MKL runs products in float32 at half of what oneDNN reaches:
-# 0.43 against 0.19 ms for (5354, 64) x (64, 64) on one core of an AMD EPYC. torch reaches oneDNN
-# for float32 only through the operators its compiler emits, so they are used here, where present.
+# On processors other than Intel's, float32 products of MKL are half as fast as those of oneDNN:
+# 0.43 against 0.19 ms for (5354, 64) x (64, 64) on one core of an AMD EPYC. In float32, torch calls
+# oneDNN only through operators of its compiler, which are used here if they exist.
 _ONEDNN = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-_ENOUGH_WORK = 1 << 18  # multiply-adds below which the call costs more than it saves
+_ENOUGH_WORK = 1 << 18  # multiply-adds below which the call costs more than it gains
 
 
 def linear(x: Tensor, weight: Tensor, addend: Tensor | None = None) -> Tensor:
@@ -55,8 +55,8 @@ Nonlinearity = Literal["linear", "relu", "tanh"]
 def activated_linear(x: Tensor, weight: Tensor, nonlinearity: Nonlinearity) -> Tensor:
     r"""Return :math:`\sigma(x W^\top)`, differentiable any number of times.
 
-    Where W is constant the CPU does both in one pass: 0.44 against 0.93 ms for tanh,
-    (2048, 128) x (128, 128), and its derivative is taken from the result, the only thing kept.
+    If W is constant the CPU computes both in one pass (0.44 against 0.93 ms for tanh,
+    (2048, 128) x (128, 128)), and keeps only the result, from which the derivative is taken.
 
     Args:
         x: ``(N, p)``.
@@ -75,7 +75,7 @@ _ACTIVATIONS: dict[Nonlinearity, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
     "tanh": torch.tanh,
 }
-# Each from the cotangent and the result.
+# Of the cotangent and the result.
 _DERIVATIVES: dict[Nonlinearity, Callable[[Tensor, Tensor], Tensor]] = {
     "linear": lambda g, y: g,
     "relu": lambda g, y: torch.ops.aten.threshold_backward(g, y, 0),
@@ -103,10 +103,10 @@ class _ActivatedProduct(torch.autograd.Function):
         return linear(_DERIVATIVES[ctx.nonlinearity](g, y), weight.t()), None, None
 
 
-# A custom function computes the gradients of all its inputs whenever it is asked for one, so an
-# adjoint solve, which wants J^T u alone, would pay for the gradient of W at every evaluation. Two
-# nodes share the product, each with one tensor as an input and the other one hidden in a list:
-# the engine runs only the one whose gradient is wanted.
+# A custom function computes the gradients of all its inputs even if only one is needed, so an
+# adjoint solve, which needs J^T u alone, would pay for the gradient of W at every evaluation.
+# Therefore two nodes share the product, each with one tensor as an input and the other hidden in a
+# list: the engine runs only the node whose gradient is needed.
 
 
 class _InputSide(torch.autograd.Function):
@@ -145,7 +145,7 @@ class _Join(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, product: Tensor, zero: Tensor) -> Tensor:
-        ctx.mark_dirty(product)  # the tensor itself goes on, and may be overwritten by a relu_
+        ctx.mark_dirty(product)  # no copy, and a relu_ may overwrite it
         return product
 
     @staticmethod
@@ -154,12 +154,9 @@ class _Join(torch.autograd.Function):
 
 
 def _as_autocast(t: Tensor) -> Tensor:
-    """Return ``t`` as autocast would: it does not see into the functions above, nor into backward.
-
-    Doubles stay, as under autocast.
-    """
+    """Cast ``t`` as autocast would, which has no effect in custom functions and in backward."""
     device = t.device.type
-    if not torch.is_autocast_enabled(device) or t.dtype == torch.float64:
+    if not torch.is_autocast_enabled(device) or t.dtype == torch.float64:  # as autocast does
         return t
     return t.to(torch.get_autocast_dtype(device))
 

@@ -8,19 +8,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from phantomgrad.solvers.base import flat
+
 
 @dataclass(frozen=True)
 class Packing:
     """The shapes of several states that are solved for together.
 
     ``pack`` flattens tensors ``(B, *state_i)`` and joins them to one ``(B, sum D_i)``; ``unpack``
-    returns views of it, without a copy. Images that lie channels last in memory are packed in that
-    order, and come back so, which spares a transposition at every evaluation.
+    returns views of it, without a copy. Images that are channels last in memory are packed in that
+    order, and unpacked channels last, which saves a transposition at every evaluation.
 
     Args:
         shapes: the shape of each state without its batch dimension.
-        channels_last: of each state, whether it is an image ``(C, H, W)`` that is packed as
-            ``(H, W, C)``.
+        channels_last: for each state, whether it is an image ``(C, H, W)`` packed as ``(H, W, C)``.
     """
 
     shapes: tuple[torch.Size, ...]
@@ -28,12 +29,12 @@ class Packing:
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor]) -> Packing:
-        """Return the packing of ``tensors``, which must share their batch size.
+        """Return the packing of ``tensors``, which must share batch size and dtype.
 
         Raises:
-            ValueError: no tensor, a tensor without batch dimension, or batch sizes or dtypes that
-                differ.
-            TypeError: they are no sequence of tensors.
+            ValueError: there are no tensors, one has no batch dimension, or their batch sizes or
+                dtypes differ.
+            TypeError: ``tensors`` is not a sequence of tensors.
         """
         _check_tensors("a packed state", tensors)
         if not tensors:
@@ -43,22 +44,19 @@ class Packing:
         sizes = [t.shape[0] for t in tensors]
         if len(set(sizes)) > 1:
             raise ValueError(f"the tensors of a packed state must share their batch, got {sizes}")
-        dtypes = {t.dtype for t in tensors}
+        dtypes = sorted({str(t.dtype) for t in tensors})
         if len(dtypes) > 1:
-            named = sorted(map(str, dtypes))
-            raise ValueError(f"the tensors of a packed state must share their dtype, got {named}")
-        return cls(
-            tuple(t.shape[1:] for t in tensors), tuple(_lies_channels_last(t) for t in tensors)
-        )
+            raise ValueError(f"the tensors of a packed state must share their dtype, got {dtypes}")
+        return cls(tuple(t.shape[1:] for t in tensors), tuple(map(_is_channels_last, tensors)))
 
     def pack(self, tensors: Sequence[Tensor]) -> Tensor:
         """Return one ``(B, D)`` tensor.
 
         Raises:
             ValueError: the tensors do not have the shapes of this packing.
-            TypeError: they are no sequence of tensors.
+            TypeError: ``tensors`` is not a sequence of tensors.
         """
-        _check_tensors("what f returns for several states", tensors)
+        _check_tensors("the result of f for several states", tensors)
         shapes = tuple(t.shape[1:] for t in tensors)
         if shapes != self.shapes:
             raise ValueError(
@@ -66,38 +64,29 @@ class Packing:
                 f"{[tuple(s) for s in self.shapes]} to {[tuple(s) for s in shapes]}"
             )
         pairs = zip(tensors, self.channels_last, strict=True)
-        return torch.cat([_flat(t, last) for t, last in pairs], dim=1)
+        return torch.cat([flat(t.permute(0, 2, 3, 1) if last else t) for t, last in pairs], dim=1)
 
     def unpack(self, packed: Tensor) -> tuple[Tensor, ...]:
         """Return views of ``packed``, ``(B, *state_i)`` each."""
         pieces = torch.split(packed, [shape.numel() for shape in self.shapes], dim=1)
         kinds = zip(pieces, self.shapes, self.channels_last, strict=True)
-        return tuple(_shaped(*kind) for kind in kinds)
+        return tuple(_unflattened(*kind) for kind in kinds)
 
 
 def _check_tensors(name: str, tensors: object) -> None:
     if not isinstance(tensors, Sequence):
         raise TypeError(f"{name} must be a sequence of tensors, got {type(tensors).__name__}")
-    strangers = [type(t).__name__ for t in tensors if not isinstance(t, Tensor)]
-    if strangers:
-        raise TypeError(f"{name} must be a sequence of tensors, got in it {', '.join(strangers)}")
+    others = [type(t).__name__ for t in tensors if not isinstance(t, Tensor)]
+    if others:
+        raise TypeError(f"{name} must be a sequence of tensors, got {', '.join(others)} in it")
 
 
-def _lies_channels_last(t: Tensor) -> bool:
-    return (
-        t.dim() == 4
-        and not t.is_contiguous()
-        and t.is_contiguous(memory_format=torch.channels_last)
-    )
+def _is_channels_last(t: Tensor) -> bool:
+    last = torch.channels_last
+    return t.dim() == 4 and not t.is_contiguous() and t.is_contiguous(memory_format=last)
 
 
-def _flat(t: Tensor, channels_last: bool) -> Tensor:
-    if channels_last:
-        t = t.permute(0, 2, 3, 1)
-    return t.flatten(1) if t.dim() > 1 else t.unsqueeze(1)
-
-
-def _shaped(piece: Tensor, shape: torch.Size, channels_last: bool) -> Tensor:
+def _unflattened(piece: Tensor, shape: torch.Size, channels_last: bool) -> Tensor:
     if not channels_last:
         return piece.view(piece.shape[0], *shape)
     c, h, w = shape

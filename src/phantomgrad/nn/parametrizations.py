@@ -13,10 +13,10 @@ from torch.nn.utils import parametrize
 def shared_parametrizations(module: nn.Module) -> Iterator[None]:
     """Compute every parametrized tensor of ``module`` once, with its graph, and share it.
 
-    Inside, weight norm, spectral norm and the like cost nothing per evaluation, and all
-    evaluations see the same weights (a spectral norm draws new ones at each access while
-    training). The tensors are computed at the door, under the caller's autograd mode: left to the
-    first use, that would be a solve without graph, and the cache would lose it.
+    Inside the context, weight norm, spectral norm and the like cost nothing per evaluation, and
+    all evaluations use the same weights (a spectral norm in training changes them at each access).
+    The tensors are computed on entry, in the autograd mode of the caller: the first use may be a
+    solve without a graph, and the cache would then hold weights without one.
     """
     with parametrize.cached():
         for child, name in _parametrized(module):
@@ -24,22 +24,22 @@ def shared_parametrizations(module: nn.Module) -> Iterator[None]:
         yield
 
 
-def shared_now(module: nn.Module) -> dict[tuple[int, str], Tensor]:
-    """Return the tensors of ``module`` that are shared at the moment; none outside of a pass."""
+def cached_parametrizations(module: nn.Module) -> dict[tuple[int, str], Tensor]:
+    """Return the tensors of ``module`` that are shared at the moment."""
     if not parametrize._cache_enabled:
         return {}
     return {(id(child), name): getattr(child, name) for child, name in _parametrized(module)}
 
 
 @contextmanager
-def restored_parametrizations(shared: Mapping[tuple[int, str], Tensor]) -> Iterator[None]:
-    """Share tensors of an earlier pass again."""
-    if not shared:
+def restored_parametrizations(cached: Mapping[tuple[int, str], Tensor]) -> Iterator[None]:
+    """Share the tensors of an earlier pass again."""
+    if not cached:
         yield
         return
-    with parametrize.cached():  # torch has no way but its own into what it keeps
-        others = {key: parametrize._cache.get(key) for key in shared}
-        parametrize._cache.update(shared)
+    with parametrize.cached():  # torch has no public access to its cache
+        others = {key: parametrize._cache.get(key) for key in cached}
+        parametrize._cache.update(cached)
         try:
             yield
         finally:

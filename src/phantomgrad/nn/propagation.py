@@ -1,4 +1,4 @@
-"""Constant sparse matrices applied to node features, in both directions."""
+"""Graph operators: constant sparse matrices applied to node features."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor
 class Propagation:
     r"""A constant sparse matrix :math:`P` that acts on node-major features, ``P X``.
 
-    ``P`` and its transpose are kept in CSR form, so that forward and backward are the same fast
-    product (for a symmetric P they are one matrix). Differentiable in X any number of times.
+    ``P`` and its transpose are stored in CSR form (a symmetric P once), so that forward and
+    backward are the same fast product. Differentiable in X any number of times.
 
     Args:
         matrix: ``(rows, columns)``, sparse in any layout, or dense.
-        symmetric: say so where it is known, to store P once.
+        symmetric: whether P is known to be symmetric.
     """
 
     def __init__(self, matrix: Tensor, *, symmetric: bool = False) -> None:
@@ -39,7 +39,7 @@ class Propagation:
     def __call__(self, x: Tensor) -> Tensor:
         """Return ``P x`` for ``x`` of shape ``(columns, channels)``.
 
-        Under autocast too in the precision of P: not every device has sparse products in another.
+        Also under autocast it runs in the precision of P, the only one on some devices.
         """
         x = x.to(torch.promote_types(x.dtype, self._matrix.dtype))
         with torch.autocast(x.device.type, enabled=False):
@@ -63,7 +63,7 @@ class _SparseProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: Propagation) -> Tensor:
         ctx.p = p
-        # mm would fill its result with zeros and add to it: a third of the time on the CPU.
+        # mm would first fill its result with zeros, which takes a third of the time on the CPU.
         out = x.new_empty(p.shape[0], x.shape[1])
         return torch.addmm(out, p._matrix, x, beta=0, out=out)
 
@@ -73,13 +73,13 @@ class _SparseProduct(torch.autograd.Function):
 
 
 def _csr(matrix: Tensor) -> Tensor:
-    with warnings.catch_warnings():  # torch calls its CSR layout beta at every construction
+    with warnings.catch_warnings():  # torch warns at every construction
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
         return matrix.to_sparse_csr()
 
 
 def checked_sparse(indices: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Return a sparse matrix, whose indices are all within its shape.
+    """Return a sparse matrix after checking its indices.
 
     Args:
         indices: ``(2, E)``, rows and columns.
@@ -87,9 +87,9 @@ def checked_sparse(indices: Tensor, values: Tensor, shape: tuple[int, int]) -> T
         shape: of the matrix.
 
     Raises:
-        RuntimeError: an index is not.
+        RuntimeError: an index is out of bounds.
     """
-    # The argument of the same name alone leaves torch 2.11 with a warning that nothing is checked.
+    # With check_invariants=True instead, torch 2.11 warns that nothing is checked.
     with torch.sparse.check_sparse_tensor_invariants():  # type: ignore[no-untyped-call]
         return torch.sparse_coo_tensor(indices, values, shape)
 
@@ -99,12 +99,12 @@ def normalized_adjacency(
 ) -> Propagation:
     r"""Return the operator of :math:`D^{-1/2} (w A + I) D^{-1/2}` on node-major features.
 
-    :math:`D` holds the row sums of :math:`w A + I`. A node receives from the sources of its
-    incoming edges: the operator is the transpose of the matrix above, which differs for directed
-    graphs. (Gu et al., 2020; normalisation as in their graph classification.)
+    :math:`D` holds the row sums of :math:`w A + I` (Gu et al., 2020, in their graph
+    classification). A node receives from the sources of its incoming edges, so for directed graphs
+    the operator is the transpose of the matrix above.
 
     Args:
-        edges: ``(2, E)``, sources and targets; both directions listed for undirected graphs.
+        edges: ``(2, E)``, sources and targets; undirected edges in both directions.
         nodes: number of nodes.
         edge_weight: :math:`w`; the official evaluation of IGNN uses 2 (it adds :math:`A^T`).
         dtype: of the operator, float32 by default; it is computed in float64.
@@ -126,10 +126,10 @@ def normalized_adjacency(
 
 
 def adjacency(edges: Tensor, nodes: int, *, dtype: torch.dtype | None = None) -> Propagation:
-    """Return the operator of the plain adjacency: a node sums over its incoming edges.
+    """Return the operator of the plain adjacency matrix: a node sums over its incoming edges.
 
     Args:
-        edges: ``(2, E)``, sources and targets; both directions listed for undirected graphs.
+        edges: ``(2, E)``, sources and targets; undirected edges in both directions.
         nodes: number of nodes.
         dtype: of the operator, float32 by default.
     """

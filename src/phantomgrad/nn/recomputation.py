@@ -1,4 +1,4 @@
-"""Computing again in the backward pass, with the weights and masks of the forward pass."""
+"""Activation checkpointing inside a cell, with the weights and masks of the forward pass."""
 
 from __future__ import annotations
 
@@ -11,61 +11,60 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from phantomgrad.nn.dropout import VariationalDropout
-from phantomgrad.nn.parametrizations import restored_parametrizations, shared_now
-
-Part = nn.Module | Callable[..., Any]
+from phantomgrad.nn.parametrizations import cached_parametrizations, restored_parametrizations
 
 
-def recomputed(part: Part, *arguments: Any, within: nn.Module | None = None) -> Any:
-    """Call a part of a cell, and keep its arguments alone for the backward pass.
+def recomputed(
+    part: nn.Module | Callable[..., Any], *arguments: Any, within: nn.Module | None = None
+) -> Any:
+    """Call a part of a cell and keep only its arguments for the backward pass.
 
-    Each backward pass calls it again, and so does each vector-Jacobian product of an adjoint solve
-    (Chen et al., 2016). By then other masks of :class:`VariationalDropout` may have been drawn, and
-    weights that a pass shares are gone: ``torch.utils.checkpoint`` on its own would give the
-    gradient of another pass, or fail. Here each pass meets its own. Nothing else may be random.
-    Inside of ``torch.compile`` it is an ordinary call.
+    Each backward pass, and each vector-Jacobian product of an adjoint solve, calls it again (Chen
+    et al., 2016), with the shared weights and the :class:`VariationalDropout` masks of its own
+    forward pass. ``torch.utils.checkpoint`` alone would find those of a later pass, or none.
+    ``part`` must not draw other random numbers. Inside ``torch.compile`` it is called directly.
 
     Args:
-        part: a module, or a function.
-        arguments: of it.
+        part: a module or a function.
+        arguments: of ``part``.
         within: the module that holds its weights and masks; by default ``part``.
 
     Raises:
-        TypeError: ``part`` is no module, and ``within`` not given.
+        TypeError: ``part`` is not a module and ``within`` is missing.
     """
     owner = part if within is None else within
     if not isinstance(owner, nn.Module):
-        raise TypeError(f"within must be given where part is no module but a {type(part).__name__}")
-    if not torch.is_grad_enabled() or torch.compiler.is_compiling():  # nothing is kept; or by torch
+        raise TypeError(f"within must be given if part is not a module, got {type(part).__name__}")
+    if not torch.is_grad_enabled() or torch.compiler.is_compiling():
         return part(*arguments)
     return checkpoint(
         part,
         *arguments,
         use_reentrant=False,
         preserve_rng_state=False,
-        context_fn=_Kept(owner).contexts,
+        context_fn=_Pass(owner).contexts,
     )
 
 
-class _Kept:
-    """What one call has met: the weights it shared, and the masks it has drawn or found."""
+class _Pass:
+    """The shared weights and the masks of one forward pass."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._weights = shared_now(module)
+        self._weights = cached_parametrizations(module)
         self._dropouts = [m for m in module.modules() if isinstance(m, VariationalDropout)]
         self._masks: list[Tensor | None] = []
 
     def contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        """Return what the first call is made in, and every later one."""
-        return self._keeping(), _EachTime(self._restored)
+        """Return the contexts of the first call and of all later ones."""
+        return self._recording(), _Reentered(self._restoring)
 
     @contextmanager
-    def _keeping(self) -> Iterator[None]:
+    def _recording(self) -> Iterator[None]:
         yield
         self._masks = [dropout.mask for dropout in self._dropouts]
 
     @contextmanager
-    def _restored(self) -> Iterator[None]:
+    def _restoring(self) -> Iterator[None]:
         with ExitStack() as stack:
             for dropout, mask in zip(self._dropouts, self._masks, strict=True):
                 stack.enter_context(dropout.held(mask))
@@ -73,8 +72,8 @@ class _Kept:
             yield
 
 
-class _EachTime(AbstractContextManager[None]):
-    """A context that is entered as often as there are backward passes, each time anew."""
+class _Reentered(AbstractContextManager[None]):
+    """A context manager made anew each time it is entered, once per backward pass."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[None]]) -> None:
         self._make = make

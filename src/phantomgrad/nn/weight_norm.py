@@ -1,4 +1,4 @@
-"""Weight norm for modules that are to be copied and pickled."""
+"""Weight norm for modules that can be copied and pickled."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from torch.nn.utils.parametrizations import weight_norm
 from phantomgrad.nn.linear import affine
 
 Reduced = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
-"""What ``__reduce__`` returns."""
+"""The result of ``__reduce__``."""
 
 
 def reduce_normed(module: nn.Module, *arguments: Any) -> Reduced:
-    """Return how to pickle a module with torch's weight norm, whose own modules refuse it.
+    """Return the ``__reduce__`` of a module with torch's weight norm, which torch cannot pickle.
 
     Args:
-        module: the module; its ``__reduce__`` returns what this does.
-        arguments: of its class; the last one, the device, is added here. A subclass that takes
-            others has a ``__reduce__`` of its own.
+        module: the module.
+        arguments: of its constructor, without the last one, the device. A subclass with other
+            arguments needs a ``__reduce__`` of its own.
     """
     make = parametrize.type_before_parametrizations(module)
-    # On the meta device, as the parameters arrive with the state: no memory, no random numbers.
+    # On the meta device, since the state brings the parameters: no memory, no random numbers.
     state = module.__dict__.copy()
-    del state["_load_state_dict_pre_hooks"]  # torch's own is no pickle, and comes anew
+    del state["_load_state_dict_pre_hooks"]  # torch's own; it cannot be pickled and is made anew
     return make, (*arguments, "meta"), state
 
 
@@ -38,8 +38,8 @@ class NormedLinear(nn.Linear):
     Args:
         in_features: of the input.
         out_features: of the output.
-        bias: whether there is one.
-        device: where the parameters live.
+        bias: whether to add a bias.
+        device: of the parameters.
     """
 
     def __init__(
@@ -55,5 +55,4 @@ class NormedLinear(nn.Linear):
         return affine(x, self.weight, self.bias)
 
     def __reduce__(self) -> Reduced:
-        arguments = (self.in_features, self.out_features, self.bias is not None)
-        return reduce_normed(self, *arguments)
+        return reduce_normed(self, self.in_features, self.out_features, self.bias is not None)

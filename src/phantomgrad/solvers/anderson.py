@@ -22,14 +22,17 @@ class Anderson(Solver):
         \alpha = \arg\min_{\sum_i \alpha_i = 1}
             \big\|\sum_i \alpha_i g_i\big\|^2 + \mu \sum_i \alpha_i^2 \|g_i\|^2 .
 
-    The regularisation is relative to each residual, so it means the same at the first iteration
-    and at the last; a system that is singular all the same falls back, sample by sample, to the
-    damped fixed-point step. (Anderson, 1965; Walker and Ni, 2011.)
+    (Anderson, 1965; Walker and Ni, 2011). The regularisation is relative to each residual, so it
+    has the same strength in all iterations. A sample whose system is singular nevertheless takes
+    the damped fixed-point step.
 
     Args:
         memory: number of past iterates combined.
         damping: :math:`\beta`, the mixing factor, in (0, 1].
         regularization: :math:`\mu`, not negative.
+
+    Raises:
+        ValueError: an option is out of its range.
     """
 
     memory: int = 6
@@ -49,9 +52,9 @@ class Anderson(Solver):
 
 
 class _Window(Iteration):
-    """The last ``memory`` pairs, in a ring, and the normal equations of their ``g``.
+    """The last ``memory`` pairs, in a ring buffer, and the normal equations of their ``g``.
 
-    The equations are scaled to a unit diagonal and updated by a row and a column, never rebuilt.
+    The equations are scaled to a unit diagonal; each iteration updates one row and column.
     """
 
     def __init__(self, solver: Anderson, z0: Tensor) -> None:
@@ -78,14 +81,14 @@ class _Window(Iteration):
             torch.lerp(z, fz, self._solver.damping, out=self._mixed[:, slot])
         # The long operand goes last: with it first, the CPU takes up to eight times longer.
         products = torch.bmm(g.unsqueeze(1), self._g[:, :used].mT).squeeze(1)  # (B, used)
-        self._enter(products.double(), slot)
+        self._update_equations(products.double(), slot)
         if used == 1:
-            return self._mixed[:, slot].clone()  # there is nothing to combine
+            return self._mixed[:, slot].clone()  # nothing to combine yet
         weights = self._weights(used, slot).to(z.dtype)
         return torch.bmm(weights.unsqueeze(1), self._mixed[:, :used]).squeeze(1)
 
-    def _enter(self, products: Tensor, slot: int) -> None:
-        """Update the equations with the products of the newest ``g``, which is in ``slot``."""
+    def _update_equations(self, products: Tensor, slot: int) -> None:
+        """Enter the products of all ``g`` with the newest one, which is in ``slot``."""
         used = products.shape[1]
         square = products[:, slot].clamp_min(torch.finfo(products.dtype).tiny)
         torch.rsqrt(square, out=self._scale[:, slot])
@@ -95,10 +98,10 @@ class _Window(Iteration):
         self._system[:, :used, slot] = scaled
 
     def _weights(self, used: int, newest: int) -> Tensor:
-        """Return alpha, ``(B, used)``; where the equations are singular, the newest pair alone."""
+        """Return alpha, ``(B, used)``; if the equations are singular, the newest pair alone."""
         scale = self._scale[:, :used]
-        # solve_ex reports a singular system instead of raising, and needs no host sync. The
-        # matrix is symmetric; by columns, as LAPACK wants it, it need not be copied.
+        # solve_ex reports a singular system without raising or a host sync. The matrix is
+        # symmetric; transposed it has the column-major order of LAPACK, and is not copied.
         raw, _ = torch.linalg.solve_ex(self._system[:, :used, :used].mT, scale.unsqueeze(2))
         weights = raw.squeeze(2) * scale
         weights = weights / weights.sum(dim=1, keepdim=True)

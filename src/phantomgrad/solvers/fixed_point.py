@@ -23,6 +23,9 @@ class FixedPoint(Solver):
 
     Args:
         damping: :math:`\lambda`, in (0, 1].
+
+    Raises:
+        ValueError: an option is out of its range.
     """
 
     damping: float = 1.0
@@ -34,7 +37,7 @@ class FixedPoint(Solver):
         check_damping(self.damping)
 
     def start(self, z0: Tensor) -> Iteration:
-        """Return a run of the iteration; it needs no memory."""
+        """Return a run of the iteration, which needs no memory."""
         return _DampedSteps(self.damping)
 
 

@@ -1,10 +1,9 @@
-"""How fast, and in how much memory: ours against torchdeq on the same maps.
+"""Time and memory of this library and of torchdeq on the same maps, side by side.
 
-Both sides get the same map, start, residual and number of evaluations of ``f``, with a tolerance
-no one reaches, so that both spend the whole budget. :func:`run` measures all cases of one device.
+Both sides get the same map, start and number of evaluations of ``f``, and a tolerance of zero, so
+that both spend their whole budget. :func:`run` measures all cases on one device.
 """
 
-from phantomgrad_suite.bench.options import Options
-from phantomgrad_suite.bench.suite import run
+from phantomgrad_suite.bench.run import Options, run
 
 __all__ = ["Options", "run"]

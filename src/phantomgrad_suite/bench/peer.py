@@ -1,111 +1,118 @@
-"""torchdeq 0.1.0, the peer, behind our own interfaces. This module alone imports it."""
+"""torchdeq 0.1.0, the peer, with the interfaces of this library. No other module imports it."""
 
 from __future__ import annotations
 
 import importlib.metadata
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
-from phantomgrad.nn import Packing, shared_parametrizations
+from phantomgrad.deq import DEQ
+from phantomgrad.gradients import GradientEstimator, ImplicitGradient, UnrolledPhantomGradient
+from phantomgrad.nn import shared_parametrizations
 from phantomgrad.solvers import Anderson, Broyden, FixedPoint, Map, Solver
 
+HOISTED = "torchdeq on our f"
 MISSING = (
-    "torchdeq is not installed, so ours is measured alone: pip install -e '.[bench]' in the "
-    "checkout brings the peer"
+    "torchdeq is not installed, so this library is measured alone; to compare: "
+    "pip install -e '.[bench]' in the checkout"
 )
+_NAMES = {FixedPoint: "fixed_point_iter", Anderson: "anderson", Broyden: "broyden"}
 
 
 def version() -> str | None:
-    """Return the version of torchdeq, ``None`` where it is not installed."""
+    """Return the version of torchdeq, or ``None`` if it is not installed."""
     try:
         return importlib.metadata.version("torchdeq")
     except importlib.metadata.PackageNotFoundError:
         return None
 
 
-def solve(solver: Solver, f: Map, z0: Tensor) -> Tensor:
-    """Solve with the peer's counterpart of ``solver``, with as many evaluations of ``f``."""
-    from torchdeq.solver import get_solver
+@dataclass(frozen=True)
+class PeerSolver:
+    """The counterpart of ``solver``, with as many evaluations of ``f``."""
 
-    z: Tensor
-    z, _, _ = get_solver(_name(solver))(
-        f, z0, max_iter=_iterations(solver), tol=solver.tol, stop_mode="rel", **_settings(solver)
-    )
-    return z
+    solver: Solver
+
+    def solve(self, f: Map, z0: Tensor) -> Tensor:
+        """Return the equilibrium of ``f`` that is found from ``z0``."""
+        from torchdeq.solver import get_solver
+
+        options = _solver_options(self.solver, "")
+        if isinstance(self.solver, Anderson):
+            options["m"] = self.solver.memory
+        z: Tensor = get_solver(options.pop("solver"))(f, z0, **options)[0]
+        return z
 
 
 class PeerDEQ(nn.Module):
-    """A layer of torchdeq that is called as :class:`phantomgrad.DEQ` is.
+    """The counterpart of one of our layers, with its cell, called alike.
 
-    It, too, gets parametrized weights that are computed once per forward, and several states
-    packed into one.
-
-    Args:
-        cell: the map.
-        solver: as for our layer; the peer's counterpart is used.
-        gradient: ``ift`` and the settings of its solver, or ``grad`` and ``tau``.
+    It too computes parametrized weights once per forward, and packs several states into one.
     """
 
-    def __init__(self, cell: nn.Module, solver: Solver, gradient: dict[str, Any]) -> None:
+    def __init__(self, layer: DEQ) -> None:
         super().__init__()
-        self.cell = cell
-        self._deq = layer(solver, gradient)
+        self.cell = layer.cell
+        self._close_over = layer.close_over
+        self._deq = get_layer(layer.solver, layer.gradient)
 
     def forward(self, *inputs: Any, z0: Any) -> tuple[Any, None]:
         """Return the equilibrium, on the graph."""
-        packing = None if isinstance(z0, Tensor) else Packing.of(z0)
-
-        def f(z: Tensor) -> Tensor:
-            if packing is None:
-                return self.cell(z, *inputs)  # type: ignore[no-any-return]
-            return packing.pack(self.cell(packing.unpack(z), *inputs))
-
+        f, start, packing = self._close_over(inputs, z0)
         with shared_parametrizations(self.cell):
-            outputs, _ = self._deq(f, z0 if packing is None else packing.pack(z0))
-        z = outputs[-1]
+            z = self._deq(f, start)[0][-1]
         return z if packing is None else packing.unpack(z), None
 
 
-def layer(solver: Solver, gradient: dict[str, Any]) -> nn.Module:
-    """Return a layer of torchdeq, with the counterpart of ``solver``."""
+class WholeCell(nn.Module):
+    """The map ``cell(z, context)``, with a context that is computed anew at every evaluation."""
+
+    def __init__(self, cell: nn.Module) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def context(self, *inputs: Any) -> tuple[Any, ...]:
+        """Return the inputs in place of the context."""
+        return inputs
+
+    def forward(self, z: Tensor, inputs: tuple[Any, ...]) -> Tensor:
+        """Return the next state."""
+        return self.cell(z, self.cell.context(*inputs))  # type: ignore[operator, no-any-return]
+
+
+def use_peer(model: nn.Module, *, whole: bool = False) -> None:
+    """Replace every layer of ``model`` by its counterpart, on a :class:`WholeCell` if ``whole``."""
+    for parent in list(model.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, DEQ):
+                if whole:
+                    layer.cell = WholeCell(layer.cell)
+                setattr(parent, name, PeerDEQ(layer))
+
+
+def get_layer(solver: Solver, gradient: GradientEstimator) -> nn.Module:
+    """Return torchdeq's layer, called with a map and a start, for our solver and gradient."""
     from torchdeq import get_deq
 
-    built: nn.Module = get_deq(
-        f_solver=_name(solver),
-        f_max_iter=_iterations(solver),
-        f_tol=solver.tol,
-        f_stop_mode="rel",
-        **gradient,
-    )
+    options = _solver_options(solver, "f_")
+    if isinstance(gradient, ImplicitGradient):
+        options |= {"ift": True, **_solver_options(gradient.solver, "b_")}
+    elif isinstance(gradient, UnrolledPhantomGradient):
+        options |= {"grad": gradient.steps, "tau": gradient.current_damping}
+    else:
+        raise TypeError(f"torchdeq has no counterpart of {type(gradient).__name__}")
+    built: nn.Module = get_deq(**options)
     return built
 
 
-def implicit(solver: Solver) -> dict[str, Any]:
-    """Return the peer's settings for implicit differentiation with ``solver``."""
-    return {
-        "ift": True,
-        "b_solver": _name(solver),
-        "b_max_iter": _iterations(solver),
-        "b_tol": solver.tol,
-        "b_stop_mode": "rel",
+def _solver_options(solver: Solver, prefix: str) -> dict[str, Any]:
+    options = {
+        "solver": _NAMES[type(solver)],
+        # The peer's Broyden does not count the evaluation at the start.
+        "max_iter": solver.max_evaluations - isinstance(solver, Broyden),
+        "tol": solver.tol,
+        "stop_mode": "rel",
     }
-
-
-def unrolled(steps: int, damping: float) -> dict[str, Any]:
-    """Return the peer's settings for the unrolled phantom gradient."""
-    return {"grad": steps, "tau": damping}
-
-
-def _name(solver: Solver) -> str:
-    names = {FixedPoint: "fixed_point_iter", Anderson: "anderson", Broyden: "broyden"}
-    return names[type(solver)]
-
-
-def _iterations(solver: Solver) -> int:
-    """Return ``max_iter``: the peer's Broyden does not count the evaluation at the start."""
-    return solver.max_evaluations - isinstance(solver, Broyden)
-
-
-def _settings(solver: Solver) -> dict[str, Any]:
-    return {"m": solver.memory} if isinstance(solver, Anderson) else {}
+    return {prefix + name: value for name, value in options.items()}

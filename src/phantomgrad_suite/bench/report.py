@@ -1,204 +1,86 @@
-"""The results as data and as a table."""
+"""The results of a run, plain data, as Markdown."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from phantomgrad_suite.bench.contest import (
-    HOISTED,
-    MEMORY,
-    OURS,
-    PEER,
-    PLAIN,
-    Comparison,
-    Outcome,
-)
+from phantomgrad_suite.bench.contest import MEMORY, OURS, PEER
+from phantomgrad_suite.runs.formats import hardware
 
-_GRADIENT_HEADER = (
-    *("UPG against implicit", "step less", "forward less", "backward less"),
-    *("implicit / s", "UPG / s"),
-)
-_HEADER = ("case", "quantity", "ours", "torchdeq", "times less", "paired", "plain", "aim")
+_TEXT = """# Ours against torchdeq {version}
 
+{hardware}, torch {torch}, {started}.
+Medians ({clock}). `times less` is theirs over ours, `paired` the median of that ratio within a
+round. `outside f` is the time that a solver itself takes, with its share of our solves; a step is
+forward and backward. `step in f` is a step without that time of ours, so its ratio is what would
+be reached if our solvers cost nothing. `torchdeq on our f` gets a map whose constants are computed
+once per segment, as ours is. Written by `make bench`; every sample is in `{name}.json`.
 
-def as_data(comparison: Comparison) -> dict[str, Any]:
-    """Return a comparison as plain data: every sample, and what follows from them."""
-    others = [name for name in comparison.outcomes if name != OURS]
-    return {
-        "case": comparison.case,
-        "contenders": {name: _outcome(o) for name, o in comparison.outcomes.items()},
-        "times_less": {
-            name: {
-                quantity: {
-                    "ratio_of_medians": comparison.ratio(quantity, name),
-                    "median_of_paired_ratios": comparison.paired_ratio(quantity, name),
-                }
-                for quantity in comparison.quantities
-            }
-            for name in others
-        },
-        "aims": [
-            {
-                "quantity": aim.quantity,
-                "times_less": aim.factor,
-                "against": aim.against,
-                "met": comparison.met(aim),
-            }
-            for aim in comparison.aims
-        ],
-        "limits": [
-            {**limit._asdict(), "kept": comparison.kept(limit)} for limit in comparison.limits
-        ],
-        "samples": comparison.samples,
-        "step_in_f": {"seconds": comparison.in_f(), "times_less": comparison.floor()},
-        "outside_f": {
-            "share_of_solves": comparison.share_outside(),
-            "at_most": comparison.most_outside,
-            "met": comparison.little_outside(),
-        },
-    }
-
-
-def as_table(comparisons: Sequence[Comparison]) -> str:
-    """Return a Markdown table, aligned, a row for each quantity of each case and each rival."""
-    rows: list[tuple[str, ...]] = [_HEADER]
-    for comparison in comparisons:
-        lines = [
-            _row(comparison, quantity, rival)
-            for rival in comparison.rivals
-            for quantity in comparison.quantities
-        ]
-        lines += _outside(comparison)
-        rows += [(comparison.case if i == 0 else "", *line) for i, line in enumerate(lines)]
-    return _aligned(rows)
-
-
-def as_gradient_table(comparisons: Sequence[Comparison]) -> str:
-    """Return a Markdown table: what the phantom gradient saves in each model, on either side.
-
-    Empty without a model that was measured with both gradients.
-    """
-    by_name = {comparison.case: comparison for comparison in comparisons}
-    pairs = [
-        (name.removesuffix(", UPG"), by_name[implicit], phantom)
-        for name, phantom in by_name.items()
-        for implicit in (f"{name.removesuffix(', UPG')}, implicit",)
-        if name.endswith(", UPG") and implicit in by_name
-    ]
-    rows = [
-        (
-            f"{model}, {side}",
-            *(_times(_less(implicit, phantom, side, q)) for q in ("step", "forward", "backward")),
-            *(f"{c.samples / c.outcomes[side].median('step'):.1f}" for c in (implicit, phantom)),
-        )
-        for model, implicit, phantom in pairs
-        for side in (OURS, PEER, HOISTED)
-        if side in implicit.outcomes
-    ]
-    return _aligned([_GRADIENT_HEADER, *rows], words=1) if rows else ""
-
-
-def _less(implicit: Comparison, phantom: Comparison, side: str, quantity: str) -> float:
-    return implicit.outcomes[side].median(quantity) / phantom.outcomes[side].median(quantity)
-
-
-def _aligned(rows: Sequence[tuple[str, ...]], words: int = 2) -> str:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [_line(row, widths, words, heading=i == 0) for i, row in enumerate(rows)]
-    rule = ["-" * w if i < words else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
-    return "\n".join([lines[0], _line(rule, widths, words), *lines[1:]])
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], words: int, *, heading: bool = False) -> str:
-    padded = [
-        cell.ljust(width) if heading or i < words else cell.rjust(width)
-        for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    ]
-    return f"| {' | '.join(padded)} |"
-
-
-def _row(comparison: Comparison, quantity: str, rival: str) -> tuple[str, ...]:
-    is_peer = rival == PEER
-    return (
-        quantity if is_peer else f"{quantity}, against {rival}",
-        *[_amount(comparison.outcomes.get(name), quantity) for name in (OURS, rival)],
-        _times(comparison.ratio(quantity, rival)),
-        _times(comparison.paired_ratio(quantity, rival)) if quantity != MEMORY else "",
-        _amount(comparison.outcomes.get(PLAIN), quantity) if is_peer else "",
-        "; ".join(
-            [
-                *_aims(comparison, quantity, rival),
-                *(_limits(comparison, quantity) if is_peer else []),
-            ]
-        ),
-    )
-
-
-def _aims(comparison: Comparison, quantity: str, rival: str) -> list[str]:
-    return [
-        f"{aim.factor:g} {_VERDICTS[comparison.met(aim)]}"
-        for aim in comparison.aims
-        if aim.quantity == quantity and aim.against == rival
-    ]
-
-
-def _limits(comparison: Comparison, quantity: str) -> list[str]:
-    return [
-        f"{limit.seconds:g} s on {limit.threads} threads {_VERDICTS[comparison.kept(limit)]}"
-        for limit in comparison.limits
-        if limit.quantity == quantity
-    ]
-
-
-def _outside(comparison: Comparison) -> list[tuple[str, ...]]:
-    watched, share = comparison.in_f(), comparison.share_outside()
-    if watched is None or share is None:
-        return []
-    ours = f"{statistics.median(watched) * 1e3:.2f} ms"
-    aim = ""
-    if comparison.most_outside is not None:
-        aim = f"{comparison.most_outside:.0%} {_VERDICTS[comparison.little_outside()]}"
-    return [
-        ("step but outside f", ours, "", "", _times(comparison.floor()), "", ""),
-        ("outside f, of a solve", f"{share:.1%}", "", "", "", "", aim),
-    ]
-
-
+{cases}
+"""
+_HEAD = ("case", "quantity", "ours", "against", "theirs", "times less", "paired", "aim")
 _VERDICTS = {True: "met", False: "NOT MET", None: "not measured"}
 
 
-def _amount(outcome: Outcome | None, quantity: str) -> str:
-    if outcome is None:
-        return ""
+def as_markdown(data: Mapping[str, Any], name: str) -> str:
+    """Return the report of a run, whose data are in ``<name>.json``."""
+    environment = data["environment"]
+    return _TEXT.format(
+        version=data["torchdeq"],
+        hardware=hardware(environment, on_gpu=data["device"].startswith("cuda")),
+        torch=environment["versions"]["torch"],
+        started=data["started"],
+        clock=data["clock"],
+        name=name,
+        cases=case_table(data["cases"]),
+    )
+
+
+def case_table(cases: Iterable[Mapping[str, Any]]) -> str:
+    """Return a table with a row for each quantity of each case and each other contender."""
+    rows: list[Sequence[str]] = [_HEAD]
+    for case in cases:
+        ours = [*case["contenders"][OURS]["seconds"], MEMORY]
+        pairs = [(q, rival) for rival, ratios in case["times_less"].items() for q in ratios]
+        pairs += [(q, None) for q in ours if q not in dict(pairs)]
+        for i, (quantity, rival) in enumerate(pairs):
+            rows.append(("" if i else case["case"], *_row(case, quantity, rival)))
+    return _table("<<><>>><", rows)
+
+
+def _row(case: Mapping[str, Any], quantity: str, rival: str | None) -> tuple[str, ...]:
+    ours = _amount(case["contenders"][OURS], quantity)
+    aims = "; ".join(
+        f"{aim['times_less']:g} {_VERDICTS[aim['met']]}"
+        for aim in case["aims"]
+        if aim["quantity"] == quantity and aim["against"] == (rival or PEER)
+    )
+    if rival is None:
+        return quantity, ours, "", "", "", "", aims
+    theirs, ratios = case["contenders"][rival], case["times_less"][rival][quantity]
+    paired = "" if quantity == MEMORY else f"{ratios['median_of_paired_ratios']:.2f}"
+    less = f"{ratios['ratio_of_medians']:.2f}"
+    return quantity, ours, rival, _amount(theirs, quantity), less, paired, aims
+
+
+def _amount(contender: Mapping[str, Any], quantity: str) -> str:
     if quantity == MEMORY:
-        return f"{outcome.peak_bytes / 2**20:.1f} MiB"
-    return f"{outcome.median(quantity) * 1e3:.2f} ms"
+        return f"{contender['peak_bytes'] / 2**20:.1f} MiB"
+    medians = {q: found["median"] for q, found in contender["seconds"].items()}
+    share = ""
+    if quantity == "outside f" and "solves" in medians:
+        share = f", {medians['outside f'] / medians['solves']:.1%}"
+    return f"{medians[quantity] * 1e3:.2f} ms{share}"
 
 
-def _times(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.2f}"
-
-
-def _outcome(outcome: Outcome) -> dict[str, Any]:
-    quantities = outcome.runs[0].seconds
-    return {
-        "evaluations": outcome.evaluations,
-        "rounds": len(outcome.runs),
-        "peak_bytes": outcome.peak_bytes,
-        "seconds": {
-            quantity: {
-                "median": outcome.median(quantity),
-                "quartiles": _quartiles(outcome.samples(quantity)),
-                "samples": outcome.samples(quantity),
-            }
-            for quantity in quantities
-        },
-    }
-
-
-def _quartiles(samples: list[float]) -> list[float]:
-    if len(samples) < 2:
-        return samples * 3
-    return statistics.quantiles(samples, n=4, method="inclusive")
+def _table(alignment: str, rows: Sequence[Sequence[str]]) -> str:
+    """Return an aligned Markdown table; ``alignment`` has ``<`` or ``>`` for each column."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    columns = list(zip(alignment, widths, strict=True))
+    rule = ["-" * width if side == "<" else "-" * (width - 1) + ":" for side, width in columns]
+    lines = [
+        " | ".join(f"{c:{side}{width}}" for c, (side, width) in zip(row, columns, strict=True))
+        for row in (rows[0], rule, *rows[1:])
+    ]
+    return "\n".join(f"| {line} |" for line in lines)

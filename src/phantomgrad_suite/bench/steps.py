@@ -1,179 +1,255 @@
-"""Cases: one training step of a model, forward and backward, without the optimizer."""
+"""Cases: training steps (forward and backward) of several models, and training epochs of IGNN."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
+from typing import Any
 
 import torch
+import torch.nn.functional as F
+import yaml
 from torch import Tensor, nn
 
 from phantomgrad.deq import DEQ
-from phantomgrad.gradients import GradientEstimator, ImplicitGradient, UnrolledPhantomGradient
-from phantomgrad.solvers import Broyden, Solver
-from phantomgrad_suite.bench import peer
-from phantomgrad_suite.bench.contest import (
-    IMPLICIT,
-    MEMORY,
-    OF_PEER,
-    OURS,
-    PEER,
-    Aim,
-    Case,
-    Contender,
-    Run,
+from phantomgrad.gradients import (
+    GradientEstimator,
+    ImplicitGradient,
+    NeumannPhantomGradient,
+    UnrolledPhantomGradient,
 )
-from phantomgrad_suite.bench.maps import ConvolutionalCell
+from phantomgrad.models import MDEQ, GraphClassifier, TransformerLM
+from phantomgrad.models.transformer import Memory
+from phantomgrad.solvers import Broyden, FixedPoint, Solver
+from phantomgrad_suite.bench.contest import IMPLICIT, MEMORY, OURS, PEER, Aim, Case, Contender, Run
+from phantomgrad_suite.bench.peer import HOISTED, PeerDEQ, use_peer
+from phantomgrad_suite.data import WikiText103
+from phantomgrad_suite.data.graphs.tu import GraphBatch, GraphFolds
+from phantomgrad_suite.jobs.compose import CONFIGS
 from phantomgrad_suite.studies.clock import Clock, Watch
 
-STEP_AIMS = (Aim("step", 1.0), Aim(MEMORY, 1.0))
+Step = tuple[nn.Module, Callable[[], Tensor]]
+"""A model, and a call that computes its loss."""
 
-Step = tuple[nn.Module, nn.Module, Callable[[], Tensor]]
-"""A model, its cell, and a call that computes the loss."""
-
-Layer = Callable[[nn.Module], nn.Module]
-"""From a cell to the layer that finds and differentiates its equilibrium."""
+Build = Callable[[Solver, GradientEstimator, torch.device], Step]
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepCase(Case):
-    """A training step with one gradient, given as ours and as the settings of the peer.
+def training_cases(*, quick: bool = False) -> list[Case]:
+    """Return the steps of all models; if ``quick``, of small batches.
+
+    The budgets of MDEQ and of the Transformer are the paper's, as is k = 5.
+    """
+    streams, length = (1, 16) if quick else (16, 64)
+    sizes = {"tiny": (1, 23)} if quick else {"tiny": (64, 23), "large": (8, 19)}
+    cases = []
+    for size, (batch, budget) in sizes.items():
+        cases += step_cases(
+            f"MDEQ-{size.capitalize()}, {batch} images",
+            partial(mdeq, size, batch),
+            solver=Broyden(max_evaluations=budget, tol=0),
+            adjoint=Broyden(max_evaluations=budget, tol=0),
+            aim=2.0,
+            saving=1.4,
+        )
+    cases += step_cases(
+        f"TransformerLM, {streams} x {length} words",
+        partial(transformer, streams, length),
+        solver=Broyden(max_evaluations=31, tol=0),
+        adjoint=Broyden(max_evaluations=41, tol=0),
+        damping=0.8,
+        aim=1.5,
+        saving=1.7,  # Table 3
+        hoisted=True,
+    )
+    return cases
+
+
+def step_cases(
+    name: str,
+    build: Build,
+    *,
+    solver: Solver,
+    adjoint: Solver,
+    damping: float = 0.5,
+    aim: float = 1.0,
+    saving: float = 1.0,
+    hoisted: bool = False,
+) -> list[Case]:
+    """Return the step of a model by implicit differentiation, and by UPG with k = 5.
 
     Args:
-        name: of the case.
-        solver: finds the equilibrium, on both sides.
-        gradient: of ours, implicit or unrolled.
-        implicit: our implicit differentiation, another contender, where ``gradient`` is another.
-        aims: what is expected.
+        name: of the model.
+        build: makes the step.
+        solver: finds the equilibria, on both sides.
+        adjoint: solves the adjoint equation, on both sides.
+        damping: of UPG.
+        aim: the ratio of times that is expected of the peer to ours.
+        saving: and of implicit differentiation to UPG, both ours.
+        hoisted: whether our cell computes a context once per solve. The peer then gets a map that
+            does so at every evaluation, and ours as another contender.
     """
-
-    name: str
-    solver: Solver
-    gradient: GradientEstimator
-    implicit: GradientEstimator | None = None
-    aims: tuple[Aim, ...] = STEP_AIMS
-
-    @abstractmethod
-    def step(self, device: torch.device, layer: Layer) -> Step:
-        """Return the step of the model whose equilibria come from ``layer(cell)``."""
-
-    def contenders(self, device: torch.device, with_peer: bool) -> dict[str, Contender]:
-        """Return the step of ours and those of the others: same weights, same data."""
-        watch = Watch()
-        ours = self.step(device, partial(self._our_layer, watch=watch))
-        others = {
-            name: _contender(*self.step(device, layer))
-            for name, layer in self.layers().items()
-            if name != OURS and (with_peer or name not in OF_PEER)
+    implicit = ImplicitGradient(solver=adjoint, on_failure="ignore")
+    cases = []
+    for label, gradient in (("implicit", implicit), ("UPG", UnrolledPhantomGradient(5, damping))):
+        make = partial(build, solver, gradient)
+        contenders = {
+            OURS: partial(contender, make),
+            PEER: partial(contender, make, adapt=partial(use_peer, whole=hoisted)),
         }
-        return {OURS: _contender(*ours, watch), **others}
-
-    def layers(self) -> dict[str, Layer]:
-        """Return the layers of all contenders, by name."""
-        found: dict[str, Layer] = {OURS: self._our_layer, PEER: self._peer_layer}
-        if self.implicit is not None:
-            found[IMPLICIT] = replace(self, gradient=self.implicit)._our_layer
-        return found
-
-    def _our_layer(self, cell: nn.Module, watch: Watch | None = None) -> nn.Module:
-        solver, gradient = self.solver, self.gradient
-        if watch is not None:
-            solver = watch.over(solver)
-            if isinstance(gradient, ImplicitGradient):
-                gradient = replace(gradient, solver=watch.over(gradient.solver))
-        return DEQ(cell, solver, gradient)
-
-    def _peer_layer(self, cell: nn.Module) -> nn.Module:
-        return peer.PeerDEQ(cell, self.solver, _settings(self.gradient))
+        aims = [Aim("step", aim), Aim(MEMORY, 1.0)]
+        if gradient is not implicit:
+            contenders[IMPLICIT] = partial(contender, partial(build, solver, implicit))
+            aims.append(Aim("step", saving, against=IMPLICIT))
+        if hoisted:
+            contenders[HOISTED] = partial(contender, make, adapt=use_peer)
+        cases.append(Case(name=f"{name}, {label}", contenders=contenders, aims=tuple(aims)))
+    return cases
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConvolutionCase(StepCase):
-    """A convolutional equilibrium, ``(batch, channels, side, side)``."""
-
-    batch: int = 64
-    channels: int = 30
-    side: int = 32
-
-    @property
-    def samples(self) -> int:  # type: ignore[override]
-        """The images."""
-        return self.batch
-
-    def step(self, device: torch.device, layer: Layer) -> Step:
-        """Return the step: the loss is the mean square of the equilibrium."""
-        torch.manual_seed(0)
-        cell = ConvolutionalCell(self.channels)
-        model = layer(cell).to(device)
-        x = torch.randn(self.batch, self.channels, self.side, self.side, device=device)
-        x.requires_grad_()
-        z0 = torch.zeros_like(x)
-
-        def loss() -> Tensor:
-            x.grad = None
-            z: Tensor = model(x, z0=z0)[0]
-            return z.square().mean()
-
-        return model, cell, loss
-
-
-def convolution_cases(batch: int = 64, side: int = 32) -> list[StepCase]:
-    """Return the step under implicit differentiation and under the phantom gradient."""
-    forward = Broyden(max_evaluations=19, tol=0)
-    adjoint = Broyden(max_evaluations=21, tol=0)
-    gradients = {"implicit": ImplicitGradient(solver=adjoint), "UPG": _PHANTOM}
-    return [
-        ConvolutionCase(
-            name=f"convolution {(batch, 30, side, side)}, {name}",
-            solver=forward,
-            gradient=gradient,
-            batch=batch,
-            side=side,
-        )
-        for name, gradient in gradients.items()
-    ]
-
-
-_PHANTOM = UnrolledPhantomGradient(steps=5, damping=0.5)
-
-
-def _settings(gradient: GradientEstimator) -> dict[str, object]:
-    if isinstance(gradient, ImplicitGradient):
-        return peer.implicit(gradient.solver)
-    if isinstance(gradient, UnrolledPhantomGradient):
-        return peer.unrolled(gradient.steps, gradient.fixed_damping())
-    raise TypeError(f"the peer has no counterpart of {type(gradient).__name__}")
-
-
-def _contender(
-    model: nn.Module, cell: nn.Module, loss: Callable[[], Tensor], watch: Watch | None = None
+def contender(
+    make: Callable[[torch.device], Step],
+    clock: Clock,
+    *,
+    adapt: Callable[[nn.Module], None] | None = None,
 ) -> Contender:
-    calls = 0
+    """Return a call that makes a step of the model, after ``adapt`` has changed its layers.
 
-    def count(*_: object) -> None:
-        nonlocal calls
-        calls += 1
+    ``step in f`` is a step without the time that our solvers spend outside ``f``.
+    """
+    model, loss = make(clock.device)
+    if adapt is not None:
+        adapt(model)
+    watch = Watch(clock)
+    calls: list[None] = []  # of the cells
+    for layer in list(model.modules()):
+        if isinstance(layer, DEQ | PeerDEQ):
+            layer.cell.register_forward_hook(lambda *_: calls.append(None))
+        if isinstance(layer, DEQ):
+            layer.solver = watch.over(layer.solver)
+            if isinstance(layer.gradient, ImplicitGradient):
+                adjoint = watch.over(layer.gradient.solver)
+                layer.gradient = replace(layer.gradient, solver=adjoint)
 
-    cell.register_forward_hook(count)
-
-    def run(clock: Clock) -> Run:
-        nonlocal calls
-        calls = 0
-        if watch is not None:
-            watch.clock = clock
+    def run() -> Run:
+        calls.clear()
         model.zero_grad(set_to_none=True)
         start = clock.mark()
         value = loss()
         middle = clock.mark()
         value.backward()  # type: ignore[no-untyped-call]
         end = clock.mark()
+        step, solves = clock.seconds(start, end), watch.take()
         seconds = {
-            "step": clock.seconds(start, end),
+            "step": step,
             "forward": clock.seconds(start, middle),
             "backward": clock.seconds(middle, end),
+            "step in f": step - solves.outside,
         }
-        return Run(seconds, calls, None if watch is None else watch.take())
+        if solves.evaluations:
+            seconds |= {"solves": solves.seconds, "outside f": solves.outside}
+        return Run(seconds, len(calls))
 
     return run
+
+
+def mdeq(
+    size: str,
+    batch: int,
+    solver: Solver,
+    gradient: GradientEstimator,
+    device: torch.device,
+    side: int = 32,
+) -> Step:
+    """Return the step of a size of MDEQ on images like those of CIFAR-10."""
+    torch.manual_seed(0)
+    model = MDEQ(3, 10, solver, gradient, **sizes(f"mdeq_{size}")).to(device)
+    images = torch.randn(batch, 3, side, side).to(device)
+    labels = torch.randint(10, (batch,)).to(device)
+    return model, lambda: F.nll_loss(model(images), labels)
+
+
+def transformer(
+    batch: int, length: int, solver: Solver, gradient: GradientEstimator, device: torch.device
+) -> Step:
+    """Return the step of the model of the rows ``wikitext``, on random words and a full memory."""
+    torch.manual_seed(0)
+    settings = sizes("transformer_small")
+    kept = settings["memory_length"]
+    data = WikiText103.synthetic(
+        name="wikitext103-valid", batch_size=batch, segment_length=kept + length
+    )
+    model = TransformerLM(data.sizes()["vocabulary"], solver, gradient, **settings).to(device)
+    tokens, targets, _ = data.draw(torch.Generator().manual_seed(0))
+    tokens, targets = tokens.to(device), targets.to(device)[:, kept:]
+    states = torch.randn(batch, kept, model.width).to(device)
+    with torch.no_grad():
+        memory = Memory(states, model.inject(tokens[:, :kept]))
+    tokens = tokens[:, kept:]
+    return model, lambda: model(tokens, targets, memory)[0].mean()
+
+
+def sizes(model: str) -> dict[str, Any]:
+    """Return the arguments that a file in ``configs/model`` gives to the model."""
+    content = yaml.safe_load((CONFIGS / "model" / f"{model}.yaml").read_text(encoding="utf-8"))
+    other = ("solver", "gradient", "_target_", "_convert_")
+    return {name: value for name, value in content.items() if name not in other}
+
+
+# As in configs/solver/ignn_forward.yaml and ignn_adjoint.yaml.
+_IGNN_FORWARD = FixedPoint(max_evaluations=300, tol=3e-6, stop="absolute", norm="max")
+_IGNN_ADJOINT = FixedPoint(max_evaluations=300, tol=1e-4, stop="relative", norm="max")
+_GRADIENTS: dict[str, GradientEstimator] = {
+    OURS: UnrolledPhantomGradient(steps=5, damping=0.5),
+    IMPLICIT: ImplicitGradient(solver=_IGNN_ADJOINT, on_failure="ignore"),
+    "our NPG": NeumannPhantomGradient(steps=5, damping=0.5),
+}
+
+
+def epoch_case(root: str, epochs: int) -> Case:
+    """Return the case: training on the authors' fold 0 from the same start, a round an epoch.
+
+    Building a contender raises :class:`MissingDataError` if COX2 is not in ``root``.
+    """
+    contenders = {name: partial(_epoch_contender, root, g) for name, g in _GRADIENTS.items()}
+    return Case(name="IGNN on COX2, epoch, UPG", contenders=contenders, rounds=epochs)
+
+
+def _epoch_contender(root: str, gradient: GradientEstimator, clock: Clock) -> Contender:
+    data = GraphFolds(name="COX2", root=root)
+    data.setup()
+    torch.manual_seed(42)
+    model = GraphClassifier(data.in_channels, data.classes, _IGNN_FORWARD, gradient)
+    model.to(clock.device)
+    optimizer = torch.optim.Adam(p for p in model.parameters() if p.requires_grad)
+    train = [batch.to(clock.device) for batch in data.train_dataloader()]
+    test = [batch.to(clock.device) for batch in data.val_dataloader()[0]]
+
+    def scores(batch: GraphBatch) -> Tensor:
+        return model(batch.features, batch.propagation, batch.pooling, propagated=True)  # type: ignore[no-any-return]
+
+    phases = ("forward", "backward", "update")
+
+    def epoch() -> Run:
+        seconds = dict.fromkeys(("epoch", *phases), 0.0)
+        model.train()
+        for batch in train:
+            marks = [clock.mark()]
+            loss = F.nll_loss(scores(batch), batch.labels)
+            marks.append(clock.mark())
+            loss.backward()  # type: ignore[no-untyped-call]
+            marks.append(clock.mark())
+            optimizer.step()
+            optimizer.zero_grad()
+            model.project_()
+            marks.append(clock.mark())
+            for phase, span in zip(phases, pairwise(marks), strict=True):
+                seconds[phase] += clock.seconds(*span)
+        model.eval()
+        with torch.no_grad():
+            seconds["test"] = clock.time(lambda: [scores(batch) for batch in test])
+        seconds["epoch"] = sum(seconds.values())
+        return Run(seconds)
+
+    return epoch

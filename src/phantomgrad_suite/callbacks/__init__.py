@@ -1,19 +1,23 @@
-"""What looks on while a run trains: metrics, costs, progress, and the curves of its record."""
+"""Callbacks of training runs: metrics, costs, progress, and measurements along the run.
 
-from phantomgrad_suite.callbacks.collapse import Collapse
-from phantomgrad_suite.callbacks.cost import CostMeter
-from phantomgrad_suite.callbacks.history import History
-from phantomgrad_suite.callbacks.precision import GradientPrecision
-from phantomgrad_suite.callbacks.progress import EpochProgress
-from phantomgrad_suite.callbacks.series import Series
-from phantomgrad_suite.callbacks.spectrum import SpectralRadius
+They are imported on first use, so that :mod:`.wandb_naming` loads without torch and Lightning.
+"""
 
-__all__ = [
-    "Collapse",
-    "CostMeter",
-    "EpochProgress",
-    "GradientPrecision",
-    "History",
-    "Series",
-    "SpectralRadius",
-]
+from importlib import import_module
+from typing import Any
+
+_MODULES = {
+    "Collapse": "collapse",
+    "CostMeter": "cost",
+    "EpochProgress": "progress",
+    "GradientPrecision": "gradient_precision",
+    "History": "curves",
+    "Series": "curves",
+    "SpectralRadius": "spectral_radius",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

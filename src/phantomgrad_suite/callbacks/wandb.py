@@ -1,4 +1,4 @@
-"""Loggers beside Lightning's own: wandb with a stable identity, so that a resumed run goes on."""
+"""Logging to wandb, with a stable run id: a resumed run continues its curves."""
 
 from __future__ import annotations
 
@@ -7,60 +7,39 @@ from typing import Any
 
 from lightning.pytorch.loggers import WandbLogger
 
-from phantomgrad_suite.callbacks.wandb_naming import (
-    define_metrics,
-    protocol,
-    run_id,
-    table_of,
-    tags,
-)
+from phantomgrad_suite.callbacks import wandb_naming as naming
 from phantomgrad_suite.runs.errors import UserError
 
 
 def wandb_logger(
-    *,
-    group: str,
-    name: str,
-    save_dir: str,
-    metric: str | None = None,
-    reduced: Sequence[str] = (),
-    **settings: Any,
+    *, group: str, name: str, metric: str | None = None, reduced: Sequence[str] = (), **options: Any
 ) -> WandbLogger:
-    """Return a logger whose run id is made of row and instance: resuming continues its curves.
+    """Return a logger whose runs are grouped by row, and tagged by table and row.
 
-    Runs are grouped by row and tagged by table and row. Curves are by epoch; of the test metric
-    the best value counts. A run still open in this process is ended: of the runs of a table, each
-    has its own.
+    A run that is still open in this process is finished first.
 
     Args:
         group: the row.
         name: the instance.
-        save_dir: the run folder.
-        metric: the number that the tables print.
-        reduced: what the row reduces against the full protocol, in words.
-        settings: of Lightning's logger.
+        metric: the metric that the tables report.
+        reduced: reductions of the row against the full protocol.
+        options: of :class:`lightning.pytorch.loggers.WandbLogger`; they take precedence.
 
     Raises:
         UserError: wandb is not installed.
     """
-    place = {"table": table_of(group), "row": group, "instance": name}
-    known = {"tags": tags(group), "config": {**place, "protocol": protocol(reduced, name)}}
+    place = {"table": naming.table_of(group), "row": group, "instance": name}
+    config = {**place, "protocol": naming.protocol(reduced, name)}
+    settings = {"tags": naming.tags(group), "config": config, "reinit": "finish_previous"} | options
     try:
         import wandb
 
         if wandb.run is not None:
             wandb.finish()
-        logger = WandbLogger(
-            name=name,
-            group=group,
-            id=run_id(group, name),
-            save_dir=save_dir,
-            reinit="finish_previous",
-            **{**known, **settings},
-        )
+        logger = WandbLogger(name=name, group=group, id=naming.run_id(group, name), **settings)
     except ModuleNotFoundError as error:
         raise UserError(
             "logger=wandb needs the package wandb: install it (`make env`), or use logger=csv"
         ) from error
-    define_metrics(logger.experiment, metric)
+    naming.define_metrics(logger.experiment, metric)
     return logger

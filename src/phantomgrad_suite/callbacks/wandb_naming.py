@@ -1,4 +1,4 @@
-"""What a run is called on wandb: the same whether it is logged there or rebuilt from its record."""
+"""Names of runs on wandb, the same for a logged run and one rebuilt from its record."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ BY_EPOCH = (
     *("solver/*", "adjoint/*", "seconds/*", "spectral_radius"),
 )
 _LONGEST_TAG = 64  # characters
-_CHANGED = re.compile(r"-[0-9a-f]{8}$")
+_CHANGED = re.compile(r"-[0-9a-f]{8}$")  # the hash in an instance that differs from its row
 
 
 def run_id(row: str, instance: str) -> str:
-    """Return the id of a run: resumed or rebuilt, it is the same one."""
+    """Return the id of a run, the same whenever it is resumed or rebuilt."""
     return hashlib.sha256(f"{row}/{instance}".encode()).hexdigest()[:16]
 
 
@@ -29,22 +29,22 @@ def table_of(row: str) -> str:
 
 
 def tags(row: str) -> list[str]:
-    """Return table and row, as far as they are short enough."""
+    """Return the table and the row, unless too long for a tag."""
     return [tag for tag in dict.fromkeys((table_of(row), row)) if 0 < len(tag) <= _LONGEST_TAG]
 
 
 def protocol(reduced: Sequence[str], instance: str) -> str:
-    """Return what is known of the protocol before a run: ``full`` unless it says otherwise."""
+    """Return the protocol of a run that has not started: ``full`` or ``reduced``."""
     return "reduced" if reduced or _CHANGED.search(instance) else "full"
 
 
 def define_metrics(run: Any, metric: str | None, mode: str | None = None) -> None:
-    """Tell a run of wandb its axis, the epoch, and that its best test value counts.
+    """Make the epoch the axis of all curves and the best test value the summary of a run.
 
     Args:
         run: of wandb.
-        metric: the number that the tables print; ``None`` where it is not known.
-        mode: which end of it is the good one; ``None``: as tables print it.
+        metric: the metric that tables report, ``None`` where it is unknown.
+        mode: whether its ``max`` or ``min`` is the best, ``None`` for that of the tables.
     """
     run.define_metric(AXIS, hidden=True)
     for name in BY_EPOCH:

@@ -51,7 +51,8 @@ class TimedCheckpoint(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Have the processes that load data ignore signals."""
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        data.worker_init_fn = leave_signals_to_main_process
+        if data is not None:
+            data.worker_init_fn = leave_signals_to_main_process
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Handle signals in place of Lightning."""

@@ -1,117 +1,111 @@
-"""The command: serve the page, or make the runs and the report of a table on wandb."""
+"""The command lines of ``scripts/status.py`` and ``scripts/dashboard.py``."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from phantomgrad_suite.dashboard.live import Places
 from phantomgrad_suite.dashboard.plan import tables
 from phantomgrad_suite.dashboard.server import Server
+from phantomgrad_suite.dashboard.snapshot import Groups, Places, by_row, count, snapshot
 from phantomgrad_suite.runs.errors import UserError
-
-USAGE = """usage: python scripts/dashboard.py [port=8000] [runs=DIR] [results=DIR]
-       python scripts/dashboard.py wandb table=NAME [--online] [entity=WHO] [project=NAME]
-                                   [runs=DIR] [results=DIR]
-
-The first serves a page to this machine: every table and its runs, live while they go on, and the
-tables and figures of DIR/index.html. Nothing is written.
-The second makes the finished runs of a table on wandb from their records, offline: files under
-<runs>/.wandb, which `wandb sync` sends. With --online both the runs and a report of the table are
-sent at once; that needs an account (`wandb login`)."""
-
-_FLAGS = ("--online", "--offline")
-_KEYS = {"serve": ("port", "runs", "results"), "wandb": ("table", "entity", "project")}
+from phantomgrad_suite.runs.status import STATES, Run
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """What the command line asks for."""
-
-    action: str
-    options: dict[str, str]
-    online: bool
-
-    def path(self, key: str, default: Path) -> Path:
-        """Return a folder."""
-        return Path(self.options.get(key, default))
-
-
-def main(arguments: Sequence[str], configs: Path) -> int:
-    """Do what ``arguments`` ask for; return the exit status.
-
-    Args:
-        arguments: of the command line.
-        configs: the folder of the configuration files; the results lie beside it.
-
-    Returns:
-        0; 1 if something is missing or in use; 2 for a wrong argument.
-    """
-    if {"-h", "--help", "help"} & set(arguments):
-        print(USAGE)
+def status(arguments: Sequence[str], configs: Path) -> int:
+    """Print the state of the runs of all tables, or of one."""
+    parser = _parser(
+        "The number of runs of each table that are done, running, failed (ended by an error), "
+        "stopped (killed or interrupted: the same command resumes them) and missing."
+    )
+    parser.add_argument("--records", type=Path, default=Path("results/records"), metavar="DIR")
+    parser.add_argument(
+        "--table", choices=tables(configs), metavar="NAME", help="only this table, row by row"
+    )
+    parser.add_argument("--failed", action="store_true", help="only failed runs and their errors")
+    options = _parse(parser, arguments)
+    groups = snapshot(Places(configs, options.runs, options.records), options.table)
+    runs = [run for group in groups.values() for run in group]
+    if options.failed:
+        _print_runs(runs, "failed")
         return 0
+    _print_counts(by_row(runs) if options.table else groups)
+    _print_runs(runs, *(("running", "failed", "stopped") if options.table else ("running",)))
+    return 0
+
+
+def dashboard(arguments: Sequence[str], configs: Path) -> int:
+    """Serve the live page, or export a table to wandb; return the exit status."""
+    parser = _parser(
+        "Serve a live page of all tables and their runs to this machine. With `wandb`: rebuild the "
+        "finished runs of a table from their records, in <runs>/.wandb, for `wandb sync`."
+    )
+    parser.add_argument("action", nargs="?", choices=["wandb"])
+    parser.add_argument("--results", type=Path, default=configs.parent / "results", metavar="DIR")
+    parser.add_argument("--port", type=int, default=8000)
+    wandb = parser.add_argument_group("with wandb")
+    wandb.add_argument("--table", choices=tables(configs), metavar="NAME")
+    wandb.add_argument("--project", default="phantomgrad")
+    wandb.add_argument("--entity", help="user or team")
+    wandb.add_argument("--online", action="store_true", help="send runs and a report now")
+    options = _parse(parser, arguments)
+    if (options.action is None) != (options.table is None):
+        parser.error("wandb and --table belong together: wandb --table table4")
+    places = Places(configs, options.runs, options.results / "records")
     try:
-        wanted = _parse(arguments, configs)
-    except UserError as error:
-        print(f"dashboard: {error}", file=sys.stderr)
-        return 2
-    results = wanted.path("results", configs.parent / "results")
-    places = Places(configs, wanted.path("runs", Path("runs")), results / "records")
-    try:
-        if wanted.action == "wandb":
-            _export(wanted, places, results)
+        if options.action:
+            _export(options, places)
         else:
-            _serve(int(wanted.options.get("port", 8000)), results, places)
+            _serve(options.port, places)
     except UserError as error:
         print(f"dashboard: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _parse(arguments: Sequence[str], configs: Path) -> _Wanted:
-    """Return what is asked for.
-
-    Raises:
-        UserError: an argument is unknown, or its value of no use.
-    """
-    action = "wandb" if "wandb" in arguments[:1] else "serve"
-    rest = list(arguments[1:] if action == "wandb" else arguments)
-    online = action == "wandb" and "--online" in rest
-    options = {}
-    for argument in (a for a in rest if action == "serve" or a not in _FLAGS):
-        key, _, value = argument.partition("=")
-        if key not in (*_KEYS[action], "runs", "results") or not value:
-            raise UserError(f"unknown argument {argument}\n{USAGE}")
-        options[key] = value
-    if not options.get("port", "0").isdigit() or int(options.get("port", 0)) > 65535:
-        raise UserError(f"port must be a number from 0 to 65535, got {options['port']}")
-    known = tables(configs)
-    if action == "wandb" and options.get("table") not in known:
-        named = options.get("table")
-        wrong = f"there is no table {named!r}" if named else "name a table, table=NAME"
-        raise UserError(f"{wrong}: choose from {', '.join(known)}")
-    return _Wanted(action, options, online)
-
-
-def _serve(port: int, results: Path, places: Places) -> None:
-    with Server(port, results, places) as server:
-        print(f"the runs of {places.runs}, live: {server.url} (Ctrl-C ends it)", flush=True)
-        try:
+def _serve(port: int, places: Places) -> None:
+    with Server(port, places) as server:
+        print(f"live page of the runs in {places.runs}: {server.url} (Ctrl-C to stop)", flush=True)
+        with suppress(KeyboardInterrupt):
             server.serve_forever()
-        except KeyboardInterrupt:
-            print()
+        print()
 
 
-def _export(wanted: _Wanted, places: Places, results: Path) -> None:
-    from phantomgrad_suite.dashboard.export import export  # it reads what the page does not need
+def _export(options: Namespace, places: Places) -> None:
+    try:
+        from phantomgrad_suite.dashboard.export import export
 
-    export(
-        wanted.options["table"],
-        places,
-        results,
-        project=wanted.options.get("project", "phantomgrad"),
-        entity=wanted.options.get("entity"),
-        online=wanted.online,
+        export(options.table, places, options.project, options.entity, options.online)
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        raise UserError(f"this needs the package {package}: install it (make env)") from error
+
+
+def _parser(description: str) -> ArgumentParser:
+    parser = ArgumentParser(
+        description=description, epilog="KEY=VALUE stands for --KEY VALUE.", allow_abbrev=False
     )
+    parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR")
+    return parser
+
+
+def _parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
+    return parser.parse_args([f"--{a}" if re.match(r"\w+=.", a) else a for a in arguments])
+
+
+def _print_counts(groups: Groups) -> None:
+    width = max(len(name) for name in groups)
+    print(" " * width, *(f"{title:>8}" for title in ("runs", *STATES)))
+    for name, runs in groups.items():
+        cells = [len(runs), *(number or "·" for number in count(runs).values())]
+        print(f"{name:<{width}}", *(f"{cell:>8}" for cell in cells))
+
+
+def _print_runs(runs: Iterable[Run], *states: str) -> None:
+    chosen = [run for run in runs if run.state in states]
+    for run in sorted(chosen, key=lambda run: states.index(run.state)):
+        print(f"{run.state}: {run.row} {run.instance}: {run.error or run.progress} ({run.host})")

@@ -1,94 +1,171 @@
-"""A table on wandb: its finished runs, and with an account its report."""
+"""The finished runs of a table on wandb, made from their records, and a report of the table."""
 
 from __future__ import annotations
 
+import itertools
+import math
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from phantomgrad_suite.callbacks.wandb_naming import table_of
-from phantomgrad_suite.dashboard.live import Places
+import wandb
+
+from phantomgrad_suite.callbacks.wandb_naming import AXIS, define_metrics, run_id, table_of, tags
 from phantomgrad_suite.dashboard.plan import expected
-from phantomgrad_suite.dashboard.publish import build_report, report_module, send
-from phantomgrad_suite.dashboard.rebuild import rebuild, said_in_a_line, wandb_module
-from phantomgrad_suite.report.assemble import build_table
-from phantomgrad_suite.report.collect import read_study_records, read_table_records
-from phantomgrad_suite.report.errors import ReportError
-from phantomgrad_suite.report.markdown import to_markdown
-from phantomgrad_suite.report.paper import read_paper
+from phantomgrad_suite.dashboard.snapshot import Places
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import Record
+from phantomgrad_suite.runs.records import Record, RecordError, read_record
+
+_PRECISION_AXIS = "precision/step"
+_FACTS = (
+    *("row", "instance", "label", "protocol", "changes", "config_hash"),
+    *("data", "environment", "started", "finished"),
+)
 
 
-def export(
-    table: str,
-    places: Places,
-    results: Path,
-    *,
-    project: str,
-    entity: str | None = None,
-    online: bool = False,
-) -> None:
-    """Rebuild the runs of a table from their records; with ``online`` send them, and its report.
+def export(table: str, places: Places, project: str, entity: str | None, online: bool) -> None:
+    """Rebuild the runs of a table as files for ``wandb sync``, or send them with a report.
 
-    Args:
-        table: a file of ``configs/table``.
-        places: where its rows are defined, and where its records are.
-        results: the folder of results, with the paper's numbers.
-        project: of wandb.
-        entity: the user or team there; ``None`` for the default one.
-        online: send all; else files are written for ``wandb sync``.
+    The report shows the table as ``make report`` wrote it last.
 
     Raises:
         UserError: no run of the table is finished, a record cannot be used, or wandb refuses.
     """
-    wandb = wandb_module()
-    if online:
-        report_module()  # if it is missing, that is better said before some hundred runs are sent
     rows = list(dict.fromkeys(row for row, _ in expected(places.configs, table)))
-    records = finished(rows, places.records)
-    if not records:
-        raise UserError(f"no run of {table} is finished: python scripts/train.py table={table}")
-    folder = places.runs / ".wandb"
-    for record in records:
-        rebuild(record, folder, project=project, entity=entity, online=online)
-        print(f"{record.row} {record.instance}", flush=True)
-    wandb.teardown()  # waits until all is written
-    if not online:
-        print(f"{len(records)} runs; with an account: wandb sync {folder}/wandb/offline-run-*")
-        return
-    own = {"entity": entity} if entity else {}
-    text = markdown(table_of(rows[0]), results)
-    report = build_report(table, rows, records, text, project=project, **own)
-    with said_in_a_line(wandb):
-        print(f"{len(records)} runs and the report {send(report, wandb)}")
+    with _user_errors():
+        paths = [path for row in rows for path in sorted((places.records / row).glob("*.json"))]
+        records = [read_record(path) for path in paths]
+        if not records:
+            raise UserError(f"no run of {table} is finished: python scripts/train.py table={table}")
+        folder = places.runs / ".wandb"
+        if online:  # built first: a missing package is reported before anything is sent
+            report = build_report(table, rows, records, project, _markdown(places, rows[0]))
+        for record in records:
+            mode = "online" if online else "offline"
+            rebuild(record, folder, project=project, entity=entity, mode=mode)
+            print(f"{record.row} {record.instance}", flush=True)
+        wandb.teardown()  # waits until everything is written
+        if online:
+            print(f"{len(records)} runs and the report {send(report, wandb.Api(), entity)}")
+        else:
+            print(f"{len(records)} runs; to send them: wandb sync {folder}/wandb/offline-run-*")
 
 
-def finished(rows: list[str], folder: Path) -> list[Record]:
-    """Return the records of some rows, in their order.
+def rebuild(record: Record, folder: Path, **destination: Any) -> None:
+    """Make the run of a record: its configuration, its curves by epoch, and its result.
 
-    Raises:
-        UserError: a record cannot be used.
+    It has the id that the logger gives it and replaces what was logged or rebuilt before.
+    ``destination`` is ``project``, ``entity`` and ``mode`` of ``wandb.init``.
     """
+    identity = run_id(record.row, record.instance)
+    for old in (folder / "wandb").glob(f"*run-*-{identity}"):
+        shutil.rmtree(old)
+    folder.mkdir(parents=True, exist_ok=True)
+    facts = {name: getattr(record, name) for name in _FACTS}
+    run = wandb.init(
+        **destination,
+        id=identity,
+        group=record.row,
+        name=record.instance,
+        job_type=record.config["runtime"]["run"].get("gradient"),
+        tags=tags(record.row),
+        config={**record.config, **facts, "table": table_of(record.row)},
+        dir=str(folder),
+        reinit="finish_previous",
+        settings=wandb.Settings(  # only what the record holds, nothing of this machine
+            silent=True,
+            console="off",
+            disable_git=True,
+            x_disable_meta=True,
+            x_disable_stats=True,
+            x_disable_machine_info=True,
+            x_save_requirements=False,
+        ),
+    )
+    define_metrics(run, record.result.metric, record.result.mode)
+    run.define_metric("precision/*", step_metric=_PRECISION_AXIS)
+    for values in history(record):
+        run.log(values)
+    run.summary.update(summary(record))
+    run.finish()
+
+
+def history(record: Record) -> Iterator[dict[str, float]]:
+    """Yield the values of each epoch, from 0 as the logger counts, then those of each step."""
+    for by_step in (False, True):
+        curves = {n: c for n, c in record.curves.items() if n.startswith("precision/") == by_step}
+        for position, values in enumerate(itertools.zip_longest(*curves.values())):
+            known = dict(zip(curves, values, strict=True))
+            finite = {n: v for n, v in known.items() if v is not None and math.isfinite(v)}
+            yield finite if by_step else {AXIS: position, **finite}
+
+
+def summary(record: Record) -> dict[str, Any]:
+    """Return the result and the cost of a run."""
+    return {
+        "metric": record.result.metric,
+        **{key: v for key, v in asdict(record.result).items() if isinstance(v, int | float)},
+        **{f"parameters/{key}": value for key, value in record.parameters.items()},
+        **{f"cost/seconds_{key}": value for key, value in record.seconds.items()},
+        **{f"solver_mean/{key}": value for key, value in record.solver.items()},
+        **{f"cost/memory_{key}": value for key, value in record.memory.items()},
+    }
+
+
+def build_report(
+    table: str, rows: Sequence[str], records: Sequence[Record], project: str, text: str
+) -> Any:
+    """Return a report, not sent yet: the table as text, bar charts, and a panel for each curve."""
+    wr: Any = import_module("wandb_workspaces.reports.v2")
+    grouped = {"groupby": "Group", "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
+    panels = []
+    for metric, mode in dict.fromkeys((r.result.metric, r.result.mode) for r in records):
+        best = wr.SummaryMetric(f"test/{metric}.{mode}")
+        panels.append(wr.BarPlot(title=f"best test/{metric}", metrics=[best], **grouped))
+    names = {name for record in records for name in record.curves} - {_PRECISION_AXIS}
+    for prefix in ("test/", "train/", "validation/", ""):
+        for name in sorted(name for name in names if name.startswith(prefix)):
+            axis = _PRECISION_AXIS if name.startswith("precision/") else AXIS
+            panels.append(wr.LinePlot(title=name, x=axis, y=[name], **grouped))
+            names.remove(name)
+    for position, panel in enumerate(panels):
+        panel.layout = wr.Layout(x=12 * (position % 2), y=7 * (position // 2), w=12, h=7)
+    runs = wr.Runset(name=table, filters=f"Group in {list(rows)}", groupby=["group"])
+    return wr.Report(
+        project=project,
+        entity="",  # set when it is sent; without it an account would be looked up here
+        title=f"phantomgrad: {table}",
+        description=f"{len(rows)} rows, {len(records)} finished runs; grouped by row.",
+        blocks=[wr.MarkdownBlock(text=text), wr.PanelGrid(runsets=[runs], panels=panels)],
+        width="fluid",
+    )
+
+
+def send(report: Any, api: Any, entity: str | None) -> str:
+    """Send a report in place of an earlier one with its title; return its address."""
+    report.entity = entity or api.default_entity
+    for earlier in api.reports(f"{report.entity}/{report.project}"):
+        if earlier.display_name == report.title:
+            report.id = earlier.id
+            break
+    return str(report.save().url)
+
+
+def _markdown(places: Places, row: str) -> str:
+    """Return the table of a row as ``make report`` wrote it, if it did."""
+    path = places.records.parent / "tables" / f"{table_of(row)}.md"
+    return path.read_text() if path.exists() else ""
+
+
+@contextmanager
+def _user_errors() -> Iterator[None]:
     try:
-        found = [
-            record
-            for name in dict.fromkeys(map(table_of, rows))
-            for record in read_table_records(folder, name)
-            if record.row in rows
-        ]
-    except ReportError as error:
+        yield
+    except RecordError as error:
         raise UserError(str(error)) from error
-    return sorted(found, key=lambda record: rows.index(record.row))
-
-
-def markdown(name: str, results: Path) -> str:
-    """Return a table as the report prints it.
-
-    Raises:
-        UserError: the paper's numbers or a record cannot be used.
-    """
-    try:
-        paper, records = read_paper(results / "paper.csv"), results / "records"
-        throughput = read_study_records(records, "throughput")
-        return to_markdown(build_table(name, paper, read_table_records(records, name), throughput))
-    except ReportError as error:
-        raise UserError(str(error)) from error
+    except wandb.Error as error:
+        raise UserError(f"wandb: {str(error).strip().splitlines()[0]}") from error

@@ -1,165 +1,95 @@
-"""What the live page shows: the tables and their runs as their files say at this moment."""
+"""The state of all runs as JSON for the live page, with the curves of current runs."""
 
 from __future__ import annotations
 
-import json
+import math
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from phantomgrad_suite.dashboard.curves import latest, logged, thinned
-from phantomgrad_suite.dashboard.plan import expected, tables
+from phantomgrad_suite.dashboard.snapshot import Groups, Places, by_row, count, snapshot
 from phantomgrad_suite.runs.records import Record, RecordError, read_any
-from phantomgrad_suite.runs.status import STATES, Run, examine, look_again, run_folders, standing
+from phantomgrad_suite.runs.status import Run, age
 
-BESIDE = "in no table"
-_LATELY = 4  # finished runs that are shown one by one
-_DRAWN = ("test/", "validation/", "train/loss")
-_QUIET = ("train/loss", "validation/loss")
+_RECENT = 4  # finished runs that are shown one by one
+_POINTS = 160  # of a drawn curve
+
+Curve = Sequence[float | None]
 
 
-@dataclass(frozen=True)
-class Places:
-    """The folders that the page looks at.
+def live_state(places: Places) -> dict[str, Any]:
+    """Return what the page shows, the latest first.
 
-    Args:
-        configs: the configuration files, which say which runs there are to be.
-        runs: the run folders.
-        records: the records of finished rows.
+    ``runs`` are those that are running, failed, stopped or finished recently; ``tables`` hold the
+    number of runs in each state, by row.
     """
-
-    configs: Path
-    runs: Path
-    records: Path
-
-
-def snapshot(places: Places) -> dict[str, Any]:
-    """Return the state of all tables, as plain as JSON; nothing is written and no run disturbed.
-
-    ``runs`` are those that go on, failed, stopped or were finished lately, newest first; ``tables``
-    count the runs of each row by state, the table that was last heard of first.
-    """
-    look_again()
-    found = _examined(places)
-    runs = [run for group in found.values() for run in group]
-    shown = [_shown(run, places) for run in runs if run.state in ("running", "failed", "stopped")]
-    shown += _lately([run for run in runs if run.state == "done"], places)
-    shown.sort(key=lambda run: -run["heard"])
-    ages = _ages(runs, places)
-    listed = [_table(name, group, ages) for name, group in found.items()]
+    groups = _latest_first(snapshot(places))
+    runs = sorted((run for group in groups.values() for run in group), key=lambda r: -r.updated)
+    recent = [run for run in runs if run.state == "done" and run.updated][:_RECENT]
+    current = [run for run in runs if run.state in ("running", "failed", "stopped")]
     return {
         "at": time.time(),
         "folder": str(places.runs.absolute()),
-        "states": _counts(runs),
-        "runs": shown,
-        "tables": sorted(listed, key=lambda table: -table["heard"]),
+        "states": count(runs),
+        "runs": [_entry(run, places.runs / run.row / run.instance) for run in current + recent],
+        "tables": [
+            {
+                **_summary(name, group),
+                "rows": [_summary(*row) for row in _latest_first(by_row(group)).items()],
+            }
+            for name, group in groups.items()
+        ],
     }
 
 
-def as_json(content: Mapping[str, Any]) -> bytes:
-    """Return a snapshot as JSON."""
-    return json.dumps(content, allow_nan=False).encode()
+def _summary(name: str, runs: list[Run]) -> dict[str, Any]:
+    updated = max(run.updated for run in runs)
+    return {"name": name, "states": count(runs), "updated": age(updated) if updated else "—"}
 
 
-def _examined(places: Places) -> dict[str, list[Run]]:
-    planned = {name: expected(places.configs, name) for name in tables(places.configs)}
-    listed = {run for group in planned.values() for run in group}
-    planned[BESIDE] = sorted(set(run_folders(places.runs)) - listed)
+def _latest_first(groups: Groups) -> Groups:
+    return dict(sorted(groups.items(), key=lambda item: -max(run.updated for run in item[1])))
+
+
+def _entry(run: Run, folder: Path) -> dict[str, Any]:
+    curves, text = _content(run, folder)
+    known = {name: [v for v in curve if v is not None] for name, curve in curves.items()}
+    known = {name: values for name, values in known.items() if values}
+    evaluated = sorted(name for name in known if name.startswith(("test/", "validation/")))
     return {
-        name: [examine(row, instance, places.runs, places.records) for row, instance in group]
-        for name, group in planned.items()
-        if group
+        "row": run.row,
+        "instance": run.instance,
+        "state": run.state,
+        "text": text,
+        "error": run.error,
+        "epoch": run.epoch or 0,
+        "epochs": run.epochs,
+        "latest": {name: f"{values[-1]:.4g}" for name, values in known.items()},
+        "curves": [
+            {
+                "name": name,
+                "range": f"{min(known[name]):.4g} to {max(known[name]):.4g}",
+                "values": curves[name][:: len(curves[name]) // _POINTS + 1],
+            }
+            for name in (*evaluated[:1], "train/loss")
+            if name in known
+        ],
     }
 
 
-def _counts(runs: Iterable[Run]) -> dict[str, int]:
-    counts = Counter(run.state for run in runs)
-    return {state: counts[state] for state in STATES}
-
-
-def _table(name: str, group: Sequence[Run], ages: Mapping[Run, float]) -> dict[str, Any]:
-    rows: dict[str, list[Run]] = {}
-    for run in group:
-        rows.setdefault(run.row, []).append(run)
-    lines: list[dict[str, Any]] = [
-        {"row": row, "states": _counts(runs), "heard": max(ages[run] for run in runs)}
-        for row, runs in rows.items()
-    ]
-    heard = max(ages[run] for run in group)
-    lines.sort(key=lambda line: -line["heard"])
-    return {"table": name, "states": _counts(group), "heard": heard, "rows": lines}
-
-
-def _ages(runs: Iterable[Run], places: Places) -> dict[Run, float]:
-    """Return when each run was last heard of; 0 of one that is missing, or published only."""
-    return {run: _heard(run, places) for run in runs}
-
-
-def _heard(run: Run, places: Places) -> float:
-    folder = places.runs / run.row / run.instance
-    if run.state == "missing" or not folder.is_dir():
-        return 0.0
-    if run.state == "done":
-        return _modified(folder / "record.json")
-    return standing(folder, places.runs).heard
-
-
-def _modified(path: Path) -> float:
-    with suppress(OSError):
-        return path.stat().st_mtime
-    return 0.0
-
-
-def _shown(run: Run, places: Places) -> dict[str, Any]:
-    folder = places.runs / run.row / run.instance
-    stands, curves = standing(folder, places.runs), logged(folder)
-    done = max((len(curve) for curve in curves.values()), default=0)
-    return {
-        **asdict(run),
-        "detail": run.detail if run.state == "failed" else "",
-        **asdict(stands),
-        "epochs": stands.epochs if isinstance(stands.epochs, int) else None,
-        "done_epochs": max(done, (stands.epoch or 1) - 1),
-        "result": None,
-        **_drawn(curves),
-    }
-
-
-def _lately(done: Iterable[Run], places: Places) -> list[dict[str, Any]]:
-    """Return the last of the runs that were finished here."""
-    aged = [(_heard(run, places), run) for run in done]
-    newest = sorted((pair for pair in aged if pair[0]), key=lambda pair: -pair[0])[:_LATELY]
-    return [shown for heard, run in newest if (shown := _finished(run, heard, places))]
-
-
-def _finished(run: Run, heard: float, places: Places) -> dict[str, Any] | None:
-    record = _record(places.runs / run.row / run.instance / "record.json", heard)
-    if record is None:
-        return None
-    epochs = max((len(curve) for curve in record.curves.values()), default=0)
-    result = asdict(record.result)
-    own = {"epoch": epochs, "epochs": epochs, "done_epochs": epochs, "heard": heard, "where": ""}
-    return {**asdict(run), **own, "result": result, **_drawn(record.curves)}
-
-
-@lru_cache(maxsize=64)
-def _record(path: Path, modified: float) -> Record | None:
-    """Return the record of a run, read once; nothing of a study or of what cannot be read."""
+def _content(run: Run, folder: Path) -> tuple[Mapping[str, Curve], str]:
+    """Return the curves of a run, and its progress or its result as text."""
+    if run.state != "done":
+        names = sorted({name for metrics in run.log.values() for name in metrics})
+        curves = {name: [metrics.get(name) for metrics in run.log.values()] for name in names}
+        return curves, f"{run.progress} ({run.host})"
     with suppress(RecordError):
-        record = read_any(path)
-        return record if isinstance(record, Record) else None
-    return None
-
-
-def _drawn(curves: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
-    """Return the latest numbers of all curves, and the two that say the most as drawings."""
-    numbers = latest(curves)
-    tested = [name for name in numbers if name.startswith(_DRAWN) and name not in _QUIET]
-    chosen = [*sorted(tested)[:1], *(name for name in _QUIET[:1] if name in numbers)]
-    drawings = [{"name": name, "values": thinned(curves[name])} for name in chosen]
-    return {"latest": numbers, "curves": drawings}
+        record = read_any(folder / "record.json")
+        if isinstance(record, Record):
+            result = record.result
+            best, last = (math.nan if v is None else v for v in (result.best, result.last))
+            text = f"{result.metric} best {best:.4g} (epoch {result.best_epoch}), last {last:.4g}"
+            return record.curves, f"{text}, {age(run.updated)}"
+    return {}, f"finished {age(run.updated)}"

@@ -1,7 +1,6 @@
-"""Which runs there are to be: what a table's file launches, under the names of their folders.
+"""The runs that a table file lists, under the names of :mod:`phantomgrad_suite.runs.identity`.
 
-The names are those of :class:`phantomgrad_suite.runs.folder.Identity`; they are made from the files alone, as
-Hydra would take seconds to compose some hundred runs.
+They are read from the YAML files alone, since Hydra takes seconds to compose some hundred runs.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,94 +15,96 @@ from typing import Any
 import yaml
 
 
-@cache
-def _load(path: Path) -> dict[str, Any]:
-    with path.open() as file:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        return yaml.load(file, loader) or {}
-
-
 def tables(configs: Path) -> list[str]:
     """Return the names of all tables."""
     return sorted(path.stem for path in (configs / "table").glob("*.yaml"))
 
 
-def expected(configs: Path, table: str) -> list[tuple[str, str]]:
-    """Return row and instance of every run of a table, as ``runs.Identity`` would name them."""
-    params, named = _sweep(configs, table)
-    found = []
-    for values in itertools.product(*(_values(value) for value in params.values())):
-        run = _Settings(configs, dict(zip(params, values, strict=True)))
-        row = run.filled(named) if named else run.settings["experiment"]
-        found.append((row, run.instance()))
-    return list(dict.fromkeys(found))
+@cache
+def expected(configs: Path, table: str) -> tuple[tuple[str, str], ...]:
+    """Return row and instance of every run of a table."""
+    params, row = _sweep(configs, table)
+    runs = []
+    for values in itertools.product(*map(_values, params.values())):
+        run = _Composition(configs, dict(zip(params, values, strict=True)))
+        seed, fold = run.fill(run.get("seed")), run.get("dataset.fold")
+        name = run.fill(row) if row else run.choices["experiment"]
+        runs.append((name, f"seed{seed}" + ("" if fold is None else f"-fold{fold}")))
+    return tuple(dict.fromkeys(runs))
+
+
+@cache
+def _load(path: Path) -> dict[str, Any]:
+    with path.open() as file:
+        return yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
 
 
 def _sweep(configs: Path, table: str) -> tuple[dict[str, Any], str | None]:
-    """Return what a table varies, and how it names its rows; a base table comes first."""
+    """Return what a table sweeps and how it names its rows, both on top of its base table."""
     content = _load(configs / "table" / f"{table}.yaml")
     params: dict[str, Any] = {}
-    named = None
+    row = None
     for base in content.get("defaults", []):
         if base != "_self_":
-            params, named = _sweep(configs, base)
-    more = content.get("hydra", {}).get("sweeper", {}).get("params", {})
-    return {**params, **more}, content.get("sweep", {}).get("row", named)
+            params, row = _sweep(configs, base)
+    more = _select(content, "hydra.sweeper.params") or {}
+    return {**params, **more}, _select(content, "label.row") or row
 
 
-def _values(value: Any) -> list[str]:
-    """Return the values of a sweep: a list, or a range."""
-    text = str(value).strip()
+def _values(sweep: Any) -> list[str]:
+    """Return the values of a sweep, ``1,2,3`` or ``range(3)``."""
+    text = str(sweep).strip()
     if found := re.fullmatch(r"range\(([\d, ]+)\)", text):
-        return [str(i) for i in range(*(int(n) for n in found[1].split(",")))]
+        return [str(i) for i in range(*map(int, found[1].split(",")))]
     return [item.strip() for item in text.split(",")]
 
 
-@dataclass(frozen=True)
-class _Settings:
-    """What a run is composed with, as far as its name goes."""
+class _Composition:
+    """The settings of a run as Hydra would compose them, as far as names of runs need them."""
 
-    configs: Path
-    settings: Mapping[str, str]
+    def __init__(self, configs: Path, overrides: Mapping[str, str]) -> None:
+        self._configs, self._overrides = configs, overrides
+        self._root = _load(configs / "train.yaml")
+        self._rows = _with_bases(configs, f"experiment/{overrides['experiment']}")
+        defaults = [e for c in (self._root, *reversed(self._rows)) for e in c.get("defaults", [])]
+        self.choices: dict[str, str] = {
+            group.removeprefix("override ").lstrip("/"): choice
+            for entry in defaults
+            if isinstance(entry, dict)
+            for group, choice in entry.items()
+        }
+        self.choices.update(overrides)
 
-    def instance(self) -> str:
-        fold = self.setting("dataset.fold")
-        return f"seed{self.setting('seed')}" + ("" if fold is None else f"-fold{fold}")
+    def get(self, key: str) -> Any:
+        """Return a setting: the table's, else the row's or its base's, its group's, the root's."""
+        if key in self._overrides:
+            return self._overrides[key]
+        group, _, rest = key.partition(".")
+        sources = [(row, key) for row in self._rows]
+        if rest and group in self.choices:
+            for content in _with_bases(self._configs, f"{group}/{self.choices[group]}"):
+                sources += [(content, rest), (content, key)]  # the latter with `@package _global_`
+        found = (_select(content, place) for content, place in [*sources, (self._root, key)])
+        return next((value for value in found if value is not None), None)
 
-    def filled(self, text: str) -> str:
+    def fill(self, text: Any) -> str:
         """Return ``text`` with its interpolations replaced."""
-        return re.sub(r"\$\{([^{}]+)\}", lambda match: str(self._named(match[1])), text)
+        return re.sub(r"\$\{([^{}]+)\}", lambda match: self._resolve(match[1]), str(text))
 
-    def _named(self, name: str) -> Any:
+    def _resolve(self, name: str) -> str:
         if name.startswith("hydra:runtime.choices."):
-            return self.choice(name.rpartition(".")[2])
-        return self.choice("gradient") if name == "run.gradient" else self.setting(name)
+            return self.choices[name.rpartition(".")[2]]
+        return self.fill(self.get(name))
 
-    def choice(self, group: str) -> str:
-        """Return the file of a group: a table's, else the row's, else the default one."""
-        if group in self.settings:
-            return self.settings[group]
-        chosen = {}
-        for content in (_load(self.configs / "train.yaml"), self._row()):
-            for entry in content.get("defaults", []):
-                if isinstance(entry, dict):
-                    ((key, value),) = entry.items()
-                    chosen[key.removeprefix("override ").lstrip("/")] = value
-        return str(chosen[group])
 
-    def setting(self, key: str) -> Any:
-        """Return a value: of the table, else the row, else the file of its group, else the root."""
-        if key in self.settings:
-            return self.settings[key]
-        group, _, rest = key.rpartition(".")
-        own = _select(self._row(), key)
-        if own is not None:
-            return own
-        file = f"{group}/{self.choice(group)}.yaml" if group else "train.yaml"
-        return _select(_load(self.configs / file), rest)
-
-    def _row(self) -> dict[str, Any]:
-        return _load(self.configs / "experiment" / f"{self.settings['experiment']}.yaml")
+def _with_bases(configs: Path, name: str) -> list[dict[str, Any]]:
+    """Return the content of a file and of the files it inherits from, the nearest first."""
+    content = _load(configs / f"{name}.yaml")
+    bases = [d for d in content.get("defaults", []) if isinstance(d, str) and d != "_self_"]
+    paths = (
+        b.lstrip("/") if b.startswith("/") else f"{name.rpartition('/')[0]}/{b}" for b in bases
+    )
+    return [content, *(c for path in paths for c in _with_bases(configs, path))]
 
 
 def _select(content: Any, key: str) -> Any:

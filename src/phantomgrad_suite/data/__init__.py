@@ -1,7 +1,7 @@
-"""Data modules over the loaders of the libraries; nothing here downloads during a run.
+"""Data modules over the loaders of torchvision, PyG and torch; none downloads during a run.
 
-A data module of your own is a :class:`DataModule`, with classes a :class:`LabelledData`, of images
-that travel as bytes an :class:`ImageData`, of texts a :class:`LanguageData`.
+To add a data set, subclass :class:`DataModule`; :class:`LabelledData` for classes,
+:class:`ImageData` for images that travel as bytes, :class:`LanguageData` for texts.
 """
 
 from phantomgrad_suite.data.base import DataModule, LabelledData

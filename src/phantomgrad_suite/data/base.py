@@ -1,21 +1,20 @@
-"""What the experiments ask of every data set."""
+"""The base classes of data modules, and synthetic batches for timings."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from lightning import LightningDataModule
-from torch.utils.data import DataLoader
 
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad.checks import check_at_least
+from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
 
 class Share(NamedTuple):
-    """Which of how many processes this one is."""
+    """The number of processes of a distributed run, and the rank of this one."""
 
     processes: int = 1
     process: int = 0
@@ -23,112 +22,106 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Synthetic:
-    """What stands in for a data set where its shapes alone matter: noise, from no file.
+    """Random batches in the shapes of a data set, for measurements that need no real data.
 
     Attributes:
         samples: in a training batch of one process.
-        unit: what these are, in the plural, for example ``images``.
-        draw: makes a training batch as the task gets it, on the CPU.
-        of_model: the sizes that a model of these data is told.
-        of_task: the sizes that a task on these data is told.
-        evaluation_sets: as of a :class:`DataModule`.
+        unit: what is counted, in the plural, for example ``images``.
+        draw: returns a training batch on the CPU, as the task receives it.
+        sizes: see :class:`DataModule`, and there for the others.
     """
 
     samples: int
     unit: str
     draw: Callable[[torch.Generator], Any]
-    of_model: dict[str, int]
-    of_task: dict[str, int]
+    sizes: Callable[[], dict[str, int]]
+    targets: Callable[[], dict[str, int]] = dict
     evaluation_sets: tuple[str, ...] = ("test",)
-
-    def sizes(self) -> dict[str, int]:
-        """Return the sizes of a model, as :meth:`DataModule.sizes` does."""
-        return self.of_model
-
-    def targets(self) -> dict[str, int]:
-        """Return the sizes of a task, as :meth:`DataModule.targets` does."""
-        return self.of_task
 
 
 class DataModule(LightningDataModule):
     """A data set with named evaluation sets, and facts for the record of a run.
 
+    A subclass defines :meth:`sizes`, :meth:`facts`, and either :meth:`loader` or Lightning's
+    ``train_dataloader`` and ``val_dataloader``.
+
     Attributes:
-        evaluation_sets: the names of the validation loaders, in order; ``test`` is among them,
-            and ``validation`` where epochs are selected without looking at the test set.
+        evaluation_sets: the names of the validation loaders, in order; ``test`` is one of them,
+            and ``validation`` where epochs are selected without the test set.
+        worker_init_fn: what loaders should pass to their worker processes; set by the run.
     """
 
     evaluation_sets: tuple[str, ...] = ("test",)
+    worker_init_fn: Callable[[int], None] | None = None
 
-    @abstractmethod
     def sizes(self) -> Mapping[str, float]:
-        """Return the sizes that a model of these data is told, by argument."""
+        """Return the arguments of the model that depend on the data."""
+        raise NotImplementedError
 
     def targets(self) -> dict[str, int]:
-        """Return the sizes that a task on these data is told, by argument."""
+        """Return the arguments of the task that depend on the data."""
         return {}
 
-    def constant_score(self, part: str) -> float | None:
-        """Return the metric of a predictor that looks at no input, where it is known.
-
-        Args:
-            part: the evaluation set.
-        """
-        return None
-
-    @property
-    def share(self) -> Share:
-        """The part of this process in a distributed run; outside a trainer, all of it."""
-        trainer = self.trainer
-        return Share(trainer.world_size, trainer.global_rank) if trainer else Share()
-
-    @abstractmethod
     def facts(self) -> dict[str, Any]:
         """Return ``name``, ``fingerprint`` (a hash of the content) and sizes, for the record.
 
-        Where not all data are used, ``reduced`` says so in words.
+        If not all data are used, ``reduced`` describes which are.
         """
+        raise NotImplementedError
+
+    def loader(self, part: str) -> Any:
+        """Return the loader of ``train`` or of an evaluation set."""
+        raise NotImplementedError
+
+    def train_dataloader(self) -> Any:
+        """Return the loader of the training part."""
+        return self.loader("train")
+
+    def val_dataloader(self) -> list[Any]:
+        """Return the loader of each evaluation set."""
+        return [self.loader(name) for name in self.evaluation_sets]
+
+    def constant_score(self, part: str) -> float | None:
+        """Return the metric on ``part`` of a predictor that ignores its input, if known."""
+        return None
+
+    def check_settings(self, least: int, *names: str) -> None:
+        """Raise ``ValueError`` unless these settings are integers >= ``least``, or ``None``."""
+        for name in names:
+            value = getattr(self, name)
+            if value is not None:
+                check_at_least(f"dataset.{name}", value, least)
+
+    @property
+    def share(self) -> Share:
+        """The part of this process in a distributed run; without a trainer, there is only one."""
+        trainer = self.trainer
+        return Share(trainer.world_size, trainer.global_rank) if trainer else Share()
 
     @classmethod
     def synthetic(cls, **settings: Any) -> Synthetic:
-        """Return noise in the shapes of these data, as training would see it; no file is read.
-
-        Args:
-            settings: the arguments of the constructor.
-
-        Raises:
-            UserError: there is no such noise for these data.
-            ValueError: a setting is out of range.
-        """
+        """Return random batches as with these ``settings`` of the constructor; read no file."""
         raise UserError(f"{cls.__name__} has no synthetic batches")
 
 
 class LabelledData(DataModule):
-    """Data with features and one of several classes."""
+    """A data set for classification, of ``in_channels`` input features and ``classes`` classes."""
 
-    @property
-    @abstractmethod
-    def in_channels(self) -> int:
-        """Width of the input features."""
-
-    @property
-    @abstractmethod
-    def classes(self) -> int:
-        """Number of classes."""
+    in_channels: int
+    classes: int
 
     def sizes(self) -> dict[str, int]:
-        """Return the width of the features and the number of classes."""
+        """Return ``in_channels`` and ``classes``."""
         return {"in_channels": self.in_channels, "classes": self.classes}
 
     def targets(self) -> dict[str, int]:
-        """Return the number of classes."""
+        """Return ``classes``."""
         return {"classes": self.classes}
 
 
-def fixed_batches(batches: list[Any]) -> DataLoader[Any]:
-    """Return a loader of prepared batches, always in the same order.
-
-    Its generator is its own: an iterator draws a seed when it is made, and a resumed run, which
-    makes one more, must not draw from the stream of the dropout masks.
-    """
-    return DataLoader(batches, batch_size=None, generator=torch.Generator())  # type: ignore[arg-type]
+def missing_data(problem: str, name: str) -> MissingDataError:
+    """Return the error of a data set that ``fetch_data.py`` knows under ``name``."""
+    return MissingDataError(
+        f"{problem}: fetch it with `python scripts/fetch_data.py {name}` (or, without network, "
+        "add `--from DIR`), or set dataset.root"
+    )

@@ -1,33 +1,43 @@
-"""Tensors that are costly to make, kept in a file that is checked before it is believed."""
+"""A cache of tensors that are slow to make, in files that are verified before they are used."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
 import logging
-import os
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import torch
+from filelock import FileLock
 from torch import Tensor
+
+from phantomgrad_suite.runs.files import atomic_write
 
 log = logging.getLogger(__name__)
 
 
 def cached(path: Path, source: str, make: Callable[[], list[Tensor]]) -> list[Tensor]:
-    """Return tensors from ``path`` or, where it does not hold them whole, from ``make``.
+    """Return the tensors in the file ``path``, or make them and write that file.
 
-    Args:
-        path: of the cache file; written whole or not at all, unless its folder is read-only.
-        source: identifies what the tensors are made of; a file of another source is remade.
-        make: makes them.
+    A file is used only if it is undamaged and was made from the same ``source``. Of several
+    processes one makes the tensors, and the others wait for its file. If the file cannot be
+    written, a warning is logged and the tensors are made in every run.
     """
     tensors = _read(path, source)
-    if tensors is None:
-        tensors = make()
-        _write(path, source, tensors)
+    if tensors is not None:
+        return tensors
+    with ExitStack() as stack:
+        with suppress(OSError):  # in a read-only folder no process writes the file
+            _check_writable(path.parent)
+            stack.enter_context(FileLock(path.with_name(f".{path.name}.lock")))
+        tensors = _read(path, source)
+        if tensors is None:
+            if path.exists():
+                log.warning("%s is damaged or made from other data: making it again", path)
+            tensors = make()
+            _write(path, source, tensors)
     return tensors
 
 
@@ -40,38 +50,25 @@ def digest(tensors: Iterable[Tensor]) -> str:
 
 
 def _read(path: Path, source: str) -> list[Tensor] | None:
-    if not path.exists():
-        return None
     try:
         kept = torch.load(path, weights_only=True)
-        whole, same = digest(kept["tensors"]) == kept["sha256"], kept["source"] == source
-    except Exception:
-        whole = same = False
-    if whole and same:
-        return kept["tensors"]  # type: ignore[no-any-return]
-    reason = "of other data" if whole else "damaged"
-    log.warning("%s is %s: it is made again", path, reason)
-    return None
+        valid = kept["source"] == source and kept["sha256"] == digest(kept["tensors"])
+    except Exception:  # a damaged file can raise almost anything
+        return None
+    return kept["tensors"] if valid else None
 
 
 def _write(path: Path, source: str, tensors: list[Tensor]) -> None:
     content = {"source": source, "sha256": digest(tensors), "tensors": tensors}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         _check_writable(path.parent)
-        with temporary.open("wb") as file:
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
             torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
     except OSError as error:
-        log.warning("%s could not be written (%s): it is made again next time", path, error)
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+        log.warning("%s could not be written (%s): it is made in every run", path, error)
 
 
 def _check_writable(folder: Path) -> None:
-    """Raise where nobody may write: root could, but the folder is marked as not ours to change."""
+    # The system lets root write into a folder that is marked as read-only.
     if not folder.stat().st_mode & 0o222:
         raise PermissionError(errno.EACCES, "the folder is read-only", str(folder))

@@ -1,37 +1,262 @@
-"""Every data set that can be fetched, by name."""
+"""Fetching data sets once, from a folder or by the library that reads them.
+
+A data set is put together in a temporary folder, verified there by loading it, and only then moved
+to its place.
+"""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from phantomgrad_suite.data.graphs.fetch_ppi import fetch_ppi
-from phantomgrad_suite.data.graphs.fetch_tu import fetch_tu_dataset
-from phantomgrad_suite.data.images.fetch import fetch_cifar10, fetch_cifar10_jpeg, find_imagenet
-from phantomgrad_suite.data.text.fetch import fetch_wikitext103
+from phantomgrad_suite.data.graphs.base import pyg_dataset
+from phantomgrad_suite.data.graphs.ppi import PPI
+from phantomgrad_suite.data.graphs.ppi_files import FILES
+from phantomgrad_suite.data.graphs.tu import load_tu_dataset
+from phantomgrad_suite.data.images.base import open_folder
+from phantomgrad_suite.data.images.cifar import Cifar10
+from phantomgrad_suite.data.sources import known_checksums, sha256, unpack
+from phantomgrad_suite.data.text.vocabulary import read_lines
+from phantomgrad_suite.data.text.wikitext import FILES as TEXTS
+from phantomgrad_suite.data.text.wikitext import FOLDER, WikiText103
+from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
-_FETCH = {
-    "cifar10": fetch_cifar10,
-    "cifar10jpeg": fetch_cifar10_jpeg,
-    "imagenet": find_imagenet,
-    "wikitext103": fetch_wikitext103,
-    "wikitext103valid": fetch_wikitext103,
-    "ppi": fetch_ppi,
-}
+# Merity et al. (2017), and an <eos> for every line.
+TOKENS = {"train": 103_227_021, "validation": 217_646, "test": 245_569}
 
 
-def fetch(name: str, target: Path, source: Path | None) -> str:
-    """Fetch one data set; say what was done.
+@dataclass(frozen=True, kw_only=True)
+class _Recipe:
+    """How a data set is fetched.
+
+    Attributes:
+        name: of the data set.
+        place: of its files, below the folder of all data.
+        sources: where these files or an archive of them may be, below a ``--from`` folder.
+        files: patterns of the files to copy.
+        required: files that must be there.
+        download: downloads the files into ``downloaded``, below the folder that it is given.
+        load: reads the data set from the folder of all data, and returns a description.
+    """
+
+    name: str
+    place: str
+    sources: tuple[str, ...]
+    files: tuple[str, ...] = ("*",)
+    required: tuple[str, ...] = ()
+    download: Callable[[str], Any]
+    downloaded: str = ""
+    load: Callable[[Path], str]
+
+
+def fetch(name: str, target: Path, source: Path | None = None) -> str:
+    """Fetch a data set unless it is there, and return a description of it.
 
     Args:
-        name: as it is written, or as the file in ``configs/dataset``; any other name is of a TU
-            data set.
+        name: of the data set, or of its file in ``configs/dataset``; an unknown name is taken for
+            that of a TU data set.
         target: the folder of all data (``paths.data``).
-        source: a folder to take it from; without one, the network.
+        source: a folder to copy it from; ``None`` to download it.
 
     Raises:
-        UserError: it cannot be fetched.
+        MissingDataError: ``source`` does not contain it, or the download failed.
+        UserError: a file is missing or damaged; in that case nothing is installed.
     """
     plain = name.casefold().replace("-", "").replace("_", "")
-    if plain in _FETCH:
-        return _FETCH[plain](target, source)
-    return fetch_tu_dataset(name, target, source)
+    if plain == "imagenet":
+        return _find_imagenet(source or target / "imagenet")
+    recipe = _RECIPES.get(plain) or _tu(name)
+    place = target / recipe.place
+    if _is_there(place):
+        summary = _verified(recipe, target, f"delete {place} and fetch it again")
+        return f"{recipe.name}: {summary} in {place} (already there)"
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target, prefix=".fetch-") as folder:
+        parts, staging = Path(folder) / "parts", Path(folder) / "data"
+        new = staging / recipe.place
+        for path in (parts, new.parent):
+            path.mkdir(parents=True)
+        origin = _copy(recipe, source, parts, new) if source else _download(recipe, parts, new)
+        try:
+            summary = _verified(recipe, staging, "nothing was installed")
+        except UserError as error:
+            raise UserError(str(error).replace(str(new), origin)) from error
+        _move(staging, target)
+    return f"{recipe.name}: {summary} in {place}"
+
+
+def _is_there(place: Path) -> bool:
+    incomplete = place.name == FOLDER and not (place / TEXTS["train"]).exists()
+    return place.is_dir() and any(place.iterdir()) and not incomplete
+
+
+def _verified(recipe: _Recipe, root: Path, remedy: str) -> str:
+    place = root / recipe.place
+    expected = {**dict.fromkeys(recipe.required), **known_checksums(recipe.place)}
+    wrong = [
+        file
+        for file, digest in expected.items()
+        if not (place / file).exists() or (digest and sha256(place / file) != digest)
+    ]
+    if wrong:
+        raise UserError(f"{', '.join(wrong)} in {place} are missing or damaged: {remedy}")
+    try:
+        return recipe.load(root)
+    except UserError as error:
+        reason = str(error).split(": delete")[0]
+        raise UserError(f"{reason}: {remedy}") from error
+
+
+def _copy(recipe: _Recipe, source: Path, parts: Path, new: Path) -> str:
+    """Copy the files or unpack the archive in ``source``; return its path."""
+    for origin in (source / place for place in recipe.sources):
+        if origin.is_file():
+            if known_checksums().get(origin.name, digest := sha256(origin)) != digest:
+                raise UserError(f"{origin} is damaged (its checksum differs)")
+            unpack(origin, parts)
+            inner = parts / new.name
+            (inner if inner.is_dir() else parts).rename(new)
+            return str(origin)
+        if origin.is_dir() and all((origin / file).exists() for file in recipe.required):
+            new.mkdir()
+            for path in (path for pattern in recipe.files for path in origin.glob(pattern)):
+                shutil.copyfile(path, new / path.name)
+            return str(origin)
+    expected = " or ".join(str(source / place) for place in recipe.sources)
+    files = f" with {', '.join(recipe.required[:2])}" if recipe.required else ""
+    raise MissingDataError(f"{source} does not contain {recipe.name}: expected {expected}{files}")
+
+
+def _download(recipe: _Recipe, parts: Path, new: Path) -> str:
+    try:
+        recipe.download(str(parts))
+        (parts / recipe.downloaded).rename(new)
+    except UserError:
+        raise
+    except Exception as error:
+        raise MissingDataError(
+            f"{recipe.name} could not be downloaded ({type(error).__name__}: {error}); on a "
+            f"machine without network, copy {recipe.sources[0]} and use `--from DIR`"
+        ) from error
+    return "the download"
+
+
+def _move(source: Path, target: Path) -> None:
+    """Move the content of a folder; a folder that does not exist in ``target`` in one step."""
+    for path in source.iterdir():
+        if (target / path.name).is_dir():
+            _move(path, target / path.name)
+        else:
+            path.replace(target / path.name)
+
+
+def _find_imagenet(root: Path) -> str:
+    if not any((root / part).is_dir() for part in ("train", "val")):
+        raise MissingDataError(
+            "ImageNet cannot be downloaded without an account of image-net.org (ILSVRC 2012): "
+            f"unpack the training images to {root}/train/<class>/*.JPEG and the validation images "
+            f"to {root}/val/<class>/*.JPEG, with the same 1000 class folders (n01440764 ...); "
+            "a link to where they are will do"
+        )
+    train, val = (open_folder(root, part, "ImageNet") for part in ("train", "val"))
+    return (
+        f"ImageNet: {len(train)} training and {len(val)} validation images of "
+        f"{len(train.classes)} classes in {root}"
+    )
+
+
+def _tu(name: str) -> _Recipe:
+    return _Recipe(
+        name=name,
+        place=f"TUDataset/{name}/raw",
+        sources=(f"TUDataset/{name}/raw", f"{name}/raw"),
+        files=(f"{name}_*.txt",),
+        required=(f"{name}_A.txt", f"{name}_graph_indicator.txt"),
+        download=lambda folder: pyg_dataset("TUDataset")(folder, name),
+        downloaded=f"{name}/raw",
+        load=lambda root: f"{len(load_tu_dataset(name, root / 'TUDataset'))} graphs",
+    )
+
+
+def _download_cifar10(folder: str) -> None:
+    from torchvision.datasets import CIFAR10
+
+    CIFAR10(folder, download=True)
+
+
+def _download_jpeg(folder: str) -> None:
+    raise MissingDataError(
+        "CIFAR10-JPEG has no address to download it from: use `--from DIR`, where DIR contains "
+        "cifar10-jpeg.tar.xz"
+    )
+
+
+def _load_cifar10(name: str, root: Path) -> str:
+    facts = Cifar10(root=str(root), name=name).facts()
+    return f"{facts['train']} training and {facts['test']} test images"
+
+
+def _download_wikitext(folder: str) -> None:
+    from datasets import load_dataset
+
+    texts = load_dataset("Salesforce/wikitext", "wikitext-103-v1")
+    for part, file in TEXTS.items():
+        lines = (f"{line.rstrip()}\n" for line in texts[part]["text"])
+        Path(folder, file).write_text("".join(lines), encoding="utf-8")
+
+
+def _load_wikitext(root: Path) -> str:
+    folder = root / FOLDER
+    for part, file in TEXTS.items():
+        if (folder / file).exists():
+            tokens = sum(len(line.split()) + 1 for line in read_lines(folder / file))
+            if tokens != TOKENS[part]:
+                expected = f"the {part} text of WikiText-103 has {TOKENS[part]}"
+                raise UserError(f"{folder / file} has {tokens} tokens, {expected}")
+    if not (folder / TEXTS["train"]).exists():
+        return "validation and test text, for dataset=wikitext103_valid alone,"
+    return f"texts of {WikiText103(root=str(root)).sizes()['vocabulary']} words"
+
+
+_WIKITEXT = _Recipe(
+    name="WikiText103",
+    place=FOLDER,
+    sources=(FOLDER, ""),
+    files=tuple(TEXTS.values()),
+    required=(TEXTS["validation"], TEXTS["test"]),
+    download=_download_wikitext,
+    load=_load_wikitext,
+)
+_RECIPES = {
+    "wikitext103": _WIKITEXT,
+    "wikitext103valid": _WIKITEXT,
+    "ppi": _Recipe(
+        name="PPI",
+        place="ppi/raw",
+        sources=("ppi/raw", "raw", ""),
+        files=FILES,
+        required=FILES,
+        download=lambda folder: pyg_dataset("PPI")(folder),
+        downloaded="raw",
+        load=lambda root: f"24 graphs with {PPI(root=str(root)).facts()['nodes']} nodes",
+    ),
+    "cifar10": _Recipe(
+        name="CIFAR10",
+        place="cifar-10-batches-py",
+        sources=("cifar-10-batches-py", "cifar-10-python.tar.gz"),
+        download=_download_cifar10,
+        downloaded="cifar-10-batches-py",
+        load=lambda root: _load_cifar10("cifar10", root),
+    ),
+    "cifar10jpeg": _Recipe(
+        name="CIFAR10-JPEG",
+        place="cifar10-jpeg",
+        sources=("cifar10-jpeg.tar.xz",),
+        download=_download_jpeg,
+        load=lambda root: _load_cifar10("cifar10-jpeg", root),
+    ),
+}

@@ -23,8 +23,8 @@ class Split(NamedTuple):
 def authors_split(labels: Tensor, fold: int, folds: int, seed: int) -> Split:
     """Return a fold as IGNN's script makes it; there is no validation part.
 
-    The data set is shuffled, but the labels handed to the stratification are in file order: the
-    folds are *not* stratified (the majority class makes 64 to 89 % of a COX2 test fold).
+    The script shuffles the data set, but stratifies by the labels in file order, so the folds are
+    *not* stratified (the majority class makes 64 to 89 % of a COX2 test fold).
     """
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     train, test = _positions(labels, folds, seed)[fold]
@@ -32,26 +32,26 @@ def authors_split(labels: Tensor, fold: int, folds: int, seed: int) -> Split:
 
 
 def stratified_split(labels: Tensor, fold: int, folds: int, seed: int) -> Split:
-    """Return a stratified fold; the next fold is the validation part, the rest trains."""
+    """Return a stratified fold; the next fold is the validation part, the rest is for training."""
     parts = [torch.from_numpy(test) for _, test in _positions(labels, folds, seed)]
-    held_out = {fold, (fold + 1) % folds}
-    train = torch.cat([part for i, part in enumerate(parts) if i not in held_out])
-    # The folds list their members in file order, often by class: mix the fixed batches once.
+    following = (fold + 1) % folds
+    train = torch.cat([part for i, part in enumerate(parts) if i not in (fold, following)])
+    # Folds list their members in file order, often by class: shuffle the fixed batches once.
     train = train[torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))]
-    return Split(train, parts[(fold + 1) % folds], parts[fold])
+    return Split(train, parts[following], parts[fold])
 
 
 def held_out(labels: Tensor, count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Return what stays and ``count`` indices that are held out, stratified; each in order.
+    """Return the indices that stay and ``count`` that are held out, stratified; both sorted.
 
     Raises:
-        UserError: ``count`` is smaller than the number of classes, or leaves fewer.
+        UserError: a class would have no image in one of the two parts.
     """
     classes = len(labels.bincount().nonzero())
     if not classes <= count <= len(labels) - classes:
         raise UserError(
-            f"dataset.validation must lie in [{classes}, {len(labels) - classes}] (an image of "
-            f"each class here and there), got {count}"
+            f"dataset.validation must lie in [{classes}, {len(labels) - classes}] (both parts need "
+            f"an image of each class), got {count}"
         )
     splitter = StratifiedShuffleSplit(1, test_size=count, random_state=seed)
     ((kept, held),) = splitter.split(np.zeros(len(labels)), labels.numpy())

@@ -1,4 +1,4 @@
-"""Loaders that know where they are: a run goes on in the middle of an epoch."""
+"""Loaders whose position can be saved and restored in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -11,48 +11,41 @@ from torch.utils.data import DataLoader, Sampler
 
 
 class Shuffled(Sampler[int]):
-    """An order for every epoch, from a seed that is drawn from torch's global generator.
+    """A new random order in every epoch, from a seed drawn from torch's global generator.
 
-    It is drawn at the first batch of an epoch, that is: behind the restored state of a resumed
-    run. In a distributed run Lightning puts its ``DistributedSampler`` in this place.
-
-    Args:
-        data: whatever has a length.
+    The seed is drawn with the first batch of an epoch, that is, after a resumed run has restored
+    the generator. In a distributed run Lightning replaces this sampler by a ``DistributedSampler``.
     """
 
     def __init__(self, data: Sized) -> None:
         self._size = len(data)
         self._seed: int | None = None
-        self._again = False
+        self._restored = False
 
     def __len__(self) -> int:
         return self._size
 
     def __iter__(self) -> Iterator[int]:
-        if not self._again or self._seed is None:
+        if not self._restored or self._seed is None:
             self._seed = int(torch.empty((), dtype=torch.int64).random_().item())
-        self._again = False
+        self._restored = False
         generator = torch.Generator().manual_seed(self._seed)
         yield from torch.randperm(self._size, generator=generator).tolist()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the seed of the present epoch."""
+        """Return the seed of the current epoch."""
         return {"seed": self._seed}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Make the next order that of a checkpoint, and draw nothing for it."""
-        self._seed, self._again = state_dict["seed"], True
+        """Use the saved seed for the next epoch, and draw none."""
+        self._seed, self._restored = state_dict["seed"], True
 
 
 class ResumableLoader(DataLoader[Any]):
-    """A loader that counts its batches, and after a restart hands out those that were left.
+    """A loader that counts its batches, and after ``load_state_dict`` skips those already taken.
 
-    Its generator is its own: an iterator draws a seed when it is made, and a resumed run, which
-    makes one more, must not draw from the stream of the dropout masks.
-
-    Args:
-        arguments: of torch's loader.
-        options: likewise.
+    It has a generator of its own: torch draws a seed for each new iterator, and a resumed run,
+    which makes one more of them, must not draw from the generator of the dropout masks.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -67,29 +60,25 @@ class ResumableLoader(DataLoader[Any]):
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how many batches of this epoch were handed out, and in which order they come."""
+        """Return the number of batches taken in this epoch, and the state of the sampler."""
         order: dict[str, Any] = getattr(self.sampler, "state_dict", dict)()
         return {"batches": self._batches, "order": order}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Begin the next epoch where that of a checkpoint was left."""
+        """Start the next epoch at the saved position."""
         self._skip = state_dict["batches"]
         if state_dict["order"]:
             self.sampler.load_state_dict(state_dict["order"])  # type: ignore[attr-defined]
 
     @property
     def _index_sampler(self) -> Any:
-        # The samples that are left out must not be read, so it is their indices that are skipped;
-        # and the sampler stays as it is, for Lightning puts others in its place.
-        return _Rest(super()._index_sampler, self)
-
-    def _skipped(self) -> int:
-        skip, self._skip = self._skip, 0
-        return skip
+        # Skips indices, so that skipped samples are not read. Wrapped here rather than in the
+        # constructor because Lightning may replace the sampler.
+        return _Remaining(super()._index_sampler, self)
 
 
-class _Rest:
-    """The indices of a loader's batches, once without those to be skipped."""
+class _Remaining:
+    """The batches of indices of a loader; once, without those that it should skip."""
 
     def __init__(self, batches: Any, loader: ResumableLoader) -> None:
         self._batches, self._loader = batches, loader
@@ -98,5 +87,20 @@ class _Rest:
         return len(self._batches)
 
     def __iter__(self) -> Iterator[Any]:
-        # Asked for with the first index: a loader with workers makes two iterators, and uses one.
-        yield from islice(iter(self._batches), self._loader._skipped(), None)
+        # A generator: a loader with workers makes two iterators, and takes indices from one.
+        skip, self._loader._skip = self._loader._skip, 0
+        yield from islice(iter(self._batches), skip, None)
+
+
+def as_is(batch: Any) -> Any:
+    """Collate nothing: the data set returns whole batches."""
+    return batch
+
+
+def fixed_batches(batches: list[Any]) -> DataLoader[Any]:
+    """Return a loader of prepared batches, always in the same order.
+
+    Its generator is its own for the same reason as that of :class:`ResumableLoader`.
+    """
+    generator = torch.Generator()
+    return DataLoader(batches, batch_size=None, collate_fn=as_is, generator=generator)  # type: ignore[arg-type]

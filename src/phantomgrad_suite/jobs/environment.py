@@ -1,4 +1,4 @@
-"""What a run was run with: revision, versions, hardware."""
+"""The environment of a run: revision, versions, hardware, and its processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
     """Return git revision, versions, processor, threads and accelerator.
 
     Args:
-        device: that is used; an accelerator that is merely there is not named.
+        device: the device in use; an unused accelerator is not listed.
     """
     return {
         "git": git_revision(),
@@ -35,7 +35,7 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
 
 
 def is_first_process() -> bool:
-    """Return whether this is the first process of a distributed run, or the only one of a run."""
+    """Return whether this is the first process of a distributed run, or its only one."""
     if "RANK" in os.environ:
         ranks: tuple[str, ...] = ("RANK",)
     elif _started_by_slurm():
@@ -46,12 +46,12 @@ def is_first_process() -> bool:
 
 
 def own_device(accelerator: str) -> torch.device:
-    """Return the device that this process will train on, before there is a trainer to ask."""
+    """Return the device that this process will train on, before a trainer exists."""
     if accelerator == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     local = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0
-    seen = torch.cuda.device_count()  # one, where each process is shown its own alone
-    return torch.device("cuda", max(0, min(int(local), seen - 1)))
+    visible = torch.cuda.device_count()  # 1 where the scheduler shows each process its own GPU
+    return torch.device("cuda", max(0, min(int(local), visible - 1)))
 
 
 def launched_from_outside() -> bool:
@@ -61,28 +61,29 @@ def launched_from_outside() -> bool:
 
 
 def _started_by_slurm() -> bool:
-    """Return whether Lightning takes the processes for SLURM's.
+    """Return whether Lightning takes its processes from SLURM.
 
-    In an interactive shell it starts them itself, and all of them inherit the shell's SLURM_PROCID.
+    In an interactive shell Lightning starts them, and all inherit SLURM_PROCID from the shell.
     """
     shells = ("bash", "interactive")
     return "SLURM_NTASKS" in os.environ and os.environ.get("SLURM_JOB_NAME") not in shells
 
 
 def git_revision() -> str | None:
-    """Return the commit this package is run from, ``+dirty`` if its code was changed since."""
-    folder = Path(__file__).resolve().parents[3]
-    revision = _git(folder, "rev-parse", "HEAD")
+    """Return the commit of this checkout, with ``+dirty`` if source or configs were changed."""
+    revision = _git("rev-parse", "HEAD")
     if revision is None:
         return None
-    changed = _git(folder, "status", "--porcelain", "--", "src", "configs")
-    return f"{revision}+dirty" if changed else revision
+    return (
+        f"{revision}+dirty" if _git("status", "--porcelain", "--", "src", "configs") else revision
+    )
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
+def _git(*arguments: str) -> str | None:
+    root = Path(__file__).resolve().parents[3]
     try:
         done = subprocess.run(
-            ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=10
+            ["git", *arguments], cwd=root, capture_output=True, text=True, check=True, timeout=10
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -90,10 +91,10 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of the packages that are there, and with a GPU those of its libraries."""
+    """Return the versions of installed packages and, with a GPU, of its libraries."""
     found = {name: version for name in _PACKAGES if (version := _version(name))}
     if torch.cuda.device_count():
-        # cuDNN's is None in a build without it; a build for AMD's GPUs has no CUDA.
+        # Some builds have no cuDNN; those for AMD GPUs have no CUDA.
         cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
         libraries = {"cuda": torch.version.cuda, "cudnn": cudnn}
         found |= {name: str(version) for name, version in libraries.items() if version}

@@ -1,1 +1,1 @@
-"""Tables and figures, made from the records of finished runs and the paper's numbers alone."""
+"""Tables, figures and a page of all results, made from records and the paper's numbers."""

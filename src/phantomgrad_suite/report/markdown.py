@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
-from phantomgrad_suite.report.layout import Table
-from phantomgrad_suite.report.notes import cost_notes, notes
-from phantomgrad_suite.report.tables import Grid, Section, cost_grid, result_grid
+from collections.abc import Sequence
+
+from phantomgrad_suite.report.table import Block, Column, Section, Table
 
 
-def to_markdown(table: Table) -> str:
-    """Return the results, what they mean, and what they cost."""
-    results, costs = result_grid(table), cost_grid(table)
-    parts = [f"# {table.title}", grid_markdown(results), _list(notes(table, results.headings))]
-    if costs is not None:
-        parts += ["## Cost", grid_markdown(costs), _list(cost_notes(table, costs.headings))]
-    return "\n\n".join(parts) + "\n"
+def render(table: Table) -> str:
+    """Return the title and caption of a table and all of its sections."""
+    parts = [f"# {table.title}", table.entry.caption]
+    for section in table.sections:
+        parts += [f"## {section.title}" if section.title else "", section.text]
+        parts += [_block(section, block) for block in section.blocks]
+        parts.append("\n".join(f"- {note}" for note in section.notes))
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def grid_markdown(grid: Grid) -> str:
-    """Return the sections of a grid, each a Markdown table."""
-    parts = []
-    for section in grid.sections:
-        if section.title:
-            parts.append(f"**{section.title}**")
-        parts.append(_section(grid, section))
-    return "\n\n".join(parts)
+def _block(section: Section, block: Block) -> str:
+    columns = section.columns
+    headings = [column.heading for column in columns]
+    rows = [headings, *([str(row.cells[h]) for h in headings] for row in block.rows)]
+    rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    widths = [max(3, *map(len, cells)) for cells in zip(*rows, strict=True)]
+    rule = ["-" * (w - c.numeric) + ":" * c.numeric for w, c in zip(widths, columns, strict=True)]
+    lines = [_line(row, widths, columns) for row in (rows[0], rule, *rows[1:])]
+    title = f"**{block.title}**\n\n" if block.title else ""
+    return title + "\n".join(lines)
 
 
-def _section(grid: Grid, section: Section) -> str:
-    rows = [[_escape(cell) for cell in row] for row in (grid.headings, *section.rows)]
-    widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
-    rule = [
-        "-" * (width - 1) + ":" if numeric else "-" * width
-        for width, numeric in zip(widths, grid.numeric, strict=True)
-    ]
-    lines = [_line(row, widths, grid.numeric) for row in (rows[0], rule, *rows[1:])]
-    return "\n".join(lines)
-
-
-def _line(cells: list[str], widths: list[int], numeric: tuple[bool, ...]) -> str:
+def _line(cells: Sequence[str], widths: Sequence[int], columns: Sequence[Column]) -> str:
     padded = [
-        cell.rjust(width) if right else cell.ljust(width)
-        for cell, width, right in zip(cells, widths, numeric, strict=True)
+        cell.rjust(width) if column.numeric else cell.ljust(width)
+        for cell, width, column in zip(cells, widths, columns, strict=True)
     ]
     return f"| {' | '.join(padded)} |"
-
-
-def _escape(cell: str) -> str:
-    return cell.replace("|", "\\|")
-
-
-def _list(sentences: list[str]) -> str:
-    return "\n".join(f"- {sentence}" for sentence in sentences)

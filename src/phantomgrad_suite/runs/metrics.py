@@ -1,4 +1,4 @@
-"""How a metric is called and printed."""
+"""Names, units and number formats of metrics."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric as tables and figures show it.
+    """How tables and figures show a metric.
 
     Attributes:
         key: its name in records, for example ``micro_f1``.
-        title: its name in print.
-        unit: its unit in print.
-        scale: from the value in a record to the one in print.
-        decimals: of the value in print.
-        higher_is_better: which end is the good one.
+        title: its printed name.
+        unit: its printed unit.
+        scale: factor from the value in a record to the printed one.
+        decimals: of the printed value.
+        higher_is_better: whether larger values are better.
     """
 
     key: str
@@ -27,7 +27,7 @@ class Metric:
 
     @property
     def heading(self) -> str:
-        """Name, unit and the good direction."""
+        """Name, unit and the direction of better values."""
         unit = f" ({self.unit})" if self.unit else ""
         return f"{self.title}{unit} {'↑' if self.higher_is_better else '↓'}"
 
@@ -36,23 +36,19 @@ class Metric:
         """The name of its test curve in a record."""
         return f"test/{self.key}"
 
+    def format(self, value: float) -> str:
+        """Return a value of a record as it is printed."""
+        return f"{value * self.scale:.{self.decimals}f}"
+
 
 _KNOWN = {
-    metric.key: metric
-    for metric in (
-        Metric("accuracy", "accuracy", "%", scale=100, decimals=1),
-        Metric("micro_f1", "micro-F1", "%", scale=100, decimals=1),
-        Metric("perplexity", "perplexity", decimals=1, higher_is_better=False),
-        Metric("loss", "loss", decimals=4, higher_is_better=False),
-    )
+    "accuracy": Metric("accuracy", "accuracy", "%", scale=100, decimals=1),
+    "micro_f1": Metric("micro_f1", "micro-F1", "%", scale=100, decimals=1),
+    "perplexity": Metric("perplexity", "perplexity", decimals=1, higher_is_better=False),
+    "loss": Metric("loss", "loss", decimals=4, higher_is_better=False),
 }
 
 
 def metric_of(key: str, mode: str = "max") -> Metric:
-    """Return the metric of a record or of the paper; one not known here is printed as it is.
-
-    Args:
-        key: its name.
-        mode: which end of an unknown one is the good one, ``max`` or ``min``.
-    """
+    """Return a metric; if it is unknown, ``mode`` says whether ``max`` or ``min`` is better."""
     return _KNOWN.get(key, Metric(key, key.replace("_", " "), higher_is_better=mode == "max"))

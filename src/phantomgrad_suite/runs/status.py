@@ -1,190 +1,153 @@
-"""What has become of a run, read from its folder."""
+"""The state of a run, read from its folder: no lock is taken and no checkpoint is loaded."""
 
 from __future__ import annotations
 
+import csv
+import math
 import os
 import pickletools
 import platform
 import time
 import zipfile
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from phantomgrad_suite.runs.attempts import FILE, read_attempt
+from phantomgrad_suite.runs.formats import duration
 
-_SILENT_MINUTES = 60
 STATES = ("done", "running", "failed", "stopped", "missing")
+_SILENT_MINUTES = 60
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run, and what has become of it.
+    """A run and its state.
 
-    Args:
-        row: its row.
-        instance: its seed and fold.
-        state: one of ``STATES``. What failed was ended by an error, what stopped was killed or
-            broken off: the same command resumes it.
-        detail: where it stands, or what it has failed by.
+    An error ended a ``failed`` run. A ``stopped`` run was killed or interrupted: the same command
+    resumes it. ``host`` is the machine (and cluster job) of the last attempt, ``epoch`` the last
+    one reached (from 1), ``updated`` the time of the last sign of life (seconds since 1970), and
+    ``log`` the metrics by epoch of a run that is not finished.
     """
 
     row: str
     instance: str
     state: str
-    detail: str = ""
+    error: str = ""
+    host: str = ""
+    epoch: int | None = None
+    epochs: int | None = None
+    updated: float = 0.0
+    log: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+
+    @property
+    def progress(self) -> str:
+        """The epoch reached and the age of the last sign of life."""
+        of = f" of {self.epochs}" if self.epochs else ""
+        epoch = f"epoch {self.epoch}{of}" if self.epoch else "no epoch yet"
+        return f"{epoch}, last update {age(self.updated)}"
 
 
 def examine(row: str, instance: str, runs: Path, records: Path) -> Run:
-    """Return a run as its folder shows it; one that is published only is done, too.
-
-    Args:
-        row: its row.
-        instance: its seed and fold.
-        runs: the folder of all runs.
-        records: the folder of all records.
-    """
+    """Return a run with its state; a run that is only among the published records is done."""
     folder = runs / row / instance
     if (folder / "record.json").exists():
-        return Run(row, instance, "done")
-    note, locked = read_attempt(folder), _is_locked(folder)
-    elsewhere = bool(note) and note.get("host") != platform.node()
-    if "failed" in note:
-        return Run(row, instance, "failed", f"{note['failed']} ({_where(note)})")
-    if locked or elsewhere:  # the word of another machine is taken for it, for a while
-        goes_on = locked or not _has_ended(note, standing(folder, runs).heard)
-        said = f"{_progress(folder, runs)} ({_where(note)})"
-        return Run(row, instance, "running" if goes_on else "stopped", said)
-    if note or (folder / "config_hash").exists():
-        return Run(row, instance, "stopped", _progress(folder, runs))
-    published = (records / row / f"{instance}.json").exists()
-    return Run(row, instance, "done" if published else "missing")
+        return Run(row, instance, "done", updated=_modified(folder / "record.json"))
+    note, locked = read_attempt(folder), _is_locked(folder / ".lock")
+    if not (note or locked or (folder / "config_hash").exists()):
+        published = (records / row / f"{instance}.json").exists()
+        return Run(row, instance, "done" if published else "missing")
 
-
-@dataclass(frozen=True)
-class Standing:
-    """Where a run stands that goes on, or went on until it stopped.
-
-    Args:
-        epoch: the one that it is known to have reached, from 1; ``None`` before any.
-        epochs: how many there are to be, where its note says so.
-        heard: when it was last heard of, in seconds since 1970.
-        where: the machine it is on, and its job there.
-    """
-
-    epoch: int | None
-    epochs: int | None
-    heard: float
-    where: str
-
-
-def standing(folder: Path, runs: Path) -> Standing:
-    """Return where the run of a folder stands, from its logs and checkpoints.
-
-    Args:
-        folder: of the run.
-        runs: the folder of all runs, where jobs of a cluster have their logs.
-    """
-    note = read_attempt(folder)
-    metrics, checkpoints = list(folder.glob("csv/*/metrics.csv")), folder / "checkpoints"
-    known = [_epoch_of_checkpoint(checkpoints / "last.ckpt"), *map(_epoch_of_metrics, metrics)]
-    epoch = max((e + 1 for e in known if e is not None), default=None)
-    logs = list((runs / ".cluster").glob(f"{note['job']}_*_log.out")) if note.get("job") else []
+    job, epochs = note.get("job"), note.get("epochs")
     signs = [folder / FILE, folder / "config_hash", folder / "log.txt"]
-    heard = max(map(_time, [*signs, *metrics, *checkpoints.glob("*"), *logs]))
-    return Standing(epoch, note.get("epochs"), heard, _where(note))
+    signs += [*folder.glob("csv/*/metrics.csv"), *folder.glob("checkpoints/*")]
+    signs += (runs / ".cluster").glob(f"{job}_*_log.out")
+    updated, log = max(map(_modified, signs)), read_log(folder)
+    reached = [*log, _epoch_of_checkpoint(folder / "checkpoints/last.ckpt")]
+    state = "running" if locked or _runs_elsewhere(note, updated) else "stopped"
+    return Run(
+        row,
+        instance,
+        state="failed" if "failed" in note else state,
+        error=str(note.get("failed", "")),
+        host=(f"job {job} on " if job else "") + str(note.get("host", "this machine")),
+        epoch=max((epoch + 1 for epoch in reached if epoch is not None), default=None),
+        epochs=epochs if isinstance(epochs, int) else None,
+        updated=updated,
+        log=log,
+    )
 
 
-def look_again() -> None:
-    """Forget which folders are locked: it is looked up once, which is enough for a command."""
-    _locked_files.cache_clear()
+def read_log(folder: Path) -> dict[int, dict[str, float]]:
+    """Return the finite metrics of each epoch, from 0, that a run folder has logged.
+
+    Where several attempts trained an epoch, the last one counts. Incomplete lines and unreadable
+    files are skipped.
+    """
+    epochs: dict[int, dict[str, float]] = defaultdict(dict)
+    paths = folder.glob("csv/version_*/metrics.csv")
+    for path in sorted(paths, key=lambda path: (len(path.parent.name), path.parent.name)):
+        with suppress(OSError, ValueError, csv.Error), path.open(encoding="utf-8") as file:
+            for line in csv.DictReader(file):
+                if None in line or None in line.values() or not line.get("epoch", "").isdigit():
+                    continue
+                metrics = epochs[int(line.pop("epoch"))]
+                for name, text in line.items():
+                    with suppress(ValueError):
+                        if name != "step" and math.isfinite(float(text)):
+                            metrics[name] = float(text)
+    return dict(sorted(epochs.items()))
 
 
 def run_folders(runs: Path) -> Iterator[tuple[str, str]]:
-    """Return row and instance of every run folder there is."""
+    """Yield row and instance of every run folder below ``runs``."""
     for path, folders, files in os.walk(runs):
-        if ".lock" in files:
+        if not {FILE, "config_hash", "record.json"}.isdisjoint(files):
             folders.clear()
             row, _, instance = Path(path).relative_to(runs).as_posix().rpartition("/")
             yield row, instance
 
 
-def _is_locked(folder: Path) -> bool:
-    """Return whether a process of this machine holds the lock, without ever taking it."""
+def age(moment: float) -> str:
+    """Return how long ago a moment was (in seconds since 1970), for example ``3.5 min ago``."""
+    return f"{duration(max(time.time() - moment, 0))} ago"
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether a process of this machine holds the lock (Linux), without touching it."""
     with suppress(OSError):
-        return (folder / ".lock").stat().st_ino in _locked_files()
+        inode = path.stat().st_ino
+        locks = Path("/proc/locks").read_text().splitlines()
+        return any("FLOCK" in line and f":{inode} " in line for line in locks)
     return False
 
 
-@cache
-def _locked_files() -> frozenset[int]:
-    """Return the inodes of all files that are locked as run folders are (Linux)."""
-    try:
-        lines = Path("/proc/locks").read_text().splitlines()
-    except OSError:
-        return frozenset()
-    return frozenset(int(line.split()[-3].rsplit(":", 1)[1]) for line in lines if "FLOCK" in line)
+def _runs_elsewhere(note: Mapping[str, Any], updated: float) -> bool:
+    """Return whether a run goes on on another machine, whose locks cannot be seen.
 
-
-def _has_ended(note: Mapping[str, Any], heard: float) -> bool:
-    """Return whether a run of another machine has stopped: so it said, or it should have spoken."""
+    It does unless it noted its end, or wrote nothing for longer than three checkpoints take.
+    """
+    if not note or note.get("host") == platform.node() or "stopped" in note:
+        return False
     every = note.get("checkpoint_every_minutes")
     minutes = every if isinstance(every, int | float) else 0
-    return "stopped" in note or time.time() - heard > 60 * max(3 * minutes, _SILENT_MINUTES)
+    return time.time() - updated <= 60 * max(3 * minutes, _SILENT_MINUTES)
 
 
-def _where(note: Mapping[str, Any]) -> str:
-    job = f"job {note['job']} on " if note.get("job") else ""
-    return f"{job}{note.get('host', 'this machine')}"
-
-
-def _progress(folder: Path, runs: Path) -> str:
-    """Return the epoch that a run is in, and how long ago it was last heard of."""
-    found = standing(folder, runs)
-    of = f" of {found.epochs}" if found.epochs else ""
-    stands = "no epoch yet" if found.epoch is None else f"epoch {found.epoch}{of}"
-    return f"{stands}, heard of {_span(max(time.time() - found.heard, 0))} ago"
-
-
-def _time(path: Path) -> float:
+def _modified(path: Path) -> float:
     with suppress(OSError):
         return path.stat().st_mtime
     return 0.0
 
 
-def _span(seconds: float) -> str:
-    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-def _epoch_of_metrics(path: Path) -> int | None:
-    """Return the epoch of the last whole line."""
-    with suppress(OSError, ValueError, IndexError), path.open("rb") as file:
-        column = file.readline().decode().rstrip().split(",").index("epoch")
-        file.seek(max(file.tell(), path.stat().st_size - 4096))
-        return int(file.read().decode().rsplit("\n", 2)[-2].split(",")[column])
-    return None
-
-
 def _epoch_of_checkpoint(path: Path) -> int | None:
-    """Return what a checkpoint says of its epoch, without loading it."""
-    with suppress(OSError, zipfile.BadZipFile, ValueError), zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
-            if name.endswith("/data.pkl"):
-                return _number_after("epoch", archive.read(name))
-    return None
-
-
-def _number_after(key: str, pickled: bytes) -> int | None:
-    """Return the first number behind a key of a pickled dictionary; nothing of it is run."""
-    found = False
-    for code, argument, _ in pickletools.genops(pickled):
-        if found and "INT" in code.name:
-            return int(argument)  # type: ignore[arg-type]
-        found = found or argument == key
+    """Return the first integer after the key ``epoch`` of a checkpoint; nothing is unpickled."""
+    with suppress(OSError, ValueError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
+        codes = pickletools.genops(archive.read(name))
+        if any(argument == "epoch" for _, argument, _ in codes):
+            return next(int(str(value)) for code, value, _ in codes if "INT" in code.name)
     return None

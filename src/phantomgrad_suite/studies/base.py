@@ -1,42 +1,48 @@
-"""What every study is: a setting, and a measurement that trains no model of the suite."""
+"""What all studies share: settings, findings, summaries, and matrices of the synthetic setting."""
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from phantomgrad.checks import check_at_least, check_damping, check_several
+from phantomgrad.gradients.phantom import neumann_sums
+from phantomgrad.models.synthetic import SyntheticCell, check_synthetic
 from phantomgrad_suite.runs.records import Check
 
 T = TypeVar("T")
-
-QUANTILES = tuple(i / 100 for i in range(101))
+Matrix = NDArray[np.floating[Any]]
 
 
 class Track(Protocol):
-    """Passes the items of a sequence on, and may show how far it is."""
+    """Iterates over a sequence, and may show the progress."""
 
     def __call__(self, items: Sequence[T], title: str) -> Iterable[T]:
         """Return ``items``."""
 
 
 def silently(items: Sequence[T], title: str) -> Iterable[T]:
-    """Return ``items``, and show nothing."""
+    """Return ``items`` and show nothing."""
     return items
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a study found.
+    """The result of a study.
 
     Attributes:
         numbers: plain data, in the layout that the study documents.
-        checks: the claims that it put to the test.
-        headline: what came out, in a line.
+        checks: the claims that were tested.
+        headline: the result in one line.
     """
 
     numbers: dict[str, Any]
@@ -44,18 +50,46 @@ class Findings:
     headline: str = ""
 
 
+@dataclass(frozen=True)
 class Study(ABC):
-    """A measurement; subclasses are frozen dataclasses of its setting."""
+    """A measurement; subclasses are frozen dataclasses of its setting.
+
+    Settings that several studies share: the ``nonlinearity`` of F, which the paper does not name;
+    ``lipschitz``, its Lipschitz constant L_h; ``size``, the width D of a state, and ``rows``, the
+    number N of its rows; ``samples``, the number of random problems; ``steps``, the values of k,
+    and ``dampings``, those of lambda. Values out of range raise a ``ValueError``.
+    """
+
+    def __post_init__(self) -> None:
+        entries: dict[str, Callable[[Any], None]] = {
+            "lipschitz": lambda x: check_synthetic(x, getattr(self, "nonlinearity", "linear")),
+            "steps": lambda x: check_at_least("steps", x, 1),
+            "dampings": check_damping,
+        }
+        for setting in fields(self):
+            name, value = setting.name, getattr(self, setting.name)
+            if type(setting.default) is int:
+                check_at_least(name, value, 1)
+            elif name in entries:
+                values = [value] if isinstance(setting.default, float) else value
+                check_several(name, values)
+                for entry in values:
+                    entries[name](entry)
 
     @abstractmethod
     def measure(self, seed: int, device: torch.device, track: Track = silently) -> Findings:
-        """Measure everything.
+        """Run the study.
 
         Args:
             seed: of every random draw.
             device: where to compute.
-            track: told of the loops that take long.
+            track: wraps the long loops, to show their progress.
         """
+
+
+def rounded(value: Tensor | float, digits: int = 8) -> float:
+    """Return ``value`` to so many significant digits."""
+    return float(f"{float(value):.{digits}g}")
 
 
 def distribution(values: Tensor) -> dict[str, Any]:
@@ -64,14 +98,40 @@ def distribution(values: Tensor) -> dict[str, Any]:
     The percentiles are entries of ``values`` (the nearest ones), to eight digits.
     """
     ordered = values.flatten().double().sort().values
-    places = torch.tensor(QUANTILES, dtype=torch.float64) * (ordered.numel() - 1)
+    shares = torch.tensor([i / 100 for i in range(101)], dtype=torch.float64)
+    places = shares * (ordered.numel() - 1)
     return {
         "n": ordered.numel(),
-        "mean": _short(ordered.mean()),
-        "std": _short(ordered.std(unbiased=False)),
-        "percentiles": [_short(x) for x in ordered[places.round().long()]],
+        "mean": rounded(ordered.mean()),
+        "std": rounded(ordered.std(unbiased=False)),
+        "percentiles": [rounded(x) for x in ordered[places.round().long()]],
     }
 
 
-def _short(value: Tensor) -> float:
-    return float(f"{float(value):.8g}")
+def dense_jacobian(cell: SyntheticCell, h: Tensor, u: Tensor) -> Tensor:
+    """Return ``dF/dh``, which is ``dF/du`` too, of each row of ``h``, ``(rows, D)``, in float64.
+
+    The result is ``(rows, D, D)``: first the entries of F, then those of ``h``.
+    """
+    double, u = copy.deepcopy(cell).double(), u.double()
+    # The rows do not interact: one backward pass for each entry of F serves all of them.
+    by_entry: Tensor = torch.autograd.functional.jacobian(  # type: ignore[no-untyped-call]
+        lambda h: double(h, u).sum(dim=0), h.double()
+    )
+    return by_entry.transpose(0, 1)
+
+
+def truncated_series(m: Matrix, damping: float, steps: Sequence[int]) -> dict[int, Matrix]:
+    r"""Return :math:`\lambda (I + B + \dots + B^{k-1})` by k, a truncated :math:`(I - M)^{-1}`.
+
+    Here M is ``m``, ``(D, D)``, and :math:`B = \lambda M + (1 - \lambda) I`.
+    """
+    eye = np.eye(len(m))
+    b = damping * m + (1 - damping) * eye
+    sums = islice(neumann_sums(lambda u: b @ u, eye), max(steps))
+    return {k: damping * total for k, total in enumerate(sums, start=1) if k in steps}
+
+
+def as_matrix(derivative: Tensor) -> Matrix:
+    """Return ``(D, *argument)`` in the paper's layout: ``(p, D)``, which acts on cotangents."""
+    return np.ascontiguousarray(derivative.flatten(1).T.cpu().numpy())

@@ -1,15 +1,16 @@
-"""Time on a device, and the time spent in a map."""
+"""Time on a device: a clock, solvers that are timed, and statistics of repeated measurements."""
 
 from __future__ import annotations
 
+import copy
+import gc
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
-
-from phantomgrad.solvers import Map
 
 Mark = float | torch.cuda.Event
 
@@ -17,131 +18,113 @@ Mark = float | torch.cuda.Event
 class Clock:
     """Reads the time of a device.
 
-    On CUDA these are events in the current stream: marks wait for nothing, only reading them out
-    synchronises. On the CPU it is the processor time of this thread where torch uses one thread,
-    so that other processes on the machine do not count, and the wall clock otherwise.
+    On CUDA marks are events in the current stream: setting one does not wait, only
+    :meth:`seconds` synchronises. On the CPU a mark is the CPU time of this thread where torch
+    uses a single thread (so that other processes do not count), and the wall clock otherwise.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        alone = torch.get_num_threads() == 1
-        self._read = time.thread_time if alone else time.perf_counter
-        self.name = "CPU time" if alone else "wall clock"
+        single = torch.get_num_threads() == 1
+        self._read = time.thread_time if single else time.perf_counter
+        self.name = "CPU time" if single else "wall clock"
         if device.type == "cuda":
             self.name = "CUDA events"
 
     def mark(self) -> Mark:
-        """Return this moment."""
+        """Return the present moment."""
         if self.device.type != "cuda":
             return self._read()
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self.device))
         return event
 
-    def seconds(self, start: Mark, end: Mark) -> float:
-        """Return the time between two marks, once the later one has been reached."""
-        if isinstance(start, torch.cuda.Event) and isinstance(end, torch.cuda.Event):
+    def seconds(self, start: Any, end: Any) -> float:
+        """Return the time between two marks; on CUDA, wait until the later one is reached."""
+        if isinstance(end, torch.cuda.Event):
             end.synchronize()
             return float(start.elapsed_time(end)) / 1000
-        assert isinstance(start, float)
-        assert isinstance(end, float)
-        return end - start
+        return float(end - start)
+
+    def time(self, call: Callable[[], object]) -> float:
+        """Return the seconds that ``call`` takes."""
+        start = self.mark()
+        call()
+        return self.seconds(start, self.mark())
 
     def settle(self) -> None:
-        """Wait until the device has nothing left to do."""
+        """Wait until the device is idle."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
 
-class TimedMap:
-    """A map that remembers when it was at work.
-
-    Attributes:
-        spans: from when to when, call by call.
-    """
-
-    def __init__(self, f: Map, clock: Clock) -> None:
-        self._f = f
-        self._clock = clock
-        self.spans: list[tuple[Mark, Mark]] = []
-
-    def __call__(self, z: Tensor) -> Tensor:
-        """Return ``f(z)``."""
-        start = self._clock.mark()
-        fz = self._f(z)
-        self.spans.append((start, self._clock.mark()))
-        return fz
-
-    @property
-    def evaluations(self) -> int:
-        """How often it was called."""
-        return len(self.spans)
-
-    def seconds(self) -> float:
-        """Return the time spent in ``f``."""
-        return sum(self._clock.seconds(*span) for span in self.spans)
-
-
 class Solves(NamedTuple):
-    """What solves took.
-
-    Attributes:
-        seconds: in all.
-        outside: the seconds outside of their maps.
-    """
+    """Some solves: their total time, the part of it outside ``f``, and the evaluations of ``f``."""
 
     seconds: float
     outside: float
+    evaluations: int
 
 
 class Watch:
-    """Remembers how long solvers took, and how long they were outside of their maps."""
+    """Times solvers, and the evaluations of the map inside each solve."""
 
-    def __init__(self) -> None:
-        self.clock: Clock | None = None
-        # Not the maps themselves: they would keep alive what they close over.
-        self._solves: list[tuple[Mark, Mark, list[tuple[Mark, Mark]]]] = []
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # Marks alone: keeping the maps would keep the tensors in their closures alive.
+        self._solves: list[tuple[Mark, Mark]] = []
+        self._evaluations: list[tuple[Mark, Mark]] = []
 
     def over(self, solver: Any) -> Any:
-        """Return a solver that does what ``solver`` does, under watch."""
-        return _Watched(solver, self)
-
-    def note(self, solve: Callable[[Map, Tensor], Any], f: Map, z0: Tensor) -> Any:
-        """Solve, and remember when."""
-        assert self.clock is not None
-        timed = TimedMap(f, self.clock)
-        start = self.clock.mark()
-        solution = solve(timed, z0)
-        self._solves.append((start, self.clock.mark(), timed.spans))
-        return solution
+        """Return a copy of ``solver`` whose method ``solve`` is timed."""
+        solve = self._timed(solver.solve, self._solves)
+        watched = copy.copy(solver)
+        object.__setattr__(  # solvers are frozen dataclasses
+            watched, "solve", lambda f, z0: solve(self._timed(f, self._evaluations), z0)
+        )
+        return watched
 
     def take(self) -> Solves:
-        """Return what the solves since the last call took."""
-        assert self.clock is not None
-        seconds = self.clock.seconds
-        total = sum(seconds(start, end) for start, end, _ in self._solves)
-        inside = sum(seconds(*span) for _, _, spans in self._solves for span in spans)
+        """Return what was timed since the last call."""
+        total, inside = (
+            sum(self._clock.seconds(*span) for span in spans)
+            for spans in (self._solves, self._evaluations)
+        )
+        taken = Solves(total, total - inside, len(self._evaluations))
         self._solves.clear()
-        return Solves(total, total - inside)
+        self._evaluations.clear()
+        return taken
+
+    def _timed(
+        self, call: Callable[..., Any], spans: list[tuple[Mark, Mark]]
+    ) -> Callable[..., Any]:
+        def timed(*arguments: Any) -> Any:
+            start = self._clock.mark()
+            result = call(*arguments)
+            spans.append((start, self._clock.mark()))
+            return result
+
+        return timed
 
 
-class _Watched:
-    def __init__(self, solver: Any, watch: Watch) -> None:
-        self._solver, self._watch = solver, watch
+@contextmanager
+def frozen_heap() -> Iterator[None]:
+    """Keep the garbage collector from searching the objects that exist already."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
-    def solve(self, f: Map, z0: Tensor) -> Any:
-        return self._watch.note(self._solver.solve, f, z0)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._solver, name)
+def spread(samples: Sequence[float]) -> dict[str, Any]:
+    """Return the median and the quartiles of ``samples``, and the samples."""
+    middle, several = statistics.median(samples), len(samples) > 1
+    quartiles = statistics.quantiles(samples, n=4, method="inclusive") if several else [middle] * 3
+    return {"median": middle, "quartiles": quartiles, "samples": list(samples)}
 
 
-def time_outside(
-    solve: Callable[[Map], object], f: Map, clock: Clock
-) -> tuple[dict[str, float], int]:
-    """Run ``solve(f)``; return its seconds, in all and outside ``f``, and its evaluations."""
-    timed = TimedMap(f, clock)
-    start = clock.mark()
-    solve(timed)
-    total = clock.seconds(start, clock.mark())
-    return {"outside f": total - timed.seconds(), "total": total}, timed.evaluations
+def paired_ratio(a: Sequence[float], b: Sequence[float]) -> float:
+    """Return the median over the rounds of ``a / b`` within a round."""
+    return statistics.median(x / y if y else float("inf") for x, y in zip(a, b, strict=True))

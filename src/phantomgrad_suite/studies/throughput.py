@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import statistics
 import warnings
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from phantomgrad.gradients import (
 )
 from phantomgrad_suite.jobs.build import synthetic_data
 from phantomgrad_suite.studies.base import Findings, Study, Track, silently
-from phantomgrad_suite.studies.clock import Clock
+from phantomgrad_suite.studies.clock import Clock, frozen_heap, paired_ratio, spread
 from phantomgrad_suite.studies.training import PHASES, TrainingStep
 
 
@@ -31,31 +30,26 @@ from phantomgrad_suite.studies.training import PHASES, TrainingStep
 class Throughput(Study):
     """Seconds of a training step of any rows, with random weights and on synthetic batches.
 
-    Rows take turns, step by step, so that a noisy machine hurts all of them alike.
+    Rows take turns, step by step, so that noise of the machine affects all of them alike.
 
     Numbers: ``clock``, and ``rows``, a list of ``row``, ``stands_for``, ``label``, ``parameters``;
-    ``batch``, that of one process as measured, ``own_batch``, as the row has it, and
-    ``effective_batch``, the latter over all processes of the row; ``evaluations`` of f and of the
-    adjoint map in a solve, each beside its ``budget``; ``seconds`` of each phase and of one ``f``
-    alone, each with ``median``, ``quartiles`` and ``samples``; ``per_second``, samples in it, and
-    their ``unit``; ``in_f``, the phases in evaluations of f as measured, and ``counted``, as they
-    are expected (a product with the transposed Jacobian as one, a backward pass to the weights as
-    two), ``None`` where no such number holds (see :func:`counted`); ``faster``, how many times less
-    time each phase takes for a sample than in the row ``baseline``; ``peak_bytes``, by which a step
-    raises the memory in use.
+    ``batch`` of one process as measured, ``own_batch`` as configured, and ``effective_batch``, the
+    latter over all processes; ``evaluations`` of f and of the adjoint map in a solve, each with its
+    ``budget``; ``seconds`` of each phase and of one ``f``, each with ``median``, ``quartiles`` and
+    ``samples``; ``per_second``, the samples a second, and their ``unit``; ``in_f``, the measured
+    phases in evaluations of f, and ``counted``, the expected ones (see :func:`counted`);
+    ``faster``, the speed-up of each phase, sample by sample, over the row ``baseline``; and
+    ``peak_bytes``, the peak memory of a step.
 
     Args:
         rows: experiments.
-        batch_size: of one process, in the place of the rows' own; ``None`` keeps them.
+        batch_size: of one process, replaces the rows' own; ``None`` keeps them.
         batch_sizes: likewise, by row.
-        baselines: the row that each is compared with, where that is measured too; ``None`` for
-            none.
-        against: the row that those which are not named there are compared with.
-        stands_for: the row, by row, in the place of which a smaller one is measured: it is that
-            one whose speed a table then shows, as reduced.
-        precision: ``"32-true"``, or ``"bf16-mixed"`` as Lightning has it.
-        whole_budgets: whether solves spend their budgets whatever they find; else random weights
-            end them where they converge.
+        baselines: by row, the row that it is compared with, if that is measured too; or ``None``.
+        against: the baseline of the rows that are not in ``baselines``.
+        stands_for: by row, the larger row in whose place it is measured, and reported as reduced.
+        precision: ``"32-true"``, or ``"bf16-mixed"`` as in Lightning.
+        whole_budgets: set all tolerances to zero, so that solves spend their whole budgets.
         warmup: steps of each row before anything is measured.
         repeats: rounds, in each of which every row makes a step.
         compile: how solves are compiled, as in a training run; ``None`` for not at all.
@@ -79,10 +73,10 @@ class Throughput(Study):
             check_at_least(name, getattr(self, name), 1)
 
     def measure(self, seed: int, device: torch.device, track: Track = silently) -> Findings:
-        """Measure memory once, and time in turns."""
+        """Measure memory once, then time in turns."""
         torch.manual_seed(seed)
         clock = Clock(device)
-        rows = {
+        steps = {
             row: TrainingStep(
                 *(row, self.batch_sizes.get(row, self.batch_size), seed, clock, self.compile),
                 precision=self.precision,
@@ -91,140 +85,122 @@ class Throughput(Study):
             for row in self.rows
         }
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", AdjointWarning)  # random weights promise no solution
-            for row in track(list(rows.values()), "warm-up"):
-                row.warm_up(self.warmup)
-            self._take_turns(list(rows.values()), track)
-        baselines = {name: rows.get(self._baseline(name)) for name in rows}
-        found = [
+            warnings.simplefilter("ignore", AdjointWarning)  # solves need not converge here
+            for step in track(list(steps.values()), "warm-up"):
+                step.warm_up(self.warmup)
+            with frozen_heap():
+                for _ in track(range(self.repeats), "rounds"):
+                    for step in steps.values():
+                        step.measure()
+        rows = [
             {
-                **_setting(row),
-                **_cost(row),
-                **_compared(row, baselines[name]),
-                "stands_for": self.stands_for.get(name),
+                **_numbers(step),
+                **_speedup(step, steps.get(self._baseline(row))),
+                "stands_for": self.stands_for.get(row),
             }
-            for name, row in rows.items()
+            for row, step in steps.items()
         ]
-        return Findings({"clock": clock.name, "rows": found}, headline=_headline(found))
+        return Findings(
+            {"clock": clock.name, "rows": rows}, headline="; ".join(map(_headline, rows))
+        )
 
     def _baseline(self, row: str) -> str:
         return self.baselines.get(row, None if row == self.against else self.against) or ""
 
-    def _take_turns(self, rows: Sequence[TrainingStep], track: Track) -> None:
-        gc.collect()
-        gc.freeze()  # what is there by now need not be searched for garbage before every run
-        try:
-            for _ in track(range(self.repeats), "rounds"):
-                for row in rows:
-                    row.measure()
-        finally:
-            gc.unfreeze()
 
-
-def _setting(row: TrainingStep) -> dict[str, Any]:
-    own = synthetic_data(row.config.dataset).samples
-    devices, nodes = row.config.trainer.get("devices", 1), row.config.trainer.get("num_nodes", 1)
+def _numbers(step: TrainingStep) -> dict[str, Any]:
+    own = synthetic_data(step.config.dataset).samples
+    devices, nodes = step.config.trainer.get("devices", 1), step.config.trainer.get("num_nodes", 1)
     processes = devices * nodes if isinstance(devices, int) else 1
+    seconds = step.seconds
     return {
-        "row": row.name,
-        "label": OmegaConf.to_container(row.config.label, resolve=True),
-        "parameters": sum(p.numel() for p in row.task.model.parameters()),
-        "batch": row.data.samples,
+        "row": step.name,
+        "label": OmegaConf.to_container(step.config.label, resolve=True),
+        "parameters": sum(p.numel() for p in step.task.model.parameters()),
+        "batch": step.data.samples,
         "own_batch": own,
         "effective_batch": own * processes,
-        "unit": row.data.unit,
+        "unit": step.data.unit,
+        "seconds": {phase: spread(samples) for phase, samples in seconds.items()},
+        "per_second": step.data.samples / statistics.median(seconds["step"]),
+        "in_f": {phase: paired_ratio(seconds[phase], seconds["f"]) for phase in PHASES},
+        "evaluations": evaluations(step.layers),
+        "counted": counted(step),
+        "peak_bytes": step.peak_bytes,
     }
 
 
-def _cost(row: TrainingStep) -> dict[str, Any]:
-    seconds = row.seconds
-    return {
-        "seconds": {phase: _spread(samples) for phase, samples in seconds.items()},
-        "per_second": row.data.samples / statistics.median(seconds["step"]),
-        "in_f": {phase: _paired(seconds[phase], seconds["f"]) for phase in PHASES},
-        "evaluations": _evaluations(row.layers),
-        "counted": counted(row),
-        "peak_bytes": row.peak_bytes,
-    }
-
-
-def _compared(row: TrainingStep, baseline: TrainingStep | None) -> dict[str, Any]:
+def _speedup(step: TrainingStep, baseline: TrainingStep | None) -> dict[str, Any]:
     if baseline is None:
         return {"baseline": None, "faster": {}}
-    share = row.data.samples / baseline.data.samples
+    share = step.data.samples / baseline.data.samples
     faster = {
-        phase: share * _paired(baseline.seconds[phase], row.seconds[phase]) for phase in PHASES[:3]
+        phase: share * paired_ratio(baseline.seconds[phase], step.seconds[phase])
+        for phase in PHASES[:3]
     }
     return {"baseline": baseline.name, "faster": faster}
 
 
-def _evaluations(layers: Sequence[DEQ]) -> dict[str, dict[str, float]]:
-    """Return what a solve takes, until its last sample stops, and may take; means over layers."""
+def _headline(row: Mapping[str, Any]) -> str:
+    times = ", ".join(f"{p} {1e3 * row['seconds'][p]['median']:.4g} ms" for p in PHASES[:3])
+    faster = f", {row['faster']['step']:.2f} times {row['baseline']}" if row["faster"] else ""
+    return f"{row['row']} {row['per_second']:.3g} {row['unit']}/s ({times}{faster})"
+
+
+def evaluations(layers: Sequence[DEQ]) -> dict[str, dict[str, float]]:
+    """Return what the last solves took, until the last sample stopped, and could have taken.
+
+    Both are means over the layers, for the ``forward`` and the ``adjoint`` solves.
+    """
+    solves = {
+        "forward": [(m.last_solution, m.solver) for m in layers],
+        "adjoint": [
+            (m.last_adjoint, m.gradient.solver)
+            for m in layers
+            if isinstance(m.gradient, ImplicitGradient)
+        ],
+    }
     found = {}
-    implicit = [m for m in layers if isinstance(m.gradient, ImplicitGradient)]
-    for name, which, solutions in (
-        ("forward", layers, [m.last_solution for m in layers]),
-        ("adjoint", implicit, [m.last_adjoint for m in implicit]),
-    ):
-        spent = [int(s.evaluations.max()) for s in solutions if s is not None]
-        solvers = [m.solver if name == "forward" else m.gradient.solver for m in which]  # type: ignore[attr-defined]
+    for name, pairs in solves.items():
+        spent = [int(solution.evaluations.max()) for solution, _ in pairs if solution is not None]
         if spent:
-            budget = statistics.fmean(s.max_evaluations for s in solvers)
+            budget = statistics.fmean(solver.max_evaluations for _, solver in pairs)
             found[name] = {"mean": statistics.fmean(spent), "budget": budget}
     return found
 
 
-def counted(row: TrainingStep) -> dict[str, float] | None:
-    """Return what a step should cost in evaluations of f, after the last one.
+def counted(step: TrainingStep) -> dict[str, float] | None:
+    """Return the expected cost of the last step in evaluations of f, by phase.
 
-    ``None`` where its steps differ, by a penalty on the Jacobian or a jitter of the budget; and for
-    gradients that have no such number: with a damping or a fallback that depends on the model, of
-    higher order, or through the solver.
+    A product with the transposed Jacobian counts as one, a backward pass to the weights as two.
+    ``None`` if steps differ (a Jacobian penalty, jitter of the budget) or the gradient has no
+    fixed cost (a damping or fallback that depends on the model, higher order, backpropagation).
     """
-    jacobian, jitter = row.task.jacobian, row.config.task.get("budget_jitter")
-    if jitter or (jacobian is not None and jacobian.frequency > 0) or not row.layers:
+    jacobian, jitter = step.task.jacobian, step.config.task.get("budget_jitter")
+    if jitter or (jacobian is not None and jacobian.frequency > 0) or not step.layers:
         return None
-    of_gradient = _of_gradient(row.layers[0].gradient)
-    if of_gradient is None or any(m.gradient != row.layers[0].gradient for m in row.layers):
+    gradient = step.layers[0].gradient
+    costs = _recorded_and_backward(gradient)
+    if costs is None or any(m.gradient != gradient for m in step.layers):
         return None
-    spent = {name: solves["mean"] for name, solves in _evaluations(row.layers).items()}
-    recorded, behind = of_gradient
-    forward, backward = spent["forward"] + recorded, spent.get("adjoint", 0) + behind
+    spent = {name: solves["mean"] for name, solves in evaluations(step.layers).items()}
+    forward, backward = spent["forward"] + costs[0], spent.get("adjoint", 0) + costs[1]
     return {"step": forward + backward, "forward": forward, "backward": backward}
 
 
-def _of_gradient(gradient: GradientEstimator) -> tuple[float, float] | None:
-    """Return what is recorded, and what the backward pass costs but for an adjoint solve."""
+def _recorded_and_backward(gradient: GradientEstimator) -> tuple[float, float] | None:
+    """Return the evaluations that are recorded, and the cost of the backward pass.
+
+    The adjoint solve is not included.
+    """
     if isinstance(gradient, ImplicitGradient):
         known = gradient.order == 1 and gradient.on_failure != "phantom"
-        # At the image there is a second graph, which serves the adjoint solve alone.
+        # At the image there is a second graph, for the adjoint solve alone.
         return (2 if gradient.at == "image" else 1, 2) if known else None
-    if gradient.adaptation is not None:
+    if gradient.state is not None:  # an adaptive damping measures the map now and then
         return None
     if isinstance(gradient, UnrolledPhantomGradient):
         return gradient.steps, 2 * gradient.steps
     if isinstance(gradient, NeumannPhantomGradient):
         return 1, gradient.steps - 1 + 2
     return None
-
-
-def _spread(samples: Sequence[float]) -> dict[str, Any]:
-    middle = statistics.median(samples)
-    several = len(samples) > 1
-    quartiles = statistics.quantiles(samples, n=4, method="inclusive") if several else [middle] * 3
-    return {"median": middle, "quartiles": quartiles, "samples": list(samples)}
-
-
-def _paired(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return the median over the rounds of the ratio within a round."""
-    return statistics.median(x / y if y else float("inf") for x, y in zip(a, b, strict=True))
-
-
-def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
-    def said(row: Mapping[str, Any]) -> str:
-        seconds = {phase: row["seconds"][phase]["median"] for phase in PHASES[:3]}
-        times = ", ".join(f"{phase} {1e3 * seconds[phase]:.4g} ms" for phase in PHASES[:3])
-        faster = f", {row['faster']['step']:.2f} times {row['baseline']}" if row["faster"] else ""
-        return f"{row['row']} {row['per_second']:.3g} {row['unit']}/s ({times}{faster})"
-
-    return "; ".join(said(row) for row in rows)

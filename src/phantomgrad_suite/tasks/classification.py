@@ -1,54 +1,134 @@
-"""Classification of whatever a batch holds."""
+"""Classification of graphs, nodes and images."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics.classification import MulticlassAccuracy, MultilabelF1Score
 
+from phantomgrad_suite.data.graphs.chains import NodeBatch
+from phantomgrad_suite.data.graphs.ppi import MultilabelGraph
+from phantomgrad_suite.data.graphs.tu import GraphBatch
+from phantomgrad_suite.data.images.base import ImageBatch
 from phantomgrad_suite.tasks.base import Task
 
 
 class Classification(Task):
-    """Negative log-likelihood and accuracy; subclasses say what is scored in a batch.
+    """Negative log-likelihood, and accuracy over all labels of an evaluation set.
 
     Args:
         classes: number of classes.
         task: see :class:`phantomgrad_suite.tasks.Task`.
     """
 
+    score = "accuracy"
+
     def __init__(self, *, classes: int, **task: Any) -> None:
         super().__init__(**task)
-        self._accuracy = nn.ModuleList(
-            MulticlassAccuracy(classes, average="micro", validate_args=False)
-            for _ in self.evaluation_sets
-        )
+        self._scores = nn.ModuleList(self._new_score(classes) for _ in self.evaluation_sets)
 
     @abstractmethod
     def scored(self, batch: Any, part: str) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities, ``(n, classes)``, and labels, ``(n,)``, of a part."""
+        """Return the log-probabilities, ``(n, classes)``, and labels, ``(n,)``, of a part."""
 
     def training_loss(self, batch: Any) -> tuple[Tensor, int]:
-        """Return the mean negative log-likelihood, and the number of labels."""
+        """Return the mean loss and the number of labelled items."""
         scores, labels = self.scored(batch, "train")
-        return F.nll_loss(scores, labels), len(labels)
+        return self._loss(scores, labels), len(labels)
 
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Count the hits of one evaluation set."""
-        name = self.evaluation_sets[dataloader_idx]
+        """Score a batch of an evaluation set."""
+        name, score = self.evaluation_sets[dataloader_idx], self._scores[dataloader_idx]
         scores, labels = self.scored(batch, name)
-        accuracy = self._accuracy[dataloader_idx]
-        accuracy.update(scores, labels)  # type: ignore[operator]
-        self.log(f"{name}/accuracy", accuracy, on_epoch=True, add_dataloader_idx=False)
+        self._update(score, scores, labels)
+        self.log(f"{name}/{self.score}", score, on_epoch=True, add_dataloader_idx=False)
         if name == "validation":
-            loss = F.nll_loss(scores, labels)
-            self.log(
-                "validation/loss",
-                loss,
-                batch_size=len(labels),
-                add_dataloader_idx=False,
-                sync_dist=True,
-            )
+            options: Any = {"batch_size": len(labels), "add_dataloader_idx": False}
+            self.log("validation/loss", self._loss(scores, labels), sync_dist=True, **options)
+
+    def _new_score(self, classes: int) -> Any:
+        return MulticlassAccuracy(classes, average="micro", validate_args=False)
+
+    def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return F.nll_loss(scores, labels)
+
+    def _update(self, score: Any, scores: Tensor, labels: Tensor) -> None:
+        score.update(scores, labels)
+
+
+class GraphClassification(Classification):
+    """One label per graph."""
+
+    def scored(self, batch: GraphBatch, part: str) -> tuple[Tensor, Tensor]:
+        """Score all graphs of a batch."""
+        scores = self.model(batch.features, batch.propagation, batch.pooling, propagated=True)
+        return scores, batch.labels
+
+
+class NodeClassification(Classification):
+    """One label per node of a single graph, with a mask for each part."""
+
+    def scored(self, batch: NodeBatch, part: str) -> tuple[Tensor, Tensor]:
+        """Score the nodes of ``part``."""
+        mask = batch.masks[part]
+        return self.model(batch.features, batch.propagation)[mask], batch.labels[mask]
+
+
+class MultilabelNodeClassification(Classification):
+    r"""Any number of labels per node: binary cross-entropy and micro-F1.
+
+    .. math:: F_1 = 2 \, TP / (2 \, TP + FP + FN)
+
+    counted over all nodes and labels of an evaluation set; 0 without any true positive. A label is
+    predicted where its logit is positive.
+
+    Args:
+        labels: number of labels.
+        metric, task: see :class:`phantomgrad_suite.tasks.Task`.
+    """
+
+    score = "micro_f1"
+
+    def __init__(self, *, labels: int, metric: str = "micro_f1", **task: Any) -> None:
+        super().__init__(classes=labels, metric=metric, **task)
+
+    def scored(self, batch: MultilabelGraph, part: str) -> tuple[Tensor, Tensor]:
+        """Return logits and labels, ``(nodes, labels)``, of all nodes of a graph."""
+        return self.model(batch.features, batch.propagation), batch.labels
+
+    def _new_score(self, classes: int) -> Any:
+        return MultilabelF1Score(classes, average="micro", validate_args=False)
+
+    def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(scores, labels)
+
+    def _update(self, score: Any, scores: Tensor, labels: Tensor) -> None:
+        score.update((scores > 0).int(), labels.int())
+
+
+class ImageClassification(Classification):
+    """One label per image.
+
+    A batch is any pair of images and labels, as of a torchvision data set. Evaluation solves for
+    the equilibrium during pretraining, too.
+
+    Args:
+        pretraining_steps, pretraining_layers: see :meth:`phantomgrad_suite.tasks.Task.pretrain`.
+        classification: see :class:`Classification`.
+    """
+
+    def __init__(
+        self, *, pretraining_steps: int = 0, pretraining_layers: int = 10, **classification: Any
+    ) -> None:
+        super().__init__(**classification)
+        self.pretrain(pretraining_steps, pretraining_layers)
+
+    def scored(self, batch: ImageBatch | Sequence[Tensor], part: str) -> tuple[Tensor, Tensor]:
+        """Score all images of a batch."""
+        images, labels = batch
+        layers = self.unrolled_layers if part == "train" else 0
+        return self.model(images, **({"unrolled": layers} if layers else {})), labels

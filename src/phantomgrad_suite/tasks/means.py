@@ -1,64 +1,58 @@
-"""Means over an epoch that an interruption does not cut."""
+"""Means over an epoch that survive an interruption."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
+Sums = dict[str, tuple[Tensor, float]]
+"""For each name the weighted sum of its values and the sum of their weights."""
+
 
 class EpochMeans:
-    """Weighted means of named numbers, with a state for checkpoints.
+    """Weighted means of named values over an epoch.
 
-    Lightning averages what is logged as well, but forgets it where a run breaks off.
+    Unlike those of Lightning's ``log`` they can be saved within an epoch, and a step that is
+    skipped can be left out: its values are pending until :meth:`settle`.
     """
 
     def __init__(self) -> None:
-        self._totals: dict[str, Tensor] = {}
-        self._weights: dict[str, float] = {}
-        self._waiting: list[tuple[str, Tensor, float]] = []
-        self._known: dict[str, Tensor] = {}
+        self._pending: list[tuple[str, Tensor, float]] = []
+        self._sums: Sums = {}
+        self._missing: dict[str, Tensor] = {}
 
     def add(self, name: str, value: Tensor, weight: float = 1) -> None:
-        """Count a number, so many times, once its step is settled."""
-        self._waiting.append((name, value.detach(), weight))
+        """Add a value of the current step."""
+        self._pending.append((name, value.detach(), weight))
+
+    def discard(self) -> None:
+        """Drop the pending values."""
+        self._pending.clear()
 
     def settle(self) -> None:
-        """Count what was added since."""
-        waiting, self._waiting = self._waiting, []
-        for name, value, weight in waiting:
-            self._count(name, value * weight, weight)
+        """Count the pending values."""
+        for name, value, weight in self._pending:
+            total = value * weight
+            if name in self._sums:
+                before, weights = self._sums[name]
+                total, weight = before.to(value.device) + total, weights + weight
+            self._sums[name] = total, weight
+        self._pending.clear()
 
-    def leave_out(self) -> None:
-        """Forget what was added since."""
-        self._waiting = []
-
-    def _count(self, name: str, value: Tensor, weight: float) -> None:
-        before = self._totals.get(name)
-        self._totals[name] = value if before is None else before.to(value.device) + value
-        self._weights[name] = self._weights.get(name, 0) + weight
-
-    def total(self, name: str) -> Tensor | None:
-        """Return the weighted sum of a number, ``None`` if it was not counted."""
+    def sums(self) -> Sums:
+        """Return the sums of this epoch so far."""
         self.settle()
-        return self._totals.get(name)
+        return dict(self._sums)
+
+    def restore(self, sums: Sums) -> None:
+        """Continue from what :meth:`sums` returned."""
+        self._sums = dict(sums)
 
     def take(self) -> dict[str, Tensor]:
-        """Return the means, nan of what was counted before but not this time, and begin anew."""
-        self.settle()
-        means = {name: total / self._weights[name] for name, total in self._totals.items()}
-        self._known |= {name: torch.full_like(mean, math.nan) for name, mean in means.items()}
-        means = self._known | means
-        self._totals, self._weights = {}, {}
-        return means
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what was counted so far."""
-        self.settle()
-        return {"totals": dict(self._totals), "weights": dict(self._weights)}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from what was counted before."""
-        self._totals, self._weights = dict(state_dict["totals"]), dict(state_dict["weights"])
+        """Return the means and start a new epoch; what only earlier epochs had is ``nan``."""
+        means = {name: total / weight for name, (total, weight) in self.sums().items()}
+        self._missing |= {name: torch.full_like(mean, math.nan) for name, mean in means.items()}
+        self._sums = {}
+        return self._missing | means

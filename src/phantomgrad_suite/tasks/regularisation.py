@@ -1,4 +1,4 @@
-"""What a training step does to its equilibrium layers: jitter of the budget, Jacobian penalty."""
+"""Changes to the equilibrium layers in a training step: Jacobian penalty, random solver budget."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from phantomgrad.solvers import Map
 class JacobianRegularisation:
     r"""The penalty :math:`\gamma \|J\|_F^2 / N` at the equilibria of a step (Bai et al., 2021).
 
-    :math:`J = \partial f / \partial z`, see :func:`phantomgrad.jacobian.jacobian_regularizer`; the
-    mean over the processes of a distributed run. It is part of a random share of the steps, of
-    none in pretraining, and of no evaluation. The weight grows along the run.
+    :math:`J = \partial f / \partial z` is estimated by
+    :func:`phantomgrad.jacobian.jacobian_regularizer`. A random share of the training steps has the
+    penalty, none during pretraining. The weight :math:`\gamma` grows along the run.
 
     Args:
-        weight: :math:`\gamma` at the beginning.
-        frequency: the probability with which a step has it.
-        increase: what is added to the weight at every multiple of ``every``.
-        every: so many optimizer steps.
-        from_step: up to this step nothing is added.
-        samples: vectors of the estimate.
-        through_equilibrium: let the gradient also move the equilibrium, through the gradient
-            estimator of the layer; else the penalty reaches parameters and inputs of ``f`` alone.
+        weight: initial :math:`\gamma`.
+        frequency: probability that a step has the penalty.
+        increase: added to the weight at every multiple of ``every`` steps after ``from_step``.
+        every: interval of the increases, in optimizer steps.
+        from_step: the weight is constant up to this step.
+        samples: random vectors of the estimate.
+        through_equilibrium: differentiate the penalty through the equilibrium as well, with the
+            gradient estimator of the layer; else only parameters and inputs of ``f`` receive it.
 
     Raises:
-        ValueError: a number is out of its range.
+        ValueError: an argument is out of range.
     """
 
     weight: float
@@ -48,7 +48,7 @@ class JacobianRegularisation:
     def __post_init__(self) -> None:
         for name in ("weight", "frequency", "increase"):
             check_number(name, getattr(self, name))
-        if not self.weight >= 0:
+        if self.weight < 0:
             raise ValueError(f"weight must not be negative, got {self.weight}")
         if not 0 <= self.frequency <= 1:
             raise ValueError(f"frequency must lie in [0, 1], got {self.frequency}")
@@ -57,46 +57,41 @@ class JacobianRegularisation:
         check_at_least("samples", self.samples, 1)
 
     def weight_at(self, step: int) -> float:
-        """Return the weight after so many optimizer steps."""
-        passed = step // self.every - self.from_step // self.every
-        return self.weight + self.increase * max(passed, 0)
+        """Return the weight after ``step`` optimizer steps."""
+        increases = step // self.every - self.from_step // self.every
+        return self.weight + self.increase * max(increases, 0)
 
     def is_due(self) -> bool:
         """Draw from torch's global generator whether a step has the penalty."""
         return bool(torch.rand(()) < self.frequency)
 
     def penalty(self, f: Map, z_star: Tensor, attached: Tensor) -> Tensor:
-        """Return the estimate at an equilibrium, without its weight."""
+        """Return the unweighted penalty at an equilibrium."""
         z = attached if self.through_equilibrium else z_star.detach()
         return jacobian_regularizer(f, z, samples=self.samples)
 
 
 @contextmanager
-def penalised(layers: Sequence[DEQ], by: JacobianRegularisation | None) -> Iterator[list[Tensor]]:
-    """Yield a list that holds, at the end, the penalty of each layer that was recorded."""
-    penalties: list[Tensor] = []
-    for layer in layers:
-        layer.penalty = None if by is None else by.penalty
-    try:
-        yield penalties
-        penalties += [layer.last_penalty for layer in layers if layer.last_penalty is not None]
-    finally:
-        for layer in layers:
-            layer.penalty = layer.last_penalty = None
+def perturbed(
+    layers: Sequence[DEQ], jitter: int, jacobian: JacobianRegularisation | None
+) -> Iterator[list[Tensor]]:
+    """Change equilibrium layers for one training step; yield a list for their penalties.
 
-
-@contextmanager
-def jittered(layers: Sequence[DEQ], jitter: int) -> Iterator[None]:
-    """Take a random number of evaluations, up to ``jitter``, from the budget of each solver.
-
-    One number for all layers, drawn from torch's global generator; none is drawn for no jitter.
+    Args:
+        layers: the layers.
+        jitter: all solver budgets are reduced by a random number of evaluations, up to this one.
+        jacobian: computes the penalties, which are in the list when the block ends.
     """
     solvers = [layer.solver for layer in layers]
     fewer = int(torch.randint(jitter + 1, ())) if jitter else 0
+    penalties: list[Tensor] = []
     try:
         for layer, solver in zip(layers, solvers, strict=True):
             layer.solver = replace(solver, max_evaluations=max(1, solver.max_evaluations - fewer))
-        yield
+            layer.penalty = None if jacobian is None else jacobian.penalty
+        yield penalties
+        penalties += [layer.last_penalty for layer in layers if layer.last_penalty is not None]
     finally:
         for layer, solver in zip(layers, solvers, strict=True):
             layer.solver = solver
+            layer.penalty = layer.last_penalty = None

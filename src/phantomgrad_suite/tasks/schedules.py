@@ -1,4 +1,4 @@
-"""Learning rates along a whole run."""
+"""Learning-rate schedules over the steps of a whole run, for ``schedule_by: step`` of a task."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ from phantomgrad.checks import check_at_least
 def cosine_by_step(
     optimizer: Optimizer, *, steps: int, minimum: float = 1e-6, horizon: int | None = None
 ) -> LRScheduler:
-    r"""Return half a cosine from the rate of the optimizer to ``minimum``, one point a step.
+    r"""Return a cosine decay without restarts (Loshchilov and Hutter, 2017).
 
     .. math:: \eta_t = \eta_{\min} + (\eta_0 - \eta_{\min}) \frac{1 + \cos(\pi t / T)}{2}
 
-    (Loshchilov and Hutter, 2017, without restarts.) For ``schedule_by: step`` of a task.
-
     Args:
-        optimizer: whose rates these are.
-        steps: T, optimizer steps of the whole run.
+        optimizer: its learning rate is :math:`\eta_0`.
+        steps: T, the optimizer steps of the run.
         minimum: :math:`\eta_{\min}`.
-        horizon: T, where the run is the beginning of a longer one.
+        horizon: T of a longer run of which this one is the beginning.
 
     Raises:
-        ValueError: the run goes on beyond ``horizon``.
+        ValueError: the run is longer than ``horizon``.
     """
     if horizon is not None:
         check_at_least("horizon", horizon, steps)
@@ -34,21 +32,20 @@ def cosine_by_step(
 
 
 def warmup_cosine(optimizer: Optimizer, *, steps: int, warmup: int) -> LRScheduler:
-    r"""Return a linear warm-up and, behind it, the rest of half a cosine over all steps, to 0.
+    r"""Return a linear warm-up followed by a cosine decay to 0.
 
     .. math:: \eta_t = \eta_0 \frac{\max(t, 1)}{W} \quad (t < W), \qquad
               \eta_t = \eta_0 \frac{1 + \cos(\pi t / T)}{2} \quad (t \ge W)
 
-    The cosine is that of t, not of t - W, as in the official code of the DEQ-Transformer, whose
-    very first step has the full rate. For ``schedule_by: step`` of a task.
+    As in the official code of the DEQ-Transformer, the cosine runs from step 0, not from W.
 
     Args:
-        optimizer: whose rates these are.
-        steps: T, optimizer steps of the whole run.
-        warmup: W, steps of the warm-up; 0 for none.
+        optimizer: its learning rate is :math:`\eta_0`.
+        steps: T, the optimizer steps of the run.
+        warmup: W, the steps of the warm-up; 0 for none.
 
     Raises:
-        ValueError: ``warmup`` is no number of steps.
+        ValueError: ``warmup`` is not an integer, or negative.
     """
     check_at_least("warmup", warmup, 0)
 

@@ -1,5 +1,1 @@
-"""Settings chosen on validation data: Optuna proposes, ordinary runs answer, records remain."""
-
-from phantomgrad_suite.tuning.command import tune
-
-__all__ = ["tune"]
+"""Settings chosen on validation data by Optuna (``tune=lambda``); each trial is ordinary runs."""

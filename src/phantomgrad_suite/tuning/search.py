@@ -1,47 +1,85 @@
-"""The search: what was tried, in a file of Optuna's, and what is tried next."""
+"""A search: the overrides it varies, its settings, and the proposals that follow."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import optuna
-from omegaconf import DictConfig, OmegaConf
-from optuna.distributions import BaseDistribution
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from hydra.core.override_parser.types import IntervalSweep, Override
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial
 
-from phantomgrad.checks import check_at_least
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import Record
-from phantomgrad_suite.tuning.space import within
 
-_POSITION = "position"
-_DRAWS = 100  # until a proposal is new: what was run already would tell nothing
+_REPEATED = ("seed", "dataset.fold")  # swept, these give each trial several runs
+_DRAWS = 100  # until a proposal is new: a repeated trial would add nothing
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """The overrides of a search: of every run, of each run of a trial, and the searched sweeps."""
+
+    fixed: tuple[str, ...]
+    repeats: tuple[tuple[str, ...], ...]
+    searched: tuple[Override, ...]
+
+    @classmethod
+    def of(cls, overrides: Sequence[Override]) -> SearchPlan:
+        """Sort ``overrides``; of several for one setting the last one counts.
+
+        Raises:
+            UserError: nothing is searched, or something that cannot be.
+        """
+        chosen = {override.get_key_element(): override for override in overrides}
+        swept = {key: o for key, o in chosen.items() if o.is_sweep_override()}
+        fixed = [
+            f"{key}={o.get_value_element_as_str()}" for key, o in chosen.items() if key not in swept
+        ]
+        repeats = [_assignments(swept.pop(key)) for key in _REPEATED if key in swept]
+        if "experiment" in swept:
+            raise UserError("tune searches settings of one experiment, got several experiments")
+        if not swept:
+            raise UserError(
+                "tune has nothing to search: sweep a setting, as in "
+                "gradient.damping='interval(0.1,1.0)' or gradient.steps=1,3,5,9"
+            )
+        return cls(tuple(fixed), tuple(itertools.product(*repeats)), tuple(swept.values()))
+
+    def space(self, step: float) -> dict[str, BaseDistribution]:
+        """Return the distribution of each searched setting; intervals are searched in steps.
+
+        Raises:
+            UserError: ``step`` does not divide an interval.
+        """
+        return {o.get_key_element(): _distribution(o, step) for o in self.searched}
+
+    def runs(self, params: Mapping[str, Any]) -> list[list[str]]:
+        """Return the overrides of each run of a trial with these values."""
+        own = [f"{key}={format_value(value)}" for key, value in params.items()]
+        return [[*self.fixed, *own, *repeat] for repeat in self.repeats]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """How to search, as ``configs/tune`` has it.
+    """The settings of a search, as in ``configs/tune``.
 
     Attributes:
-        objective: a curve of the validation part; a run counts by its best epoch.
+        objective: a curve of the validation part; the best epoch of a run counts.
         direction: ``minimize`` or ``maximize``.
-        trials: how many are done in all.
-        startup: so many are spread at random before the sampler (TPE) begins.
+        trials: their number in all.
+        startup: the number of random trials before the sampler (TPE) starts.
         step: between the values of an interval.
-        first: trials that come first, by their settings; those outside the space are left out.
+        first: the first trials, by their settings; those outside of the space are skipped.
         seed: of the proposals.
 
     Raises:
-        UserError: ``objective`` is of another part, or ``direction`` another word.
-        ValueError: a number is too small.
+        UserError: a setting is out of range.
     """
 
     objective: str
@@ -49,137 +87,88 @@ class Search:
     trials: int
     startup: int
     step: float
-    first: tuple[dict[str, Any], ...]
+    first: list[dict[str, Any]] | None
     seed: int
 
     def __post_init__(self) -> None:
-        if not self.objective.startswith("validation/"):
-            raise UserError(
-                f"tune.objective must be of the validation part (validation/loss, "
-                f"validation/accuracy ...), got {self.objective!r}"
-            )
-        if self.direction not in ("minimize", "maximize"):
-            raise UserError(f"tune.direction must be minimize or maximize, got {self.direction!r}")
-        for name, least in (("trials", 1), ("startup", 1), ("seed", 0)):
-            check_at_least(f"tune.{name}", getattr(self, name), least)
-        if not self.step > 0:
-            raise ValueError(f"tune.step must be positive, got {self.step}")
+        def check(name: str, valid: bool, rule: str) -> None:
+            if not valid:
+                raise UserError(f"runtime.tune.{name} must be {rule}, got {getattr(self, name)!r}")
 
-    @classmethod
-    def of(cls, node: DictConfig) -> Search:
-        """Make it of the configuration ``tune``; see the class for what is refused."""
-        settings: Any = OmegaConf.to_container(node, resolve=True)
-        try:
-            return cls(**{**settings, "first": tuple(settings["first"] or ())})
-        except ValueError as error:
-            raise UserError(str(error)) from error
+        validation = self.objective.startswith("validation/")
+        check("objective", validation, "of the validation part, such as validation/loss")
+        check("direction", self.direction in ("minimize", "maximize"), "minimize or maximize")
+        check("step", isinstance(self.step, int | float) and self.step > 0, "a positive number")
+        for name, least in (("trials", 1), ("startup", 1), ("seed", 0)):
+            value = getattr(self, name)
+            check(name, isinstance(value, int) and value >= least, f"an integer from {least}")
 
     def value(self, record: Record) -> float | None:
-        """Return the objective of a run, of its best epoch; ``None`` where it never was finite.
+        """Return the objective of a run at its best epoch, ``None`` if it was never finite.
 
         Raises:
             UserError: the run has no such curve.
         """
         curve = record.curves.get(self.objective)
         if curve is None:
-            known = [name for name in record.curves if name.startswith("validation/")]
+            known = ", ".join(name for name in record.curves if name.startswith("validation/"))
             raise UserError(
-                f"tune.objective must be one of {', '.join(known)}, got {self.objective!r}"
+                f"runtime.tune.objective must be one of {known}, got {self.objective!r}"
             )
-        best = {"minimize": min, "maximize": max}[self.direction]
-        return best((v for v in curve if v is not None and np.isfinite(v)), default=None)
+        finite = [value for value in curve if value is not None and math.isfinite(value)]
+        return (min if self.direction == "minimize" else max)(finite, default=None)
 
+    def propose(
+        self, position: int, space: dict[str, BaseDistribution], finished: Sequence[FrozenTrial]
+    ) -> dict[str, Any]:
+        """Return the settings of the trial at ``position``, counted from 0.
 
-class Trial(NamedTuple):
-    """A finished trial: its place among all, its settings and the mean of its runs."""
-
-    position: int
-    params: dict[str, Any]
-    value: float
-
-
-class Study:
-    """Finished trials, in a file, and the proposals that follow from them.
-
-    A proposal is a function of the search's seed, its position and the finished trials before it.
-    So a search that was killed proposes what it was at; and without its file, from the runs that
-    are done, it comes back to where it was.
-
-    Args:
-        path: of the file.
-        search: how to search.
-        space: the distribution of each setting.
-        identity: of everything else that decides about the values.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
-
-    def __init__(
-        self, path: Path, search: Search, space: dict[str, BaseDistribution], identity: Any
-    ) -> None:
-        self._search, self._space = search, space
-        self._first = [params for params in search.first if within(params, space)]
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        try:
-            self._study = optuna.create_study(
-                storage=JournalStorage(JournalFileBackend(str(path))),
-                study_name=_name(search, space, identity),
-                direction=search.direction,
-                load_if_exists=True,
-            )
-        except (ValueError, KeyError) as error:
-            raise UserError(
-                f"{path} is no readable study ({error}): delete it and start the same command "
-                "again; no run that is done is done twice"
-            ) from error
-
-    @property
-    def trials(self) -> list[Trial]:
-        """The finished ones, by position."""
-        found = [Trial(t.user_attrs[_POSITION], t.params, t.values[0]) for t in self._frozen]
-        return sorted(found, key=lambda trial: trial.position)
-
-    @property
-    def best(self) -> Trial | None:
-        """The best one; of equals, the first."""
-        good = {"minimize": 1, "maximize": -1}[self._search.direction]
-        return min(self.trials, key=lambda trial: good * trial.value, default=None)
-
-    def propose(self, position: int) -> dict[str, Any]:
-        """Return the settings of the trial at ``position``, from 0."""
-        seed = np.random.SeedSequence([self._search.seed, position]).generate_state(1)[0]
-        sampler = optuna.samplers.TPESampler(seed=int(seed), n_startup_trials=self._search.startup)
-        study = optuna.create_study(sampler=sampler, direction=self._search.direction)
-        study.add_trials(t for t in self._frozen if t.user_attrs[_POSITION] < position)
-        if position < len(self._first):
-            study.enqueue_trial(self._first[position])
-        tried = [trial.params for trial in study.trials if trial.state.is_finished()]
-        params: dict[str, Any] = {}
+        They depend only on the seed of the search, the position and the finished trials, so that
+        a search that was killed proposes the same trials again.
+        """
+        seed = np.random.SeedSequence([self.seed, position]).generate_state(1)[0]
+        sampler = optuna.samplers.TPESampler(seed=int(seed), n_startup_trials=self.startup)
+        study = optuna.create_study(sampler=sampler, direction=self.direction)
+        study.add_trials(finished)
+        first = [params for params in self.first or () if _within(params, space)]
+        if position < len(first):
+            study.enqueue_trial(first[position])
+        tried = [trial.params for trial in finished]
         for _ in range(_DRAWS):
-            params = study.ask(self._space).params
+            params = study.ask(space).params
             if params not in tried:
                 break
         return params
 
-    def add(self, position: int, params: dict[str, Any], value: float) -> None:
-        """Keep a finished trial."""
-        trial = optuna.trial.create_trial(
-            params=params,
-            distributions=self._space,
-            value=value,
-            user_attrs={_POSITION: position},
+
+def format_value(value: Any) -> str:
+    """Return a value as an override has it, floats without the rounding errors of steps."""
+    return repr(round(value, 10)) if isinstance(value, float) else str(value)
+
+
+def _assignments(override: Override) -> list[str]:
+    if not override.is_discrete_sweep():
+        raise UserError(f"{override.input_line} cannot be repeated over: list the values")
+    key = override.get_key_element()
+    return [f"{key}={value}" for value in override.sweep_string_iterator()]
+
+
+def _distribution(override: Override, step: float) -> BaseDistribution:
+    if override.is_discrete_sweep():
+        return CategoricalDistribution(tuple(override.sweep_string_iterator()))
+    sweep, key = override.value(), override.get_key_element()
+    assert isinstance(sweep, IntervalSweep)
+    low, high = float(sweep.start or 0), float(sweep.end or 0)
+    steps = (high - low) / step
+    if not low < high or abs(steps - round(steps)) > 1e-6:
+        raise UserError(
+            f"runtime.tune.step must divide the interval of {key}, {low} to {high}, got {step}"
         )
-        self._study.add_trial(trial)
-
-    @property
-    def _frozen(self) -> list[FrozenTrial]:
-        return self._study.get_trials(deepcopy=False)
+    return FloatDistribution(low, high, step=step)
 
 
-def _name(search: Search, space: Mapping[str, BaseDistribution], identity: Any) -> str:
-    """Return a name by everything that decides about proposals and values, but the number."""
-    settings = {key: value for key, value in asdict(search).items() if key != "trials"}
-    ranges = {key: str(distribution) for key, distribution in space.items()}
-    content = json.dumps([settings, ranges, identity], sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
+def _within(params: dict[str, Any], space: dict[str, BaseDistribution]) -> bool:
+    return all(
+        key in space and space[key]._contains(space[key].to_internal_repr(value))
+        for key, value in params.items()
+    )

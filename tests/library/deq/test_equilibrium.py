@@ -1,14 +1,14 @@
-"""The layer's equilibrium and its gradient, of one state or several, from any start."""
+"""The equilibrium of a layer and its gradient, its states, inputs and start."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from deq.estimators import PICARD, SOLVER, every_estimator
 from problems import (
-    Counted,
     CoupledCell,
     TanhCell,
     exact_gradient,
@@ -32,7 +32,6 @@ from phantomgrad.nn import Packing
 
 @pytest.mark.parametrize("solver", [FixedPoint(max_evaluations=400), Anderson(), Broyden()])
 def test_the_output_is_the_equilibrium_with_its_exact_gradient(solver: Solver) -> None:
-    """Value and gradient by inputs and parameters, against Newton and a dense solve."""
     cell, x = TanhCell(), torch.randn(3, 4, requires_grad=True)
     deq = DEQ(cell, replace(solver, tol=1e-12), ImplicitGradient(solver=SOLVER))
     z, solution = deq(x)
@@ -46,7 +45,6 @@ def test_the_output_is_the_equilibrium_with_its_exact_gradient(solver: Solver) -
 
 @every_estimator
 def test_tuple_states_are_one_packed_state(solver: Solver, gradient: GradientEstimator) -> None:
-    """A cell of two coupled states gives the results of the same cell on their packing."""
     cell, x = CoupledCell(), torch.randn(3, 4, requires_grad=True)
     z0 = (torch.zeros(3, 4), torch.zeros(3, 2, 3))
     packing = Packing.of(z0)
@@ -76,7 +74,6 @@ def test_tuple_states_are_one_packed_state(solver: Solver, gradient: GradientEst
 def test_a_cell_may_take_several_inputs_of_any_kind(
     solver: Solver, gradient: GradientEstimator
 ) -> None:
-    """Everything behind the state is passed on as it is."""
 
     class Scaled(nn.Module):
         def forward(self, z: Tensor, x: Tensor, scale: float, extra: dict[str, Tensor]) -> Tensor:
@@ -89,50 +86,61 @@ def test_a_cell_may_take_several_inputs_of_any_kind(
     assert bias.grad is not None
 
 
-def test_the_start_is_zeros_like_the_first_input() -> None:
-    """Or what ``z0`` says; and it is not part of the graph."""
-    cell = TanhCell()
-    points = Counted(lambda z: z)
-    seen = cell.register_forward_pre_hook(lambda _, args: (points(args[0]), *args[1:]))
-    x, z0 = torch.randn(3, 4), torch.randn(3, 4, requires_grad=True)
+@every_estimator
+def test_keywords_go_to_the_cell(solver: Solver, gradient: GradientEstimator) -> None:
+    class Masked(TanhCell):
+        def forward(self, z: Tensor, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
+            out = super().forward(z, x)
+            return out if mask is None else out * mask
+
+    deq, x = DEQ(Masked(), solver, gradient), torch.randn(3, 4)
+    z, _ = deq(x, mask=torch.tensor([1.0, 1.0, 0.0, 1.0]))
+    assert (z[:, 2] == 0).all()
+    assert (z[:, 0] != 0).all()
+    assert deq(x)[0].all()
+
+
+def test_the_start_is_zero_or_z0_and_receives_no_gradient() -> None:
+    cell, x, z0 = TanhCell(), torch.randn(3, 4), torch.randn(3, 4, requires_grad=True)
+    starts: list[Tensor] = []
+    cell.register_forward_pre_hook(lambda _, args: starts.append(args[0]))
     deq = DEQ(cell, PICARD, BackpropThroughSolver())
     deq(x)
-    assert torch.equal(points.points[0], torch.zeros(3, 4))
-    points.points.clear()
+    assert torch.equal(starts[0], torch.zeros(3, 4))
+    starts.clear()
     z, _ = deq(x, z0=z0)
-    assert torch.equal(points.points[0], z0)
+    assert torch.equal(starts[0], z0)
     assert torch.autograd.grad(z.sum(), z0, allow_unused=True)[0] is None
-    seen.remove()
+    pair = (torch.zeros(3, 4, requires_grad=True), torch.zeros(3, 2, 3, requires_grad=True))
+    (a, b), _ = DEQ(CoupledCell(), PICARD, BackpropThroughSolver())(x, z0=pair)
+    assert torch.autograd.grad(a.sum() + b.sum(), pair, allow_unused=True) == (None, None)
 
 
-def test_a_start_of_several_states_carries_no_gradient_either() -> None:
-    """Not even where the solve itself is on the graph."""
-    z0 = (torch.zeros(3, 4, requires_grad=True), torch.zeros(3, 2, 3, requires_grad=True))
-    (a, b), _ = DEQ(CoupledCell(), PICARD, BackpropThroughSolver())(torch.randn(3, 4), z0=z0)
-    assert torch.autograd.grad(a.sum() + b.sum(), z0, allow_unused=True) == (None, None)
+@every_estimator
+def test_the_start_may_come_from_inference_mode(
+    solver: Solver, gradient: GradientEstimator
+) -> None:
+    deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4)
+    with torch.inference_mode():
+        warm, _ = deq(x)
+    z, _ = deq(x, z0=warm)
+    torch.autograd.grad(z.sum(), list(deq.parameters()))
 
 
-@pytest.mark.parametrize("inputs", [(), ("text",), (3.0,)])
-def test_without_a_shape_there_is_an_error(inputs: tuple[object, ...]) -> None:
-    """No first tensor, no ``z0``: the message says what is missing."""
-    with pytest.raises(ValueError, match="z0 is needed where the first input is no tensor"):
-        DEQ(TanhCell(), SOLVER, ImplicitGradient())(*inputs)
+@every_estimator
+def test_the_result_may_be_overwritten(solver: Solver, gradient: GradientEstimator) -> None:
+    """With and without a graph; the start, which may be an earlier result, is not affected."""
+    deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4)
+    torch.relu_(deq(x)[0]).sum().backward()
+    with torch.no_grad():
+        warm, _ = deq(x)
+        kept = warm.clone()
+        again, _ = deq(x, z0=warm)
+        again.zero_()
+    assert torch.equal(warm, kept)
 
 
-def test_integer_inputs_need_a_start() -> None:
-    """Token ids are no state."""
-    with pytest.raises(ValueError, match=r"z0 must be a floating-point tensor, got torch\.int64"):
-        DEQ(TanhCell(), SOLVER, ImplicitGradient())(torch.zeros(2, 4, dtype=torch.long))
-
-
-def test_a_cell_that_changes_the_shape_is_refused() -> None:
-    """By the solver, for one state; by the packing, for several."""
-    with pytest.raises(ValueError, match=r"it maps \(2, 3\) to \(2, 4\)"):
-        DEQ(nn.Linear(3, 4), SOLVER, ImplicitGradient())(z0=torch.zeros(2, 3))
-
-
-def test_closed_map_knows_one_tensor() -> None:
-    """Of one state as it is, of several joined; off the graph."""
+def test_close_over_gives_a_map_of_one_tensor() -> None:
     cell, x, start = CoupledCell(), torch.randn(3, 4), torch.randn(3, 4, requires_grad=True)
     states = (start, torch.randn(3, 2, 3))
     f, z, packing = DEQ(cell, SOLVER, ImplicitGradient()).close_over((x,), states)
@@ -144,3 +152,52 @@ def test_closed_map_knows_one_tensor() -> None:
     assert packing is None
     assert not z.requires_grad
     assert torch.equal(f(z), single(start, x))
+
+
+# --- Misuse ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inputs", [(), ("text",), (3.0,)])
+def test_a_start_is_needed_without_a_first_tensor(inputs: tuple[object, ...]) -> None:
+    with pytest.raises(ValueError, match="z0 is needed if the first input is not a tensor"):
+        DEQ(TanhCell(), SOLVER, ImplicitGradient())(*inputs)
+
+
+X = torch.zeros(3, 4, dtype=torch.float64)
+
+
+class Half(CoupledCell):
+    """Returns one of its two states."""
+
+    def forward(self, z: Any, x: Tensor) -> Any:
+        return super().forward(z, x)[0]
+
+
+@pytest.mark.parametrize(
+    ("cell", "x", "z0", "error", "message"),
+    [
+        (TanhCell, torch.zeros(2, 4).long(), None, ValueError, "z0 must be a floating-point ten"),
+        (TanhCell, X[:2, :1], X[:1], ValueError, r"maps \(1, 4\) to \(2, 4\)"),
+        (CoupledCell, X, {"z": 1}, TypeError, "sequence of tensors, got dict"),
+        (CoupledCell, X, (X, None), TypeError, "got NoneType in it"),
+        (
+            CoupledCell,
+            X,
+            (X, torch.zeros(3, 2, 3, dtype=torch.float32)),
+            ValueError,
+            r"share their dtype, got \['torch.float32', 'torch.fl",
+        ),
+        (
+            Half,
+            X,
+            (X, torch.zeros(3, 2, 3, dtype=torch.float64)),
+            TypeError,
+            "the result of f for several states must be a sequence",
+        ),
+    ],
+)
+def test_bad_states_are_refused(
+    cell: type[nn.Module], x: Tensor, z0: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        DEQ(cell(), SOLVER, ImplicitGradient())(x, z0=z0)

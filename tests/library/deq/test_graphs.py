@@ -1,4 +1,4 @@
-"""The layer's graphs: when there is one, how often it serves, and that nothing outlives it."""
+"""The graphs of a layer: when one is recorded, how often it can be used, when it is freed."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ import weakref
 from dataclasses import replace
 
 import torch
-from deq.estimators import PICARD, every_estimator, parameter_gradients
+from deq.estimators import every_estimator, parameter_gradients
 from problems import TanhCell, relative_error, saved_tensors
 from torch import Tensor, nn
 
-from phantomgrad import DEQ, BackpropThroughSolver, GradientEstimator, Solver
-
-# Graphs -------------------------------------------------------------------------------------
+from phantomgrad import DEQ, GradientEstimator, Solver
 
 
 @every_estimator
 def test_no_grad_gives_no_graph(solver: Solver, gradient: GradientEstimator) -> None:
-    """And the same equilibrium, with nothing attached and nothing saved."""
     deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4, requires_grad=True)
     with torch.no_grad(), saved_tensors() as alive:
         z, _ = deq(x)
@@ -39,7 +36,6 @@ def test_evaluation_mode_has_gradients(solver: Solver, gradient: GradientEstimat
 
 @every_estimator
 def test_two_forwards_before_one_backward(solver: Solver, gradient: GradientEstimator) -> None:
-    """Their gradients add up, in whatever order they were attached."""
     deq, (x, y) = DEQ(TanhCell(), solver, gradient), torch.randn(2, 3, 4)
     expected = [
         a + b for a, b in zip(parameter_gradients(deq, x), parameter_gradients(deq, y), strict=True)
@@ -53,7 +49,6 @@ def test_two_forwards_before_one_backward(solver: Solver, gradient: GradientEsti
 
 @every_estimator
 def test_one_equilibrium_on_top_of_another(solver: Solver, gradient: GradientEstimator) -> None:
-    """The same layer, applied to its own result."""
     deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4, requires_grad=True)
     z, _ = deq(deq(x)[0])
     (grad,) = torch.autograd.grad(z.sum(), x)
@@ -76,8 +71,7 @@ def test_a_second_backward_gives_the_same_gradient(
 
 
 @every_estimator
-def test_samples_do_not_know_each_other(solver: Solver, gradient: GradientEstimator) -> None:
-    """Equilibria and input gradients are the same alone and in a batch."""
+def test_samples_are_independent(solver: Solver, gradient: GradientEstimator) -> None:
     deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(4, 4, requires_grad=True)
     z, _ = deq(x)
     (grad,) = torch.autograd.grad(z.square().sum(), x)
@@ -89,17 +83,7 @@ def test_samples_do_not_know_each_other(solver: Solver, gradient: GradientEstima
         torch.testing.assert_close(ours[0], grad[sample], rtol=1e-9, atol=1e-9)
 
 
-def test_the_gradient_through_the_solver_is_that_of_a_loop() -> None:
-    """See tests/gradients/test_bptt.py; here, that the layer turns recording on."""
-    deq, x = DEQ(TanhCell(), PICARD, BackpropThroughSolver()), torch.randn(3, 4)
-    z = torch.zeros(3, 4)
-    for _ in range(29):
-        z = deq.cell(z, x)
-    expected = torch.autograd.grad(z.square().sum(), list(deq.parameters()))
-    assert relative_error(parameter_gradients(deq, x), expected) < 1e-12
-
-
-# Memory -------------------------------------------------------------------------------------
+# --- Memory -----------------------------------------------------------------------------------
 
 
 def live_tensors() -> tuple[int, int]:
@@ -112,8 +96,9 @@ def live_tensors() -> tuple[int, int]:
 
 
 @every_estimator
-def test_two_hundred_steps_do_not_grow(solver: Solver, gradient: GradientEstimator) -> None:
-    """Tensors, their bytes and saved tensors are the same after 200 steps as after 10."""
+def test_memory_does_not_grow_over_two_hundred_steps(
+    solver: Solver, gradient: GradientEstimator
+) -> None:
     deq = DEQ(TanhCell(), replace(solver, max_evaluations=8, record_trace=True), gradient)
     optimizer, x = torch.optim.SGD(deq.parameters(), lr=1e-3), torch.randn(3, 4)
 
@@ -136,7 +121,6 @@ def test_two_hundred_steps_do_not_grow(solver: Solver, gradient: GradientEstimat
 def test_a_forward_without_backward_is_freed_with_its_result(
     solver: Solver, gradient: GradientEstimator
 ) -> None:
-    """Nothing in the layer holds on to a graph, and no cycle waits for the collector."""
     deq = DEQ(TanhCell(), solver, gradient)
     gc.disable()
     try:

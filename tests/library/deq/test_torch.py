@@ -30,7 +30,6 @@ def test_a_compiled_cell_gives_equal_results(solver: Solver, gradient: GradientE
 def test_checkpointed_cells_give_equal_gradients(
     solver: Solver, gradient: GradientEstimator
 ) -> None:
-    """Activation recomputation inside f combines with every estimator."""
     cell, x = TanhCell(), torch.randn(3, 4)
 
     class Checkpointed(nn.Module):
@@ -51,7 +50,6 @@ def test_checkpointed_cells_give_equal_gradients(
 def test_autocast_keeps_the_state_in_full_precision(
     solver: Solver, gradient: GradientEstimator
 ) -> None:
-    """Under bfloat16 autocast gradients are close to those without."""
     cell, x = TanhCell().float(), torch.randn(3, 4, dtype=torch.float32)
     coarse = replace(solver, tol=1e-2)
     if isinstance(gradient, ImplicitGradient):
@@ -71,7 +69,6 @@ def test_autocast_keeps_the_state_in_full_precision(
     reason="this build of torch has no gloo backend",
 )
 def test_distributed_gradients_are_those_of_the_global_batch(tmp_path: Path) -> None:
-    """Two processes under DDP, half a batch each, against one process with the whole batch."""
     torch.multiprocessing.spawn(distributed_worker.train_half, args=(str(tmp_path),), nprocs=2)
     ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1)]
     for name, estimator in distributed_worker.ESTIMATORS.items():

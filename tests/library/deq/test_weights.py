@@ -31,7 +31,6 @@ class CountedNorm(nn.Module):
 def test_parametrized_weights_are_computed_once_per_forward(
     solver: Solver, gradient: GradientEstimator
 ) -> None:
-    """Solve, attach and adjoint use one weight, and its gradient reaches the original."""
     cell, norm, x = TanhCell(), CountedNorm(), torch.randn(3, 4)
     parametrize.register_parametrization(cell.linear, "weight", norm)
     deq = DEQ(cell, solver, gradient)
@@ -55,7 +54,6 @@ def test_parametrized_weights_are_computed_once_per_forward(
 @every_estimator
 @pytest.mark.parametrize("kind", ["weight_norm", "spectral_norm"])
 def test_the_norms_of_torch_train(solver: Solver, gradient: GradientEstimator, kind: str) -> None:
-    """Step after step without a stale graph, and the loss goes down."""
     cell, x = TanhCell(norm=0.7), torch.randn(3, 4)
     getattr(parametrizations, kind)(cell.linear)
     deq = DEQ(cell, solver, gradient)
@@ -86,7 +84,6 @@ class DroppedCell(nn.Module):
 
 @every_estimator
 def test_one_dropout_mask_per_forward(solver: Solver, gradient: GradientEstimator) -> None:
-    """All evaluations of one forward share it, the recorded ones too; the next has another."""
     cell, x = DroppedCell(), torch.randn(3, 12)
     deq = DEQ(cell, replace(solver, max_evaluations=60), gradient)
     masks = []
@@ -101,7 +98,6 @@ def test_one_dropout_mask_per_forward(solver: Solver, gradient: GradientEstimato
 
 
 def test_the_adjoint_uses_the_mask_of_its_own_forward() -> None:
-    """Two forwards, two masks, one backward: each gradient is the dense one under its mask."""
     cell, x = DroppedCell(), torch.randn(3, 12, requires_grad=True)
     deq, expected, results = DEQ(cell, SOLVER, ImplicitGradient(solver=SOLVER)), [], []
     for _ in range(2):

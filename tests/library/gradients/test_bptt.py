@@ -13,7 +13,6 @@ from phantomgrad import DEQ, Anderson, BackpropThroughSolver, Broyden, FixedPoin
 @pytest.mark.parametrize("damping", [0.6, 1.0])
 @pytest.mark.parametrize("evaluations", [2, 5, 12])
 def test_it_is_autograd_through_the_loop_written_by_hand(damping: float, evaluations: int) -> None:
-    """T evaluations are T - 1 recorded steps (the last one is for the residual alone)."""
     cell, x, v = TanhCell(), torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
     solver = FixedPoint(max_evaluations=evaluations, tol=0, damping=damping)
     z, _ = DEQ(cell, solver, BackpropThroughSolver())(x)
@@ -27,7 +26,6 @@ def test_it_is_autograd_through_the_loop_written_by_hand(damping: float, evaluat
 
 
 def test_samples_that_stop_early_have_the_gradient_of_their_own_steps() -> None:
-    """Freezing selects per sample what is recorded, too."""
     slopes = torch.tensor([[0.1], [0.8]])
     affine = Affine(torch.diag_embed(slopes), torch.ones(2, 1).requires_grad_())
     solution = FixedPoint(tol=1e-3).solve(affine, torch.zeros(2, 1))
@@ -39,7 +37,6 @@ def test_samples_that_stop_early_have_the_gradient_of_their_own_steps() -> None:
 
 
 def test_a_sample_that_overflows_leaves_the_gradient_a_number() -> None:
-    """Also that of a parameter which the others share with it."""
     slope, scale = torch.tensor(0.5, requires_grad=True), torch.tensor([[1.9], [1e30]])
     solver, zeros = FixedPoint(max_evaluations=200, tol=0), torch.zeros(2, 1)
     solution = solver.solve(lambda z: slope * scale * z + 1, zeros)
@@ -52,7 +49,6 @@ def test_a_sample_that_overflows_leaves_the_gradient_a_number() -> None:
 
 
 def test_many_steps_have_the_exact_gradient() -> None:
-    """Eq. exact-bptt tends to the implicit one."""
     affine, v = Affine.random(norm=0.7), torch.randn(3, 5)
     z = FixedPoint(max_evaluations=150, tol=0).solve(affine, affine.zeros.detach()).z
     ours = torch.autograd.grad(z, (affine.weight, affine.bias), v)
@@ -61,13 +57,11 @@ def test_many_steps_have_the_exact_gradient() -> None:
 
 @pytest.mark.parametrize("solver", [Anderson(), Broyden()])
 def test_solvers_that_autograd_cannot_record_are_refused(solver: Solver) -> None:
-    """At construction, by name."""
     with pytest.raises(ValueError, match=f"BackpropThroughSolver needs .*{type(solver).__name__}"):
         DEQ(TanhCell(), solver, BackpropThroughSolver())
 
 
 def test_attach_returns_what_it_is_given() -> None:
-    """The recorded solve has done the work."""
     z = torch.randn(2, 3)
     attached: Tensor = BackpropThroughSolver().attach(lambda z: z, z)
     assert attached is z

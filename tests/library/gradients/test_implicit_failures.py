@@ -1,4 +1,4 @@
-"""Adjoint solves that fail: never silently, and never with a gradient of zero."""
+"""Adjoint solves that fail."""
 
 from __future__ import annotations
 
@@ -38,33 +38,26 @@ def bias_gradient(gradient: ImplicitGradient, v: Tensor) -> Tensor:
     return result
 
 
-def test_a_failed_adjoint_warns() -> None:
-    """By default; and the gradient of that sample is the one-step gradient, not zero."""
+def test_a_failed_adjoint_warns_once_and_gives_the_one_step_gradient() -> None:
     v = torch.randn(3, 5)
-    with pytest.warns(AdjointWarning, match="failed for some samples: residual above 0.1"):
-        result = bias_gradient(ImplicitGradient(solver=HOPELESS), v)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("default")  # shows every text once
+        for _ in range(3):
+            result = bias_gradient(ImplicitGradient(solver=HOPELESS), v)
+    (warning,) = seen
+    assert warning.category is AdjointWarning
+    assert "failed for some samples: residual above 0.1" in str(warning.message)
     torch.testing.assert_close(result[1], v[1])
     torch.testing.assert_close(result[[0, 2]], v[[0, 2]] / 0.999, rtol=1e-9, atol=1e-9)
 
 
-def test_failure_after_failure_is_one_warning() -> None:
-    """What differs from one to the next would be shown, and remembered, every time."""
-    with warnings.catch_warnings(record=True) as shown:
-        warnings.simplefilter("default")
-        for _ in range(3):
-            bias_gradient(ImplicitGradient(solver=HOPELESS), torch.randn(3, 5))
-    assert len(shown) == 1
-
-
 def test_a_failed_adjoint_can_raise() -> None:
-    """The error passes through the autograd engine with its type and message."""
-    said = "failed for 1 of 3 samples: residual .* after 4 evaluations"
-    with pytest.raises(AdjointError, match=said):
+    message = "failed for 1 of 3 samples: residual .* after 4 evaluations"
+    with pytest.raises(AdjointError, match=message):
         bias_gradient(ImplicitGradient(solver=HOPELESS, on_failure="raise"), torch.ones(3, 5))
 
 
 def test_a_failed_adjoint_can_be_replaced_by_a_phantom() -> None:
-    """NPG with k = 5, lambda = 0.5 for that sample; the others keep the exact gradient."""
     v, affine = torch.randn(3, 5), expanding()
     result = bias_gradient(ImplicitGradient(solver=HOPELESS, on_failure="phantom"), v)
     phantom = NeumannPhantomGradient(5, 0.5).attach(affine, affine.equilibrium())
@@ -73,20 +66,10 @@ def test_a_failed_adjoint_can_be_replaced_by_a_phantom() -> None:
     torch.testing.assert_close(result[[0, 2]], v[[0, 2]] / 0.999, rtol=1e-9, atol=1e-9)
 
 
-def test_a_failed_adjoint_can_be_ignored() -> None:
-    """No warning; the best iterate is used."""
-    v = torch.randn(3, 5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        result = bias_gradient(ImplicitGradient(solver=HOPELESS, on_failure="ignore"), v)
-    torch.testing.assert_close(result[1], v[1])
-
-
 @pytest.mark.parametrize("on_failure", ["warn", "ignore", "phantom"])
 @pytest.mark.parametrize("stop", ["relative", "absolute"])
 @pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning")
 def test_a_failure_is_never_a_zero_gradient(on_failure: str, stop: str) -> None:
-    """Every sample with a cotangent has a finite gradient that is not zero."""
     solver = replace(HOPELESS, stop=stop)
     gradient = ImplicitGradient(solver=solver, on_failure=on_failure)  # type: ignore[arg-type]
     result = bias_gradient(gradient, torch.randn(3, 5))
@@ -94,7 +77,7 @@ def test_a_failure_is_never_a_zero_gradient(on_failure: str, stop: str) -> None:
     assert (result.abs().amax(dim=1) > 0.1).all()
 
 
-def test_a_nan_jacobian_fails_aloud_and_alone() -> None:
+def test_a_nan_jacobian_fails_for_its_sample_only() -> None:
     """``sqrt`` at 0 has no derivative: that sample warns and keeps v, the other is exact."""
     x = torch.tensor([[0.0, 0.0], [0.3, 0.5]], requires_grad=True)
     f: Map = lambda z: 0.5 * torch.sqrt(z.square()) + x  # noqa: E731
@@ -106,10 +89,11 @@ def test_a_nan_jacobian_fails_aloud_and_alone() -> None:
 
 
 @pytest.mark.parametrize("stop", ["relative", "absolute"])
-def test_failure_is_judged_by_the_relative_residual(stop: str) -> None:
-    """An absolute residual of 1e-8 is a failure where the cotangent has the size 1e-8."""
+@pytest.mark.parametrize("norm", ["l2", "rms", "max"])
+def test_failure_is_judged_by_the_relative_residual(stop: str, norm: str) -> None:
+    """An absolute residual of 1e-8 is a failure for a cotangent of that size."""
     v = 1e-8 * torch.ones(3, 5)
-    gradient = ImplicitGradient(solver=replace(HOPELESS, stop=stop, tol=1e-7))
+    gradient = ImplicitGradient(solver=replace(HOPELESS, stop=stop, norm=norm, tol=1e-7))
     with pytest.warns(AdjointWarning, match="failed for some samples"):
         bias_gradient(gradient, v)
 

@@ -44,14 +44,12 @@ def test_order_many_derivatives_are_exact(order: int) -> None:
 
 
 def test_one_derivative_more_than_the_order_is_not_exact() -> None:
-    """The order is what it says: with 2, the third derivative is off."""
     theta = torch.tensor([[0.5, 1.0, 2.0]], requires_grad=True)
     third = derivatives(2, 3, theta)[2]
     assert not torch.allclose(third, 3 * theta**-2.5 / 8, rtol=1e-2)
 
 
 def test_the_value_is_untouched() -> None:
-    """Newton steps at the equilibrium leave it where it is, bit for bit."""
     theta = torch.tensor([[0.5, 1.0, 2.0]], requires_grad=True)
     z = torch.tensor([[0.7, 1.0, 1.4]])
     attached = attach_by_newton(root_map(theta), z, 2, lambda op, v: v)
@@ -71,7 +69,6 @@ def test_hessian_vector_products_of_a_loss() -> None:
 
 @pytest.mark.parametrize("order", [2, 3])
 def test_a_first_derivative_costs_one_adjoint_solve(order: int) -> None:
-    """What comes back behind the last step cancels to the bit, on maps of several paths too."""
     weight, solves = contraction(1, 4, 0.5)[0], list[Solution]()
     x = torch.randn(3, 4, requires_grad=True)
     f: Map = lambda z: torch.tanh(z @ weight + x) + 0.2 * torch.sin(z) - 0.1 * z * z  # noqa: E731

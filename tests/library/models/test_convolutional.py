@@ -62,7 +62,6 @@ def test_model_is_its_equation() -> None:
 
 
 def test_size_is_the_documented_one() -> None:
-    """Stem 144, its norm 32, two convolutions of 2,320, their norm 32, head 2,570."""
     model = ImageClassifier(1, 10, SOLVER, IMPLICIT)
     parameters = list(model.parameters())
     assert sum(p.numel() for p in parameters) == 144 + 32 + 2 * 2_320 + 32 + 2_570 == 7_418
@@ -127,7 +126,6 @@ def test_gradient_is_that_of_a_dense_solve(gradient: GradientEstimator) -> None:
 
 
 def test_few_phantom_steps_are_not_the_exact_gradient() -> None:
-    """The test above can fail."""
     model, images = tiny(UnrolledPhantomGradient(1, 1.0)), torch.randn(2, 2, 3, 3)
     labels = torch.tensor([0, 2])
     exact = dense_gradients(model, images, labels)[0]
@@ -166,7 +164,6 @@ def test_small_kernels_are_left_alone() -> None:
 
 
 def test_new_model_converges_in_single_precision() -> None:
-    """The spectral radius is below one, so the solver of the experiments needs few evaluations."""
     solver = Anderson(max_evaluations=40, tol=1e-3)
     model = ImageClassifier(1, 10, solver, IMPLICIT).float()
     x = model.norm(model.stem(torch.randn(64, 1, 8, 8, dtype=torch.float32)))

@@ -108,14 +108,12 @@ def test_training_is_that_of_the_eager_model(name: str, dropout: float) -> None:
 
 
 def test_aot_autograd_gives_the_same() -> None:
-    """The front half of inductor: decomposed, functionalised graphs."""
     eager, compiled = (mdeq(ESTIMATORS["unrolled"], 0.25) for _ in range(2))
     compiled.deq.compile_solve(backend="aot_eager")
     assert relative_error(tuple(trained(compiled, 2)), tuple(trained(eager, 2))) < 1e-10
 
 
 def test_weight_norm_is_computed_once_per_forward() -> None:
-    """By the parametrization itself, outside of what is compiled."""
     model, computed = mdeq(ESTIMATORS["neumann"]), list[str]()
     for name, module in model.named_modules():
         if name.endswith("parametrizations.weight"):
@@ -144,7 +142,6 @@ def test_tuple_states_and_several_inputs(solver: Solver) -> None:
 
 
 def test_second_derivatives_work() -> None:
-    """What is recorded is not compiled: exact second derivatives, a penalty on the Jacobian."""
     solver, x = Broyden(max_evaluations=40, tol=1e-13), torch.randn(2, 3, requires_grad=True)
     found = []
     for compiled in (False, True):
@@ -161,7 +158,6 @@ def test_second_derivatives_work() -> None:
 
 
 def test_a_recorded_solve_is_not_compiled() -> None:
-    """In training; an evaluation is."""
     seen, x = Seen(), torch.randn(2, 4)
     deq = DEQ(TanhCell(), FixedPoint(max_evaluations=4, tol=0), BackpropThroughSolver())
     deq.compile_solve(backend=seen)
@@ -173,7 +169,6 @@ def test_a_recorded_solve_is_not_compiled() -> None:
 
 
 def test_state_dict_copies_and_pickles_know_nothing_of_it() -> None:
-    """Keys stay what they are; copies work, uncompiled; and so does the original."""
     model, x = mdeq(ESTIMATORS["unrolled"]), torch.randn(2, 3, 8, 8)
     keys, expected = list(model.state_dict()), model(x).detach()
     seen = Seen()
@@ -189,7 +184,6 @@ def test_state_dict_copies_and_pickles_know_nothing_of_it() -> None:
 
 
 def test_results_are_copies() -> None:
-    """Whatever a later call does to the memory of the compiled code."""
     buffer = torch.zeros(2)
 
     def backend(graph: Any, example: Any) -> Any:
@@ -212,7 +206,6 @@ def test_results_are_copies() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("mode", ["default"])
 def test_inductor_gives_the_same(mode: str) -> None:
-    """Real code, of a small cell: the equilibrium up to rounding, and its gradient."""
     x = torch.randn(2, 4)
     found = []
     for compiled in (False, True):

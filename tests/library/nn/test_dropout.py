@@ -12,7 +12,6 @@ from phantomgrad.nn import VariationalDropout, resample_dropout
 
 
 def test_the_mask_holds_until_resampled() -> None:
-    """All calls share one mask; the next draw is another one."""
     dropout, x = VariationalDropout(0.5), torch.ones(4, 50)
     first = dropout(x)
     assert torch.equal(dropout(x), first)
@@ -23,7 +22,6 @@ def test_the_mask_holds_until_resampled() -> None:
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.8])
 def test_entries_are_dropped_at_the_rate_and_rescaled(p: float) -> None:
-    """Kept entries are divided by 1 - p, so the expectation is the input."""
     y = VariationalDropout(p)(torch.ones(200, 200))
     kept = y[y != 0]
     torch.testing.assert_close(kept, torch.full_like(kept, 1 / (1 - p)))
@@ -31,7 +29,6 @@ def test_entries_are_dropped_at_the_rate_and_rescaled(p: float) -> None:
 
 
 def test_evaluation_is_the_identity() -> None:
-    """So is p = 0, and a mask drawn in training does not leak into evaluation."""
     x = torch.randn(3, 4)
     dropout = VariationalDropout(0.5)
     dropout(x)
@@ -49,13 +46,11 @@ def test_shared_dimensions_drop_whole_channels() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_the_mask_has_the_dtype_and_device_of_its_input(dtype: torch.dtype) -> None:
-    """Not the defaults of the process."""
     assert VariationalDropout(0.5)(torch.ones(2, 3, dtype=dtype)).dtype == dtype
     assert VariationalDropout(0.5)(torch.ones(2, 3, dtype=dtype, device="meta")).is_meta
 
 
 def test_resampling_finds_every_dropout_of_a_module() -> None:
-    """At any depth."""
     model = nn.Sequential(VariationalDropout(0.5), nn.Sequential(VariationalDropout(0.5)))
     x = torch.ones(4, 50)
     before = model(x)
@@ -65,7 +60,6 @@ def test_resampling_finds_every_dropout_of_a_module() -> None:
 
 
 def test_copies_and_state_dicts() -> None:
-    """A module with a mask can be copied, and the mask is no part of the state."""
     dropout = VariationalDropout(0.5)
     dropout(torch.ones(2, 3))
     copy.deepcopy(dropout)
@@ -74,11 +68,9 @@ def test_copies_and_state_dicts() -> None:
 
 @pytest.mark.parametrize("p", [-0.1, 1.0, float("nan")])
 def test_the_rate_must_be_a_probability_below_one(p: float) -> None:
-    """At one there would be nothing left to rescale."""
     with pytest.raises(ValueError, match=rf"p must lie in \[0, 1\), got {p}"):
         VariationalDropout(p)
 
 
 def test_the_repr_shows_what_matters() -> None:
-    """Rate and sharing."""
     assert repr(VariationalDropout(0.1, (2,))) == "VariationalDropout(p=0.1, shared_dims=(2,))"

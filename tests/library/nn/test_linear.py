@@ -19,7 +19,6 @@ LARGE, SMALL = (5000, 64), (7, 5)
 def test_value_and_gradients_are_those_of_the_plain_product(
     shape: tuple[int, int], dtype: torch.dtype, with_addend: bool
 ) -> None:
-    """x W^T + B and its three gradients, in both precisions, above and below the threshold."""
     rows, width = shape
     x = torch.randn(rows, width, dtype=dtype, requires_grad=True)
     weight = torch.randn(width, width, dtype=dtype, requires_grad=True)
@@ -37,7 +36,6 @@ def test_value_and_gradients_are_those_of_the_plain_product(
 
 
 def test_derivatives_of_both_orders_are_those_of_finite_differences() -> None:
-    """gradcheck and gradgradcheck in float64."""
     x, weight, addend = (torch.randn(s, requires_grad=True) for s in ((4, 3), (2, 3), (4, 2)))
 
     def cubed(x: Tensor, weight: Tensor, addend: Tensor) -> Tensor:
@@ -48,7 +46,6 @@ def test_derivatives_of_both_orders_are_those_of_finite_differences() -> None:
 
 
 def test_without_onednn_the_plain_product_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The operator is not part of torch's public face: it may be missing one day."""
     x, weight = (torch.randn(s, dtype=torch.float32) for s in (LARGE, (64, 64)))
     by_onednn = linear(x, weight)
     monkeypatch.setattr(module, "_ONEDNN", None)
@@ -57,7 +54,6 @@ def test_without_onednn_the_plain_product_serves(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("shape", [LARGE, SMALL])
 def test_autocast_reaches_product_and_gradients(shape: tuple[int, int]) -> None:
-    """As it does torch's own."""
     rows, width = shape
     parts = [
         torch.randn(s, dtype=torch.float32, requires_grad=True)
@@ -84,7 +80,6 @@ def test_autocast_reaches_product_and_gradients(shape: tuple[int, int]) -> None:
 def test_affine_map_and_its_gradients_are_those_of_torch(
     shape: tuple[int, ...], dtype: torch.dtype, biased: bool
 ) -> None:
-    """Of any number of dimensions, in both precisions, above and below the threshold."""
     x = torch.randn(shape, dtype=dtype, requires_grad=True)
     weight = torch.randn(32, shape[-1], dtype=dtype, requires_grad=True)
     bias = torch.randn(32, dtype=dtype, requires_grad=True) if biased else None
@@ -100,7 +95,6 @@ def test_affine_map_and_its_gradients_are_those_of_torch(
 
 
 def test_affine_map_follows_autocast() -> None:
-    """Forward in bfloat16, gradients in the precision of what they belong to."""
     x, weight = (torch.randn(s, dtype=torch.float32, requires_grad=True) for s in (LARGE, (64, 64)))
     bias = torch.randn(64, dtype=torch.float32, requires_grad=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -139,7 +133,6 @@ def derivatives(f: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, ...]:
 def test_activated_product_and_its_derivatives_are_the_plain_ones(
     nonlinearity: Nonlinearity, dtype: torch.dtype, shape: tuple[int, int], trained: bool
 ) -> None:
-    """Both orders, in both precisions, above and below the threshold, by one or two operators."""
     rows, width = shape
     x = torch.randn(rows, width, dtype=dtype, requires_grad=True)
     weight = (torch.randn(width, width, dtype=dtype) / width**0.5).requires_grad_(trained)
@@ -152,7 +145,6 @@ def test_activated_product_and_its_derivatives_are_the_plain_ones(
 
 @pytest.mark.parametrize("nonlinearity", PLAIN)
 def test_activated_product_passes_gradcheck(nonlinearity: Nonlinearity) -> None:
-    """By x alone, and by x and W."""
     x, weight = torch.randn(4, 3, requires_grad=True), torch.randn(2, 3)
 
     def squared(x: Tensor, weight: Tensor) -> Tensor:
@@ -165,7 +157,6 @@ def test_activated_product_passes_gradcheck(nonlinearity: Nonlinearity) -> None:
 
 @pytest.mark.parametrize("nonlinearity", PLAIN)
 def test_a_constant_weight_keeps_the_result_alone(nonlinearity: Nonlinearity) -> None:
-    """What the derivative is taken from; the weight is there anyway."""
     x, weight = torch.randn(7, 5, requires_grad=True), torch.randn(5, 5)
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.data_ptr()), id):
@@ -174,7 +165,6 @@ def test_a_constant_weight_keeps_the_result_alone(nonlinearity: Nonlinearity) ->
 
 
 def test_one_pass_of_onednn_is_taken_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In float32 and above the threshold, by a constant weight; without it the rest serves."""
     if module._ONEDNN is None:
         pytest.skip("this torch has no such operator")
     called, operator = [], module._ONEDNN

@@ -15,7 +15,6 @@ shapes = st.lists(st.lists(st.integers(1, 4), max_size=3), min_size=1, max_size=
 
 @given(shapes=shapes, batch=st.integers(0, 3))
 def test_unpacking_inverts_packing(shapes: list[list[int]], batch: int) -> None:
-    """For any number of states of any shape, one number per sample included."""
     tensors = [torch.randn(batch, *shape) for shape in shapes]
     packing = Packing.of(tensors)
     packed = packing.pack(tensors)
@@ -25,14 +24,12 @@ def test_unpacking_inverts_packing(shapes: list[list[int]], batch: int) -> None:
 
 
 def test_unpacked_states_are_views() -> None:
-    """Taking a state apart copies nothing."""
     packed = torch.zeros(2, 10)
     for piece in Packing.of([torch.zeros(2, 4), torch.zeros(2, 2, 3)]).unpack(packed):
         assert piece.untyped_storage().data_ptr() == packed.untyped_storage().data_ptr()
 
 
 def test_gradients_pass_through() -> None:
-    """Packing and unpacking are differentiable, each entry on its own."""
     tensors = [torch.randn(2, 3, requires_grad=True), torch.randn(2, 2, 2, requires_grad=True)]
     packing = Packing.of(tensors)
     a, b = packing.unpack(packing.pack(tensors))
@@ -50,7 +47,6 @@ def test_gradients_pass_through() -> None:
     ],
 )
 def test_states_that_cannot_be_packed_are_refused(tensors: list[Tensor], message: str) -> None:
-    """The error says what packing needs and what it got."""
     with pytest.raises(ValueError, match=message):
         Packing.of(tensors)
 
@@ -59,7 +55,6 @@ def test_states_that_cannot_be_packed_are_refused(tensors: list[Tensor], message
     "other", [[torch.zeros(2, 3)], [torch.zeros(2, 3), torch.zeros(2, 5)], [torch.zeros(2, 2)] * 2]
 )
 def test_a_map_that_changes_the_shapes_is_named(other: list[Tensor]) -> None:
-    """Another number of states, or other shapes, is an error and no silent reshape."""
     packing = Packing.of([torch.zeros(2, 3), torch.zeros(2, 4)])
     with pytest.raises(ValueError, match=r"it maps \[\(3,\), \(4,\)\] to"):
         packing.pack(other)

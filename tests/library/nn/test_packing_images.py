@@ -15,7 +15,6 @@ def image(*shape: int) -> Tensor:
 
 @pytest.mark.parametrize("batch", [0, 1, 3])
 def test_images_are_packed_in_their_memory_order(batch: int) -> None:
-    """Beside a state that is none, and back without a copy."""
     tensors = [image(batch, 2, 3, 4), torch.randn(batch, 5), image(batch, 4, 2, 2)]
     packing = Packing.of(tensors)
     packed = packing.pack(tensors)
@@ -31,7 +30,6 @@ def test_images_are_packed_in_their_memory_order(batch: int) -> None:
 
 
 def test_order_of_the_first_state_holds_for_all() -> None:
-    """Whatever memory order a map returns, an entry keeps its place."""
     z = image(2, 2, 3, 4)
     packing = Packing.of([z])
     assert torch.equal(packing.pack([z.contiguous()]), packing.pack([z]))

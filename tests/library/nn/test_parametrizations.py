@@ -30,7 +30,6 @@ def doubled_linear() -> tuple[nn.Linear, Doubled]:
 
 
 def test_each_weight_is_computed_once() -> None:
-    """However often it is used inside, and anew the next time."""
     layer, doubled = doubled_linear()
     model = nn.Sequential(layer, nn.Tanh())
     for forward in (1, 2):
@@ -54,14 +53,12 @@ def test_a_first_use_without_graph_does_not_lose_the_graph() -> None:
 
 
 def test_without_a_graph_there_is_none() -> None:
-    """The caller's autograd mode decides."""
     layer, _ = doubled_linear()
     with torch.no_grad(), shared_parametrizations(layer):
         assert not layer.weight.requires_grad
 
 
 def test_a_spectral_norm_stands_still_inside() -> None:
-    """Its power iteration moves on once per forward pass, not once per evaluation."""
     layer = parametrizations.spectral_norm(nn.Linear(4, 4))
     vector = layer.parametrizations["weight"][0]._u  # type: ignore[union-attr, index]
     with shared_parametrizations(layer):
@@ -72,7 +69,6 @@ def test_a_spectral_norm_stands_still_inside() -> None:
 
 
 def test_a_module_without_parametrizations_is_left_alone() -> None:
-    """Nothing to share."""
     layer = nn.Linear(2, 2)
     with shared_parametrizations(layer):
         assert layer(torch.ones(1, 2)).shape == (1, 2)

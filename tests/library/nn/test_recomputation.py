@@ -68,13 +68,12 @@ def test_outside_of_a_pass_it_is_an_ordinary_call() -> None:
 
 
 def test_a_function_says_where_its_weights_are() -> None:
-    with pytest.raises(TypeError, match="within must be given where part is no module but a"):
+    with pytest.raises(TypeError, match="within must be given if part is not a module, got"):
         recomputed(torch.tanh, torch.zeros(3))
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_a_compiled_solve_calls_it_as_it_is() -> None:
-    """What is compiled records no graph, so there is nothing to compute again."""
     deq, x = DEQ(Cell(True), PICARD, ESTIMATORS["neumann"][1]), torch.ones(3, 4)
     deq.eval()
     plain = deq(x)[0]

@@ -20,7 +20,7 @@ class DenseBroyden:
     memory: int = 1000
     line_search: bool = False
     first_step: float = 1.0
-    refused: int = 0
+    rejected: int = 0
 
     def points(self, z0: Tensor, evaluations: int) -> list[Tensor]:
         """Return the points ``(D,)`` at which f is evaluated."""
@@ -38,7 +38,7 @@ class DenseBroyden:
                 h, steps = -torch.eye(size), 0
             accept = not self.line_search or g.norm() <= (1 - 1e-4 * t) * g_base.norm()
             accept = accept or t <= 2**-7
-            self.refused += not accept
+            self.rejected += not accept
             base, g_base, t = (trial, g, 1.0) if accept else (base, g_base, t / 2)
         return points
 
@@ -78,23 +78,13 @@ def reference_points(reference: DenseBroyden, z0: Tensor, evaluations: int) -> T
     return torch.stack([torch.stack(reference.points(z, evaluations)) for z in z0], dim=1)
 
 
+@pytest.mark.parametrize("first_step", [1.0, -1.0, 0.3])
 @pytest.mark.parametrize("memory", [None, 1, 2, 5])
 @pytest.mark.parametrize("norm", [0.9, 1.5])
-def test_unit_steps_are_the_iterates_of_the_dense_method(memory: int | None, norm: float) -> None:
-    """The two-pass form in the steps alone computes good Broyden, restarts included."""
-    f, z0 = Stiff(6, norm), torch.randn(3, 6)
-    points = evaluated_points(Broyden(max_evaluations=14, tol=0, memory=memory), f, z0)
-    expected = reference_points(DenseBroyden(f, memory or 1000), z0, 14)
-    torch.testing.assert_close(points, expected, rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("first_step", [-1.0, 0.3])
-@pytest.mark.parametrize("memory", [None, 1, 2, 5])
-@pytest.mark.parametrize("norm", [0.9, 1.5])
-def test_a_first_step_of_another_length_is_that_of_the_dense_method(
+def test_iterates_are_those_of_the_dense_method(
     memory: int | None, norm: float, first_step: float
 ) -> None:
-    """Only the first step differs; a restart takes a plain one."""
+    """Including restarts, which take a plain step."""
     f, z0 = Stiff(6, norm), torch.randn(3, 6)
     solver = Broyden(max_evaluations=14, tol=0, memory=memory, first_step=first_step)
     points = evaluated_points(solver, f, z0)
@@ -103,43 +93,17 @@ def test_a_first_step_of_another_length_is_that_of_the_dense_method(
     torch.testing.assert_close(points[1], z0 + first_step * (f(z0) - z0))
 
 
-def test_the_first_step_of_the_authors_is_the_plain_one_turned_around() -> None:
-    """From zero to ``-f(0)``; on an affine map the method ends all the same."""
-    affine = Affine.random(batch=4, size=3, norm=0.9)
-    solver = Broyden(max_evaluations=7, tol=1e-9, first_step=-1.0)
-    torch.testing.assert_close(
-        evaluated_points(solver, affine, affine.zeros)[1], -affine(affine.zeros)
-    )
-    assert solver.solve(affine, affine.zeros).converged.all()
-
-
 @pytest.mark.parametrize("slope", [0.0, 1e-10])
-def test_a_vanishing_denominator_voids_the_update_of_another_first_step(slope: float) -> None:
-    """As behind a plain first step: what follows are plain steps."""
-    points = evaluated_points(
-        Broyden(max_evaluations=4, tol=0, first_step=-1.0),
-        lambda z: z + 1.0 + slope * z,
-        torch.zeros(1, 1),
-    )
-    assert points.flatten().tolist() == pytest.approx([0.0, -1.0, 0.0, 1.0], abs=1e-9)
-
-
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"first_step": 0.0}, "first_step must be finite and not zero, got 0.0"),
-        ({"first_step": float("nan")}, "first_step must be finite and not zero, got nan"),
-        (
-            {"first_step": -1.0, "line_search": True},
-            r"first_step must be 1 where line_search chooses the lengths, got -1.0",
-        ),
-    ],
+    ("first_step", "points"), [(1.0, [0.0, 1.0, 2.0, 3.0]), (-1.0, [0.0, -1.0, 0.0, 1.0])]
 )
-def test_a_first_step_that_means_nothing_is_refused(
-    options: dict[str, float], message: str
+def test_a_vanishing_denominator_disables_the_update(
+    first_step: float, points: list[float], slope: float
 ) -> None:
-    with pytest.raises(ValueError, match=message):
-        Broyden(**options)  # type: ignore[arg-type]
+    """If ``s^T H y`` is only rounding error, the steps remain plain ones."""
+    solver = Broyden(max_evaluations=4, tol=0, first_step=first_step)
+    found = evaluated_points(solver, lambda z: z + 1.0 + slope * z, torch.zeros(1, 1))
+    assert found.flatten().tolist() == pytest.approx(points, abs=1e-9)
 
 
 @pytest.mark.parametrize("memory", [None, 1, 2, 5])
@@ -147,31 +111,15 @@ def test_a_first_step_that_means_nothing_is_refused(
 def test_line_search_follows_the_documented_rule(
     memory: int | None, norm: float, seed: int
 ) -> None:
-    """Refused points update H with their secant pair, the base stays, the next length halves."""
     f, z0 = Stiff(5, norm, seed), torch.randn(4, 5)
     solver = Broyden(max_evaluations=14, tol=0, memory=memory, line_search=True)
     reference = DenseBroyden(f, memory or 1000, line_search=True)
     expected = reference_points(reference, z0, 14)
-    assert reference.refused >= 2
+    assert reference.rejected >= 2
     torch.testing.assert_close(evaluated_points(solver, f, z0), expected, rtol=0, atol=1e-10)
 
 
-def test_a_refusal_in_one_dimension_turns_the_step_around() -> None:
-    """On g(z) = z + 1 the first step goes uphill; its secant pair makes the next one exact."""
-    solver = Broyden(max_evaluations=6, tol=1e-12, stop="absolute", line_search=True)
-    points = evaluated_points(solver, lambda z: 2 * z + 1, torch.zeros(1))
-    assert points.flatten().tolist() == [0.0, 1.0, -0.5, -1.0]
-
-
-def test_iterations_do_not_count_refused_points() -> None:
-    """On the same map the four evaluations are the start, a refused point and two steps."""
-    solver = Broyden(max_evaluations=6, tol=1e-12, stop="absolute", line_search=True)
-    solution = solver.solve(lambda z: 2 * z + 1, torch.zeros(1))
-    assert (solution.evaluations.item(), solution.iterations.item()) == (4, 2)
-
-
-def test_refusals_after_convergence_are_not_booked() -> None:
-    """A sample's counts are final once it has stopped, whatever the rest of the batch needs."""
+def test_rejections_after_convergence_are_not_counted() -> None:
     f, z0 = Stiff(5, 4.0, 1), torch.randn(4, 5)
     solver = Broyden(max_evaluations=60, tol=1e-10, line_search=True)
     together = solver.solve(f, z0)
@@ -180,9 +128,17 @@ def test_refusals_after_convergence_are_not_booked() -> None:
     assert torch.equal(together.iterations, alone)
 
 
+def test_a_rejected_point_updates_h_and_is_not_an_iteration() -> None:
+    """On ``g(z) = z + 1`` the first step goes uphill; its secant pair makes the next one exact."""
+    solver = Broyden(max_evaluations=6, tol=1e-12, stop="absolute", line_search=True)
+    points = evaluated_points(solver, lambda z: 2 * z + 1, torch.zeros(1))
+    assert points.flatten().tolist() == [0.0, 1.0, -0.5, -1.0]
+    solution = solver.solve(lambda z: 2 * z + 1, torch.zeros(1))
+    assert (solution.evaluations.item(), solution.iterations.item()) == (4, 2)
+
+
 @pytest.mark.parametrize("start", [3.0, 10.0])
-def test_line_search_reaches_what_unit_steps_overshoot(start: float) -> None:
-    """The textbook root of atan, far from it: unit steps run away, searched ones arrive."""
+def test_line_search_converges_where_unit_steps_diverge(start: float) -> None:
     f: Map = lambda z: z - torch.atan(3 * z)  # noqa: E731
     z0 = torch.full((1, 1), start)
     unit = Broyden(max_evaluations=30, tol=1e-10, stop="absolute").solve(f, z0)
@@ -192,24 +148,17 @@ def test_line_search_reaches_what_unit_steps_overshoot(start: float) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_an_affine_map_ends_within_two_d_plus_one_evaluations(size: int) -> None:
-    """Finite termination: 2D steps solve a D-dimensional affine equation (Gay, 1979)."""
-    affine = Affine.random(batch=4, size=size, norm=0.9)
-    solver = Broyden(max_evaluations=2 * size + 1, tol=1e-9)
+@pytest.mark.parametrize(("norm", "first_step"), [(0.9, 1.0), (3.0, 1.0), (0.9, -1.0)])
+def test_an_affine_map_takes_at_most_two_d_steps(size: int, norm: float, first_step: float) -> None:
+    """Finite termination, also for an expansion: 2D steps in D dimensions (Gay, 1979)."""
+    affine = Affine.random(batch=4, size=size, norm=norm)
+    solver = Broyden(max_evaluations=2 * size + 1, tol=1e-7, first_step=first_step)
     solution = solver.solve(affine, affine.zeros)
     assert solution.converged.all()
-    torch.testing.assert_close(solution.z, affine.equilibrium(), rtol=0, atol=1e-7)
-
-
-def test_finite_termination_needs_no_contraction() -> None:
-    """The method solves expanding affine maps as well, as it needs no small Jacobian."""
-    affine = Affine.random(batch=4, size=4, norm=3.0)
-    solution = Broyden(max_evaluations=9, tol=1e-8).solve(affine, affine.zeros)
-    assert solution.converged.all()
+    torch.testing.assert_close(solution.z, affine.equilibrium(), rtol=1e-5, atol=1e-5)
 
 
 def test_convergence_is_superlinear() -> None:
-    """Ratios of successive residuals tend to zero, where those of Picard's method tend to 0.8."""
     f, z0 = Stiff(2, 0.9), torch.zeros(1, 2)
     trace = Broyden(max_evaluations=9, tol=1e-14, record_trace=True).solve(f, z0).trace
     picard = FixedPoint(max_evaluations=9, tol=1e-14, record_trace=True).solve(f, z0).trace
@@ -222,27 +171,11 @@ def test_convergence_is_superlinear() -> None:
     assert (picard[1:] / picard[:-1]).min() > 0.1
 
 
-@pytest.mark.parametrize("slope", [0.0, 1e-10])
-def test_a_vanishing_denominator_voids_the_update(slope: float) -> None:
-    """Where s^T H y is nothing but rounding the update is left out: the steps stay plain ones."""
-    points = evaluated_points(
-        Broyden(max_evaluations=4, tol=0), lambda z: z + 1.0 + slope * z, torch.zeros(1, 1)
-    )
-    assert points.flatten().tolist() == pytest.approx([0.0, 1.0, 2.0, 3.0])
-
-
 @pytest.mark.parametrize("options", [{}, {"line_search": True}, {"first_step": -1.0}], ids=str)
 @pytest.mark.parametrize("budget", [1, 2, 3])
 def test_small_budgets(options: dict[str, float], budget: int) -> None:
-    """One, two and three evaluations are spent, whatever the memory asked for."""
     affine = Counted(Affine.random())
     solver = Broyden(max_evaluations=budget, tol=0, memory=7, **options)  # type: ignore[arg-type]
     solution = solver.solve(affine, torch.zeros(3, 5))
     assert affine.calls == budget
     assert (solution.evaluations == budget).all()
-
-
-def test_memory_must_hold_a_step() -> None:
-    """A memory of no step is refused by name."""
-    with pytest.raises(ValueError, match="memory must be at least 1, got 0"):
-        Broyden(memory=0)

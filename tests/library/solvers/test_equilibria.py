@@ -1,26 +1,26 @@
-"""What every solver finds: equilibria of any shape and precision, on a graph or off it."""
+"""Equilibria of any shape and precision, with and without a graph, and refused arguments."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import Affine, Counted, Map
-from solvers.cases import every_solver, tanh_map
+from solvers.cases import every_norm, every_solver, every_stop, tanh_map
+from torch import Tensor
 
-from phantomgrad import FixedPoint, Solver
+from phantomgrad import Anderson, Broyden, FixedPoint, Solver
 
-# Equilibria ---------------------------------------------------------------------------------
+# --- Equilibria ------------------------------------------------------------------------------
 
 
 @every_solver
-@pytest.mark.parametrize("stop", ["relative", "absolute"])
-@pytest.mark.parametrize("norm", ["l2", "max"])
+@every_stop
+@every_norm
 def test_equilibrium_of_an_affine_map(solver: Solver, stop: str, norm: str) -> None:
-    """Every solver, under every stopping rule, finds the closed-form equilibrium."""
     affine = Affine.random(norm=0.6)
     solver = replace(solver, max_evaluations=200, tol=1e-12, stop=stop, norm=norm)
     solution = solver.solve(affine, affine.zeros)
@@ -34,7 +34,6 @@ def test_equilibrium_of_an_affine_map(solver: Solver, stop: str, norm: str) -> N
     batch=st.sampled_from([1, 2, 3]),
 )
 def test_states_of_every_shape(solver: Solver, shape: list[int], batch: int) -> None:
-    """From one number per sample to four dimensions, odd sizes and ones included."""
     x = torch.linspace(-1, 1, batch).view(-1, *[1] * len(shape))
     f: Map = lambda z: 0.5 * torch.cos(z) + x  # noqa: E731
     solution = replace(solver, max_evaluations=100, tol=1e-11).solve(f, torch.zeros(batch, *shape))
@@ -45,40 +44,32 @@ def test_states_of_every_shape(solver: Solver, shape: list[int], batch: int) -> 
 
 
 @every_solver
-def test_strided_starts_are_read_in_order(solver: Solver) -> None:
-    """A transposed or an expanded start is the same state as its contiguous copy."""
+def test_strided_and_expanded_starts(solver: Solver) -> None:
     f = tanh_map(batch=4, size=5)
     strided = torch.randn(5, 4).mT
+    before = strided.clone()
     ours, copy = solver.solve(f, strided), solver.solve(f, strided.contiguous())
     torch.testing.assert_close(ours.z, copy.z, rtol=1e-13, atol=1e-13)
+    assert torch.equal(strided, before)
     expanded = solver.solve(f, torch.zeros(1, 1).expand(4, 5))
     torch.testing.assert_close(expanded.z, solver.solve(f, torch.zeros(4, 5)).z)
 
 
 @every_solver
-def test_the_start_is_not_modified(solver: Solver) -> None:
-    """``z0`` belongs to the caller."""
-    z0 = torch.randn(4, 5)
-    before = z0.clone()
-    solver.solve(tanh_map(), z0)
-    assert torch.equal(z0, before)
-
-
-@every_solver
 def test_an_empty_batch_is_solved(solver: Solver) -> None:
-    """No sample, no work, no error."""
     solution = solver.solve(lambda z: 0.5 * z, torch.zeros(0, 3))
     assert solution.z.shape == (0, 3)
     assert solution.residual.shape == (0,)
 
 
-# Precision and graphs -----------------------------------------------------------------------
+# --- Precision and graphs --------------------------------------------------------------------
 
 
 @every_solver
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_states_keep_books_in_float32(solver: Solver, dtype: torch.dtype) -> None:
-    """f sees its own dtype, residuals are float32, and the result is right to its precision."""
+def test_half_precision_states_have_residuals_in_float32(
+    solver: Solver, dtype: torch.dtype
+) -> None:
     f = Counted(lambda z: 0.5 * torch.cos(z))
     solution = replace(solver, tol=1e-2).solve(f, torch.zeros(2, 9, dtype=dtype))
     assert {point.dtype for point in f.points} == {dtype}
@@ -89,19 +80,16 @@ def test_half_precision_states_keep_books_in_float32(solver: Solver, dtype: torc
     torch.testing.assert_close(solution.z.double(), equilibrium, rtol=0, atol=1e-2)
 
 
-@every_solver
-def test_half_precision_iterates_are_not_rounded_between_evaluations(solver: Solver) -> None:
+def test_half_precision_iterates_are_not_rounded_between_evaluations() -> None:
     """A step below the resolution of bfloat16 still adds up in the float32 state."""
-    f: Map = lambda z: torch.full_like(z, 1.0)  # noqa: E731
     slow = FixedPoint(damping=0.002, max_evaluations=2000, tol=0.1)
-    solution = slow.solve(f, torch.full((1, 1), 0.5, dtype=torch.bfloat16))
+    solution = slow.solve(torch.ones_like, torch.full((1, 1), 0.5, dtype=torch.bfloat16))
     assert solution.converged.all()
-    assert solver.solve(f, torch.zeros(1, 1, dtype=torch.bfloat16)).z.dtype == torch.bfloat16
 
 
 @every_solver
 def test_the_dtype_of_f_may_differ(solver: Solver) -> None:
-    """Under autocast f answers in half precision; the state keeps its own."""
+    """As under autocast."""
     solution = replace(solver, tol=1e-2).solve(
         lambda z: (0.5 * torch.cos(z)).bfloat16(), torch.zeros(2, 3)
     )
@@ -111,10 +99,96 @@ def test_the_dtype_of_f_may_differ(solver: Solver) -> None:
 
 @every_solver
 def test_only_a_differentiable_solver_records_a_graph(solver: Solver) -> None:
-    """What the flag says is what autograd sees, and never in the books."""
     affine = Affine.random()
     solution = solver.solve(affine, affine.zeros)
     assert solution.z.requires_grad == solver.differentiable
     assert not solution.residual.requires_grad
     with torch.no_grad():
         assert not solver.solve(affine, affine.zeros).z.requires_grad
+
+
+# --- Misuse ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        (FixedPoint, {"max_evaluations": 0}, "max_evaluations must be at least 1, got 0"),
+        (FixedPoint, {"max_evaluations": 10.5}, "max_evaluations must be an integer, got 10.5"),
+        (FixedPoint, {"tol": None}, "tol must be a number, got None"),
+        (FixedPoint, {"tol": -1e-3}, "tol must not be negative, got -0.001"),
+        (FixedPoint, {"tol": float("nan")}, "tol must not be negative, got nan"),
+        (FixedPoint, {"stop": "rel"}, "stop must be 'relative' or 'absolute', got 'rel'"),
+        (FixedPoint, {"norm": "l1"}, "norm must be 'l2' or 'rms' or 'max', got 'l1'"),
+        (FixedPoint, {"damping": 0.0}, r"damping must lie in \(0, 1\], got 0.0"),
+        (FixedPoint, {"damping": 1.01}, r"damping must lie in \(0, 1\], got 1.01"),
+        (FixedPoint, {"damping": float("nan")}, r"damping must lie in \(0, 1\], got nan"),
+        (Anderson, {"tol": -1e-3}, "tol must not be negative, got -0.001"),
+        (Anderson, {"memory": 0}, "memory must be at least 1, got 0"),
+        (Anderson, {"damping": 0.0}, r"damping must lie in \(0, 1\], got 0.0"),
+        (Anderson, {"regularization": -1e-3}, "regularization must not be negative, got -0.001"),
+        (Anderson, {"regularization": float("nan")}, "regularization must not be negative"),
+        (Broyden, {"tol": -1e-3}, "tol must not be negative, got -0.001"),
+        (Broyden, {"memory": 0}, "memory must be at least 1, got 0"),
+        (Broyden, {"first_step": 0.0}, "first_step must be finite and not zero, got 0.0"),
+        (Broyden, {"first_step": float("nan")}, "first_step must be finite and not zero, got nan"),
+        (
+            Broyden,
+            {"first_step": -1.0, "line_search": True},
+            r"first_step must be 1 with line_search=True, got -1.0",
+        ),
+    ],
+)
+def test_a_refused_option_is_named(
+    kind: type[Solver], options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        kind(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [FixedPoint, Anderson, Broyden])
+def test_options_are_frozen_keywords(kind: type[Solver]) -> None:
+    with pytest.raises(TypeError, match="max_iter"):
+        kind(max_iter=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="positional"):
+        kind(3)  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        kind().tol = 1.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("f", "error", "message"),
+    [
+        (lambda z: z[:, :1], ValueError, r"it maps \(2, 3\) to \(2, 1\)"),
+        (lambda z: z.to("meta"), ValueError, r"z is on cpu, f\(z\) on meta"),
+        (lambda z: (z, z), TypeError, "f must return one tensor, got tuple"),
+        (lambda z: torch.tanh(z.add_(1)), ValueError, "f must not modify its argument in place"),
+    ],
+)
+@every_solver
+def test_maps_that_break_the_contract_are_refused(
+    solver: Solver, f: Map, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        solver.solve(f, torch.zeros(2, 3))
+
+
+@every_solver
+def test_f_may_modify_its_own_tensors_in_inference_mode(solver: Solver) -> None:
+    z0 = torch.zeros(2, 3)
+    expected = solver.solve(lambda z: z.cos().mul_(0.5), z0)
+    with torch.inference_mode():
+        found = solver.solve(lambda z: z.cos().mul_(0.5), z0.clone())
+    assert torch.equal(found.z, expected.z)
+
+
+@pytest.mark.parametrize(
+    ("z0", "message"),
+    [
+        (torch.tensor(1.0), "z0 must have a batch dimension"),
+        (torch.zeros(2, 3, dtype=torch.long), "z0 must be a floating-point tensor, got torch.int"),
+    ],
+)
+def test_the_start_must_be_a_floating_point_batch(z0: Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FixedPoint().solve(lambda z: z, z0)

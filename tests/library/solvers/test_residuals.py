@@ -1,4 +1,4 @@
-"""What every solver reports: residuals, counts within a budget, the best iterate, traces."""
+"""Residuals, counts within a budget, the best iterate, traces, and what happens to each sample."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from dataclasses import replace
 
 import pytest
 import torch
-from problems import Counted, Map
-from solvers.cases import every_solver, residual_of, tanh_map
+from problems import Affine, Counted, Map
+from solvers.cases import every_norm, every_solver, every_stop, residual_of, tanh_map
+from torch import Tensor
 
-from phantomgrad import FixedPoint, Solver
+from phantomgrad import Anderson, Broyden, FixedPoint, ImplicitGradient, Solution, Solver
 
-# Residuals ----------------------------------------------------------------------------------
+# --- Residuals -------------------------------------------------------------------------------
 
 
 @every_solver
-@pytest.mark.parametrize("stop", ["relative", "absolute"])
-@pytest.mark.parametrize("norm", ["l2", "max"])
+@every_stop
+@every_norm
 @pytest.mark.parametrize("budget", [1, 2, 7])
 def test_the_residual_is_that_of_the_returned_state(
     solver: Solver, stop: str, norm: str, budget: int
 ) -> None:
-    """Recomputed from the undamped map at ``z``, it is what the solver reports."""
+    """Recomputed from the undamped map at ``z``."""
     f = tanh_map()
     solver = replace(solver, max_evaluations=budget, tol=1e-9, stop=stop, norm=norm)
     solution = solver.solve(f, torch.randn(4, 5))
@@ -31,17 +32,33 @@ def test_the_residual_is_that_of_the_returned_state(
 
 
 @every_solver
-def test_damping_does_not_flatter_the_residual(solver: Solver) -> None:
-    """At one and the same point every solver reports one and the same number."""
-    f, z = tanh_map(), torch.randn(4, 5)
-    ours = replace(solver, max_evaluations=1).solve(f, z).residual
-    assert torch.equal(ours, FixedPoint(max_evaluations=1).solve(f, z).residual)
+@pytest.mark.parametrize("size", [1, 9, 30_720])
+def test_the_rms_norm_is_the_same_at_every_size(solver: Solver, size: int) -> None:
+    """``f(z) = z / 2 + 1`` from 0: entries of f(z) - z are 1; relative to f(z) = 1, also 1."""
+    f: Map = lambda z: 0.5 * z + 1  # noqa: E731
+    z0, once = torch.zeros(2, size), replace(solver, max_evaluations=1, norm="rms")
+    for stop in ("absolute", "relative"):
+        residual = replace(once, stop=stop).solve(f, z0).residual
+        torch.testing.assert_close(residual, torch.ones(2))
+    by_rms = replace(solver, stop="absolute", norm="rms", tol=1e-3).solve(f, z0)
+    by_l2 = replace(solver, stop="absolute", tol=1e-3 * size**0.5).solve(f, z0)
+    assert torch.equal(by_rms.evaluations, by_l2.evaluations)
+    assert torch.equal(by_rms.z, by_l2.z)
+
+
+@pytest.mark.parametrize("size", [1, 100, 10_000])
+def test_default_tolerances_do_not_depend_on_the_size(size: int) -> None:
+    f: Map = lambda z: 0.9 * torch.cos(z)  # noqa: E731
+    one = FixedPoint().solve(f, torch.zeros(1, 1)).evaluations
+    assert torch.equal(FixedPoint().solve(f, torch.zeros(1, size)).evaluations, one)
+    defaults = (FixedPoint(), Anderson(), Broyden(), ImplicitGradient().solver)
+    assert {solver.stop for solver in defaults} == {"relative"}
 
 
 @every_solver
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_vanishing_image_does_not_end_the_solve(solver: Solver, dtype: torch.dtype) -> None:
-    """``f(z) = 0`` at a finite z is a large residual, not an infinite one, and no divergence."""
+    """``f(z) = 0`` at a finite z has a large but finite relative residual."""
     f: Map = lambda z: 0.25 * torch.relu(2 - z)  # noqa: E731
     z0 = torch.full((2, 400), 3.0, dtype=dtype)
     assert replace(solver, max_evaluations=1).solve(f, z0).residual.isfinite().all()
@@ -52,20 +69,19 @@ def test_a_vanishing_image_does_not_end_the_solve(solver: Solver, dtype: torch.d
 
 @every_solver
 def test_an_equilibrium_at_zero_converges(solver: Solver) -> None:
-    """0 / 0 is a residual of zero."""
+    """Its relative residual, ``0 / 0``, is 0."""
     solution = solver.solve(lambda z: 0.5 * z, torch.zeros(2, 3))
     assert solution.residual.tolist() == [0.0, 0.0]
     assert solution.converged.all()
     assert solution.evaluations.tolist() == [1, 1]
 
 
-# Budgets and counts -------------------------------------------------------------------------
+# --- Budgets and counts ----------------------------------------------------------------------
 
 
 @every_solver
 @pytest.mark.parametrize("budget", [1, 2, 3, 6, 25])
-def test_the_budget_is_spent_and_never_exceeded(solver: Solver, budget: int) -> None:
-    """With ``tol=0`` f is called exactly ``max_evaluations`` times, one and two included."""
+def test_with_tol_0_the_whole_budget_is_spent(solver: Solver, budget: int) -> None:
     f = Counted(tanh_map())
     solution = replace(solver, max_evaluations=budget, tol=0).solve(f, torch.zeros(4, 5))
     assert f.calls == budget
@@ -74,10 +90,10 @@ def test_the_budget_is_spent_and_never_exceeded(solver: Solver, budget: int) -> 
 
 @every_solver
 def test_evaluations_are_counted_per_sample(solver: Solver) -> None:
-    """The batch calls f as often as its slowest sample needs; each count is that sample's own."""
     f = Counted(tanh_map())
     solution = replace(solver, max_evaluations=100, tol=1e-8).solve(f, torch.zeros(4, 5))
     assert f.calls == solution.evaluations.max()
+    assert torch.equal(solution.iterations, solution.evaluations - 1)
     for sample, count in enumerate(solution.evaluations.tolist()):
         visited = torch.stack([point[sample] for point in f.points])
         residuals = [residual_of(solver, f.f, point)[sample].item() for point in f.points]
@@ -85,19 +101,11 @@ def test_evaluations_are_counted_per_sample(solver: Solver) -> None:
         assert torch.equal(visited[count - 1], solution.z[sample])
 
 
-@every_solver
-def test_iterations_are_evaluations_behind_the_start(solver: Solver) -> None:
-    """Without refused points every evaluation but the first one follows a step."""
-    solution = replace(solver, tol=1e-6).solve(tanh_map(), torch.zeros(4, 5))
-    assert torch.equal(solution.iterations, solution.evaluations - 1)
-
-
-# The best iterate ---------------------------------------------------------------------------
+# --- The best iterate and the trace ----------------------------------------------------------
 
 
 @every_solver
-def test_a_diverging_map_returns_its_best_visited_point(solver: Solver) -> None:
-    """Whatever the method does later, the result is the visited point of lowest residual."""
+def test_a_diverging_map_returns_its_best_iterate(solver: Solver) -> None:
     f = Counted(lambda z: torch.exp(z) + 1)
     solution = replace(solver, max_evaluations=8, tol=0, stop="absolute").solve(
         f, torch.tensor([[0.3], [-2.0]])
@@ -109,8 +117,7 @@ def test_a_diverging_map_returns_its_best_visited_point(solver: Solver) -> None:
     assert torch.equal(solution.z, points.gather(0, best.indices.unsqueeze(0)).squeeze(0))
 
 
-def test_the_start_is_a_candidate() -> None:
-    """A map that only gets worse returns ``z0``."""
+def test_the_best_iterate_may_be_the_start() -> None:
     z0 = torch.tensor([[0.3], [2.0]])
     solver = FixedPoint(max_evaluations=10, tol=0, stop="absolute")
     solution = solver.solve(lambda z: z + z.square() + 1, z0)
@@ -118,26 +125,110 @@ def test_the_start_is_a_candidate() -> None:
     assert not solution.converged.any()
 
 
-# Traces -------------------------------------------------------------------------------------
-
-
 @every_solver
-def test_the_trace_is_every_residual_until_the_sample_stopped(solver: Solver) -> None:
-    """One row per evaluation, nan behind a sample's own last one, its minimum the result."""
-    f = Counted(tanh_map())
+def test_the_trace_holds_the_residuals_until_a_sample_stops(solver: Solver) -> None:
+    f, z0 = Counted(tanh_map()), torch.zeros(4, 5)
+    assert solver.solve(f.f, z0).trace is None
     solver = replace(solver, tol=1e-6, record_trace=True)
-    solution = solver.solve(f, torch.zeros(4, 5))
+    solution = solver.solve(f, z0)
     trace = solution.trace
     assert trace is not None
     assert trace.shape == (f.calls, 4)
-    behind = torch.arange(f.calls).unsqueeze(1) >= solution.evaluations
-    assert torch.equal(trace.isnan(), behind)
+    after = torch.arange(f.calls).unsqueeze(1) >= solution.evaluations
+    assert torch.equal(trace.isnan(), after)
     expected = torch.stack([residual_of(solver, f.f, point) for point in f.points])
-    torch.testing.assert_close(trace[~behind], expected[~behind], rtol=1e-10, atol=1e-15)
+    torch.testing.assert_close(trace[~after], expected[~after], rtol=1e-10, atol=1e-15)
     assert torch.equal(trace.nan_to_num(torch.inf).min(dim=0).values, solution.residual)
 
 
+# --- Samples ---------------------------------------------------------------------------------
+
+
 @every_solver
-def test_no_trace_unless_asked_for(solver: Solver) -> None:
-    """It costs memory."""
-    assert solver.solve(tanh_map(), torch.zeros(4, 5)).trace is None
+def test_a_converged_sample_is_frozen(solver: Solver) -> None:
+    f, z0 = tanh_map(), torch.zeros(4, 5)
+    solver = replace(solver, tol=1e-4, max_evaluations=100)
+    solution = solver.solve(f, z0)
+    first = int(solution.evaluations.argmin())
+    assert solution.evaluations[first] < solution.evaluations.max()
+    counted = Counted(f)
+    solver.solve(counted, z0)
+    stop = int(solution.evaluations[first]) - 1
+    assert torch.equal(solution.z[first], counted.points[stop][first])
+
+
+@pytest.mark.parametrize("damping", [0.7, 1.0])
+def test_a_frozen_sample_equals_its_own_solve_bit_for_bit(damping: float) -> None:
+    """For an elementwise map and method, whose arithmetic does not depend on the batch."""
+    slopes = torch.tensor([[0.1], [0.5], [0.9]])
+    solver = FixedPoint(tol=1e-6, max_evaluations=300, damping=damping)
+    together = solver.solve(lambda z: slopes * torch.cos(z) + 1, torch.zeros(3, 7))
+    for sample in range(3):
+        alone = solver.solve(
+            lambda z, s=slopes[sample : sample + 1]: s * torch.cos(z) + 1, torch.zeros(1, 7)
+        )
+        assert torch.equal(together.z[sample], alone.z[0])
+        assert torch.equal(together.residual[sample], alone.residual[0])
+        assert together.evaluations[sample] == alone.evaluations[0]
+
+
+@every_solver
+def test_the_composition_of_the_batch_does_not_matter(solver: Solver) -> None:
+    affine = Affine.random(batch=5)
+    solver = replace(solver, tol=1e-7, max_evaluations=60)
+    order = torch.tensor([3, 1, 4, 0])
+    expected = Solution(*(t[order] for t in solver.solve(affine, affine.zeros)[:5]))
+    part = Affine(affine.weight[order], affine.bias[order])
+    ours = solver.solve(part, part.zeros)
+    torch.testing.assert_close(ours.z, expected.z, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(ours.residual, expected.residual, rtol=1e-4, atol=1e-9)
+    assert torch.equal(ours.evaluations, expected.evaluations)
+    assert torch.equal(ours.converged, expected.converged)
+
+
+def broken(f: Map, sample: int, value: float, first: int) -> Map:
+    """``f``, but ``value`` for one sample from evaluation number ``first`` on."""
+    calls = 0
+
+    def g(z: Tensor) -> Tensor:
+        nonlocal calls
+        fz = f(z).clone()
+        if calls >= first:
+            fz[sample] = value
+        calls += 1
+        return fz
+
+    return g
+
+
+@every_solver
+@every_stop
+@every_norm
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("first", [0, 3])
+def test_a_non_finite_sample_affects_no_other(
+    solver: Solver, value: float, norm: str, stop: str, first: int
+) -> None:
+    """It stops, unconverged, with its best finite iterate."""
+    f, z0 = tanh_map(), torch.full((4, 5), 0.1)
+    solver = replace(solver, tol=1e-8, max_evaluations=60, norm=norm, stop=stop)
+    solution = solver.solve(broken(f, 1, value, first), z0)
+    healthy, others = solver.solve(f, z0), [0, 2, 3]
+    assert torch.equal(solution.z[others], healthy.z[others])
+    assert torch.equal(solution.residual[others], healthy.residual[others])
+    assert torch.equal(solution.evaluations[others], healthy.evaluations[others])
+    assert not solution.converged[1]
+    assert solution.evaluations[1] == first + 1
+    truncated = replace(solver, max_evaluations=max(first, 1)).solve(f, z0)
+    assert torch.equal(solution.z[1], truncated.z[1])
+    assert solution.residual[1] == (truncated.residual[1] if first else torch.inf)
+
+
+@every_solver
+def test_a_non_finite_start_is_returned_unconverged(solver: Solver) -> None:
+    z0 = torch.zeros(4, 5)
+    z0[2] = torch.nan
+    solution, clean = solver.solve(tanh_map(), z0), solver.solve(tanh_map(), torch.zeros(4, 5))
+    assert solution.residual[2] == torch.inf
+    assert not solution.converged[2]
+    assert torch.equal(solution.z[[0, 1, 3]], clean.z[[0, 1, 3]])

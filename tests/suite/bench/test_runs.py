@@ -1,26 +1,26 @@
-"""A run of the benchmark: its files, what it refuses, and an epoch as the sum of its phases."""
+"""A run of the benchmark: its cases, its files, and what it refuses."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from bench.sides import CPU, needs_peer
+from bench.sides import CPU
 
 from phantomgrad_suite.bench import Options, peer, run
-from phantomgrad_suite.bench.contest import MEMORY, OURS, PEER
-from phantomgrad_suite.bench.epochs import as_epoch_table, epoch_costs
+from phantomgrad_suite.bench.contest import IMPLICIT, OURS
+from phantomgrad_suite.bench.solves import solver_cases
+from phantomgrad_suite.bench.steps import epoch_case, training_cases
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.studies.clock import Clock
 
 pytestmark = [
     pytest.mark.usefixtures("float32"),  # as the benchmark runs
     pytest.mark.filterwarnings("ignore:.*Profiler.*"),
 ]
-
-
-# The whole run ------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -30,46 +30,50 @@ def _threads() -> object:
     torch.set_num_threads(before)
 
 
-@needs_peer
 @pytest.mark.usefixtures("_threads")
-def test_a_quick_run_writes_data_and_table(tmp_path: Path) -> None:
-    """Of one case; whatever is no full run does not overwrite one."""
-    run(Options(device="cpu", quick=True, only="fixed point", output=str(tmp_path)))
-    assert {p.name for p in tmp_path.iterdir()} == {
-        "cpu-quick-fixed-point.json",
-        "cpu-quick-fixed-point.md",
-    }
-    data = json.loads((tmp_path / "cpu-quick-fixed-point.json").read_text())
-    assert data["device"] == "cpu"
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"only": "fixed point"}, "cpu-quick-fixed-point"),
+        ({"only": "FIXED", "threads": 2}, "cpu-2threads-quick-fixed"),
+    ],
+)
+def test_a_quick_run_writes_data_and_table(
+    options: dict[str, Any], name: str, tmp_path: Path
+) -> None:
+    """Under a name of its own, so that a partial run does not replace a full one."""
+    run(Options(device="cpu", quick=True, output=str(tmp_path), **options))
+    name += "" if peer.version() else "-alone"
+    assert {p.name for p in tmp_path.iterdir()} == {f"{name}.json", f"{name}.md"}
+    data = json.loads((tmp_path / f"{name}.json").read_text())
+    threads = options.get("threads", 1)
+    assert (data["device"], data["environment"]["threads"]) == ("cpu", threads)
+    assert data["clock"] == ("CPU time" if threads == 1 else "wall clock")
     assert data["torchdeq"] == peer.version()
-    assert data["environment"]["threads"] == 1
     (case,) = data["cases"]
-    assert case["contenders"][OURS]["evaluations"] == case["contenders"][PEER]["evaluations"]
     assert len(case["contenders"][OURS]["seconds"]["total"]["samples"]) == 2
-    assert case["times_less"][PEER][MEMORY]["ratio_of_medians"] > 0
     assert [aim["quantity"] for aim in case["aims"]] == ["outside f", "total"]
-    assert "| fixed point (512, 128)" in (tmp_path / "cpu-quick-fixed-point.md").read_text()
+    assert "| fixed point (512, 128)" in (tmp_path / f"{name}.md").read_text()
 
 
 @pytest.mark.usefixtures("_threads")
-def test_a_run_without_the_peer_says_so(
+def test_without_the_peer_ours_is_measured_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It measures ours alone, under a name of its own."""
     monkeypatch.setattr(peer, "version", lambda: None)
     run(Options(device="cpu", quick=True, only="fixed point", output=str(tmp_path)))
     assert "pip install -e '.[bench]' in the checkout" in caplog.text
-    assert (tmp_path / "cpu-quick-fixed-point-alone.json").exists()
+    data = json.loads((tmp_path / "cpu-quick-fixed-point-alone.json").read_text())
+    assert list(data["cases"][0]["contenders"]) == [OURS]
 
 
 @pytest.mark.usefixtures("_threads")
-def test_several_threads_have_files_of_their_own(tmp_path: Path) -> None:
-    """And cases are found whatever their capitals."""
-    run(Options(device="cpu", quick=True, only="FIXED", threads=2, output=str(tmp_path)))
-    names = sorted(p.name for p in tmp_path.iterdir() if p.suffix == ".json")
-    alone = "" if peer.version() else "-alone"
-    assert names == [f"cpu-2threads-quick-fixed{alone}.json"]
-    assert json.loads((tmp_path / names[0]).read_text())["clock"] == "wall clock"
+def test_without_cox2_its_epochs_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"data": str(tmp_path / "nowhere"), "output": str(tmp_path)}
+    run(Options(device="cpu", quick=True, only="COX2", **options))
+    assert "IGNN on COX2, epoch, UPG is left out: COX2 is not in" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -79,7 +83,9 @@ def test_several_threads_have_files_of_their_own(tmp_path: Path) -> None:
         ({"device": "cpu", "only": "Newton"}, "no case has 'Newton' in its name; there are"),
     ],
 )
-def test_what_is_not_there_is_named(options: dict[str, str], message: str, tmp_path: Path) -> None:
+def test_an_unknown_device_or_case_is_refused(
+    options: dict[str, str], message: str, tmp_path: Path
+) -> None:
     """In one line, before anything is measured."""
     with pytest.raises(UserError, match=message):
         run(Options(output=str(tmp_path), **options))
@@ -94,23 +100,25 @@ def test_what_is_not_there_is_named(options: dict[str, str], message: str, tmp_p
         ({"seconds": -1.0}, "seconds must not be negative, got -1.0"),
     ],
 )
-def test_a_refused_option_is_named(options: dict[str, float], message: str) -> None:
-    """By the constructor, as everywhere."""
+def test_bad_options_are_named(options: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Options(**options)
 
 
-# Epochs -------------------------------------------------------------------------------------
-
-
 def test_an_epoch_is_the_sum_of_its_phases(small_tu: Path) -> None:
-    """Every gradient is trained; phases add up; implicit alone has an adjoint solve."""
-    costs = epoch_costs(small_tu, epochs=1, device=CPU)
-    assert len(costs) == 3
-    for cost in costs:
-        phases = {k: v for k, v in cost.seconds.items() if k != "epoch"}
-        assert set(phases) == {"forward", "backward", "update", "test"}
-        assert cost.seconds["epoch"] == pytest.approx(sum(phases.values()))
-        assert cost.evaluations["forward"] >= 2
-        assert ("adjoint" in cost.evaluations) == (cost.gradient == "implicit")
-    assert as_epoch_table(costs).count("\n") == 4
+    case = epoch_case(str(small_tu), epochs=1)
+    assert case.rounds == 1
+    assert list(case.contenders) == [OURS, IMPLICIT, "our NPG"]
+    for build in case.contenders.values():
+        seconds = build(Clock(CPU))().seconds
+        total = seconds.pop("epoch")
+        assert set(seconds) == {"forward", "backward", "update", "test"}
+        assert total == pytest.approx(sum(seconds.values()))
+
+
+def test_the_cases_of_a_full_run() -> None:
+    """Those that the README quotes among them."""
+    names = {case.name for case in [*solver_cases(), *training_cases()]}
+    steps = ("MDEQ-Tiny, 64 images", "MDEQ-Large, 8 images", "TransformerLM, 16 x 64 words")
+    assert {f"{step}, {by}" for step in steps for by in ("implicit", "UPG")} < names
+    assert len(names) == 12 + 6

@@ -1,4 +1,4 @@
-"""The part of a training step that the instrument of Figure 2 sees, and models to train."""
+"""The parts of a training step that GradientPrecision sees, and models to train."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
@@ -20,7 +21,7 @@ from phantomgrad import (
     UnrolledPhantomGradient,
 )
 from phantomgrad.nn import VariationalDropout
-from phantomgrad_suite.callbacks import GradientPrecision
+from phantomgrad_suite.callbacks import GradientPrecision, gradient_precision
 
 TIGHT = Broyden(max_evaluations=60, tol=1e-13)
 EXACT = ImplicitGradient(solver=TIGHT)
@@ -32,7 +33,7 @@ ESTIMATORS: dict[str, GradientEstimator] = {
 
 
 class Stack(nn.Module):
-    """Two layers, one on the other, of the given cells."""
+    """A layer of each of the given cells, one after the other."""
 
     def __init__(self, *cells: nn.Module, solver: Solver = TIGHT, gradient: Any = EXACT) -> None:
         super().__init__()
@@ -45,7 +46,7 @@ class Stack(nn.Module):
 
 
 class Wild(nn.Module):
-    """All that could tell two evaluations, or two runs, apart; a layer warns of some of it."""
+    """A cell with everything that can make two evaluations differ."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,47 +60,42 @@ class Wild(nn.Module):
         return 0.5 * torch.tanh(self.noise(self.mask(self.linear(z))) + self.norm(x))
 
 
-class Jar:
-    """A logger."""
-
-    def __init__(self) -> None:
-        self.points: list[tuple[int, dict[str, float]]] = []
-
-    def log_metrics(self, values: dict[str, float], step: int) -> None:
-        self.points.append((step, values))
+def callback(**settings: Any) -> GradientPrecision:
+    defaults = {"estimators": ESTIMATORS, "solver": TIGHT, "every_n_steps": 1}
+    return GradientPrecision(**(defaults | settings))
 
 
-def train_step(callback: GradientPrecision, module: Any, x: Tensor, step: int = 0) -> Jar:
-    """The part of a training step that the callback sees; the gradients stay."""
-    jar = Jar()
+def train_step(
+    callback: GradientPrecision, module: Any, x: Tensor, step: int = 0
+) -> list[tuple[int, dict[str, float]]]:
+    """Do the part of a training step that the callback sees; return what it logged."""
+    points: list[tuple[int, dict[str, float]]] = []
+    logger = SimpleNamespace(log_metrics=lambda values, step: points.append((step, values)))
     plugin = SimpleNamespace(forward_context=contextlib.nullcontext)
-    trainer: Any = SimpleNamespace(global_step=step, loggers=[jar], precision_plugin=plugin)
+    trainer: Any = SimpleNamespace(global_step=step, loggers=[logger], precision_plugin=plugin)
     module.zero_grad()
     callback.on_train_start(trainer, module)
-    callback.on_train_batch_start(trainer, module, None, 0)
+    callback.on_train_batch_start(trainer, module)
     loss = module(x).square().sum()
-    callback.on_before_backward(trainer, module, loss)
+    callback.on_before_backward()
     loss.backward()
     callback.on_after_backward(trainer, module)
-    return jar
-
-
-class Spy(GradientPrecision):
-    """The instrument, with all it has seen."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.looks: list[Any] = []
-
-    def _look(self, heard: Any) -> Any:
-        self.looks.append(super()._look(heard))
-        return self.looks[-1]
-
-
-def instrument(**settings: Any) -> Spy:
-    return Spy(**{"estimators": ESTIMATORS, "solver": TIGHT, "every_n_steps": 1} | settings)
+    return points
 
 
 def last(callback: GradientPrecision) -> dict[str, float]:
-    """The last point, without the prefix of its names."""
+    """Return the last point, by name without the prefix."""
     return {name.removeprefix("precision/"): c[-1] for name, c in callback.curves().items()}
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
+    """Return a list of what a function of the callback's module will return."""
+    found: list[Any] = []
+    function = getattr(gradient_precision, name)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        found.append(function(*arguments, **options))
+        return found[-1]
+
+    monkeypatch.setattr(gradient_precision, name, call)
+    return found

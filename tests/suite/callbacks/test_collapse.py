@@ -1,4 +1,4 @@
-"""The watch on a collapse: its signs on made-up curves, its one line, and a run that collapses."""
+"""Collapse: its signs on made-up curves, its warning, and a run that collapses."""
 
 from __future__ import annotations
 
@@ -16,79 +16,69 @@ from training import Workplace
 from phantomgrad import FixedPoint, UnrolledPhantomGradient
 from phantomgrad.models import MultilabelNodeClassifier
 from phantomgrad_suite.callbacks import Collapse, History
-from phantomgrad_suite.callbacks.collapse import Sign
 from phantomgrad_suite.runs.errors import UserError
 
 NAN = math.nan
 F1 = "validation/micro_f1"
+KINDS = {"train/loss": "collapse/loss", F1: "collapse/metric"}
 
 
 # --- Signs -----------------------------------------------------------------------------------
 
 
-def signs(curve: str, values: list[float], **options: Any) -> list[Sign]:
-    """The signs in one curve."""
-    found = Collapse(patience=2).signs({curve: values}, F1, **options)
-    kinds = {"train/loss": "loss", F1: "metric"}
-    kind = kinds.get(curve, "solves")
-    assert all(not others for name, others in found.items() if name != kind)
-    return found[kind]
+def signs(name: str, values: list[float], **options: Any) -> list[str]:
+    """Return the signs in one curve."""
+    found = Collapse(patience=2).signs({name: values}, F1, **options)
+    own = found.pop(KINDS.get(name, "collapse/solves"))
+    assert not any(found.values())
+    return own
 
 
-def test_loss_far_above_its_minimum_is_a_sign() -> None:
-    loss = [7000.0, 0.5, 0.3, 0.4, 9.0, 8.4]
-    (sign,) = signs("train/loss", loss)
-    assert sign == Sign("train/loss", 5, 8.4, 0.3, 3)
-    assert str(sign) == "train/loss went from 0.3 (epoch 3) to 8.4 (since epoch 5)"
+LEARNT = {"constant": 0.4}
+FALLS = {"constant": 900.0, "good": -1}
 
 
 @pytest.mark.parametrize(
-    "loss",
+    ("name", "values", "options", "sign"),
     [
-        [],
-        [9.0],
-        [1e6, 1e3, 1.0, 0.5],
-        pytest.param([0.5, 0.3, 9.0], id="one epoch"),
-        pytest.param([0.5, 0.3, 9.0, 0.3], id="a spike"),
-        pytest.param([0.5, 0.3, 2.9, 2.9], id="less than ten times"),
-        pytest.param([9.0, 9.0], id="never smaller"),
+        (
+            "train/loss",
+            [7e3, 0.5, 0.3, 0.4, 9, 8.4],
+            {},
+            "from 0.3 (epoch 3) to 8.4 (since epoch 5)",
+        ),
+        (F1, [0.2, 0.9, 0.7, 0.52, 0.4], LEARNT, "from 0.9 (epoch 2) to 0.4 (since epoch 4)"),
+        (F1, [0.9, 0.0, 0.0], LEARNT, "from 0.9 (epoch 1) to 0 (since epoch 2)"),
+        (F1, [0.9, NAN, 0.4, NAN, 0.4, NAN], LEARNT, "from 0.9 (epoch 1) to 0.4 (since epoch 3)"),
+        (F1, [900.0, 30.0, 850.0, 880.0], FALLS, "from 30 (epoch 2) to 880 (since epoch 3)"),
+        ("solver/converged", [1.0, 0.9, 0.4, 0.2], {}, "from 1 (epoch 1) to 0.2 (since epoch 3)"),
+        ("adjoint/converged", [0.4, 0.2], {}, "to 0.2 (since epoch 1)"),
     ],
 )
-def test_loss_that_falls_spikes_or_creeps_is_none(loss: list[float]) -> None:
-    assert signs("train/loss", loss) == []
+def test_signs(name: str, values: list[float], options: dict[str, Any], sign: str) -> None:
+    assert signs(name, values, **options) == [f"{name} went {sign}"]
 
 
-def test_metric_that_falls_to_the_constant_predictor_is_a_sign() -> None:
-    """From 0.5 above it to less than a quarter of that."""
-    score = [0.2, 0.9, 0.7, 0.52, 0.4]
-    assert signs(F1, score, constant=0.4) == [Sign(F1, 4, 0.4, 0.9, 2)]
-    assert signs(F1, [0.2, 0.9, 0.7, 0.53, 0.53], constant=0.4) == []
-    assert signs(F1, [0.9, 0.0, 0.0], constant=0.4) == [Sign(F1, 2, 0.0, 0.9, 1)]
-
-
-def test_metric_without_a_constant_predictor_or_that_never_learnt_is_none() -> None:
-    assert signs(F1, [0.9, 0.4, 0.4]) == []
-    assert signs(F1, [0.41, 0.39, 0.2, 0.2], constant=0.4) == []
-
-
-def test_small_values_of_a_metric_may_be_the_good_ones() -> None:
-    falls = [900.0, 30.0, 850.0, 880.0]
-    assert signs(F1, falls, good=-1, constant=900.0) == [Sign(F1, 3, 880.0, 30.0, 2)]
-    assert signs(F1, falls[::-1], good=-1, constant=900.0) == []
-
-
-@pytest.mark.parametrize("name", ["solver/converged", "adjoint/converged"])
-def test_solves_that_hit_their_budget_are_a_sign(name: str) -> None:
-    assert signs(name, [1.0, 0.9, 0.4, 0.2]) == [Sign(name, 3, 0.2, 1.0, 1)]
-    assert signs(name, [1.0, 0.4, 0.6]) == []
-    (sign,) = signs(name, [0.4, 0.2])
-    assert str(sign) == f"{name} went to 0.2 (since epoch 1)"
-
-
-def test_epochs_without_a_value_are_passed_over() -> None:
-    score = [0.9, NAN, 0.4, NAN, 0.4, NAN]
-    assert signs(F1, score, constant=0.4) == [Sign(F1, 3, 0.4, 0.9, 1)]
-    assert signs(F1, [NAN] * 5, constant=0.4) == []
+@pytest.mark.parametrize(
+    ("name", "values", "options"),
+    [
+        ("train/loss", [], {}),
+        ("train/loss", [9.0], {}),
+        ("train/loss", [1e6, 1e3, 1.0, 0.5], {}),  # falls
+        ("train/loss", [0.5, 0.3, 9.0], {}),  # not yet for two epochs
+        ("train/loss", [0.5, 0.3, 9.0, 0.3], {}),  # a spike
+        ("train/loss", [0.5, 0.3, 2.9, 2.9], {}),  # less than ten times
+        ("train/loss", [9.0, 9.0], {}),  # never smaller
+        (F1, [0.2, 0.9, 0.7, 0.53, 0.53], LEARNT),  # keeps a quarter
+        (F1, [0.9, 0.4, 0.4], {}),  # no constant predictor
+        (F1, [0.41, 0.39, 0.2, 0.2], LEARNT),  # never learnt
+        (F1, [880.0, 850.0, 30.0, 900.0], FALLS),  # improves until the last epoch
+        (F1, [NAN] * 5, LEARNT),  # never evaluated
+        ("solver/converged", [1.0, 0.4, 0.6], {}),  # converges again
+    ],
+)
+def test_no_signs(name: str, values: list[float], options: dict[str, Any]) -> None:
+    assert signs(name, values, **options) == []
 
 
 # --- The callback ----------------------------------------------------------------------------
@@ -99,9 +89,9 @@ class Module(nn.Module):
 
     metric, metric_mode = "micro_f1", "max"
 
-    def __init__(self, evaluation_sets: tuple[str, ...] = ("test", "validation")) -> None:
+    def __init__(self, *evaluation_sets: str) -> None:
         super().__init__()
-        self.evaluation_sets = evaluation_sets
+        self.evaluation_sets = evaluation_sets or ("test", "validation")
         self.model = MultilabelNodeClassifier(
             2, 3, 4.0, FixedPoint(), UnrolledPhantomGradient(1, 1.0), channels=(4,)
         )
@@ -109,8 +99,7 @@ class Module(nn.Module):
 
 def go(callback: Collapse, epochs: list[dict[str, float]], module: Any = None) -> None:
     """The end of every epoch as the callback sees it."""
-    module = module or Module()
-    history = History()
+    module, history = module or Module(), History()
     parameter = nn.Parameter(torch.zeros(1))
     trainer: Any = SimpleNamespace(
         callbacks=[history, callback],
@@ -128,9 +117,7 @@ SOLVES = {"solver/residual": 3e-4, "solver/evaluations": 300.0, "solver/converge
 EPOCHS = [{"train/loss": value, **SOLVES} for value in (5.0, 0.3, 9.0, 8.4, 8.0, 0.3)]
 
 
-def test_one_line_says_what_collapsed_and_what_to_look_at(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_warning_names_the_sign_and_what_to_look_at(caplog: pytest.LogCaptureFixture) -> None:
     callback = Collapse(patience=2)
     with caplog.at_level(logging.WARNING):
         go(callback, [*EPOCHS, *EPOCHS])
@@ -140,19 +127,19 @@ def test_one_line_says_what_collapsed_and_what_to_look_at(
         "the solves, the norms of W and the learning rate (solver: residual 0.0003 after 300 "
         "evaluations, ‖W‖ 0.245 of at most 0.245, learning rate 0.005)"
     )
-    marks = callback.curves()["collapse/loss"]
-    assert marks == [0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0]
-    assert set(callback.curves()) == {f"collapse/{kind}" for kind in ("loss", "metric", "solves")}
+    curves = callback.curves()
+    assert curves["collapse/loss"] == [0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0]
+    assert set(curves) == {"collapse/loss", "collapse/metric", "collapse/solves"}
 
 
-def test_metric_is_watched_on_validation_data_where_there_are_some(
+def test_metric_is_watched_on_validation_data_if_there_are_any(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Against the constant predictor of the same set."""
+    """It is compared with the constant predictor of the same set."""
     falls = [{"train/loss": 1.0, "test/micro_f1": v, F1: 0.9} for v in (0.9, 0.41, 0.41)]
     go(Collapse(patience=2), falls)
     assert not caplog.records
-    go(Collapse(patience=2), falls, Module(("test",)))
+    go(Collapse(patience=2), falls, Module("test"))
     assert "test/micro_f1 went from 0.9 (epoch 1) to 0.41 (since epoch 2)" in caplog.text
 
 
@@ -165,11 +152,6 @@ def test_each_sign_warns_once_also_after_a_restart(caplog: pytest.LogCaptureFixt
     assert len(caplog.records) == 2
     assert "solver/converged" in caplog.records[1].getMessage()
     assert "train/loss" not in caplog.records[1].getMessage()
-
-
-def test_run_may_be_stopped() -> None:
-    with pytest.raises(UserError, match=r"training collapsed: train/loss .*ends the run here\)$"):
-        go(Collapse(patience=2, stop=True), EPOCHS)
 
 
 @pytest.mark.parametrize(
@@ -196,10 +178,10 @@ ABSURD = (
 )
 
 
-def test_absurd_learning_rate_collapses_and_the_record_says_so(
+def test_absurd_learning_rate_collapses(
     workplace: Workplace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """From the fourth epoch on a million times the rate; the run goes on to its end."""
+    """From the fourth epoch on it is multiplied by a million; the run goes on to its end."""
     record = workplace.record(*ABSURD)
     assert len(record.curves["train/loss"]) == 5
     assert record.curves["collapse/loss"] == [0, 0, 0, 0, 1]
@@ -208,17 +190,7 @@ def test_absurd_learning_rate_collapses_and_the_record_says_so(
     assert "learning rate 5e+03" in line
 
 
-def test_absurd_learning_rate_may_stop_the_run(workplace: Workplace) -> None:
-    with pytest.raises(UserError, match="training collapsed: train/loss went from"):
+def test_collapse_may_stop_the_run(workplace: Workplace) -> None:
+    with pytest.raises(UserError, match=r"training collapsed: train/loss .*ends the run here\)$"):
         workplace.train(*ABSURD, "callbacks.collapse.stop=true")
     assert not list(Path().glob("runs/**/record.json"))
-
-
-def test_watching_a_run_does_not_change_it(workplace: Workplace) -> None:
-    """It is no part of the hash, and draws nothing."""
-    short = (*ABSURD[:3], "trainer.max_epochs=2")
-    one = workplace.record(*short, "paths.runs=runs1")
-    other = workplace.record(*short, "callbacks.collapse=null", "paths.runs=runs2")
-    assert one.config_hash == other.config_hash
-    assert one.curves["train/loss"] == other.curves["train/loss"]
-    assert "collapse/loss" not in other.curves

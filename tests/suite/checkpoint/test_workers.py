@@ -49,7 +49,7 @@ def test_failed_run_leaves_no_process(workplace: Workplace, folder_copy: Path) -
     data = ("dataset=imagenet", f"runtime.dataset.root={folder_copy}", "dataset.batch_size=4")
     here = ("experiment=digits/upg_k5_d0.5", *narrow, *data, "model.features=8")
     before = set(multiprocessing.active_children())
-    with pytest.raises(UserError, match="image"):
+    with pytest.raises(UserError, match="cannot be read as an image"):
         workplace.train(*here, "solver.max_evaluations=3", "runtime.dataset.workers=2")
     assert set(multiprocessing.active_children()) <= before
 

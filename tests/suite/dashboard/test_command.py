@@ -1,4 +1,4 @@
-"""The command line of the dashboard."""
+"""The command lines of ``make status`` and ``make dashboard``."""
 
 from __future__ import annotations
 
@@ -10,82 +10,116 @@ import sys
 from pathlib import Path
 
 import pytest
-from dashboard.workshop import Workshop
+from dashboard.conftest import Workshop
 from graph_data import REPOSITORY
 
-from phantomgrad_suite.dashboard.command import main
+from phantomgrad_suite.dashboard.command import dashboard, status
 
 CONFIGS = REPOSITORY / "configs"
-SCRIPT = REPOSITORY / "scripts" / "dashboard.py"
+# Runs a script and prints which slow imports it has loaded.
+LIGHT = """
+import atexit, runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process ignores it
+slow = {'torch', 'hydra', 'omegaconf', 'lightning', 'numpy', 'wandb'}
+atexit.register(lambda: print('loaded:', *sorted(slow & set(sys.modules))))
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name='__main__')
+"""
 
 
-def test_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"], CONFIGS) == 0
-    assert capsys.readouterr().out.startswith("usage: python scripts/dashboard.py")
+def light(script: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-c", LIGHT, str(REPOSITORY / "scripts" / script), *arguments]
+
+
+def counts(text: str) -> dict[str, list[str]]:
+    lines = [line.split() for line in text.splitlines() if ":" not in line]
+    return {line[0]: line[1:] for line in lines[1:]}
+
+
+def test_counts_of_all_tables(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(workshop.path)
+    workshop.finished("chains/implicit", "seed0", [0.5])
+    workshop.start("chains/implicit", "seed0-abcdef12")
+    assert status([], CONFIGS) == 0
+    found = counts(capsys.readouterr().out)
+    assert found["chains"] == ["9", "1", "·", "·", "·", "8"]
+    assert found["table4"][-1] == "180"
+    assert found["in"] == ["no", "table", "1", "·", "·", "·", "1", "·"]
+
+
+def test_one_table_and_failed_runs(workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
+    workshop.start("toy/upg", "seed1")
+    workshop.start("toy/implicit", "seed0", failed="out of memory", host="gpu07")
+    places = [f"runs={workshop.runs}", f"records={workshop.places.records}"]
+    assert status(["--table", "toy", *places], workshop.configs) == 0
+    out = capsys.readouterr().out
+    assert counts(out)["toy/implicit"] == ["2", "·", "·", "1", "·", "1"]
+    failed = "failed: toy/implicit seed0: out of memory (gpu07)"
+    stopped = "stopped: toy/upg seed1: no epoch yet, last update 0 s ago "
+    assert out.splitlines()[-2] == failed
+    assert out.splitlines()[-1].startswith(stopped)
+    assert status(["--failed", *places], workshop.configs) == 0
+    assert capsys.readouterr().out == f"{failed}\n"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("command", "arguments", "message"),
     [
-        (["prot=1"], "unknown argument prot=1\nusage:"),
-        (["--online"], "unknown argument --online\nusage:"),
-        (["runs="], "unknown argument runs=\nusage:"),
-        (["port=x"], "port must be a number from 0 to 65535, got x"),
-        (["port=65536"], "port must be a number from 0 to 65535, got 65536"),
-        (["wandb"], "name a table, table=NAME: choose from chains, "),
-        (["wandb", "table=tabel4"], "there is no table 'tabel4': choose from chains, "),
-        (["wandb", "table=table4", "port=1"], "unknown argument port=1\nusage:"),
+        (status, ["--table", "tabel4"], "argument --table: invalid choice: 'tabel4' (choose from"),
+        (status, ["--fialed"], "unrecognized arguments: --fialed"),
+        (status, ["--table"], "argument --table: expected one argument"),
+        (status, ["table4"], "unrecognized arguments: table4"),
+        (dashboard, ["prot=1"], "unrecognized arguments: --prot=1"),
+        (dashboard, ["--online", "runs="], "invalid choice: 'runs='"),
+        (dashboard, ["port=x"], "argument --port: invalid int value: 'x'"),
+        (dashboard, ["wandb"], "wandb and --table belong together: wandb --table table4"),
+        (dashboard, ["wandb", "table=tabel4"], "argument --table: invalid choice: 'tabel4'"),
     ],
 )
 def test_wrong_arguments(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    command: object, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(arguments, CONFIGS) == 2
-    assert capsys.readouterr().err.startswith(f"dashboard: {message}")
+    assert callable(command)
+    with pytest.raises(SystemExit, match="2"):
+        command(arguments, CONFIGS)
+    assert message in capsys.readouterr().err
 
 
-def test_script_serves_until_it_is_interrupted(workshop: Workshop) -> None:
-    """Without torch, without a word on the way out, and without writing anything."""
-    workshop.folder("toy/upg", "seed0")
+def test_port_out_of_range(workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
+    assert dashboard(["port=65536"], workshop.configs) == 1
+    assert capsys.readouterr().err.startswith("dashboard: cannot serve on port 65536 (")
+
+
+def test_status_imports_nothing_slow(tmp_path: Path) -> None:
+    command = light("status.py", "--table", "chains")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded:"
+
+
+def test_page_is_served_until_it_is_interrupted(workshop: Workshop) -> None:
+    """Without slow imports, without output at the end, and without writing anything."""
+    workshop.start("toy/upg", "seed0")
     before = sorted(workshop.path.rglob("*"))
-    code = (
-        "import atexit, runpy, signal, sys\n"
-        # Of processes in the background the shell has it ignored.
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "heavy = {'torch', 'hydra', 'omegaconf', 'lightning', 'numpy', 'wandb'}\n"
-        "atexit.register(lambda: print('loaded:', *sorted(heavy & set(sys.modules))))\n"
-        f"sys.argv = ['dashboard.py', 'port=0', 'runs={workshop.runs}',"
-        f" 'results={workshop.results}']\n"
-        f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')\n"
+    command = light(
+        "dashboard.py", "port=0", f"runs={workshop.runs}", f"results={workshop.results}"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=workshop.path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        found = re.fullmatch(r"the runs of .*, live: http://127.0.0.1:(\d+)/ \(Ctrl-C .*\)\n", line)
-        assert found, line
-        connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=20)
-        connection.request("GET", "/live.json")
-        assert b'"toy/upg"' in connection.getresponse().read()
-        connection.close()
-        process.send_signal(signal.SIGINT)
         try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            found = re.fullmatch(r"live page .*: http://127.0.0.1:(\d+)/ \(Ctrl-C .*\)\n", line)
+            assert found, line
+            connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=20)
+            connection.request("GET", "/live.json")
+            assert b'"toy/upg"' in connection.getresponse().read()
+            connection.close()
+            process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=60)
         finally:
             process.kill()
     assert (process.returncode, out.split(), err) == (0, ["loaded:"], "")
     assert sorted(workshop.path.rglob("*")) == before
-
-
-def test_default_runs_are_those_of_this_folder(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(workshop.path)
-    pytest.importorskip("wandb")
-    assert main(["wandb", "table=toy"], Path("configs")) == 1
-    assert "no run of toy is finished" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Every data set offers a validation part, and a run is selected on it: no peeking at the test."""
+"""Every data set offers a validation part, and a run is selected on it: not on the test part."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEXTS = (
 
 @dataclass(frozen=True)
 class Case:
-    """How a data set is asked for a validation part, and how its samples are told apart.
+    """The settings that give a data set a validation part, and how to identify its samples.
 
     Attributes:
         kind: the class.

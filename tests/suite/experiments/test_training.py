@@ -97,9 +97,7 @@ def test_row_on_ppi_trains(workplace: Workplace, row: str) -> None:
     assert record.result.selected == record.result.best
     assert record.curves["collapse/loss"] == [0]
     config = record.config
-    assert record.label["method"] == method(
-        config["runtime"]["run"]["gradient"], config["gradient"]
-    )
+    assert record.label["method"] == method(config)
 
 
 ELSEWHERE = (*ON_IMAGES, *ON_TEXT, *ON_PPI)
@@ -118,9 +116,7 @@ def test_row_trains(workplace: Workplace, small_tu: Path, row: str) -> None:
     assert 0 <= record.result.best <= 1
     assert record.solver["converged"] == 1
     config = record.config
-    assert record.label["method"] == method(
-        config["runtime"]["run"]["gradient"], config["gradient"]
-    )
+    assert record.label["method"] == method(config)
     if "name" in config["dataset"]:
         assert record.label["dataset"] == config["dataset"]["name"]
 

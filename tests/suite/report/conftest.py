@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
-from phantomgrad_suite.report.assemble import build_table
-from phantomgrad_suite.report.collect import read_study_records, read_table_records
+from phantomgrad_suite.report import html, markdown
+from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
 from phantomgrad_suite.report.command import main
-from phantomgrad_suite.report.layout import Table
-from phantomgrad_suite.report.markdown import to_markdown
-from phantomgrad_suite.report.paper import read_paper
-from phantomgrad_suite.runs.records import Record, Result, write_record
+from phantomgrad_suite.report.experiments.results import table_of_runs
+from phantomgrad_suite.report.figures import drawings_of
+from phantomgrad_suite.report.figures.style import styled
+from phantomgrad_suite.report.studies import table_of_studies
+from phantomgrad_suite.report.table import Section, Table
+from phantomgrad_suite.report.tables import known_tables, load
+from phantomgrad_suite.runs.records import Record, Result, StudyRecord, write_record
 
 PAPER = """\
 row,table,dataset,model,method,params,metric,value,spread,unit,note
@@ -50,6 +55,36 @@ def record(row: str, instance: str, values: list[float | None], **changes: Any) 
     return replace(content, **changes)
 
 
+def runs_table(key: str, records: Sequence[Record]) -> Table:
+    """Return a table of runs without numbers of the paper."""
+    return table_of_runs(entry_of(key), [], records)
+
+
+def study_table(key: str, *records: StudyRecord) -> Table:
+    """Return the table of some studies."""
+    return table_of_studies(entry_of(key), records)
+
+
+def figures(table: Table) -> dict[str, Figure]:
+    """Draw the figures of a table, by the name of their files."""
+    with styled():
+        return {drawing.name: drawing.draw() for drawing in drawings_of(table)}
+
+
+def rows(section: Section) -> list[dict[str, str]]:
+    """Return the printed cells of a section, by heading."""
+    return [
+        {column.heading: str(row.cells[column.heading]) for column in section.columns}
+        for block in section.blocks
+        for row in block.rows
+    ]
+
+
+def texts(section: Section) -> list[list[str]]:
+    """Return the printed cells of a section."""
+    return [list(row.values()) for row in rows(section)]
+
+
 @dataclass
 class Folder:
     """A folder of results."""
@@ -58,38 +93,83 @@ class Folder:
 
     def add(self, row: str, instance: str, values: list[float | None], **changes: Any) -> Path:
         """Write a record where it belongs."""
-        path = self.path / "records" / row / f"{instance}.json"
-        write_record(record(row, instance, values, **changes), path)
+        return self.write(record(row, instance, values, **changes))
+
+    def write(self, content: Record | StudyRecord) -> Path:
+        """Write a record where it belongs."""
+        path = self.path / "records" / content.row / f"{content.instance}.json"
+        write_record(content, path)
         return path
+
+    def print_in_paper(self, lines: str) -> None:
+        """Add lines to ``paper.csv``."""
+        with (self.path / "paper.csv").open("a", encoding="utf-8") as file:
+            file.write(lines)
 
     def report(self, *names: str) -> int:
         """Run the command here; return its exit status."""
         return main([*names, f"results={self.path}"], Path("nowhere"))
 
-    def table(self, name: str) -> Table:
-        """Return the table as the command builds it."""
-        paper = read_paper(self.path / "paper.csv")
-        records = self.path / "records"
-        throughput = read_study_records(records, "throughput")
-        return build_table(name, paper, read_table_records(records, name), throughput)
+    def figures(self) -> set[str]:
+        """Return the names of the figures that were written."""
+        return {path.stem for path in (self.path / "figures").iterdir()}
 
-    def markdown(self, name: str) -> str:
-        """Return the Markdown of a table, without the cost of its figures."""
-        return to_markdown(self.table(name))
+    def table(self, key: str) -> Table:
+        """Return a table as the command loads it."""
+        return load(self.path, key)
 
-    def rows(self, table: str) -> list[dict[str, str]]:
-        """Return the lines of the results (not of the cost), by heading."""
-        rows: list[dict[str, str]] = []
-        headings: list[str] = []
-        for line in self.markdown(table).split("## Cost")[0].splitlines():
-            cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-            if not line.startswith("|"):
-                headings = []
-            elif not headings:
-                headings = cells
-            elif not line.startswith("| --"):
-                rows.append(dict(zip(headings, cells, strict=True)))
-        return rows
+    def markdown(self, key: str) -> str:
+        """Return a table as Markdown."""
+        return markdown.render(self.table(key))
+
+    def rows(self, key: str) -> list[dict[str, str]]:
+        """Return the results of a table, by heading."""
+        return rows(self.table(key).sections[0])
+
+    def page(self) -> Page:
+        """Return the page of all tables."""
+        keys = dict.fromkeys([*CATALOGUE, *known_tables(self.path)])
+        tables = [self.table(key) for key in keys]
+        drawings = {table.key: drawings_of(table) for table in tables}
+        return Page(html.render(self.path, tables, drawings))
+
+
+class Page(HTMLParser):
+    """The tags of a page with their attributes, and the text below each of them."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.html = html
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.texts: list[str] = []
+        self.unclosed: list[int] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+        self.texts.append("")
+        if tag not in {"meta", "link", "img", "br", "hr"}:
+            self.unclosed.append(len(self.tags) - 1)
+
+    def handle_endtag(self, tag: str) -> None:
+        opened = self.tags[self.unclosed.pop()][0]
+        assert opened == tag, f"<{opened}> is closed by </{tag}>"
+
+    def handle_data(self, data: str) -> None:
+        for position in self.unclosed:
+            self.texts[position] += data
+
+    def every(self, *names: str) -> list[dict[str, str]]:
+        """Return the attributes of each tag of these names."""
+        return [attributes for tag, attributes in self.tags if tag in names]
+
+    def text(self, *names: str, **attributes: str) -> list[str]:
+        """Return the text of each tag of these names and attributes, its spaces collapsed."""
+        return [
+            " ".join(text.split())
+            for (tag, found), text in zip(self.tags, self.texts, strict=True)
+            if tag in names and attributes.items() <= found.items()
+        ]
 
 
 @pytest.fixture

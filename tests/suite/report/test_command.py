@@ -64,7 +64,7 @@ def test_a_record_with_values_of_the_wrong_kind_is_named(results, capsys) -> Non
     content = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**content, "curves": None, "label": "x"}), encoding="utf-8")
     assert results.report() == 1
-    assert f"{path} holds no usable label, curves" in capsys.readouterr().err
+    assert f"{path} has unusable label, curves" in capsys.readouterr().err
 
 
 def test_missing_paper_numbers_are_one_line(tmp_path, results, capsys) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from report.conftest import figures, runs_table
 
-from phantomgrad_suite.report.assemble import build_table
-from phantomgrad_suite.report.curves import curve_figure
-from phantomgrad_suite.report.figures import dot_figure
-from phantomgrad_suite.report.paper import read_paper
-from phantomgrad_suite.report.style import LINES, pretty, render, styled
+from phantomgrad_suite.report.figures import drawings_of
+from phantomgrad_suite.report.figures.style import LINES, pretty, render
 from phantomgrad_suite.runs.records import Result
 
 STARTS = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
@@ -29,11 +27,10 @@ def test_every_format_is_written_and_again_the_same(results) -> None:
     assert {file: file.read_bytes() for file in before} == before
 
 
-def test_dots_stand_at_the_values_in_print(results, make_record) -> None:
-    runs = [make_record("table9/toy_implicit", f"seed{i}", [v]) for i, v in enumerate((0.8, 0.9))]
-    table = build_table("table9", read_paper(results.path / "paper.csv"), runs)
-    with styled():
-        (axes,) = dot_figure(table).axes
+def test_dots_stand_at_the_printed_values(results) -> None:
+    for seed, value in enumerate((0.8, 0.9)):
+        results.add("table9/toy_implicit", f"seed{seed}", [value])
+    (axes,) = figures(results.table("table9"))["table9"].axes
     drawn = sorted(float(c[0].get_xdata()[0]) for c in axes.containers)
     assert drawn == pytest.approx([83.9, 84.1, 85.0, 85.0])  # paper twice, best, last
     assert [label.get_text() for label in axes.get_yticklabels()] == [
@@ -43,9 +40,8 @@ def test_dots_stand_at_the_values_in_print(results, make_record) -> None:
 
 
 def test_percentages_end_at_100(make_record) -> None:
-    table = build_table("t", [], [make_record("t/a", f"seed{i}", [1.0]) for i in range(2)])
-    with styled():
-        (axes,) = dot_figure(table).axes
+    table = runs_table("t", [make_record("t/a", f"seed{i}", [1.0]) for i in range(2)])
+    (axes,) = figures(table)["t"].axes
     left, right = axes.get_xlim()
     assert left < 100 < right < 101
 
@@ -55,12 +51,8 @@ def test_curves_hold_means_and_leave_out_missing_epochs(make_record) -> None:
         make_record("t/a", "seed0", [0.5, None, 0.7]),
         make_record("t/a", "seed1", [0.7, 0.6, 0.9]),
     ]
-    table = build_table("t", [], runs)
-    with styled():
-        figure = curve_figure(table, table.blocks[0])
-        assert figure is not None
-        render(figure)
-    test, loss = figure.axes
+    table = runs_table("t", runs)
+    test, loss = figures(table)["t_curves"].axes
     assert list(test.lines[0].get_ydata()) == pytest.approx([60.0, 60.0, 80.0])
     assert list(loss.lines[0].get_ydata()) == pytest.approx([1.0, 1 / 2, 1 / 3])
 
@@ -77,12 +69,10 @@ def test_odd_tables_can_be_drawn(make_record) -> None:
         for i in range(len(LINES) + 3)
     ]
     runs.append(make_record("t/z", "s", [0.5], curves={"test/accuracy": [None, None]}))
-    table = build_table("t", [], runs)
-    with styled():
-        curves = curve_figure(table, table.blocks[0])
-        assert curves is not None
-        for figure in (dot_figure(table), curves):
-            assert set(render(figure)) == set(STARTS)
+    table = runs_table("t", runs)
+    drawings = drawings_of(table)
+    assert [drawing.name for drawing in drawings] == ["t", "t_curves"]
+    assert all(set(render(drawing.draw)) == set(STARTS) for drawing in drawings)
 
 
 def test_reduced_runs_are_not_among_the_curves_of_full_ones(make_record) -> None:
@@ -90,16 +80,14 @@ def test_reduced_runs_are_not_among_the_curves_of_full_ones(make_record) -> None
         make_record("t/a", "seed0", [0.5, 0.6]),
         make_record("t/a", "seed1", [0.1], protocol="reduced", changes=["x=1"]),
     ]
-    table = build_table("t", [], runs)
-    figure = curve_figure(table, table.blocks[0])
-    assert figure is not None
+    table = runs_table("t", runs)
+    figure = figures(table)["t_curves"]
     assert len(figure.axes[0].lines) == 1
 
 
 def test_an_axis_of_few_epochs_names_whole_ones(make_record) -> None:
-    table = build_table("t", [], [make_record("t/a", "seed0", [0.5, 0.6, 0.7])])
-    figure = curve_figure(table, table.blocks[0])
-    assert figure is not None
+    table = runs_table("t", [make_record("t/a", "seed0", [0.5, 0.6, 0.7])])
+    figure = figures(table)["t_curves"]
     ticks = [tick for axes in figure.axes for tick in axes.get_xticks()]
     assert all(tick == round(tick) for tick in ticks)
 
@@ -112,9 +100,8 @@ def test_perplexities_have_plain_numbers_on_an_axis_of_ratios(make_record, value
     curves = {"test/perplexity": values}
     result = Result("perplexity", min(values), 2, min(values))
     run = make_record("t/a", "seed0", values, result=result, curves=curves)
-    table = build_table("t", [], [run])
-    figure = curve_figure(table, table.blocks[0])
-    assert figure is not None
+    table = runs_table("t", [run])
+    figure = figures(table)["t_curves"]
     axes, low, high = figure.axes[0], *figure.axes[0].get_ylim()
     assert axes.get_yscale() == "log"
     assert [tick for tick in axes.get_yticks() if low <= tick <= high] == ticks

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from phantomgrad_suite.report.latex import escape, to_latex
+from phantomgrad_suite.report.latex import escape, render
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def latex(results) -> str:
     results.add("table9/toy_implicit", "seed1", [0.2], **short)
     result = {"label": {"dataset": "Toy", "model": "IGNN", "method": "NPG A(5, 0.5)"}}
     results.add("table9/honest/toy_npg", "seed0", [0.8], **result)
-    return to_latex(results.table("table9"))
+    return render(results.table("table9"))
 
 
 def test_braces_and_environments_are_balanced(latex: str) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from phantomgrad_suite.report.errors import ReportError
-from phantomgrad_suite.report.paper import read_paper
+from phantomgrad_suite.report.inputs import read_paper
+from phantomgrad_suite.runs.errors import UserError
 
 PAPER = Path(__file__).parents[3] / "results" / "paper.csv"
 
@@ -109,7 +109,7 @@ def test_rows_are_named_after_their_gradient() -> None:
     ("line", "said"),
     [
         ("t/a,t,D,M,X,1K,accuracy,many,,%,", "must be numbers"),
-        ("t/a,u,D,M,X,1K,accuracy,1.0,,%,", "is not of table u"),
+        ("t/a,u,D,M,X,1K,accuracy,1.0,,%,", "does not belong to table u"),
         ("t/a,t,D,M,X,1K,accuracy,1.0,,%", "expected 11 columns, got 10"),
         ("t/a,t,D,M,X,1K,accuracy,1.0,,%,\nt/a,t,D,M,X,1K,accuracy,1.0,,%,", "line 3"),
     ],
@@ -118,7 +118,7 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, said: str) -> None:
     path = tmp_path / "paper.csv"
     header = PAPER.read_text(encoding="utf-8").splitlines()[0]
     path.write_text(f"{header}\n{line}\n", encoding="utf-8")
-    with pytest.raises(ReportError, match=said):
+    with pytest.raises(UserError, match=said):
         read_paper(path)
 
 
@@ -126,5 +126,5 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, said: str) -> None:
 def test_a_file_without_its_columns_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "paper.csv"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(ReportError, match=r"paper\.csv"):
+    with pytest.raises(UserError, match=r"paper\.csv"):
         read_paper(path)

@@ -7,11 +7,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from phantomgrad_suite.report.assemble import build_table
-from phantomgrad_suite.report.command import FIGURES
-from phantomgrad_suite.report.precision import precision_figures
-from phantomgrad_suite.report.style import LINES, styled
+from phantomgrad_suite.report.figures.style import LINES
 from phantomgrad_suite.runs.records import Record
+from report import conftest
 
 CURVES = {
     "test/accuracy": [0.5],
@@ -32,8 +30,7 @@ def run(make: Callable[..., Record], method: str = "Implicit", **changes: Any) -
 
 
 def figures(*records: Record) -> dict[str, Figure]:
-    with styled():
-        return precision_figures(build_table("figure2", [], list(records)))
+    return conftest.figures(conftest.runs_table("figure2", records))
 
 
 def test_cosines_stand_under_their_steps(make_record: Callable[..., Record]) -> None:
@@ -80,7 +77,6 @@ def test_runs_that_were_not_looked_at_are_not_drawn(make_record: Callable[..., R
 
 
 def test_the_command_draws_it(results: Any) -> None:
-    assert FIGURES["figure2"] is precision_figures
     results.add("figure2/cox2_implicit", "seed0", [0.5], curves=CURVES)
     assert results.report("figure2") == 0
     drawn = {path.stem for path in (results.path / "figures").iterdir()}

@@ -6,11 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from report.conftest import figures, runs_table
 
-from phantomgrad_suite.report.assemble import build_table
-from phantomgrad_suite.report.curves import curve_figure
-from phantomgrad_suite.report.errors import ReportError
-from phantomgrad_suite.report.published import read_published
+from phantomgrad_suite.report.inputs import read_published
+from phantomgrad_suite.runs.errors import UserError
 
 OURS = Path(__file__).parents[3] / "results" / "published_curves.csv"
 HEADER = "row,run,epoch,test/accuracy,train/loss"
@@ -37,9 +36,8 @@ def test_they_are_drawn_beside_ours_as_far_as_ours_go(make_record, tmp_path: Pat
     ]
     path.write_text("\n".join([HEADER, *lines]))
     runs = [make_record("t/a", "seed0", [0.2, 0.4]), make_record("t/b", "seed0", [0.3, 0.5])]
-    table = replace(build_table("t", [], runs), published=read_published(path))
-    figure = curve_figure(table, table.blocks[0])
-    assert figure is not None
+    table = replace(runs_table("t", runs), published=read_published(path))
+    figure = figures(table)["t_curves"]
     test, loss = figure.axes
     drawn = [list(line.get_ydata()) for line in test.lines]
     expected = [[20.0, 40.0], [20.0, 40.0], [30.0, 50.0]]  # ours, the mean of theirs, the other row
@@ -60,12 +58,12 @@ def test_without_the_file_there_are_none(tmp_path: Path) -> None:
 def test_a_line_that_is_no_epoch_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "published_curves.csv"
     path.write_text(f"{HEADER}\n{line}\n")
-    with pytest.raises(ReportError, match=f"{path} cannot be read"):
+    with pytest.raises(UserError, match=f"{path} cannot be read"):
         read_published(path)
 
 
 def test_a_file_without_rows_is_named(tmp_path: Path) -> None:
     path = tmp_path / "published_curves.csv"
     path.write_text("epoch,loss\n1,0.5\n")
-    with pytest.raises(ReportError, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be read"):
         read_published(path)

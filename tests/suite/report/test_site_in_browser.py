@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 from report.browser import CHROMIUM, Browser
-from report.pages import fill
-
-from phantomgrad_suite.report.site import build_site
+from report.test_page import fill
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 
@@ -28,9 +26,9 @@ COLOURS = """["background-color", "color"].map(
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = fill(tmp_path_factory.mktemp("results"))
-    (folder / "index.html").write_bytes(build_site(folder))
-    return folder / "index.html"
+    results = fill(tmp_path_factory.mktemp("results"))
+    (results.path / "index.html").write_text(results.page().html, encoding="utf-8")
+    return results.path / "index.html"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Pages and figures of Figure 1, Figure 4 and Table 2: the numbers of the records, no others."""
+"""Tables and figures of Figure 1, Figure 4 and Table 2: the numbers of the records."""
 
 from __future__ import annotations
 
@@ -6,115 +6,117 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
+from report.conftest import figures, rows, study_table, texts
 
-from phantomgrad_suite.report.studies import complexity, dynamics, page, precision
-from phantomgrad_suite.report.style import LINES, styled
+from phantomgrad_suite.report import markdown
+from phantomgrad_suite.report.figures.style import LINES
+from phantomgrad_suite.report.table import State, Table
 from phantomgrad_suite.runs.records import Check, StudyRecord, read_study, write_record
 from report import study_records as made
 
-
-def rows(text: str) -> list[list[str]]:
-    """The cells of every line of every table, headings included."""
-    lines = [line for line in text.splitlines() if line.startswith("| ")]
-    return [
-        [cell.strip() for cell in line.strip("|").split(" | ")]
-        for line in lines
-        if not set(line) <= set("|-: ")
-    ]
+FORMS = ["NPG, λ = 0.5", "NPG, λ = 1.0", "UPG, λ = 0.5", "UPG, λ = 1.0"]
 
 
-def drawn(figures: dict[str, Figure], name: str) -> Figure:
-    assert list(figures) == [name]
-    return figures[name]
+def titles(table: Table) -> list[str]:
+    return [section.title for section in table.sections]
 
 
-# What all pages share -------------------------------------------------------------------------
+# All studies
 
 
-def test_checks_tell_what_holds_and_what_does_not() -> None:
+def test_checks_show_which_claims_hold() -> None:
     checks = [Check.above("up", 2.0, 1.0), Check.below("down", 3.0, 1.0)]
-    assert rows(page.checks([made.precision(checks=checks)]))[1:] == [
+    table = study_table("figure1", made.precision(checks=checks))
+    assert texts(table.sections[-1]) == [
         ["figure1/tanh", "up", "2", "1", "holds"],
         ["figure1/tanh", "down", "3", "1", "DOES NOT HOLD"],
     ]
-    assert page.checks([made.precision(checks=[])]) == ""
+    assert (table.state, table.missing) == (State.MADE, "1 check does not hold")
 
 
 def test_a_check_without_a_finite_value_is_shown(tmp_path: Any) -> None:
-    """As it is read from a file: JSON has no word for it."""
     checks = [Check.below("known", float("nan"), 1.0)]
     write_record(made.precision(checks=checks), tmp_path / "r.json")
-    shown = page.checks([read_study(tmp_path / "r.json")])
-    assert rows(shown)[1] == ["figure1/tanh", "known", "nan", "1", "DOES NOT HOLD"]
+    table = study_table("figure1", read_study(tmp_path / "r.json"))
+    assert texts(table.sections[-1]) == [["figure1/tanh", "known", "nan", "1", "DOES NOT HOLD"]]
 
 
-def test_provenance_names_hardware_time_and_what_is_reduced() -> None:
-    cpu, cuda = made.complexity(), made.complexity("cuda", changes=["7 of 9 samples", "x=1"])
-    assert page.provenance([cpu, cuda]).splitlines() == [
-        "- `table2/cpu` (seed0): 3 s on a CPU, 1 thread.",
-        "- `table2/cuda` (seed0): 3 s on a GPU; reduced: 7 of 9 samples, x=1.",
-    ]
-
-
-def test_a_number_that_was_not_finite_is_a_dash() -> None:
-    assert page.number(1 / 3, ".2f") == "0.33"
-    assert page.number(None, ".2f") == "—"
+def test_notes_name_hardware_duration_and_reduction() -> None:
+    reduced = made.complexity("cuda", protocol="reduced", changes=["7 of 9 samples", "x=1"])
+    table = study_table("table2", made.complexity(checks=[]), replace(reduced, checks=[]))
+    assert table.sections[-1].title == "Measured on"
+    assert table.sections[-1].notes == (
+        "table2/cpu (seed0): 3 s on a CPU, 1 thread.",
+        "table2/cuda (seed0): 3 s on a GPU; reduced: 7 of 9 samples, x=1.",
+    )
 
 
 @pytest.mark.parametrize(
-    ("report", "record"),
-    [(precision, made.precision()), (dynamics, made.dynamics()), (complexity, made.complexity())],
+    ("protocols", "state", "missing"),
+    [
+        ([], State.MISSING, ""),
+        (["full"], State.MADE, ""),
+        (["full", "reduced"], State.PARTLY, "1 of 2 studies in full"),
+        (["reduced"], State.REDUCED, "0 of 1 studies in full"),
+    ],
 )
-def test_every_page_has_its_title_checks_and_provenance(report: Any, record: StudyRecord) -> None:
-    text = report.table([record])
-    assert text.startswith(f"# {report.TITLE}\n\n")
-    assert f"| a claim of {record.row} " in text
-    assert f"- `{record.row}` (seed0): 3 s on a CPU, 1 thread." in text
-    assert text.endswith("\n")
-    assert not text.endswith("\n\n")
+def test_state_counts_full_studies(protocols: list[str], state: State, missing: str) -> None:
+    names = ("tanh", "relu")[: len(protocols)]
+    records = [made.precision(n, protocol=p) for n, p in zip(names, protocols, strict=True)]
+    table = study_table("figure1", *records)
+    assert (table.state, table.missing) == (state, missing)
 
 
-# Figure 1 -------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("key", "record"),
+    [
+        ("figure1", made.precision()),
+        ("figure4", made.dynamics()),
+        ("table2", made.complexity()),
+        ("throughput", made.throughput()),
+    ],
+)
+def test_markdown_has_title_caption_and_notes(key: str, record: StudyRecord) -> None:
+    table = study_table(key, record)
+    text = markdown.render(table)
+    assert text.startswith(f"# {table.title}\n\n{table.entry.caption}\n\n## ")
+    assert text.endswith(f"- {record.row} (seed0): 3 s on a CPU, 1 thread.\n")
+    assert all(f"\n- {note}\n" in text for note in table.entry.notes)
 
 
-def test_figure1_table_has_the_means_of_states_and_rows() -> None:
-    headings, *lines = rows(precision.table([made.precision(checks=[])]))
-    forms = ["NPG, λ = 0.5", "NPG, λ = 1.0", "UPG, λ = 0.5", "UPG, λ = 1.0"]
-    assert headings == ["k", *forms, *(f"norm, {form}" for form in forms)]
-    assert [line[0] for line in lines] == ["1", "2", "5"]
-    assert lines[0][1:5] == [
-        "0.6600 (0.5600)",
-        "0.7100 (0.6100)",
-        "0.7100 (0.6100)",
-        "0.7600 (0.6600)",
-    ]
-    assert lines[2][5:] == ["0.250", "0.500", "0.250", "0.500"]
+# Figure 1
 
 
-def test_figure1_says_how_exact_the_reference_is() -> None:
-    """Beside what the paper says of its own."""
-    text = precision.table([made.precision()])
-    assert "N = 32, D = 128, L = 0.9, 12,345 samples." in text
-    assert "agree to a cosine of 0.9999912 or better (the paper: above 0.9999)" in text
-    assert "After 77 iterations" in text
-    assert "the relative error of h* is at most 0.26." in text
+def test_figure1_has_the_means_of_states_and_rows() -> None:
+    section = study_table("figure1", made.precision()).sections[0]
+    first, _, last = rows(section)
+    assert list(first) == ["k", *FORMS, *(f"norm, {form}" for form in FORMS)]
+    assert [row["k"] for row in rows(section)] == ["1", "2", "5"]
+    cosines = ["0.6600 (0.5600)", "0.7100 (0.6100)", "0.7100 (0.6100)", "0.7600 (0.6600)"]
+    assert list(first.values())[1:5] == cosines
+    assert list(last.values())[5:] == ["0.250", "0.500", "0.250", "0.500"]
 
 
-def test_figure1_has_tanh_first_and_every_map_once() -> None:
+def test_figure1_describes_the_precision_of_its_reference() -> None:
+    record = made.precision(protocol="reduced", changes=["1 of 9 samples"])
+    assert study_table("figure1", record).sections[0].text == (
+        "N = 32, D = 128, L = 0.9, 12,345 samples. Reduced: 1 of 9 samples. After 77 iterations "
+        "the two exact gradients agree to a cosine of 0.9999912 or better (the paper: above "
+        "0.9999), and the relative error of h* is at most 0.26."
+    )
+
+
+def test_figure1_starts_with_tanh() -> None:
     records = [made.precision(name) for name in ("linear", "relu", "tanh")]
-    text = precision.table(records)
-    parts = [line for line in text.splitlines() if line.startswith("## F:")]
-    assert parts == ["## F: tanh", "## F: relu", "## F: linear"]
+    assert titles(study_table("figure1", *records))[:3] == ["F: tanh", "F: relu", "F: linear"]
 
 
 def test_figure1_panels() -> None:
     """A row for each map, a column for each form and λ, the median of the rows in each."""
-    with styled():
-        figure = drawn(precision.figures([made.precision("relu"), made.precision()]), "figure1")
-    panels = figure.axes
-    titles = [rf"{form}, $\lambda = {d}$" for form in ("NPG", "UPG") for d in (0.5, 1.0)]
-    assert [axes.get_title(loc="left") for axes in panels] == titles * 2
+    table = study_table("figure1", made.precision("relu"), made.precision())
+    panels = figures(table)["figure1"].axes
+    names = [rf"{form}, $\lambda = {d}$" for form in ("NPG", "UPG") for d in (0.5, 1.0)]
+    assert [axes.get_title(loc="left") for axes in panels] == names * 2
     notes = [axes.texts[0].get_text() for axes in panels if axes.texts]
     assert [note.splitlines()[0] for note in notes] == ["F: tanh", "F: relu"]
     assert "n = 12,345" in notes[0]
@@ -127,38 +129,36 @@ def test_figure1_panels() -> None:
     assert (bottom, top) == pytest.approx((0.66 - 0.0049, 0.66 + 0.0049))  # 1 % to 99 %
 
 
-# Figure 4 -------------------------------------------------------------------------------------
+# Figure 4
 
 
-def test_figure4_table_has_the_medians_at_the_end() -> None:
-    text = dynamics.table([made.dynamics(checks=[])])
-    assert "## F: tanh\n\nAfter 3 iterations of Broyden's method, or at k = 3; medians" in text
-    _, *lines = rows(text)
-    assert [line[2] for line in lines] == [
-        *("Broyden", "NPG, λ = 0.5", "UPG, λ = 0.5", "NPG, λ = 1.0", "UPG, λ = 1.0")
-    ] * 2
+def test_figure4_has_the_medians_of_the_last_iteration() -> None:
+    section = study_table("figure4", made.dynamics()).sections[0]
+    assert section.title == "F: tanh"
+    assert section.text.startswith("After 3 iterations of Broyden's method, or at k = 3; medians")
+    lines = texts(section)
+    methods = ["Broyden", "NPG, λ = 0.5", "UPG, λ = 0.5", "NPG, λ = 1.0", "UPG, λ = 1.0"]
+    assert [line[2] for line in lines] == methods * 2
     assert [line[:2] for line in lines[4:6]] == [["0.9", "12.5"], ["0.999", "1.23e+03"]]
     assert lines[0][3:] == ["1.00e-03", "5.00e-04", "0.9000", "0.003", "7.25"]
     assert lines[1][3:] == ["5.00e-03", "2.50e-03", "0.8000", "0.015", "7.25"]
 
 
-def test_figure4_survives_what_was_not_finite(tmp_path: Any) -> None:
+def test_figure4_accepts_values_that_are_not_finite(tmp_path: Any) -> None:
     """A method that diverged: a dash in the table, a gap in the figure."""
     record = made.dynamics()
     for quantity in ("objective", "relative_error", "cosine", "l1_norm"):
         record.numbers["levels"][0]["methods"][0][quantity][-1] = [float("inf")] * 5
     write_record(record, tmp_path / "r.json")
-    read = read_study(tmp_path / "r.json")
-    assert rows(dynamics.table([read]))[1][3:] == ["—", "—", "—", "—", "7.25"]
-    with styled():
-        figure = drawn(dynamics.figures([read]), "figure4_tanh")
-    assert figure.axes[0].lines[0].get_ydata()[:3].tolist() == [1.0, 0.1, 0.01]
+    table = study_table("figure4", read_study(tmp_path / "r.json"))
+    assert texts(table.sections[0])[0][3:] == ["—", "—", "—", "—", "7.25"]
+    axes = figures(table)["figure4_tanh"].axes[0]
+    assert axes.lines[0].get_ydata()[:3].tolist() == [1.0, 0.1, 0.01]
 
 
 def test_figure4_panels() -> None:
     """A figure for each map; a row for each constant, a column for each quantity."""
-    with styled():
-        found = dynamics.figures([made.dynamics(), made.dynamics("linear")])
+    found = figures(study_table("figure4", made.dynamics(), made.dynamics("linear")))
     assert list(found) == ["figure4_tanh", "figure4_linear"]
     panels = found["figure4_tanh"].axes
     assert len(panels) == 2 * 4
@@ -179,37 +179,36 @@ def test_figure4_panels() -> None:
     ]
 
 
-# Table 2 --------------------------------------------------------------------------------------
+# Table 2
 
 
-def test_table2_has_the_entries_of_the_paper_beside_the_measured_orders() -> None:
+def test_table2_has_the_paper_next_to_the_measured_orders() -> None:
     """As printed: time O(K), O(k), O(k); memory O(1), O(k), O(1); peak O(k), O(k), O(1)."""
-    record = made.complexity(checks=[])
-    headings, *lines = rows(complexity.table([record]).split("Medians")[0])
-    assert headings[1:5] == ["Time, paper", "Time, measured", "ms per k or K", "R²"]
-    entries = [[line[0], *line[1::4]] for line in lines]
-    assert entries == [
-        ["Implicit, fixed point", "O(K)", "O(1)", "O(k)"],
-        ["Implicit, Broyden", "O(K)", "O(1)", "O(k)"],
-        ["UPG", "O(k)", "O(k)", "O(k)"],
-        ["NPG", "O(k)", "O(1)", "O(1)"],
-    ]
-    measured = [line[2::4] for line in lines]
-    assert measured == [
-        ["O(K)", "O(1)", "O(K)"],
-        ["O(K)", "O(1)", "O(K)"],
-        ["O(k)", "O(k)", "O(k)"],
-        ["O(k)", "O(1)", "O(1)"],
-    ]
-    assert lines[2][3::4] == ["2", "1", "2"]  # ms, MiB and MiB per k
-    assert lines[2][4::4] == ["1.000"] * 3
+    found = rows(study_table("table2", made.complexity()).sections[0])
+    shown = {
+        row["Method"]: [row[f"{q}, {who}"] for q in ("Time", "Mem", "Peak Mem") for who in WHO]
+        for row in found
+    }
+    assert shown == {
+        "Implicit, fixed point": ["O(K)", "O(K)", "O(1)", "O(1)", "O(k)", "O(K)"],
+        "Implicit, Broyden": ["O(K)", "O(K)", "O(1)", "O(1)", "O(k)", "O(K)"],
+        "UPG": ["O(k)", "O(k)", "O(k)", "O(k)", "O(k)", "O(k)"],
+        "NPG": ["O(k)", "O(k)", "O(1)", "O(1)", "O(1)", "O(1)"],
+    }
+    slopes = ("Time, ms per k or K", "Mem, MiB per k or K", "Peak Mem, MiB per k or K")
+    assert [found[2][heading] for heading in slopes] == ["2", "1", "2"]
+    assert found[2]["Time, R²"] == "1.000"
+
+
+WHO = ("paper", "measured")
 
 
 def test_table2_has_every_measurement() -> None:
-    text = complexity.table([made.complexity(checks=[])])
-    assert "Medians (wall clock); one state has 0.5 MiB." in text
-    headings, *lines = rows(text.split("Medians")[1])
+    section = study_table("table2", made.complexity()).sections[1]
+    assert section.text == "Medians (wall clock). One state takes 0.5 MiB."
+    headings = [column.heading for column in section.columns]
     assert headings == ["Method", "Size", "Time (ms)", "Mem (MiB)", "Peak Mem (MiB)"]
+    lines = texts(section)
     assert lines[0] == ["Implicit, fixed point", "K = 10", "20.00", "1.50", "20.00"]
     assert lines[8] == ["UPG", "k = 5", "10.00", "5.00", "10.00"]
     assert lines[11] == ["NPG", "k = 5", "10.00", "1.50", "2.00"]
@@ -217,24 +216,17 @@ def test_table2_has_every_measurement() -> None:
 
 
 def test_table2_keeps_devices_apart() -> None:
-    text = complexity.table([made.complexity(), made.complexity("cuda")])
-    parts = [line for line in text.splitlines() if line.startswith("## On")]
-    assert parts == ["## On a CPU, 1 thread", "## On a GPU"]
-    with styled():
-        figure = drawn(complexity.figures([made.complexity(), made.complexity("cuda")]), "table2")
-    assert len(figure.axes) == 2 * 3
+    table = study_table("table2", made.complexity(), made.complexity("cuda"))
+    assert titles(table)[::2][:2] == ["On a CPU, 1 thread", "On a GPU"]
+    assert len(figures(table)["table2"].axes) == 2 * 3
 
 
 def test_table2_panels() -> None:
     """Points as measured, in the unit of the axis, and the fitted line from end to end."""
-    with styled():
-        figure = drawn(complexity.figures([made.complexity()]), "table2")
-    assert [(a.get_title(loc="left"), a.get_ylabel()) for a in figure.axes] == [
-        ("Time", "ms"),
-        ("Mem", "MiB"),
-        ("Peak Mem", "MiB"),
-    ]
-    time, memory, _ = figure.axes
+    axes = figures(study_table("table2", made.complexity()))["table2"].axes
+    shown = [(panel.get_title(loc="left"), panel.get_ylabel()) for panel in axes]
+    assert shown == [("Time", "ms"), ("Mem", "MiB"), ("Peak Mem", "MiB")]
+    time, memory, _ = axes
     assert len(time.lines) == 4 * 2
     points, line = memory.lines[4:6]
     assert points.get_color() == line.get_color() == LINES[2][0]
@@ -245,53 +237,34 @@ def test_table2_panels() -> None:
     assert list(time.lines[0].get_ydata()) == pytest.approx([20, 40, 60])
 
 
-# The command ----------------------------------------------------------------------------------
+# The command
 
 
-def add(results: Any, record: StudyRecord) -> Any:
-    path = results.path / "records" / record.row / f"{record.instance}.json"
-    write_record(record, path)
-    return path
-
-
-def test_command_writes_page_and_figures_and_again_the_same(results: Any, capsys: Any) -> None:
-    add(results, made.complexity())
+def test_command_writes_a_study_and_again_the_same(results: Any, capsys: Any) -> None:
+    results.write(made.complexity())
     assert results.report("table2") == 0
-    out = capsys.readouterr().out
-    assert out.startswith(f"# {complexity.TITLE}\n")
-    names = ["tables/table2.md", *(f"figures/table2.{kind}" for kind in ("png", "svg", "pdf"))]
-    assert [line for line in out.splitlines() if line.startswith("wrote")] == [
-        *(f"wrote {results.path / name}" for name in names),
-        f"wrote {results.path / 'index.html'}",
-    ]
+    files = [f"table2.{kind}" for kind in ("png", "svg", "pdf")]
+    names = ["tables/table2.md", "tables/table2.tex", *(f"figures/{name}" for name in files)]
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("wrote")]
+    assert printed == [f"wrote {results.path / name}" for name in (*names, "index.html")]
     before = {name: (results.path / name).read_bytes() for name in names}
-    assert before["tables/table2.md"].decode() == complexity.table([made.complexity()])
     results.report("table2")
     assert {name: (results.path / name).read_bytes() for name in names} == before
 
 
 @pytest.mark.parametrize("study", ["figure1", "figure4", "table2"])
-def test_a_run_where_a_study_belongs_is_one_line(results: Any, capsys: Any, study: str) -> None:
+def test_a_run_among_studies_is_named(results: Any, capsys: Any, study: str) -> None:
     path = results.add(f"{study}/tanh", "seed0", [0.8])
     assert results.report(study) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"report: {path} is no whole record (missing: ['checks'")
+    assert error.startswith(f"report: {path} is no complete record (missing: ['checks'")
     assert error.count("\n") == 1
     assert not (results.path / "tables").exists()
 
 
-def test_a_study_where_a_run_belongs_is_one_line(results: Any, capsys: Any) -> None:
-    path = add(results, replace(made.precision(), row="table9/tanh"))
+def test_a_study_among_runs_is_named(results: Any, capsys: Any) -> None:
+    path = results.write(replace(made.precision(), row="table9/tanh"))
     assert results.report("table9") == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"report: {path} is no whole record")
+    assert error.startswith(f"report: {path} is no complete record")
     assert error.count("\n") == 1
-
-
-def test_a_study_in_another_ones_folder_is_one_line(results: Any, capsys: Any) -> None:
-    path = add(results, made.precision())
-    copy = path.with_name("seed1.json")
-    copy.write_bytes(path.read_bytes())
-    assert results.report("figure1") == 1
-    said = f"report: {copy} holds the record of figure1/tanh/seed0: move it there\n"
-    assert capsys.readouterr().err == said

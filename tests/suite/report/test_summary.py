@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from phantomgrad_suite.report.summary import Stat, summarise
+from phantomgrad_suite.report.experiments.runs import Runs, Stat
 from phantomgrad_suite.runs.records import Record, Result
 
 Make = Callable[..., Record]
@@ -31,7 +31,7 @@ def test_best_last_and_common_are_different_things(make_record: Make) -> None:
         make_record("t/a", "seed0", [0.9, 0.6, 0.5]),
         make_record("t/a", "seed1", [0.4, 0.8, 0.7]),
     ]
-    summary = summarise(runs)
+    summary = Runs.of(runs)
     assert summary.best is not None
     assert summary.best.mean == pytest.approx(0.85)  # 0.9 and 0.8, at different epochs
     assert summary.last is not None
@@ -41,7 +41,6 @@ def test_best_last_and_common_are_different_things(make_record: Make) -> None:
     assert summary.common.std == pytest.approx(0.1)
     assert summary.common_epoch == 2
     assert summary.selected is None
-    assert summary.top == 0.9
 
 
 def test_common_epoch_skips_epochs_some_run_lacks(make_record: Make) -> None:
@@ -49,31 +48,30 @@ def test_common_epoch_skips_epochs_some_run_lacks(make_record: Make) -> None:
         make_record("t/a", "seed0", [0.5, 0.9, 0.6, 0.9]),
         make_record("t/a", "seed1", [0.5, None, 0.7]),
     ]
-    assert summarise(runs).common_epoch == 3
+    assert Runs.of(runs).common_epoch == 3
 
 
 def test_a_run_without_the_curve_means_no_common_epoch(make_record: Make) -> None:
     runs = [make_record("t/a", "s0", [0.5]), make_record("t/a", "s1", [0.5], curves={})]
-    assert summarise(runs).common is None
+    assert Runs.of(runs).common is None
 
 
 def test_lower_is_better_for_perplexity(make_record: Make) -> None:
     values = [30.0, 20.0, 25.0]
     run = make_record("t/a", "seed0", values, curves={"test/perplexity": values})
     run = replace(run, result=Result("perplexity", 20.0, 2, 25.0))
-    summary = summarise([run, replace(run, result=Result("perplexity", 22.0, 2, 25.0))])
+    summary = Runs.of([run, replace(run, result=Result("perplexity", 22.0, 2, 25.0))])
     assert summary.common_epoch == 2
-    assert summary.top == 20.0
 
 
 def test_record_says_which_end_of_an_unknown_metric_is_good(make_record: Make) -> None:
     values = [3.0, 2.0, 2.5]
     run = make_record("t/a", "seed0", values, curves={"test/bits_per_word": values})
     result = Result("bits_per_word", 2.0, 2, 2.5, mode="min")
-    summary = summarise([replace(run, result=result)])
+    summary = Runs.of([replace(run, result=result)])
     assert summary.common_epoch == 2
     assert summary.metric.heading == "bits per word ↓"
-    old = summarise([replace(run, result=replace(result, mode="max"))])
+    old = Runs.of([replace(run, result=replace(result, mode="max"))])
     assert old.common_epoch == 1
 
 
@@ -82,13 +80,11 @@ def test_costs(make_record: Make) -> None:
         make_record("t/a", "s0", [0.5], seconds={"total": 10.0, "epoch": 1.0}),
         make_record("t/a", "s1", [0.5], seconds={"total": 20.0, "epoch": 3.0}, solver={}),
     ]
-    summary = summarise(runs)
+    summary = Runs.of(runs)
     assert summary.mean("seconds", "epoch") == 2.0
     assert summary.mean("solver", "evaluations") == 14.0
     assert summary.mean("solver", "unknown") is None
-    assert summary.total_seconds() == 30.0
     assert summary.hardware == {"a CPU, 1 thread"}
-    assert summarise([replace(runs[0], seconds={})]).total_seconds() is None
 
 
 GPU = {"processor": "a CPU", "threads": 1, "accelerator": "NVIDIA H200"}
@@ -114,10 +110,10 @@ def test_hardware_says_how_many(
         config={"trainer": trainer},
         memory={"peak_bytes": 1, "kind": "cuda"},
     )
-    assert summarise([run]).hardware == {said}
+    assert Runs.of([run]).hardware == {said}
 
 
 def test_hardware_says_how_many_processes_share_a_processor(make_record: Make) -> None:
     environment = {"processor": "a CPU", "threads": 2, "processes": 4}
     run = make_record("t/a", "s0", [0.5], environment=environment)
-    assert summarise([run]).hardware == {"a CPU, 4 processes of 2 threads"}
+    assert Runs.of([run]).hardware == {"a CPU, 4 processes of 2 threads"}

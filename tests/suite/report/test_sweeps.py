@@ -9,11 +9,8 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from phantomgrad_suite.report.assemble import build_table
-from phantomgrad_suite.report.command import FIGURES
-from phantomgrad_suite.report.style import styled
-from phantomgrad_suite.report.sweeps import sweep_figures
 from phantomgrad_suite.runs.records import Record, Result
+from report import conftest
 
 STEPS, DAMPINGS = (1, 3, 9), (0.5, 1.0)
 
@@ -37,8 +34,7 @@ def grid(make: Callable[..., Record]) -> list[Record]:
 
 
 def figures(records: list[Record]) -> dict[str, Figure]:
-    with styled():
-        return sweep_figures(build_table("figure3", [], records))
+    return conftest.figures(conftest.runs_table("figure3", records))
 
 
 def lines(axes: Axes) -> list[tuple[list[float], list[float]]]:
@@ -112,7 +108,6 @@ def test_every_data_set_has_a_figure_and_other_rows_have_none(
 
 def test_the_command_draws_it(results: Any, capsys: Any) -> None:
     """The table as any other, the figure in the place of dots and curves."""
-    assert FIGURES["figure3"] is sweep_figures
     results.add("figure3/chains/upg_k1_d0.5", "seed0", [0.8])
     results.add("figure3/chains/npg_k1_d0.5", "seed0", [0.7])
     assert results.report("figure3") == 0

@@ -1,4 +1,4 @@
-"""What stands in a table: golden Markdown, dashes, and what is kept apart."""
+"""Tables of runs: golden Markdown, dashes, and runs that are kept apart."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from graph_data import REPOSITORY
+from report.conftest import runs_table
 
-from phantomgrad_suite.report.assemble import build_table
-from phantomgrad_suite.report.collect import read_table_records
-from phantomgrad_suite.report.tables import DASH, duration, number, result_grid
+from phantomgrad_suite.report.inputs import read_runs
 from phantomgrad_suite.runs.metrics import metric_of
 from phantomgrad_suite.runs.records import Result
 
@@ -31,10 +30,10 @@ GOLDEN = """\
 | Toy      | accuracy (%) ↑ | IGNN  | Implicit |    38K |     — | 90.0 | 70.0 |       90.0 (1) |     80.0 |   1 |
 
 - Mean ± population standard deviation (ddof 0) over n runs (folds and seeds).
-- Best: the best test value over the epochs of each run, so chosen on the test data.
+- Best: the best test value over the epochs of each run, so the epoch is chosen on the test data.
 - Last: the test value after the last epoch.
-- Common: the one epoch, in parentheses, with the best mean test value over the runs.
-- Selected: the test value at the epoch each run chose on validation data.
+- Common (epoch): the one epoch, in parentheses, with the best mean test value over the runs.
+- Selected: the test value at the epoch that each run selected on validation data.
 - ‡ Paper: best of three runs.
 
 ## Cost
@@ -51,10 +50,10 @@ GOLDEN = """\
 | -------- | -------- | ---------: | --------: | -------: | --------: | --------------: | ----------------: |
 | Toy      | Implicit |     37,634 |     0.400 |     90 s |      14.0 |            17.0 | 512 MiB (process) |
 
-- s / epoch: training and evaluation of one epoch, mean over the runs; wall clock (other work on the machine counts) and, where recorded, processor time.
-- All runs: seconds of all runs together.
+- s / epoch: training and evaluation of one epoch, mean over the runs; wall clock (which includes other work on the machine) and, where recorded, processor time.
+- All runs: duration of all runs together.
 - f / solve: evaluations of f in a forward solve, mean over training.
-- Adjoint / solve: products with the transposed Jacobian in a backward solve, likewise; a dash where none is solved.
+- Adjoint / solve: products with the transposed Jacobian in a backward solve, mean over training; a dash where there is no backward solve.
 - Run on: a CPU, 1 thread.
 """  # noqa: E501
 
@@ -68,7 +67,7 @@ def test_golden_markdown(results) -> None:
     assert (results.path / "tables" / "table9.md").read_text(encoding="utf-8") == GOLDEN
 
 
-def test_without_runs_the_paper_stands_alone(results) -> None:
+def test_without_runs_only_the_paper_has_numbers(results) -> None:
     (implicit, upg) = results.rows("table9")
     assert implicit["Paper"] == "84.1 ± 2.9"
     assert {implicit[heading] for heading in ("Best", "Last", "Common (epoch)", "n")} == {"—"}
@@ -84,7 +83,7 @@ def test_reduced_runs_have_a_line_of_their_own(results) -> None:
     assert (full["Best"], full["Paper"], full["n"]) == ("80.0", "84.1 ± 2.9", "1")
     assert (reduced["Best"], reduced["Paper"], reduced["n"]) == ("20.0", "—", "1")
     assert reduced["Method"] == "Implicit [reduced: trainer.max_epochs=1]"
-    assert "not to be compared" in results.markdown("table9")
+    assert "must not be compared" in results.markdown("table9")
 
 
 def test_reduced_runs_alone_leave_the_paper_a_dash(results) -> None:
@@ -128,7 +127,7 @@ def test_other_configurations_are_never_in_one_cell(results) -> None:
     assert {row["Best"] for row in rows} == {"80.0", "40.0"}
 
 
-def test_runs_on_data_of_another_name_do_not_face_the_papers_number(results) -> None:
+def test_runs_on_other_data_are_not_compared_with_the_paper(results) -> None:
     label = {"dataset": "toy-jpeg", "model": "IGNN", "method": "Implicit"}
     results.add("table9/toy_implicit", "seed0", [0.8], label=label)
     rows = results.rows("table9")
@@ -172,11 +171,11 @@ def test_a_run_without_a_finite_value_is_counted_not_hidden(results) -> None:
     assert "only m of the n runs" in results.markdown("table9")
 
 
-def test_best_of_three_is_answered_with_our_best(results) -> None:
+def test_a_best_of_three_is_compared_with_our_best(results) -> None:
     for seed, value in enumerate((0.7, 0.9)):
         results.add("table9/toy_upg_k5_d0.5", f"seed{seed}", [value])
-    said = "‡ Paper: best of three runs. The best of our runs: UPG A(5, 0.5) 90.0."
-    assert said in results.markdown("table9")
+    text = "‡ Paper: best of three runs. The best of our runs: UPG A(5, 0.5) 90.0."
+    assert text in results.markdown("table9")
 
 
 def test_speed_is_relative_to_the_row_the_paper_calls_1(results) -> None:
@@ -198,72 +197,64 @@ def test_speed_is_relative_to_the_row_the_paper_calls_1(results) -> None:
     assert "Run on: a CPU, 1 thread; a CPU, 2 processes of 1 thread." in results.markdown("table9")
 
 
-def test_numbers_and_durations() -> None:
-    assert number(0.8415, metric_of("accuracy")) == "84.2"
-    assert number(24.04, metric_of("perplexity")) == "24.0"
+def test_numbers_are_printed_in_the_unit_of_their_metric() -> None:
+    assert metric_of("accuracy").format(0.8415) == "84.2"
+    assert metric_of("perplexity").format(24.04) == "24.0"
     assert metric_of("new_metric").heading == "new metric ↑"
-    assert [duration(s) for s in (12, 119, 120, 7199, 7200)] == [
-        "12 s",
-        "119 s",
-        "2.0 min",
-        "120.0 min",
-        "2.0 h",
-    ]
 
 
-def test_a_long_reduction_that_all_share_is_said_once(results) -> None:
-    """Where one differs, each says its own; so do short ones."""
+def test_a_long_reduction_that_all_share_is_printed_once(results) -> None:
+    """Where one differs, each row has its own; so do short ones."""
     changes = [
         f"{what} of a tenth of the paper's" for what in ("width", "depth", "number of epochs")
     ]
     for row in ("a", "b"):
         results.add(f"table8/{row}", "seed0", [0.5], protocol="reduced", changes=changes)
-    said = results.markdown("table8")
-    assert said.count("Implicit [reduced] ") >= 2
-    assert f"- Toy, reduced: {', '.join(changes)}.\n" in said
+    text = results.markdown("table8")
+    assert text.count("Implicit [reduced] ") >= 2
+    assert f"- Toy, reduced: {', '.join(changes)}.\n" in text
     results.add("table8/c", "seed0", [0.5], protocol="reduced", changes=[*changes, "x=1"])
-    said = results.markdown("table8")
-    assert said.count(f"[reduced: {', '.join(changes)}") >= 3
-    assert "[reduced]" not in said
+    text = results.markdown("table8")
+    assert text.count(f"[reduced: {', '.join(changes)}") >= 3
+    assert "[reduced]" not in text
 
 
-def test_evaluations_at_another_memory_are_told(results) -> None:
+def test_evaluations_with_another_memory_are_noted(results) -> None:
     """The best epoch of each run, and their mean."""
     values = {"seed0": [30.0, 26.0], "seed1": [29.0, 28.0]}
     for seed, curve in values.items():
         curves = {"test/perplexity": curve, "test/perplexity_at_480": [v - 1 for v in curve]}
         result = Result("perplexity", min(curve), 2, curve[-1], mode="min")
         results.add("table9/words", seed, curve, curves=curves, result=result)
-    said = results.markdown("table9")
-    assert "26.0 where evaluation remembers 480 positions (best epoch of each run)." in said
+    text = results.markdown("table9")
+    assert "26.0 with a memory of 480 positions in evaluation (best epoch of each run)." in text
 
 
 def test_runs_that_collapsed_are_named(results) -> None:
-    """By the first epoch of any sign; records without such curves are of runs nobody watched."""
+    """By the first epoch with any sign; older records have no such curves."""
     curves = {"test/accuracy": [0.9, 0.2, 0.2]}
     marks = {"collapse/loss": [0, 0, 1], "collapse/metric": [0, 1, 1], "collapse/solves": [0, 0, 0]}
     results.add("table9/toy_upg_k5_d0.5", "seed0", [0.9], curves=curves | marks)
     results.add("table9/toy_upg_k5_d0.5", "seed1", [0.9], curves=curves)
     results.add("table9/toy_implicit", "seed0", [0.9], curves=curves | {"collapse/loss": [0, 0, 0]})
-    said = results.markdown("table9")
-    line = "Toy, UPG A(5, 0.5): training collapsed in 1 of 2 runs (noticed in epoch 2)."
-    assert f"- {line}\n" in said
-    assert said.count("collapsed") == 1
+    text = results.markdown("table9")
+    line = "Toy, UPG A(5, 0.5): training collapsed in 1 of 2 runs (first signs in epoch 2)."
+    assert f"- {line}\n" in text
+    assert text.count("collapsed") == 1
 
 
 @pytest.mark.parametrize(
     "folder", sorted((REPOSITORY / "results/records").glob("*")), ids=lambda p: p.name
 )
 def test_table_shows_the_selected_epoch_where_a_record_has_one(folder: Path) -> None:
-    """Of the records in the repository: honest numbers stand beside the flattering ones."""
+    """Of the records in the repository: selected values are shown next to the best ones."""
     found = [path.read_text() for path in folder.rglob("*.json")]
     if any('"kind": "study"' in text for text in found):
         pytest.skip("a study, which trains nothing")
-    table = build_table(folder.name, [], read_table_records(folder.parent, folder.name))
+    table = runs_table(folder.name, read_runs(folder.parent, folder.name))
+    headings = [column.heading for column in table.sections[0].columns]
     selected = any(re.search(r'"selected": [0-9]', text) for text in found)
-    assert ("Selected" in result_grid(table).headings) is selected
-    for section, block in zip(result_grid(table).sections, table.blocks, strict=True):
-        at = result_grid(table).headings.index("Selected") if selected else None
-        for row, line in zip(section.rows, block.lines, strict=True):
-            has = line.summary is not None and line.summary.selected is not None
-            assert at is None or (row[at] != DASH) is has
+    assert ("Selected" in headings) is selected
+    for row in (row for block in table.blocks for row in block.rows):
+        has = row.line.runs is not None and row.line.runs.selected is not None
+        assert (row.cells["Selected"].value is not None) is has

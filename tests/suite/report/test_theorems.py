@@ -1,4 +1,4 @@
-"""The pages and figures of the theorems: what they read from records, and what they draw."""
+"""The tables and figures of the theorems."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from report.conftest import figures, rows, study_table, texts
 
-from phantomgrad_suite.report.studies.theorems import figures, table
-from phantomgrad_suite.report.style import styled
+from phantomgrad_suite.report.table import State
 from phantomgrad_suite.runs.records import Check, StudyRecord
 
 STEPS = [1, 4, 16, 64]
@@ -94,63 +94,50 @@ def sgd() -> StudyRecord:
     return record("sgd", {"steps": STEPS, "gradients": gradients, "norm": 0.8})
 
 
-def cells(page: str, start: str) -> list[str]:
-    """The cells of the first line of a table that begins so."""
-    line = next(line for line in page.splitlines() if line.startswith(f"| {start}"))
-    return [cell.strip() for cell in line.strip("| ").split(" | ")]
+def test_the_first_theorem_has_shares_by_k() -> None:
+    section = study_table("theorems", descent()).sections[0]
+    shares = [f"k = {k}" for k in STEPS]
+    found = rows(section)
+    assert list(found[0]) == ["L_h", "θ", "λ", "1/κ²", *shares, "Ascent", "Least cosine"]
+    lines = [list(row.values()) for row in found]
+    assert lines[0] == ["0.5", "W", "0.5", "0.125", "0", "0", "0", "25", "100", "0.500"]
+    assert lines[4] == ["2", "W", "0.5", "0", "0", "0", "0", "25", "75", "0.500"]
+    assert "of 8 samples (D = 6, tanh)" in section.text
 
 
-def test_the_table_of_the_first_theorem_has_shares_by_k() -> None:
-    page = table([descent()])
-    assert cells(page, "L_h")[3:] == [
-        "1/κ²",
-        *(f"k = {k}" for k in STEPS),
-        "Ascent",
-        "Least cosine",
-    ]
-    assert cells(page, "0.5")[1:] == ["W", "0.5", "0.125", "0", "0", "0", "25", "100", "0.500"]
-    assert cells(page, "2 ")[1:] == ["W", "0.5", "0", "0", "0", "0", "25", "75", "0.500"]
-    assert "of 8 samples (D = 6, tanh)" in page
-    assert "Theorem 2:" not in page
+def test_the_second_theorem_has_rates() -> None:
+    first, second = texts(study_table("theorems", series()).sections[0])
+    rates = ["0.8000", "0.7500", "0.7000", "0.7100", "0.7200"]
+    assert first == ["0.9", "0.5", *rates, "16", "1.50"]
+    assert second[7] == "—"  # never below one percent
 
 
-def test_the_table_of_the_second_theorem_has_rates() -> None:
-    page = table([series()])
-    first = cells(page, "0.9 | 0.5")
-    assert first[2:] == ["0.8000", "0.7500", "0.7000", "0.7100", "0.7200", "16", "1.50"]
-    assert cells(page, "0.9 | 1")[7] == "—"  # never below one percent
+def test_the_third_theorem_has_means_over_the_seeds() -> None:
+    exact, npg, _ = texts(study_table("theorems", sgd()).sections[0])
+    assert exact[:4] == ["Exact", "0", "0", "0"]
+    assert npg == ["NPG A(1, 1.0)", "0.5", "0.25", "0.125", "0.7 ± 0.1", "0.26", "0.6000"]
 
 
-def test_the_table_of_the_third_theorem_has_means_over_the_seeds() -> None:
-    page = table([sgd()])
-    assert cells(page, "NPG A(1, 1.0)")[1:] == [
-        "0.5",
-        "0.25",
-        "0.125",
-        "0.7 ± 0.1",
-        "0.26",
-        "0.6000",
-    ]
-    assert cells(page, "Exact")[1:4] == ["0", "0", "0"]
-
-
-def test_a_page_has_the_checks_of_all_records_and_the_full_one_is_shown() -> None:
+def test_the_full_record_of_a_theorem_is_shown_and_all_are_checked() -> None:
     other = descent(instance="seed1-abc", protocol="reduced", changes=["setting.samples=3"])
     other = replace(other, setting={**other.setting, "samples": 3})
-    page = table([other, descent(), series(), sgd()])
-    assert page.count("a claim of descent") == 2
-    assert "of 8 samples" in page
-    assert "of 3 samples" not in page
-    assert "`theorems/sgd` (seed0): 3.0 s" in page or "`theorems/sgd` (seed0): 3 s" in page
-    assert page.startswith("# Theorems 1, 2 and 3")
+    table = study_table("theorems", other, descent(), series(), sgd())
+    assert "of 8 samples" in table.sections[0].text
+    claims = [row["Claim"] for row in rows(table.sections[-1])]
+    assert claims == [f"a claim of {name}" for name in ("descent", "descent", "series", "sgd")]
+    assert (table.state, table.missing) == (State.PARTLY, "3 of 4 studies in full")
 
 
-def test_figures_hold_what_the_records_have() -> None:
-    with styled():
-        drawn = figures([descent(), series(), sgd()])
-        assert list(drawn) == ["theorem1", "theorem2", "theorem3"]
-        for figure in drawn.values():
-            figure.draw_without_rendering()
+def test_a_missing_theorem_is_named() -> None:
+    table = study_table("theorems", descent(), series())
+    assert (table.state, table.missing) == (State.PARTLY, "not Theorem 3")
+
+
+def test_figures_show_the_numbers_of_the_records() -> None:
+    drawn = figures(study_table("theorems", descent(), series(), sgd()))
+    assert list(drawn) == ["theorem1", "theorem2", "theorem3"]
+    for figure in drawn.values():
+        figure.draw_without_rendering()
     weight, ill = drawn["theorem1"].axes[:2]
     assert list(weight.lines[1].get_ydata()) == pytest.approx([8.0 / k for k in STEPS])
     assert {line.get_marker() for line in ill.lines} >= {"x"}  # ascent fails there
@@ -161,6 +148,6 @@ def test_figures_hold_what_the_records_have() -> None:
     assert list(curves.lines[-1].get_ydata()) == [1.0, 0.8, 0.4, 0.2]  # the exact one, on top
 
 
-def test_nothing_is_shown_without_records() -> None:
-    assert figures([]) == {}
-    assert table([]) == "# Theorems 1, 2 and 3 as measurements\n"
+def test_without_records_there_is_nothing_to_show() -> None:
+    table = study_table("theorems")
+    assert (table.state, table.sections, figures(table)) == (State.MISSING, (), {})

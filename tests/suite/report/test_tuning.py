@@ -9,12 +9,9 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from phantomgrad_suite.report.assemble import build_table
-from phantomgrad_suite.report.command import FIGURES
-from phantomgrad_suite.report.style import styled
-from phantomgrad_suite.report.summary import objective_of
-from phantomgrad_suite.report.tuning import tuning_figures
+from phantomgrad_suite.report.experiments.runs import objective_of
 from phantomgrad_suite.runs.records import Record, Result
+from report import conftest
 
 LOSS = {"objective": "validation/loss", "direction": "minimize"}
 
@@ -50,8 +47,7 @@ def search(make: Callable[..., Record]) -> list[Record]:
 
 
 def figures(records: list[Record]) -> dict[str, Figure]:
-    with styled():
-        return tuning_figures(build_table("tune", [], records))
+    return conftest.figures(conftest.runs_table("tune", records))
 
 
 def marks(axes: Axes, size: float) -> list[tuple[float, float]]:
@@ -138,14 +134,13 @@ def test_other_rows_have_no_picture(make_record: Callable[..., Record]) -> None:
 
 
 def test_the_command_draws_it_and_the_table_says_the_objective(results: Any, capsys: Any) -> None:
-    assert FIGURES["tune"] is tuning_figures
     curves = {"test/accuracy": [0.8, 0.7], "validation/loss": [0.31, 0.52]}
     known = {"curves": curves, "config": {"tune": LOSS}}
     results.add("tune/toy/a_d0.5/upg_k5_d0.5", "seed0", [0.8, 0.7], **known)
     assert results.report("tune") == 0
     said = capsys.readouterr().out
     assert said.startswith("# Tuning: λ chosen on validation data")
-    assert "- Searched by: what the search chose a trial by" in said
+    assert "- Searched by: the objective by which the search compares trials" in said
     (row,) = results.rows("tune")
     assert row["Searched by"] == "validation loss 0.3100"
     names = {path.name for path in (results.path / "figures").iterdir()}

@@ -1,17 +1,98 @@
-"""Distributions: exact values of known samples."""
+"""What all studies share: settings that are refused, seeds, summaries, dense matrices."""
 
 from __future__ import annotations
 
+import json
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from problems import dense_jacobian as reference_jacobian
 
-from phantomgrad_suite.studies.base import distribution, silently
+from phantomgrad.models import SyntheticCell
+from phantomgrad_suite.studies import (
+    AscentCondition,
+    Dynamics,
+    Precision,
+    SeriesConvergence,
+    SGDConvergence,
+    Study,
+)
+from phantomgrad_suite.studies.base import (
+    as_matrix,
+    dense_jacobian,
+    distribution,
+    silently,
+    truncated_series,
+)
+
+CPU = torch.device("cpu")
+
+# --- Studies ---------------------------------------------------------------------------------
+
+SMALL: dict[type[Study], dict[str, Any]] = {
+    Precision: {"size": 8, "rows": 2, "samples": 5, "batch": 3, "steps": (1, 2)},
+    Dynamics: {"size": 8, "rows": 2, "samples": 3, "iterations": 4, "lipschitz": [0.9]},
+    AscentCondition: {"size": 5, "samples": 2, "lipschitz": [0.9], "steps": (1, 9)},
+    SeriesConvergence: {"size": 5, "lipschitz": [0.6]},
+    SGDConvergence: {"seeds": 2, "iterations": 12, "size": 3, "data": 8, "batch": 4},
+}
 
 
-def test_the_percentiles_of_0_to_100_are_those_numbers() -> None:
-    """In whatever order and shape they come."""
+@pytest.mark.parametrize("study", SMALL)
+def test_seed_determines_the_numbers(study: type[Study]) -> None:
+    """Nothing else does: not the global random state. The numbers are plain, finite data."""
+    small = study(**SMALL[study])
+    first = small.measure(3, CPU)
+    torch.rand(5)
+    assert small.measure(3, CPU) == first
+    assert small.measure(4, CPU).numbers != first.numbers
+    assert json.loads(json.dumps(first.numbers, allow_nan=False)) == first.numbers
+
+
+@pytest.mark.parametrize(
+    ("study", "arguments", "message"),
+    [
+        *(
+            (study, {name: 0}, f"{name} must be at least 1, got 0")
+            for study, names in {
+                Precision: ("rows", "samples", "batch", "iterations", "broyden_iterations"),
+                Dynamics: ("rows", "samples", "iterations", "forward_iterations"),
+                AscentCondition: ("size", "samples"),
+                SeriesConvergence: ("rough_steps",),
+                SGDConvergence: ("seeds", "size", "data", "batch"),
+            }.items()
+            for name in names
+        ),
+        (Precision, {"steps": []}, "steps must hold at least 1 different values"),
+        (Precision, {"steps": [3, 0]}, "steps must be at least 1, got 0"),
+        (Precision, {"dampings": []}, "dampings must hold at least 1 different values"),
+        (Precision, {"dampings": [0.5, 1.5]}, r"damping must lie in \(0, 1\], got 1.5"),
+        (Precision, {"lipschitz": -1.0}, "lipschitz must be positive, got -1.0"),
+        (Precision, {"nonlinearity": "sin"}, "nonlinearity must be .*, got 'sin'"),
+        (Dynamics, {"lipschitz": []}, "lipschitz must hold at least 1 different values"),
+        (Dynamics, {"lipschitz": [0.9, 0]}, "lipschitz must be positive, got 0"),
+        (SeriesConvergence, {"lipschitz": (1.0,)}, r"lipschitz must lie in \(0, 1\), got 1.0"),
+        (SeriesConvergence, {"steps": (1, 2, 3)}, "steps must be at least four rising numbers"),
+        (SeriesConvergence, {"steps": (4, 3, 2, 1)}, "steps must be at least four rising numbers"),
+        (SGDConvergence, {"iterations": 1}, "iterations must be at least 2, got 1"),
+        (SGDConvergence, {"rate": 0.0}, "rate must be positive, got 0.0"),
+        (SGDConvergence, {"decay": -1.0}, "decay must not be negative, got -1.0"),
+        (SGDConvergence, {"norm": 1.0}, r"norm must lie in \(0, 1\), got 1.0"),
+    ],
+)
+def test_setting_out_of_range(study: type[Study], arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        study(**arguments)
+
+
+# --- Distributions ---------------------------------------------------------------------------
+
+
+def test_percentiles_of_0_to_100_are_these_numbers() -> None:
+    """In any order and shape."""
     found = distribution(torch.cat([torch.randperm(101), torch.tensor([50])]).view(2, 51))
     assert (found["n"], found["percentiles"][0], found["percentiles"][100]) == (102, 0, 100)
     found = distribution(torch.randperm(101))
@@ -20,34 +101,53 @@ def test_the_percentiles_of_0_to_100_are_those_numbers() -> None:
     assert found["std"] == pytest.approx(math.sqrt((101**2 - 1) / 12), rel=1e-7)
 
 
-def test_percentiles_are_entries_and_not_between_them() -> None:
-    """The nearest ones: the median of three is the middle one, that of two is one of them."""
+def test_percentiles_are_the_nearest_entries() -> None:
     found = distribution(torch.tensor([7.0, -1.0, 0.5]))["percentiles"]
     assert (found[0], found[50], found[100]) == (-1.0, 0.5, 7.0)
     assert found[:25] == [-1.0] * 25
-    assert set(distribution(torch.tensor([1.0, 2.0]))["percentiles"]) == {1.0, 2.0}
+    single = {"n": 1, "mean": 0.1, "std": 0.0, "percentiles": [0.1] * 101}
+    assert distribution(torch.tensor(0.1)) == single
 
 
-def test_a_single_value_is_all_of_them() -> None:
-    assert distribution(torch.tensor(0.1)) == {
-        "n": 1,
-        "mean": 0.1,
-        "std": 0.0,
-        "percentiles": [0.1] * 101,
-    }
-
-
-def test_numbers_have_eight_digits() -> None:
+def test_distribution_has_eight_digits_from_float64() -> None:
     found = distribution(torch.tensor([1 / 3, 123456.789123456]))
     assert (found["percentiles"][0], found["percentiles"][100]) == (0.33333333, 123456.79)
     assert found["mean"] == 61728.561  # 61728.56123...
+    # The sum of 2^24 and 1 is not a float32.
+    assert distribution(torch.tensor([2.0**24, 1.0], dtype=torch.float32))["mean"] == 2**23 + 0.5
 
 
-def test_float32_is_averaged_in_float64() -> None:
-    """The sum of 2^24 and 1 is no float32."""
-    values = torch.tensor([2.0**24, 1.0], dtype=torch.float32)
-    assert distribution(values)["mean"] == 2.0**23 + 0.5
+def test_silently_passes_everything_on() -> None:
+    assert list(silently([3, 1, 2], "not shown")) == [3, 1, 2]
 
 
-def test_silence_passes_everything_on() -> None:
-    assert list(silently([3, 1, 2], "unheard")) == [3, 1, 2]
+# --- Matrices --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu", "linear"])
+def test_dense_jacobian_of_every_row(nonlinearity: Any) -> None:
+    """In float64 for a cell in float32; the cell itself is left as it is."""
+    torch.set_default_dtype(torch.float32)
+    cell = SyntheticCell(4, 0.9, nonlinearity)
+    h, u = torch.randn(2, 6, 4)
+    ours = dense_jacobian(cell, h, u)
+    assert cell.weight.dtype == torch.float32
+    torch.set_default_dtype(torch.float64)
+    expected = reference_jacobian(lambda h: cell.double()(h, u.double()), h.double())
+    torch.testing.assert_close(ours, expected)
+
+
+def test_truncated_series_are_sums_of_powers() -> None:
+    m = np.random.default_rng(0).standard_normal((3, 3)) / 3
+    b = 0.4 * m + 0.6 * np.eye(3)
+    found = truncated_series(m, 0.4, (1, 4))
+    assert list(found) == [1, 4]
+    for k, total in found.items():
+        powers = [np.linalg.matrix_power(b, i) for i in range(k)]
+        np.testing.assert_allclose(total, 0.4 * sum(powers), rtol=1e-12)
+
+
+def test_matrix_acts_on_cotangents() -> None:
+    """The derivative of ``c theta`` by theta becomes the transpose of c, whatever theta's shape."""
+    c = torch.randn(3, 2, 5)
+    np.testing.assert_array_equal(as_matrix(c), c.view(3, 10).T.numpy())

@@ -1,4 +1,4 @@
-"""Throughput: rows are built as training builds them, and counted rightly. Nothing is timed."""
+"""Throughput: rows are built as for training, and their steps are complete. Nothing is timed."""
 
 from __future__ import annotations
 
@@ -9,24 +9,28 @@ from typing import Any
 import pytest
 import torch
 from omegaconf import OmegaConf
+from torch import Tensor, nn
 
 from phantomgrad.models.transformer.attention import Context
 from phantomgrad.solvers import Broyden
-from phantomgrad_suite.data import Cifar10, Digits, ImageNet, WikiText103
+from phantomgrad_suite.data import Cifar10, Digits, ImageNet, PydocTopics, WikiText103
 from phantomgrad_suite.jobs.build import build_task, synthetic_data
 from phantomgrad_suite.jobs.compose import compose_row
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.studies import Throughput
 from phantomgrad_suite.studies.clock import Clock
-from phantomgrad_suite.studies.throughput import _evaluations, _setting
-from phantomgrad_suite.studies.training import PHASES, Marks, TrainingStep, _shares
+from phantomgrad_suite.studies.throughput import evaluations
+from phantomgrad_suite.studies.training import PHASES, TrainingStep, _shares
 from phantomgrad_suite.tasks import JacobianRegularisation
 
 CPU = torch.device("cpu")
-IMPLICIT, UPG, NPG = (
-    f"table1/{name}" for name in ("implicit", "upg_k5_d0.5_no_dropout", "npg_k5_d0.5_no_dropout")
+IMPLICIT, UPG, NPG = ROWS = (
+    *("table1/implicit", "table1/upg_k5_d0.5_no_dropout"),
+    "table1/npg_k5_d0.5_no_dropout",
 )
-ROWS = (IMPLICIT, UPG, NPG)
+WORDS, POSTLN, PRELN = (
+    *("lm/pydoc_postln_implicit", "wikitext/postln_upg_k5_d0.8"),
+    "wikitext/preln_jr_upg_k5_d0.8",
+)
 pytestmark = [
     pytest.mark.usefixtures("float32", "hydra_restore_singletons"),
     pytest.mark.filterwarnings("ignore:.*Profiler.*", "ignore:the adjoint solve failed"),
@@ -43,80 +47,56 @@ class Ticking(Clock):
         return self.now
 
 
-# Batches from no file -------------------------------------------------------------------------
+# Synthetic batches ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("data", "side", "classes"), [(Cifar10, 32, 10), (ImageNet, 224, 1000)], ids=["cifar", "im"]
 )
-def test_noise_has_the_shapes_of_the_images(data: Any, side: int, classes: int) -> None:
-    """Normalised as they are: uniform bytes have a mean of one half."""
+def test_synthetic_images_have_the_shapes_of_the_data(data: Any, side: int, classes: int) -> None:
+    """They are normalised as the data are: uniform bytes have a mean of one half."""
     noise = data.synthetic(batch_size=3, root="nowhere")
     images, labels = noise.draw(torch.Generator().manual_seed(0))
-    assert images.shape == (3, 3, side, side)
-    assert labels.shape == (3,)
+    assert (images.shape, labels.shape) == ((3, 3, side, side), (3,))
     assert (noise.samples, noise.unit) == (3, "images")
     assert noise.sizes() == {"in_channels": 3, "classes": classes}
     assert noise.targets() == {"classes": classes}
     expected = (0.5 - torch.tensor(data.mean)) / torch.tensor(data.deviation)
     torch.testing.assert_close(images.mean(dim=(0, 2, 3)), expected, rtol=0, atol=0.1)
+    again, other = (noise.draw(torch.Generator().manual_seed(seed)).images for seed in (0, 1))
+    assert torch.equal(images, again)
+    assert not torch.equal(images, other)
 
 
-def test_noise_follows_its_seed() -> None:
-    noise = Cifar10.synthetic(batch_size=2)
-    first, again, other = (noise.draw(torch.Generator().manual_seed(s)).images for s in (1, 1, 2))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-
-
-def test_words_of_noise_follow_the_law_of_a_text() -> None:
-    """A target is the next token; a tenth of the words makes most of the text."""
+def test_synthetic_words_follow_the_law_of_a_text() -> None:
+    """A target is the next token, and a tenth of the words makes most of the text."""
     noise = WikiText103.synthetic(batch_size=40, segment_length=50, name="wikitext103")
     tokens, targets, first = noise.draw(torch.Generator().manual_seed(0))
     assert tokens.shape == targets.shape == (40, 50)
     assert torch.equal(tokens[:, 1:], targets[:, :-1])
     assert not first
     assert (noise.samples, noise.unit) == (2000, "tokens")
-    assert noise.sizes() == {"vocabulary": 267_735}
-    assert noise.targets() == {}
+    assert (noise.sizes(), noise.targets()) == ({"vocabulary": 267_735}, {})
     weights = 1 / (torch.arange(267_735, dtype=torch.float64) + 3.7)
     expected = float(weights[:20_000].sum() / weights.sum())
     assert float((tokens < 20_000).double().mean()) == pytest.approx(expected, abs=0.05)
     assert int(tokens.max()) < 267_735
 
 
-def test_penalty_counts_by_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both kinds of step are made, and weighed."""
-    penalty = JacobianRegularisation(weight=1.0, frequency=0.25)
-    assert [(s, j and j.frequency) for s, j in _shares(penalty)] == [(0.25, 1.0), (0.75, None)]
-    assert _shares(None) == [(1.0, None)]
-    assert _shares(replace(penalty, frequency=0.0)) == [(1.0, None)]
-    assert _shares(replace(penalty, frequency=1.0)) == [(1.0, replace(penalty, frequency=1.0))]
-    step = TrainingStep("wikitext/preln_jr_upg_k5_d0.8", 1, 0, Ticking(torch.device("cpu")))
-    step.warm_up(2)  # the second one remembers the first
-    frequency = step.config.task.jacobian.frequency
-    made: list[bool] = []
-
-    def fake() -> Marks:
-        made.append(step.task.jacobian is not None)
-        return Marks(0.0, 1.0, 3.0 if made[-1] else 2.0, 4.0)
-
-    monkeypatch.setattr(step, "_step", fake)
-    step.measure()
-    assert made == [True, False]
-    assert step.seconds["backward"] == [pytest.approx(frequency * 2 + (1 - frequency) * 1)]
+def test_the_synthetic_vocabulary_of_the_help_texts_is_their_own() -> None:
+    dataset = compose_row(WORDS).dataset
+    noise = synthetic_data(dataset)
+    own = PydocTopics(batch_size=1, test_batch_size=1, segment_length=8)
+    assert noise.sizes() == own.sizes()
+    assert noise.samples == dataset.batch_size * dataset.segment_length
 
 
-def test_data_without_noise_say_so() -> None:
+def test_data_without_synthetic_batches_are_refused() -> None:
     with pytest.raises(UserError, match="Digits has no synthetic batches"):
         Digits.synthetic(batch_size=2)
 
 
-# Rows by name ---------------------------------------------------------------------------------
-
-
-def test_a_row_is_composed_outside_of_hydra_and_built_without_its_data(tmp_path: Path) -> None:
-    """With the weights of its own seed, as many as a training run has."""
+def test_a_row_is_built_without_its_data(tmp_path: Path) -> None:
     config = compose_row("table3/imagenet_upg")
     config.paths.data = str(tmp_path)
     data = synthetic_data(config.dataset, batch_size=2)
@@ -126,17 +106,12 @@ def test_a_row_is_composed_outside_of_hydra_and_built_without_its_data(tmp_path:
     assert config.gradient.damping == 0.6
 
 
-def test_a_row_that_does_not_exist_is_named() -> None:
-    with pytest.raises(UserError, match="there is no experiment 'table3/cifar10_ugp'; the near"):
-        compose_row("table3/cifar10_ugp")
-
-
 # A step ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def steps() -> dict[str, TrainingStep]:
-    """Each row of the tests, warmed up and measured once, at a batch of two."""
+    """A step of each row, warmed up and measured once, on a batch of two."""
     torch.set_default_dtype(torch.float32)
     found = {row: TrainingStep(row, 2, 0, Ticking(CPU)) for row in ROWS}
     for step in found.values():
@@ -145,10 +120,8 @@ def steps() -> dict[str, TrainingStep]:
     return found
 
 
-def test_a_step_is_of_the_equilibrium_stage_and_solves_as_configured(
-    steps: dict[str, TrainingStep],
-) -> None:
-    """The row of implicit differentiation is pretrained; that stage is not what is measured."""
+def test_a_step_is_of_the_equilibrium_stage(steps: dict[str, TrainingStep]) -> None:
+    """The row of implicit differentiation is pretrained; the step solves all the same."""
     (layer,) = steps[IMPLICIT].layers
     assert steps[IMPLICIT].config.task.pretraining_steps == 0
     assert isinstance(layer.solver, Broyden)
@@ -158,7 +131,7 @@ def test_a_step_is_of_the_equilibrium_stage_and_solves_as_configured(
 
 
 def test_a_step_changes_no_weight(steps: dict[str, TrainingStep]) -> None:
-    """The next one finds the same solve; gradients are there, momentum too."""
+    """It has gradients and momentum nevertheless."""
     step = steps[UPG]
     before = [p.clone() for p in step.task.model.parameters()]
     step._step()
@@ -169,8 +142,8 @@ def test_a_step_changes_no_weight(steps: dict[str, TrainingStep]) -> None:
 
 
 def test_a_step_clips_as_the_trainer_of_its_row() -> None:
-    """By the global norm where it says so, by value, or not at all; the optimizer sees that."""
-    step = TrainingStep("wikitext/postln_upg_k5_d0.8", 1, 0, Ticking(CPU))
+    """By norm, by value, or not at all."""
+    step = TrainingStep(POSTLN, 1, 0, Ticking(CPU))
     assert step.config.trainer.gradient_clip_val == 0.25
     norms = []
     for value, algorithm in ((None, None), (0.25, None), (1e-3, None), (1e-5, "value")):
@@ -185,9 +158,9 @@ def test_a_step_clips_as_the_trainer_of_its_row() -> None:
     assert max(float(g.abs().max()) for g in gradients) == pytest.approx(1e-5)
 
 
-def test_what_a_layer_was_called_with_keeps_no_graph() -> None:
-    """The constants of a segment come in a tuple: none of them keeps the pass they are from."""
-    step = TrainingStep("wikitext/postln_upg_k5_d0.8", 1, 0, Ticking(CPU))
+def test_the_inputs_of_a_layer_keep_no_graph_alive() -> None:
+    """The context of a segment is a tuple of tensors."""
+    step = TrainingStep(POSTLN, 1, 0, Ticking(CPU))
     step.warm_up(1)
     ((_, (context,), z0),) = step._calls
     assert isinstance(context, Context)
@@ -196,99 +169,77 @@ def test_what_a_layer_was_called_with_keeps_no_graph() -> None:
     assert step.seconds["f"] == [1]
 
 
-def test_phases_add_up_and_f_is_apart(steps: dict[str, TrainingStep]) -> None:
-    """Four readings of the clock in a step: three phases of a second each."""
+def test_phases_add_up(steps: dict[str, TrainingStep]) -> None:
+    """The clock is read four times in a step, and twice around one evaluation of f."""
     seconds = {phase: values[-1] for phase, values in steps[NPG].seconds.items()}
     assert seconds == {"step": 3, "forward": 1, "backward": 1, "update": 1, "f": 1}
-    assert set(PHASES) < set(seconds)
 
 
-def test_memory_of_unrolling_is_the_largest(steps: dict[str, TrainingStep]) -> None:
+def test_unrolling_takes_the_most_memory(steps: dict[str, TrainingStep]) -> None:
     assert steps[UPG].peak_bytes > steps[NPG].peak_bytes > 0
 
 
-def test_another_compiler_is_refused() -> None:
-    with pytest.raises(UserError, match=r"compile must be null, .*, got 'gcc'"):
-        TrainingStep(UPG, 2, 0, Clock(CPU), "gcc")
+def test_steps_with_and_without_a_penalty_are_weighted_by_their_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    penalty = JacobianRegularisation(weight=1.0, frequency=0.25)
+    assert [(s, j and j.frequency) for s, j in _shares(penalty)] == [(0.25, 1.0), (0.75, None)]
+    assert _shares(None) == _shares(replace(penalty, frequency=0.0)) == [(1.0, None)]
+    assert _shares(replace(penalty, frequency=1.0)) == [(1.0, replace(penalty, frequency=1.0))]
+    step = TrainingStep(PRELN, 1, 0, Ticking(CPU))
+    step.warm_up(2)  # the second step has a memory
+    own, made = step.task.jacobian, []
 
+    def fake() -> dict[str, float]:
+        made.append(step.task.jacobian is not None)
+        return dict.fromkeys(PHASES, 2.0 if made[-1] else 1.0)
 
-# The study ------------------------------------------------------------------------------------
-
-
-def test_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a clock that ticks once a reading, all phases of all rows take a second."""
-    monkeypatch.setattr("phantomgrad_suite.studies.throughput.Clock", Ticking)
-    monkeypatch.setattr("phantomgrad_suite.studies.training.peak_bytes", lambda run, device: 640)
-    study = Throughput(
-        rows=ROWS,
-        batch_size=1,
-        batch_sizes={UPG: 2},
-        baselines={UPG: IMPLICIT, NPG: "table1/elsewhere"},
-        warmup=1,
-        repeats=2,
-    )
-    rows = {row["row"]: row for row in study.measure(0, CPU).numbers["rows"]}
-    implicit, upg, npg = (rows[name] for name in ROWS)
-    assert (implicit["batch"], implicit["own_batch"], implicit["effective_batch"]) == (1, 128, 128)
-    assert upg["seconds"]["step"]["samples"] == [3, 3]
-    assert upg["per_second"] == pytest.approx(2 / 3)
-    # Two images in the time of one: twice as fast, sample by sample.
-    assert upg["faster"] == {"step": 2, "forward": 2, "backward": 2}
-    assert (upg["baseline"], implicit["baseline"], npg["baseline"]) == (IMPLICIT, None, None)
-    assert implicit["evaluations"] == {
-        "forward": {"mean": 23, "budget": 23},
-        "adjoint": {"mean": 23, "budget": 23},
-    }
-    assert npg["evaluations"] == {"forward": {"mean": 23, "budget": 23}}
-    # Its row takes J at the image: a second graph is recorded.
-    assert implicit["counted"] == {"step": 50, "forward": 25, "backward": 25}
-    assert upg["counted"] == {"step": 38, "forward": 28, "backward": 10}
-    assert npg["counted"] == {"step": 30, "forward": 24, "backward": 6}
-    assert upg["in_f"] == {"step": 3, "forward": 1, "backward": 1, "update": 1}
-    assert upg["label"]["method"] == "UPG (A(5, 0.5), w/o Dropout)"
-    assert upg["peak_bytes"] == 640
-    assert upg["parameters"] == 158_986
-
-
-def test_batches_are_counted_in_one_unit_and_solves_to_their_end() -> None:
-    """Words on both sides; and f is evaluated as often as the slowest sample needs."""
-    step = TrainingStep("wikitext/preln_jr_upg_k5_d0.8", 2, 0, Ticking(CPU))
-    setting = _setting(step)
-    words = step.config.dataset.segment_length
-    assert setting["unit"] == "tokens"
-    assert (setting["batch"], setting["own_batch"]) == (2 * words, 16 * words)
-    step._step()
-    (layer,) = step.layers
-    assert layer.last_solution is not None
-    spent = torch.tensor([5, 9])
-    layer.last_solution = layer.last_solution._replace(evaluations=spent)
-    assert _evaluations([layer])["forward"]["mean"] == 9
-
-
-def test_rows_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every row once in each round, after all are warm."""
-    turns: list[str] = []
-    monkeypatch.setattr(
-        TrainingStep, "__init__", lambda self, n, *_, **__: setattr(self, "name", n)
-    )
-    monkeypatch.setattr(TrainingStep, "warm_up", lambda self, n: turns.append(f"warm {self.name}"))
-    monkeypatch.setattr(TrainingStep, "measure", lambda self: turns.append(self.name))
-    for name in ("_setting", "_cost"):
-        monkeypatch.setattr(f"phantomgrad_suite.studies.throughput.{name}", lambda row: {})
-    monkeypatch.setattr("phantomgrad_suite.studies.throughput._headline", lambda rows: "")
-    Throughput(rows=["a", "b"], repeats=2).measure(0, CPU)
-    assert turns == ["warm a", "warm b", "a", "b", "a", "b"]
+    monkeypatch.setattr(step, "_step", fake)
+    step.measure()
+    assert made == [True, False]
+    share = step.config.task.jacobian.frequency
+    assert step.seconds["backward"] == [pytest.approx(share * 2 + (1 - share) * 1)]
+    assert step.task.jacobian is own
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"rows": "table1/implicit"}, "rows must be a list"),
-        ({"rows": []}, "rows must hold at least 1"),
-        ({"rows": ["a"], "repeats": 0}, "repeats must be at least 1, got 0"),
-        ({"rows": ["a"], "warmup": 0}, "warmup must be at least 1, got 0"),
-    ],
+    ("precision", "dtype"), [("32-true", torch.float32), ("bf16-mixed", torch.bfloat16)]
 )
-def test_bad_arguments_are_named(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        Throughput(**arguments)
+def test_precision_is_that_of_f(precision: str, dtype: torch.dtype) -> None:
+    """In a step as well as in one evaluation; parameters stay in float32."""
+    step, seen = TrainingStep(NPG, 1, 0, Clock(CPU), precision=precision), set()
+
+    def note(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        seen.add(output.dtype)
+
+    for module in step.layers[0].cell.modules():
+        if isinstance(module, nn.Conv2d):
+            module.register_forward_hook(note)
+    step.warm_up(1)
+    step._one_f()
+    assert seen == {dtype}
+    assert {p.dtype for p in step.task.parameters()} == {torch.float32}
+
+
+def test_whole_budgets_are_spent() -> None:
+    """Without them the adjoint solve of random weights ends sooner."""
+    spent = {}
+    for whole in (False, True):
+        step = TrainingStep(WORDS, 2, 0, Clock(CPU), whole_budgets=whole)
+        step._step()
+        spent[whole] = evaluations(step.layers)
+    assert spent[False]["adjoint"]["mean"] < spent[False]["adjoint"]["budget"]
+    assert set(spent[True]) == {"forward", "adjoint"}
+    assert all(solves["mean"] == solves["budget"] for solves in spent[True].values())
+
+
+def test_unknown_options_of_a_step_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"compile must be null, .*, got 'gcc'"):
+        TrainingStep(UPG, 2, 0, Clock(CPU), "gcc")
+    with pytest.raises(ValueError, match="precision must be 32-true or bf16-mixed, got '16-true'"):
+        TrainingStep(UPG, 2, 0, Clock(CPU), precision="16-true")
+    config = compose_row(UPG)
+    config.trainer.precision = "bf16-mixed"
+    monkeypatch.setattr("phantomgrad_suite.studies.training.compose_row", lambda name: config)
+    with pytest.raises(ValueError, match=rf"32-true, {UPG} has 'bf16-mixed'"):
+        TrainingStep(UPG, 2, 0, Clock(CPU))

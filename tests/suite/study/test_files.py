@@ -1,4 +1,4 @@
-"""The files of studies and suites: what they say, what they build, and who lists them."""
+"""The files of studies and suites: their headers, what they build, and that suites list them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ STUDIES = names("study")
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_study_says_what_it_is_and_how_to_run_it(study: str) -> None:
-    """Package line, what it reproduces, its own command, and where its numbers are."""
+def test_header_names_title_command_and_price(study: str) -> None:
+    """After the package line: what it reproduces, its command, its time and its table."""
     package, title, command, price, *_ = (
         (CONFIGS / "study" / f"{study}.yaml").read_text().splitlines()
     )
@@ -34,8 +34,8 @@ def test_study_says_what_it_is_and_how_to_run_it(study: str) -> None:
 
 @pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize("study", STUDIES)
-def test_study_composes_and_is_built(study: str) -> None:
-    """Of its own settings alone, every one of which the record shows."""
+def test_study_composes_and_builds(study: str) -> None:
+    """Its file sets every setting, so that the record shows all of them."""
     from hydra.utils import instantiate
 
     config = as_dict(composed([f"study={study}"], root="study"))
@@ -48,13 +48,13 @@ def test_study_composes_and_is_built(study: str) -> None:
 
 @pytest.mark.usefixtures("workplace")
 def test_no_two_studies_are_the_same() -> None:
-    """But for the device, which is a circumstance."""
+    """Apart from the device, which does not count."""
     hashes = [hash_config(as_dict(composed([f"study={study}"], root="study"))) for study in STUDIES]
     assert len(set(hashes)) == len(STUDIES)
 
 
 def test_every_study_is_in_a_suite() -> None:
-    """But for those that need a GPU; and suites list what there is, once each."""
+    """Except those that need a GPU; no suite lists a study twice."""
     listed = {suite: rows_of(suite) for suite in SUITES}
     assert all(len(set(rows)) == len(rows) for rows in listed.values())
     assert {row for rows in listed.values() for row in rows} == set(STUDIES) - {

@@ -19,7 +19,7 @@ from phantomgrad_suite.studies.base import Track, silently
 
 
 def test_study_writes_its_record(workplace: Workplace) -> None:
-    """In its folder and, as nothing was overridden but circumstances, among the results."""
+    """In its folder and among the results, since only the seed was overridden."""
     own_study(workplace)
     folder = workplace.study(STUDY, "seed=3")
     assert folder == workplace.path / "runs" / "figure1" / "tanh" / "seed3"
@@ -40,8 +40,8 @@ def test_study_writes_its_record(workplace: Workplace) -> None:
     assert torch.__version__.startswith(record.environment["versions"]["torch"])
 
 
-def test_study_that_is_reduced_says_so(workplace: Workplace) -> None:
-    """By its own file, that is: it is published, with what it reduces."""
+def test_study_reduced_by_its_own_file_is_published(workplace: Workplace) -> None:
+    """With what it reduces."""
     own_study(workplace, "reduced: [7 of 50,000 samples]".replace(",000", " 000"))
     record = read_study(workplace.study(STUDY) / "record.json")
     assert (record.protocol, record.changes) == ("reduced", ["7 of 50 000 samples"])
@@ -49,21 +49,12 @@ def test_study_that_is_reduced_says_so(workplace: Workplace) -> None:
 
 
 def test_changed_study_is_reduced_and_not_published(workplace: Workplace) -> None:
-    """It has a folder of its own, named by the hash of what it does."""
+    """Its folder is named by the hash of its configuration."""
     record = read_study(workplace.study(*TINY) / "record.json")
     assert record.protocol == "reduced"
     assert record.changes == [line for line in TINY if line != STUDY]
     assert record.instance == f"seed0-{record.config_hash[:8]}"
     assert not (workplace.path / "results").exists()
-
-
-def test_finished_study_is_skipped(workplace: Workplace, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    folder = workplace.study(*TINY)
-    before = (folder / "record.json").stat().st_mtime_ns
-    assert workplace.study(*TINY) == folder
-    assert (folder / "record.json").stat().st_mtime_ns == before
-    assert caplog.messages[-1].startswith(f"figure1/tanh {folder.name}: finished, skipped (")
 
 
 def test_study_that_was_changed_since_is_not_overwritten(workplace: Workplace) -> None:
@@ -97,7 +88,7 @@ class Doubtful(Study):
 def test_failed_claims_are_recorded_and_named(
     workplace: Workplace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The record is there, so the next start has nothing to do, but says the same again."""
+    """The next start does not measure again, but fails with the same message."""
     caplog.set_level(logging.INFO)
     path = own_study(workplace)
     path.write_text("# @package _global_\nsetting: {_target_: study.test_runs.Doubtful}\n")
@@ -114,15 +105,15 @@ def test_failed_claims_are_recorded_and_named(
     assert "finished, skipped" in caplog.messages[-1]
 
 
-def test_where_and_how_a_study_is_measured_tells(workplace: Workplace) -> None:
-    """Another number of threads, or another device, is another record: times depend on it."""
+def test_number_of_threads_is_part_of_the_identity(workplace: Workplace) -> None:
+    """The times in the record depend on it."""
     plain = read_study(workplace.study(*TINY) / "record.json")
     other = read_study(workplace.study(*TINY, "threads=1") / "record.json")
     assert other.changes == [*plain.changes, "threads=1"]
     assert other.instance != plain.instance
 
 
-def test_what_is_no_study_is_refused(workplace: Workplace) -> None:
+def test_target_must_be_a_study(workplace: Workplace) -> None:
     path = own_study(workplace)
     path.write_text("# @package _global_\nsetting: {_target_: phantomgrad.FixedPoint}\n")
     with pytest.raises(UserError, match=r"setting\._target_ must be a study, got FixedPoint"):

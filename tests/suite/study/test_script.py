@@ -1,4 +1,4 @@
-"""The script of the studies: one, a suite, and each mistake in a line."""
+"""The script of the studies: one study, a suite, and a line for each mistake."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ from phantomgrad_suite.runs.records import read_study
 # --- The script ------------------------------------------------------------------------------
 
 
-def test_script_does_a_study_and_skips_it_the_second_time(study_script: Script) -> None:
-    first, second = study_script(*TINY), study_script(*TINY)
+def test_script_skips_a_finished_study(study_script: Script, workplace: Workplace) -> None:
+    first = study_script(*TINY)
+    (path,) = workplace.path.glob("runs/**/record.json")
+    written = path.stat().st_mtime_ns
+    second = study_script(*TINY)
     assert (first.code, second.code) == (0, 0)
     assert "the two exact gradients agree to a cosine of" in first.out
-    assert "finished, skipped" in second.out
+    assert f"figure1/tanh {path.parent.name}: finished, skipped (" in second.out
+    assert path.stat().st_mtime_ns == written
 
 
 def test_script_fails_with_a_claim(study_script: Script, workplace: Workplace) -> None:
-    """Two evaluations find no equilibrium: the exit status and the last line tell."""
+    """Two evaluations find no equilibrium: see the exit status and the last line."""
     outcome = study_script(*TINY, "setting.iterations=2")
     assert outcome.code == 1
-    said = outcome.out.splitlines()[-1]
-    assert said.startswith("figure1/tanh: what should hold does not: ")
-    assert re.search(r"largest relative error of h\*: 0\.\d+ \(bound 1e-05\)", said)
+    last = outcome.out.splitlines()[-1]
+    assert last.startswith("figure1/tanh: what should hold does not: ")
+    assert re.search(r"largest relative error of h\*: 0\.\d+ \(bound 1e-05\)", last)
     (path,) = workplace.path.glob("runs/**/record.json")
     assert not all(check.holds for check in read_study(path).checks)
 
@@ -48,7 +52,7 @@ def test_script_fails_with_a_claim(study_script: Script, workplace: Workplace) -
         ((STUDY, "x y"), "cannot read the overrides:"),
     ],
 )
-def test_script_answers_a_mistake_in_one_line(
+def test_script_names_a_bad_argument_in_one_line(
     study_script: Script, arguments: tuple[str, ...], message: str
 ) -> None:
     outcome = study_script(*arguments)
@@ -63,7 +67,10 @@ def test_script_answers_a_mistake_in_one_line(
         ("setting.samples=0", "setting cannot be built: .*samples must be at least 1, got 0"),
         ("setting.dampings=[2]", r"setting cannot be built: .*damping must lie in \(0, 1\], got 2"),
         ("setting.lipschitz=0", "setting cannot be built: .*lipschitz must be positive, got 0"),
-        ("setting.nonlinearity=sin", "setting cannot be built: .*must be one of linear, relu, "),
+        (
+            "setting.nonlinearity=sin",
+            "setting cannot be built: .*nonlinearity must be 'linear' or ",
+        ),
         ("setting.samples=1.5", "setting cannot be built: .*samples must be an integer, got 1.5"),
         ("setting.steps=3", "setting cannot be built: .*steps must be a list, got 3"),
         ("threads=0", "threads must be a positive integer, got 0"),
@@ -74,7 +81,7 @@ def test_script_answers_a_mistake_in_one_line(
         ("device=meta", "device must be cpu or cuda, got 'meta'"),
     ],
 )
-def test_script_says_what_stops_a_study_in_one_line(
+def test_script_names_a_bad_value_in_one_line(
     study_script: Script,
     workplace: Workplace,
     monkeypatch: pytest.MonkeyPatch,
@@ -94,7 +101,7 @@ def test_script_says_what_stops_a_study_in_one_line(
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, list[str]]]:
-    """What the script starts, in the place of starting it; Figure 4 on tanh fails."""
+    """The studies that the script would start; Figure 4 with tanh fails."""
     found = []
 
     def run(config: Any, row: str | None, overrides: list[str]) -> None:
@@ -110,7 +117,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, list[str]]]:
 def test_suite_launches_its_rows_and_goes_on_after_a_failure(
     study_script: Script, launched: list[tuple[Any, list[str]]], suite: str
 ) -> None:
-    """All of them, in order; the exit status tells that one failed."""
+    """All of them, in order; the exit status is 1 if one failed."""
     outcome = study_script(f"suite={suite}", "seed=5")
     rows = rows_of(suite)
     assert [row for row, _ in launched] == rows
@@ -120,7 +127,7 @@ def test_suite_launches_its_rows_and_goes_on_after_a_failure(
 
 
 def test_suite_does_its_studies(study_script: Script, workplace: Workplace) -> None:
-    """Really, that is; the rows may be chosen on the command line."""
+    """Its rows may be chosen on the command line."""
     rows = ("figure4/linear", "figure4/relu")
     tiny = ("size=8", "rows=2", "samples=2", "iterations=3", "lipschitz=[0.9]")
     outcome = study_script(
@@ -159,6 +166,8 @@ def test_the_settings_suggested_are_those_of_the_study(
     study: str, setting: str, nearest: str
 ) -> None:
     """And where the rest of them are."""
-    said = rf"'{setting[:-2]}'; the nearest are {nearest}, .* \(all of them: configs/study\.yaml\)"
-    with pytest.raises(UserError, match=said):
+    message = (
+        rf"'{setting[:-2]}'; the nearest are {nearest}, .* \(all of them: configs/study\.yaml\)"
+    )
+    with pytest.raises(UserError, match=message):
         check_overrides([f"study={study}", setting], root="study")

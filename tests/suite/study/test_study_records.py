@@ -1,4 +1,4 @@
-"""Records of studies: read back as they were, told from those of runs, refused when damaged."""
+"""Records of studies: round trip, distinct from those of runs, refused when damaged."""
 
 from __future__ import annotations
 
@@ -44,17 +44,12 @@ def test_round_trip(tmp_path: Path) -> None:
     assert read_study(path) == read_any(path) == STUDY
 
 
-def test_a_check_above_and_one_below() -> None:
-    assert Check.above("x", 2.0, 1.0) == Check("x", 2.0, 1.0, True)
-    assert not Check.above("x", 0.5, 1.0).holds
-    assert Check.below("x", 0.5, 1.0) == Check("x", 0.5, 1.0, True)
-    assert not Check.below("x", 2.0, 1.0).holds
-
-
-@pytest.mark.parametrize("check", [Check.above, Check.below])
-def test_no_check_holds_at_its_bound_or_for_nan(check) -> None:
-    assert not check("x", 1.0, 1.0).holds
-    assert not check("x", math.nan, 1.0).holds
+@pytest.mark.parametrize(
+    ("value", "holds"), [(0.5, "below"), (1, ""), (2, "above"), (math.nan, "")]
+)
+def test_checks_are_strict_and_fail_for_nan(value: float, holds: str) -> None:
+    assert Check.above("x", value, 1.0).holds == (holds == "above")
+    assert Check.below("x", value, 1.0).holds == (holds == "below")
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -66,8 +61,7 @@ def test_a_check_of_what_is_not_finite_is_nan_when_read_back(tmp_path: Path, val
     assert (check.claim, check.bound, check.holds) == ("x", 1.0, False)
 
 
-def test_runs_and_studies_are_told_apart(tmp_path: Path) -> None:
-    """In the order of their paths, whatever stands beside what."""
+def test_runs_and_studies_are_read_in_the_order_of_their_paths(tmp_path: Path) -> None:
     write_record(RECORD, tmp_path / "b.json")
     write_record(STUDY, tmp_path / "a.json")
     write_record(STUDY, tmp_path / "c.json")
@@ -77,9 +71,9 @@ def test_runs_and_studies_are_told_apart(tmp_path: Path) -> None:
 def test_neither_reader_takes_the_other_kind(tmp_path: Path) -> None:
     write_record(RECORD, tmp_path / "run.json")
     write_record(STUDY, tmp_path / "study.json")
-    with pytest.raises(RecordError, match=r"run\.json is no whole record \(missing: \['checks'"):
+    with pytest.raises(RecordError, match=r"run\.json is no complete record \(missing: \['checks'"):
         read_study(tmp_path / "run.json")
-    with pytest.raises(RecordError, match=r"study\.json is no whole record .*'kind'"):
+    with pytest.raises(RecordError, match=r"study\.json is no complete record .*'kind'"):
         read_record(tmp_path / "study.json")
 
 
@@ -92,26 +86,24 @@ CHECK = asdict(STUDY.checks[0])
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (damaged(schema=2), "no record of schema 1"),
         (WITHOUT_NUMBERS, r"missing: \['numbers'\], unknown: \[\]"),
         (damaged(colour="blue"), r"missing: \[\], unknown: \['colour'\]"),
-        (damaged(kind="walk"), "no whole record"),  # so it is read as the record of a run
-        (damaged(numbers=[1.0], seconds=None), "no usable numbers, seconds"),
-        (damaged(checks="all"), "no usable checks"),
-        (damaged(checks=[3]), "no usable checks"),
-        (damaged(checks=[{"claim": "x"}]), "no usable checks"),
-        (damaged(checks=[{**CHECK, "value": "much"}]), "no usable checks"),
-        (damaged(checks=[{**CHECK, "bound": None}]), "no usable checks"),
+        (damaged(kind="walk"), "no complete record"),  # so it is read as the record of a run
+        (damaged(numbers=[1.0], seconds=None), "unusable seconds, numbers"),
+        (damaged(checks="all"), "unusable checks"),
+        (damaged(checks=[3]), "unusable checks"),
+        (damaged(checks=[{"claim": "x"}]), "unusable checks"),
+        (damaged(checks=[{**CHECK, "value": "much"}]), "unusable checks"),
+        (damaged(checks=[{**CHECK, "bound": None}]), "unusable checks"),
     ],
 )
-def test_what_is_no_record_of_a_study_is_named_and_refused(
-    tmp_path: Path, content: str, said: str
-) -> None:
+def test_damaged_record_of_a_study_is_refused(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "r.json"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(RecordError, match=said) as caught:
+    with pytest.raises(RecordError, match=message) as caught:
         read_any(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Language modelling: loss, perplexity and memory by their definitions, and the stages of a run."""
+"""Language modelling: perplexity, memory and pretraining by their definitions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from lightning import Callback, LightningModule, Trainer
+from tasks.fitting import QUIET, fit
 from torch import Tensor, nn
 
 from phantomgrad import Broyden, UnrolledPhantomGradient
@@ -19,19 +20,14 @@ from phantomgrad_suite.data.text.streams import TokenBatch
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.tasks import LanguageModelling
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*"),
-    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
-]
-ADAM = partial(torch.optim.Adam, lr=0.01)
+pytestmark = QUIET
 WORDS = 12
 
 
 class Bigrams(nn.Module):
-    """A learned table of the next word; its memory is the tokens it has seen, and it keeps calls.
+    """A learned table of the next word, whose memory holds the tokens before.
 
-    Attributes:
-        calls: of each: part of training, length of the memory before, last token in it, options.
+    ``calls`` keeps, of each call: training mode, length of the memory, its last token, options.
     """
 
     def __init__(self) -> None:
@@ -53,7 +49,7 @@ class Bigrams(nn.Module):
 
 
 class Counting(LanguageData):
-    """0, 1, 2, ..., again and again, for each part."""
+    """The words 0, 1, ..., 11, 0, ... in each part."""
 
     evaluation_sets = ("test", "validation")
 
@@ -62,25 +58,15 @@ class Counting(LanguageData):
         return Corpus({k: torch.arange(n).int() % WORDS for k, n in sizes.items()}, WORDS, "")
 
 
-def task_of(model: nn.Module, **options: Any) -> LanguageModelling:
+def task_of(model: nn.Module, lr: float = 0.01, **options: Any) -> LanguageModelling:
+    optimizer = partial(torch.optim.Adam, lr=lr)
     return LanguageModelling(
-        model=model, optimizer=ADAM, evaluation_sets=("test", "validation"), **options
+        model=model, optimizer=optimizer, evaluation_sets=("test", "validation"), **options
     )
 
 
-def fit(task: LanguageModelling, data: LanguageData, epochs: int = 1, **options: Any) -> Trainer:
-    trainer = Trainer(
-        accelerator="cpu",
-        max_epochs=epochs,
-        num_sanity_val_steps=0,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **options,
-    )
-    trainer.fit(task, data)
-    return trainer
+def counting(length: int = 3, **options: Any) -> Counting:
+    return Counting(**{"batch_size": 2, "test_batch_size": 1, "segment_length": length, **options})
 
 
 def test_perplexity_is_that_of_all_words() -> None:
@@ -88,9 +74,8 @@ def test_perplexity_is_that_of_all_words() -> None:
     model = Bigrams()
     with torch.no_grad():
         model.table.normal_()
-    task, data = task_of(model), Counting(batch_size=2, test_batch_size=2, segment_length=4)
-    task._optimizer = partial(torch.optim.SGD, lr=0.0)
-    metrics = fit(task, data).callback_metrics
+    task = task_of(model, lr=0.0)
+    metrics = fit(task, counting(4, test_batch_size=2)).callback_metrics
     losses = -model.table.detach().log_softmax(dim=1)
 
     def mean(size: int) -> float:
@@ -104,11 +89,10 @@ def test_perplexity_is_that_of_all_words() -> None:
     assert (task.metric, task.metric_mode) == ("perplexity", "min")
 
 
-def test_memory_is_carried_between_segments_and_reset_at_the_beginning() -> None:
-    """Training and each evaluation set have their own; that of training outlives evaluation."""
+def test_memory_is_passed_between_segments_and_reset_at_the_beginning() -> None:
+    """Training and each evaluation set have their own; evaluation leaves that of training."""
     model = Bigrams()
-    data = Counting(batch_size=2, test_batch_size=1, segment_length=3, segments_per_epoch=4)
-    fit(task_of(model), data, epochs=3)
+    fit(task_of(model), counting(segments_per_epoch=4), epochs=3)
     train = [(length, last) for training, length, last, _ in model.calls if training]
     # Two streams of 21 tokens: 7 segments, and the eighth is the first again.
     ends = [3 * i - 1 for i in range(1, 7)]
@@ -121,16 +105,13 @@ def test_memory_is_carried_between_segments_and_reset_at_the_beginning() -> None
 
 def test_evaluation_may_remember_more() -> None:
     model = Bigrams()
-    fit(
-        task_of(model, evaluation_memory=9),
-        Counting(batch_size=2, segment_length=3, test_batch_size=1),
-    )
-    told = {(training, options.get("memory_length")) for training, _, _, options in model.calls}
-    assert told == {(True, None), (False, 9)}
+    fit(task_of(model, evaluation_memory=9), counting())
+    lengths = {(training, options.get("memory_length")) for training, _, _, options in model.calls}
+    assert lengths == {(True, None), (False, 9)}
 
 
 class LastSeen(Bigrams):
-    """Is surer of the right word, the more it remembers."""
+    """Its loss falls with the number of words in its memory."""
 
     def forward(
         self, tokens: Tensor, targets: Tensor, memory: Memory | None = None, **options: Any
@@ -143,12 +124,11 @@ class LastSeen(Bigrams):
         return losses * 0 + 1 / (1 + before.shape[1]), Memory(states, states)
 
 
-def test_a_second_number_at_another_memory_changes_nothing_else() -> None:
-    """Each has a memory of its own; the validation set, which selects, has one number."""
-    data = {"batch_size": 2, "segment_length": 3, "test_batch_size": 1}
+def test_further_memory_lengths_change_nothing_else() -> None:
+    """Each has a memory of its own; the validation set, which selects, has one value."""
 
     def metrics(**options: Any) -> dict[str, float]:
-        found = fit(task_of(LastSeen(), **options), Counting(**data), 2).callback_metrics
+        found = fit(task_of(LastSeen(), **options), counting(), epochs=2).callback_metrics
         return {name: value.item() for name, value in found.items()}
 
     alone, both = metrics(), metrics(other_memories=[0, 5])
@@ -163,44 +143,35 @@ def test_a_second_number_at_another_memory_changes_nothing_else() -> None:
     )
 
 
-def test_what_a_left_out_step_has_remembered_is_forgotten() -> None:
-    """Also of the first segment of a text, before which there was nothing, or the end of it."""
+@pytest.mark.parametrize("remembered", [False, True])
+@pytest.mark.parametrize("first", [False, True])
+def test_memory_of_a_skipped_step_is_dropped(remembered: bool, first: bool) -> None:
+    """The next segment continues the one before; at the beginning of a text there is none."""
     task, words = task_of(Bigrams()), torch.ones(1, 3, dtype=torch.int64)
-    first, second = (TokenBatch(words, words, first) for first in (True, False))
-    for remembered in ({}, {"train": Memory(torch.zeros(1, 2, 4), torch.zeros(1, 2, 12))}):
-        task._memory = dict(remembered)
-        start = task.carried(first)
-        task._memory["train"] = Memory(torch.full((1, 2, 4), math.nan), torch.zeros(1, 2, 12))
-        task.carry(start)
-        assert task._memory == {}
-    task._memory = dict(remembered)
-    start = task.carried(second)
+    if remembered:
+        task._memory = {"train": Memory(torch.zeros(1, 2, 4), torch.zeros(1, 2, 12))}
+    before = task.carried(TokenBatch(words, words, first))
     task._memory["train"] = Memory(torch.full((1, 2, 4), math.nan), torch.zeros(1, 2, 12))
-    task.carry(start)
-    assert torch.equal(task._memory["train"].states, torch.zeros(1, 2, 4))
+    task.carry(before)
+    if remembered and not first:
+        assert torch.equal(task._memory["train"].states, torch.zeros(1, 2, 4))
+    else:
+        assert task._memory == {}
 
 
-def test_a_memory_that_no_stream_fills_is_refused() -> None:
-    """Also one at which a second number is wanted."""
-    data = Counting(batch_size=2, segment_length=3, test_batch_size=1)
+def test_memory_that_no_stream_fills_is_refused() -> None:
     with pytest.raises(UserError, match=r"task\.other_memories must be less than the 23 tokens"):
-        fit(task_of(Bigrams(), other_memories=[23]), data)
+        fit(task_of(Bigrams(), other_memories=[23]), counting())
     with pytest.raises(ValueError, match="other_memories must be at least 0, got -1"):
         task_of(Bigrams(), other_memories=[-1])
 
 
 @pytest.mark.parametrize("evaluate_pretrained", [True, False])
 def test_pretraining_unrolls_the_cell(evaluate_pretrained: bool) -> None:
-    """For its steps, here up to the middle of the second epoch; in evaluation too, by default."""
-    model = Bigrams()
-    task = task_of(
-        model,
-        pretraining_steps=6,
-        pretraining_layers=3,
-        evaluate_pretrained=evaluate_pretrained,
-    )
-    data = Counting(batch_size=2, segment_length=3, test_batch_size=1, segments_per_epoch=4)
-    fit(task, data, epochs=2)
+    """Up to the middle of the second epoch, by default in evaluation as well."""
+    model, options = Bigrams(), {"pretraining_steps": 6, "pretraining_layers": 3}
+    task = task_of(model, evaluate_pretrained=evaluate_pretrained, **options)
+    fit(task, counting(segments_per_epoch=4), epochs=2)
     train = [options["unrolled"] for training, *_, options in model.calls if training]
     evaluated = [options["unrolled"] for training, *_, options in model.calls if not training]
     assert train == [3] * 6 + [0] * 2
@@ -220,14 +191,12 @@ class Saved(Callback):
 
 
 def test_checkpoint_keeps_the_training_memory() -> None:
-    data = Counting(batch_size=2, segment_length=3, test_batch_size=1)
     saved = Saved(2)
-    fit(task_of(Bigrams()), data, callbacks=[saved])
+    fit(task_of(Bigrams()), counting(), callbacks=[saved])
     assert saved.content is not None
-    states, injections = saved.content["memory"]
-    assert states.shape == (1, 2, 4, 1)
-    assert states[0, :, :, 0].tolist() == [[2, 3, 4, 5], [11, 0, 1, 2]]  # streams of 21 tokens
-    assert injections.shape == (1, 2, 4, 3)
+    ((states, injections),) = saved.content["memory"]
+    assert states[:, :, 0].tolist() == [[2, 3, 4, 5], [11, 0, 1, 2]]  # streams of 21 tokens
+    assert injections.shape == (2, 4, 3)
     task = task_of(Bigrams())
     task.on_load_checkpoint(saved.content)
     tokens = torch.tensor([[6, 7, 8], [3, 4, 5]])
@@ -237,54 +206,19 @@ def test_checkpoint_keeps_the_training_memory() -> None:
     assert task.model.calls[1][1:3] == (0, -1)
 
 
-def test_each_process_takes_its_own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = task_of(Bigrams())
-    monkeypatch.setattr(LanguageModelling, "global_rank", 1)
-    states = torch.arange(2.0).view(2, 1, 1, 1).expand(2, 2, 4, 1)
-    task.on_load_checkpoint({"memory": [states, states.repeat(1, 1, 1, 3)]})
-    tokens = torch.zeros(2, 3, dtype=torch.long)
-    task.training_loss(TokenBatch(tokens, tokens, first=False))
-    assert task.model.calls[0][1:3] == (4, 1)
-
-
-def test_each_process_goes_on_from_its_own_means(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are averaged at the end of the epoch: those of the first one must not count twice."""
-    monkeypatch.setattr(LanguageModelling, "all_gather", lambda _, x: torch.stack([x, 10 * x]))
-    task, checkpoint = task_of(Bigrams()), dict[str, Any]()
-    task.keep("train/loss", torch.tensor(3.0), 2)
-    task.on_save_checkpoint(checkpoint)
-    for process, expected in enumerate((3.0, 30.0)):
-        monkeypatch.setattr(LanguageModelling, "global_rank", process)
-        resumed = task_of(Bigrams())
-        resumed.on_load_checkpoint(checkpoint)
-        assert resumed._means.take() == {"train/loss": expected}
-
-
-def test_model_learns_to_count() -> None:
-    task = task_of(Bigrams())
-    task._optimizer = partial(torch.optim.Adam, lr=0.1)
-    metrics = fit(task, Counting(batch_size=2, segment_length=5, test_batch_size=1), 40)
-    assert metrics.callback_metrics["test/perplexity"] < 1.2
-
-
 @pytest.mark.usefixtures("float32")
 def test_transformer_learns_the_help_texts() -> None:
-    """Real words through the real model: far below the perplexity of a guess."""
+    """Real words and the real model: far below the perplexity of guessing."""
     data = PydocTopics(batch_size=8, test_batch_size=2, segment_length=24, segments_per_epoch=60)
     solver = Broyden(max_evaluations=8, tol=1e-9)
     model = TransformerLM(
-        **data.sizes(),
+        **{**data.sizes(), "width": 16, "heads": 2, "inner": 32, "memory_length": 24},
         solver=solver,
         gradient=UnrolledPhantomGradient(2, 0.8),
-        width=16,
-        heads=2,
-        inner=32,
         cutoffs=(100, 500),
         shrinkage=2,
-        memory_length=24,
     )
     task = task_of(model, budget_jitter=2, pretraining_steps=20)
-    task._optimizer = partial(torch.optim.Adam, lr=0.01)
     trainer = fit(task, data, gradient_clip_val=0.25, limit_val_batches=8)
     metrics = trainer.callback_metrics
     assert model.deq.solver == solver

@@ -1,4 +1,4 @@
-"""Schedules: the closed form of the cosine, and that the task tells it the length of the run."""
+"""Schedules: their closed forms, and that a task knows the number of steps of the run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 import torch
-from lightning import Trainer
+from tasks.fitting import QUIET, fit
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -18,7 +18,7 @@ RATE, LEAST = 0.1, 1e-6
 
 
 class Line(Task):
-    """One weight, fitted to nothing; it keeps the learning rate of every step."""
+    """A linear model that keeps the learning rate of every step."""
 
     def __init__(self, **task: object) -> None:
         super().__init__(nn.Linear(1, 1), partial(torch.optim.SGD, lr=RATE), **task)  # type: ignore[arg-type]
@@ -34,42 +34,29 @@ def expected(step: int, steps: int) -> float:
     return LEAST + (RATE - LEAST) * (1 + math.cos(math.pi * step / steps)) / 2
 
 
-def test_cosine_follows_its_formula() -> None:
+@pytest.mark.parametrize(("steps", "horizon"), [(7, None), (3, 7)])
+def test_cosine_follows_its_formula(steps: int, horizon: int | None) -> None:
+    """Also in a run that is the beginning of a longer one, with the rates of that one."""
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=RATE)
-    schedule = cosine_by_step(optimizer, steps=7, minimum=LEAST)
-    for step in range(8):
+    schedule = cosine_by_step(optimizer, steps=steps, minimum=LEAST, horizon=horizon)
+    for step in range(steps + 1):
         assert optimizer.param_groups[0]["lr"] == pytest.approx(expected(step, 7), rel=1e-12)
         optimizer.step()
         schedule.step()
 
 
-def test_a_run_may_be_the_beginning_of_a_longer_one() -> None:
-    """With that one's rates; and it may not go on beyond."""
+def test_run_longer_than_its_horizon_is_refused() -> None:
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=RATE)
-    schedule = cosine_by_step(optimizer, steps=3, minimum=LEAST, horizon=7)
-    for step in range(3):
-        assert optimizer.param_groups[0]["lr"] == pytest.approx(expected(step, 7), rel=1e-12)
-        optimizer.step()
-        schedule.step()
     with pytest.raises(ValueError, match="horizon must be at least 8, got 7"):
         cosine_by_step(optimizer, steps=8, horizon=7)
 
 
 @pytest.mark.usefixtures("float32")
-@pytest.mark.filterwarnings("ignore:.*(LeafSpec|many workers)")
-def test_task_moves_on_every_step_and_knows_their_number(tmp_path: object) -> None:
+@QUIET
+def test_task_moves_on_every_step_and_knows_their_number() -> None:
     """Three epochs of four steps: the last rate is the formula's at step eleven of twelve."""
     task = Line(schedule=partial(cosine_by_step, minimum=LEAST), schedule_by="step")
-    trainer = Trainer(
-        max_epochs=3,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=str(tmp_path),
-    )
-    trainer.fit(task, DataLoader(torch.ones(4, 1), batch_size=1))
+    fit(task, DataLoader(torch.ones(4, 1), batch_size=1), epochs=3)
     assert task.rates == pytest.approx([expected(step, 12) for step in range(12)], rel=1e-9)
 
 
@@ -79,20 +66,14 @@ def test_schedule_can_be_checked_before_there_is_a_trainer() -> None:
     assert entry["interval"] == "step"
 
 
-def test_schedule_by_is_checked() -> None:
-    with pytest.raises(ValueError, match="schedule_by must be 'epoch' or 'step', got 'day'"):
-        Line(schedule_by="day")
-
-
-def rates(warmup: int, steps: int, at: list[int]) -> list[float]:
-    """The rates of some steps, of 2.5e-4 at the most."""
-    optimizer = torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=2.5e-4)
-    (factor,) = warmup_cosine(optimizer, warmup=warmup, steps=steps).lr_lambdas  # type: ignore[attr-defined]
-    return [2.5e-4 * factor(step) for step in at]
-
-
 def test_warm_up_and_cosine_of_the_language_rows() -> None:
-    """At the warm-up's end the rate drops a little: the cosine is that of the absolute step."""
+    """At the end of the warm-up the rate drops a little: the cosine runs from step 0."""
+    optimizer = torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=2.5e-4)
+
+    def rates(warmup: int, steps: int, at: list[int]) -> list[float]:
+        (factor,) = warmup_cosine(optimizer, warmup=warmup, steps=steps).lr_lambdas  # type: ignore[attr-defined]
+        return [2.5e-4 * factor(step) for step in at]
+
     steps = [0, 1, 8000, 15_999, 16_000, 32_000, 150_000, 300_000]
     values = [2.5e-4 / 16_000, 2.5e-4 / 16_000, 1.25e-4, 2.49984e-4, 2.4825e-4]
     values += [2.4305e-4, 1.25e-4, 0]

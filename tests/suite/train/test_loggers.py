@@ -1,52 +1,68 @@
-"""What loggers get: on wandb each run on its own, in a file the curves."""
+"""What loggers receive: on wandb a run for each run, grouped and tagged; in a file the curves."""
 
 from __future__ import annotations
 
-import json
+import subprocess
 import sys
 from types import ModuleType
 
 import pytest
-from train.chains import CHAINS, EPOCHS
 from training import Workplace
+from wandb_files import read_offline
 
+from phantomgrad_suite.callbacks.wandb_naming import run_id
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record
 
+ROW = "chains/upg_k5_d0.5"
+SHORT = (f"experiment={ROW}", "trainer.max_epochs=2")
 
-def test_wandb_gets_each_run_on_its_own(workplace: Workplace, wandb: ModuleType) -> None:
-    """Two runs of one table in one process: two runs on wandb, each with all that it is."""
-    folders = [workplace.train(*CHAINS, "logger=wandb", f"seed={seed}") for seed in (0, 1)]
+
+def test_wandb_has_a_run_for_each_run(workplace: Workplace, wandb: ModuleType) -> None:
+    """Two runs in one process; curves are by epoch, the best test value is the summary."""
+    own = ("+logger.tags=[mine]", "+logger.notes=a trial")
+    options = {0: (), 1: own}
+    folders = [
+        workplace.train(*SHORT, "logger=wandb", f"seed={seed}", *options[seed]) for seed in options
+    ]
     wandb.finish()
-    wandb.teardown()  # waits until all is written
+    wandb.teardown()  # waits until everything is written
+    runs = []
     for folder in folders:
         (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")
-        content = path.read_bytes()
-        config = read_record(folder / "record.json").config
-        for said in (
-            "chains/upg_k5_d0.5",  # group
-            "upg",  # job type
-            folder.name,
-            "phantomgrad",  # project
-            "test/accuracy",
-            json.dumps(config["label"]["method"]),
-            config["optimizer"]["_target_"],
-        ):
-            assert said.encode() in content, said
+        found, record = read_offline(path), read_record(folder / "record.json")
+        runs.append(found.run)
+        assert (found.run.run_id, found.run.display_name) == (run_id(ROW, folder.name), folder.name)
+        assert (found.run.project, found.run.run_group) == ("phantomgrad", ROW)
+        assert found.run.job_type == "upg"
+        place = {"table": "chains", "row": ROW, "instance": folder.name, "protocol": "reduced"}
+        assert place.items() <= found.config.items()
+        assert found.config["label"]["method"] == "UPG A(5, 0.5)"
+        assert found.config["optimizer"]["_target_"] == record.config["optimizer"]["_target_"]
+        for name in ("test/accuracy", "train/*", "solver/*", "seconds/*", "spectral_radius"):
+            assert found.metrics[name].step_metric == "epoch", name
+        assert [line["epoch"] for line in found.history if "test/accuracy" in line] == [0, 1]
+        best, result = found.summary["test/accuracy"], record.result
+        assert (best["max"], best["last"]) == pytest.approx((result.best, result.last))
+    assert list(runs[0].tags) == ["chains", ROW]
+    assert (list(runs[1].tags), runs[1].notes) == (["mine"], "a trial")
 
 
-def test_wandb_is_asked_for_only_where_it_is_chosen(
+def test_wandb_is_needed_only_where_it_is_chosen(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    workplace.train(*CHAINS)
+    folder = workplace.train(*SHORT)
     with pytest.raises(UserError, match=r"needs the package wandb: install it"):
-        workplace.train(*CHAINS, "logger=wandb", "seed=1")
-
-
-def test_csv_logger_keeps_the_curves(workplace: Workplace) -> None:
-    folder = workplace.train(*CHAINS)
+        workplace.train(*SHORT, "logger=wandb", "seed=1")
     (metrics,) = folder.glob("csv/version_0/metrics.csv")
     header, *rows = metrics.read_text().splitlines()
     assert {"train/loss", "test/accuracy", "spectral_radius"} <= set(header.split(","))
-    assert len(rows) >= EPOCHS
+    assert len(rows) >= 2
+
+
+def test_names_load_without_torch() -> None:
+    """Dashboards use them."""
+    heavy = "{'torch', 'lightning'} & sys.modules.keys()"
+    code = f"import sys, phantomgrad_suite.callbacks.wandb_naming; assert not {heavy}"
+    subprocess.run([sys.executable, "-c", code], check=True)

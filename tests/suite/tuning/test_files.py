@@ -1,4 +1,4 @@
-"""The files of configs/tune: their commands, and the rows that their runs are."""
+"""The files of configs/tune: their commands, and the rows of their runs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from phantomgrad_suite.runs.identity import Identity
 def test_file_names_its_own_command_and_a_row(name: str) -> None:
     from hydra.core.hydra_config import HydraConfig
 
-    said = (REPOSITORY / "configs" / "tune" / f"{name}.yaml").read_text()
-    assert said.startswith("# @package _global_\n")
-    assert f"#   python scripts/train.py tune={name}" in said
+    text = (REPOSITORY / "configs" / "tune" / f"{name}.yaml").read_text()
+    assert text.startswith("# @package _global_\n")
+    assert f"#   python scripts/train.py tune={name}" in text
     config = composed([f"tune={name}"])
     chosen = HydraConfig.get()
     assert chosen.mode.name == "MULTIRUN"
@@ -28,7 +28,7 @@ def test_file_names_its_own_command_and_a_row(name: str) -> None:
 
 @pytest.mark.usefixtures("workplace")
 def test_runs_are_rows_of_their_own() -> None:
-    """Named by λ, reduced as the file says, and no change of an experiment by hand."""
+    """Named by λ, reduced as the file lists, and without changes by overrides."""
     from hydra.core.hydra_config import HydraConfig
 
     from phantomgrad_suite.jobs.compose import as_dict

@@ -1,4 +1,4 @@
-"""What is no search: said in a line before anything is run."""
+"""Searches that are refused, with one line, before anything is run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 from training import Script, Workplace
-from tuning.searches import ROW, SHORT
+from tuning.conftest import ROW, SHORT
 
 from phantomgrad_suite.runs.folder import RunFolder
-from phantomgrad_suite.tuning.command import JOURNAL
 
 
 def test_data_without_validation_part_are_refused(script: Script, small_tu: Path) -> None:
@@ -26,12 +25,13 @@ def test_data_without_validation_part_are_refused(script: Script, small_tu: Path
 
 
 @pytest.mark.parametrize(
-    ("overrides", "why"),
+    ("overrides", "reason"),
     [
-        (["tune.objective=test/loss"], r"objective must be of the validation part .*'test/loss'"),
+        (["tune.objective=test/loss"], r"objective must be of the validation part.*'test/loss'"),
         (["tune.direction=down"], "direction must be minimize or maximize, got 'down'"),
-        (["tune.trials=0"], "tune.trials must be at least 1, got 0"),
-        (["tune.step=0"], "tune.step must be positive, got 0"),
+        (["tune.trials=0"], "tune.trials must be an integer from 1, got 0"),
+        (["tune.startup=many"], "tune.startup must be an integer from 1, got 'many'"),
+        (["tune.step=0"], "tune.step must be a positive number, got 0"),
         (["tune.step=0.07"], r"step must divide the interval of gradient.damping, 0.1 to 1.0, got"),
         (["gradient.damping=0.5"], "nothing to search: sweep a setting, as in gradient.damping="),
         (["experiment=chains/upg_k5_d0.5,digits/upg_k5_d0.5"], "settings of one experiment"),
@@ -46,38 +46,27 @@ def test_data_without_validation_part_are_refused(script: Script, small_tu: Path
         ),
     ],
 )
-def test_what_cannot_be_searched_is_said_in_a_line(
-    script: Script, overrides: list[str], why: str
-) -> None:
+def test_impossible_searches_are_refused(script: Script, overrides: list[str], reason: str) -> None:
     done = script(*SHORT, *overrides)
     assert done.code == 1
-    assert re.search(why, done.err)
+    assert re.search(reason, done.err)
     assert "Traceback" not in done.err
 
 
-def test_missing_optuna_is_said(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_optuna(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("phantomgrad_suite.tuning.")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "optuna", None)
     done = script(*SHORT)
-    assert (done.code, done.err.strip()) == (
-        1,
-        "tune needs the package optuna: pip install -e '.[tune]' in the checkout",
-    )
+    message = "tune needs the package optuna: pip install -e '.[tune]' in the checkout"
+    assert (done.code, done.err.strip()) == (1, message)
 
 
-def test_search_that_another_process_is_at_is_left_to_it(
+def test_search_that_another_process_runs_is_left_to_it(
     script: Script, workplace: Workplace
 ) -> None:
-    with RunFolder(workplace.path / "runs" / "tune" / ROW).locked() as mine:
-        assert mine
+    with RunFolder(workplace.path / "runs" / "tune" / ROW).locked() as locked:
+        assert locked
         done = script(*SHORT)
     assert done.code == 1
-    assert "another process is at the search in runs/tune/chains/upg_k5_d0.5" in done.err
-
-
-def test_damaged_study_is_said(script: Script, workplace: Workplace) -> None:
-    path = workplace.path / "runs" / "tune" / ROW / JOURNAL
-    path.parent.mkdir(parents=True)
-    path.write_text("no journal\n{}\n")
-    done = script(*SHORT)
-    assert done.code == 1
-    assert f"{path.relative_to(workplace.path)} is no readable study" in done.err
+    assert "another process runs the search in runs/tune/chains/upg_k5_d0.5" in done.err

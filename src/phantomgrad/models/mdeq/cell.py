@@ -1,4 +1,4 @@
-"""The map whose equilibrium an MDEQ is: block, fusion, post-fusion.
+"""The map of MDEQ: block, fusion, post-fusion.
 
 A state is a tuple of images, scale i being ``(B, C_i, H / 2^i, W / 2^i)``.
 """
@@ -20,13 +20,13 @@ from phantomgrad.nn.weight_norm import Reduced
 class NormedConv2d(nn.Conv2d):
     r"""A convolution without bias whose kernels are :math:`g \, v / \|v\|`, channel by channel.
 
-    The parametrization is torch's, whose modules refuse to be pickled; this one can be.
+    The parametrization is torch's, but this module can be pickled.
 
     Args:
         in_channels: of the input.
         out_channels: of the output, each with a gain g.
         kernel_size: odd; the padding keeps the resolution.
-        device: where the parameters live.
+        device: of the parameters.
     """
 
     def __init__(
@@ -43,8 +43,7 @@ class NormedConv2d(nn.Conv2d):
         weight_norm(self)
 
     def __reduce__(self) -> Reduced:
-        arguments = (self.in_channels, self.out_channels, self.kernel_size[0])
-        return reduce_normed(self, *arguments)
+        return reduce_normed(self, self.in_channels, self.out_channels, self.kernel_size[0])
 
 
 class Block(nn.Module):
@@ -53,8 +52,8 @@ class Block(nn.Module):
     .. math:: y = \mathrm{GN}(\mathrm{ReLU}(\mathrm{GN}(
               \mathrm{Drop}(W_2 * \mathrm{ReLU}(\mathrm{GN}(W_1 * z))) + u) + z))
 
-    The kernels are 3 x 3, weight-normed, from C to ``expansion`` C channels and back. Dropout takes
-    whole channels, by one mask per forward pass of the model.
+    The kernels are 3 x 3, weight-normed, from C to ``expansion`` C channels and back. Dropout drops
+    whole channels, with one mask per forward pass of the model.
 
     Args:
         channels: C.
@@ -73,7 +72,7 @@ class Block(nn.Module):
         self.norm3 = nn.GroupNorm(groups, channels)
 
     def forward(self, z: Tensor, u: Tensor | None = None) -> Tensor:
-        """Return y from the state and, where there is one, the injection, ``(B, C, H, W)`` all."""
+        """Return y from the state and the optional injection, all ``(B, C, H, W)``."""
         a = self.norm1(self.conv1(z)).relu_()  # (B, expansion C, H, W)
         b = self.dropout(self.conv2(a))  # (B, C, H, W)
         if u is not None:
@@ -86,7 +85,7 @@ class Fusion(nn.Module):
     r"""The exchange between scales, :math:`s_i = y_i + \sum_{j \ne i} T_{j \to i}(y_j)`.
 
     From coarse to fine, T is a 1 x 1 convolution, GN and nearest-neighbour upsampling; from fine to
-    coarse, one 3 x 3 convolution of stride 2 and GN for each halving, with a ReLU between two.
+    coarse, one 3 x 3 convolution of stride 2 and GN for each halving, with a ReLU in between.
 
     Args:
         channels: C_i of each scale.
@@ -105,7 +104,7 @@ class Fusion(nn.Module):
         )
 
     def forward(self, y: Sequence[Tensor]) -> list[Tensor]:
-        """Return s, shaped like y, in tensors of their own wherever there are two scales."""
+        """Return s, shaped like y; new tensors if there are several scales."""
         return [self._gather(y, i) for i in range(len(y))]
 
     def _gather(self, y: Sequence[Tensor], i: int) -> Tensor:
@@ -117,14 +116,14 @@ class Fusion(nn.Module):
         return total
 
     def _from_coarser(self, y: Sequence[Tensor], i: int) -> Tensor:
-        """Return the sum of all coarser scales, by Horner's rule: each halving is undone once."""
+        """Return the sum of all coarser scales, upsampling once per scale (Horner's rule)."""
         total = self._path(y, len(y) - 1, i)
         for j in reversed(range(i + 1, len(y) - 1)):
             total = F.interpolate(total, scale_factor=2).add_(self._path(y, j, i))
         return F.interpolate(total, scale_factor=2)
 
     def _path(self, y: Sequence[Tensor], j: int, i: int) -> Tensor:
-        """Return scale j as scale i receives it, at its own resolution if it is coarser."""
+        """Return scale j transformed for scale i; not yet upsampled if j is coarser."""
         return self.paths[f"{j}_to_{i}"](y[j])  # type: ignore[no-any-return]
 
 
@@ -157,7 +156,7 @@ class MDEQCell(nn.Module):
               f_i = \mathrm{GN}(W_i * \mathrm{ReLU}(s_i))
 
     The last kernels are 1 x 1 and weight-normed, the last GN have half the groups. Only the finest
-    scale is injected: :math:`u_0 = u`, and no other.
+    scale has an injection, :math:`u_0 = u`.
 
     Args:
         channels: C_i of each scale, from fine to coarse; multiples of ``groups``.

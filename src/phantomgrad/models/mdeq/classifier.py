@@ -20,8 +20,7 @@ from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.models.mdeq.cell import MDEQCell, NormedConv2d
 from phantomgrad.models.mdeq.head import Head
-from phantomgrad.models.mdeq.layout import image_format, lay_like_images
-from phantomgrad.models.mdeq.stem import make_stem
+from phantomgrad.models.mdeq.layout import format_kernels_, image_format
 from phantomgrad.nn import resample_dropout, shared_parametrizations
 from phantomgrad.solvers import Solver
 
@@ -32,7 +31,8 @@ class MDEQ(nn.Module):
     .. math:: u = \mathrm{stem}(x), \quad z^* = f(z^*, u), \quad
               p = \mathrm{softmax}(\mathrm{head}(z^*)) ,
 
-    with ``f`` an :class:`MDEQCell` on n scales, found from zero. Sizes are in ``configs/model``.
+    with ``f`` an :class:`MDEQCell` on n scales, solved from zero. The stem consists of two 3 x 3
+    convolutions and an optional 1 x 1 convolution, each followed by BN and ReLU.
 
     Args:
         in_channels: of the images x.
@@ -41,24 +41,24 @@ class MDEQ(nn.Module):
         gradient: differentiates it.
         channels: width of each scale, from fine to coarse; multiples of ``groups``.
         head_channels: width of the head's bottleneck at each scale.
-        features: channels that the head pools.
-        stem_strides: of the two convolutions of the stem.
-        injection: whether a 1 x 1 convolution follows them.
+        features: number of channels that the head pools.
+        stem_strides: of the two 3 x 3 convolutions of the stem.
+        injection: whether the stem ends with the 1 x 1 convolution; the Tiny model has none.
         expansion: how many times wider than a scale the middle of its block is.
         groups: of the group normalisations, even.
-        dropout: rate of the blocks, in [0, 1).
-        init_std: deviation of the normal distribution from which kernels without weight norm, and
-            their biases, are drawn (Bai et al., 2020, on CIFAR); ``None`` leaves torch's own
-            initialisation, as the paper does on ImageNet.
-        channels_last: keep images, states and kernels channels last in memory on devices whose
-            group normalisation keeps them so, which is the CPU
-            (:func:`phantomgrad.models.mdeq.layout.image_format`). There it is the faster order in
-            float32, and the slower one under autocast to bfloat16.
+        dropout: rate in the blocks, in [0, 1).
+        init_std: deviation of the normal distribution of the initial kernels without weight norm
+            and their biases (Bai et al., 2020, on CIFAR); ``None`` keeps torch's initialisation, as
+            the paper does on ImageNet.
+        channels_last: keep images, states and kernels channels last in memory where group
+            normalisation does, which is the CPU
+            (:func:`phantomgrad.models.mdeq.layout.image_format`). There it is faster in float32
+            and slower under autocast to bfloat16.
 
     Raises:
         ValueError: a width, stride or number of groups is too small, ``groups`` is odd or does not
             divide all ``channels``, ``channels`` and ``head_channels`` differ in number,
-            ``stem_strides`` are not two, ``dropout`` is no rate, or ``init_std`` is negative.
+            ``stem_strides`` are not two, ``dropout`` is not a rate, or ``init_std`` is negative.
     """
 
     def __init__(
@@ -84,37 +84,44 @@ class MDEQ(nn.Module):
         check_at_least("expansion", expansion, 1)
         check_rate("dropout", dropout)
         _check_scales(channels, head_channels, groups)
-        _check_strides(stem_strides)
+        check_integers("stem_strides", stem_strides)
+        if len(stem_strides) != 2 or any(s < 1 for s in stem_strides):
+            raise ValueError(f"stem_strides must be two positive numbers, got {list(stem_strides)}")
         self.in_channels = in_channels
         self.channels = tuple(channels)
         self.channels_last = channels_last
-        self.stem = make_stem(in_channels, channels[0], stem_strides, injection)
+        first, second = stem_strides
+        self.stem = nn.Sequential(
+            *_convolution(in_channels, channels[0], 3, first),
+            *_convolution(channels[0], channels[0], 3, second),
+            *(_convolution(channels[0], channels[0], 1, 1) if injection else ()),
+        )
         cell = MDEQCell(channels, expansion=expansion, groups=groups, dropout=dropout)
         self.deq = DEQ(cell, solver, gradient)
         self.head = Head(channels, head_channels, features, classes)
         if init_std is not None:
             self._initialise(init_std)
-        if channels_last:  # last: random numbers are drawn in the order of memory
-            lay_like_images(self)
+        if channels_last:  # last, since random numbers are drawn in the order of memory
+            format_kernels_(self)
 
     def memory_format(self, device: torch.device) -> torch.memory_format:
-        """Return in which order images and states lie in the memory of ``device``."""
+        """Return the memory format of images and states on ``device``."""
         return image_format(device) if self.channels_last else torch.contiguous_format
 
     def forward(self, images: Tensor, *, unrolled: int = 0) -> Tensor:
         """Return log-probabilities, ``(B, classes)``, of images ``(B, in_channels, H, W)``.
 
         Args:
-            images: their resolution behind the stem is a multiple of ``2^(n-1)``.
-            unrolled: how many applications of the cell take the place of solver and gradient
-                estimator, all of them on the graph (the pretraining stage); 0 for the equilibrium.
+            images: their resolution after the stem is a multiple of ``2^(n-1)``.
+            unrolled: number of recorded applications of the cell that replace solver and gradient
+                estimator (the pretraining stage); 0 for the equilibrium.
 
         Raises:
             ValueError: the images have another number of channels or do not divide into the
                 scales, or ``unrolled`` is negative.
         """
         logits = self.logits(images, unrolled=unrolled)
-        dtype = torch.promote_types(logits.dtype, torch.float32)  # also of logits in bfloat16
+        dtype = torch.promote_types(logits.dtype, torch.float32)  # logits may be bfloat16
         return F.log_softmax(logits, dim=1, dtype=dtype)
 
     def logits(self, images: Tensor, *, unrolled: int = 0) -> Tensor:
@@ -131,11 +138,11 @@ class MDEQ(nn.Module):
             raise ShapeError(
                 f"images must be (B, {self.in_channels}, H, W), got {tuple(images.shape)}"
             )
-        laid_out = images.contiguous(memory_format=self.memory_format(images.device))
-        return self.stem(laid_out)  # type: ignore[no-any-return]
+        images = images.contiguous(memory_format=self.memory_format(images.device))
+        return self.stem(images)  # type: ignore[no-any-return]
 
     def start(self, u: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
-        """Return the zero state that goes with an injection ``u``."""
+        """Return the zero state for an injection ``u``."""
         batch, _, height, width = u.shape
         coarsest = 2 ** (len(self.channels) - 1)
         if height % coarsest or width % coarsest:
@@ -154,14 +161,14 @@ class MDEQ(nn.Module):
         )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # to another device, say
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # e.g. a move to CUDA
         if self.channels_last:
-            lay_like_images(self)
+            format_kernels_(self)
         return self
 
     def _unroll(self, z: tuple[Tensor, ...], u: Tensor, steps: int) -> tuple[Tensor, ...]:
         cell = self.deq.cell
-        self.deq.last_solution = None  # nothing was solved, so there is nothing to log
+        self.deq.last_solution = None  # nothing is solved, so there is nothing to log
         resample_dropout(cell)
         with shared_parametrizations(cell):
             for _ in range(steps):
@@ -177,6 +184,14 @@ class MDEQ(nn.Module):
                     parameter.normal_(0, std)
 
 
+def _convolution(in_channels: int, channels: int, kernel: int, stride: int) -> list[nn.Module]:
+    return [
+        nn.Conv2d(in_channels, channels, kernel, stride, padding=kernel // 2, bias=False),
+        nn.BatchNorm2d(channels),
+        nn.ReLU(inplace=True),
+    ]
+
+
 def _check_scales(channels: Sequence[int], head_channels: Sequence[int], groups: int) -> None:
     check_at_least("groups", groups, 0)
     check_integers("channels", channels)
@@ -190,9 +205,3 @@ def _check_scales(channels: Sequence[int], head_channels: Sequence[int], groups:
             f"head_channels must be {len(channels)} positive widths, one for each of channels, "
             f"got {list(head_channels)}"
         )
-
-
-def _check_strides(strides: Sequence[int]) -> None:
-    check_integers("stem_strides", strides)
-    if len(strides) != 2 or any(s < 1 for s in strides):
-        raise ValueError(f"stem_strides must be two positive numbers, got {list(strides)}")

@@ -12,9 +12,9 @@ _EXPANSION = 4
 
 
 class Bottleneck(nn.Module):
-    """Convolutions with BN, 1 x 1, 3 x 3, 1 x 1, of h, h, 4 h channels, beside a 1 x 1 shortcut.
+    """Convolutions with BN, 1 x 1, 3 x 3, 1 x 1, of h, h, 4 h channels, and a 1 x 1 shortcut.
 
-    The BN of the main path have no affine parameters, that of the shortcut has.
+    Only the BN of the shortcut has affine parameters.
 
     Args:
         in_channels: of the input.

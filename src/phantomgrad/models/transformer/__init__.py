@@ -1,7 +1,7 @@
 """The DEQ-Transformer (Bai et al., 2019), a language model, as the paper trains it.
 
-The files follow the figure: the embedding and its injection, the cell (attention with a memory,
-feed-forward block), the softmax that reads the equilibrium, and the model made of them.
+The files follow the figure: the embedding, the cell (attention with a memory, feed-forward block),
+the softmax on the equilibrium, and the model.
 """
 
 from phantomgrad.models.transformer.cell import TransformerCell

@@ -1,4 +1,4 @@
-"""Attention by content and distance, to a segment and the memory in front of it."""
+"""Attention by content and distance, to a segment and the memory before it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from phantomgrad.nn.linear import affine
 
 
 class Context(NamedTuple):
-    """What one map of a segment's state needs behind it; constant while that is solved for.
+    """The constants of the map during the solve of one segment.
 
     Attributes:
         injection: u, ``(B, L, 3 d)``, in channels of queries, keys and values.
         keys: of the memory, ``(heads, B, M, d_h)``.
         values: of the memory, ``(heads, B, M, d_h)``.
-        positions: keys of the distances M + L - 1, ..., 0, scaled, behind one that nobody sees,
-            ``(heads, M + L + 1, d_h)``.
-        masked: whether position M + i may not see position j, ``(L, M + L)``.
+        positions: scaled keys of the distances M + L - 1, ..., 0, after a dummy that is always
+            masked, ``(heads, M + L + 1, d_h)``.
+        masked: whether position j is hidden from position M + i, ``(L, M + L)``.
     """
 
     injection: Tensor
@@ -39,9 +39,9 @@ class RelativeAttention(nn.Module):
     .. math:: (q, k, v) = W_{qkv} x + u, \qquad r = W_r R, \qquad
               a_{ij} = \frac{(q_i + b_w)^\top k_j + (q_i + b_r)^\top r_{M + i - j}}{\sqrt{d_h}}
 
-    for position i of the segment and j of memory and segment, then a softmax over the j that i may
-    see, the weighted mean of v, and :math:`W_o`. Row p of R is the embedding of the distance p. The
-    injection u enters here and nowhere else. All matrices are weight-normed.
+    for position i of the segment and j of memory and segment, then a softmax over the j visible
+    from i, the weighted mean of v, and :math:`W_o`. Row p of R is the embedding of the distance p.
+    The injection u enters the map only here. All matrices are weight-normed.
 
     Args:
         width: d.
@@ -61,9 +61,9 @@ class RelativeAttention(nn.Module):
         self.dropout = VariationalDropout(dropout)
 
     def context(self, injection: Tensor, distances: Tensor, memory: Memory) -> Context:
-        """Return what is constant during a solve, on the graph; the memory's states are x here."""
+        """Return the constants of a solve, on the graph; the states of ``memory`` are inputs x."""
         width = distances.shape[1]
-        weight = self.qkv.weight[width:]  # of keys and values: nobody asks from the memory
+        weight = self.qkv.weight[width:]  # of keys and values: the memory has no queries
         kv = affine(memory.states, weight) + memory.injections[..., width:]
         keys, values = self._heads(kv, 2)
         scaled = self.position(distances) / math.sqrt(self.content_bias.shape[1])  # (M + L, d)
@@ -72,7 +72,7 @@ class RelativeAttention(nn.Module):
         return Context(injection, keys, values, positions, masked)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        """Return what a segment ``(B, L, d)`` reads from its context, ``(B, L, d)``."""
+        """Return what a segment ``(B, L, d)`` reads from itself and its memory, ``(B, L, d)``."""
         q, k, v = self._heads(self.qkv(x) + context.injection, 3)  # (heads, B, L, d_h)
         k = torch.cat([context.keys, k], dim=2)  # (heads, B, M + L, d_h)
         v = torch.cat([context.values, v], dim=2)
@@ -80,12 +80,12 @@ class RelativeAttention(nn.Module):
         mean = torch.matmul(p, v)  # (heads, B, L, d_h)
         return self.output(mean.permute(1, 2, 0, 3).flatten(2))  # type: ignore[no-any-return]
 
-    # torch's fused attention is not used. With a bias that needs a gradient the CPU takes the same
-    # steps in it (0.9 against 0.5 ms for a small model, 2.4 against 1.6 with the gradient); where
-    # it is fused it has no second derivative, which a Jacobian regularisation takes; and the
-    # position term would be written out anyhow.
+    # Not torch's fused attention: with a bias that requires a gradient the CPU takes the same steps
+    # more slowly (0.9 against 0.5 ms for a small model, 2.4 against 1.6 with the gradient), fused
+    # kernels have no second derivative, which Jacobian regularisation needs, and the position term
+    # would be materialised anyway.
     def _probabilities(self, q: Tensor, k: Tensor, context: Context) -> Tensor:
-        """Return how much each position reads from where, ``(heads, B, L, M + L)``."""
+        """Return the attention probabilities, ``(heads, B, L, M + L)``."""
         by_position = self._relative(q + self.position_bias[:, None, None], context.positions)
         scores = torch.baddbmm(
             by_position.flatten(0, 1),
@@ -100,11 +100,11 @@ class RelativeAttention(nn.Module):
         )
 
     def _relative(self, q: Tensor, positions: Tensor) -> Tensor:
-        """Return the products of queries and keys of their distances, ``(heads, B, L, M + L)``.
+        """Return the products of queries with the keys of distances, ``(heads, B, L, M + L)``.
 
-        Of all products of a query with the M + L + 1 keys, row i needs those from column L - i on.
-        Laid out row behind row they are consecutive, once the first L are left out: a view. What
-        runs over into the next row, and meets the first key, is masked.
+        Of the products of query i with all M + L + 1 keys, those from column L - i on are needed.
+        In row-major order, without the first L products, they are consecutive: a view. Entries
+        that run over into the next row, starting with the dummy key, are masked.
         """
         heads, batch, length, _ = q.shape
         products = torch.bmm(q.flatten(1, 2), positions.mT)  # (heads, B L, M + L + 1)
@@ -118,9 +118,9 @@ class RelativeAttention(nn.Module):
 
 
 def mask(memory: int, length: int, window: int, device: torch.device) -> Tensor:
-    """Return whether position M + i may not see position j, ``(L, M + L)``.
+    """Return whether position j is hidden from position M + i, ``(L, M + L)``.
 
-    It sees itself and the window - 1 positions before it.
+    Position M + i sees itself and the window - 1 positions before it.
     """
     j = torch.arange(memory + length, device=device)
     distance = j[memory:, None] - j

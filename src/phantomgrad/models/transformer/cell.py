@@ -1,4 +1,4 @@
-"""The map whose equilibrium a DEQ-Transformer is: one attention block, one feed-forward block.
+"""The map of the DEQ-Transformer: one attention block, one feed-forward block.
 
 A state is a segment of vectors, ``(B, L, d)``.
 """
@@ -16,14 +16,14 @@ from phantomgrad.nn import NormedLinear, VariationalDropout, recomputed
 class FeedForward(nn.Module):
     r"""Two linear maps, :math:`W_2 \, \mathrm{Drop}(\mathrm{ReLU}(W_1 y + b_1)) + b_2`.
 
-    Dropout takes features, per sequence: one mask for all positions.
+    Dropout drops features of a whole sequence: one mask for all positions.
 
     Args:
         width: d.
-        inner: of the middle.
+        inner: width of the middle.
         dropout: rate in the middle.
-        recompute: keep nothing of the middle, ``(B, L, inner)``, for the backward pass. Each one
-            computes it again, and so does each vector-Jacobian product of an adjoint solve.
+        recompute: do not store the middle, ``(B, L, inner)``, for the backward pass, but compute
+            it again in each one and in each vector-Jacobian product of an adjoint solve.
     """
 
     def __init__(self, width: int, inner: int, dropout: float, recompute: bool) -> None:
@@ -40,7 +40,7 @@ class FeedForward(nn.Module):
         return recomputed(self._maps, y, within=self)  # type: ignore[no-any-return]
 
     def _maps(self, y: Tensor) -> Tensor:
-        # A mask is not negative, so it may come before the ReLU, and one tensor is kept, not two.
+        # A mask is not negative, so it can precede the ReLU; then one tensor is stored, not two.
         middle = self.dropout(self.linear1(y)).relu_()  # (B, L, inner)
         return self.linear2(middle)  # type: ignore[no-any-return]
 
@@ -48,7 +48,7 @@ class FeedForward(nn.Module):
 class TransformerCell(nn.Module):
     r"""The map :math:`f(z, u)` of a DEQ-Transformer (Bai et al., 2019).
 
-    With LN behind the blocks (PostLN) or in front of them (``pre_norm``, PreLN),
+    With LN after the blocks (PostLN) or before them (``pre_norm``, PreLN),
 
     .. math:: \mathrm{PostLN:} \quad y = \mathrm{LN}(z + \mathrm{attention}(z, u)), \quad
               f = \mathrm{LN}(y + \mathrm{FFN}(y))
@@ -56,9 +56,9 @@ class TransformerCell(nn.Module):
     .. math:: \mathrm{PreLN:} \quad y = z + \mathrm{attention}(\mathrm{LN}(z), u), \quad
               n = \mathrm{LN}(y), \quad f = n + \mathrm{FFN}(n) .
 
-    The second residual of PreLN carries n, as in the official code, which bounds the state anew at
-    each application; an ordinary one carries y (``raw_residual``). LN has no parameters. Dropout
-    behind either block takes features, per sequence.
+    The second residual of PreLN adds n, as in the official code, which bounds the state at each
+    application; an ordinary one adds y (``raw_residual``). LN has no parameters. Dropout after
+    each block drops features of a whole sequence.
 
     Args:
         width: d.
@@ -66,9 +66,9 @@ class TransformerCell(nn.Module):
         inner: see :class:`FeedForward`.
         window: see :class:`RelativeAttention`.
         pre_norm: PreLN.
-        raw_residual: the ordinary residual, of PreLN only.
-        dropout: rate behind both blocks and in the middle of the second.
-        attention_dropout: rate on probabilities.
+        raw_residual: the ordinary residual, for PreLN only.
+        dropout: rate after both blocks and in the middle of the second.
+        attention_dropout: rate on the probabilities of the attention.
         recompute: see :class:`FeedForward`.
     """
 
@@ -94,12 +94,12 @@ class TransformerCell(nn.Module):
         self.feed_forward_dropout = VariationalDropout(dropout, shared_dims=(1,))
 
     def context(self, injection: Tensor, distances: Tensor, memory: Memory) -> Context:
-        """Return what the map needs beside a state, computed once for all its applications.
+        """Return the constants of the map, computed once for all its applications.
 
         Args:
             injection: u, ``(B, L, 3 d)``.
             distances: embeddings of M + L - 1, ..., 0, ``(M + L, d)``.
-            memory: of M positions in front of the segment.
+            memory: of M positions before the segment.
         """
         states = normalized(memory.states) if self.pre_norm else memory.states
         return self.attention.context(injection, distances, memory._replace(states=states))
@@ -113,7 +113,7 @@ class TransformerCell(nn.Module):
         return normalized(y + self._feed(y))
 
     def attend(self, z: Tensor, context: Context) -> Tensor:
-        """Return y, the first half of the map."""
+        """Return y, the result of the attention block."""
         x = normalized(z) if self.pre_norm else z
         y = z + self.attention_dropout(self.attention(x, context))
         return y if self.pre_norm else normalized(y)

@@ -1,4 +1,4 @@
-"""Words as vectors, rare ones from narrower tables, and distances as vectors."""
+"""Embeddings of words, with narrower tables for rare ones, and of distances."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class AdaptiveEmbedding(nn.Module):
 
     A word w of cluster i, the i-th interval between cutoffs, is
     :math:`\sqrt{d} \, P_i E_i[w - \mathrm{start}_i]`, with a table :math:`E_i` of width
-    :math:`\lfloor d / s^i \rfloor` and a projection :math:`P_i` back to d. The softmax reads the
-    same tables, and the projections of all clusters but the first.
+    :math:`\lfloor d / s^i \rfloor` and a projection :math:`P_i` back to d. The softmax shares the
+    tables, and the projections of all clusters but the first.
 
     Args:
         vocabulary: number of words.
         width: d.
         cutoffs: the first word of each cluster but the first, strictly increasing.
-        shrinkage: s, by how much each table is narrower than the one before.
+        shrinkage: s, the ratio of the widths of consecutive tables.
     """
 
     def __init__(self, vocabulary: int, width: int, cutoffs: Sequence[int], shrinkage: int) -> None:
@@ -40,11 +40,11 @@ class AdaptiveEmbedding(nn.Module):
 
     def forward(self, words: Tensor) -> Tensor:
         """Return vectors ``(B, L, d)`` of words ``(B, L)``."""
-        words = words.long()  # differences of unsigned numbers would be none
+        words = words.long()  # differences of unsigned integers would wrap around
         clusters = enumerate(zip(self.tables, self.projections, strict=True))
         parts = (self._part(words, i, table, p) for i, (table, p) in clusters)
-        # Every word is looked up in every table, and all but one result is dropped: less work than
-        # an injection, and the device need not tell the host how many words a cluster has.
+        # Every word is looked up in every table and only one result is used: less work than an
+        # injection, and no host sync for the number of words of a cluster.
         total = next(parts)
         for i, part in enumerate(parts, start=1):
             total = torch.where((words >= self.starts[i]).unsqueeze(-1), part, total)
@@ -75,8 +75,8 @@ class DistanceEmbedding(nn.Module):
         """Return vectors ``(n, d)`` of the distances n - 1, ..., 0.
 
         Args:
-            n: how many.
-            like: gives device and dtype; the angles are taken in float32 at least.
+            n: number of distances.
+            like: has the device and dtype of the result; angles are at least float32.
         """
         dtype = torch.promote_types(like.dtype, torch.float32)
         exponents = torch.arange(0, self.width, 2, dtype=dtype, device=like.device) / self.width

@@ -9,23 +9,24 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from phantomgrad.checks import check_at_least, check_deviation
+from phantomgrad.checks import (
+    check_at_least,
+    check_choice,
+    check_deviation,
+    check_integers,
+    check_rate,
+)
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.models.transformer.attention import Context
 from phantomgrad.models.transformer.cell import TransformerCell
-from phantomgrad.models.transformer.checks import (
-    check_attention,
-    check_clusters,
-    check_dropout,
-    check_widths,
-    check_words,
-)
 from phantomgrad.models.transformer.embedding import AdaptiveEmbedding, DistanceEmbedding
 from phantomgrad.models.transformer.memory import Memory, check_memory, empty_memory
 from phantomgrad.models.transformer.softmax import AdaptiveLogSoftmax
 from phantomgrad.nn import VariationalDropout, resample_dropout, shared_parametrizations
 from phantomgrad.solvers import Solver
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class TransformerLM(nn.Module):
@@ -34,8 +35,8 @@ class TransformerLM(nn.Module):
     .. math:: u = W_u \, \mathrm{embedding}(x) + b_u, \quad z^* = f(z^*, u; \mathrm{memory}), \quad
               p = \mathrm{softmax}(z^*) ,
 
-    with ``f`` a :class:`TransformerCell` on a whole segment, found from zero; embedding and softmax
-    are adaptive and share their tables. Sizes are in ``configs/model``.
+    with ``f`` a :class:`TransformerCell` on a whole segment, solved from zero; embedding and
+    softmax are adaptive and share their tables. The defaults are those of WikiText-103.
 
     Args:
         vocabulary: number of words, by decreasing frequency.
@@ -43,26 +44,27 @@ class TransformerLM(nn.Module):
         gradient: differentiates it.
         width: d, of states and of the embedding; even, and a multiple of ``heads``.
         heads: of the attention.
-        inner: width of the feed-forward block in its middle.
+        inner: width in the middle of the feed-forward block.
         cutoffs: first words of the second, third, ... cluster of the vocabulary.
-        shrinkage: by how much the table of a cluster is narrower than that of the one before.
-        memory_length: how many positions are kept for the next segment.
+        shrinkage: ratio of the widths of the tables of consecutive clusters.
+        memory_length: number of positions kept for the next segment.
         pre_norm: PreLN instead of PostLN, see :class:`TransformerCell`.
         raw_residual: see :class:`TransformerCell`.
         dropout: rate on embedding, distances, both blocks, the middle of the second, and the
-            equilibrium; but for the last, a mask takes features, all along the segment.
+            equilibrium. Except for the last, features are dropped for a whole segment.
         attention_dropout: rate on the probabilities of the attention.
-        output_dropout: takes ``"tokens"``, as in the official code, or ``"features"``.
+        output_dropout: what is dropped from the equilibrium: ``"tokens"``, as in the official
+            code, or ``"features"``.
         window: a position sees itself and window - 1 positions before it.
-        embedding_std: deviation of the normal distribution from which all is drawn that is neither
-            weight-normed nor a bias of a linear map; these biases start at zero.
+        embedding_std: deviation of the normal distribution of all initial parameters except
+            weight-normed ones and the biases of linear maps, which start at zero.
         recompute: see :class:`FeedForward`.
 
     Raises:
-        ValueError: a size is too small, ``width`` is odd or no multiple of ``heads``, ``cutoffs``
-            do not increase strictly inside the vocabulary or leave the last table no width, a rate
-            or ``embedding_std`` is out of range, ``output_dropout`` is neither of the two, or
-            ``raw_residual`` is asked for without ``pre_norm``.
+        ValueError: a size is too small, ``width`` is odd or not a multiple of ``heads``,
+            ``cutoffs`` do not increase strictly inside the vocabulary or leave the last table no
+            width, a rate, ``embedding_std`` or ``output_dropout`` is out of range, or
+            ``raw_residual`` is set without ``pre_norm``.
     """
 
     def __init__(
@@ -87,10 +89,15 @@ class TransformerLM(nn.Module):
         recompute: bool = False,
     ) -> None:
         super().__init__()
-        check_widths(width, heads, inner)
-        check_clusters(vocabulary, width, cutoffs, shrinkage)
-        check_attention(memory_length, window, pre_norm, raw_residual)
-        check_dropout(dropout, attention_dropout, output_dropout)
+        _check_widths(width, heads, inner)
+        _check_clusters(vocabulary, width, cutoffs, shrinkage)
+        check_at_least("memory_length", memory_length, 0)
+        check_at_least("window", window, 1)
+        check_rate("dropout", dropout)
+        check_rate("attention_dropout", attention_dropout)
+        check_choice("output_dropout", output_dropout, ("tokens", "features"))
+        if raw_residual and not pre_norm:
+            raise ValueError("raw_residual must be False without pre_norm, got True")
         self.vocabulary = vocabulary
         self.width = width
         self.memory_length = memory_length
@@ -116,13 +123,8 @@ class TransformerLM(nn.Module):
 
     @property
     def cell(self) -> TransformerCell:
-        """The map whose equilibrium the layer ``deq`` finds."""
+        """The map of the equilibrium layer ``deq``."""
         return self.deq.cell  # type: ignore[return-value]
-
-    @property
-    def tied_projections(self) -> int:
-        """How many parameters project in both uses; the official code counts them twice."""
-        return sum(p.numel() for p in itertools.islice(self.embedding.projections, 1, None))
 
     def forward(
         self,
@@ -137,21 +139,21 @@ class TransformerLM(nn.Module):
 
         Args:
             tokens: the words of a segment, ``(B, L)`` integers.
-            targets: the word that follows each, ``(B, L)`` integers.
-            memory: what the segment before has left; none in front of a first segment.
-            unrolled: how many applications of the cell take the place of solver and gradient
-                estimator, all of them on the graph (the pretraining stage); 0 for the equilibrium.
-            memory_length: how many positions are kept, instead of the model's own number.
+            targets: the word after each, ``(B, L)`` integers.
+            memory: returned for the segment before; ``None`` for a first segment.
+            unrolled: number of recorded applications of the cell that replace solver and gradient
+                estimator (the pretraining stage); 0 for the equilibrium.
+            memory_length: number of positions kept, by default that of the model.
 
         Raises:
-            ValueError: ``tokens`` or ``targets`` are no integers ``(B, L)`` inside the vocabulary,
-                ``memory`` is of another batch or width, or a number is negative.
+            ValueError: ``tokens`` or ``targets`` are not integers ``(B, L)`` inside the vocabulary,
+                ``memory`` has another batch size or width, or a number is negative.
         """
         check_at_least("unrolled", unrolled, 0)
         kept = self.memory_length if memory_length is None else memory_length
         check_at_least("memory_length", kept, 0)
-        check_words("tokens", tokens, self.vocabulary)
-        check_words("targets", targets, self.vocabulary, tokens.shape)
+        _check_words("tokens", tokens, self.vocabulary)
+        _check_words("targets", targets, self.vocabulary, tokens.shape)
         resample_dropout(self)
         u = self.inject(tokens)  # (B, L, 3 d)
         z = self.start(u)  # (B, L, d)
@@ -169,15 +171,15 @@ class TransformerLM(nn.Module):
         return self.injection(self.embedding_dropout(self.embedding(tokens)))  # type: ignore[no-any-return]
 
     def context(self, u: Tensor, memory: Memory) -> Context:
-        """Return what the map needs beside a state, for the injection ``u`` behind a memory."""
+        """Return the constants of the map for the injection ``u`` after a memory."""
         return self.cell.context(u, self.distances(memory.length + u.shape[1], u), memory)
 
     def start(self, u: Tensor) -> Tensor:
-        """Return the zero state that goes with an injection ``u``, in the dtype of the model."""
+        """Return the zero state for an injection ``u``, in the dtype of the model."""
         return self.injection.weight.new_zeros(*u.shape[:2], self.width)
 
     def _unroll(self, z: Tensor, context: Context, steps: int) -> Tensor:
-        self.deq.last_solution = None  # nothing was solved, so there is nothing to log
+        self.deq.last_solution = None  # nothing is solved, so there is nothing to log
         for _ in range(steps):
             z = self.cell(z, context)
         return z
@@ -196,3 +198,46 @@ class TransformerLM(nn.Module):
         ):
             parameter.normal_(0, std)
         self.injection.bias.zero_()
+
+
+def _check_widths(width: int, heads: int, inner: int) -> None:
+    check_at_least("heads", heads, 1)
+    check_at_least("inner", inner, 1)
+    check_at_least("width", width, 2)
+    if width % 2:
+        raise ValueError(f"width must be even, for as many sines as cosines, got {width}")
+    if width % heads:
+        raise ValueError(f"width must be a multiple of heads = {heads}, got {width}")
+
+
+def _check_clusters(vocabulary: int, width: int, cutoffs: Sequence[int], shrinkage: int) -> None:
+    check_at_least("vocabulary", vocabulary, 1)
+    check_at_least("shrinkage", shrinkage, 1)
+    check_integers("cutoffs", cutoffs)
+    bounds = (0, *cutoffs, vocabulary)
+    if any(start >= end for start, end in itertools.pairwise(bounds)):
+        raise ValueError(
+            f"cutoffs must increase strictly between 0 and vocabulary = {vocabulary}, "
+            f"got {list(cutoffs)}"
+        )
+    if width < shrinkage ** len(cutoffs):
+        raise ValueError(
+            f"shrinkage must leave the last table a width, with {len(cutoffs)} cutoffs and "
+            f"width = {width}, got {shrinkage}"
+        )
+
+
+def _check_words(
+    name: str, words: Tensor, vocabulary: int, shape: torch.Size | None = None
+) -> None:
+    if words.dtype not in _INTEGERS or words.dim() != 2 or words.numel() == 0:
+        raise ValueError(
+            f"{name} must be integers (B, L), got {words.dtype} of shape {tuple(words.shape)}"
+        )
+    if shape is not None and words.shape != shape:
+        raise ValueError(f"{name} must be {tuple(shape)} like tokens, got {tuple(words.shape)}")
+    # On the CPU only: elsewhere it would wait for the device.
+    if words.device.type == "cpu" and not 0 <= int(words.min()) <= int(words.max()) < vocabulary:
+        raise ValueError(
+            f"{name} must lie in [0, {vocabulary}), got {int(words.min())} to {int(words.max())}"
+        )

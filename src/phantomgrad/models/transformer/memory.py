@@ -1,4 +1,4 @@
-"""What a segment leaves to the next one."""
+"""The memory that a segment passes on to the next one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 
 class Memory(NamedTuple):
-    """The last positions of the segments so far, off the graph.
+    """The last positions of the previous segments, off the graph.
 
     Attributes:
         states: equilibria, ``(B, M, d)``.
-        injections: the injections that led to them, ``(B, M, 3 d)``.
+        injections: their injections, ``(B, M, 3 d)``.
     """
 
     states: Tensor
@@ -25,12 +25,12 @@ class Memory(NamedTuple):
         return self.states.shape[1]
 
     def extended(self, states: Tensor, injections: Tensor, length: int) -> Memory:
-        """Return the last ``length`` positions of this memory and what follows, or all there are.
+        """Return the last ``length`` positions of this memory and a segment after it.
 
         Args:
             states: equilibria of the next segment, ``(B, L, d)``.
             injections: its injections, ``(B, L, 3 d)``.
-            length: how many to keep.
+            length: number of positions to keep, if there are as many.
         """
         return Memory(
             _last(self.states, states, length), _last(self.injections, injections, length)
@@ -38,18 +38,14 @@ class Memory(NamedTuple):
 
 
 def empty_memory(injections: Tensor, dtype: torch.dtype) -> Memory:
-    """Return the memory in front of a first segment with ``injections``, ``(B, L, 3 d)``."""
+    """Return the memory before a first segment with ``injections``, ``(B, L, 3 d)``."""
     batch, _, channels = injections.shape
-    return Memory(
-        *(
-            torch.empty(batch, 0, n, dtype=dtype, device=injections.device)
-            for n in (channels // 3, channels)
-        )
-    )
+    empty = torch.empty(batch, 0, channels, dtype=dtype, device=injections.device)
+    return Memory(empty[..., : channels // 3], empty)
 
 
 def check_memory(memory: Memory, batch: int, width: int) -> None:
-    """Raise unless ``memory`` goes with ``batch`` sequences of states of that width."""
+    """Raise unless ``memory`` belongs to ``batch`` sequences of states of that width."""
     states, injections = (tuple(t.shape) for t in memory)
     length = states[1] if len(states) == 3 else 0
     if states != (batch, length, width) or injections != (batch, length, 3 * width):
@@ -60,6 +56,6 @@ def check_memory(memory: Memory, batch: int, width: int) -> None:
 
 
 def _last(old: Tensor, new: Tensor, length: int) -> Tensor:
-    # Cut first: what is kept must not hold the storage of what is not.
+    # Cut before joining, so that the result does not hold the storage of dropped positions.
     new = new.detach().to(old.dtype)[:, max(0, new.shape[1] - length) :]
     return torch.cat([old[:, max(0, old.shape[1] + new.shape[1] - length) :], new], dim=1)

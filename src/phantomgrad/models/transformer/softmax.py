@@ -1,4 +1,4 @@
-"""The loss on the next word: an adaptive softmax with the tables of the embedding."""
+"""The loss of the next word: an adaptive softmax with the tables of the embedding."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from phantomgrad.nn.linear import affine
 class AdaptiveLogSoftmax(nn.Module):
     r"""The projected adaptive softmax (Grave et al., 2017), tied to an embedding.
 
-    The head knows the words of the first cluster and the other clusters as one column each; a tail
-    knows the words of its cluster,
+    The head has a column for each word of the first cluster and for each other cluster; a tail has
+    the words of its cluster,
 
     .. math:: \mathrm{head}(h) = \begin{pmatrix} E_0 \\ W \end{pmatrix} Q^\top h +
               \begin{pmatrix} a_0 \\ b \end{pmatrix}, \qquad
@@ -22,10 +22,10 @@ class AdaptiveLogSoftmax(nn.Module):
 
     and :math:`\log p(w) = \log \mathrm{softmax}(\mathrm{head})_{-i} +
     \log \mathrm{softmax}(\mathrm{tail}_i)_w` for w in cluster i > 0, whose column of
-    the head is the i-th from the end. :math:`E_i, P_i` are those of the embedding, Q is not.
+    the head is the i-th from the end. :math:`E_i, P_i` belong to the embedding, Q does not.
 
     Args:
-        embedding: gives the sizes; its tensors are passed to :meth:`forward`, and owned by it.
+        embedding: defines the sizes. It keeps its tables, which :meth:`forward` takes from it.
     """
 
     def __init__(self, embedding: AdaptiveEmbedding) -> None:
@@ -37,20 +37,20 @@ class AdaptiveLogSoftmax(nn.Module):
         self.biases = nn.ParameterList(torch.zeros(table.shape[0]) for table in embedding.tables)
 
     def forward(self, hidden: Tensor, words: Tensor, embedding: AdaptiveEmbedding) -> Tensor:
-        """Return the negative log-likelihood of each word, in nats and in their order.
+        """Return the negative log-likelihood of each word in nats, ``(N,)``.
 
         Args:
             hidden: h, ``(N, d)``.
             words: w, ``(N,)``.
-            embedding: the one with the tables.
+            embedding: owner of the tables.
         """
         loss = F.cross_entropy(
             self.head(hidden, embedding), self._columns(words, embedding), reduction="none"
         )
         for i, start in enumerate(embedding.starts[1:], start=1):
             end = start + embedding.tables[i].shape[0]
-            # No cluster is left out for having no word here: each rank of a distributed run must
-            # have a gradient of every parameter.
+            # Clusters without a word here are not skipped: every process of a distributed run
+            # needs a gradient of every parameter.
             rows = ((words >= start) & (words < end)).nonzero().squeeze(1)
             logits = self.tail(hidden[rows], i, embedding)
             part = F.cross_entropy(logits, words[rows] - start, reduction="none")

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from phantomgrad.checks import check_at_least
-from phantomgrad.models import Propagation, normalized_adjacency
-from phantomgrad_suite.data.base import LabelledData, fixed_batches
+from phantomgrad.nn.propagation import Propagation, normalized_adjacency
+from phantomgrad_suite.data.base import LabelledData
+from phantomgrad_suite.data.graphs.base import GraphData
+from phantomgrad_suite.data.loaders import fixed_batches
 from phantomgrad_suite.runs.errors import UserError
 
 
 @dataclass(frozen=True)
-class NodeBatch:
+class NodeBatch(GraphData):
     """One graph with labelled nodes.
 
     Attributes:
@@ -33,18 +33,10 @@ class NodeBatch:
     labels: Tensor
     masks: dict[str, Tensor]
 
-    def to(self, *args: Any, **kwargs: Any) -> NodeBatch:
-        """Return a copy on another device (Lightning moves batches by this)."""
-        return NodeBatch(
-            self.features.to(*args, **kwargs),
-            self.propagation.to(*args, **kwargs),
-            self.labels.to(*args, **kwargs),
-            {name: mask.to(*args, **kwargs) for name, mask in self.masks.items()},
-        )
 
-
+@dataclass(kw_only=True, eq=False)
 class Chains(LabelledData):
-    """Directed chains; only the first node of each knows the class of all (Gu et al., 2020).
+    """Directed chains; only the first node of each shows the class of all (Gu et al., 2020).
 
     Args:
         chains_per_class: number of chains of each of the two classes.
@@ -52,55 +44,43 @@ class Chains(LabelledData):
         features: width of the node features; the first two are the classes.
         noise: half-width of the uniform noise on the features.
         seed: of features and split (the official generator's, numpy's RandomState).
+
+    Raises:
+        UserError: there are fewer nodes than the split needs.
+        ValueError: ``length`` or ``features`` is less than 2.
     """
 
     evaluation_sets = ("test", "validation")
+    classes = 2
 
-    def __init__(
-        self,
-        *,
-        chains_per_class: int = 20,
-        length: int = 10,
-        features: int = 100,
-        noise: float = 0.0,
-        seed: int = 42,
-    ) -> None:
+    chains_per_class: int = 20
+    length: int = 10
+    features: int = 100
+    noise: float = 0.0
+    seed: int = 42
+
+    def __post_init__(self) -> None:
         super().__init__()
-        check_at_least("dataset.length", length, 2)
-        check_at_least("dataset.features", features, 2)
-        nodes = 2 * chains_per_class * length
-        if nodes < 320:
+        self.check_settings(2, "length", "features")
+        chains, length = self.chains_per_class, self.length
+        if 2 * chains * length < 320:
             raise UserError(
                 "Chains needs at least 320 nodes for its split (20 train, 100 validation, "
-                f"200 test), got 2 x {chains_per_class} x {length} = {nodes}"
+                f"200 test), got 2 x {chains} x {length} = {2 * chains * length}"
             )
-        self._width, self._length = features, length
-        self._batch = make_chains(chains_per_class, length, features, noise, seed)
-
-    @property
-    def in_channels(self) -> int:
-        """Width of the node features."""
-        return self._width
-
-    @property
-    def classes(self) -> int:
-        """Two classes."""
-        return 2
+        self.in_channels = self.features
+        self._batch = make_chains(chains, length, self.features, self.noise, self.seed)
 
     def facts(self) -> dict[str, Any]:
         """Return name, fingerprint and sizes."""
         content = self._batch.features.numpy().tobytes() + self._batch.labels.numpy().tobytes()
         sizes = {name: int(mask.sum()) for name, mask in self._batch.masks.items()}
         digest = hashlib.sha256(content).hexdigest()
-        return {"name": f"Chains-{self._length}", "fingerprint": f"sha256:{digest}", **sizes}
+        return {"name": f"Chains-{self.length}", "fingerprint": f"sha256:{digest}", **sizes}
 
-    def train_dataloader(self) -> DataLoader[NodeBatch]:
-        """Return the graph, once an epoch."""
+    def loader(self, part: str) -> Any:
+        """Return the same graph for every part; the task selects the nodes by masks."""
         return fixed_batches([self._batch])
-
-    def val_dataloader(self) -> list[DataLoader[NodeBatch]]:
-        """Return the graph for each evaluation set (the masks tell them apart)."""
-        return [fixed_batches([self._batch]) for _ in self.evaluation_sets]
 
 
 def make_chains(
@@ -116,17 +96,11 @@ def make_chains(
     x[first, labels] += 1
     order = np.arange(nodes)
     rng.shuffle(order)
+    parts = {"train": order[:20], "validation": order[20:120], "test": order[120:320]}
     sources = torch.arange(nodes).view(chains, length)[:, :-1].reshape(-1)
     return NodeBatch(
         features=(x / x.sum(dim=1, keepdim=True)).nan_to_num(posinf=0, neginf=0).float(),
         propagation=normalized_adjacency(torch.stack([sources, sources + 1]), nodes),
         labels=labels.repeat_interleave(length),
-        masks={
-            name: torch.zeros(nodes, dtype=torch.bool).index_fill_(0, torch.from_numpy(part), True)
-            for name, part in (
-                ("train", order[:20]),
-                ("validation", order[20:120]),
-                ("test", order[120:320]),
-            )
-        },
+        masks={name: torch.from_numpy(np.isin(range(nodes), part)) for name, part in parts.items()},
     )

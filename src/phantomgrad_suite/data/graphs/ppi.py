@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from phantomgrad.checks import check_at_least
-from phantomgrad.models import Propagation, adjacency
-from phantomgrad_suite.data.base import DataModule, fixed_batches
-from phantomgrad_suite.data.graphs.ppi_files import FILES, NODES, fingerprint, load, scaled
-from phantomgrad_suite.data.graphs.ppi_synthetic import write_once
-from phantomgrad_suite.data.loaders import ResumableLoader, Shuffled
-from phantomgrad_suite.runs.errors import MissingDataError, UserError
+from phantomgrad.nn.propagation import Propagation, adjacency
+from phantomgrad_suite.data.base import DataModule, missing_data
+from phantomgrad_suite.data.graphs import ppi_files
+from phantomgrad_suite.data.graphs.base import Graph, GraphData, damaged, load_graphs
+from phantomgrad_suite.data.loaders import ResumableLoader, Shuffled, fixed_batches
+from phantomgrad_suite.data.sources import fingerprint
+from phantomgrad_suite.runs.errors import UserError
 
-FOLDER = "ppi"
-SYNTHETIC = "ppi-synthetic"
-_DENSE = 200  # nodes up to which all eigenvalues cost less than the largest
+_SYNTHETIC = "ppi-synthetic"
+_DENSE = 200  # nodes up to which all eigenvalues cost less than the largest alone
 
 
 @dataclass(frozen=True)
-class MultilabelGraph:
-    """One graph, whose nodes have any number of labels; made once, used every epoch.
+class MultilabelGraph(GraphData):
+    """One graph, whose nodes have any number of labels; made once, used in every epoch.
 
     Attributes:
         features: U, ``(N, F)``.
@@ -39,66 +38,62 @@ class MultilabelGraph:
     labels: Tensor
     spectral_radius: float
 
-    def to(self, *args: Any, **kwargs: Any) -> MultilabelGraph:
-        """Return a copy on another device (Lightning moves batches by this)."""
-        return MultilabelGraph(
-            self.features.to(*args, **kwargs),
-            self.propagation.to(*args, **kwargs),
-            self.labels.to(*args, **kwargs),
-            self.spectral_radius,
-        )
 
-
+@dataclass(kw_only=True, eq=False)
 class PPI(DataModule):
     """Protein interactions in 24 tissues (Zitnik and Leskovec, 2017), one graph a batch.
 
     20 graphs train, 2 validate, 2 are tested; 56,944 nodes with 50 features, as they are in the
     files, and 121 labels. The adjacency is plain: no self loops, no normalisation.
 
-    ``name`` may also be ``"ppi-synthetic"``: random graphs of these shapes, see
-    :func:`phantomgrad_suite.data.graphs.ppi_synthetic.write_ppi`, written when they are first asked for.
-    Results on them are called so, and never compared with those on PPI.
+    ``name="ppi-synthetic"`` makes random graphs of these shapes (:func:`.write_ppi`), and writes
+    them when they are first used. Results on them are never compared with those on PPI.
 
     Args:
-        root: the folder that holds ``ppi/raw``, or gets ``ppi-synthetic``.
+        root: the folder that holds ``ppi/raw``, or where ``ppi-synthetic`` is written.
         name: ``"PPI"`` or ``"ppi-synthetic"``.
         scale: of the synthetic graphs: nodes of each, relative to PPI's.
         seed: of the synthetic graphs.
 
     Raises:
-        MissingDataError: PPI is not there.
-        UserError: ``name`` is another, ``scale`` is not in (0, 1], or the files are damaged.
-        ValueError: ``seed`` is no number from 0.
+        MissingDataError: PPI is not in ``root``.
+        UserError: ``name`` is unknown, ``scale`` is not in (0, 1], or the files are damaged.
     """
 
     evaluation_sets = ("test", "validation")
 
-    def __init__(self, *, root: str, name: str = "PPI", scale: float = 1.0, seed: int = 0) -> None:
+    root: str
+    name: str = "PPI"
+    scale: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
         super().__init__()
-        if name not in ("PPI", SYNTHETIC):
-            raise UserError(f"dataset.name must be PPI or {SYNTHETIC}, got {name!r}")
+        root, name, scale = Path(self.root), self.name, self.scale
+        if name not in ("PPI", _SYNTHETIC):
+            raise UserError(f"dataset.name must be PPI or {_SYNTHETIC}, got {name!r}")
         if not 0 < scale <= 1 or (name == "PPI" and scale != 1):
             allowed = "1 for PPI itself" if name == "PPI" else "in (0, 1]"
             raise UserError(f"dataset.scale must be {allowed}, got {scale}")
-        check_at_least("dataset.seed", seed, 0)
-        self._name, self._scale = name, scale
-        if name == "PPI":
-            self._folder = _find(Path(root))
-        else:
-            self._folder = write_once(Path(root) / SYNTHETIC, scale, seed)
-        nodes = NODES if name == "PPI" else scaled(scale)
+        self.check_settings(0, "seed")
+        raw = root / "ppi" / "raw"
+        if name == _SYNTHETIC:
+            raw = ppi_files.write_once(root / _SYNTHETIC, scale, self.seed)
+        self._files = [raw / file for file in ppi_files.FILES]
+        missing = [path.name for path in self._files if not path.exists()]
+        if missing:
+            raise missing_data(f"PPI lacks {', '.join(missing)} in {raw}", "PPI")
+        graphs = load_graphs("PPI", self._files, "PPI", ["train", "val", "test"])
+        _check(raw, name, graphs, [*chain(*ppi_files.scaled(scale).values())])
+        rest = map(_prepared, graphs)
         self._graphs = {
-            part: [_prepared(graph) for graph in graphs]
-            for part, graphs in load(self._folder, name, nodes).items()
+            part: [next(rest) for _ in nodes] for part, nodes in ppi_files.NODES.items()
         }
 
     def sizes(self) -> dict[str, float]:
         """Return the widths of features and labels, and the largest radius of a training graph."""
-        return {
-            "in_channels": self._graphs["train"][0].features.shape[1],
-            **self.targets(),
-            "spectral_radius": self._radius("train"),
-        }
+        width = self._graphs["train"][0].features.shape[1]
+        return {"in_channels": width, **self.targets(), "spectral_radius": self._radius("train")}
 
     def targets(self) -> dict[str, int]:
         """Return the number of labels."""
@@ -107,28 +102,26 @@ class PPI(DataModule):
     def facts(self) -> dict[str, Any]:
         """Return name, fingerprint, graphs of each part, and their largest spectral radii."""
         facts: dict[str, Any] = {
-            "name": self._name,
-            "fingerprint": fingerprint(self._folder / "raw"),
-            "nodes": sum(len(graph.labels) for part in self._graphs.values() for graph in part),
+            "name": self.name,
+            "fingerprint": fingerprint(self._files),
+            "nodes": sum(len(graph.labels) for graph in chain(*self._graphs.values())),
             **{part: len(graphs) for part, graphs in self._graphs.items()},
             "spectral_radius": {part: self._radius(part) for part in self._graphs},
         }
-        if self._name == SYNTHETIC:
-            facts["reduced"] = f"synthetic, {self._scale:g} of PPI's nodes"
+        if self.name == _SYNTHETIC:
+            facts["reduced"] = f"synthetic, {self.scale:g} of PPI's nodes"
         return facts
 
     def constant_score(self, part: str) -> float | None:
-        """Return the micro-F1 of a predictor that looks at no features."""
+        """Return the micro-F1 of a predictor that ignores the features."""
         return constant_micro_f1(torch.cat([graph.labels for graph in self._graphs[part]]))
 
-    def train_dataloader(self) -> DataLoader[MultilabelGraph]:
-        """Return the training graphs; their order is drawn from torch's global generator."""
-        graphs = self._graphs["train"]
-        return ResumableLoader(graphs, batch_size=None, sampler=Shuffled(graphs))
-
-    def val_dataloader(self) -> list[DataLoader[MultilabelGraph]]:
-        """Return the graphs of each evaluation set."""
-        return [fixed_batches(self._graphs[name]) for name in self.evaluation_sets]
+    def loader(self, part: str) -> Any:
+        """Return the graphs of a part; those of training in an order from the global generator."""
+        graphs = self._graphs[part]
+        if part == "train":
+            return ResumableLoader(graphs, batch_size=None, sampler=Shuffled(graphs))
+        return fixed_batches(graphs)
 
     def _radius(self, part: str) -> float:
         return max(graph.spectral_radius for graph in self._graphs[part])
@@ -137,10 +130,8 @@ class PPI(DataModule):
 def constant_micro_f1(labels: Tensor) -> float:
     """Return the micro-F1 of predicting, for every node, the labels that more than half have.
 
-    That is where cross-entropy leads a model that cannot tell nodes apart.
-
-    Args:
-        labels: 0 or 1, ``(N, labels)``.
+    A model that cannot tell nodes apart reaches it by minimising cross-entropy. ``labels`` are 0 or
+    1, ``(N, labels)``.
     """
     frequency = labels.double().mean(dim=0)
     usual = frequency > 0.5
@@ -148,12 +139,7 @@ def constant_micro_f1(labels: Tensor) -> float:
 
 
 def spectral_radius(edges: Tensor, nodes: int) -> float:
-    """Return the spectral radius of an adjacency, from a fixed start.
-
-    Args:
-        edges: ``(2, E)``, sources and targets.
-        nodes: number of nodes.
-    """
+    """Return the spectral radius of the adjacency of ``edges``, ``(2, E)``, from a fixed start."""
     import numpy as np
     from scipy.sparse import coo_array
     from scipy.sparse.linalg import eigs
@@ -166,18 +152,23 @@ def spectral_radius(edges: Tensor, nodes: int) -> float:
     return float(np.abs(found).max())
 
 
-def _prepared(graph: Any) -> MultilabelGraph:
-    edges, nodes = graph.edge_index, graph.num_nodes
-    return MultilabelGraph(graph.x, adjacency(edges, nodes), graph.y, spectral_radius(edges, nodes))
+def _prepared(graph: Graph) -> MultilabelGraph:
+    features, edges, labels = graph
+    radius = spectral_radius(edges, len(features))
+    return MultilabelGraph(features, adjacency(edges, len(features)), labels, radius)
 
 
-def _find(root: Path) -> Path:
-    folder = root / FOLDER
-    missing = [file for file in FILES if not (folder / "raw" / file).exists()]
-    if missing:
-        raise MissingDataError(
-            f"PPI lacks {missing[0]}{' and others' * (len(missing) > 1)} in {folder / 'raw'}: "
-            "fetch it with `python scripts/fetch_data.py PPI` (or, without network, add "
-            "`--from DIR`), or set dataset.root"
-        )
-    return folder
+def _check(raw: Path, name: str, graphs: list[Graph], nodes: list[int]) -> None:
+    """Raise unless the graphs are those of the data set, which PyG does not check."""
+    with (raw / "train_graph.json").open() as file:
+        synthetic = _SYNTHETIC in file.read(200)
+    if synthetic != (name == _SYNTHETIC):
+        raise damaged(f"{raw} holds synthetic graphs, not PPI", name)
+    if [len(graph.features) for graph in graphs] != nodes:
+        raise damaged(f"the graphs in {raw} have other numbers of nodes than {name}", name)
+    shape = (ppi_files.FEATURES, ppi_files.LABELS)
+    for features, _, labels in graphs:
+        if (features.shape[1], labels.shape[1]) != shape or not (
+            (labels == 0) | (labels == 1)
+        ).all():
+            raise damaged(f"{raw} must have 50 features and 121 labels, 0 or 1", name)

@@ -1,29 +1,21 @@
-"""The raw files of PPI: what is in them, whether they are whole, and PyG's loader of them."""
+"""The raw files of PPI: their names and sizes, and random graphs in the same format."""
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
-import shutil
-import warnings
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from phantomgrad_suite.runs.errors import UserError
-
-SPLITS = {"train": "train", "validation": "valid", "test": "test"}
-"""How the files call the parts."""
+FEATURES, LABELS = 50, 121
+SPLITS = {"train": "train", "validation": "valid", "test": "test"}  # how files name the parts
 FILES = tuple(
     f"{split}_{kind}"
     for split in SPLITS.values()
     for kind in ("feats.npy", "labels.npy", "graph_id.npy", "graph.json")
 )
-NODES: dict[str, tuple[int, ...]] = {
+NODES: dict[str, tuple[int, ...]] = {  # of every graph
     "train": (
         *(1767, 1377, 2263, 2339, 1578, 1021, 1823, 2488, 591, 3312),
         *(2401, 1878, 1819, 3480, 2794, 2326, 2650, 2815, 3163, 3021),
@@ -31,150 +23,105 @@ NODES: dict[str, tuple[int, ...]] = {
     "validation": (3230, 3284),
     "test": (3224, 2300),
 }
-"""Nodes of every graph."""
-FEATURES, LABELS = 50, 121
 _LEAST = 12  # nodes of a scaled graph
-_NOTE = "fingerprint"  # of the raw files that the loader's own are made of
+_DEGREE = 27.3  # mean number of neighbours in PPI
+_TAIL = 2.5  # exponent of the weights by which the ends of an edge are drawn
+_INDICATORS = 0.9  # mean number of features of a node of PPI
+_CONSTANT = 10  # the empty feature column of PPI
+_RANK = 8  # of the scores of the labels, which are correlated
+_LABELLED = 0.3  # mean share of the nodes that have a label: an assumption
 
 
 def scaled(scale: float) -> dict[str, tuple[int, ...]]:
-    """Return the nodes of graphs that are so many times as large as those of PPI."""
+    """Return the nodes of graphs that are ``scale`` times as large as those of PPI."""
     return {
         part: tuple(max(round(scale * count), _LEAST) for count in counts)
         for part, counts in NODES.items()
     }
 
 
-def load(folder: Path, name: str, nodes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    """Return the graphs of each part, by PyG's loader, without download.
+def write_once(root: Path, scale: float, seed: int) -> Path:
+    """Return the raw folder of synthetic graphs below ``root``; write it if it does not exist.
 
-    What the loader makes of the files is kept in ``folder/processed``, and made again where they
-    have changed since.
-
-    Args:
-        folder: holds ``raw`` with all :data:`FILES`.
-        name: of the data set that they should be.
-        nodes: of every graph, by part.
-
-    Raises:
-        UserError: a file is damaged, or of another data set, or nothing can be kept.
+    Parallel processes may each write one; that of the first to finish is kept.
     """
-    found = fingerprint(folder / "raw")
-    if not _is_prepared(folder, found):
+    raw = root / f"scale{scale:g}-seed{seed}" / "raw"
+    if raw.exists():
+        return raw
+    raw.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root, prefix=".part-") as part:
+        write_ppi(Path(part) / "raw", scale, seed)
         try:
-            check(folder / "raw", name, nodes)
-        except UserError as error:
-            again = "fetch it again" if name == "PPI" else "it is made again"
-            raise UserError(f"{error}: delete {folder} and {again}") from error
-        try:
-            _prepare(folder, found)
-        except OSError as error:
-            raise UserError(
-                f"{folder} cannot be written ({error.strerror}): set dataset.root to a folder "
-                "that can"
-            ) from error
-    return read_graphs(folder)
+            (Path(part) / "raw").rename(raw)
+        except OSError:
+            if not raw.exists():
+                raise
+    return raw
 
 
-def read_graphs(folder: Path) -> dict[str, Any]:
-    """Call PyG's loader, which downloads the raw files where they are missing.
+def write_ppi(raw: Path, scale: float = 1.0, seed: int = 0) -> None:
+    r"""Write the twelve files of PPI with synthetic content.
 
-    Args:
-        folder: as of :func:`load`.
+    Graphs have the node counts of PPI, times ``scale``, and, if large enough, its mean degree with
+    heavy tails. Features U are sparse indicators, each standardised over the training part. A label
+    is given to the nodes with the largest entries of a column of :math:`U M + A U N`, where M and N
+    are random of rank 8: labels can be learnt, but not without the neighbours. On average three in
+    ten nodes have a label.
     """
-    with warnings.catch_warnings():  # PyG scripts functions at import; torch deprecates that
-        warnings.filterwarnings("ignore", category=FutureWarning)
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
-        from torch_geometric.datasets import PPI
-
-        splits = {"train": "train", "validation": "val", "test": "test"}
-        return {part: PPI(str(folder), split) for part, split in splits.items()}
-
-
-def _is_prepared(folder: Path, found: str) -> bool:
-    note = folder / "processed" / _NOTE
-    return note.exists() and note.read_text() == found
-
-
-def _prepare(folder: Path, found: str) -> None:
-    """Let the loader make its own files, in one process at a time."""
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _is_prepared(folder, found):
-            shutil.rmtree(folder / "processed", ignore_errors=True)
-            read_graphs(folder)
-            (folder / "processed" / _NOTE).write_text(found)
-
-
-def fingerprint(raw: Path) -> str:
-    """Return one SHA-256 over the names and contents of the raw files."""
-    digest = hashlib.sha256()
-    for file in FILES:
-        digest.update(file.encode())
-        with (raw / file).open("rb") as content:
-            digest.update(hashlib.file_digest(content, "sha256").digest())
-    return f"sha256:{digest.hexdigest()}"
-
-
-def check(raw: Path, name: str, nodes: Mapping[str, Sequence[int]]) -> None:
-    """Refuse files that PyG's loader would stumble over, or take for what they are not.
-
-    Args:
-        raw: the folder of the files.
-        name: of the data set that they should be.
-        nodes: of every graph, by part.
-
-    Raises:
-        UserError: a file is damaged, or of another data set; the beginning of a sentence.
-    """
+    rng = np.random.default_rng(seed)
+    raw.mkdir(parents=True)
+    sizes = scaled(scale)
+    links = {part: _links(counts, rng) for part, counts in sizes.items()}
+    rates = rng.dirichlet(np.ones(FEATURES - 1)) * _INDICATORS
+    rates = np.insert(rates.clip(0.005, 0.5), _CONSTANT, 0)
+    indicators = {part: rng.random((sum(n), FEATURES)) < rates for part, n in sizes.items()}
+    mean, deviation = indicators["train"].mean(axis=0), indicators["train"].std(axis=0)
+    deviation[deviation == 0] = 1
+    features = {part: (u - mean) / deviation for part, u in indicators.items()}
+    labels = _labels(features, links, rng)
+    first = 1
     for part, split in SPLITS.items():
-        arrays = {kind: _array(raw / f"{split}_{kind}.npy") for kind in _WIDTHS}
-        total = sum(nodes[part])
-        for kind, array in arrays.items():
-            _expect(raw / f"{split}_{kind}.npy", array.shape, (total, *_WIDTHS[kind]), "shape")
-        if not np.isin(arrays["labels"], (0, 1)).all():
-            raise _wrong(raw / f"{split}_labels.npy", "holds labels other than 0 and 1")
-        counts = tuple(len(list(members)) for _, members in groupby(arrays["graph_id"].tolist()))
-        _expect(raw / f"{split}_graph_id.npy", counts, tuple(nodes[part]), "nodes of the graphs")
-        _check_graph(raw / f"{split}_graph.json", name, arrays["graph_id"])
+        graph_id = np.repeat(np.arange(first, first + len(sizes[part])), sizes[part])
+        first += len(sizes[part])
+        np.save(raw / f"{split}_feats.npy", features[part])
+        np.save(raw / f"{split}_labels.npy", labels[part])
+        np.save(raw / f"{split}_graph_id.npy", graph_id.astype(np.int64))
+        graph = {
+            "directed": False,
+            "multigraph": False,
+            "graph": {"name": "ppi-synthetic"},
+            "nodes": [{"id": i} for i in range(len(graph_id))],
+            "links": [{"source": i, "target": j} for i, j in links[part].tolist()],
+        }
+        (raw / f"{split}_graph.json").write_text(json.dumps(graph))
 
 
-_WIDTHS: dict[str, tuple[int, ...]] = {
-    "feats": (FEATURES,),
-    "labels": (LABELS,),
-    "graph_id": (),
-}
+def _links(counts: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Return the undirected edges of disjoint graphs without repetition, ``(E, 2)``."""
+    graphs = []
+    for nodes, first in zip(counts, np.cumsum([0, *counts[:-1]]), strict=True):
+        weights = rng.pareto(_TAIL, nodes) + 1
+        wanted = round(nodes * min(_DEGREE, (nodes - 1) / 3) / 2)
+        # Twice as many as wanted: some are repeated, some are loops.
+        pairs = np.sort(rng.choice(nodes, (2 * wanted, 2), p=weights / weights.sum()), axis=1)
+        pairs = np.unique(pairs[pairs[:, 0] < pairs[:, 1]], axis=0)
+        pairs = rng.permutation(pairs)[: wanted - 1]
+        # PyG's loader numbers nodes from the first that has an edge.
+        graphs.append(np.unique(np.concatenate([[(0, 1)], pairs]), axis=0) + first)
+    return np.concatenate(graphs)
 
 
-def _array(path: Path) -> np.ndarray:
-    try:
-        array: np.ndarray = np.load(path)
-    except (OSError, ValueError, EOFError) as error:
-        raise _wrong(path, f"is no readable array ({type(error).__name__})") from error
-    return array
-
-
-def _check_graph(path: Path, name: str, graph_id: np.ndarray) -> None:
-    try:
-        content = json.loads(path.read_text())
-        ids = [node["id"] for node in content["nodes"]]
-        ends = np.array([(link["source"], link["target"]) for link in content["links"]])
-        called = dict(content["graph"]).get("name", name)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _wrong(path, f"is no readable graph ({type(error).__name__})") from error
-    if called != name:
-        raise _wrong(path, f"is of {called}, not of {name}")
-    inside = ends.size and ends.min() >= 0 and ends.max() < len(graph_id)
-    if sorted(ids) != list(range(len(graph_id))) or not inside:
-        raise _wrong(path, f"has other nodes than 0 to {len(graph_id) - 1}, or no links")
-    if (graph_id[ends[:, 0]] != graph_id[ends[:, 1]]).any():
-        raise _wrong(path, "links nodes of different graphs")
-
-
-def _expect(path: Path, found: tuple[int, ...], expected: tuple[int, ...], what: str) -> None:
-    if found != expected:
-        raise _wrong(path, f"has the {what} {list(found)}, expected {list(expected)}")
-
-
-def _wrong(path: Path, what: str) -> UserError:
-    return UserError(f"{path} {what}")
+def _labels(
+    features: dict[str, np.ndarray], links: dict[str, np.ndarray], rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    own, received = rng.standard_normal((2, FEATURES, _RANK))
+    mixing = rng.standard_normal((_RANK, LABELS))
+    scores = {}
+    for part, u in features.items():
+        neighbours = np.zeros_like(u)  # sums of u over the neighbours of each node
+        for source, target in (links[part].T, links[part].T[::-1]):
+            np.add.at(neighbours, target, u[source])
+        scores[part] = (u @ own + neighbours @ received / np.sqrt(_DEGREE)) @ mixing
+    rates = rng.uniform(0, 2 * _LABELLED, LABELS)
+    thresholds = np.quantile(scores["train"], 1 - rates, axis=0).diagonal()
+    return {part: (score > thresholds).astype(np.int64) for part, score in scores.items()}

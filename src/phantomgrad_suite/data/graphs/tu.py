@@ -1,4 +1,4 @@
-"""Graph classification: any TU data set through PyG's loader, in ten folds."""
+"""Graph classification: any TU data set, in ten folds."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from phantomgrad.models import Propagation, normalized_adjacency
-from phantomgrad.nn.propagation import checked_sparse
-from phantomgrad_suite.data.base import LabelledData, fixed_batches
+from phantomgrad.nn.propagation import Propagation, checked_sparse, normalized_adjacency
+from phantomgrad_suite.data.base import LabelledData, missing_data
 from phantomgrad_suite.data.folds import authors_split, stratified_split
-from phantomgrad_suite.data.graphs.tu_files import fingerprint, load_tu_dataset
+from phantomgrad_suite.data.graphs.base import Graph, GraphData, load_graphs
+from phantomgrad_suite.data.loaders import fixed_batches
+from phantomgrad_suite.data.sources import fingerprint
 from phantomgrad_suite.runs.errors import UserError
 
 
 @dataclass(frozen=True)
-class GraphBatch:
-    """Some graphs side by side, ready for the model; made once, used every epoch.
+class GraphBatch(GraphData):
+    """Several graphs as one block-diagonal graph; made once, used in every epoch.
 
     Attributes:
         features: node features times the adjacency, P U, ``(N, F)``.
@@ -34,112 +34,107 @@ class GraphBatch:
     pooling: Propagation
     labels: Tensor
 
-    def to(self, *args: Any, **kwargs: Any) -> GraphBatch:
-        """Return a copy on another device (Lightning moves batches by this)."""
-        return GraphBatch(
-            self.features.to(*args, **kwargs),
-            self.propagation.to(*args, **kwargs),
-            self.pooling.to(*args, **kwargs),
-            self.labels.to(*args, **kwargs),
-        )
 
-
+@dataclass(kw_only=True, eq=False)
 class GraphFolds(LabelledData):
     """One fold of a TU data set.
 
     Args:
         name: of the data set, as PyG knows it (COX2, PROTEINS, MUTAG, ...).
         root: the folder that holds ``<name>/raw``.
-        fold: which fold is tested, from 0.
+        fold: index of the fold that is the test part.
         folds: number of folds.
         seed: of the order and the folds.
         batch_size: graphs in a batch; batches are the same in every epoch.
         split: ``"authors"`` (IGNN's folds, no validation part) or ``"stratified"`` (with one).
-        test_edge_weight: weight of the edges against the self loops in evaluation; the official
-            script evaluates with 2 what it trains with 1.
+        test_edge_weight: weight of the edges relative to the self loops in evaluation; the
+            official script trains with 1 but evaluates with 2.
+
+    Raises:
+        MissingDataError: the data set is not in ``root``.
+        UserError: ``split`` or ``fold`` is out of range, or a file is damaged.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        root: str,
-        fold: int = 0,
-        folds: int = 10,
-        seed: int = 42,
-        batch_size: int = 128,
-        split: Literal["authors", "stratified"] = "authors",
-        test_edge_weight: float = 2.0,
-    ) -> None:
+    name: str
+    root: str
+    fold: int = 0
+    folds: int = 10
+    seed: int = 42
+    batch_size: int = 128
+    split: Literal["authors", "stratified"] = "authors"
+    test_edge_weight: float = 2.0
+
+    def __post_init__(self) -> None:
         super().__init__()
-        if split not in ("authors", "stratified"):
-            raise UserError(f"dataset.split must be 'authors' or 'stratified', got {split!r}")
-        if not 0 <= fold < folds:
-            raise UserError(f"dataset.fold must lie in [0, {folds}), got {fold}")
-        self.evaluation_sets = ("test",) if split == "authors" else ("test", "validation")
-        self._name, self._root, self._fold = name, Path(root), fold
-        self._batch_size, self._test_edge_weight = batch_size, test_edge_weight
-        self._graphs = load_tu_dataset(name, self._root)
-        labels = self._graphs.y
-        self._classes = int(labels.max()) + 1
-        make = authors_split if split == "authors" else stratified_split
-        self._split = make(labels, fold, folds, seed)
-
-    @property
-    def in_channels(self) -> int:
-        """Width of the node features (1, the degree, where a data set has none)."""
-        return max(int(self._graphs.num_node_features), 1)
-
-    @property
-    def classes(self) -> int:
-        """Number of classes."""
-        return self._classes
+        if self.split not in ("authors", "stratified"):
+            raise UserError(f"dataset.split must be 'authors' or 'stratified', got {self.split!r}")
+        if not 0 <= self.fold < self.folds:
+            raise UserError(f"dataset.fold must lie in [0, {self.folds}), got {self.fold}")
+        authors = self.split == "authors"
+        self.evaluation_sets = ("test",) if authors else ("test", "validation")
+        self._graphs = load_tu_dataset(self.name, Path(self.root))
+        labels = torch.cat([graph.labels for graph in self._graphs])
+        make = authors_split if authors else stratified_split
+        self._split = make(labels, self.fold, self.folds, self.seed)
+        self.in_channels = max(self._graphs[0].features.shape[1], 1)
+        self.classes = int(labels.max()) + 1
 
     def facts(self) -> dict[str, Any]:
         """Return name, fingerprint and sizes."""
         return {
-            "name": self._name,
-            "fingerprint": fingerprint(self._root / self._name / "raw"),
+            "name": self.name,
+            "fingerprint": fingerprint(tu_files(self.name, Path(self.root))),
             "graphs": len(self._graphs),
-            "train": len(self._split.train),
-            "validation": len(self._split.validation),
-            "test": len(self._split.test),
+            **{name: len(part) for name, part in self._split._asdict().items()},
         }
 
     def setup(self, stage: str | None = None) -> None:
-        """Prepare the batches of every part."""
-        self._train = self._batches(self._split.train, 1.0)
-        self._evaluation = {
-            "test": self._batches(self._split.test, self._test_edge_weight),
-            "validation": self._batches(self._split.validation, self._test_edge_weight),
+        """Make the batches of every part."""
+        self._batches = {
+            name: [
+                collate(
+                    [self._graphs[i] for i in chunk.tolist()],
+                    1.0 if name == "train" else self.test_edge_weight,
+                )
+                for chunk in part.split(self.batch_size)
+                if len(chunk)
+            ]
+            for name, part in self._split._asdict().items()
         }
 
-    def train_dataloader(self) -> DataLoader[GraphBatch]:
-        """Return the training batches."""
-        return fixed_batches(self._train)
-
-    def val_dataloader(self) -> list[DataLoader[GraphBatch]]:
-        """Return the batches of each evaluation set."""
-        return [fixed_batches(self._evaluation[name]) for name in self.evaluation_sets]
-
-    def _batches(self, indices: Tensor, edge_weight: float) -> list[GraphBatch]:
-        return [
-            collate([self._graphs[int(i)] for i in chunk], edge_weight)
-            for chunk in torch.split(indices, self._batch_size)
-            if len(chunk)
-        ]
+    def loader(self, part: str) -> Any:
+        """Return the batches of a part."""
+        return fixed_batches(self._batches[part])
 
 
-def collate(graphs: list[Any], edge_weight: float) -> GraphBatch:
-    """Join PyG graphs to one :class:`GraphBatch`."""
-    from torch_geometric.data import Batch
-    from torch_geometric.utils import degree
+def collate(graphs: list[Graph], edge_weight: float) -> GraphBatch:
+    """Join graphs to one batch; the degrees of the nodes stand in for missing features."""
+    sizes = torch.tensor([len(graph.features) for graph in graphs])
+    firsts, nodes = sizes.cumsum(0) - sizes, int(sizes.sum())
+    edges = torch.cat([g.edges + first for g, first in zip(graphs, firsts, strict=True)], dim=1)
+    features = torch.cat([graph.features for graph in graphs])
+    if not features.shape[1]:
+        features = edges[1].bincount(minlength=nodes).to(torch.get_default_dtype()).unsqueeze(1)
+    propagation = normalized_adjacency(edges, nodes, edge_weight=edge_weight)
+    members = torch.stack([torch.arange(len(graphs)).repeat_interleave(sizes), torch.arange(nodes)])
+    pooling = checked_sparse(members, torch.ones(nodes), (len(graphs), nodes))
+    labels = torch.cat([graph.labels for graph in graphs])
+    return GraphBatch(propagation(features), propagation, Propagation(pooling), labels)
 
-    batch = Batch.from_data_list(graphs)
-    nodes, count = batch.num_nodes, batch.num_graphs
-    propagation = normalized_adjacency(batch.edge_index, nodes, edge_weight=edge_weight)
-    members = torch.stack([batch.batch, torch.arange(nodes)])
-    pooling = checked_sparse(members, torch.ones(nodes), (count, nodes))
-    has_features = batch.x is not None and batch.x.shape[1] > 0
-    features = batch.x if has_features else degree(batch.edge_index[1], nodes).unsqueeze(1)
-    return GraphBatch(propagation(features), propagation, Propagation(pooling), batch.y)
+
+def tu_files(name: str, root: Path) -> list[Path]:
+    """Return the files of a TU data set in ``root/<name>/raw``."""
+    return sorted((root / name / "raw").glob("*_*.txt"))
+
+
+def load_tu_dataset(name: str, root: Path) -> list[Graph]:
+    """Read a TU data set from ``root/<name>/raw``.
+
+    Raises:
+        MissingDataError: its files are missing.
+        UserError: a file is damaged.
+    """
+    files = tu_files(name, root)
+    if not {f"{name}_A.txt", f"{name}_graph_indicator.txt"} <= {path.name for path in files}:
+        raise missing_data(f"{name} is not in {root}", name)
+    return load_graphs(name, files, "TUDataset", [name], folder=name)

@@ -12,12 +12,12 @@ from phantomgrad_suite.data.base import Share
 
 
 class Draws(NamedTuple):
-    """What chance decides for each image of a batch.
+    """The random choices for each image of a batch, ``(B,)`` each.
 
     Attributes:
-        top: first row of the crop in the padded image, ``(B,)``.
-        left: first column, ``(B,)``.
-        flip: whether left and right change places after the crop, ``(B,)``.
+        top: first row of the crop in the padded image.
+        left: first column.
+        flip: whether the crop is mirrored horizontally.
     """
 
     top: Tensor
@@ -28,8 +28,8 @@ class Draws(NamedTuple):
 def draw(images: int, padding: int, share: Share) -> Draws:
     """Draw from torch's global generator on the CPU, whose state checkpoints keep.
 
-    Every process draws for all and takes its own part. So the parts differ, yet the generators
-    stay equal, and a checkpoint need keep one state only.
+    Every process draws for all processes and takes its own part. So the parts differ, yet the
+    generators stay equal, and a checkpoint needs one state only.
     """
     top, left = torch.randint(2 * padding + 1, (2, share.processes, images))
     flip = torch.randint(2, (share.processes, images)).bool()
@@ -37,16 +37,7 @@ def draw(images: int, padding: int, share: Share) -> Draws:
 
 
 def crop_and_flip(images: Tensor, draws: Draws, padding: int) -> Tensor:
-    """Return crops of the images, padded with zeros on every side, some of them mirrored.
-
-    Args:
-        images: ``(B, C, H, W)``, of any type.
-        draws: where each crop begins, and which are mirrored.
-        padding: rows and columns of zeros on each side.
-
-    Returns:
-        ``(B, C, H, W)``.
-    """
+    """Return crops of images ``(B, C, H, W)``, padded with zeros on every side, some mirrored."""
     batch, channels, height, width = images.shape
     top, left, flip = (d.to(images.device, non_blocking=True).unsqueeze(1) for d in draws)
     rows = top + torch.arange(height, device=images.device)  # (B, H)

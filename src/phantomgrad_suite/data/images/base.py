@@ -1,30 +1,25 @@
-"""What the image data sets share: batches, sets in memory, loaders, the way to the device."""
+"""The base class of image data sets: batches of bytes, normalised on the device."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from lightning.pytorch.overrides.distributed import UnrepeatedDistributedSampler
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 from phantomgrad.checks import check_at_least
 from phantomgrad_suite.data.base import LabelledData, Share, Synthetic
-from phantomgrad_suite.data.loaders import ResumableLoader
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.data.loaders import ResumableLoader, as_is
+from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
 
 class ImageBatch(NamedTuple):
-    """Some images.
-
-    Attributes:
-        images: ``(B, channels, H, W)``.
-        labels: classes, ``(B,)``.
-    """
+    """Images, ``(B, channels, H, W)``, and their classes, ``(B,)``."""
 
     images: Tensor
     labels: Tensor
@@ -38,36 +33,29 @@ class ImageSet(TensorDataset):
 
 
 class ImageData(LabelledData):
-    """Colour images that travel as bytes; the device normalises them, a whole batch at a time.
+    """Colour images whose batches are bytes, which the device normalises.
 
     Attributes:
         mean: of each channel, for pixels from 0 to 1.
         deviation: of each channel, likewise.
         side: of an image as the network sees it, in pixels.
-        all_classes: how many classes the whole data set has.
+        all_classes: number of classes of the whole data set.
     """
 
+    in_channels = 3
     mean: ClassVar[tuple[float, float, float]]
     deviation: ClassVar[tuple[float, float, float]]
     side: ClassVar[int]
     all_classes: ClassVar[int]
 
-    @property
-    def in_channels(self) -> int:
-        """Three: red, green, blue."""
-        return 3
-
-    @abstractmethod
     def augmented(self, images: Tensor) -> Tensor:
-        """Return training images, ``(B, 3, H, W)`` bytes on the device, as the network sees them.
-
-        Not yet normalised.
-        """
+        """Augment training images on the device, ``(B, 3, H, W)`` bytes, before normalisation."""
+        return images
 
     def on_after_batch_transfer(
         self, batch: ImageBatch | Sequence[Tensor], dataloader_idx: int
     ) -> ImageBatch:
-        """Augment a batch of the training loop, and normalise any; it is a pair, of bytes."""
+        """Normalise a batch of bytes, a pair of images and labels; augment it in training."""
         trainer, (images, labels) = self.trainer, batch
         images = self.augmented(images) if trainer and trainer.training else images
         batch = ImageBatch(normalized(images, self.mean, self.deviation), labels)
@@ -76,71 +64,89 @@ class ImageData(LabelledData):
     @classmethod
     def synthetic(cls, **settings: Any) -> Synthetic:
         """Return random bytes, normalised as the images are, of random classes."""
-        batch_size = settings["batch_size"]
+        batch_size, classes = settings["batch_size"], cls.all_classes
         check_at_least("dataset.batch_size", batch_size, 1)
 
         def draw(generator: torch.Generator) -> ImageBatch:
             shape = (batch_size, 3, cls.side, cls.side)
             pixels = torch.randint(256, shape, dtype=torch.uint8, generator=generator)
-            labels = torch.randint(cls.all_classes, (batch_size,), generator=generator)
+            labels = torch.randint(classes, (batch_size,), generator=generator)
             return ImageBatch(normalized(pixels, cls.mean, cls.deviation), labels)
 
         return Synthetic(
             samples=batch_size,
             unit="images",
             draw=draw,
-            of_model={"in_channels": 3, "classes": cls.all_classes},
-            of_task={"classes": cls.all_classes},
+            sizes=lambda: {"in_channels": 3, "classes": classes},
+            targets=lambda: {"classes": classes},
         )
 
-    @property
-    def pin_memory(self) -> bool:
-        """Whether batches go to a CUDA device, which copies page-locked memory in passing."""
-        return bool(self.trainer and self.trainer.strategy.root_device.type == "cuda")
+    def image_loader(
+        self, data: Dataset[Any], batch_size: int, sampler: Any = None, **options: Any
+    ) -> ResumableLoader:
+        """Return a loader of a data set that returns whole batches; the last one may be smaller.
+
+        Without a ``sampler`` the images come in order, each to exactly one process.
+        """
+        trainer = self.trainer
+        return ResumableLoader(
+            data,
+            batch_size=batch_size,
+            sampler=in_order(data, batch_size, self.share) if sampler is None else sampler,
+            collate_fn=as_is,
+            pin_memory=bool(trainer and trainer.strategy.root_device.type == "cuda"),
+            **options,
+        )
 
 
-def memory_loader(
-    data: ImageSet, batch_size: int, sampler: Sampler[int], *, pin_memory: bool = False
-) -> DataLoader[Any]:
-    """Return a loader whose batches are slices of memory; the last one may be smaller."""
-    return ResumableLoader(
-        data, batch_size=batch_size, sampler=sampler, collate_fn=as_it_is, pin_memory=pin_memory
-    )
-
-
-def evaluated(
-    data: Dataset[Any], batch_size: int, share: Share, name: str
-) -> UnrepeatedDistributedSampler:
-    """Return every n-th index, in order: over all processes, each image counts exactly once.
+def in_order(data: Dataset[Any], batch_size: int, share: Share) -> UnrepeatedDistributedSampler:
+    """Return every n-th index, in order, so that n processes see each image exactly once.
 
     Raises:
-        UserError: the processes would need different numbers of batches, and wait for each other.
+        UserError: the processes would have different numbers of batches, and wait for each other.
     """
     size = len(data)  # type: ignore[arg-type]
     least, most = size // share.processes, -(-size // share.processes)
     if not least or -(-least // batch_size) != -(-most // batch_size):
         raise UserError(
-            f"{name} gives {share.processes} processes different numbers of batches of {size} "
-            f"images: choose another than {batch_size}, or fewer processes"
+            f"dataset.test_batch_size={batch_size} gives {share.processes} processes different "
+            f"numbers of batches of {size} images: choose another size, or fewer processes"
         )
     return UnrepeatedDistributedSampler(
         data, num_replicas=share.processes, rank=share.process, shuffle=False
     )
 
 
-def as_it_is(batch: Any) -> Any:
-    """Return the batch: the set has made it whole."""
-    return batch
-
-
 def normalized(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Tensor:
-    """Return bytes, ``(B, C, H, W)``, as floating numbers of that mean and deviation."""
+    """Return bytes, ``(B, C, H, W)``, scaled to [0, 1] and standardised per channel."""
     dtype = torch.get_default_dtype()
     center, scale = _on(images.device, dtype, mean), _on(images.device, dtype, deviation)
     return images.to(dtype).div_(255).sub_(center).div_(scale)
 
 
-@cache
+@cache  # because copies to a device block
 def _on(device: torch.device, dtype: torch.dtype, values: tuple[float, ...]) -> Tensor:
-    """Return values per channel, ``(C, 1, 1)``; kept, as a copy to the device would wait for it."""
     return torch.tensor(values, dtype=dtype, device=device).view(-1, 1, 1)
+
+
+def open_folder(root: Path, part: str, name: str) -> Any:
+    """Return torchvision's ``ImageFolder`` of ``root/part``.
+
+    Raises:
+        MissingDataError: there is no such folder; ``fetch_data.py`` knows the data as ``name``.
+        UserError: it holds no class folders, or an empty one.
+    """
+    from torchvision.datasets import ImageFolder
+
+    if not (root / part).is_dir():
+        raise MissingDataError(
+            f"{root} has no folder {part}: `python scripts/fetch_data.py {name}` explains how to "
+            "get the images; or set dataset.root"
+        )
+    try:
+        return ImageFolder(str(root / part))
+    except FileNotFoundError as error:
+        reason = str(error).rstrip(". ")
+        raise UserError(
+            f"{root / part} must contain one folder of images for each class ({reason})"
+        ) from error

@@ -1,8 +1,8 @@
-"""What the texts for language models share: parts, streams, segments."""
+"""The base class of data sets for language models."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -11,17 +11,12 @@ from torch import Tensor
 
 from phantomgrad.checks import check_at_least
 from phantomgrad_suite.data.base import DataModule, Synthetic
-from phantomgrad_suite.data.text.streams import Segments, TokenBatch, streams_of
+from phantomgrad_suite.data.text.streams import Segments, TokenBatch
+from phantomgrad_suite.runs.errors import UserError
 
 
 class Corpus(NamedTuple):
-    """A text by the numbers of its words.
-
-    Attributes:
-        parts: of each part, ``(N,)``.
-        vocabulary: how many words there are.
-        fingerprint: a hash of words and numbers.
-    """
+    """The words of each part of a text as numbers, ``(N,)``, out of ``vocabulary`` many."""
 
     parts: dict[str, Tensor]
     vocabulary: int
@@ -29,7 +24,11 @@ class Corpus(NamedTuple):
 
 
 def random_words(vocabulary: int, streams: int, length: int) -> Synthetic:
-    """Return segments of random words, the r-th with a probability like 1 / (r + 2.7)."""
+    """Return segments of random words, distributed as in natural text.
+
+    The r-th word has a probability proportional to 1 / (r + 2.7) (Mandelbrot, 1953), which gives
+    each cluster of an adaptive softmax about the work that it has with text.
+    """
     check_at_least("dataset.batch_size", streams, 1)
     check_at_least("dataset.segment_length", length, 1)
 
@@ -40,76 +39,72 @@ def random_words(vocabulary: int, streams: int, length: int) -> Synthetic:
         words = words.clamp_(max=vocabulary - 1).view(streams, length + 1)
         return TokenBatch(words[:, :-1], words[:, 1:], first=False)
 
-    sizes = {"vocabulary": vocabulary}
-    return Synthetic(samples=streams * length, unit="tokens", draw=draw, of_model=sizes, of_task={})
+    return Synthetic(
+        samples=streams * length,
+        unit="tokens",
+        draw=draw,
+        sizes=lambda: {"vocabulary": vocabulary},
+    )
 
 
+@dataclass(kw_only=True, eq=False)
 class LanguageData(DataModule):
-    """The next word of a text; batches are segments of parallel streams (:class:`Segments`).
+    """The next word of a text; batches are segments of parallel streams (:class:`.Segments`).
 
     Args:
         batch_size: training streams of one process.
         test_batch_size: streams of an evaluation set, over all processes.
         segment_length: tokens of a segment.
-        segments_per_epoch: training segments of an epoch, which goes on where the last one has
+        segments_per_epoch: training segments of an epoch, which continues where the previous one
             ended; ``None`` for the whole text.
-
-    Raises:
-        ValueError: a number is too small.
     """
 
-    def __init__(
-        self,
-        *,
-        batch_size: int = 16,
-        test_batch_size: int = 16,
-        segment_length: int = 64,
-        segments_per_epoch: int | None = None,
-    ) -> None:
-        super().__init__()
-        check_at_least("dataset.batch_size", batch_size, 1)
-        check_at_least("dataset.test_batch_size", test_batch_size, 1)
-        check_at_least("dataset.segment_length", segment_length, 1)
-        if segments_per_epoch is not None:
-            check_at_least("dataset.segments_per_epoch", segments_per_epoch, 1)
-        self._batch_size, self._test_batch_size = batch_size, test_batch_size
-        self._segment_length, self._per_epoch = segment_length, segments_per_epoch
+    batch_size: int = 16
+    test_batch_size: int = 16
+    segment_length: int = 64
+    segments_per_epoch: int | None = None
 
-    @abstractmethod
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.check_settings(1, "batch_size", "test_batch_size")
+        self.check_settings(1, "segment_length", "segments_per_epoch")
+
     def read(self) -> Corpus:
         """Return the text."""
+        raise NotImplementedError
 
     @cached_property
     def corpus(self) -> Corpus:
-        """The text, read when it is first asked for."""
+        """The text, read when it is first needed."""
         return self.read()
 
     def sizes(self) -> dict[str, int]:
-        """Return the number of words."""
+        """Return the number of different words."""
         return {"vocabulary": self.corpus.vocabulary}
 
     def facts(self) -> dict[str, Any]:
-        """Return fingerprint, number of words, and tokens of each part."""
+        """Return fingerprint, number of different words, and tokens of each part."""
         parts, vocabulary, fingerprint = self.corpus
         tokens = {name: len(part) for name, part in parts.items()}
         return {"fingerprint": f"sha256:{fingerprint}", "vocabulary": vocabulary, **tokens}
 
-    def train_dataloader(self) -> Segments:
-        """Return the segments of the training text."""
-        return Segments(
-            self.corpus.parts["train"],
-            self._batch_size,
-            self._segment_length,
-            share=self.share,
-            per_epoch=self._per_epoch,
-        )
+    def loader(self, part: str) -> Segments:
+        """Return the segments of a part.
 
-    def val_dataloader(self) -> list[Segments]:
-        """Return the segments of each evaluation set."""
-        streams = streams_of(self._test_batch_size, self.share, "dataset.test_batch_size")
-        return [
-            Segments(
-                self.corpus.parts[name], streams, self._segment_length, share=self.share, name=name
+        Raises:
+            UserError: the processes cannot share the streams of an evaluation set equally.
+        """
+        training, processes = part == "train", self.share.processes
+        if not training and self.test_batch_size % processes:
+            raise UserError(
+                f"dataset.test_batch_size must be a multiple of the {processes} processes, "
+                f"got {self.test_batch_size}"
             )
-            for name in self.evaluation_sets
-        ]
+        return Segments(
+            self.corpus.parts[part],
+            self.batch_size if training else self.test_batch_size // processes,
+            self.segment_length,
+            share=self.share,
+            per_epoch=self.segments_per_epoch if training else None,
+            name="training" if training else part,
+        )

@@ -1,13 +1,12 @@
-"""The text that Python itself brings along. Never fetched."""
+"""The help texts that come with Python."""
 
 from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from phantomgrad.checks import check_at_least
 from phantomgrad_suite.data.base import Synthetic
 from phantomgrad_suite.data.text.base import Corpus, LanguageData, random_words
 from phantomgrad_suite.data.text.vocabulary import Vocabulary
@@ -15,6 +14,7 @@ from phantomgrad_suite.data.text.vocabulary import Vocabulary
 _HELD_OUT = {3: "validation", 7: "test"}  # of every eight topics
 
 
+@dataclass(kw_only=True, eq=False)
 class PydocTopics(LanguageData):
     """The help texts that come with Python (``pydoc_data.topics``), about 77,000 tokens.
 
@@ -23,18 +23,15 @@ class PydocTopics(LanguageData):
 
     Args:
         min_count: words that are rarer in the training text become ``<unk>``.
-        options: see :class:`LanguageData`.
-
-    Raises:
-        ValueError: a number is too small.
     """
 
     evaluation_sets = ("test", "validation")
 
-    def __init__(self, *, min_count: int = 3, **options: Any) -> None:
-        super().__init__(**options)
-        check_at_least("dataset.min_count", min_count, 1)
-        self._min_count = min_count
+    min_count: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_settings(1, "min_count")
 
     @classmethod
     def synthetic(cls, **settings: Any) -> Synthetic:
@@ -43,15 +40,12 @@ class PydocTopics(LanguageData):
         return random_words(words, settings["batch_size"], settings["segment_length"])
 
     def read(self) -> Corpus:
-        """Return the texts; the fingerprint is that of their letters."""
-        parts = {name: list(lines) for name, lines in topics().items()}
-        vocabulary = Vocabulary.of(parts["train"], self._min_count)
+        """Return the texts, with the fingerprint of their letters."""
+        parts = topics()
+        vocabulary = Vocabulary.of(parts["train"], self.min_count)
         letters = hashlib.sha256("\n".join(map("\n".join, parts.values())).encode())
-        return Corpus(
-            {name: vocabulary.encode(lines, name) for name, lines in parts.items()},
-            len(vocabulary),
-            letters.hexdigest(),
-        )
+        numbers = {name: vocabulary.encode(lines, name) for name, lines in parts.items()}
+        return Corpus(numbers, len(vocabulary), letters.hexdigest())
 
     def facts(self) -> dict[str, Any]:
         """Return name, version of Python, fingerprint and sizes."""
@@ -59,15 +53,11 @@ class PydocTopics(LanguageData):
         return {"name": "pydoc-topics", "python": version, **super().facts()}
 
 
-def topics() -> dict[str, Iterator[str]]:
+def topics() -> dict[str, list[str]]:
     """Return the lines of each part of Python's help texts."""
     from pydoc_data.topics import topics as texts
 
-    numbered = list(enumerate(sorted(texts)))
-
-    def lines(part: str) -> Iterator[str]:
-        for number, name in numbered:
-            if _HELD_OUT.get(number % 8, "train") == part:
-                yield from texts[name].splitlines()
-
-    return {part: lines(part) for part in ("train", "validation", "test")}
+    parts: dict[str, list[str]] = {"train": [], "validation": [], "test": []}
+    for number, name in enumerate(sorted(texts)):
+        parts[_HELD_OUT.get(number % 8, "train")] += texts[name].splitlines()
+    return parts

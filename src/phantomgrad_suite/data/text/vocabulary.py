@@ -1,4 +1,4 @@
-"""Words and their numbers."""
+"""The numbers of words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +19,11 @@ END, UNKNOWN = "<eos>", "<unk>"
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words of a training text; a word's number is its place.
+    """The words of a training text; the number of a word is its index.
 
-    Lines are split at white space, and each ends in ``<eos>``, the blank ones too. That is number
-    0; the words follow by decreasing frequency, and those of equal frequency by first appearance.
-
-    Args:
-        words: all of them.
-        is_open: whether a word that is not among them becomes ``<unk>``, or is an error.
+    Lines are split at white space, and each, even a blank one, ends in ``<eos>``, which has number
+    0. The words follow by decreasing frequency, those of equal frequency by first appearance.
+    If it is open, unknown words become ``<unk>``; otherwise they are errors.
     """
 
     words: tuple[str, ...]
@@ -35,12 +31,10 @@ class Vocabulary:
 
     @classmethod
     def of(cls, lines: Iterable[str], min_count: int | None = None) -> Vocabulary:
-        """Return the vocabulary of a text.
+        """Return the vocabulary of a training text.
 
-        Args:
-            lines: of the training text.
-            min_count: rarer words become ``<unk>``, and so do those of other texts that this one
-                lacks; ``None`` for a vocabulary of exactly these words.
+        Words rarer than ``min_count`` become ``<unk>``, and so do unknown words of other texts;
+        with ``None`` it consists of exactly the words of the text.
         """
         counts: Counter[str] = Counter()
         for line in lines:
@@ -58,33 +52,26 @@ class Vocabulary:
     def encode(self, lines: Iterable[str], source: str) -> Tensor:
         """Return the numbers of a text, ``(N,)``, as 32-bit integers.
 
-        Args:
-            lines: of the text.
-            source: where it is from, for what goes wrong.
-
         Raises:
-            UserError: it holds a word that is not in the vocabulary, which is not open.
+            UserError: a word of the text ``source`` is unknown, and the vocabulary is not open.
         """
-        numbers = array("i")
+        kind = _Open if self.is_open else dict
+        numbers = kind((word, number) for number, word in enumerate(self.words))
+        encoded = array("i")
         for at, line in enumerate(lines, start=1):
             try:
-                numbers.extend(map(self._numbers.__getitem__, line.split()))
+                encoded.extend(map(numbers.__getitem__, line.split()))
             except KeyError as error:
                 raise UserError(
-                    f"{source}, line {at}: the training text has no word {error.args[0]!r}; are "
-                    "these texts of one corpus?"
+                    f"{source}, line {at}: the training text has no word {error.args[0]!r}; do "
+                    "these texts belong to the same corpus?"
                 ) from error
-            numbers.append(0)
-        return torch.from_numpy(np.array(numbers, dtype=np.int32))
-
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        numbers = {word: number for number, word in enumerate(self.words)}
-        return _Open(numbers) if self.is_open else numbers
+            encoded.append(0)
+        return torch.from_numpy(np.array(encoded, dtype=np.int32))
 
 
 class _Open(dict[str, int]):
-    """Numbers of words, that of ``<unk>`` for all others."""
+    """The numbers of words; all others have that of ``<unk>``."""
 
     def __missing__(self, word: str) -> int:
         return self[UNKNOWN]
@@ -101,6 +88,6 @@ def read_lines(path: Path) -> Iterator[str]:
             yield from file
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{path} is no text in UTF-8 (byte {error.object[error.start]:#04x}: {error.reason}): "
+            f"{path} is not UTF-8 text (byte {error.object[error.start]:#04x}: {error.reason}): "
             "delete it and fetch it again"
         ) from error

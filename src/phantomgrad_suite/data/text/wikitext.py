@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,89 +11,80 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from phantomgrad_suite.data.base import Synthetic
+from phantomgrad_suite.data.base import Synthetic, missing_data
 from phantomgrad_suite.data.cache import cached, digest
 from phantomgrad_suite.data.text.base import Corpus, LanguageData, random_words
 from phantomgrad_suite.data.text.vocabulary import Vocabulary, read_lines
-from phantomgrad_suite.runs.errors import MissingDataError, UserError
+from phantomgrad_suite.runs.errors import UserError
 
 FOLDER = "wikitext-103"
-FILES = {
-    name: f"wiki.{file}.tokens"
-    for name, file in (("train", "train"), ("validation", "valid"), ("test", "test"))
-}
-_WORDS = {"wikitext103": 267_735, "wikitext103-valid": 18_891}
-_PARTS = {
+FILES = {part: f"wiki.{part[:5]}.tokens" for part in ("train", "validation", "test")}
+_EDITIONS = {
     "wikitext103": FILES,
     "wikitext103-valid": {"train": FILES["validation"], "test": FILES["test"]},
 }
+_WORDS = {"wikitext103": 267_735, "wikitext103-valid": 18_891}
 
 
+@dataclass(kw_only=True, eq=False)
 class WikiText103(LanguageData):
     """WikiText-103, by words (Merity et al., 2017): 103,227,021 training tokens, 267,735 words.
 
-    ``name`` may also be ``"wikitext103-valid"``: the validation text trains, for the true test
-    text, whose words that the former lacks become ``<unk>``. Results on it are called so, and
-    never compared with those of WikiText-103. ``validation_share`` gives it a validation part.
+    ``name="wikitext103-valid"`` trains on the validation text and tests on the test text, where
+    words that the former lacks become ``<unk>``. Results on it are never compared with those on
+    WikiText-103. ``validation_share`` gives it a validation part.
 
     Args:
-        root: the folder that holds ``wikitext-103/wiki.{train,valid,test}.tokens``; the numbers of
-            their words are kept in a file beside them.
+        root: the folder that holds ``wikitext-103/wiki.{train,valid,test}.tokens``; the encoded
+            texts are cached next to them.
         name: ``"wikitext103"`` or ``"wikitext103-valid"``.
-        validation_share: of the lines of ``"wikitext103-valid"``, so many at the end validate
-            instead of training; 0 for none. Words come from what is left.
-        options: see :class:`LanguageData`.
+        validation_share: share of the lines of ``"wikitext103-valid"``, at its end, that validate
+            instead of training; 0 for none. The vocabulary is that of the remaining lines.
 
     Raises:
-        MissingDataError: the texts are not there.
-        UserError: ``name`` or ``validation_share`` is another; or, when they are read, they are no
-            texts of one corpus.
-        ValueError: a number is too small.
+        MissingDataError: the texts are not in ``root``.
+        UserError: ``name`` or ``validation_share`` is out of range; or, when the texts are read,
+            they contain words that the training text lacks.
     """
 
-    def __init__(
-        self,
-        *,
-        root: str,
-        name: str = "wikitext103",
-        validation_share: float = 0.0,
-        **options: Any,
-    ) -> None:
-        super().__init__(**options)
-        if name not in _PARTS:
-            raise UserError(f"dataset.name must be one of {', '.join(_PARTS)}, got {name!r}")
-        _check_share(validation_share, name)
-        self._name, self._folder = name, Path(root) / FOLDER
-        self._share = validation_share
-        self._files = {part: self._folder / file for part, file in _PARTS[name].items()}
-        held_out = validation_share or "validation" in self._files
+    root: str
+    name: str = "wikitext103"
+    validation_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name, share = self.name, self.validation_share
+        if name not in _EDITIONS:
+            raise UserError(f"dataset.name must be one of {', '.join(_EDITIONS)}, got {name!r}")
+        if not 0 <= share < 1:
+            raise UserError(f"dataset.validation_share must lie in [0, 1), got {share}")
+        if share and "validation" in _EDITIONS[name]:
+            raise UserError(
+                f"dataset.validation_share must be 0 for {name}, which has a validation text, "
+                f"got {share}"
+            )
+        self._folder = Path(self.root) / FOLDER
+        self._files = {part: self._folder / file for part, file in _EDITIONS[name].items()}
+        held_out = share or "validation" in self._files
         self._parts = ("train", "validation", "test") if held_out else ("train", "test")
         self.evaluation_sets = self._parts[:0:-1]
         missing = [str(path) for path in self._files.values() if not path.exists()]
         if missing:
-            raise MissingDataError(
-                f"WikiText-103 lacks {', '.join(missing)}: fetch it with `python "
-                "scripts/fetch_data.py WikiText103` (or, without network, add `--from DIR`), or "
-                "set dataset.root"
-            )
+            raise missing_data(f"WikiText-103 lacks {', '.join(missing)}", "WikiText103")
 
     @classmethod
     def synthetic(cls, **settings: Any) -> Synthetic:
-        """Return random words, as many different ones as the text has, by a law like theirs.
-
-        The r-th word has a probability in proportion to 1 / (r + 2.7) (Mandelbrot, 1953), which
-        gives each cluster of an adaptive softmax about the work that it has with text.
-        """
+        """Return random words, as many different ones as the text has."""
         words = _WORDS[settings.get("name", "wikitext103")]
         return random_words(words, settings["batch_size"], settings["segment_length"])
 
     def read(self) -> Corpus:
-        """Return the texts, from the file beside them where it is of these."""
+        """Return the texts, from the cache if it was made from the same files."""
         stats = {name: path.stat() for name, path in self._files.items()}
         source = [f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats.items()]
-        share = f"-{self._share:g}" if self._share else ""
-        kept = self._folder / f"{self._name}{share}.pt"
-        *parts, words = cached(kept, "\n".join(source), self._encoded)
+        share = f"-{self.validation_share:g}" if self.validation_share else ""
+        path = self._folder / f"{self.name}{share}.pt"
+        *parts, words = cached(path, "\n".join(source), self._encoded)
         return Corpus(
             dict(zip(self._parts, parts, strict=True)),
             int((words == ord("\n")).sum()),
@@ -100,37 +92,28 @@ class WikiText103(LanguageData):
         )
 
     def facts(self) -> dict[str, Any]:
-        """Return name, fingerprint and sizes; and that it is not the whole, if so."""
-        facts = {"name": self._name, **super().facts()}
-        if self._name == "wikitext103-valid":
-            rest = f", its last {self._share:.4g} held out" if self._share else ""
+        """Return name, fingerprint and sizes; and which part of the texts is used."""
+        facts = {"name": self.name, **super().facts()}
+        if self.name == "wikitext103-valid":
+            share = self.validation_share
+            rest = f", its last {share:.4g} held out" if share else ""
             facts["reduced"] = f"trained on the validation text{rest}"
         return facts
 
     def _encoded(self) -> list[Tensor]:
         """Return the numbers of each part, and the words, one a line, as bytes."""
-        min_count = None if self._name == "wikitext103" else 1
+        min_count = None if self.name == "wikitext103" else 1
         vocabulary = Vocabulary.of(self._lines("train"), min_count)
-        parts = [vocabulary.encode(self._lines(part), self._source(part)) for part in self._parts]
+        parts = [
+            vocabulary.encode(self._lines(part), str(self._files.get(part, self._files["train"])))
+            for part in self._parts
+        ]
         words = "".join(f"{word}\n" for word in vocabulary.words).encode()
         return [*parts, torch.from_numpy(np.frombuffer(words, np.uint8).copy())]
 
     def _lines(self, part: str) -> Iterable[str]:
-        if not self._share or part == "test":
+        if not self.validation_share or part == "test":
             return read_lines(self._files[part])
         lines = list(read_lines(self._files["train"]))
-        kept = round((1 - self._share) * len(lines))
+        kept = round((1 - self.validation_share) * len(lines))
         return lines[:kept] if part == "train" else lines[kept:]
-
-    def _source(self, part: str) -> str:
-        return str(self._files.get(part, self._files["train"]))
-
-
-def _check_share(share: float, name: str) -> None:
-    if not 0 <= share < 1:
-        raise UserError(f"dataset.validation_share must lie in [0, 1), got {share}")
-    if share and "validation" in _PARTS[name]:
-        raise UserError(
-            f"dataset.validation_share must be 0 for {name}, whose validation text is its own, "
-            f"got {share}"
-        )

@@ -1,35 +1,44 @@
-"""Tables and figures of the studies, from their records."""
+"""Tables of the studies, which measure without training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
-from matplotlib.figure import Figure
+from phantomgrad_suite.report.catalogue import Entry
+from phantomgrad_suite.report.studies import costs, precision, theorems
+from phantomgrad_suite.report.studies.parts import Records, checks
+from phantomgrad_suite.report.table import Section, State, Table
 
-from phantomgrad_suite.report.studies import complexity, dynamics, precision, theorems, throughput
-from phantomgrad_suite.runs.records import StudyRecord
-
-Records = Sequence[StudyRecord]
-
-
-@dataclass(frozen=True)
-class Report:
-    """How a study is shown.
-
-    Attributes:
-        table: makes the Markdown page.
-        figures: makes the figures, by the name of their file.
-    """
-
-    table: Callable[[Records], str]
-    figures: Callable[[Records], dict[str, Figure]]
-
-
-REPORTS = {
-    "figure1": Report(precision.table, precision.figures),
-    "figure4": Report(dynamics.table, dynamics.figures),
-    "table2": Report(complexity.table, complexity.figures),
-    "theorems": Report(theorems.table, theorems.figures),
-    "throughput": Report(throughput.table, throughput.figures),
+STUDIES: dict[str, Callable[[Entry, Records], list[Section]]] = {
+    "figure1": precision.synthetic,
+    "figure4": precision.conditioning,
+    "table2": costs.complexity,
+    "theorems": theorems.theorems,
+    "throughput": costs.throughput,
 }
+"""How the sections of a table are made from its records."""
+
+
+def table_of_studies(entry: Entry, records: Records) -> Table:
+    """Return the table of some studies: their results, then their checks."""
+    sections: list[Section] = []
+    if records:
+        sections += STUDIES[entry.key](entry, records)
+        sections += [Section(notes=tuple(entry.notes)), checks(records)]
+    return Table(entry, *_state(entry, records), tuple(sections), tuple(records))
+
+
+def _state(entry: Entry, records: Records) -> tuple[State, str]:
+    rows = {record.row for record in records}
+    missing = [part for part, row in entry.parts.items() if row not in rows]
+    full = sum(record.protocol == "full" for record in records)
+    failed = sum(not check.holds for record in records for check in record.checks)
+    if not records:
+        return State.MISSING, ""
+    if missing:
+        return State.PARTLY, f"not {', '.join(missing)}"
+    if full < len(records):
+        detail = f"{full} of {len(records)} studies in full"
+        return State.PARTLY if full else State.REDUCED, detail
+    verb = "check does" if failed == 1 else "checks do"
+    return State.MADE, f"{failed} {verb} not hold" if failed else ""

@@ -1,0 +1,142 @@
+"""A run of the benchmark, from its options to its files."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from phantomgrad.checks import check_at_least
+from phantomgrad_suite.bench import peer
+from phantomgrad_suite.bench.contest import Case, measure
+from phantomgrad_suite.bench.figure1 import figure1_case
+from phantomgrad_suite.bench.report import as_markdown
+from phantomgrad_suite.bench.solves import solver_cases
+from phantomgrad_suite.bench.steps import epoch_case, training_cases
+from phantomgrad_suite.jobs.environment import describe_environment
+from phantomgrad_suite.runs.errors import MissingDataError, UserError
+from phantomgrad_suite.runs.formats import duration
+from phantomgrad_suite.runs.records import write_json
+from phantomgrad_suite.studies.clock import Clock
+from phantomgrad_suite.studies.figure1 import Precision
+
+_log = logging.getLogger("phantomgrad_suite")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of a run, which ``configs/bench.yaml`` explains."""
+
+    device: str = "auto"
+    threads: int | None = 1
+    repeats: int = 15
+    seconds: float = 10.0
+    only: str = ""
+    quick: bool = False
+    data: str = "data/TUDataset"
+    epochs: int = 200
+    output: str = "results/bench"
+
+    def __post_init__(self) -> None:
+        for name in ("repeats", "epochs"):
+            check_at_least(name, getattr(self, name), 1)
+        if self.threads is not None:
+            check_at_least("threads", self.threads, 1)
+        if not self.seconds >= 0:
+            raise ValueError(f"seconds must not be negative, got {self.seconds}")
+
+
+def run(options: Options) -> None:
+    """Measure every case, log the table, and write it and the data to ``options.output``.
+
+    Raises:
+        UserError: the device is unknown or not available, or no case has ``options.only`` in its
+            name.
+    """
+    device, version = _device(options.device), peer.version()
+    if options.quick:
+        options = replace(options, repeats=min(options.repeats, 2), seconds=0.0, epochs=1)
+    if version is None:
+        _log.warning(peer.MISSING)
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    cases, clock = _cases(options), Clock(device)
+    data = {
+        "schema": 2,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": str(device),
+        "clock": clock.name,
+        "torchdeq": version,
+        "environment": describe_environment(device),
+        "options": asdict(options),
+        "cases": list(_measured(cases, clock, options)),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    path = Path(options.output) / f"{_name(data)}.json"
+    text = as_markdown(data, path.stem)
+    _log.info("\n%s", text)
+    write_json(data, path)
+    path.with_suffix(".md").write_text(text, encoding="utf-8")
+    _log.info("written: %s", path)
+
+
+def _measured(cases: Sequence[Case], clock: Clock, options: Options) -> Iterator[dict[str, Any]]:
+    for number, case in enumerate(cases, start=1):
+        started, limits = time.perf_counter(), (options.repeats, options.seconds)
+        try:
+            yield measure(case, clock, peer.version() is not None, *limits)
+        except MissingDataError as error:
+            _log.warning("%s is left out: %s", case.name, error)
+            continue
+        spent = duration(time.perf_counter() - started)
+        _log.info("[%d/%d] %s (%s)", number, len(cases), case.name, spent)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise UserError(f"device must be auto, cpu or cuda, got {name!r}")
+    if name != "cpu" and not torch.cuda.is_available():
+        raise UserError(f"device={name}, but torch sees no CUDA device")
+    return torch.device(name)
+
+
+def _cases(options: Options) -> list[Case]:
+    solves, study = solver_cases(), Precision(samples=100)
+    if options.quick:
+        solves, study = solver_cases([(512, 128)]), Precision(samples=10, batch=5)
+    cases = [
+        *solves,
+        figure1_case(study),
+        *training_cases(quick=options.quick),
+        epoch_case(options.data, options.epochs),
+    ]
+    wanted = options.only.casefold()
+    chosen = [case for case in cases if wanted in case.name.casefold()]
+    if not chosen:
+        names = ", ".join(repr(case.name) for case in cases)
+        raise UserError(f"no case has {options.only!r} in its name; there are {names}")
+    return chosen
+
+
+def _name(data: dict[str, Any]) -> str:
+    """Return the name of the files: a partial run never replaces a full one."""
+    options, threads = data["options"], data["environment"]["threads"]
+    device = data["device"].split(":")[0]
+    marks = {
+        f"{threads}threads": device == "cpu" and threads != 1,
+        "quick": options["quick"],
+        re.sub(r"[^a-z0-9]+", "-", options["only"].casefold()).strip("-") or "part": options[
+            "only"
+        ],
+        "alone": data["torchdeq"] is None,
+    }
+    return "-".join([device, *(mark for mark, holds in marks.items() if holds)])

@@ -1,0 +1,143 @@
+"""The precision of gradient estimators along a training run (Figure 2 of the paper)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from lightning import LightningModule, Trainer
+from torch import Tensor
+
+from phantomgrad.checks import check_at_least, check_damping
+from phantomgrad.deq import DEQ
+from phantomgrad.diagnostics import agreement, estimated_gradient, exact_gradient
+from phantomgrad.gradients import GradientEstimator
+from phantomgrad.jacobian import spectral_radius
+from phantomgrad.solvers import Map, Solver
+from phantomgrad_suite.callbacks.capture import Listener, Pass, layers_of
+from phantomgrad_suite.callbacks.curves import Series
+from phantomgrad_suite.runs.errors import UserError
+
+
+class GradientPrecision(Series):
+    r"""Compares gradient estimators with the exact gradient in steps of a training run.
+
+    The gradient of the loss by the trainable parameters of the cells is computed by each estimator
+    at the equilibria of the step, and exactly at tightly solved ones, with the weights and dropout
+    masks of the step. The gradients of all layers form one vector (Geng et al., 2021, fig.
+    "real_cos"). If a step passes a layer several times, the last pass counts. The run is not
+    changed; the time counts as the step's. Each process measures its part of the batch.
+
+    The curves, which are also logged step by step:
+
+    - ``precision/step``: the optimizer steps before; the axis of the others.
+    - ``precision/<estimator>/cosine`` and ``/norm_ratio``: see :class:`phantomgrad.Agreement`.
+    - ``precision/exact/residual`` and ``/adjoint_residual``: of the exact gradient, relative to
+      the whole state; a loss that amplifies tiny entries (by normalising each node, as on Chains)
+      has a less exact gradient. The largest over layers and samples, as are:
+    - ``precision/spectral_radius/F`` and ``/F_damped``: of :math:`\partial F / \partial h` and of
+      :math:`\lambda\, \partial F / \partial h + (1 - \lambda) I` at the equilibria of the step.
+
+    Args:
+        estimators: the compared estimators, by name.
+        solver: finds the tight equilibrium, starting from that of the step.
+        adjoint: solves the adjoint equation there; by default like ``solver``.
+        every_n_steps: interval of the measurements; 0 for none.
+        damping: :math:`\lambda` of the damped map.
+        iterations: vector-Jacobian products of a power iteration.
+
+    Raises:
+        ValueError: an argument is out of range, or an estimator needs a recorded solve.
+    """
+
+    def __init__(
+        self,
+        estimators: Mapping[str, GradientEstimator],
+        solver: Solver,
+        adjoint: Solver | None = None,
+        every_n_steps: int = 100,
+        damping: float = 0.5,
+        iterations: int = 50,
+    ) -> None:
+        super().__init__()
+        check_at_least("every_n_steps", every_n_steps, 0)
+        check_at_least("iterations", iterations, 1)
+        check_damping(damping)
+        for name, estimator in estimators.items():
+            if estimator.needs_recorded_solve:
+                raise ValueError(
+                    "estimators must attach a given equilibrium, "
+                    f"got {type(estimator).__name__} as {name!r}"
+                )
+        self._estimators, self._solver, self._adjoint = dict(estimators), solver, adjoint or solver
+        self._every, self._damping, self._iterations = every_n_steps, damping, iterations
+        self._listener = Listener(self._hear)
+        self._passes: dict[DEQ, Pass] = {}
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Raise a :class:`UserError` if no cell has a trainable parameter."""
+        cells = [layer.cell for layer in layers_of(pl_module)]
+        if self._every and not any(p.requires_grad for cell in cells for p in cell.parameters()):
+            raise UserError(
+                "GradientPrecision needs an equilibrium layer whose cell has trainable parameters, "
+                f"got {len(cells)} layers without: leave callbacks.precision out"
+            )
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        """Listen to the equilibrium layers in the first batch of every n-th step."""
+        step, steps = trainer.global_step, self._curves.get("precision/step")
+        if self._every and step % self._every == 0 and not (steps and steps[-1] == step):
+            self._passes.clear()
+            self._listener.start(pl_module)
+
+    def on_before_backward(self, *_: Any) -> None:
+        """Stop listening."""
+        self._listener.stop()
+
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Measure, now that the gradients by the equilibria are known."""
+        passes = [p for p in self._passes.values() if p.reached]
+        self._passes.clear()
+        if not passes:
+            return
+        with trainer.precision_plugin.forward_context():
+            values = self._measure(passes)
+        self.keep({"precision/step": trainer.global_step, **values})
+        # The module's log would repeat them at every step of the epoch.
+        for logger in trainer.loggers:
+            logger.log_metrics(values, step=trainer.global_step)
+
+    def _hear(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
+        if torch.is_grad_enabled():
+            self._passes[layer] = Pass(layer, inputs, output)
+
+    def _measure(self, passes: list[Pass]) -> dict[str, float]:
+        exact: list[Tensor] = []
+        estimates: dict[str, list[Tensor]] = {name: [] for name in self._estimators}
+        by_layer: dict[str, list[Tensor]] = defaultdict(list)
+        for captured in passes:
+            with captured.replay() as (f, z, v, wanted):
+                found = exact_gradient(f, z, v, wanted, solver=self._solver, adjoint=self._adjoint)
+                exact += found.gradient
+                for name, estimator in self._estimators.items():
+                    estimates[name] += estimated_gradient(f, z, v, estimator, wanted)
+                by_layer["exact/residual"].append(found.residual)
+                by_layer["exact/adjoint_residual"].append(found.adjoint_residual)
+                by_layer["spectral_radius/F"].append(self._radii(f, z))
+                by_layer["spectral_radius/F_damped"].append(self._radii(self._damped(f), z))
+        values: dict[str, float] = {}
+        for name, estimate in estimates.items():
+            for quantity, value in agreement(estimate, exact)._asdict().items():
+                values[f"precision/{name}/{quantity}"] = value
+        for name, found_by_layer in by_layer.items():
+            values[f"precision/{name}"] = max(float(value.max()) for value in found_by_layer)
+        return values
+
+    def _damped(self, f: Map) -> Map:
+        return lambda h: torch.lerp(h, f(h).to(h.dtype), self._damping)
+
+    def _radii(self, f: Map, z: Tensor) -> Tensor:
+        generator = torch.Generator(device=z.device).manual_seed(0)
+        return spectral_radius(f, z, iterations=self._iterations, generator=generator)

@@ -1,0 +1,63 @@
+"""The spectral radius of the equilibrium layers along a training run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning import Callback, LightningModule, Trainer
+
+from phantomgrad.checks import check_at_least
+from phantomgrad.deq import DEQ
+from phantomgrad.jacobian import spectral_radius
+from phantomgrad_suite.callbacks.capture import Listener
+from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
+
+
+class SpectralRadius(Callback):
+    """Logs the largest spectral radius of ``df/dz`` at the equilibria of a training batch.
+
+    Args:
+        every_n_epochs: interval of the measurements; 0 for none.
+        iterations: vector-Jacobian products of a power iteration.
+    """
+
+    def __init__(self, every_n_epochs: int = 20, iterations: int = 20) -> None:
+        check_at_least("every_n_epochs", every_n_epochs, 0)
+        check_at_least("iterations", iterations, 1)
+        self._every, self._iterations = every_n_epochs, iterations
+        self._listener = Listener(self._measure)
+        self._radii: list[torch.Tensor] = []
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Listen to the equilibrium layers in the first batch of every n-th epoch."""
+        if self._every and batch_idx == 0 and trainer.current_epoch % self._every == 0:
+            self._radii.clear()
+            self._listener.start(pl_module)
+
+    def on_before_backward(self, *_: Any) -> None:
+        """Stop listening."""
+        self._listener.stop()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        """Log at the last batch of the epoch; until then a checkpoint keeps the radii."""
+        if trainer.is_last_batch and self._radii:
+            largest = torch.cat([radii.to(pl_module.device) for radii in self._radii]).max()
+            options: dict[str, Any] = {"on_step": False, "on_epoch": True, "batch_size": 1}
+            pl_module.log("spectral_radius", largest, reduce_fx="max", sync_dist=True, **options)
+            self._radii.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the radii of this epoch, of every process."""
+        return {"radii": of_all_processes([radii.cpu() for radii in self._radii])}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from the radii of a checkpoint."""
+        self._radii = of_this_process(state_dict["radii"])
+
+    def _measure(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
+        f, z, _ = layer.close_over(inputs, output[0])
+        generator = torch.Generator(device=z.device).manual_seed(0)  # those of the run stay put
+        self._radii.append(spectral_radius(f, z, iterations=self._iterations, generator=generator))

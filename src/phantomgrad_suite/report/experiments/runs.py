@@ -1,0 +1,170 @@
+"""Runs of one experiment, and their statistics."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from phantomgrad_suite.runs import formats
+from phantomgrad_suite.runs.metrics import Metric, metric_of
+from phantomgrad_suite.runs.records import Record
+
+
+class Stat(NamedTuple):
+    """Mean and population standard deviation (ddof 0) over ``n`` values."""
+
+    mean: float
+    std: float
+    n: int
+
+    @classmethod
+    def of(cls, values: Iterable[float | None]) -> Stat | None:
+        """Return the statistics of all values that are not ``None``, if there are any."""
+        known = [value for value in values if value is not None]
+        return cls(statistics.fmean(known), statistics.pstdev(known), len(known)) if known else None
+
+
+class Objective(NamedTuple):
+    """How a search judges a run: a curve, 1 (or -1) if less (more) is better, the best epoch."""
+
+    curve: str
+    sign: int
+    value: float
+
+
+def objective_of(record: Record) -> Objective | None:
+    """Return the objective of a run of a search; ``None`` for other runs, or if never finite."""
+    settings = record.config.get("tune")
+    if not settings:
+        return None
+    curve = record.curves.get(settings["objective"], [])
+    sign = {"minimize": 1, "maximize": -1}[settings["direction"]]
+    finite = [value for value in curve if value is not None and math.isfinite(value)]
+    best = min(finite, key=lambda value: sign * value, default=None)
+    return None if best is None else Objective(settings["objective"], sign, best)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of one experiment: same row, protocol, data, configuration and metric.
+
+    Attributes:
+        records: the runs.
+        metric: what they measured.
+        dataset: the name of the data set in the records.
+        data: the fingerprint of the data.
+        reduction: the differences from the full protocol, empty for full runs.
+        best: over the best test epoch of each run.
+        last: over the last epoch of each run.
+        selected: over the epoch that each run selected on validation data.
+        common: at the epoch, of those that all runs have, with the best mean.
+        common_epoch: that epoch, counted from 1.
+        hardware: what they ran on.
+    """
+
+    records: tuple[Record, ...]
+    metric: Metric
+    dataset: str
+    data: str
+    reduction: str
+    best: Stat | None
+    last: Stat | None
+    selected: Stat | None
+    common: Stat | None
+    common_epoch: int
+    hardware: frozenset[str]
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> Runs:
+        """Return the statistics of some runs of one experiment."""
+        first, metric = records[0], metric_of(records[0].result.metric, records[0].result.mode)
+        changes = ", ".join(first.changes)
+        common, epoch = _best_common_epoch(records, metric)
+        return cls(
+            records=tuple(records),
+            metric=metric,
+            dataset=first.label.get("dataset", ""),
+            data=str(first.data.get("fingerprint", "")),
+            reduction=f"{first.protocol}: {changes or 'unknown'}"
+            if changes or first.protocol != "full"
+            else "",
+            best=Stat.of(record.result.best for record in records),
+            last=Stat.of(record.result.last for record in records),
+            selected=Stat.of(record.result.selected for record in records),
+            common=common,
+            common_epoch=epoch,
+            hardware=frozenset(map(_hardware, records)),
+        )
+
+    @property
+    def first(self) -> Record:
+        """The first of them, for what all have in common."""
+        return self.records[0]
+
+    @property
+    def n(self) -> int:
+        """The number of runs."""
+        return len(self.records)
+
+    def mean(self, group: str, name: str) -> float | None:
+        """Return the mean of ``record.<group>[name]`` over the runs that have it."""
+        stat = Stat.of(getattr(record, group).get(name) for record in self.records)
+        return None if stat is None else stat.mean
+
+
+def group_runs(records: Iterable[Record]) -> list[Runs]:
+    """Return the runs of each experiment, in the order of their first record."""
+    groups: dict[tuple[object, ...], list[Record]] = {}
+    for record in records:
+        protocol = (record.protocol, *record.changes)
+        experiment = (record.row, record.config_hash, record.result.metric)
+        data = record.data.get("fingerprint", "")
+        groups.setdefault((protocol, experiment, data), []).append(record)
+    return [Runs.of(members) for members in groups.values()]
+
+
+def describe(runs: Runs, others: Sequence[Runs]) -> str:
+    """Return how runs differ from the full protocol and from ``others`` on their data set.
+
+    Data are named where rows of one data set differ in them, a configuration where one row has
+    several.
+    """
+    parts = [runs.reduction] if runs.reduction else []
+    peers = [other for other in others if other.reduction == runs.reduction]
+    if any(other.data != runs.data for other in peers):
+        parts.append(f"data {_short(runs.data)}")
+    twins = [o.first for o in peers if o.first.row == runs.first.row and o.data == runs.data]
+    if any(twin.config_hash != runs.first.config_hash for twin in twins):
+        parts.append(f"configuration {_short(runs.first.config_hash)}")
+    return "; ".join(parts)
+
+
+def _short(digest: str) -> str:
+    return digest.rsplit(":", 1)[-1][:8] or "unknown"
+
+
+def _best_common_epoch(records: Sequence[Record], metric: Metric) -> tuple[Stat | None, int]:
+    curves = [record.curves.get(metric.curve, []) for record in records]
+    means = [(Stat.of(values), i) for i, values in enumerate(zip(*curves, strict=False), 1)]
+    complete = [(stat, i) for stat, i in means if stat is not None and stat.n == len(records)]
+    sign = -1 if metric.higher_is_better else 1
+    return min(complete, key=lambda found: sign * found[0].mean, default=(None, 0))
+
+
+def _hardware(record: Record) -> str:
+    """Return the device of a run and how many processes shared it, in older records a guess."""
+    environment, trainer = record.environment, record.config.get("trainer") or {}
+    on_gpu = record.memory.get("kind") == "cuda" and bool(environment.get("accelerator"))
+    device = formats.hardware(environment, on_gpu)
+    devices = trainer.get("devices", 1)
+    guess = devices * trainer.get("num_nodes", 1) if type(devices) is int and devices > 0 else 1
+    processes = int(environment.get("processes", guess))
+    if processes == 1:
+        return device
+    if on_gpu:
+        return f"{processes} x {device}"
+    processor, threads = device.rsplit(", ", 1)
+    return f"{processor}, {processes} processes of {threads}"

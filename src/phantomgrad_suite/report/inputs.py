@@ -1,0 +1,131 @@
+"""The inputs of the report: records, the paper's numbers, and curves that authors published."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TypeVar
+
+from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import Record, StudyRecord, read_record, read_study
+
+SPEED = "speed"
+Curves = Mapping[str, Sequence[Sequence[float]]]
+"""By the name of the curve in a record: a list for each run, with a value for each epoch."""
+
+_AnyRecord = TypeVar("_AnyRecord", Record, StudyRecord)
+
+
+@dataclass(frozen=True)
+class PaperNumber:
+    """A number printed in the paper: a line of ``paper.csv``, all of it text.
+
+    ``row`` is the experiment that reproduces it, for example ``table4/cox2_implicit``, ``table``
+    its first part, ``metric`` for example ``accuracy`` or ``speed``. The others are as printed,
+    with ``A(k, d)`` for the phantom gradient of k steps and damping d; ``spread``, ``unit`` and
+    ``note`` (a remark) may be empty.
+    """
+
+    row: str
+    table: str
+    dataset: str
+    model: str
+    method: str
+    params: str
+    metric: str
+    value: str
+    spread: str
+    unit: str
+    note: str
+
+    @property
+    def text(self) -> str:
+        """The number with its spread."""
+        return f"{self.value} ± {self.spread}" if self.spread else self.value
+
+
+def read_paper(path: Path) -> list[PaperNumber]:
+    """Read ``paper.csv``, in the order of its lines.
+
+    Raises:
+        UserError: the file cannot be read, or one of its lines is wrong.
+    """
+    columns = [f.name for f in fields(PaperNumber)]
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            header, *lines = csv.reader(file)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{path} cannot be read ({error}): restore it from the repository"
+        ) from error
+    if header != columns:
+        raise UserError(f"{path} must have the columns {','.join(columns)}, got {header}")
+    numbers: dict[tuple[str, str], PaperNumber] = {}
+    for position, line in enumerate(lines, start=2):
+        place = f"{path}, line {position}"
+        if len(line) != len(columns):
+            raise UserError(f"{place}: expected {len(columns)} columns, got {len(line)}")
+        number = PaperNumber(*line)
+        if number.row.split("/")[0] != number.table:
+            raise UserError(f"{place}: row {number.row} does not belong to table {number.table}")
+        try:
+            float(number.value), float(number.spread or 0)
+        except ValueError as error:
+            raise UserError(f"{place}: value and spread must be numbers ({error})") from error
+        if (number.row, number.metric) in numbers:
+            raise UserError(f"{place}: {number.row} already has a {number.metric}")
+        numbers[number.row, number.metric] = number
+    return list(numbers.values())
+
+
+def read_published(path: Path) -> dict[str, Curves]:
+    """Read ``published_curves.csv``: the curves that authors published, by row.
+
+    Its columns are row, run, epoch (counted from 1, without gaps), then one for each curve in the
+    units of a record (accuracies are fractions). Without the file there are none.
+
+    Raises:
+        UserError: the file cannot be read, or an epoch is missing.
+    """
+    if not path.is_file():
+        return {}
+    found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            for line in csv.DictReader(file):
+                row, run, epoch = (line.pop(name) for name in ("row", "run", "epoch"))
+                for name, value in line.items():
+                    curves = found.setdefault(row, {}).setdefault(name, defaultdict(list))
+                    curves[run].append(float(value))
+                    if int(epoch) != len(curves[run]):
+                        raise ValueError(f"run {run}: epoch {epoch} is number {len(curves[run])}")
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{path} cannot be read ({error!r}): restore it from the repository"
+        ) from error
+    return {row: {n: list(runs.values()) for n, runs in c.items()} for row, c in found.items()}
+
+
+def read_runs(folder: Path, table: str) -> list[Record]:
+    """Read the runs ``<folder>/<table>/**.json``; a :class:`UserError` names a wrong file."""
+    return _read_all(folder, table, read_record)
+
+
+def read_studies(folder: Path, table: str) -> list[StudyRecord]:
+    """Read the studies ``<folder>/<table>/**.json``; a :class:`UserError` names a wrong file."""
+    return _read_all(folder, table, read_study)
+
+
+def _read_all(folder: Path, table: str, read: Callable[[Path], _AnyRecord]) -> list[_AnyRecord]:
+    records = []
+    for path in sorted((folder / table).rglob("*.json")):
+        record = read(path)
+        if path != folder / record.row / f"{record.instance}.json":
+            raise UserError(
+                f"{path} holds the record of {record.row}/{record.instance}: move it there"
+            )
+        records.append(record)
+    return records

@@ -1,0 +1,139 @@
+"""Table 2 and throughput: the cost of gradients and of training steps."""
+
+from __future__ import annotations
+
+from phantomgrad_suite.report.catalogue import Entry
+from phantomgrad_suite.report.studies.parts import Numbers, Records, device, named, place
+from phantomgrad_suite.report.table import DASH, Section
+from phantomgrad_suite.runs.records import StudyRecord
+
+COSTS = {
+    "seconds": ("Time", "ms", 1e3),
+    "graph_bytes": ("Mem", "MiB", 2**-20),
+    "peak_bytes": ("Peak Mem", "MiB", 2**-20),
+}
+"""The measurements of Table 2: title, unit, and scale to the unit."""
+_PAPER_ORDERS = {
+    "Implicit": ("O(K)", "O(1)", "O(k)"),
+    "UPG": ("O(k)", "O(k)", "O(k)"),
+    "NPG": ("O(k)", "O(1)", "O(1)"),
+}
+_LOGGED = 215.0  # images/s of the release's log, see the notes in the catalogue
+# The paper's names of our data sets.
+_DATASETS = {"cifar10": "CIFAR-10", "imagenet": "ImageNet", "wikitext103": "Wikitext-103"}
+_STEP = ("step", "forward", "backward")
+
+
+def complexity(entry: Entry, records: Records) -> list[Section]:
+    """Return, for each device, the paper's orders next to fitted ones, and all measurements."""
+    sections = []
+    for record in records:
+        numbers, methods = record.numbers, record.numbers["methods"]
+        where = f"On {named(record, device(record), records)}"
+        rows = [
+            {
+                "Method": method["name"],
+                "Size": f"{method['variable']} = {size}",
+                **{f"{t} ({u})": f"{method[q][i] * x:.2f}" for q, (t, u, x) in COSTS.items()},
+            }
+            for method in methods
+            for i, size in enumerate(method["sizes"])
+        ]
+        state = numbers["state_bytes"] / 2**20
+        text = entry.text["measured"].format(clock=numbers["clock"], state=state)
+        sections += [
+            Section.of_rows(where, [_orders(method) for method in methods]),
+            Section.of_rows(f"{where}: measurements", rows, words=2, text=text),
+        ]
+    return sections
+
+
+def _orders(method: Numbers) -> dict[str, str]:
+    """Return the orders of a method and its slope, at both ends where the law is a parabola."""
+    row = {"Method": method["name"]}
+    printed = _PAPER_ORDERS.get(method["name"].split(",")[0], ("", "", ""))
+    for paper, (quantity, (title, unit, scale)) in zip(printed, COSTS.items(), strict=True):
+        fit = method["fits"][quantity]
+        slope = f"{fit['slope'] * scale:.3g}"
+        if len(fit["curve"]) == 3:
+            _, linear, quadratic = fit["curve"]
+            sizes = (method["sizes"][0], method["sizes"][-1])
+            ends = [(linear + 2 * quadratic * size) * scale for size in sizes]
+            slope = f"{ends[0]:.2g} to {ends[1]:.2g}"
+        row |= {f"{title}, paper": paper, f"{title}, measured": fit["order"]}
+        row |= {f"{title}, {unit} per k or K": slope, f"{title}, R²": f"{fit['r2']:.3f}"}
+    return row
+
+
+def throughput(entry: Entry, records: Records) -> list[Section]:
+    """Return, for each record, times, comparisons, and the same in evaluations of f."""
+    sections = []
+    for record in records:
+        rows, where = record.numbers["rows"], f"On {named(record, place(record), records)}"
+        if sum(place(other) == place(record) for other in records) > 1:
+            where += f", {record.row.split('/')[-1]}"
+        names = {row["row"]: row_name(row) for row in rows}
+        compared = [
+            {
+                "Row": row_name(row),
+                "Compared with": names[row["baseline"]],
+                **{f"{p.capitalize()} faster": faster(row, p) for p in _STEP},
+            }
+            for row in rows
+            if row["baseline"]
+        ]
+        text, in_f = _conditions(entry, record), f"{where}: in evaluations of f"
+        sections.append(Section.of_rows(where, [_times(row) for row in rows], text=text))
+        if compared:
+            sections.append(Section.of_rows(f"{where}: comparison", compared, words=2))
+        units = [_in_evaluations(row) for row in rows]
+        sections.append(Section.of_rows(in_f, units, text=entry.text["in_f"]))
+    return sections
+
+
+def _conditions(entry: Entry, record: StudyRecord) -> str:
+    found = [entry.text["clock"].format(clock=record.numbers["clock"])]
+    if record.setting.get("whole_budgets"):
+        found.append(entry.text["whole_budgets"])
+    if (precision := record.setting.get("precision", "32-true")) != "32-true":
+        found.append(f"Precision: {precision}.")
+    for row in record.numbers["rows"]:
+        if row["row"] == "table3/cifar10_upg":
+            found.append(entry.text["log"].format(row["per_second"] / _LOGGED))
+    return " ".join(found)
+
+
+def _times(row: Numbers) -> dict[str, str]:
+    low, _, high = (1e3 * quartile for quartile in row["seconds"]["step"]["quartiles"])
+    medians = {p: f"{1e3 * row['seconds'][p]['median']:.1f}" for p in (*_STEP, "update", "f")}
+    medians["step"] += f" [{low:.1f}, {high:.1f}]"
+    return {
+        "Row": row_name(row),
+        "Batch": f"{row['batch']} ({row['effective_batch']})",
+        "Samples/s": f"{row['per_second']:.1f}",
+        **{f"{phase} (ms)": median for phase, median in medians.items()},
+        "Memory (MiB)": f"{row['peak_bytes'] / 2**20:,.0f}",
+    }
+
+
+def _in_evaluations(row: Numbers) -> dict[str, str]:
+    cells = {"Row": row_name(row)}
+    for heading, which in (("f / solve", "forward"), ("Adjoint / solve", "adjoint")):
+        spent = row["evaluations"].get(which)
+        cells[heading] = f"{spent['mean']:.4g} of {spent['budget']:.4g}" if spent else DASH
+    for phase in _STEP:
+        counted = f" ({row['counted'][phase]:.4g})" if row["counted"] else ""
+        cells[phase.capitalize()] = f"{row['in_f'][phase]:.1f}{counted}"
+    return cells
+
+
+def row_name(row: Numbers) -> str:
+    """Return data set, model and method of a measured row."""
+    label = row["label"]
+    dataset = _DATASETS.get(label["dataset"], label["dataset"])
+    return f"{dataset}, {label['model']}: {label['method']}"
+
+
+def faster(row: Numbers, phase: str) -> str:
+    """Return how many times less time a phase takes than in the reference, if there is one."""
+    return f"{row['faster'][phase]:.2f}×" if row["faster"] else ""  # noqa: RUF001

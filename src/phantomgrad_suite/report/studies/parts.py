@@ -1,0 +1,51 @@
+"""What the tables of all studies share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from phantomgrad_suite.report.table import Section
+from phantomgrad_suite.runs.formats import duration, hardware
+from phantomgrad_suite.runs.records import StudyRecord
+
+Records = Sequence[StudyRecord]
+Numbers = dict[str, Any]
+
+
+def named(record: StudyRecord, text: str, records: Records) -> str:
+    """Return ``text``, followed by the instance of the record where its row has several."""
+    several = sum(other.row == record.row for other in records) > 1
+    return f"{text} ({record.instance})" if several else text
+
+
+def place(record: StudyRecord) -> str:
+    """Return the hardware of a study, and whether it is reduced."""
+    return device(record) + (", reduced" if record.protocol != "full" else "")
+
+
+def device(record: StudyRecord) -> str:
+    """Return what a study ran on."""
+    on_gpu = str(record.config.get("device", "cpu")).startswith("cuda")
+    return hardware(record.environment, on_gpu)
+
+
+def checks(records: Records) -> Section:
+    """Return the verdicts on the claims of the studies, and where the studies ran."""
+    rows = [
+        {
+            "Study": named(record, record.row, records),
+            "Claim": check.claim,
+            "Measured": f"{check.value:.6g}",
+            "Bound": f"{check.bound:g}",
+            "Verdict": "holds" if check.holds else "DOES NOT HOLD",
+        }
+        for record in records
+        for check in record.checks
+    ]
+    notes = [
+        f"{r.row} ({r.instance}): {duration(r.seconds['total'])} on {device(r)}"
+        + (f"; reduced: {', '.join(r.changes)}." if r.changes else ".")
+        for r in records
+    ]
+    return Section.of_rows("Checks" if rows else "Measured on", rows, words=2, notes=notes)

@@ -1,0 +1,195 @@
+"""Theorem 1 in the synthetic setting: when its condition holds, and what follows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+import torch
+
+from phantomgrad.diagnostics import agreement
+from phantomgrad.models.synthetic import SyntheticCell
+from phantomgrad.nn.linear import Nonlinearity
+from phantomgrad.solvers import FixedPoint
+from phantomgrad_suite.runs.records import Check
+from phantomgrad_suite.studies.base import (
+    Findings,
+    Matrix,
+    Study,
+    Track,
+    as_matrix,
+    dense_jacobian,
+    rounded,
+    silently,
+    truncated_series,
+)
+
+# Half steps reach equilibria that plain iteration leaves where the map is not a contraction.
+_SOLVER = FixedPoint(max_evaluations=20_000, tol=1e-13, damping=0.5)
+_ROUNDING = -1e-9
+
+Outcome = dict[str, float]
+
+
+@dataclass(frozen=True)
+class AscentCondition(Study):
+    r"""How often the sufficient condition of Theorem 1 holds, and whether it is right.
+
+    A sample is a cell :math:`\sigma(W (h + u))` with a new W, a Gaussian input u and a Gaussian
+    target y; the loss is :math:`|h^* - y|^2 / 2`. The gradient is NPG (at the equilibrium UPG is
+    the same), by the input u and by the weight W.
+
+    ``numbers["cases"]`` has an entry for each Lipschitz constant, wanted tensor, k and lambda:
+    ``lipschitz``, ``wanted`` (``input`` or ``weight``), ``steps``, ``damping``; the shares of
+    samples ``holds`` (the condition of Theorem 1), ``reduced`` (that of Remark 1), ``every``
+    (ascent for every loss: the exact condition) and ``ascends`` (for this loss); the medians
+    ``left``, ``right`` (of Theorem 1) and ``reduced_right`` (:math:`1 / \kappa^2`); ``cosine``, its
+    ``mean`` and ``min``.
+
+    Theorem 1 needs no contraction: with a Lipschitz constant above 1 ascent can fail, and then the
+    condition must not hold. The settings are described in :class:`Study`; ``samples`` is the number
+    for each Lipschitz constant.
+    """
+
+    size: int = 32
+    samples: int = 32
+    lipschitz: Sequence[float] = (0.5, 0.9, 0.99, 2.0)
+    steps: Sequence[int] = (1, 2, 5, 10, 20, 50, 100)
+    dampings: Sequence[float] = (0.5, 0.8, 1.0)
+    nonlinearity: Nonlinearity = "tanh"
+
+    def measure(self, seed: int, device: torch.device, track: Track = silently) -> Findings:
+        """Measure every case on the same samples."""
+        generator = torch.Generator().manual_seed(seed)
+        groups: dict[tuple[Any, ...], list[Outcome]] = defaultdict(list)
+        for norm, _ in track(list(product(self.lipschitz, range(self.samples))), "samples"):
+            by_state, by_weight, v = self._sample(norm, generator, device)
+            by_damping = {x: truncated_series(by_state, x, self.steps) for x in self.dampings}
+            series = {(k, x): by_damping[x][k] for k, x in product(self.steps, self.dampings)}
+            for wanted, by_wanted in (("input", by_state), ("weight", by_weight)):
+                for key, outcome in ascent_outcomes(by_state, by_wanted, v, series).items():
+                    groups[norm, wanted, *key].append(outcome)
+        outcomes = [outcome for group in groups.values() for outcome in group]
+        held, ascents = (int(sum(o[name] for o in outcomes)) for name in ("holds", "every"))
+        return Findings(
+            {"cases": [_case(key, group) for key, group in groups.items()]},
+            ascent_checks(outcomes),
+            f"of {len(outcomes)} cases the condition holds in {held}, ascent in {ascents}",
+        )
+
+    def _sample(
+        self, norm: float, generator: torch.Generator, device: torch.device
+    ) -> tuple[Matrix, Matrix, Matrix]:
+        """Return the derivatives of F by h (and u) and by W, and that of the loss by h."""
+        cell = SyntheticCell(self.size, norm, self.nonlinearity, generator)
+        cell = cell.to(device, torch.float64)
+        u, y = (
+            torch.randn(1, self.size, generator=generator, dtype=torch.float64).to(device)
+            for _ in range(2)
+        )
+        solution = _SOLVER.solve(lambda h: cell(h, u), torch.zeros_like(u))
+        if not bool(solution.converged.all()):
+            raise ValueError(f"lipschitz must let half steps reach an equilibrium, got {norm}")
+        h = solution.z
+        image = cell.requires_grad_()(h, u)[0]
+        by_weight = torch.stack(
+            [torch.autograd.grad(x, cell.weight, retain_graph=True)[0] for x in image]
+        )
+        by_state = dense_jacobian(cell, h, u)[0]
+        return as_matrix(by_state), as_matrix(by_weight), (h - y)[0].cpu().numpy()
+
+
+def ascent_outcomes(
+    by_state: Matrix, by_wanted: Matrix, v: Matrix, series: Mapping[Any, Matrix]
+) -> dict[Any, Outcome]:
+    r"""Return both sides of Theorem 1 and Remark 1 for phantom gradients at one equilibrium.
+
+    Theorem 1: the phantom gradient :math:`A v` is an ascent direction, whatever the loss, if
+
+    .. math:: \|A (I - \partial F / \partial h) - \partial F / \partial \theta\|
+              < \sigma_{\min}^2 / \sigma_{\max}
+
+    with the extreme singular values of :math:`\partial F / \partial \theta`. Remark 1, for
+    :math:`A = (\partial F / \partial \theta) D`: it is enough that
+    :math:`\|D (I - \partial F / \partial h) - I\| < 1 / \kappa^2`. Norms are spectral. (Geng et
+    al., 2021, "General Condition on the Phantom Gradient".) With
+    :math:`u = (I - \partial F / \partial h)^{-1} v` and the exact gradient g, it ascends for every
+    loss exactly if the ``margin``, the least :math:`\langle A v, g \rangle / |u|^2` over all v, is
+    positive. The ``slack`` is the margin less the bound in the proof, over
+    :math:`\sigma_{\max}^2`.
+
+    Args:
+        by_state: :math:`\partial F / \partial h`, ``(d, d)``, as it acts on cotangents.
+        by_wanted: :math:`\partial F / \partial \theta`, ``(p, d)`` with p at least d.
+        v: the derivative of one loss by the state, ``(d,)``.
+        series: by name, the matrix D of each phantom gradient, ``(d, d)``.
+    """
+    eye = np.eye(len(by_state))
+    rest = eye - by_state
+    exact = torch.from_numpy(by_wanted @ np.linalg.solve(rest, v))
+    singular = np.linalg.svd(by_wanted, compute_uv=False)
+    largest, smallest = float(singular[0]), float(singular[-1])
+    if smallest <= (len(eye) * np.finfo(np.float64).eps) ** 0.5 * largest:
+        smallest = 0.0  # its square is lost in the rounding of the square of the largest
+    scale = largest or 1.0  # a map that does not depend on the wanted tensor has zeros alone
+    right, reduced_right = smallest**2 / scale, (smallest / scale) ** 2
+    found = {}
+    for name, inverse in series.items():
+        phantom = by_wanted @ inverse
+        reached = phantom @ rest  # as close to dF/dtheta as A to the exact matrix
+        inner = reached.T @ by_wanted
+        left = float(np.linalg.norm(reached - by_wanted, 2))
+        reduced_left = float(np.linalg.norm(inverse @ rest - eye, 2))
+        margin = float(np.linalg.eigvalsh(0.5 * (inner + inner.T))[0])
+        cosine = agreement([torch.from_numpy(phantom @ v)], [exact]).cosine
+        found[name] = {
+            "holds": left < right,
+            "reduced": reduced_left < reduced_right,
+            "every": margin > 0,
+            "ascends": cosine > 0,
+            "left": left,
+            "right": right,
+            "reduced_left": reduced_left,
+            "reduced_right": reduced_right,
+            "cosine": cosine,
+            "margin": margin,
+            "slack": (margin - smallest**2 + largest * left) / scale**2,
+        }
+    return found
+
+
+def _case(key: tuple[Any, ...], group: list[Outcome]) -> dict[str, Any]:
+    values = {name: [outcome[name] for outcome in group] for name in group[0]}
+    shares = {name: fmean(values[name]) for name in ("holds", "reduced", "every", "ascends")}
+    medians = {name: rounded(median(values[name])) for name in ("left", "right", "reduced_right")}
+    cosine = {"mean": rounded(fmean(values["cosine"])), "min": rounded(min(values["cosine"]))}
+    setting = dict(zip(("lipschitz", "wanted", "steps", "damping"), key, strict=True))
+    return {**setting, **shares, **medians, "cosine": cosine}
+
+
+def ascent_checks(outcomes: Sequence[Outcome]) -> list[Check]:
+    """Check that the conditions can hold, imply ascent and are consistent."""
+    held = [o for o in outcomes if o["holds"]]
+    return [
+        Check.above("cases in which the condition of Theorem 1 holds", len(held), 0),
+        Check.below(
+            "of these, cases without an ascent direction, for this loss or for some other",
+            sum(not (o["ascends"] and o["every"]) for o in held),
+            1,
+        ),
+        Check.below(
+            "cases in which Remark 1 holds and Theorem 1 does not",
+            sum(bool(o["reduced"] and not o["holds"]) for o in outcomes),
+            1,
+        ),
+        Check.above(
+            "least inner product over |u|^2 less the bound in the proof, over sigma_max^2",
+            min(o["slack"] for o in outcomes),
+            _ROUNDING,
+        ),
+    ]

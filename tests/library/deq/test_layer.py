@@ -1,0 +1,253 @@
+"""A layer in use: its parts, its copies and state, its cells, nested and frozen."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import warnings
+from typing import Any
+
+import pytest
+import torch
+import torch.utils.checkpoint
+from deq.estimators import SOLVER, every_estimator, parameter_gradients
+from problems import TanhCell, relative_error
+from torch import Tensor, nn
+
+from phantomgrad import (
+    DEQ,
+    AdjointWarning,
+    BackpropThroughSolver,
+    Broyden,
+    FixedPoint,
+    GradientEstimator,
+    ImplicitGradient,
+    NeumannPhantomGradient,
+    Solver,
+    UnrolledPhantomGradient,
+    jacobian_regularizer,
+)
+from phantomgrad.nn import VariationalDropout
+
+UPG = UnrolledPhantomGradient(5, 0.5)
+
+# --- Parts -----------------------------------------------------------------------------------
+
+
+@every_estimator
+def test_solver_and_gradient_can_be_replaced(solver: Solver, gradient: GradientEstimator) -> None:
+    x, deq = torch.randn(3, 4), DEQ(TanhCell(), FixedPoint(), UPG)
+    deq.solver = solver
+    deq.gradient = gradient
+    expected = parameter_gradients(DEQ(TanhCell(), solver, gradient), x)
+    assert relative_error(parameter_gradients(deq, x), expected) == 0
+
+
+def test_parts_that_do_not_go_together_are_refused() -> None:
+    deq = DEQ(TanhCell(), SOLVER, UPG)
+    with pytest.raises(ValueError, match="BackpropThroughSolver needs a solver that autograd"):
+        deq.gradient = BackpropThroughSolver()
+    assert deq.gradient == UPG
+    deq = DEQ(TanhCell(), FixedPoint(), BackpropThroughSolver())
+    with pytest.raises(ValueError, match=r"\(FixedPoint\), got Broyden"):
+        deq.solver = Broyden()
+    assert deq.solver == FixedPoint()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((torch.tanh, SOLVER, UPG), "cell must be a torch.nn.Module, got builtin"),
+        ((TanhCell(), UPG, SOLVER), "solver must be an object with a method solve .*got Unro"),
+        ((TanhCell(), Broyden, UPG), "solver must be .*, got the class Broyden"),
+        ((TanhCell(), SOLVER, "upg"), "gradient must be an object with a method attach .*got str"),
+    ],
+)
+def test_a_part_of_the_wrong_kind_is_named(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        DEQ(*arguments)
+
+
+class Learnt(nn.Module, GradientEstimator):
+    """A one-step gradient with a parameter of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def attach(self, f: Any, z_star: Tensor, report: Any = None) -> Tensor:
+        return self.scale * f(z_star)
+
+
+def test_a_gradient_may_be_a_module() -> None:
+    deq, learnt = DEQ(TanhCell(), SOLVER, UPG), Learnt()
+    deq.gradient = learnt
+    assert deq.gradient is learnt
+    deq(torch.randn(3, 4))[0].sum().backward()
+    assert learnt.scale.grad is not None
+    assert any(parameter is learnt.scale for parameter in deq.parameters())
+
+
+# --- State -----------------------------------------------------------------------------------
+
+
+@every_estimator
+@pytest.mark.parametrize("used", [False, True])
+def test_copies_and_pickles(solver: Solver, gradient: GradientEstimator, used: bool) -> None:
+    deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4)
+    expected = parameter_gradients(deq, x) if used else None
+    stream = io.BytesIO()
+    torch.save(deq, stream)
+    stream.seek(0)
+    loaded = torch.load(stream, weights_only=False)
+    for twin in (copy.deepcopy(deq), pickle.loads(pickle.dumps(deq)), loaded):
+        ours = parameter_gradients(twin, x)
+        assert relative_error(ours, expected or parameter_gradients(deq, x)) == 0
+
+
+@every_estimator
+def test_the_last_solution_is_kept_for_logs(solver: Solver, gradient: GradientEstimator) -> None:
+    """Without its state, off every graph, and not in the state dict."""
+    deq = DEQ(TanhCell(), solver, gradient)
+    assert deq.last_solution is None
+    z, solution = deq(torch.randn(3, 4))
+    z.sum().backward()
+    kept = deq.last_solution
+    assert kept.z.numel() == 0
+    assert not kept.residual.requires_grad
+    assert torch.equal(kept.residual, solution.residual)
+    assert torch.equal(kept.evaluations, solution.evaluations)
+    assert set(deq.state_dict()) == {"cell.linear.weight", "cell.linear.bias"}
+    deq.load_state_dict(deq.state_dict(), strict=True)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_the_last_adjoint_is_that_of_the_last_backward(order: int) -> None:
+    adjoint = Broyden(max_evaluations=60, tol=1e-10)
+    deq = DEQ(TanhCell(), SOLVER, ImplicitGradient(solver=adjoint, order=order))
+    z, _ = deq(torch.randn(3, 4))
+    assert deq.last_adjoint is None
+    z.square().sum().backward()
+    assert deq.last_adjoint is not None
+    assert deq.last_adjoint.z.numel() == 0
+    assert deq.last_adjoint.converged.all()
+    assert (deq.last_adjoint.evaluations > 2).all()
+    phantom = DEQ(TanhCell(), SOLVER, NeumannPhantomGradient(5, 0.5))
+    parameter_gradients(phantom, torch.randn(3, 4))
+    assert phantom.last_adjoint is None
+
+
+def test_a_failed_adjoint_warns_and_keeps_its_residual() -> None:
+    short = FixedPoint(max_evaluations=2, tol=1e-9)
+    deq = DEQ(TanhCell(), SOLVER, ImplicitGradient(solver=short, failure_residual=1e-3))
+    with pytest.warns(AdjointWarning, match="the adjoint solve failed"):
+        parameter_gradients(deq, torch.randn(3, 4))
+    assert deq.last_adjoint is not None
+    assert (deq.last_adjoint.residual > 1e-3).any()
+
+
+def test_a_layer_with_a_penalty_can_be_copied() -> None:
+    deq, x = DEQ(TanhCell(), SOLVER, ImplicitGradient()), torch.randn(3, 4)
+    deq.penalty = lambda f, z, attached: jacobian_regularizer(f, z)
+    deq(x)
+    assert deq.last_penalty is not None
+    assert copy.deepcopy(deq).last_penalty is None
+
+
+def test_the_repr_shows_solver_and_gradient() -> None:
+    text = repr(DEQ(TanhCell(), FixedPoint(damping=0.7), NeumannPhantomGradient(5, 0.5)))
+    assert "FixedPoint(max_evaluations=40" in text
+    assert "NeumannPhantomGradient(steps=5, damping=0.5, value='equilibrium')" in text
+
+
+# --- Cells -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "remedy"),
+    [
+        (nn.Dropout(0.1), "VariationalDropout, which keeps its mask"),
+        (nn.Dropout2d(0.1), "VariationalDropout, which keeps its mask"),
+        (nn.BatchNorm1d(4), "normalise groups or layers"),
+        (nn.Dropout(0.0), None),
+        (VariationalDropout(0.1), None),
+        (nn.LayerNorm(4), None),
+    ],
+)
+def test_cells_that_change_between_evaluations_are_warned_of(
+    module: nn.Module, remedy: str | None
+) -> None:
+    cell = TanhCell()
+    cell.inner = module
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        DEQ(cell, SOLVER, UPG)
+    messages = [str(warning.message) for warning in seen]
+    assert len(messages) == (0 if remedy is None else 1)
+    assert all(f"inner is a {type(module).__name__}" in message for message in messages)
+    assert all(str(remedy) in message for message in messages)
+
+
+class Inner(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = VariationalDropout(0.4)
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return self.dropout(torch.tanh(0.3 * z + x))
+
+
+class Outer(nn.Module):
+    """A map that solves for another equilibrium, which may be hidden from torch."""
+
+    def __init__(self, hidden: bool) -> None:
+        super().__init__()
+        inner = DEQ(Inner(), SOLVER, UPG)
+        self.parts = [inner] if hidden else nn.ModuleList([inner])
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return 0.3 * torch.tanh(self.parts[0](z + x)[0])
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_nested_equilibrium_keeps_its_masks_for_the_outer_solve(hidden: bool) -> None:
+    """Otherwise the outer map would have no equilibrium. The next pass draws new ones."""
+    outer = Outer(hidden).train()
+    deq, dropout, masks = DEQ(outer, SOLVER, UPG), outer.parts[0].cell.dropout, []
+    for batch in (8, 8, 3):
+        _, solution = deq(torch.randn(batch, 4))
+        assert solution.converged.all()
+        masks.append(dropout.mask)
+    assert not torch.equal(masks[0], masks[1])
+    assert [len(mask) for mask in masks] == [8, 8, 3]
+
+
+class Reentrant(TanhCell):
+    """Hides its parameters in a custom autograd function."""
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return torch.utils.checkpoint.checkpoint(super().forward, z, x, use_reentrant=True)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_a_cell_with_hidden_parameters_is_not_treated_as_frozen() -> None:
+    """Torch's reentrant checkpoint then refuses vector-Jacobian products."""
+    deq = DEQ(Reentrant(), SOLVER, NeumannPhantomGradient(3, 0.5))
+    z, _ = deq(torch.randn(3, 4))
+    assert z.requires_grad
+    with pytest.raises(RuntimeError, match="checkpoint"):
+        z.sum().backward()
+
+
+@every_estimator
+def test_a_frozen_cell_has_a_graph_only_for_its_inputs(
+    solver: Solver, gradient: GradientEstimator
+) -> None:
+    deq = DEQ(TanhCell().requires_grad_(False), solver, gradient)
+    z, _ = deq(torch.randn(3, 4))
+    assert not z.requires_grad
+    x = torch.randn(3, 4, requires_grad=True)
+    deq(x)[0].sum().backward()
+    assert x.grad is not None
+    assert x.grad.all()

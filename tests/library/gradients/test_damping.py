@@ -1,0 +1,287 @@
+"""Adaptive damping: its value, its effect, and where its state is kept."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import distributed_worker
+import pytest
+import torch
+from problems import CoupledCell, TanhCell, exact_gradient, newton_equilibrium, relative_error
+from torch import Tensor, nn
+
+from phantomgrad import (
+    DEQ,
+    AdaptiveDamping,
+    Broyden,
+    FixedPoint,
+    ImplicitGradient,
+    NeumannPhantomGradient,
+    UnrolledPhantomGradient,
+)
+from phantomgrad.models import GraphClassifier
+from phantomgrad.nn import VariationalDropout
+
+SOLVER = Broyden(max_evaluations=60, tol=1e-13)
+SETTINGS = {"every": 1, "iterations": 200, "momentum": 0.0}
+
+both_phantoms = pytest.mark.parametrize("kind", [UnrolledPhantomGradient, NeumannPhantomGradient])
+
+
+def adaptive(**settings: Any) -> AdaptiveDamping:
+    return AdaptiveDamping(**{**SETTINGS, **settings})
+
+
+def damping_of(deq: DEQ) -> AdaptiveDamping:
+    assert isinstance(deq.gradient_state, AdaptiveDamping)
+    return deq.gradient_state
+
+
+class LinearCell(nn.Module):
+    """``W z + x`` with a symmetric W of given eigenvalues."""
+
+    def __init__(self, *eigenvalues: float) -> None:
+        super().__init__()
+        q = torch.linalg.qr(torch.randn(len(eigenvalues), len(eigenvalues))).Q
+        self.weight = nn.Parameter(q @ torch.diag(torch.tensor(eigenvalues)) @ q.mT)
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return z @ self.weight.mT + x
+
+
+def radius_two(kind: Any, steps: int, damping: Any) -> DEQ:
+    torch.manual_seed(5)
+    return DEQ(LinearCell(-2.0, 0.5, -0.3, 0.1), SOLVER, kind(steps, damping))
+
+
+# --- Value and effect ------------------------------------------------------------------------
+
+
+@both_phantoms
+def test_with_a_radius_of_two_the_series_converges(kind: Any) -> None:
+    """With ``lambda = 1/2`` the error vanishes for large k, with 1 it grows."""
+    x, v = torch.randn(3, 4), torch.randn(3, 4)
+    errors: list[list[float]] = [[], []]
+    for damping, found in zip((1.0, adaptive()), errors, strict=True):
+        for steps in (1, 5, 20, 100):
+            deq = radius_two(kind, steps, damping)
+            z, _ = deq(x)
+            ours = torch.autograd.grad(z, deq.cell.weight, v)
+            f = lambda z, cell=deq.cell: cell(z, x)  # noqa: E731
+            at = newton_equilibrium(f, torch.zeros(3, 4), steps=2)
+            found.append(relative_error(ours, exact_gradient(f, at, v, [deq.cell.weight])))
+    fixed, followed = errors
+    assert damping_of(deq).value == pytest.approx(0.5, abs=1e-6)
+    assert followed == sorted(followed, reverse=True)
+    assert followed[-1] < 1e-9
+    assert fixed == sorted(fixed)
+    assert fixed[-1] > 1e6
+
+
+@both_phantoms
+def test_a_contraction_is_not_damped(kind: Any) -> None:
+    """``lambda = min(1, 1 / rho)``: the estimate is that with 1, bit for bit."""
+    x = torch.randn(3, 4)
+    gradients = []
+    for damping in (1.0, adaptive()):
+        deq = DEQ(TanhCell(norm=0.8), SOLVER, kind(3, damping))
+        z, _ = deq(x)
+        gradients.append(torch.autograd.grad(z.sum(), list(deq.cell.parameters())))
+    assert relative_error(*gradients) == 0
+    radius = damping_of(deq).radius
+    assert radius is not None
+    assert 0 < radius < 0.8
+
+
+def test_measurements_are_averaged_and_come_every_nth_pass() -> None:
+    cell = LinearCell(-2.0, 0.3)
+    damping = AdaptiveDamping(every=3, iterations=60, momentum=0.75)
+    deq, x = DEQ(cell, SOLVER, NeumannPhantomGradient(2, damping)), torch.randn(2, 2)
+    radii = []
+    for factor in (1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 1.0):
+        with torch.no_grad():
+            cell.weight.mul_(factor)
+        deq(x)
+        radii.append(damping_of(deq).radius)
+    averaged = 0.75 * 2 + 0.25 * 4
+    expected = [2, 2, 2, averaged, averaged, averaged, 0.75 * averaged + 0.25 * 4]
+    assert radii == pytest.approx(expected, rel=1e-6)
+
+
+def test_it_is_the_largest_radius_of_the_batch() -> None:
+    damping = adaptive()
+    damping.observe(lambda z: -z * torch.tensor([[0.2], [3.0], [1.0]]), torch.randn(3, 2))
+    assert damping.value == pytest.approx(1 / 3)
+
+
+def test_a_non_finite_measurement_is_skipped() -> None:
+    damping = adaptive()
+    damping.observe(lambda z: z * torch.nan, torch.randn(2, 3))
+    assert (damping.radius, damping.passes, damping.value) == (None, 1, 1.0)
+    damping.observe(lambda z: -4 * z, torch.randn(2, 3))
+    damping.observe(lambda z: z * torch.inf, torch.randn(2, 3))
+    assert damping.radius == pytest.approx(4)
+
+
+def test_processes_agree_on_the_largest_radius(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(distributed_worker.follow, args=(str(tmp_path),), nprocs=2)
+    found = [torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1)]
+    assert found == [{"radius": pytest.approx(3.0)}] * 2
+
+
+@both_phantoms
+def test_tuple_states_and_several_inputs(kind: Any) -> None:
+    """The radius is that of the packed map."""
+    cell, x = CoupledCell(), torch.randn(3, 4)
+    with torch.no_grad():
+        cell.back.weight.mul_(4)
+        cell.there.weight.mul_(4)
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = cell
+
+        def forward(self, z: Any, x: Tensor, scale: float, extra: dict[str, Tensor]) -> Any:
+            return tuple(scale * s for s in self.inner(z, x + extra["bias"]))
+
+    deq = DEQ(Scaled(), SOLVER, kind(2, adaptive()))
+    inputs, z0 = (x, 3.0, {"bias": torch.ones(4)}), (torch.zeros(3, 4), torch.zeros(3, 2, 3))
+    (a, b), solution = deq(*inputs, z0=z0)
+    (a.sum() + b.sum()).backward()
+    f, _, _ = deq.close_over(inputs, z0)
+    jacobian = torch.autograd.functional.jacobian(f, solution.z)
+    dense = max(torch.linalg.eigvals(jacobian[i, :, i]).abs().max().item() for i in range(3))
+    assert damping_of(deq).radius == pytest.approx(dense, rel=0.02)
+
+
+# --- What it does not change -----------------------------------------------------------------
+
+
+@both_phantoms
+def test_evaluation_mode_uses_the_damping_without_measuring(kind: Any) -> None:
+    deq, x = radius_two(kind, 5, adaptive()), torch.randn(3, 4)
+    deq(x)
+    damping = damping_of(deq)
+    before = damping.get_extra_state()
+    with torch.no_grad():
+        deq(x)
+        deq.cell.weight.mul_(3)
+        deq.eval()(x)
+    (ours,) = torch.autograd.grad(deq(x)[0].sum(), deq.cell.weight)
+    assert torch.equal(damping.get_extra_state(), before)
+    fixed = DEQ(deq.cell, SOLVER, kind(5, damping.value))
+    (expected,) = torch.autograd.grad(fixed(x)[0].sum(), deq.cell.weight)
+    assert torch.equal(ours, expected)
+
+
+def test_before_the_first_measurement_it_is_one() -> None:
+    deq = radius_two(NeumannPhantomGradient, 5, adaptive()).eval()
+    deq(torch.randn(3, 4))
+    assert (damping_of(deq).radius, damping_of(deq).value) == (None, 1.0)
+
+
+def test_random_numbers_and_masks_of_the_run_are_not_affected() -> None:
+    class Dropped(TanhCell):
+        def __init__(self) -> None:
+            super().__init__(size=6)
+            self.dropout = VariationalDropout(0.5)
+
+        def forward(self, z: Tensor, x: Tensor) -> Tensor:
+            return self.dropout(super().forward(z, x))  # type: ignore[no-any-return]
+
+    x, seen = torch.randn(3, 6), []
+    for damping in (1.0, adaptive()):
+        torch.manual_seed(3)
+        deq = DEQ(Dropped(), SOLVER, NeumannPhantomGradient(5, damping))
+        z, _ = deq(x)
+        (grad,) = torch.autograd.grad(z.sum(), deq.cell.linear.bias)
+        seen.append((z.detach(), grad, torch.get_rng_state()))
+    assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
+
+
+def test_measurements_are_deterministic() -> None:
+    """With few iterations they depend on the start, which is a function of the pass."""
+    x, runs = torch.randn(1, 4), []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        deq = radius_two(NeumannPhantomGradient, 2, adaptive(iterations=2))
+        radii = []
+        for _ in range(3):
+            deq(x)
+            radii.append(damping_of(deq).radius)
+        runs.append(radii)
+    assert runs[0] == runs[1]
+    assert len(set(runs[0])) == 3
+
+
+# --- State -----------------------------------------------------------------------------------
+
+
+@both_phantoms
+@pytest.mark.parametrize("used", [False, True])
+def test_it_is_saved_copied_and_pickled(kind: Any, used: bool) -> None:
+    deq = radius_two(kind, 5, adaptive())
+    if used:
+        deq(torch.randn(3, 4))
+    twin = radius_two(kind, 5, adaptive())
+    twin.load_state_dict(deq.state_dict(), strict=True)
+    ours = damping_of(deq)
+    for other in (twin, copy.deepcopy(deq), pickle.loads(pickle.dumps(deq))):
+        theirs = damping_of(other)
+        assert theirs is other.gradient.damping
+        assert (ours.radius, ours.passes) == (theirs.radius, theirs.passes)
+        assert (ours.radius is not None) == used
+    assert damping_of(deq.half()).value == damping_of(twin).value
+
+
+def test_layers_do_not_share_it() -> None:
+    """Each layer measures its own map, although they are built with one estimator."""
+    gradient = UnrolledPhantomGradient(3, "adaptive")
+    model = GraphClassifier(3, 2, FixedPoint(), gradient)
+    states = {layer.deq.gradient_state for layer in model.layers}
+    assert len(states) == 3
+    assert gradient.state not in states
+
+
+def test_a_layer_keeps_its_state_until_its_gradient_is_replaced() -> None:
+    deq = radius_two(NeumannPhantomGradient, 5, adaptive())
+    deq(torch.randn(3, 4))
+    before = damping_of(deq)
+    deq.solver = FixedPoint()
+    assert damping_of(deq) is before
+    deq.gradient = UnrolledPhantomGradient(3, before)
+    assert damping_of(deq).radius == before.radius
+    deq.gradient = UnrolledPhantomGradient(3, 0.5)
+    assert deq.gradient_state is None
+    assert set(deq.state_dict()) == {"cell.weight"}
+    assert not any(isinstance(m, AdaptiveDamping) for m in deq.modules())
+
+
+def test_stateless_estimators_are_not_copied() -> None:
+    gradient = ImplicitGradient()
+    assert gradient.state is None
+    assert DEQ(TanhCell(), SOLVER, gradient).gradient is gradient
+
+
+@both_phantoms
+def test_the_word_adaptive_stands_for_the_defaults(kind: Any) -> None:
+    assert repr(kind(5, "adaptive")) == repr(kind(5, AdaptiveDamping()))
+    with pytest.raises(ValueError, match=r"damping must lie in \(0, 1\], got 'adaptve'"):
+        kind(5, "adaptve")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"every": 0}, "every must be at least 1, got 0"),
+        ({"iterations": 0}, "iterations must be at least 1, got 0"),
+        ({"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1.0"),
+    ],
+)
+def test_misuse_names_the_argument(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        AdaptiveDamping(**options)

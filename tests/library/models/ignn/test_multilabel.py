@@ -1,0 +1,99 @@
+"""IGNN for PPI: the authors' sizes, its stages written down, and one bound on W for all graphs."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from phantomgrad import FixedPoint, ImplicitGradient, UnrolledPhantomGradient
+from phantomgrad.models import MultilabelNodeClassifier, Propagation, adjacency
+
+SOLVER = FixedPoint(max_evaluations=500, tol=1e-14, norm="max")
+IMPLICIT = ImplicitGradient(solver=SOLVER)
+NODES, RADIUS = 7, 3.0
+
+
+def small(**options: object) -> MultilabelNodeClassifier:
+    return MultilabelNodeClassifier(3, 4, RADIUS, SOLVER, IMPLICIT, channels=(6, 5), **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def graph() -> tuple[Tensor, Propagation]:
+    """A ring of seven nodes with a chord, plain adjacency."""
+    ring = torch.arange(NODES)
+    sources, targets = torch.cat([ring, torch.tensor([0])]), torch.cat([ring.roll(1), ring[3:4]])
+    edges = torch.stack([torch.cat([sources, targets]), torch.cat([targets, sources])])
+    return torch.randn(NODES, 3), adjacency(edges, NODES, dtype=torch.float64)
+
+
+def count(module: torch.nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def test_model_has_the_authors_size_part_by_part() -> None:
+    model = MultilabelNodeClassifier(50, 121, 50.0, SOLVER, IMPLICIT)
+    assert [count(m) for m in model.layers] == [1_152_000, 1_311_232, 786_944, 327_936, 76_714]
+    assert [count(m) for m in model.linears] == [52_224, 524_800, 262_656, 131_328, 31_097]
+    assert count(model) == 4_656_931
+    assert sum(p.numel() for p in model.parameters() if p.requires_grad) == 3_654_826
+    assert [tuple(m.weight.shape) for m in model.layers] == [
+        (width, width) for width in (1024, 512, 512, 256, 121)
+    ]
+
+
+def written_down(model: MultilabelNodeClassifier, u: Tensor, a: Tensor, steps: int = 500) -> Tensor:
+    for i, (layer, linear) in enumerate(zip(model.layers, model.linears, strict=True)):
+        b = a @ u @ layer.omega.mT
+        x = b
+        for _ in range(steps):
+            x = F.relu(a @ x @ layer.weight.mT + b)
+        u = x + u @ linear.weight.mT + linear.bias
+        u = u if i == len(model.layers) - 1 else torch.where(u > 0, u, u.exp() - 1)
+    return u
+
+
+def test_stages_are_as_written_down(graph: tuple[Tensor, Propagation]) -> None:
+    model, (u, propagation) = small(), graph
+    expected = written_down(model, u, propagation.to_dense())
+    torch.testing.assert_close(model(u, propagation), expected, rtol=0, atol=1e-11)
+
+
+def test_gradient_is_that_of_many_steps(graph: tuple[Tensor, Propagation]) -> None:
+    model, (u, propagation) = small(), graph
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    ours = torch.autograd.grad(model(u, propagation).square().sum(), parameters)
+    loss = written_down(model, u, propagation.to_dense()).square().sum()
+    for found, expected in zip(ours, torch.autograd.grad(loss, parameters), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kappa", [0.5, 0.98])
+def test_rows_stay_in_the_ball_of_the_training_graphs(kappa: float) -> None:
+    model = small(kappa=kappa)
+    for _ in range(2):
+        for layer in model.layers:
+            norms = layer.weight.detach().abs().sum(dim=1)
+            assert norms.max() == pytest.approx(kappa / RADIUS, abs=1e-12)
+            assert layer.bound == kappa / RADIUS
+            with torch.no_grad():
+                layer.weight.mul_(100)
+        model.project_()
+
+
+def test_evaluation_leaves_no_trace_whatever_the_graph() -> None:
+    model = small().eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    complete = Propagation(torch.ones(NODES, NODES) - torch.eye(NODES))  # radius 6
+    with torch.no_grad():
+        model(torch.randn(NODES, 3), complete)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("radius", [0.0, -1.0, math.nan, math.inf])
+def test_radius_that_is_none_is_refused(radius: float) -> None:
+    with pytest.raises(ValueError, match="spectral_radius must be a positive number, got"):
+        MultilabelNodeClassifier(3, 4, radius, SOLVER, UnrolledPhantomGradient(1, 1.0))

@@ -1,0 +1,109 @@
+"""The order of MDEQ's kernels in memory: theirs is that of the images, and nothing else changes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from phantomgrad import FixedPoint, UnrolledPhantomGradient
+from phantomgrad.models import MDEQ
+from phantomgrad.models.mdeq.cell import NormedConv2d
+from phantomgrad.models.mdeq.layout import format_kernels_
+
+
+def model(channels_last: bool) -> MDEQ:
+    torch.manual_seed(3)
+    return MDEQ(
+        *(3, 4, FixedPoint(max_evaluations=4, tol=0), UnrolledPhantomGradient(2, 0.5)),
+        channels=[8, 8],
+        head_channels=[2, 2],
+        features=6,
+        channels_last=channels_last,
+    )
+
+
+def kernels(module: nn.Module) -> dict[str, Tensor]:
+    """Every kernel that is larger than a point."""
+    return {
+        name: child.weight
+        for name, child in module.named_modules()
+        if isinstance(child, nn.Conv2d) and child.kernel_size != (1, 1)
+    }
+
+
+def lies_last(kernel: Tensor) -> bool:
+    return kernel.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_kernels_lie_as_images_do(channels_last: bool) -> None:
+    for made in (model(channels_last), copy.deepcopy(model(channels_last))):
+        found = kernels(made)
+        assert any(isinstance(made.get_submodule(name), NormedConv2d) for name in found)
+        assert {lies_last(kernel) for kernel in found.values()} == {channels_last}
+
+
+def test_names_and_values_are_those_without() -> None:
+    last, first = model(True), model(False)
+    assert list(last.state_dict()) == list(first.state_dict())
+    for mine, other in zip(last.parameters(), first.parameters(), strict=True):
+        assert torch.equal(mine, other)
+    last.load_state_dict({name: 2 * value for name, value in first.state_dict().items()})
+    assert all(lies_last(kernel) for kernel in kernels(last).values())
+
+
+def test_outputs_and_gradients_are_those_without() -> None:
+    images = torch.randn(2, 3, 8, 8)
+    last, first = model(True), model(False)
+    for made in (last, first):
+        made(images).square().sum().backward()
+    for mine, other in zip(last.parameters(), first.parameters(), strict=True):
+        assert (mine.grad is None) == (other.grad is None)
+        if mine.grad is not None:
+            torch.testing.assert_close(mine.grad, other.grad)
+
+
+def test_a_normed_kernel_can_still_be_assigned() -> None:
+    convolution = NormedConv2d(2, 4, 3)
+    format_kernels_(convolution)
+    kernel = torch.randn(4, 2, 3, 3)
+    convolution.weight = kernel
+    torch.testing.assert_close(convolution.weight, kernel)
+    assert lies_last(convolution.weight)
+
+
+# --- Where group normalisation returns images channels first, as on CUDA -------------------------
+
+
+class Orders(TorchDispatchMode):
+    """Keeps the order in memory of every image and kernel that a convolution is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[tuple[bool, ...]] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is torch.ops.aten.convolution.default and args[1].shape[2] > 1:
+            self.seen.add(tuple(operand.is_contiguous() for operand in args[:2]))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_no_convolution_elsewhere_is_given_another_order(channels_last: bool) -> None:
+    made = model(channels_last).to("meta")
+    with Orders() as orders:
+        u = made.inject(torch.randn(2, 3, 8, 8, device="meta"))
+        made.head(made.deq.cell(made.start(u), u))
+    assert orders.seen == {(True, True)}
+
+
+def test_a_model_that_returns_lies_as_before() -> None:
+    made = model(True).to("meta").to_empty(device="cpu")
+    assert {lies_last(kernel) for kernel in kernels(made).values()} == {True}

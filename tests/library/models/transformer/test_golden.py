@@ -1,0 +1,233 @@
+"""The DEQ-Transformer against the numbers of the official code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import transformer_golden as golden
+from problems import dense_jacobian
+from torch import Tensor
+
+from phantomgrad import (
+    Broyden,
+    GradientEstimator,
+    ImplicitGradient,
+    NeumannPhantomGradient,
+    UnrolledPhantomGradient,
+)
+from phantomgrad.models import Memory, TransformerLM
+from phantomgrad.models.transformer.attention import Context
+from phantomgrad.models.transformer.embedding import DistanceEmbedding
+from phantomgrad.models.transformer.memory import empty_memory
+
+TIGHT = Broyden(max_evaluations=150, tol=1e-14)
+VARIANTS = pytest.mark.parametrize("variant", golden.VARIANTS)
+
+
+def agree(ours: Tensor, reference: list[float]) -> None:
+    """Element by element, in row-major order."""
+    expected = torch.tensor(reference).view(ours.shape)
+    torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-11)
+
+
+def close(ours: list[float], reference: list[float]) -> None:
+    assert ours == pytest.approx(reference, rel=1e-9, abs=1e-11)
+
+
+def context_of(model: TransformerLM, memory: Memory | None = None) -> Context:
+    """That of segment 0."""
+    u = model.inject(golden.segment(0)[0])
+    return model.context(u, memory or empty_memory(u, u.dtype))
+
+
+# --- Forward ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [5, 11])
+def test_distances_are_the_official_ones(length: int) -> None:
+    table = DistanceEmbedding(golden.WIDTH)(length, torch.zeros(()))
+    agree(table, golden.numbers()["positions"][str(length)])
+
+
+@torch.no_grad()
+def test_embedding_and_injection_are_the_official_ones() -> None:
+    model, tokens = golden.model(), golden.segment(0)[0]
+    agree(model.embedding(tokens), golden.numbers()["embedding"])
+    agree(model.inject(tokens), golden.numbers()["injection"])
+
+
+@pytest.mark.parametrize("filled", [False, True])
+@VARIANTS
+@torch.no_grad()
+def test_map_is_the_official_one(variant: str, filled: bool) -> None:
+    reference = golden.numbers()[variant]["maps"]
+    model = golden.model(**golden.VARIANTS[variant])
+    context = context_of(model, golden.memory() if filled else None)
+    seen: list[Tensor] = []
+    model.cell.attention.dropout.register_forward_pre_hook(lambda _m, args: seen.append(args[0]))
+    z = golden.given(golden.STATE, golden.BATCH, golden.LENGTH, golden.WIDTH)
+    suffix = ", memory" if filled else ""
+    agree(model.cell(z, context), reference[f"f(z){suffix}"])
+    agree(model.cell.attend(z, context), reference[f"y(z){suffix}"])
+    agree(model.cell(torch.zeros_like(z), context), reference[f"f(0){suffix}"])
+    agree(seen[0].transpose(0, 1), reference[f"p(z){suffix}"])
+
+
+@pytest.mark.parametrize("name", ["f(z)", "f(0)", "f(z), memory"])
+@torch.no_grad()
+def test_ordinary_residual_is_that_of_the_later_code(name: str) -> None:
+    model = golden.model(**golden.RAW)
+    z = golden.given(golden.STATE, golden.BATCH, golden.LENGTH, golden.WIDTH)
+    context = context_of(model, golden.memory() if "memory" in name else None)
+    ours = model.cell(torch.zeros_like(z) if "0" in name else z, context)
+    agree(ours, golden.numbers()["raw"][name])
+
+
+@torch.no_grad()
+def test_softmax_is_the_official_one() -> None:
+    model, reference = golden.model(), golden.numbers()["softmax"]
+    hidden = golden.given(golden.HIDDEN, 12, golden.WIDTH)
+    loss = model.softmax(hidden, golden.WORDS, model.embedding)
+    agree(loss, reference["rows"])
+    close([loss.mean().item()], [reference["mean"]])
+    every = model.softmax(hidden[:1].expand(50, -1), torch.arange(50), model.embedding)
+    agree(every, reference["words"])
+    head = model.softmax.head(hidden, model.embedding).log_softmax(dim=1)
+    columns = [*range(12), *[14] * 8, *[13] * 14, *[12] * 16]
+    heads = torch.stack([-head[row, columns[w]] for row, w in enumerate(golden.WORDS.tolist())])
+    agree(heads, reference["heads"])
+    agree(loss - heads, reference["tails"])
+
+
+def test_softmax_has_the_official_gradient() -> None:
+    model = golden.model()
+    hidden = golden.given(golden.HIDDEN, 12, golden.WIDTH).requires_grad_()
+    model.softmax(hidden, golden.WORDS, model.embedding).mean().backward()
+    agree(hidden.grad, golden.numbers()["softmax"]["gradient"])
+
+
+@VARIANTS
+@torch.no_grad()
+def test_iterates_are_the_official_ones(variant: str) -> None:
+    reference = golden.numbers()[variant]
+    model = golden.model(**golden.VARIANTS[variant])
+    context = context_of(model)
+    z, residuals = torch.zeros(golden.BATCH, golden.LENGTH, golden.WIDTH), []
+    for statistics in [*reference["iterates"], None]:
+        fz = model.cell(z, context)
+        residuals.append(torch.linalg.vector_norm(fz - z).item())
+        if statistics is not None:
+            close(golden.statistics(fz), statistics)
+            z = fz
+    close(residuals, reference["residuals"])
+
+
+# --- Unrolled pretraining --------------------------------------------------------------------
+
+
+@VARIANTS
+def test_pretraining_is_the_official_one(variant: str) -> None:
+    reference = golden.numbers()[variant]
+    model, memory = golden.model(**golden.VARIANTS[variant]), None
+    for s, expected in enumerate(reference["segments"]):
+        model.zero_grad()
+        loss, memory = model(*golden.segment(s), memory, unrolled=2)
+        close([loss.mean().item()], [expected["loss"]])
+        assert memory.states.shape == (golden.BATCH, expected["length"], golden.WIDTH)
+        close(golden.statistics(memory.states), expected["states"])
+        close(golden.statistics(memory.injections), expected["injections"])
+        loss.mean().backward()
+        if s < len(reference.get("unrolled", [])):
+            same_gradients(model, reference["unrolled"][s])
+
+
+def same_gradients(model: TransformerLM, reference: dict[str, list[float]]) -> None:
+    ours = golden.gradients(model)
+    assert ours.keys() == reference.keys()
+    for symbol, expected in reference.items():
+        assert ours[symbol] == pytest.approx(expected, rel=1e-9, abs=1e-10), symbol
+
+
+# --- Estimators ------------------------------------------------------------------------------
+
+
+def estimator(name: str) -> GradientEstimator:
+    kind, *numbers = name.split()
+    if kind == "implicit":
+        return ImplicitGradient(solver=TIGHT)
+    steps, damping = int(numbers[0]), float(numbers[1])
+    if kind == "npg":
+        return NeumannPhantomGradient(steps, damping)
+    return UnrolledPhantomGradient(steps, damping)
+
+
+def trained(model: TransformerLM, h: Tensor, gradient: GradientEstimator) -> dict[str, Any]:
+    """Loss and gradients of a training step on segment 0 whose solver has found ``h``."""
+    model.zero_grad()
+    tokens, targets = golden.segment(0)
+    u = model.inject(tokens)
+    u.retain_grad()
+    context = model.context(u, empty_memory(u, u.dtype))
+    f, h, _ = model.deq.close_over((context,), h)
+    z = gradient.attach(f, h)
+    loss = model.softmax(z.flatten(0, 1), targets.flatten(), model.embedding).mean()
+    loss.backward()
+    return {"loss": loss.item(), "injection": golden.size(u.grad)}
+
+
+def same_step(model: TransformerLM, ours: dict[str, Any], reference: dict[str, Any]) -> None:
+    close([ours["loss"]], [reference["loss"]])
+    close(ours["injection"], reference["injection"])
+    same_gradients(model, reference["gradients"])
+
+
+@pytest.mark.parametrize("name", golden.numbers()["PostLN"]["estimates"])
+def test_phantom_gradients_from_a_state_are_the_official_ones(name: str) -> None:
+    model = golden.model()
+    with torch.no_grad():
+        h, context = torch.zeros(golden.BATCH, golden.LENGTH, golden.WIDTH), context_of(model)
+        for _ in range(4):
+            h = model.cell(h, context)
+    reference = golden.numbers()["PostLN"]["estimates"][name]
+    same_step(model, trained(model, h, estimator(name)), reference)
+
+
+@VARIANTS
+@torch.no_grad()
+def test_equilibrium_is_the_official_one(variant: str) -> None:
+    reference = golden.numbers()[variant]["equilibrium"]
+    model = golden.model(TIGHT, **golden.VARIANTS[variant]).eval()
+    loss, memory = model(*golden.segment(0))
+    assert model.deq.last_solution.residual.max() < 1e-13
+    agree(memory.states, reference["z"])
+    close([loss.mean().item()], [reference["estimates"]["implicit"]["loss"]])
+
+
+@VARIANTS
+def test_spectral_radius_is_the_official_one(variant: str) -> None:
+    reference = golden.numbers()[variant]["equilibrium"]
+    model = golden.model(**golden.VARIANTS[variant])
+    context = context_of(model)
+    z = torch.tensor(reference["z"]).view(golden.BATCH, golden.LENGTH, golden.WIDTH)
+    eigenvalues = torch.linalg.eigvals(dense_jacobian(lambda x: model.cell(x, context), z))
+    close([eigenvalues.abs().max().item()], [reference["radius"]])
+
+
+@pytest.mark.parametrize("name", golden.numbers()["PostLN"]["equilibrium"]["estimates"])
+@VARIANTS
+def test_gradients_at_the_equilibrium_are_the_official_ones(variant: str, name: str) -> None:
+    reference = golden.numbers()[variant]["equilibrium"]
+    model = golden.model(**golden.VARIANTS[variant])
+    z = torch.tensor(reference["z"]).view(golden.BATCH, golden.LENGTH, golden.WIDTH)
+    same_step(model, trained(model, z, estimator(name)), reference["estimates"][name])
+
+
+@VARIANTS
+def test_a_training_step_has_the_exact_gradient(variant: str) -> None:
+    reference = golden.numbers()[variant]["equilibrium"]["estimates"]["implicit"]
+    model = golden.model(TIGHT, ImplicitGradient(solver=TIGHT), **golden.VARIANTS[variant])
+    loss, _ = model(*golden.segment(0))
+    loss.mean().backward()
+    same_gradients(model, reference["gradients"])

@@ -1,0 +1,201 @@
+"""The parts of the DEQ-Transformer, each against its equation."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from phantomgrad.models import Memory, TransformerCell
+from phantomgrad.models.transformer.attention import Context, RelativeAttention, mask
+from phantomgrad.models.transformer.cell import normalized
+from phantomgrad.models.transformer.embedding import AdaptiveEmbedding, DistanceEmbedding
+from phantomgrad.models.transformer.softmax import AdaptiveLogSoftmax
+
+WIDTH, HEADS, INNER = 8, 2, 12
+
+
+def randomized(module: torch.nn.Module) -> torch.nn.Module:
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_()
+    return module
+
+
+def cell_of(**settings: bool) -> TransformerCell:
+    return randomized(TransformerCell(WIDTH, HEADS, INNER, **settings))  # type: ignore[return-value]
+
+
+def inputs(memory: int = 3, length: int = 4, batch: int = 2) -> tuple[Tensor, Tensor, Memory]:
+    """State, injection, memory."""
+    states, injections = torch.randn(batch, memory, WIDTH), torch.randn(batch, memory, 3 * WIDTH)
+    z, u = torch.randn(batch, length, WIDTH), torch.randn(batch, length, 3 * WIDTH)
+    return z, u, Memory(states, injections)
+
+
+def context_of(part: RelativeAttention | TransformerCell, u: Tensor, memory: Memory) -> Context:
+    return part.context(u, DistanceEmbedding(WIDTH)(memory.length + u.shape[1], u), memory)
+
+
+# --- Attention -------------------------------------------------------------------------------
+
+
+def attention_by_loops(layer: RelativeAttention, x: Tensor, u: Tensor, memory: Memory) -> Tensor:
+    """Over sequences, heads, queries and keys; distances by their numbers."""
+    batch, length, _ = x.shape
+    m, d = memory.length, WIDTH // HEADS
+    projected = torch.cat([memory.states, x], dim=1) @ layer.qkv.weight.T
+    projected = projected + torch.cat([memory.injections, u], dim=1)
+    q, k, v = (t.unflatten(-1, (HEADS, d)) for t in projected.split(WIDTH, dim=-1))
+    frequencies = [10000 ** (-2 * i / WIDTH) for i in range(WIDTH // 2)]
+    out = torch.zeros(batch, length, HEADS, d)
+    for b in range(batch):
+        for h in range(HEADS):
+            for i in range(length):
+                scores, values = [], []
+                for j in range(m + length):
+                    p = m + i - j
+                    if p < 0 or p >= layer.window:
+                        continue
+                    waves = [math.sin(p * w) for w in frequencies]
+                    waves += [math.cos(p * w) for w in frequencies]
+                    r = (layer.position.weight @ torch.tensor(waves)).view(HEADS, d)[h]
+                    query = q[b, m + i, h]
+                    content = (query + layer.content_bias[h]) @ k[b, j, h]
+                    position = (query + layer.position_bias[h]) @ r
+                    scores.append((content + position) / math.sqrt(d))
+                    values.append(v[b, j, h])
+                out[b, i, h] = torch.stack(scores).softmax(0) @ torch.stack(values)
+    return out.flatten(2) @ layer.output.weight.T + layer.output.bias
+
+
+@given(st.integers(0, 6), st.integers(1, 6), st.integers(1, 13))
+@torch.no_grad()
+def test_attention_is_its_equation(memory: int, length: int, window: int) -> None:
+    layer = RelativeAttention(WIDTH, HEADS, window, 0.0)
+    randomized(layer)
+    x, u, remembered = inputs(memory, length)
+    ours = layer(x, context_of(layer, u, remembered))
+    torch.testing.assert_close(ours, attention_by_loops(layer, x, u, remembered))
+
+
+@pytest.mark.parametrize(
+    ("memory", "outside"), [(150, 0), (300, 0), (480, 0), (850, 0), (900, 1275)]
+)
+def test_window_of_a_thousand_masks_nothing_before_it_is_full(memory: int, outside: int) -> None:
+    masked = mask(memory, 150, 1000, torch.device("cpu"))
+    assert masked.shape == (150, memory + 150)
+    assert int(masked.sum()) - 150 * 149 // 2 == outside
+    assert not masked[:, memory:].diagonal().any()
+
+
+@torch.no_grad()
+def test_probabilities_are_exactly_zero_where_masked() -> None:
+    layer, seen = RelativeAttention(WIDTH, HEADS, 3, 0.0), []
+    randomized(layer)
+    layer.dropout.register_forward_pre_hook(lambda _m, args: seen.append(args[0]))
+    x, u, memory = inputs()
+    context = context_of(layer, u, memory)
+    layer(100 * x, context)
+    assert seen[0].shape == (HEADS, 2, 4, 7)
+    assert not seen[0][..., context.masked].any()
+    torch.testing.assert_close(seen[0].sum(dim=-1), torch.ones(HEADS, 2, 4))
+
+
+def test_distances_end_at_zero() -> None:
+    half = DistanceEmbedding(4)(3, torch.zeros((), dtype=torch.bfloat16))
+    table = DistanceEmbedding(4)(3, torch.zeros((), dtype=torch.float32))
+    assert torch.equal(half, table.bfloat16())  # its angles are no halves
+    expected = [[math.sin(p), math.sin(p / 100), math.cos(p), math.cos(p / 100)] for p in (2, 1, 0)]
+    torch.testing.assert_close(table.double(), torch.tensor(expected), rtol=0, atol=1e-6)
+
+
+# --- Cell ------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def test_postln_states_have_mean_zero_and_variance_one() -> None:
+    z, u, memory = inputs()
+    cell = cell_of()
+    f = cell(z, context_of(cell, u, memory))
+    torch.testing.assert_close(f.mean(dim=-1), torch.zeros(2, 4), rtol=0, atol=1e-12)
+    torch.testing.assert_close(f.var(dim=-1, correction=0), torch.ones(2, 4), rtol=1e-4, atol=0)
+
+
+@torch.no_grad()
+def test_cell_is_its_equation() -> None:
+    z, u, memory = inputs()
+
+    def feed(cell: TransformerCell, y: Tensor) -> Tensor:
+        one, two = cell.feed_forward.linear1, cell.feed_forward.linear2
+        return F.relu(y @ one.weight.T + one.bias) @ two.weight.T + two.bias
+
+    def attend(cell: TransformerCell, x: Tensor, states: Tensor) -> Tensor:
+        return attention_by_loops(cell.attention, x, u, memory._replace(states=states))
+
+    post = cell_of()
+    y = normalized(z + attend(post, z, memory.states))
+    expected = normalized(y + feed(post, y))
+    torch.testing.assert_close(post(z, context_of(post, u, memory)), expected)
+    for raw in (False, True):
+        pre = cell_of(pre_norm=True, raw_residual=raw)
+        y = z + attend(pre, normalized(z), normalized(memory.states))
+        n = normalized(y)
+        expected = (y if raw else n) + feed(pre, n)
+        torch.testing.assert_close(pre(z, context_of(pre, u, memory)), expected)
+
+
+@torch.no_grad()
+def test_map_leaves_its_arguments_alone() -> None:
+    z, u, memory = inputs()
+    cell = cell_of(pre_norm=True)
+    context = context_of(cell, u, memory)
+    kept = [t.clone() for t in (z, u, *memory, *context)]
+    cell(z, context)
+    assert all(torch.equal(a, b) for a, b in zip((z, u, *memory, *context), kept, strict=True))
+
+
+# --- Embedding and softmax -------------------------------------------------------------------
+
+CUTOFFS = pytest.mark.parametrize("cutoffs", [(), (4,), (4, 9), (1, 2, 3)])
+
+
+def embedding_of(cutoffs: tuple[int, ...]) -> AdaptiveEmbedding:
+    return randomized(AdaptiveEmbedding(14, WIDTH, cutoffs, 2))  # type: ignore[return-value]
+
+
+@CUTOFFS
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
+def test_embedding_is_its_equation(cutoffs: tuple[int, ...], dtype: torch.dtype) -> None:
+    embedding, words = embedding_of(cutoffs), torch.arange(14).view(2, 7)[:, :6]
+    vectors = embedding(words.to(dtype))
+    for w, ours in zip(words.flatten().tolist(), vectors.flatten(0, 1), strict=True):
+        i = sum(w >= cutoff for cutoff in cutoffs)
+        row = embedding.tables[i][w - (0, *cutoffs)[i]]
+        torch.testing.assert_close(ours, math.sqrt(WIDTH) * embedding.projections[i] @ row)
+    vectors.square().sum().backward()
+    reached = torch.cat([table.grad.any(dim=1) for table in embedding.tables])
+    assert reached.nonzero().flatten().tolist() == words.flatten().tolist()
+
+
+@CUTOFFS
+def test_probabilities_of_all_words_sum_to_one(cutoffs: tuple[int, ...]) -> None:
+    embedding = embedding_of(cutoffs)
+    softmax = AdaptiveLogSoftmax(embedding)
+    randomized(softmax)
+    hidden, order = torch.randn(WIDTH).expand(14, -1), torch.randperm(14)
+    losses = softmax(hidden, torch.arange(14), embedding)
+    torch.testing.assert_close(losses.neg().exp().sum(), torch.ones(()))
+    assert torch.equal(softmax(hidden, order, embedding), losses[order])
+
+
+def test_softmax_owns_no_table() -> None:
+    embedding = embedding_of((4, 9))
+    names = {name for name, _ in AdaptiveLogSoftmax(embedding).named_parameters()}
+    biases = {f"biases.{i}" for i in range(3)}
+    assert names == {"projection", "cluster_weight", "cluster_bias"} | biases

@@ -1,0 +1,122 @@
+"""The DEQ-Transformer's sizes, operations and start against those of the official code."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import transformer_golden as golden
+from torch.utils.flop_counter import FlopCounterMode
+from training import composed
+
+from phantomgrad.models import Memory, TransformerLM
+
+VARIANTS = pytest.mark.parametrize("variant", golden.VARIANTS)
+VOCABULARY = 267_735  # of WikiText-103
+# Weight norm counts directions and gains.
+PARAMETERS = {
+    "embedding.tables": 14_000_000 + 3_500_000 + 6_880_000 + 677_350,
+    "embedding.projections": 490_000 + 122_500 + 30_100 + 7_000,
+    "injection": 1_470_000 + 2_100,
+    "deq.cell.attention": 2_455_600,
+    "deq.cell.feed_forward": 67_297_400,
+    "softmax.projection": 490_000,
+    "softmax.cluster": 2_100 + 3,
+    "softmax.biases": VOCABULARY,
+}
+QKV, ROW = 2.94e6, 0.98e6  # operations of two projections, per token
+
+
+def full_size(**settings: Any) -> TransformerLM:
+    """The model of the paper, without memory for its parameters."""
+    with torch.device("meta"):
+        return TransformerLM(VOCABULARY, golden.STAY, golden.UPG, **settings)
+
+
+@VARIANTS
+def test_parameters_are_the_official_ones(variant: str) -> None:
+    model = full_size(**golden.VARIANTS[variant])
+    for prefix, count in PARAMETERS.items():
+        found = [p.numel() for name, p in model.named_parameters() if name.startswith(prefix)]
+        assert sum(found) == count, prefix
+    total = sum(p.numel() for p in model.parameters())
+    assert total == sum(PARAMETERS.values()) == 97_691_888
+    assert model.tied_projections == 159_600
+    assert total + model.tied_projections == 97_851_488
+
+
+@pytest.mark.parametrize(
+    ("batch", "memory", "official"),
+    [
+        (1, 0, 139.93e6),
+        (1, 150, 144.48e6),
+        (1, 300, 149.03e6),
+        (1, 480, 154.49e6),
+        (2, 150, 143.5e6),
+    ],
+)
+def test_operations_are_the_official_ones_but_for_what_is_constant(
+    batch: int, memory: int, official: float
+) -> None:
+    """Of one map, per token of a segment of 150. The official code projects distances and memory at
+    each evaluation; here that is done once, and a score is taken of one distance more."""
+    model, tokens = full_size(), 150 * batch
+    with torch.device("meta"):
+        u, z = torch.empty(batch, 150, 2100), torch.empty(batch, 150, 700)
+        remembered = Memory(torch.empty(batch, memory, 700), torch.empty(batch, memory, 2100))
+        with FlopCounterMode(display=False) as once:
+            context = model.context(u, remembered)
+        with FlopCounterMode(display=False) as each:
+            model.cell(z, context)
+    distances = ROW * (memory + 150) / tokens
+    assert each.get_total_flops() / tokens == pytest.approx(
+        official - QKV * memory / 150 - distances + 1400, rel=1e-12
+    )
+    # Of the memory no queries are wanted.
+    assert once.get_total_flops() / tokens == pytest.approx(
+        2 / 3 * QKV * memory / 150 + distances, rel=1e-12
+    )
+
+
+@pytest.mark.parametrize(("size", "count"), [("postln", 97_691_888), ("preln", 97_691_888)])
+def test_configurations_have_these_sizes(size: str, count: int) -> None:
+    from hydra.utils import instantiate
+
+    config = composed([f"model=transformer_{size}", "gradient=upg"]).model
+    with torch.device("meta"):
+        model = instantiate(config, vocabulary=VOCABULARY)
+    assert sum(p.numel() for p in model.parameters()) == count
+    assert model.cell.pre_norm == (size == "preln")
+    protocol = (model.memory_length, model.embedding_dropout.p, model.cell.attention.dropout.p)
+    assert protocol == {"postln": (150, 0.05, 0.0), "preln": (300, 0.06, 0.01)}[size]
+
+
+def test_small_configuration_trains() -> None:
+    from hydra.utils import instantiate
+
+    names = ["model=transformer_small", "gradient=upg", "solver=fixed_point", "model.cutoffs=[20]"]
+    model = instantiate(composed(names).model, vocabulary=50)
+    tokens, targets = golden.segment(0)
+    loss, _ = model(tokens, targets)
+    loss.mean().backward()
+    expected = math.log(21) + (targets >= 20) * math.log(30)
+    torch.testing.assert_close(loss, expected, rtol=0.05, atol=0)
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_start_is_the_official_one() -> None:
+    model = TransformerLM(4000, golden.STAY, golden.UPG, width=100, inner=500, cutoffs=(1000, 2000))
+    for name, parameter in model.named_parameters():
+        if "bias" in name and not name.endswith(("content_bias", "position_bias")):
+            assert not parameter.any(), name
+        elif "original1" in name:
+            bound = parameter.shape[1] ** -0.5
+            assert 0.95 * bound < parameter.abs().max() <= bound, name
+            assert parameter.std().item() == pytest.approx(bound / 3**0.5, rel=0.03), name
+        elif "original0" in name:
+            assert parameter.mean().item() == pytest.approx(3**-0.5, rel=0.03), name
+        else:
+            spread = 0.4 if parameter.numel() < 1000 else 0.05
+            assert parameter.std().item() == pytest.approx(0.01, rel=spread), name

@@ -1,0 +1,160 @@
+"""The sparse operator against dense linear algebra."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from phantomgrad.models import Propagation, adjacency, normalized_adjacency
+
+
+def sparse_matrix(rows: int = 5, columns: int = 4) -> Tensor:
+    """A matrix with zeros, one of its rows empty."""
+    matrix = torch.randn(rows, columns)
+    matrix[matrix.abs() < 0.5] = 0
+    matrix[1] = 0
+    return matrix
+
+
+@pytest.fixture
+def dense() -> Tensor:
+    return sparse_matrix()
+
+
+@pytest.mark.parametrize("layout", ["dense", "coo", "csr"])
+def test_product_is_the_dense_one(dense: Tensor, layout: str) -> None:
+    layouts = {"dense": dense, "coo": dense.to_sparse_coo(), "csr": Propagation(dense)._matrix}
+    p, x = Propagation(layouts[layout]), torch.randn(4, 3)
+    assert p.shape == (5, 4)
+    torch.testing.assert_close(p(x), dense @ x)
+    torch.testing.assert_close(p.to_dense(), dense)
+
+
+def test_transpose_shares_its_memory(dense: Tensor) -> None:
+    p, x = Propagation(dense), torch.randn(5, 3)
+    torch.testing.assert_close(p.mT(x), dense.mT @ x)
+    assert p.mT.shape == (4, 5)
+    assert p.mT.mT._matrix is p._matrix
+
+
+def test_gradient_is_the_dense_one(dense: Tensor) -> None:
+    p, g = Propagation(dense), torch.randn(5, 3)
+    x = torch.randn(4, 3, requires_grad=True)
+    (ours,) = torch.autograd.grad(p(x), x, g)
+    torch.testing.assert_close(ours, dense.mT @ g)
+
+
+def test_gradients_of_first_and_second_order_are_those_of_finite_differences(
+    dense: Tensor,
+) -> None:
+    p = Propagation(dense)
+    x = torch.randn(4, 2, requires_grad=True)
+
+    def cubed(x: Tensor) -> Tensor:
+        return p(x).pow(3).sum()
+
+    assert torch.autograd.gradcheck(cubed, (x,))
+    assert torch.autograd.gradgradcheck(cubed, (x,))
+
+
+def test_second_derivative_is_the_dense_one(dense: Tensor) -> None:
+    p, x = Propagation(dense), torch.randn(4, 1, requires_grad=True)
+    hessian = torch.autograd.functional.hessian(lambda v: 0.5 * p(v).square().sum(), x)
+    torch.testing.assert_close(hessian.reshape(4, 4), dense.mT @ dense)
+
+
+def test_symmetric_matrix_is_stored_once() -> None:
+    matrix = torch.randn(4, 4)
+    matrix = matrix + matrix.mT
+    p, x = Propagation(matrix, symmetric=True), torch.randn(4, 2, requires_grad=True)
+    assert p._transpose is p._matrix
+    (ours,) = torch.autograd.grad(p(x).sum(), x)
+    torch.testing.assert_close(ours, matrix @ torch.ones(4, 2))
+    moved = p.to(torch.float32)
+    assert moved._transpose is moved._matrix
+
+
+def test_dtype_changes_both_directions(dense: Tensor) -> None:
+    p = Propagation(dense).to(torch.float32)
+    assert p(torch.randn(4, 2, dtype=torch.float32)).dtype == torch.float32
+    assert p.mT(torch.randn(5, 2, dtype=torch.float32)).dtype == torch.float32
+    torch.testing.assert_close(p.to_dense(), dense.float())
+
+
+# --- The normalised adjacency ----------------------------------------------------------------
+
+
+def reference(edges: Tensor, nodes: int, weight: float) -> Tensor:
+    """``(D^-1/2 (w A + I) D^-1/2)^T``, written down."""
+    a = torch.eye(nodes)
+    for source, target in edges.t().tolist():
+        a[source, target] += weight
+    scale = a.sum(dim=1).rsqrt()
+    return (scale[:, None] * a * scale).mT
+
+
+@given(
+    st.integers(1, 6).flatmap(
+        lambda n: st.tuples(
+            st.just(n),
+            st.sets(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=12),
+        )
+    ),
+    st.sampled_from([1.0, 2.0, 0.3]),
+)
+def test_adjacency_is_its_definition(
+    graph: tuple[int, set[tuple[int, int]]], weight: float
+) -> None:
+    nodes, pairs = graph
+    edges = torch.tensor(sorted(pairs), dtype=torch.long).reshape(-1, 2).t()
+    ours = normalized_adjacency(edges, nodes, edge_weight=weight, dtype=torch.float64)
+    torch.testing.assert_close(ours.to_dense(), reference(edges, nodes, weight))
+
+
+def test_target_receives_from_source() -> None:
+    p = normalized_adjacency(torch.tensor([[0], [1]]), 2, dtype=torch.float64)
+    x = torch.tensor([[1.0], [0.0]])
+    assert p(x)[1] > 0
+    assert p.mT(x)[1] == 0
+    assert p._transpose is not p._matrix
+
+
+def test_undirected_graph_is_stored_once_with_spectral_radius_one() -> None:
+    pairs = torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
+    for weight in (1.0, 2.0):
+        p = normalized_adjacency(pairs, 5, edge_weight=weight, dtype=torch.float64)
+        assert p._transpose is p._matrix
+        eigenvalues = torch.linalg.eigvalsh(p.to_dense())
+        torch.testing.assert_close(eigenvalues.abs().max(), torch.tensor(1.0))
+
+
+def test_isolated_node_keeps_its_features() -> None:
+    p = normalized_adjacency(torch.tensor([[0, 1], [1, 0]]), 3, dtype=torch.float64)
+    x = torch.randn(3, 2)
+    torch.testing.assert_close(p(x)[2], x[2])
+
+
+def test_adjacency_is_float32_by_default() -> None:
+    edges = torch.tensor([[0, 1], [1, 0]])
+    single, double = (normalized_adjacency(edges, 3, dtype=d) for d in (None, torch.float64))
+    assert single.to_dense().dtype == torch.float32
+    assert torch.equal(single.to_dense(), double.to_dense().float())
+
+
+def test_edge_to_an_unknown_node_is_refused() -> None:
+    with pytest.raises((RuntimeError, IndexError)):
+        normalized_adjacency(torch.tensor([[0], [7]]), 3)
+
+
+def test_plain_adjacency_sums_over_incoming_edges() -> None:
+    edges = torch.tensor([[0, 1, 0], [1, 2, 2]])
+    expected = torch.tensor([[0.0, 0, 0], [1, 0, 0], [1, 1, 0]])
+    directed = adjacency(edges, 3, dtype=torch.float64)
+    assert torch.equal(directed.to_dense(), expected)
+    assert torch.equal(directed.mT.to_dense(), expected.mT)
+    both = adjacency(torch.cat([edges, edges.flip(0)], dim=1), 3, dtype=torch.float64)
+    assert torch.equal(both.to_dense(), expected + expected.mT)
+    assert both._matrix is both._transpose

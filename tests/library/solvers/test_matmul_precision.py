@@ -1,0 +1,91 @@
+"""Under autocast or TF32 ``f`` may run in low precision, but the solver does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from phantomgrad import Anderson, Broyden, FixedPoint, Solver
+from phantomgrad.solvers.matmul_precision import full_precision
+
+CUDA = torch.device("cuda")
+
+
+def map_without_autocast(z: Tensor) -> Tensor:
+    with torch.autocast("cpu", enabled=False):
+        weight = 0.9 * torch.eye(z.shape[1], dtype=z.dtype).roll(1, dims=0)
+        return torch.tanh(z @ weight + torch.linspace(-1, 1, z.shape[1], dtype=z.dtype))
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        FixedPoint(max_evaluations=60, tol=0),
+        Anderson(max_evaluations=20, tol=0),
+        Broyden(max_evaluations=20, tol=0),
+        Broyden(max_evaluations=20, tol=0, line_search=True),
+    ],
+    ids=repr,
+)
+def test_autocast_changes_nothing_outside_f(solver: Solver) -> None:
+    z0 = torch.zeros(2, 16, dtype=torch.float32)
+    expected = solver.solve(map_without_autocast, z0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        solution = solver.solve(map_without_autocast, z0)
+    assert solution.z.dtype == torch.float32
+    assert torch.equal(solution.z, expected.z)
+    assert torch.equal(solution.residual, expected.residual)
+
+
+@pytest.fixture
+def matmul() -> Iterator[Any]:
+    """Torch's settings of matrix products on CUDA, restored afterwards; it needs no device."""
+    yield torch.backends.cuda.matmul
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.matmul.fp32_precision = "none"
+
+
+def test_tf32_is_off_inside_and_restored_after(matmul: Any) -> None:
+    """Whether it was set by torch's old function or its new attribute."""
+    torch.set_float32_matmul_precision("high")
+    with full_precision(CUDA):
+        assert (matmul.fp32_precision, matmul.allow_tf32) == ("ieee", False)
+    assert (matmul.fp32_precision, torch.get_float32_matmul_precision()) == ("tf32", "high")
+    torch.set_float32_matmul_precision("highest")
+    matmul.fp32_precision = "tf32"
+    with full_precision(CUDA):
+        assert (matmul.fp32_precision, matmul.allow_tf32) == ("ieee", False)
+    assert matmul.fp32_precision == "tf32"
+
+
+def test_tf32_is_restored_after_an_error(matmul: Any) -> None:
+    torch.set_float32_matmul_precision("medium")
+    with pytest.raises(KeyError), full_precision(CUDA):
+        raise KeyError
+    assert torch.get_float32_matmul_precision() == "medium"
+
+
+def test_the_setting_of_the_cpu_is_kept(matmul: Any) -> None:
+    """Torch's old function changes that of oneDNN as well."""
+    onednn: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before = onednn.fp32_precision
+    matmul.fp32_precision, onednn.fp32_precision = "tf32", "bf16"
+    try:
+        with full_precision(CUDA):
+            pass
+        assert (matmul.fp32_precision, onednn.fp32_precision) == ("tf32", "bf16")
+    finally:
+        onednn.fp32_precision = before
+
+
+def test_other_settings_are_left_alone(matmul: Any) -> None:
+    before = matmul.fp32_precision
+    with full_precision(CUDA):
+        assert matmul.fp32_precision == before != "tf32"
+    torch.set_float32_matmul_precision("high")
+    with full_precision(torch.device("cpu")):
+        assert torch.get_float32_matmul_precision() == "high"

@@ -1,0 +1,128 @@
+"""Curves of callbacks and the history of a run, and the results picked from it."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from phantomgrad_suite.callbacks import History, Series
+from phantomgrad_suite.runs.errors import UserError
+
+NAN = math.nan
+
+
+# --- Series ----------------------------------------------------------------------------------
+
+
+def test_curves_have_a_value_for_each_point() -> None:
+    series = Series()
+    for values in ({"a": 1.0}, {"a": 2.0, "b": 3.0}, {"b": 4.0}):
+        series.keep(values)
+    assert str(series.curves()) == str({"a": [1.0, 2.0, NAN], "b": [NAN, 3.0, 4.0]})
+    series.curves()["a"].append(2.0)  # a copy
+    assert len(series.curves()["a"]) == 3
+
+
+def test_series_continues_from_its_state() -> None:
+    """The state does not change with what is kept after it was taken."""
+    first, second = Series(), Series()
+    first.keep({"a": 1.0})
+    state = first.state_dict()
+    first.keep({"a": 2.0})
+    second.load_state_dict(state)
+    second.keep({"a": 5.0, "b": 6.0})
+    assert first.curves() == {"a": [1, 2]}
+    assert str(second.curves()) == str({"a": [1.0, 5.0], "b": [NAN, 6.0]})
+
+
+# --- History ---------------------------------------------------------------------------------
+
+
+def history_of(*epochs: dict[str, float]) -> History:
+    history = History()
+    for metrics in epochs:
+        end_epoch(history, metrics)
+    return history
+
+
+def end_epoch(history: History, metrics: dict[str, float]) -> None:
+    tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in metrics.items()}
+    trainer: Any = SimpleNamespace(callback_metrics=tensors)
+    history.on_train_epoch_end(trainer, None)  # type: ignore[arg-type]
+
+
+def accuracies(*values: float) -> History:
+    return history_of(*({"test/accuracy": value} for value in values))
+
+
+def validated(*epochs: tuple[float, float, float], metric: str = "accuracy") -> History:
+    names = (f"test/{metric}", f"validation/{metric}", "validation/loss")
+    return history_of(*(dict(zip(names, epoch, strict=True)) for epoch in epochs))
+
+
+def test_history_holds_a_value_for_each_epoch() -> None:
+    history = history_of({"a": 1.0}, {"b": 5.0}, {"a": 3.0, "b": 6.0})
+    assert history.epochs == 3
+    assert str(history.curves) == str({"a": [1.0, NAN, 3.0], "b": [NAN, 5.0, 6.0]})
+
+
+@pytest.mark.parametrize("values", [(0.5, 0.9, 0.7), (0.5, 0.9, 0.9), (NAN, 0.9, 0.3)])
+def test_best_and_last_epoch(values: tuple[float, ...]) -> None:
+    """Ties go to the earliest epoch; one without a value is never the best."""
+    result = accuracies(*values).result("accuracy")
+    assert (result.best, result.best_epoch, result.last) == (0.9, 2, values[-1])
+    assert (result.selected, result.selected_epoch) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "epoch"),
+    [
+        pytest.param([(0.9, 0.5, 1.0), (0.6, 0.8, 1.0), (0.7, 0.7, 0.1)], 2, id="best"),
+        pytest.param([(0.1, 0.8, 1.0), (0.2, 0.8, 0.5), (0.3, 0.8, 0.7)], 2, id="smaller loss"),
+        pytest.param([(0.1, 0.7, 0.5), (0.2, 0.8, 0.5), (0.3, 0.8, 0.5)], 2, id="earlier"),
+        pytest.param([(0.2, NAN, NAN), (0.3, 0.5, 2.0), (0.4, 0.6, 1.0)], 3, id="missing"),
+        pytest.param([(NAN, NAN, NAN), (0.3, 0.5, 2.0), (0.4, 0.6, 1.0)], 3, id="both missing"),
+    ],
+)
+def test_selected_epoch(epochs: list[tuple[float, float, float]], epoch: int) -> None:
+    """The best one on validation data."""
+    result = validated(*epochs).result("accuracy")
+    assert (result.selected, result.selected_epoch) == (epochs[epoch - 1][0], epoch)
+
+
+def test_smallest_value_of_a_metric_may_be_the_best() -> None:
+    epochs = [(90.0, NAN), (30.0, 60.0), (30.0, 40.0), (50.0, 40.0), (NAN, 70.0)]
+    history = validated(*((test, v, v) for test, v in epochs), metric="perplexity")
+    result = history.result("perplexity", "min")
+    assert (result.best, result.best_epoch, result.mode) == (30, 2, "min")
+    assert math.isnan(result.last)
+    assert (result.selected, result.selected_epoch) == (30, 3)
+    assert history.result("perplexity").best == 90
+
+
+def test_run_without_evaluation_has_no_result() -> None:
+    with pytest.raises(UserError, match="ended after 2 epochs without a value of test/accuracy"):
+        history_of({"train/loss": 1.0}, {"train/loss": 0.5}).result("accuracy")
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_loss_that_is_not_finite_stops_the_run(loss: float) -> None:
+    history = history_of({"train/loss": 0.5})
+    with pytest.raises(UserError, match=rf"training loss is {loss} in epoch 2"):
+        end_epoch(history, {"train/loss": loss})
+    assert (history.epochs, history.curves) == (1, {"train/loss": [0.5]})
+
+
+def test_history_continues_from_its_state() -> None:
+    """A checkpoint that is written in the background does not see later epochs."""
+    history, resumed = accuracies(0.5, 0.6), History()
+    state = history.state_dict()
+    end_epoch(history, {"test/accuracy": 0.1})
+    assert state == {"curves": {"test/accuracy": [0.5, 0.6]}, "epochs": 2}
+    resumed.load_state_dict(state)
+    end_epoch(resumed, {"test/accuracy": 0.7})
+    assert (resumed.curves, resumed.epochs) == ({"test/accuracy": [0.5, 0.6, 0.7]}, 3)

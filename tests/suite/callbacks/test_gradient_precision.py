@@ -1,0 +1,296 @@
+"""GradientPrecision: dense values in a step of two layers, and no effect on a run."""
+
+from __future__ import annotations
+
+import copy
+import math
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from callbacks.steps import Stack, Wild, callback, last, recorded, train_step
+from interruptions import checkpoint, interrupted
+from problems import CoupledCell, TanhCell, dense_jacobian, newton_equilibrium
+from torch import Tensor, nn
+from training import Workplace
+
+from phantomgrad import (
+    BackpropThroughSolver,
+    FixedPoint,
+    NeumannPhantomGradient,
+    UnrolledPhantomGradient,
+    agreement,
+)
+from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import read_record
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return torch.randn(3, 4)
+
+
+@pytest.fixture
+def stack() -> Stack:
+    return Stack(TanhCell(seed=3), TanhCell(norm=0.6, seed=5))
+
+
+# --- Dense values ----------------------------------------------------------------------------
+
+
+def dense(stack: Stack, x: Tensor, matrix: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """All parameters' gradients with ``u = matrix(J)^T v``, v exact, and all J."""
+    points, jacobians = [x], []
+    for layer in stack.layers:
+        f = partial(call, layer.cell, points[-1])
+        points.append(newton_equilibrium(f, torch.zeros_like(x)))
+        jacobians.append(dense_jacobian(f, points[-1]))
+    v, gradients = 2 * points[-1], []
+    for i in (1, 0):
+        cell: Any = stack.layers[i].cell
+        given, parameters = points[i].clone().requires_grad_(), list(cell.parameters())
+        fz, u = cell(points[i + 1], given), times(matrix(jacobians[i]), v)
+        gradients = [*torch.autograd.grad(fz, parameters, u, retain_graph=True), *gradients]
+        (v,) = torch.autograd.grad(fz, given, times(inverse(jacobians[i]), v))
+    return gradients, jacobians
+
+
+def call(cell: nn.Module, x: Tensor, z: Tensor) -> Tensor:
+    return cell(z, x)  # type: ignore[no-any-return]
+
+
+def times(matrix: Tensor, v: Tensor) -> Tensor:
+    return (matrix.mT @ v.unsqueeze(2)).squeeze(2)
+
+
+def inverse(jacobian: Tensor) -> Tensor:
+    return torch.linalg.inv(torch.eye(4) - jacobian)
+
+
+def neumann(steps: int, damping: float) -> Any:
+    def matrix(jacobian: Tensor) -> Tensor:
+        b = damping * jacobian + (1 - damping) * torch.eye(4)
+        return damping * sum(torch.linalg.matrix_power(b, i) for i in range(steps))  # type: ignore[return-value]
+
+    return matrix
+
+
+def test_cosine_and_norm_ratio_over_all_layers(stack: Stack, x: Tensor) -> None:
+    precision = callback()
+    train_step(precision, stack, x)
+    exact, _ = dense(stack, x, inverse)
+    found = last(precision)
+    assert (found["exact/cosine"], found["exact/norm_ratio"]) == pytest.approx((1, 1), abs=1e-10)
+    for name, matrix in (("npg", neumann(3, 0.8)), ("upg", neumann(5, 0.5))):
+        expected = agreement(dense(stack, x, matrix)[0], exact)
+        ours = found[f"{name}/cosine"], found[f"{name}/norm_ratio"]
+        assert ours == pytest.approx(expected, rel=1e-8)
+        assert ours[0] < 0.9999
+    assert found["exact/residual"] < 1e-12
+    assert found["exact/adjoint_residual"] < 1e-12
+
+
+def test_spectral_radii(stack: Stack, x: Tensor) -> None:
+    precision = callback(iterations=1500, damping=0.3)
+    train_step(precision, stack, x)
+    _, jacobians = dense(stack, x, neumann(1, 1.0))
+    values = torch.linalg.eigvals(torch.stack(jacobians))
+    found = last(precision)
+    assert found["spectral_radius/F"] == pytest.approx(values.abs().max().item(), rel=1e-2)
+    damped = (0.3 * values + 0.7).abs().max().item()
+    assert found["spectral_radius/F_damped"] == pytest.approx(damped, rel=1e-2)
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_exact_gradient_is_that_of_an_exact_step(
+    x: Tensor, both: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two layers of two states, of which the loss depends on both or on one."""
+
+    class Coupled(Stack):
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers:
+                (x, rest), _ = layer(x, z0=(torch.zeros(3, 4), torch.zeros(3, 2, 3)))
+            return torch.cat([x, rest.flatten(1)], dim=1) if both else x
+
+    module, exact = Coupled(CoupledCell(), CoupledCell()), recorded(monkeypatch, "exact_gradient")
+    train_step(callback(), module, x)
+    found = [g for layer in exact for g in layer.gradient]
+    for ours, parameter in zip(found, module.parameters(), strict=True):
+        torch.testing.assert_close(ours, parameter.grad, rtol=1e-9, atol=1e-12)
+
+
+def test_estimates_are_at_the_equilibrium_of_the_step(
+    x: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The estimator that trains a badly solved layer gives the gradient of the step."""
+    npg = NeumannPhantomGradient(3, 0.8)
+    module = Stack(TanhCell(), solver=FixedPoint(max_evaluations=3, tol=0), gradient=npg)
+    estimates, precision = recorded(monkeypatch, "estimated_gradient"), callback()
+    train_step(precision, module, x)
+    for ours, parameter in zip(estimates[-1], module.parameters(), strict=True):
+        assert torch.equal(ours, parameter.grad)
+    assert last(precision)["exact/residual"] < 1e-12
+
+
+@pytest.mark.filterwarnings("ignore:.*has no equilibrium in training")
+def test_weights_and_masks_are_those_of_the_step(
+    x: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With spectral norm and dropout the exact gradient is that of the step."""
+    cell = Wild()
+    cell.noise.p = 0
+    module, exact = Stack(cell), recorded(monkeypatch, "exact_gradient")
+    train_step(callback(), module, x)
+    for ours, parameter in zip(exact[0].gradient, module.parameters(), strict=True):
+        torch.testing.assert_close(ours, parameter.grad, rtol=1e-9, atol=1e-12)
+
+
+def test_inputs_are_constants(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in nested structures, and if they are computed from the weights of the cell."""
+
+    class Nested(TanhCell):
+        def forward(self, z: Tensor, given: Any) -> Tensor:
+            return super().forward(z, given["x"][0])
+
+    class Module(Stack):
+        def forward(self, x: Tensor) -> Tensor:
+            cell: Any = self.layers[0].cell
+            given = {"x": [x * (cell.linear.weight.sum() if self.attached else self.sum)]}
+            return self.layers[0](given, z0=torch.zeros(3, 4))[0]  # type: ignore[no-any-return]
+
+    module, exact = Module(Nested()), recorded(monkeypatch, "exact_gradient")
+    module.sum = module.layers[0].cell.linear.weight.sum().item()  # type: ignore[union-attr]
+    for module.attached in (False, True):
+        train_step(callback(), module, x)
+    for constant, computed in zip(exact[0].gradient, exact[1].gradient, strict=True):
+        torch.testing.assert_close(constant, computed, rtol=1e-9, atol=1e-12)
+
+
+# --- What is measured ------------------------------------------------------------------------
+
+
+def test_last_pass_of_a_layer_counts(
+    stack: Stack, x: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A layer on which the loss does not depend is not measured."""
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.idle = stack.layers
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.idle(x)
+            return self.used(self.used(x)[0])[0]  # type: ignore[no-any-return]
+
+    exact = recorded(monkeypatch, "exact_gradient")
+    train_step(callback(), Twice(), x)
+    assert len(exact) == 1
+
+
+def test_every_nth_step_is_measured_once(stack: Stack, x: Tensor) -> None:
+    """Also if a step has several batches."""
+    precision, logged = callback(every_n_steps=2, iterations=1), []
+    for step in (0, 0, 1, 2, 3, 4, 4):
+        logged += train_step(precision, stack, x, step)
+        assert not any(layer._forward_hooks for layer in stack.layers)
+    curves = precision.curves()
+    assert curves.pop("precision/step") == [step for step, _ in logged] == [0, 2, 4]
+    assert logged[-1][1] == {name: curve[-1] for name, curve in curves.items()}
+
+
+def test_nothing_is_measured_without_interval_or_backward_pass(stack: Stack, x: Tensor) -> None:
+    precision = callback(every_n_steps=0)
+    assert train_step(precision, stack, x) == []
+    assert precision.curves() == {}
+    precision = callback()
+    with torch.no_grad(), pytest.raises(RuntimeError, match="does not require grad"):
+        train_step(precision, stack, x)
+    assert precision.curves() == {}
+
+
+def test_vanishing_gradient_has_no_direction(x: Tensor) -> None:
+    class Zero(Stack):
+        def forward(self, x: Tensor) -> Tensor:
+            return 0 * super().forward(x)
+
+    precision = callback()
+    train_step(precision, Zero(TanhCell()), x)
+    assert math.isnan(last(precision)["upg/cosine"])
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"every_n_steps": -1}, "every_n_steps must be at least 0, got -1"),
+        ({"iterations": 0}, "iterations must be at least 1, got 0"),
+        ({"damping": 0.0}, r"damping must lie in \(0, 1\], got 0.0"),
+        ({"estimators": {"bptt": BackpropThroughSolver()}}, "got BackpropThroughSolver as 'bptt'"),
+    ],
+)
+def test_bad_settings_are_refused(bad: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        callback(**bad)
+
+
+@pytest.mark.parametrize("module", [nn.Linear(4, 4), Stack(nn.Tanh())], ids=["none", "bare"])
+def test_model_without_trainable_cells_is_refused(module: nn.Module, x: Tensor) -> None:
+    with pytest.raises(UserError, match="needs an equilibrium layer whose cell has trainable"):
+        train_step(callback(), copy.deepcopy(module), x)
+
+
+# --- No effect on the run --------------------------------------------------------------------
+
+
+def trained(every: int) -> tuple[list[Tensor], list[bool], dict[str, list[float]]]:
+    """Tensors and generator after some steps of a wild model, its modes, and the curves."""
+    torch.manual_seed(7)
+    solver, gradient = FixedPoint(max_evaluations=5), UnrolledPhantomGradient(3, 0.5)
+    module: Any = Stack(Wild(), Wild(), solver=solver, gradient=gradient)
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.1)
+    precision = callback(every_n_steps=every)
+    for step in range(3):
+        train_step(precision, module, torch.randn(3, 4), step)
+        optimizer.step()
+    masks = [layer.cell.mask._mask for layer in module.layers]
+    tensors = [*module.state_dict().values(), *masks, torch.get_rng_state()]
+    return tensors, [child.training for child in module.modules()], precision.curves()
+
+
+@pytest.mark.filterwarnings("ignore:.*has no equilibrium in training")
+def test_measuring_does_not_change_a_wild_model() -> None:
+    """Weights, spectral norms, masks, running statistics and generators, in every bit."""
+    (without, modes, nothing), (measured, others, curves) = trained(0), trained(1)
+    assert all(torch.equal(a, b) for a, b in zip(without, measured, strict=True))
+    assert modes == others
+    assert nothing == {}
+    assert len(curves["precision/upg/cosine"]) == 3
+
+
+PRECISE = (
+    *("callbacks=precision", "callbacks.precision.every_n_steps=3"),
+    "callbacks.spectrum.every_n_epochs=1",
+)
+SHORT = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=7", "checkpoint_every_n_epochs=2")
+
+
+def test_record_has_the_curves_of_a_run_that_is_not_changed(workplace: Workplace) -> None:
+    """Nor by the spectral radius; an interruption does not change the curves."""
+    plain = workplace.train(*SHORT, "callbacks.spectrum=null", "paths.runs=plain")
+    whole = workplace.train(*SHORT, *PRECISE, "paths.runs=whole")
+    for name, value in checkpoint(plain)["state_dict"].items():
+        assert torch.equal(value, checkpoint(whole)["state_dict"][name])
+    theirs, ours = (read_record(folder / "record.json").curves for folder in (plain, whole))
+    kept = {name: curve for name, curve in ours.items() if name.startswith("precision/")}
+    assert ours == theirs | kept
+    assert kept["precision/step"] == [0, 3, 6]
+    assert all(len(curve) == 3 for curve in kept.values())
+    assert all(-1 <= c <= 1 for c in kept["precision/npg_k9_d0.5/cosine"])
+    (table,) = whole.glob("**/metrics.csv")
+    header = table.read_text().splitlines()[0].split(",")
+    assert {"precision/npg_k9_d0.5/cosine", "spectral_radius"} <= set(header)
+    folder = interrupted(workplace, 6, *SHORT, *PRECISE)
+    assert workplace.train(*SHORT, *PRECISE) == folder
+    assert read_record(folder / "record.json").curves == ours

@@ -1,0 +1,114 @@
+"""SpectralRadius: dense values, and when it measures."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from problems import CoupledCell, dense_jacobian
+from torch import Tensor, nn
+
+from phantomgrad import DEQ, FixedPoint, UnrolledPhantomGradient
+from phantomgrad.models import GraphClassifier, Propagation, normalized_adjacency
+from phantomgrad_suite.callbacks import SpectralRadius
+from phantomgrad_suite.callbacks.capture import Listener, layers_of
+
+SOLVER = FixedPoint(max_evaluations=300, tol=1e-14, stop="absolute", norm="max")
+GRADIENT = UnrolledPhantomGradient(5, 0.5)
+
+
+class Module(nn.Module):
+    """A stand-in for the Lightning module: a model of two layers, and what was logged."""
+
+    device = torch.device("cpu")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = GraphClassifier(3, 2, SOLVER, GRADIENT, channels=5, layers=2, kappa=0.99)
+        self.logged: list[tuple[str, Tensor]] = []
+
+    def log(self, name: str, value: Tensor, **_: object) -> None:
+        self.logged.append((name, value))
+
+
+@pytest.fixture
+def module() -> Module:
+    return Module()
+
+
+@pytest.fixture
+def inputs() -> tuple[Tensor, Propagation, Propagation]:
+    ring = torch.arange(6)
+    edges = torch.stack([torch.cat([ring, ring.roll(1)]), torch.cat([ring.roll(1), ring])])
+    propagation = normalized_adjacency(edges, 6, dtype=torch.float64)
+    return torch.randn(6, 3), propagation, Propagation(torch.ones(1, 6))
+
+
+def step(
+    callback: SpectralRadius, module: Any, inputs: Any, *, epoch: int = 0, batch: int = 0
+) -> None:
+    """The part of a training step that the callback sees, in an epoch of this one batch."""
+    trainer: Any = SimpleNamespace(current_epoch=epoch, is_last_batch=True)
+    callback.on_train_batch_start(trainer, module, None, batch)
+    module.model(*inputs, propagated=False)
+    callback.on_before_backward()
+    callback.on_train_batch_end(trainer, module)
+
+
+def test_radius_is_the_dense_one(module: Module, inputs: Any) -> None:
+    passes: list[tuple[DEQ, tuple[Any, ...], Tensor]] = []
+    listener = Listener(lambda m, i, o: passes.append((m, i, o[0].detach())))
+    listener.start(module)
+    step(SpectralRadius(every_n_epochs=1, iterations=1000), module, inputs)
+    listener.stop()
+    radii = []
+    for layer, given, z in passes:
+        jacobian = torch.autograd.functional.jacobian(lambda s: layer.cell(s, *given), z)  # noqa: B023
+        square = jacobian.reshape(z.numel(), z.numel())
+        radii.append(torch.linalg.eigvals(square).abs().max())
+    assert len(radii) == 2
+    ((name, value),) = module.logged
+    assert name == "spectral_radius"
+    assert value.item() == pytest.approx(max(radii).item(), rel=1e-2)
+    assert 0 < value < 0.99
+
+
+def test_several_states_have_the_radius_of_their_joint_jacobian() -> None:
+    layer = DEQ(CoupledCell(), FixedPoint(max_evaluations=200, tol=1e-14), GRADIENT)
+    x, callback = torch.randn(1, 4), SpectralRadius(every_n_epochs=1, iterations=1000)
+    trainer: Any = SimpleNamespace(current_epoch=0)
+    callback.on_train_batch_start(trainer, layer, None, 0)  # type: ignore[arg-type]
+    z, _ = layer(x, z0=(torch.zeros(1, 4), torch.zeros(1, 2, 3)))
+    callback.on_before_backward()
+    f, joined, _ = layer.close_over((x,), z)
+    expected = torch.linalg.eigvals(dense_jacobian(f, joined)[0]).abs().max()
+    (radii,) = callback._radii
+    assert radii.item() == pytest.approx(expected.item(), rel=1e-2)
+
+
+@pytest.mark.parametrize(("every", "expected"), [(2, [1, 1, 1, 1, 2, 2, 2, 2]), (0, [0] * 8)])
+def test_first_batch_of_every_nth_epoch_is_measured(
+    module: Module, inputs: Any, every: int, expected: list[int]
+) -> None:
+    callback = SpectralRadius(every_n_epochs=every, iterations=1)
+    counts = []
+    for epoch in range(4):
+        for batch in range(2):
+            step(callback, module, inputs, epoch=epoch, batch=batch)
+            counts.append(len(module.logged))
+    assert counts == expected
+    assert not any(layer._forward_hooks for layer in layers_of(module))
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"every_n_epochs": -1}, "every_n_epochs must be at least 0, got -1"),
+        ({"iterations": 0}, "iterations must be at least 1, got 0"),
+    ],
+)
+def test_bad_settings_are_refused(bad: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SpectralRadius(**bad)

@@ -1,0 +1,213 @@
+"""Runs and reports of wandb made from records, read back from files and objects."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from dashboard.conftest import Workshop
+from report.conftest import record
+from wandb_files import read_offline
+
+from phantomgrad_suite.callbacks.wandb_naming import protocol, run_id, table_of, tags
+from phantomgrad_suite.dashboard.command import dashboard
+from phantomgrad_suite.runs.records import Result
+
+wandb = pytest.importorskip("wandb")
+from phantomgrad_suite.dashboard import export  # noqa: E402
+
+PLACE = ("toy/upg", "seed1")
+ROWS = ["toy/implicit", "toy/upg_k5_d0.5"]
+MODULE = "phantomgrad_suite.dashboard.export"
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    yield
+    wandb.finish()
+    wandb.teardown()
+
+
+def of_toy(workshop: Workshop, *more: str) -> int:
+    arguments = ["wandb", "table=toy", f"runs={workshop.runs}", f"results={workshop.results}"]
+    return dashboard([*arguments, *more], workshop.configs)
+
+
+def test_names() -> None:
+    assert run_id(*PLACE) == run_id("toy", "upg/seed1") == "db14ce454c89acc6"
+    assert run_id("toy/upg", "seed2") != run_id(*PLACE)
+    assert table_of("table4/honest/cox2") == "table4"
+    assert tags("table4/honest/cox2") == ["table4", "table4/honest/cox2"]
+    assert tags("custom") == ["custom"]
+    assert tags(f"toy/{'x' * 80}") == ["toy"]  # wandb refuses longer ones
+    assert protocol([], "seed0-fold12345678") == "full"
+    assert protocol([], "seed0-fold1-abcdef12") == protocol(["3 epochs"], "seed0") == "reduced"
+
+
+def test_history_and_summary() -> None:
+    curves = {"precision/step": [0, 50], "precision/cosine": [0.5, None], "gradient/radius": [0.7]}
+    made = record(*PLACE, [0.5, None])
+    made = replace(made, curves={**made.curves, **curves})
+    assert list(export.history(made)) == [
+        {"epoch": 0, "test/accuracy": 0.5, "train/loss": 1.0, "gradient/radius": 0.7},
+        {"epoch": 1, "train/loss": 0.5},
+        {"precision/step": 0, "precision/cosine": 0.5},
+        {"precision/step": 50},
+    ]
+    result = Result("perplexity", 9.5, 3, 10.0, mode="min")
+    found = export.summary(replace(made, result=result))
+    expected = {"metric": "perplexity", "best": 9.5, "best_epoch": 3, "last": 10.0}
+    costs = {"parameters/total": 37634, "cost/seconds_epoch": 0.4, "solver_mean/evaluations": 14}
+    assert {**expected, **costs}.items() <= found.items()
+    assert "selected" not in found  # no validation data
+
+
+@pytest.mark.usefixtures("offline")
+def test_run_has_the_content_of_its_record(tmp_path: Path) -> None:
+    made = record(
+        *PLACE,
+        [0.5],
+        config={"run": {"gradient": "upg"}, "seed": 1},
+        curves={"test/perplexity": [9.0, 7.0, 8.0]},
+        result=Result("perplexity", 7, 2, 8, mode="min"),
+    )
+    export.rebuild(made, tmp_path, project="mine", entity="us", mode="offline")
+    wandb.teardown()
+    (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    found = read_offline(path)
+    run = found.run
+    assert (run.run_id, run.project, run.entity) == (run_id(*PLACE), "mine", "us")
+    assert (run.run_group, run.display_name, run.job_type) == ("toy/upg", "seed1", "upg")
+    assert list(run.tags) == ["toy", "toy/upg"]
+    own = {"seed": 1, "table": "toy", "protocol": "full", "label": made.label, "row": "toy/upg"}
+    assert own.items() <= found.config.items()
+    assert [line["test/perplexity"] for line in found.history] == [9.0, 7.0, 8.0]
+    assert [line["epoch"] for line in found.history] == [0, 1, 2]
+    assert found.summary["test/perplexity"] == {"min": 7, "last": 8}
+    assert (found.summary["best"], found.summary["parameters/trainable"]) == (7, 27010)
+    assert found.metrics["test/perplexity"].step_metric == "epoch"
+    assert found.metrics["train/*"].step_metric == "epoch"
+    assert found.exit_code == 0
+
+
+@pytest.mark.usefixtures("offline")
+def test_table_is_rebuilt_without_duplicates(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the order of its rows; records of other rows are left out."""
+    for row, instance in (PLACE, ("toy/implicit", "seed0"), ("toy/other", "seed0")):
+        workshop.published(row, instance, [0.5])
+    for _ in range(2):
+        assert of_toy(workshop) == 0
+    assert len(list((workshop.runs / ".wandb/wandb").glob("offline-run-*/run-*.wandb"))) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-3:-1] == ["toy/implicit seed0", "toy/upg seed1"]
+    assert lines[-1].startswith("2 runs; to send them: wandb sync ")
+
+
+def test_nothing_to_export_and_unreadable_records(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert of_toy(workshop) == 1
+    assert "no run of toy is finished: python scripts/train.py" in capsys.readouterr().err
+    workshop.published(*PLACE, [0.5]).write_text("{")
+    assert of_toy(workshop) == 1
+    assert "is no readable record" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("package", ["wandb", "wandb_workspaces.reports.v2"])
+def test_missing_packages(
+    workshop: Workshop,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    package: str,
+) -> None:
+    workshop.published(*PLACE, [0.5])
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, MODULE)
+    assert of_toy(workshop, "--online") == 1
+    message = f"this needs the package {package.partition('.')[0]}: install it (make env)"
+    assert message in capsys.readouterr().err
+    assert not workshop.runs.exists()  # nothing was made before
+
+
+@pytest.mark.usefixtures("offline")
+def test_online_without_an_account(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("wandb_workspaces.reports.v2")
+    workshop.published(*PLACE, [0.5])
+    monkeypatch.setenv("HOME", str(workshop.path))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    assert of_toy(workshop, "--online") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("dashboard: wandb: ")
+    assert "api key" in line.lower().replace("_", " ")
+
+
+@pytest.fixture
+def report() -> Any:
+    pytest.importorskip("wandb_workspaces.reports.v2")
+    text = record(ROWS[1], "seed0", [0.5], result=Result("perplexity", 9, 1, 9, mode="min"))
+    curves = {"validation/loss": [1.0], "precision/step": [0], "precision/cosine": [0.5]}
+    records = [
+        record(ROWS[0], "seed0", [0.5]),
+        replace(text, curves={**text.curves, **curves}),
+    ]
+    return export.build_report("toy", ROWS, records, "mine", "# Toy")
+
+
+def test_report_groups_by_row_and_has_a_panel_for_each_metric(report: Any) -> None:
+    assert report.title == "phantomgrad: toy"
+    assert report.description == "2 rows, 2 finished runs; grouped by row."
+    spec = json.loads(report._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
+    text, grid = (block for block in spec["blocks"] if block["type"] != "paragraph")
+    assert text["content"] == "# Toy"
+    (runs,) = grid["metadata"]["runSets"]
+    assert runs["grouping"] == [{"section": "run", "name": "group"}]
+    (chosen,) = runs["filters"]["filters"]
+    assert (chosen["key"]["name"], chosen["op"], chosen["value"]) == ("group", "IN", ROWS)
+    panels = grid["metadata"]["panelBankSectionConfig"]["panels"]
+    assert [(p["config"]["metrics"], p["config"].get("xAxis")) for p in panels] == [
+        (["summary_metrics.test/accuracy.max"], None),
+        (["summary_metrics.test/perplexity.min"], None),
+        (["test/accuracy"], "epoch"),
+        (["train/loss"], "epoch"),
+        (["validation/loss"], "epoch"),
+        (["precision/cosine"], "precision/step"),
+    ]
+    assert {panel["config"]["groupBy"] for panel in panels} == {"group"}
+    assert len({(p["layout"]["x"], p["layout"]["y"]) for p in panels}) == len(panels)
+
+
+@pytest.mark.parametrize("earlier", [None, "an id"])
+def test_sent_report_replaces_the_one_with_its_title(
+    report: Any, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, earlier: str | None
+) -> None:
+    """What a server would be asked, as far as that can be checked without one."""
+    others = [SimpleNamespace(display_name="another", id="x")]
+    if earlier:
+        others.append(SimpleNamespace(display_name="phantomgrad: toy", id=earlier))
+    sent: list[Any] = []
+    api = SimpleNamespace(default_entity="us", reports=lambda path: sent.append(path) or others)
+    monkeypatch.setattr(export.wandb, "Api", lambda: api)
+    monkeypatch.setattr(export, "rebuild", lambda *_, **where: sent.append(where))
+    monkeypatch.setattr(
+        type(report), "save", lambda self: sent.append(self) or SimpleNamespace(url="the address")
+    )
+    workshop.published(*PLACE, [0.5])
+    (workshop.results / "tables").mkdir()
+    (workshop.results / "tables/toy.md").write_text("# As make report wrote it")
+    assert of_toy(workshop, "--online", "project=mine") == 0
+    run, asked, saved = sent
+    assert run == {"project": "mine", "entity": None, "mode": "online"}
+    assert asked == "us/mine"
+    assert (saved.entity, saved.project, saved.id) == ("us", "mine", earlier or "")
+    assert saved.blocks[0].text == "# As make report wrote it"

@@ -1,0 +1,42 @@
+"""The runs that table files list."""
+
+from __future__ import annotations
+
+import pytest
+from graph_data import REPOSITORY
+from training import composed
+
+from phantomgrad_suite.dashboard.plan import expected, tables
+from phantomgrad_suite.jobs.compose import as_dict
+from phantomgrad_suite.runs.identity import Identity
+
+CONFIGS = REPOSITORY / "configs"
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize("table", tables(CONFIGS))
+def test_expected_runs_are_those_that_hydra_launches(table: str) -> None:
+    """Checked on the first and the last run of the sweep."""
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    composed([f"table={table}"])
+    params = HydraConfig.get().sweeper.params
+    sweep = OverridesParser.create().parse_overrides([f"{k}={v}" for k, v in params.items()])
+    (launched,) = BasicSweeper.split_arguments(sweep, max_batch_size=None)
+    runs = expected(CONFIGS, table)
+    for place in (0, -1):
+        overrides = [f"table={table}", *launched[place]]
+        plain = as_dict(composed(overrides))
+        row = HydraConfig.get().runtime.choices["experiment"]
+        identity = Identity.of(plain, row, overrides)
+        assert (identity.row, identity.instance) == runs[place]
+
+
+@pytest.mark.parametrize(
+    ("table", "runs"), [("chains", 9), ("figure3_cox2", 72), ("table1", 60), ("table4", 180)]
+)
+def test_number_of_expected_runs(table: str, runs: int) -> None:
+    found = expected(CONFIGS, table)
+    assert len(found) == len(set(found)) == runs

@@ -1,0 +1,97 @@
+"""The Chains graphs against the description of their generator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from phantomgrad_suite.data import Chains
+from phantomgrad_suite.data.graphs.chains import make_chains
+from phantomgrad_suite.runs.errors import UserError
+
+CHAINS, LENGTH, FEATURES = 40, 10, 100
+
+
+def test_only_the_first_node_of_a_chain_knows_its_class() -> None:
+    batch = make_chains(20, LENGTH, FEATURES, noise=0.0, seed=42)
+    labels = batch.labels.view(CHAINS, LENGTH)
+    assert torch.equal(labels[:, 0], torch.arange(2).repeat_interleave(20))
+    assert (labels == labels[:, :1]).all()
+    features = batch.features.view(CHAINS, LENGTH, FEATURES)
+    assert torch.equal(features[:, 0].argmax(dim=1), labels[:, 0])
+    assert torch.equal(features[:, 0].sum(dim=1), torch.ones(CHAINS, dtype=torch.float32))
+    assert features[:, 1:].abs().max() == 0
+    assert features.dtype == torch.float32
+
+
+def test_split_is_the_official_one() -> None:
+    """numpy's RandomState draws the features first, then shuffles all nodes."""
+    rng = np.random.RandomState(42)
+    rng.uniform(-0.1, 0.1, size=(400, FEATURES))
+    order = np.arange(400)
+    rng.shuffle(order)
+    masks = make_chains(20, LENGTH, FEATURES, noise=0.1, seed=42).masks
+    for name, part in (
+        ("train", order[:20]),
+        ("validation", order[20:120]),
+        ("test", order[120:320]),
+    ):
+        assert masks[name].nonzero().squeeze(1).tolist() == sorted(part.tolist())
+    assert torch.stack(list(masks.values())).sum(dim=0).max() == 1
+
+
+def test_noise_spreads_over_all_nodes_and_rows_sum_to_one() -> None:
+    features = make_chains(20, LENGTH, FEATURES, noise=0.1, seed=42).features
+    assert (features != 0).float().mean() > 0.99
+    error = (features.double().sum(dim=1) - 1).abs()
+    assert (error <= 1e-6 * features.abs().sum(dim=1)).all()
+
+
+def test_messages_run_along_the_chain() -> None:
+    """Node i + 1 receives from node i; weights as the normalisation by row sums gives them."""
+    p = make_chains(20, LENGTH, FEATURES, noise=0.0, seed=42).propagation.to_dense()
+    chain = p[:LENGTH, :LENGTH].double()
+    expected = torch.diag(torch.full((LENGTH,), 0.5)) + torch.diag(
+        torch.full((LENGTH - 1,), 0.5), -1
+    )
+    expected[-1, -1], expected[-1, -2] = 1.0, 0.5**0.5
+    torch.testing.assert_close(chain, expected, rtol=0, atol=1e-7)
+    assert p[LENGTH:, :LENGTH].abs().max() == 0
+
+
+def test_facts_and_sizes() -> None:
+    data = Chains()
+    assert data.sizes() == {"in_channels": FEATURES, "classes": 2}
+    assert data.evaluation_sets == ("test", "validation")
+    facts = data.facts()
+    assert facts["name"] == "Chains-10"
+    assert [facts[part] for part in ("train", "validation", "test")] == [20, 100, 200]
+    assert facts["fingerprint"] == Chains().facts()["fingerprint"]
+    assert facts["fingerprint"] != Chains(seed=1, noise=0.1).facts()["fingerprint"]
+
+
+def test_loaders_give_the_graph_once_and_draw_nothing() -> None:
+    data = Chains()
+    before = torch.get_rng_state()
+    (batch,) = list(data.train_dataloader())
+    assert [len(list(loader)) for loader in data.val_dataloader()] == [1, 1]
+    assert torch.equal(torch.get_rng_state(), before)
+    assert batch.features.shape == (400, FEATURES)
+
+
+def test_batch_moves_whole() -> None:
+    batch = make_chains(20, LENGTH, FEATURES, noise=0.0, seed=42).to("meta")
+    parts = (batch.features, batch.labels, *batch.masks.values())
+    assert all(part.device.type == "meta" for part in parts)
+
+
+def test_too_few_nodes_are_refused() -> None:
+    with pytest.raises(UserError, match=r"needs at least 320 nodes .* 2 x 3 x 10 = 60"):
+        Chains(chains_per_class=3)
+
+
+@pytest.mark.parametrize("bad", [{"length": 1}, {"features": 1}])
+def test_too_small_sizes_are_refused(bad: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=rf"dataset\.{next(iter(bad))} must be at least 2, got 1"):
+        Chains(**bad)  # type: ignore[arg-type]

@@ -1,0 +1,274 @@
+"""Graph data sets: batches against dense algebra, and the official run's first losses."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from graph_data import write_tu_dataset
+from torch import Tensor
+
+from phantomgrad import FixedPoint, ImplicitGradient
+from phantomgrad.models import GraphClassifier
+from phantomgrad_suite.data import GraphFolds
+from phantomgrad_suite.data.graphs.base import Graph
+from phantomgrad_suite.data.graphs.tu import GraphBatch, collate, load_tu_dataset, tu_files
+from phantomgrad_suite.data.sources import fingerprint
+from phantomgrad_suite.runs.errors import MissingDataError, UserError
+
+pytestmark = pytest.mark.usefixtures("float32")
+
+
+@pytest.fixture
+def folds(small_tu: Path) -> GraphFolds:
+    data = GraphFolds(name="COX2", root=str(small_tu), fold=2, folds=5, batch_size=12)
+    data.setup()
+    return data
+
+
+def dense_adjacency(graph: Graph, weight: float) -> Tensor:
+    a = torch.eye(len(graph.features))
+    a[tuple(graph.edges)] += weight
+    scale = a.sum(dim=1).rsqrt()
+    return scale[:, None] * a * scale
+
+
+# --- Batches ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weight", [1.0, 2.0])
+def test_batch_is_its_graphs_side_by_side(small_tu: Path, weight: float) -> None:
+    graphs = [load_tu_dataset("COX2", small_tu)[i] for i in (3, 0, 7)]
+    batch = collate(graphs, weight)
+    p = torch.block_diag(*(dense_adjacency(graph, weight) for graph in graphs))
+    torch.testing.assert_close(batch.propagation.to_dense(), p)
+    torch.testing.assert_close(batch.features, p @ torch.cat([g.features for g in graphs]))
+    assert torch.equal(batch.labels, torch.cat([g.labels for g in graphs]))
+    sizes = torch.tensor([len(g.features) for g in graphs])
+    x = torch.rand(int(sizes.sum()), 3)
+    sums = torch.stack([part.sum(dim=0) for part in x.split(sizes.tolist())])
+    torch.testing.assert_close(batch.pooling(x), sums)
+
+
+def test_batch_moves_whole(folds: GraphFolds) -> None:
+    batch = next(iter(folds.train_dataloader())).to(torch.float64)
+    assert batch.features.dtype == batch.propagation.to_dense().dtype == torch.float64
+    assert batch.pooling.to_dense().dtype == torch.float64
+
+
+def test_batches_are_the_same_in_every_epoch_and_draw_nothing(folds: GraphFolds) -> None:
+    before = torch.get_rng_state()
+    first, second = list(folds.train_dataloader()), list(folds.train_dataloader())
+    assert [len(batch.labels) for batch in first] == [12, 12, 8]
+    assert all(a is b for a, b in zip(first, second, strict=True))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def labels_of(batches: list[GraphBatch]) -> Tensor:
+    return torch.cat([batch.labels for batch in batches])
+
+
+def test_batches_hold_the_parts_of_the_split(folds: GraphFolds, small_tu: Path) -> None:
+    labels = torch.cat([graph.labels for graph in load_tu_dataset("COX2", small_tu)])
+    split = folds._split
+    assert torch.equal(labels_of(list(folds.train_dataloader())), labels[split.train])
+    (test,) = folds.val_dataloader()
+    assert torch.equal(labels_of(list(test)), labels[split.test])
+
+
+def test_edges_have_another_weight_in_evaluation(small_tu: Path) -> None:
+    def test_batch(weight: float) -> GraphBatch:
+        data = GraphFolds(name="COX2", root=str(small_tu), test_edge_weight=weight)
+        data.setup()
+        return next(iter(data.val_dataloader()[0]))
+
+    official, same = test_batch(2.0).propagation.to_dense(), test_batch(1.0).propagation.to_dense()
+    assert torch.equal(official != 0, same != 0)
+    assert not torch.allclose(official, same)
+
+
+def test_stratified_folds_have_a_validation_part(small_tu: Path) -> None:
+    data = GraphFolds(name="COX2", root=str(small_tu), split="stratified")
+    data.setup()
+    assert data.evaluation_sets == ("test", "validation")
+    facts = data.facts()
+    test, validation = (labels_of(list(loader)) for loader in data.val_dataloader())
+    assert (len(test), len(validation)) == (facts["test"], facts["validation"]) == (4, 4)
+    assert facts["train"] == 32
+
+
+def test_degree_stands_in_for_missing_features(tmp_path: Path) -> None:
+    write_tu_dataset(tmp_path, "PLAIN", graphs=20, seed=0, node_labels=False)
+    data = GraphFolds(name="PLAIN", root=str(tmp_path), folds=2)
+    data.setup()
+    assert data.in_channels == 1
+    batch = next(iter(data.train_dataloader()))
+    index = int(data._split.train[0])
+    graph = load_tu_dataset("PLAIN", tmp_path)[index]
+    nodes = len(graph.features)
+    degree = torch.zeros(nodes).index_add(0, graph.edges[1], torch.ones(graph.edges.shape[1]))
+    expected = dense_adjacency(graph, 1.0) @ degree.unsqueeze(1)
+    torch.testing.assert_close(batch.features[:nodes], expected)
+
+
+# --- Facts and errors ------------- -----------------------------------------------------------
+
+
+def test_facts_and_sizes(folds: GraphFolds) -> None:
+    assert folds.sizes() == {"in_channels": 4, "classes": 2}
+    assert folds.evaluation_sets == ("test",)
+    facts = folds.facts()
+    assert facts["name"] == "COX2"
+    assert facts["graphs"] == facts["train"] + facts["test"] == 40
+    assert facts["fingerprint"].startswith("sha256:")
+
+
+def test_fingerprint_is_that_of_the_content(small_tu: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(small_tu / "COX2" / "raw", tmp_path / "COX2" / "raw")
+    expected = fingerprint(tu_files("COX2", small_tu))
+    assert fingerprint(tu_files("COX2", tmp_path)) == expected
+    (copy / "README.txt").write_text("not data")
+    assert fingerprint(tu_files("COX2", tmp_path)) == expected
+    labels = copy / "COX2_graph_labels.txt"
+    labels.write_text(labels.read_text().replace("-1", "1", 1))
+    assert fingerprint(tu_files("COX2", tmp_path)) != expected
+
+
+def test_missing_data_set_names_the_command(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError) as error:
+        GraphFolds(name="COX2", root=str(tmp_path))
+    assert str(error.value) == (
+        f"COX2 is not in {tmp_path}: fetch it with `python scripts/fetch_data.py COX2` "
+        "(or, without network, add `--from DIR`), or set dataset.root"
+    )
+
+
+@pytest.mark.parametrize("missing", ["A", "graph_indicator"])
+def test_incomplete_data_set_counts_as_missing(
+    small_tu: Path, tmp_path: Path, missing: str
+) -> None:
+    raw = shutil.copytree(small_tu / "COX2" / "raw", tmp_path / "COX2" / "raw")
+    (raw / f"COX2_{missing}.txt").unlink()
+    with pytest.raises(MissingDataError, match="COX2 is not in"):
+        load_tu_dataset("COX2", tmp_path)
+
+
+def test_unknown_split_is_refused(small_tu: Path) -> None:
+    with pytest.raises(UserError, match="must be 'authors' or 'stratified', got 'random'"):
+        GraphFolds(name="COX2", root=str(small_tu), split="random")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fold", [-1, 10])
+def test_fold_outside_its_range_is_refused(small_tu: Path, fold: int) -> None:
+    with pytest.raises(UserError, match=rf"dataset.fold must lie in \[0, 10\), got {fold}"):
+        GraphFolds(name="COX2", root=str(small_tu), fold=fold)
+
+
+@pytest.mark.parametrize("garbage", [b"no number\n", b"\x00\xff\xfe", b"1, 2\n3\n"])
+@pytest.mark.parametrize("part", ["A", "graph_indicator", "node_labels", "graph_labels"])
+def test_error_of_a_damaged_file_is_one_line(tmp_path: Path, part: str, garbage: bytes) -> None:
+    raw = write_tu_dataset(tmp_path, "ONE", graphs=12, seed=0)
+    (raw / f"ONE_{part}.txt").write_bytes(garbage)
+    command = r"delete the folder and fetch ONE again with `python scripts/fetch_data\.py ONE`$"
+    with pytest.raises(UserError, match=rf"/ONE/raw .*: {command}") as error:
+        load_tu_dataset("ONE", tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_missing_labels_are_refused(tmp_path: Path) -> None:
+    labels = write_tu_dataset(tmp_path, "ONE", graphs=12, seed=0) / "ONE_graph_labels.txt"
+    labels.write_text("\n".join(labels.read_text().split()[:7]) + "\n")
+    for damage in (Path.exists, Path.unlink):
+        damage(labels)
+        with pytest.raises(UserError, match=r"ONE/raw cannot be read .*: delete"):
+            load_tu_dataset("ONE", tmp_path)
+
+
+def test_files_are_read_again_only_when_they_or_pyg_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch_geometric.datasets import TUDataset
+
+    made, process = list[str](), TUDataset.process
+
+    def counted(self: TUDataset) -> None:
+        made.append(self.name)
+        process(self)
+
+    monkeypatch.setattr(TUDataset, "process", counted)
+    raw = write_tu_dataset(tmp_path, "ONE", graphs=12, seed=0)
+    before = load_tu_dataset("ONE", tmp_path)
+    again = load_tu_dataset("ONE", tmp_path)
+    assert made == ["ONE"]
+    assert all(map(torch.equal, before[3], again[3]))
+    labels = raw / "ONE_graph_labels.txt"
+    labels.write_text(labels.read_text().replace("-1", "1", 1))
+    changed = load_tu_dataset("ONE", tmp_path)
+    differ = [int(a.labels) != int(b.labels) for a, b in zip(before, changed, strict=True)]
+    assert sum(differ) == 1
+    assert made == ["ONE"] * 2
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "99")
+    load_tu_dataset("ONE", tmp_path)
+    assert made == ["ONE"] * 3
+
+
+# --- The real data ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "graphs", "in_channels", "sizes", "ones"),
+    [("COX2", 467, 35, {47: 7, 46: 3}, 102), ("PROTEINS", 1113, 3, {112: 3, 111: 7}, 450)],
+)
+def test_real_data_are_the_official_ones(
+    tu_root: Path, name: str, graphs: int, in_channels: int, sizes: dict[int, int], ones: int
+) -> None:
+    folds = [GraphFolds(name=name, root=str(tu_root), fold=fold) for fold in range(10)]
+    found = [data.facts()["test"] for data in folds]
+    assert {size: found.count(size) for size in set(found)} == sizes
+    assert (folds[0].facts()["graphs"], folds[0].in_channels, folds[0].classes) == (
+        graphs,
+        in_channels,
+        2,
+    )
+    labels = torch.cat([graph.labels for graph in load_tu_dataset(name, tu_root)])
+    assert int(labels.sum()) == ones
+
+
+def test_first_epochs_of_the_official_run(tu_root: Path) -> None:
+    """COX2, fold 0: the losses that the official script prints, digit by digit.
+
+    Random numbers are drawn in its order: seed, order of the data, model, and one number for each
+    pass over a loader (training; then accuracy on training and test data) in addition to dropout.
+    """
+    data = GraphFolds(name="COX2", root=str(tu_root), fold=0)
+    data.setup()
+    torch.manual_seed(42)
+    torch.randperm(467)
+    solver = FixedPoint(max_evaluations=300, tol=3e-6, stop="absolute", norm="max")
+    adjoint = FixedPoint(max_evaluations=300, tol=1e-7, stop="relative", norm="max")
+    model = GraphClassifier(data.in_channels, 2, solver, ImplicitGradient(solver=adjoint))
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-3)
+    losses = []
+    for _ in range(3):
+        draw(1)
+        total = 0.0
+        for batch in data.train_dataloader():
+            optimizer.zero_grad()
+            scores = model(batch.features, batch.propagation, batch.pooling, propagated=True)
+            loss = F.nll_loss(scores, batch.labels)
+            loss.backward()
+            optimizer.step()
+            model.project_()
+            total += loss.item() * len(batch.labels)
+        losses.append(total / data.facts()["train"])
+        draw(2)
+    assert losses == pytest.approx([0.6442109, 0.5461012, 0.5543454], abs=2e-5)
+
+
+def draw(times: int) -> None:
+    """Draw as a pass over a data loader does."""
+    for _ in range(times):
+        torch.empty((), dtype=torch.int64).random_()

@@ -1,0 +1,316 @@
+"""CIFAR-10: exact pixels from both formats, its parts and their order, its way to the device."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from data.images.helpers import QUIET, as_set, cifar, fit, normalised, whole
+from image_data import write_cifar10, write_image
+from PIL import Image
+from recorder import Recorder, trainer
+from training import composed
+
+from phantomgrad_suite.checkpoint import RunState
+from phantomgrad_suite.data import Cifar10, ImageBatch
+from phantomgrad_suite.data.base import Share
+from phantomgrad_suite.data.images.base import in_order
+from phantomgrad_suite.data.images.cifar_files import CLASSES
+from phantomgrad_suite.jobs.build import build
+from phantomgrad_suite.runs.errors import MissingDataError, UserError
+
+pytestmark = QUIET
+MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+
+
+# --- Pixels and labels -----------------------------------------------------------------------
+
+
+def test_original_files_give_their_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = write_cifar10(tmp_path, monkeypatch)
+    data = cifar(tmp_path, "cifar10")
+    for part, batch in data.pixels.items():
+        assert batch.images.dtype == torch.uint8
+        assert np.array_equal(batch.images.numpy(), pixels[part])
+        assert batch.labels.tolist() == [*range(10)] * (len(pixels[part]) // 10)
+
+
+def test_jpeg_files_give_their_pixels(jpeg_root: Path) -> None:
+    """Sorted by name: class by class, as Pillow decodes them."""
+    pixels = cifar(jpeg_root).pixels
+    train, test = pixels["train"], pixels["test"]
+    assert train.images.shape == (100, 3, 32, 32)
+    assert train.labels.tolist() == [label for label in range(10) for _ in range(10)]
+    assert test.labels.tolist() == [label for label in range(10) for _ in range(2)]
+    for label, i in ((0, 0), (3, 7), (9, 9)):
+        with Image.open(jpeg_root / "cifar10-jpeg/train" / CLASSES[label] / f"000{i}.jpg") as file:
+            expected = np.asarray(file).transpose(2, 0, 1)
+        assert np.array_equal(train.images[10 * label + i].numpy(), expected)
+
+
+def test_archive_gives_what_the_folder_gives(jpeg_copy: Path, jpeg_root: Path) -> None:
+    with tarfile.open(jpeg_copy / "cifar10-jpeg.tar.xz", "w:xz") as archive:
+        for part in ("train", "test"):
+            archive.add(jpeg_copy / "cifar10-jpeg" / part, part)
+    shutil.rmtree(jpeg_copy / "cifar10-jpeg")
+    assert cifar(jpeg_copy).facts() == cifar(jpeg_root).facts()
+
+
+def test_images_are_decoded_once(jpeg_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And again when one of them changes."""
+    first = cifar(jpeg_copy).facts()
+    with monkeypatch.context() as patch:
+        patch.setattr("phantomgrad_suite.data.images.cifar_files._decoded", None)
+        assert cifar(jpeg_copy).facts() == first
+    write_image(jpeg_copy / "cifar10-jpeg/train/cat/0000.jpg", np.random.default_rng(9), 32, 32)
+    assert cifar(jpeg_copy).facts()["fingerprint"] != first["fingerprint"]
+
+
+def test_facts_and_sizes(jpeg_root: Path, cifar_root: Path) -> None:
+    data = cifar(jpeg_root)
+    assert (dict(data.sizes()), data.targets()) == (
+        {"in_channels": 3, "classes": 10},
+        {"classes": 10},
+    )
+    assert data.evaluation_sets == ("test",)
+    facts = data.facts()
+    assert facts["fingerprint"].startswith("sha256:")
+    sizes = {"train": 100, "validation": 0, "test": 20}
+    assert facts == {"name": "cifar10-jpeg", "fingerprint": facts["fingerprint"], **sizes}
+    original = cifar(cifar_root, "cifar10").facts()
+    assert original["name"] == "cifar10"
+    assert original["fingerprint"] != facts["fingerprint"]
+
+
+# --- Parts and order -------------------------------------------------------------------------
+
+
+def test_validation_part_is_stratified_and_depends_on_its_seed_alone(jpeg_root: Path) -> None:
+    data = cifar(jpeg_root, validation=30)
+    assert data.evaluation_sets == ("test", "validation")
+    train, validation = whole(data, "train"), whole(data, "validation")
+    assert train.labels.bincount().tolist() == [7] * 10
+    assert validation.labels.bincount().tolist() == [3] * 10
+    assert as_set(train.images) | as_set(validation.images) == as_set(data.pixels["train"].images)
+    facts = data.facts()
+    assert (facts["train"], facts["validation"]) == (70, 30)
+    assert facts["fingerprint"] == cifar(jpeg_root).facts()["fingerprint"]
+    torch.manual_seed(7)
+    again, other = (cifar(jpeg_root, validation=30, seed=seed) for seed in (42, 1))
+    assert torch.equal(whole(again, "validation").images, validation.images)
+    assert not torch.equal(whole(other, "validation").images, validation.images)
+
+
+def test_subset_is_the_first_images_of_each_class(cifar_root: Path) -> None:
+    """With another fingerprint and a note, so that no table mixes it with the whole."""
+    data, complete = cifar(cifar_root, "cifar10", subset=3), cifar(cifar_root, "cifar10")
+    assert torch.equal(data.pixels["train"].images, complete.pixels["train"].images[:30])
+    assert torch.equal(data.pixels["test"].images, complete.pixels["test"].images)
+    facts = data.facts()
+    assert facts["train"] == 30
+    assert facts["reduced"] == "the first 3 training images of each class"
+    assert facts["fingerprint"] != complete.facts()["fingerprint"]
+
+
+def test_every_image_comes_once_with_its_label(jpeg_root: Path) -> None:
+    data = cifar(jpeg_root, batch_size=30, test_batch_size=8)
+    batches = list(data.train_dataloader())
+    assert isinstance(batches[0], ImageBatch)
+    assert [len(batch.labels) for batch in batches] == [30, 30, 30, 10]
+    pixels = data.pixels["train"]
+    known = {image.numpy().tobytes(): int(label) for image, label in zip(*pixels, strict=True)}
+    images, labels = (torch.cat(tensors) for tensors in zip(*batches, strict=True))
+    assert as_set(images) == set(known)
+    assert [known[image.numpy().tobytes()] for image in images] == labels.tolist()
+    assert not torch.equal(whole(data, "train").labels, labels)
+    assert [len(b.labels) for b in data.val_dataloader()[0]] == [8, 8, 4]
+
+
+def test_evaluation_has_a_fixed_order_and_draws_nothing(jpeg_root: Path) -> None:
+    data = cifar(jpeg_root, augment=True)
+    before = torch.get_rng_state()
+    images = whole(data, "test").images
+    data.on_after_batch_transfer(ImageBatch(images, torch.zeros(20)), 0)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(images, data.pixels["test"].images)
+
+
+# --- In a trainer ----------------------------------------------------------------------------
+
+
+def test_batches_are_normalised_and_evaluation_is_not_augmented(jpeg_root: Path) -> None:
+    data = cifar(jpeg_root, augment=True, test_batch_size=7)
+    module = fit(data, 1)
+    expected = normalised(data.pixels["test"].images, MEAN, DEVIATION)
+    torch.testing.assert_close(module.images("test"), expected)
+    plain = as_set(data.on_after_batch_transfer(data.pixels["train"], 0).images)
+    assert not as_set(module.images()) & plain
+    assert as_set(fit(cifar(jpeg_root), 1).images()) == plain
+
+
+def test_precision_of_the_trainer_is_that_of_the_batches(jpeg_root: Path) -> None:
+    module = Recorder()
+    trainer(1, precision="64-true").fit(module, cifar(jpeg_root))
+    assert module.images().dtype == torch.float64
+
+
+def test_resumed_run_sees_what_the_uninterrupted_one_sees(jpeg_root: Path, tmp_path: Path) -> None:
+    hardware = dict.fromkeys(("git", "processor", "threads", "accelerator"))
+
+    def run(epochs: int, checkpoint: Path | None = None) -> Recorder:
+        data = cifar(jpeg_root, augment=True, batch_size=30)
+        state = RunState({"environment": hardware, "started": "now"})
+        options: dict[str, Any] = {"ckpt_path": checkpoint, "weights_only": True}
+        return fit(data, epochs, callbacks=[state], **options)
+
+    complete, first = run(3), run(2)
+    first.trainer.save_checkpoint(tmp_path / "2.ckpt")
+    rest = run(3, tmp_path / "2.ckpt")
+    assert torch.equal(torch.cat([first.images(), rest.images()]), complete.images())
+    assert torch.equal(rest.scale, complete.scale)
+    assert not torch.equal(complete.images()[:100], complete.images()[100:200])
+
+
+def test_two_processes_take_disjoint_parts(
+    jpeg_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Together they see all of an epoch, and each evaluation image exactly once."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    options = {"batch_size": 15, "test_batch_size": 8, "validation": 31}
+    data = Cifar10(root=str(jpeg_root), name="cifar10-jpeg", **options)  # type: ignore[arg-type]
+    trainer(1, devices=2, strategy="ddp_spawn").fit(Recorder(tmp_path), data)
+    seen = [torch.load(tmp_path / f"seen{rank}.pt") for rank in range(2)]
+    pixels = cifar(jpeg_root, validation=31)
+    for rank in range(2):
+        assert [len(labels) for _, labels in seen[rank]["train"]] == [15, 15, 5]
+    parts = {part: [torch.cat([i for i, _ in s[part]]) for s in seen] for part in ("train", "test")}
+    shown, held, tested = (
+        as_set(normalised(whole(pixels, part).images, MEAN, DEVIATION))
+        for part in ("train", "validation", "test")
+    )
+    first, second = (as_set(images) for images in parts["train"])
+    assert len(first & second) == 1  # of 69 images one is repeated to make the parts equal
+    assert first | second == shown
+    assert len(torch.cat(parts["test"])) == 20 + 31
+    assert as_set(torch.cat(parts["test"])) == held | tested
+
+
+def test_processes_that_would_wait_for_each_other_are_refused(jpeg_root: Path) -> None:
+    """Twenty images for three processes are 7, 7 and 6: two batches of six, or one."""
+    part = cifar(jpeg_root)._parts["test"]
+    assert len(in_order(part, 5, Share(3, 2))) == 6
+    message = (
+        "dataset.test_batch_size=6 gives 3 processes different numbers of batches of 20 images"
+    )
+    with pytest.raises(UserError, match=f"^{message}: choose another size, or fewer processes$"):
+        in_order(part, 6, Share(3, 2))
+
+
+# --- Errors ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar10-jpeg"])
+def test_missing_data_name_the_command(tmp_path: Path, name: str) -> None:
+    with pytest.raises(MissingDataError) as error:
+        Cifar10(root=str(tmp_path), name=name)
+    assert str(error.value) == (
+        f"{name} is not in {tmp_path}: fetch it with `python scripts/fetch_data.py {name.upper()}` "
+        "(or, without network, add `--from DIR`), or set dataset.root"
+    )
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+def test_damaged_original_file_is_refused(cifar_root: Path, damage: str) -> None:
+    path = cifar_root / "cifar-10-batches-py" / "data_batch_3"
+    content = path.read_bytes()
+    path.unlink()
+    if damage == "damaged":
+        path.write_bytes(content[:-1])
+    with pytest.raises(UserError, match=r"cifar-10-batches-py are missing or damaged: delete that"):
+        cifar(cifar_root, "cifar10")
+
+
+def test_bad_image_is_named(jpeg_copy: Path) -> None:
+    path = jpeg_copy / "cifar10-jpeg/test/dog/0001.jpg"
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(UserError, match=r"test/dog/0001.jpg cannot be read as an image \("):
+        cifar(jpeg_copy)
+    assert not (jpeg_copy / "cifar10-jpeg.pt").exists()
+    write_image(path, np.random.default_rng(0), 48, 32)
+    with pytest.raises(UserError, match=r"dog/0001.jpg must be 32 x 32 pixels, is 32 x 48$"):
+        cifar(jpeg_copy)
+
+
+@pytest.mark.parametrize("lost", ["frog/0009.jpg", "frog"])
+def test_missing_images_are_counted(jpeg_copy: Path, lost: str) -> None:
+    path = jpeg_copy / "cifar10-jpeg/train" / lost
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    left = 9 if lost.endswith(".jpg") else 0
+    with pytest.raises(UserError, match=rf"train has only {left} images of class frog: delete"):
+        cifar(jpeg_copy)
+
+
+def test_truncated_archive_is_refused(jpeg_copy: Path) -> None:
+    path = jpeg_copy / "cifar10-jpeg.tar.xz"
+    with tarfile.open(path, "w:xz") as archive:
+        archive.add(jpeg_copy / "cifar10-jpeg/train", "train")
+    shutil.rmtree(jpeg_copy / "cifar10-jpeg")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(UserError, match=r"cifar10-jpeg.tar.xz is truncated or damaged \("):
+        cifar(jpeg_copy)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"name": "cifar100"}, "one of cifar10, cifar10-jpeg, got 'cifar100'"),
+        ({"batch_size": 0}, r"dataset\.batch_size must be at least 1, got 0"),
+        ({"test_batch_size": 0}, r"dataset\.test_batch_size must be at least 1, got 0"),
+        ({"validation": -1}, r"dataset\.validation must be at least 0, got -1"),
+        ({"subset": 0}, r"dataset\.subset must be at least 1, got 0"),
+        ({"seed": -1}, r"dataset\.seed must be at least 0, got -1"),
+        ({"validation": 9}, r"dataset.validation must lie in \[10, 90\] .* 9"),
+        ({"validation": 91}, r"dataset.validation must lie in \[10, 90\] .* 91"),
+        ({"subset": 11}, r"dataset\.subset must be at most 10, got 11"),
+    ],
+)
+def test_bad_settings_are_refused(jpeg_root: Path, setting: dict[str, Any], message: str) -> None:
+    with pytest.raises((UserError, ValueError), match=message):
+        cifar(jpeg_root, **setting)
+
+
+# --- Configurations and real data ------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("hydra_restore_singletons")
+@pytest.mark.parametrize("name", ["cifar10", "cifar10_jpeg"])
+def test_configuration_is_the_protocol_of_the_papers(
+    jpeg_root: Path, cifar_root: Path, name: str
+) -> None:
+    root = cifar_root if name == "cifar10" else jpeg_root
+    config = composed([f"dataset={name}", f"paths.data={root}"]).dataset
+    assert build(config, "dataset").facts() == cifar(root, name.replace("_", "-")).facts()
+    found = (config.batch_size, config.augment, config.validation, config.subset)
+    assert found == (128, False, 0, None)
+
+
+def test_real_images_are_the_known_ones(real_jpeg_root: Path) -> None:
+    """All 60,000, of known pixels; their mean and deviation are nearly those of CIFAR-10."""
+    data = cifar(real_jpeg_root, batch_size=128)
+    assert data.facts() == {
+        "name": "cifar10-jpeg",
+        "fingerprint": "sha256:eec90e10bd2f5438e70e4e8599dc5b7672ffbabf978fde50cd6de1e7ed6d6bf0",
+        "train": 50000,
+        "validation": 0,
+        "test": 10000,
+    }
+    train = data.pixels["train"]
+    assert train.labels.bincount().tolist() == [5000] * 10
+    assert len(data.train_dataloader()) == 391
+    mean = (train.images[::10].double() / 255).mean((0, 2, 3))
+    torch.testing.assert_close(mean, torch.tensor(MEAN).double(), atol=0.005, rtol=0)

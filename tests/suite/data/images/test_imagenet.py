@@ -1,0 +1,281 @@
+"""ImageNet from class folders: the two protocols, the order, the workers, the validation part."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from data.images.helpers import QUIET, fit, imagenet, normalised
+from image_data import write_image, write_image_folder
+from PIL import Image
+from recorder import Recorder, trainer
+from training import composed
+
+from phantomgrad_suite.data import ImageNet
+from phantomgrad_suite.data.base import Share
+from phantomgrad_suite.data.images.base import ImageBatch
+from phantomgrad_suite.data.images.imagenet import (
+    FolderSet,
+    SeededOrder,
+    transform,
+)
+from phantomgrad_suite.jobs.build import build
+from phantomgrad_suite.runs.errors import MissingDataError, UserError
+
+pytestmark = QUIET
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def test_facts_and_sizes(folder_root: Path) -> None:
+    data = imagenet(folder_root)
+    assert (data.sizes(), data.evaluation_sets) == ({"in_channels": 3, "classes": 3}, ("test",))
+    facts = data.facts()
+    assert facts.pop("fingerprint").startswith("sha256-of-names-and-sizes:")
+    assert facts == {"name": "imagenet", "classes": 3, "train": 12, "test": 5}
+
+
+def test_fingerprint_tells_data_sets_apart(folder_root: Path, folder_copy: Path) -> None:
+    same = imagenet(folder_copy).facts()
+    assert same == imagenet(folder_root).facts()
+    (folder_copy / "train/n00000001/0000.JPEG").rename(folder_copy / "train/n00000002/0009.JPEG")
+    assert imagenet(folder_copy).facts()["fingerprint"] != same["fingerprint"]
+
+
+def test_batches_are_bytes_and_complete(folder_root: Path) -> None:
+    data = imagenet(folder_root, test_batch_size=2)
+    batches = list(data.train_dataloader())
+    assert [batch.images.shape for batch in batches] == [(n, 3, 224, 224) for n in (5, 5, 2)]
+    assert all(isinstance(batch, ImageBatch) for batch in batches)
+    assert batches[0].images.dtype == torch.uint8
+    assert torch.cat([batch.labels for batch in batches]).bincount().tolist() == [4, 4, 4]
+    (evaluation,) = data.val_dataloader()
+    assert [batch.labels.tolist() for batch in evaluation] == [[0, 0], [1, 2], [2]]
+
+
+def test_evaluation_images_are_resized_cropped_and_normalised(folder_root: Path) -> None:
+    """The shorter side to 256, the middle 224 pixels; then mean and deviation per channel."""
+    module = fit(imagenet(folder_root), 1)
+    paths = sorted((folder_root / "val").glob("*/*.JPEG"))
+    for path, found in zip(paths, module.images("test"), strict=True):
+        with Image.open(path) as image:
+            scale = 256 / min(image.size)
+            size = [int(side * scale) for side in image.size]
+            resized = np.asarray(image.resize(size, Image.Resampling.BILINEAR))
+        top, left = (round((side - 224) / 2) for side in resized.shape[:2])
+        pixels = torch.from_numpy(resized[top : top + 224, left : left + 224].copy())
+        expected = normalised(pixels.permute(2, 0, 1), MEAN, DEVIATION)
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "area", "aspect"),
+    [("mdeq", (0.08, 1.0), (3 / 4, 4 / 3)), ("phantom", (0.1, 1.0), (0.8, 1.25))],
+)
+def test_protocols_crop_within_their_bounds(
+    protocol: str, area: tuple[float, float], aspect: tuple[float, float]
+) -> None:
+    """A thousand crops of a large square: areas and aspects fill the whole range, and no more."""
+    crop, flip, _ = transform(protocol).transforms
+    assert flip.p == 0.5
+    assert (tuple(crop.size), crop.antialias) == ((224, 224), True)
+    assert str(crop.interpolation).lower().endswith("bilinear")
+    image = torch.zeros(3, 1000, 1000)
+    sizes = [crop.make_params([image]) for _ in range(1000)]
+    areas = torch.tensor([s["height"] * s["width"] for s in sizes]) / 1e6
+    aspects = torch.tensor([s["width"] / s["height"] for s in sizes])
+    for found, (least, most) in ((areas, area), (aspects, aspect)):
+        assert found.min() >= least * 0.99
+        assert found.max() <= most * 1.01
+        width = most - least
+        assert found.min() < least + 0.05 * width
+        assert found.max() > most - 0.1 * width
+
+
+def test_flips_are_random_by_seed(tmp_path: Path) -> None:
+    """An image that is black on the left and white on the right comes both ways, evenly."""
+    Image.fromarray(np.repeat([[0, 255]], 60, axis=0).repeat(30, axis=1).astype(np.uint8)).save(
+        tmp_path / "0.png"
+    )
+    data = FolderSet([(str(tmp_path / "0.png"), 0)], transform("phantom"))
+    images = torch.cat([data.__getitems__([(0, seed)]).images for seed in range(200)])
+    brighter = images[..., 0].float().mean((1, 2)) > images[..., -1].float().mean((1, 2))
+    assert 60 < brighter.sum() < 140  # 4 sigma and more
+    again = torch.cat([data.__getitems__([(0, seed)]).images for seed in range(5)])
+    assert torch.equal(again, images[:5])
+
+
+def test_order_and_crops_change_with_epoch_and_seed_alone(folder_root: Path) -> None:
+    """Whatever else was drawn, and however many workers there are."""
+    runs = [fit(imagenet(folder_root, workers=workers), 2) for workers in (0, 1)]
+    assert torch.equal(runs[0].images(), runs[1].images())
+    first, second = runs[0].images().split(12)
+    assert not torch.equal(first.sort(dim=0).values, second.sort(dim=0).values)
+    torch.manual_seed(5)
+    other = Recorder()
+    trainer(1).fit(other, imagenet(folder_root))
+    assert not torch.equal(other.images(), first)
+
+
+def test_loading_draws_nothing(folder_root: Path) -> None:
+    data = imagenet(folder_root)
+    before = torch.get_rng_state()
+    assert len(list(data.train_dataloader())) == 3
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("validation", [0, 3])
+def test_resumed_run_sees_what_the_uninterrupted_one_sees(
+    folder_root: Path, tmp_path: Path, validation: int
+) -> None:
+    def data() -> ImageNet:
+        return imagenet(folder_root, validation=validation)
+
+    complete, first = fit(data(), 2), fit(data(), 1)
+    first.trainer.save_checkpoint(tmp_path / "1.ckpt")
+    rest = fit(data(), 2, ckpt_path=tmp_path / "1.ckpt", weights_only=True)
+    assert torch.equal(torch.cat([first.images(), rest.images()]), complete.images())
+    assert torch.equal(rest.images("test"), complete.images("test")[5 + validation :])
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_order_is_resumed_in_the_middle_of_an_epoch(folder_root: Path, workers: int) -> None:
+    """However many processes read ahead."""
+    whole = imagenet(folder_root, workers=workers, batch_size=2).train_dataloader()
+    expected = torch.cat([batch.images for batch in whole])
+    loader = imagenet(folder_root, workers=workers, batch_size=2).train_dataloader()
+    loader.load_state_dict({**loader.state_dict(), "batches": 4})
+    assert torch.equal(torch.cat([batch.images for batch in loader]), expected[8:])
+    assert torch.equal(torch.cat([batch.images for batch in loader]), expected)
+
+
+def test_processes_take_disjoint_parts_with_seeds_of_their_own(folder_root: Path) -> None:
+    data = FolderSet(imagenet(folder_root)._parts["train"], transform("mdeq"))
+    orders = [SeededOrder(data, Share(2, process)) for process in range(2)]
+    pairs = [list(order) for order in orders]
+    assert sorted(index for part in pairs for index, _ in part) == list(range(12))
+    assert len({seed for part in pairs for _, seed in part}) == 12
+    orders[0].set_epoch(1)
+    later = list(orders[0])
+    assert not {seed for _, seed in later} & {seed for part in pairs for _, seed in part}
+
+
+def test_training_images_may_validate(folder_root: Path) -> None:
+    """One of each class: no longer trained on, seen in full as the evaluation images are."""
+    whole, data = imagenet(folder_root), imagenet(folder_root, validation=3)
+    assert data.evaluation_sets == ("test", "validation")
+    facts = data.facts()
+    assert (facts["train"], facts["validation"], facts["test"]) == (9, 3, 5)
+    assert facts["fingerprint"] == whole.facts()["fingerprint"]
+    train, held = (set(data._parts[name]) for name in ("train", "validation"))
+    assert train | held == set(whole._parts["train"])
+    assert len(train) + len(held) == 12
+    assert sorted(label for _, label in held) == [0, 1, 2]
+    _, validation = data.val_dataloader()
+    (batch,) = validation
+    assert batch.labels.tolist() == [0, 1, 2]
+    paths = [path for path, _ in data._parts["validation"]]
+    for path, image in zip(paths, batch.images, strict=True):
+        with Image.open(path) as original:
+            assert torch.equal(image, transform(None)(original.convert("RGB")))
+
+
+def test_validation_part_follows_its_seed(folder_root: Path) -> None:
+    parts = [imagenet(folder_root, validation=3, seed=seed)._parts for seed in (1, 1, 2, 3, 4)]
+    assert parts[0] == parts[1]
+    assert any(part != parts[0] for part in parts[2:])
+
+
+def test_processes_share_the_validation_part(
+    folder_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each sees its own images, all of them are seen once, and the parts are those of one."""
+    labels, trained = [], []
+    for process in range(2):
+        data = imagenet(folder_root, validation=4, test_batch_size=3)
+        monkeypatch.setattr(ImageNet, "share", Share(2, process))
+        _, validation = data.val_dataloader()
+        labels += [int(label) for batch in validation for label in batch.labels]
+        trained.append(data._parts)
+    assert trained[0] == trained[1]
+    assert sorted(labels) == sorted(label for _, label in trained[0]["validation"])
+
+
+@pytest.mark.usefixtures("hydra_restore_singletons")
+def test_configuration_builds(folder_root: Path, tmp_path: Path) -> None:
+    """The release's protocol: 16 images in each of eight processes, 50 in evaluation."""
+    (tmp_path / "imagenet").symlink_to(folder_root)
+    config = composed(["dataset=imagenet", f"paths.data={tmp_path}"]).dataset
+    assert build(config, "dataset").facts() == imagenet(folder_root).facts()
+    assert (config.protocol, config.batch_size, config.test_batch_size) == ("phantom", 16, 50)
+
+
+# --- Errors ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ["train", "val"])
+def test_missing_folder_names_the_command(folder_copy: Path, part: str) -> None:
+    shutil.rmtree(folder_copy / part)
+    with pytest.raises(MissingDataError, match=rf"has no folder {part}: .* ImageNet` explains how"):
+        imagenet(folder_copy)
+
+
+def test_images_without_class_folders_are_refused(folder_copy: Path) -> None:
+    """As in the archive of ImageNet's validation images; or with an empty class."""
+    for path in (folder_copy / "train/n00000001").iterdir():
+        path.unlink()
+    with pytest.raises(UserError, match=r"for each class \(.*n00000001"):
+        imagenet(folder_copy)
+    shutil.rmtree(folder_copy / "train")
+    (folder_copy / "train").mkdir()
+    (folder_copy / "train/0.JPEG").touch()
+    with pytest.raises(UserError, match=r"train must contain one folder of images for each class"):
+        imagenet(folder_copy)
+
+
+def test_classes_must_be_several_and_the_same(folder_copy: Path, tmp_path: Path) -> None:
+    shutil.rmtree(folder_copy / "val/n00000002")
+    with pytest.raises(UserError, match=r"same classes in train and val, .* of them: n00000002"):
+        imagenet(folder_copy)
+    with pytest.raises(UserError, match="at least two; one class"):
+        imagenet(write_image_folder(tmp_path / "one", classes=1))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_error_of_an_unreadable_image_is_one_line(folder_copy: Path, workers: int) -> None:
+    path = folder_copy / "train/n00000001/0002.JPEG"
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(UserError) as error:
+        fit(imagenet(folder_copy, workers=workers), 1)
+    assert str(error.value).startswith(f"{path} cannot be read as an image (")
+    assert "Traceback" not in str(error.value)
+    write_image(path, np.random.default_rng(0), 50, 50)
+    (folder_copy / "val/n00000000/0001.JPEG").write_text("not an image")
+    with pytest.raises(UserError, match=r"0001.JPEG cannot be read as an image"):
+        fit(imagenet(folder_copy, workers=workers), 1)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"protocol": "dali"}, "must be 'mdeq' or 'phantom', got 'dali'"),
+        ({"validation": 2}, r"validation must lie in \[3, 9\] .*, got 2"),
+        ({"validation": 10}, r"validation must lie in \[3, 9\] .*, got 10"),
+        *(
+            ({name: -1}, rf"dataset\.{name} must be at least {least}, got -1")
+            for name, least in {
+                "batch_size": 1,
+                "test_batch_size": 1,
+                "workers": 0,
+                "validation": 0,
+                "seed": 0,
+            }.items()
+        ),
+    ],
+)
+def test_bad_settings_are_refused(folder_root: Path, setting: Any, message: str) -> None:
+    with pytest.raises((UserError, ValueError), match=message):
+        imagenet(folder_root, **setting)

@@ -1,0 +1,170 @@
+"""The texts: their parts, their facts, and the errors about them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from graph_data import real_data
+from text_data import write_texts
+
+from phantomgrad_suite.data import PydocTopics, WikiText103
+from phantomgrad_suite.data.text.topics import topics
+from phantomgrad_suite.runs.errors import MissingDataError, UserError
+
+SMALL: dict[str, Any] = {"batch_size": 4, "test_batch_size": 2, "segment_length": 10}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_texts(tmp_path / "wikitext-103")
+    return tmp_path
+
+
+def tokens(root: Path, name: str) -> int:
+    text = (root / "wikitext-103" / f"wiki.{name}.tokens").read_text()
+    return len(text.split()) + text.count("\n")
+
+
+def test_wikitext_has_the_words_of_its_training_text(root: Path) -> None:
+    data = WikiText103(root=str(root), **SMALL)
+    assert data.sizes() == {"vocabulary": 101}
+    assert data.targets() == {}
+    assert data.evaluation_sets == ("test", "validation")
+    facts = data.facts()
+    assert (facts["name"], facts["vocabulary"]) == ("wikitext103", 101)
+    assert "reduced" not in facts
+    assert facts["train"] == tokens(root, "train")
+    assert (facts["validation"], facts["test"]) == (tokens(root, "valid"), tokens(root, "test"))
+    (batch, *_) = data.train_dataloader()
+    assert batch.tokens.shape == batch.targets.shape == (4, 10)
+    for loader, name in zip(data.val_dataloader(), ("test", "valid"), strict=True):
+        assert loader.layout.length == tokens(root, name) // 2
+
+
+def test_encoded_texts_are_cached(root: Path) -> None:
+    """And encoded again when a text changes; the fingerprint is that of the content."""
+    folder = root / "wikitext-103"
+    first = WikiText103(root=str(root), **SMALL).facts()
+    kept = (folder / "wikitext103.pt").read_bytes()
+    assert WikiText103(root=str(root), **SMALL).facts() == first
+    assert (folder / "wikitext103.pt").read_bytes() == kept
+    with (folder / "wiki.test.tokens").open("a") as file:
+        file.write("w1 w2\n")
+    second = WikiText103(root=str(root), **SMALL).facts()
+    assert second["test"] == first["test"] + 3
+    assert second["fingerprint"] != first["fingerprint"]
+
+
+def test_epoch_may_be_a_part_of_the_text(root: Path) -> None:
+    assert len(WikiText103(root=str(root), segments_per_epoch=7, **SMALL).train_dataloader()) == 7
+
+
+def test_validation_text_as_a_corpus_of_its_own(root: Path) -> None:
+    """Unknown words of the test text become ``<unk>``."""
+    folder = root / "wikitext-103"
+    (folder / "wiki.train.tokens").unlink()
+    with (folder / "wiki.test.tokens").open("a") as file:
+        file.write("never seen\n")
+    data = WikiText103(root=str(root), name="wikitext103-valid", **SMALL)
+    facts = data.facts()
+    assert data.evaluation_sets == ("test",)
+    assert facts["reduced"] == "trained on the validation text"
+    assert (facts["name"], facts["vocabulary"]) == ("wikitext103-valid", 102)
+    assert (facts["train"], facts["test"]) == (tokens(root, "valid"), tokens(root, "test"))
+    assert data.corpus.parts["test"][-3:].tolist() == [101, 101, 0]
+
+
+def test_last_lines_of_the_validation_text_may_validate(root: Path) -> None:
+    """They no longer train, nor contribute to the vocabulary; the test text is the same."""
+    folder = root / "wikitext-103"
+    with (folder / "wiki.valid.tokens").open("a") as file:
+        file.write("held out\n")
+    lines = (folder / "wiki.valid.tokens").read_text().splitlines()
+    whole = WikiText103(root=str(root), name="wikitext103-valid", **SMALL)
+    data = WikiText103(root=str(root), name="wikitext103-valid", validation_share=0.2, **SMALL)
+    assert data.evaluation_sets == ("test", "validation")
+    kept = round(0.8 * len(lines))
+    facts, parts = data.facts(), data.corpus.parts
+    for name, text in (("train", lines[:kept]), ("validation", lines[kept:])):
+        assert len(parts[name]) == facts[name] == sum(len(line.split()) + 1 for line in text)
+    assert facts["train"] + facts["validation"] == whole.facts()["train"]
+    assert facts["test"] == whole.facts()["test"]
+    assert facts["vocabulary"] == 102 == whole.facts()["vocabulary"] - 2
+    assert parts["validation"][-3:].tolist() == [101, 101, 0]
+    assert facts["reduced"] == "trained on the validation text, its last 0.2 held out"
+    assert facts["fingerprint"] != whole.facts()["fingerprint"]
+    assert len({path.name for path in folder.glob("wikitext103-valid*.pt")}) == 2
+    assert WikiText103(root=str(root), name="wikitext103-valid", **SMALL).facts() == whole.facts()
+
+
+@pytest.mark.parametrize(
+    ("name", "share", "why"),
+    [
+        ("wikitext103-valid", 1.0, r"must lie in \[0, 1\), got 1.0"),
+        ("wikitext103-valid", -0.1, r"must lie in \[0, 1\), got -0.1"),
+        ("wikitext103", 0.1, "must be 0 for wikitext103, which has a validation text, got"),
+    ],
+)
+def test_bad_validation_shares_are_refused(root: Path, name: str, share: float, why: str) -> None:
+    with pytest.raises(UserError, match=rf"validation_share {why}"):
+        WikiText103(root=str(root), name=name, validation_share=share)
+
+
+def test_unknown_word_is_reported_with_file_and_line(root: Path) -> None:
+    path = root / "wikitext-103" / "wiki.valid.tokens"
+    path.write_text("w1 w2\nw3 nowhere\n")
+    data = WikiText103(root=str(root), **SMALL)
+    with pytest.raises(UserError, match=r"wiki\.valid\.tokens, line 2: .* no word 'nowhere'"):
+        data.sizes()
+
+
+def test_missing_files_name_the_command(root: Path) -> None:
+    shutil.rmtree(root / "wikitext-103")
+    with pytest.raises(MissingDataError, match=r"lacks .*wiki.train.* scripts/fetch_data.py Wiki"):
+        WikiText103(root=str(root))
+    with pytest.raises(MissingDataError, match=r"lacks .*wiki.valid.tokens, .*wiki.test.tokens: "):
+        WikiText103(root=str(root), name="wikitext103-valid")
+
+
+@pytest.mark.parametrize("key", ["batch_size", "test_batch_size", "segment_length"])
+def test_too_small_settings_are_refused(key: str) -> None:
+    with pytest.raises(ValueError, match=f"dataset.{key} must be at least 1, got 0"):
+        PydocTopics(**{key: 0})
+    with pytest.raises(ValueError, match=r"dataset\.segments_per_epoch must be at least 1, got -1"):
+        PydocTopics(segments_per_epoch=-1)
+    with pytest.raises(ValueError, match=r"dataset\.min_count must be at least 1, got 0"):
+        PydocTopics(min_count=0)
+
+
+def test_unknown_name_is_refused(root: Path) -> None:
+    with pytest.raises(UserError, match="name must be one of wikitext103, wikitext103-valid, got"):
+        WikiText103(root=str(root), name="wikitext2")
+
+
+def test_help_texts_of_python() -> None:
+    """Whole topics, each in one part; sizes and fingerprint vary with Python."""
+    from pydoc_data.topics import topics as texts
+
+    parts = {name: list(lines) for name, lines in topics().items()}
+    assert sum(map(len, parts.values())) == sum(len(t.splitlines()) for t in texts.values())
+    held_out = sorted(texts)[7]
+    assert parts["test"][: len(texts[held_out].splitlines())] == texts[held_out].splitlines()
+    data = PydocTopics(min_count=3, **SMALL)
+    facts = data.facts()
+    words = sum(len(line.split()) + 1 for lines in parts.values() for line in lines)
+    assert facts["train"] + facts["validation"] + facts["test"] == words
+    assert facts["train"] > 0.75 * words
+    assert min(facts["validation"], facts["test"]) > 0.04 * words
+    assert facts["vocabulary"] == data.sizes()["vocabulary"] < 5000
+    assert facts == PydocTopics(min_count=3).facts()
+    assert PydocTopics(min_count=1).sizes()["vocabulary"] > facts["vocabulary"]
+
+
+def test_real_texts_have_their_tokens() -> None:
+    root = real_data("wikitext-103/wiki.valid.tokens", "wikitext-103/wiki.test.tokens")
+    facts = WikiText103(root=str(root), name="wikitext103-valid").facts()
+    assert (facts["train"], facts["test"]) == (217_646, 245_569)
+    assert facts["vocabulary"] == 18_891

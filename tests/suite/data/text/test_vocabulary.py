@@ -1,0 +1,76 @@
+"""Words become numbers: their order, line ends, what is rare or unknown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from phantomgrad_suite.data.text.vocabulary import Vocabulary, read_lines
+from phantomgrad_suite.runs.errors import UserError
+
+TEXT = ["b a\u00a0a", "", "  c a \u2003 b  ", "d"]
+
+
+def test_words_come_by_decreasing_frequency_then_by_first_appearance() -> None:
+    """Lines end in the first word; white space of every kind separates the others."""
+    vocabulary = Vocabulary.of(TEXT)
+    assert vocabulary.words == ("<eos>", "a", "b", "c", "d")
+    assert len(vocabulary) == 5
+    assert Vocabulary.of(["y x", "x y z z z"]).words == ("<eos>", "z", "y", "x")
+
+
+def test_every_line_ends_in_eos() -> None:
+    numbers = Vocabulary.of(TEXT).encode(TEXT, "text")
+    assert numbers.tolist() == [2, 1, 1, 0, 0, 3, 1, 2, 0, 4, 0]
+    assert numbers.dtype == torch.int32
+
+
+def test_unknown_word_is_reported_with_its_line() -> None:
+    vocabulary = Vocabulary.of(TEXT)
+    with pytest.raises(UserError, match=r"wiki.test.tokens, line 2: .* no word 'e'"):
+        vocabulary.encode(["a", "b e"], "wiki.test.tokens")
+
+
+def test_unk_is_a_word_like_any_other() -> None:
+    vocabulary = Vocabulary.of(["<unk> a <unk>"])
+    assert vocabulary.words == ("<eos>", "<unk>", "a")
+    with pytest.raises(UserError, match="no word 'b'"):
+        vocabulary.encode(["b"], "test")
+
+
+def test_rare_and_unknown_words_become_unk() -> None:
+    vocabulary = Vocabulary.of(TEXT, min_count=2)
+    assert vocabulary.words == ("<eos>", "a", "b", "<unk>")  # as frequent as b, but later
+    assert vocabulary.encode(["a c e", "b"], "text").tolist() == [1, 3, 3, 0, 2, 0]
+
+
+def test_open_vocabulary_without_rare_words_knows_unk() -> None:
+    vocabulary = Vocabulary.of(["a a b"], min_count=1)
+    assert vocabulary.words == ("<eos>", "a", "b", "<unk>")
+    assert Vocabulary.of(["<unk> <unk> a"], min_count=2).words == ("<eos>", "<unk>")
+
+
+def test_text_that_names_the_line_end_has_it_once() -> None:
+    assert Vocabulary.of(["<eos> a"]).words == ("<eos>", "a")
+
+
+def test_empty_text_has_no_tokens() -> None:
+    assert Vocabulary.of([]).encode([], "text").shape == (0,)
+
+
+def test_lines_end_where_files_have_line_ends(tmp_path: Path) -> None:
+    """Not at the other characters at which text may be split into lines."""
+    path = tmp_path / "text"
+    path.write_bytes("a b\x85c\n\nd\u2028e\n".encode())
+    lines = list(read_lines(path))
+    assert len(lines) == 3
+    assert [len(line.split()) for line in lines] == [3, 0, 2]
+
+
+def test_file_must_be_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "wiki.test.tokens"
+    path.write_bytes(b"caf\xe9 \n")
+    with pytest.raises(UserError, match=r"wiki\.test\.tokens is not UTF-8 text \(byte 0xe9"):
+        list(read_lines(path))

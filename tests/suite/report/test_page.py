@@ -1,0 +1,216 @@
+"""The page of all results: its sections, their order, and its links."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from graph_data import REPOSITORY
+from report.conftest import Folder, Page
+
+from phantomgrad_suite.report.prose import sections_of
+from phantomgrad_suite.runs.errors import UserError
+
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="{}pt" height="72pt"></svg>'
+BENCH = "# Ours against torchdeq 0.1.0\n\n| case | ours |\n| --- | --: |\n| total | 13.5 ms |\n"
+README = """\
+# Results
+
+## How to read a table
+
+`A(5, 0.5)` is the paper's $A_{5,0.5}$.
+
+## Findings
+
+**Cost.** See [the bench](bench/cpu.md), not [the web](https://example.org/x).
+
+### More
+
+Text.
+"""
+
+
+def fill(folder: Path) -> Folder:
+    """Write a small folder of results: the paper's numbers, runs of three tables, figures."""
+    results = Folder(folder)
+    shutil.copy(REPOSITORY / "results" / "paper.csv", folder / "paper.csv")
+    cox2 = {"dataset": "COX2", "model": "IGNN", "method": "Implicit"}
+    results.add("table4/cox2_implicit", "seed0", [0.8, 0.9], label=cox2)
+    results.add("chains/implicit", "seed0", [0.8, 0.9])
+    results.add("chains/upg", "seed0", [0.8, 0.9], label={"dataset": "Toy", "method": "UPG"})
+    results.add("odd/row", "seed0", [0.8])
+    files = {"README.md": README, "bench/cpu.md": BENCH, "figures/table4.pdf": "%PDF"}
+    widths = {"table4": 800, "table4_curves": 400, "chains": 400, "odd": 400}
+    files |= {f"figures/{name}.svg": SVG.format(width) for name, width in widths.items()}
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return results
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return fill(tmp_path)
+
+
+@pytest.fixture
+def page(folder: Folder) -> Page:
+    return folder.page()
+
+
+def overview(page: Page) -> dict[str, str]:
+    """Return the line of each table of the paper."""
+    lines = [line for line in page.text("li") if "python scripts/" in line]
+    return {" ".join(line.split()[:2]): line for line in lines}
+
+
+def test_sections_follow_the_order_of_the_paper(page: Page) -> None:
+    assert page.text("h2") == [
+        "Overview",
+        "Table 1: Ablation settings on CIFAR-10",
+        "Table 3: DEQ and MDEQ on vision and language",
+        "Table 4: IGNN on graph tasks",
+        "Chains: IGNN on the embedded default data",
+        "Odd",
+        "Speed: solvers and gradients against torchdeq",
+        "Findings",
+        "How to read a table",
+    ]
+    assert page.text("h3") == ["Cost"] * 3 + ["Ours against torchdeq 0.1.0", "More"]
+
+
+def test_figures_have_captions_sizes_and_alternative_texts(page: Page) -> None:
+    first, *others = page.every("img")
+    assert [image["src"] for image in (first, *others)] == [
+        f"figures/{name}.svg" for name in ("table4", "table4_curves", "chains", "odd")
+    ]
+    assert (first["width"], first["height"], first["loading"]) == ("1067", "96", "lazy")
+    assert "min-width" in first["style"]
+    assert not any("style" in image for image in others)
+    assert len({image["alt"] for image in (first, *others)}) == 4
+    captions = page.text("figcaption")
+    assert captions[0].startswith("Table 4: the results at a glance. PDF")
+    assert captions[1] == "Table 4: test metric and training loss by epoch. SVG"
+
+
+def test_links_are_local_and_lead_somewhere(folder: Folder, page: Page) -> None:
+    anchors = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
+    links = [a["href"] for a in page.every("a")] + [i["src"] for i in page.every("img")]
+    assert {"figures/table4.pdf", "figures/odd.svg", "bench/cpu.md", "#table4"} <= set(links)
+    for link in links:
+        found = link[1:] in anchors if link[0] == "#" else (folder.path / unquote(link)).is_file()
+        assert found, f"{link} leads nowhere"
+    assert not re.search(r"https?:|//|<script|@import|url\(", page.html)
+
+
+def test_it_is_valid_and_accessible_html(page: Page) -> None:
+    assert page.unclosed == []
+    assert page.every("html") == [{"lang": "en"}]
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(below <= above + 1 for above, below in pairwise(levels))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    ours = [th for th in page.every("th") if "style" not in th and th]
+    assert all(th.get("scope") in {"col", "row", "rowgroup"} for th in ours)
+    assert page.every("a")[0] == {"class": "skip", "href": "#main"}
+
+
+def test_columns_that_only_repeat_become_titles_of_groups(page: Page) -> None:
+    groups = page.text("th", scope="rowgroup")
+    assert groups[0] == "CIFAR-10 · accuracy (%) ↑ · MDEQ-Tiny"
+    assert "COX2 · accuracy (%) ↑ · IGNN" in groups
+    assert "PPI · micro-F1 (%) ↑ · IGNN" in groups
+    numbers = page.text("td", **{"class": "number paper brief"})
+    assert {"84.1 ± 2.9", "97.6 ‡"} <= set(numbers)
+
+
+def test_the_overview_has_state_and_command_of_each_table(page: Page) -> None:
+    lines = overview(page)
+    assert len(lines) == 9
+    assert "partly made 1 of 12 rows in full python scripts/train.py" in lines["Table 4"]
+    assert "missing the paper's numbers only" in lines["Table 1"]
+    assert "missing python scripts/train.py table=figure2" in lines["Figure 2"]
+    summary = "Of the paper's 9 tables, figures and theorems, 1 is partly made, 8 are missing."
+    assert summary in page.text("p")
+
+
+def test_findings_come_from_the_readme(page: Page) -> None:
+    assert "Cost. See the bench, not the web." in page.text("p")
+    assert "<code>A(5, 0.5)</code> is the paper's <i>A</i><sub>5,0.5</sub>" in page.html
+
+
+def test_without_records_and_readme_the_page_is_almost_empty(results: Folder) -> None:
+    (results.path / "paper.csv").write_text((results.path / "paper.csv").read_text().split("\n")[0])
+    page = results.page()
+    assert all("missing" in line for line in overview(page).values())
+    assert page.html.count("README.md in this folder has no section of this name.") == 2
+    assert page.every("img", "table") == []
+
+
+def test_nothing_in_the_inputs_is_taken_for_html(folder: Folder) -> None:
+    nasty = "<img src=x onerror=alert(1)> {{ 7 * 7 }} <b>&amp;"
+    folder.add("digits/row", "seed0", [0.5], label={"dataset": nasty, "method": nasty})
+    (folder.path / "bench" / "cpu.md").write_text(f"# {nasty}\n\n{nasty}\n\n<script>1</script>")
+    page = folder.page()
+    assert [i for i in page.every("img") if not i["src"].startswith("figures/")] == []
+    assert page.every("script") == []
+    assert "49" not in " ".join(page.text("h3"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("bench/cpu.md", b"\xff", "cpu.md cannot be read"),
+        ("README.md", b"\xff", "README.md cannot be read"),
+        ("figures/table4.svg", b"<svg", "table4.svg is not an SVG with a size"),
+        ("figures/table4.svg", b"<svg width='9furlongs'/>", "table4.svg is not an SVG with a size"),
+    ],
+)
+def test_a_damaged_file_is_named(folder: Folder, name: str, content: bytes, complaint: str) -> None:
+    (folder.path / name).write_bytes(content)
+    with pytest.raises(UserError, match=re.escape(complaint)):
+        folder.page()
+
+
+def test_the_command_writes_the_same_page_again(folder: Folder, capsys) -> None:
+    assert folder.report("table9") == 2
+    assert folder.report("chains") == 0
+    assert capsys.readouterr().out.endswith(f"wrote {folder.path / 'index.html'}\n")
+    assert (folder.path / "index.html").read_text(encoding="utf-8") == folder.page().html
+
+
+@pytest.mark.parametrize(
+    ("target", "kept"),
+    [
+        ("../bench/cpu.md", "bench/cpu.md"),
+        ("../a%20b.md", "a%20b.md"),
+        ("page.md#there", "tables/page.md"),
+        ("../../outside.md", ""),
+        ("/etc/passwd", ""),
+        ("#here", ""),
+        ("missing.md", ""),
+        ("https://example.org", ""),
+        ("//example.org/x", ""),
+    ],
+)
+def test_only_links_to_files_of_the_folder_are_kept(tmp_path: Path, target: str, kept: str) -> None:
+    root = tmp_path / "results"
+    files = {"bench/cpu.md": "", "a b.md": "", "../outside.md": ""}
+    for name, text in (files | {"tables/page.md": f"# Page\n\nA [word]({target}).\n"}).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    expected = f'<a href="{kept}">word</a>' if kept else "word"
+    found = sections_of(root / "tables" / "page.md", root)
+    assert found == {"Page": f"<p>A {expected}.</p>\n"}
+
+
+def test_symbols_are_set_and_money_is_not(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# T\n\n$A_{5,0.5}$ & $5\n")
+    html = sections_of(tmp_path / "a.md", tmp_path)["T"]
+    assert html == "<p><i>A</i><sub>5,0.5</sub> &amp; $5</p>\n"

@@ -1,0 +1,187 @@
+"""Figure 4: the exact solution, the paths of the solvers, and what is measured along them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from problems import Affine
+from torch import Tensor
+
+from phantomgrad import Broyden
+from phantomgrad.jacobian import Linearization
+from phantomgrad.models import SyntheticCell
+from phantomgrad_suite.studies import Dynamics
+from phantomgrad_suite.studies.figure4 import (
+    SHARES,
+    broyden_path,
+    conclusions,
+    measured,
+    neumann_path,
+    quantiles,
+    unrolled_path,
+)
+
+CPU = torch.device("cpu")
+TINY: dict[str, Any] = {
+    "size": 8,
+    "rows": 2,
+    "samples": 3,
+    "iterations": 4,
+    "lipschitz": [0.9, 0.99],
+    "forward_iterations": 3000,
+}
+
+
+# The exact solution ---------------------------------------------------------------------------
+
+
+def test_broyden_reaches_the_exact_solution() -> None:
+    """With more iterations than the system has dimensions."""
+    study = Dynamics(nonlinearity="linear", **{**TINY, "iterations": 40})
+    level = study.measure(0, CPU).numbers["levels"][0]
+    broyden = level["methods"][0]
+    assert (broyden["name"], broyden["damping"]) == ("Broyden", None)
+    assert broyden["cosine"][-1] == [1.0] * 5
+    assert broyden["relative_error"][-1][-1] < 1e-10
+    assert broyden["l1_norm"][-1] == pytest.approx(level["l1_norm"], rel=1e-5)
+
+
+@pytest.mark.parametrize("lipschitz", [0.9, 0.99])
+def test_level_of_a_linear_map_has_a_closed_form(lipschitz: float) -> None:
+    """The condition of ``I - W`` from eigenvalues, the exact norm from the inverse, no residual."""
+    study = Dynamics(nonlinearity="linear", **{**TINY, "lipschitz": [lipschitz]})
+    (level,) = study.measure(0, CPU).numbers["levels"]
+    generator = torch.Generator().manual_seed(0)
+    w = SyntheticCell(8, lipschitz, "linear", generator).weight
+    u, y = torch.randn(2, 3, 2, 8, generator=generator)
+    inverse = torch.linalg.inv(torch.eye(8) - w)
+    v = 2 * (u @ inverse @ w - y) / 16
+    away = (1 - torch.linalg.eigvalsh(w)).abs()
+    assert level["lipschitz"] == lipschitz
+    assert level["residual"] < 1e-12
+    assert level["condition"] == pytest.approx(float(away.max() / away.min()), rel=1e-9)
+    expected = quantiles((v @ inverse).abs().sum(dim=(1, 2)))
+    assert level["l1_norm"] == pytest.approx(expected, rel=1e-5)
+
+
+# The paths ------------------------------------------------------------------------------------
+
+
+def test_path_of_broyden_is_that_of_the_solver() -> None:
+    """It begins at v and ends where the solver does."""
+    affine, v = Affine.random(), torch.randn(3, 5)
+    at = Linearization(affine, affine.equilibrium())
+    path = list(broyden_path(lambda g: at.vjp(g) + v, v, 4))
+    assert len(path) == 5
+    assert torch.equal(path[0], v)
+    solution = Broyden(max_evaluations=5, tol=0).solve(lambda g: at.vjp(g) + v, v)
+    assert torch.equal(path[-1], solution.z)
+
+
+@pytest.mark.parametrize("damping", [0.4, 1.0])
+def test_phantom_paths_are_sums_of_dense_powers(damping: float) -> None:
+    """``lambda (I + B + ... + B^(k-1)) v`` for k = 1, 2, ..., in both forms: the map is linear."""
+    affine, v = Affine.random(), torch.randn(3, 5)
+    b = damping * affine.weight.mT + (1 - damping) * torch.eye(5)
+    terms = [torch.linalg.matrix_power(b, t) @ v.unsqueeze(2) for t in range(4)]
+    expected = damping * torch.stack(terms).cumsum(dim=0).squeeze(3)
+    z = affine.equilibrium()
+    neumann = list(neumann_path(Linearization(affine, z).vjp, v, 4, damping))
+    unrolled = list(unrolled_path(affine, z, v, 4, damping))
+    torch.testing.assert_close(torch.stack(neumann), expected)
+    torch.testing.assert_close(torch.stack(unrolled), expected)
+
+
+def test_unrolling_uses_the_derivatives_at_its_own_iterates() -> None:
+    """``f(z) = z^2 / 4`` from 2, where the derivative is 1; after a step it is 1/2."""
+    z, one = torch.full((1, 1), 2.0), torch.ones(1, 1)
+
+    def f(h: Tensor) -> Tensor:
+        return h.square() / 4
+
+    assert [float(g) for g in neumann_path(Linearization(f, z).vjp, one, 2, 1.0)] == [1.0, 2.0]
+    assert [float(g) for g in unrolled_path(f, z, one, 2, 1.0)] == [1.0, 1.5]
+
+
+# What is measured -----------------------------------------------------------------------------
+
+
+def test_quantities_at_known_vectors() -> None:
+    """``J = diag(1/2, 0)``, ``v = (1, 1)``: ``g = (2, 1)``, and everything at ``(3, -4)``."""
+    exact, diagonal = torch.tensor([[2.0, 1.0]]), torch.tensor([0.5, 0.0])
+    found = measured([torch.tensor([[3.0, -4.0]]), exact], lambda g: diagonal * g + 1, exact)
+    objective = math.hypot(3 / 2 - 1, -4 - 1)
+    assert found["objective"] == [[pytest.approx(objective, rel=1e-5)] * 5, [0.0] * 5]
+    assert found["relative_error"][0] == [pytest.approx(objective / 5, rel=1e-5)] * 5
+    assert found["cosine"] == [[pytest.approx(2 / (5 * 5**0.5), rel=1e-5)] * 5, [1.0] * 5]
+    assert found["l1_norm"] == [[7.0] * 5, [3.0] * 5]
+
+
+def test_quantiles_are_those_of_the_samples() -> None:
+    assert quantiles(torch.arange(101.0)) == [100 * share for share in SHARES]
+    assert quantiles(torch.tensor([2.0])) == [2.0] * 5
+    assert quantiles(torch.tensor([1.0, math.nan]))[0] != 1.0  # nan counts as large
+
+
+# The study ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu", "linear"])
+def test_paths_of_every_method_are_recorded(nonlinearity: Any) -> None:
+    """Five quantiles at every point; that of Broyden has its start as well."""
+    findings = Dynamics(nonlinearity=nonlinearity, **TINY).measure(0, CPU)
+    levels = findings.numbers["levels"]
+    assert findings.numbers["shares"] == list(SHARES)
+    assert [level["lipschitz"] for level in levels] == [0.9, 0.99]
+    for level in levels:
+        methods = {(m["name"], m["damping"]): m for m in level["methods"]}
+        assert next(iter(methods)) == ("Broyden", None)
+        assert set(methods) == {("Broyden", None)} | {
+            (name, d) for name in ("NPG", "UPG") for d in (0.5, 1.0)
+        }
+        for (name, _), method in methods.items():
+            for quantity in ("objective", "relative_error", "cosine", "l1_norm"):
+                points = method[quantity]
+                assert len(points) == (5 if name == "Broyden" else 4)
+                assert all(point == sorted(point) and len(point) == 5 for point in points)
+        assert methods["Broyden", None]["objective"][0] == methods["NPG", 1.0]["objective"][0]
+
+
+def level(lipschitz: float, **medians: list[float]) -> dict[str, Any]:
+    """A level whose methods have these objectives, norms and low cosines; Broyden's come first."""
+
+    def path(values: list[float]) -> list[list[float]]:
+        return [[x] * 5 for x in values]
+
+    broyden = {
+        "objective": path(medians.get("objective", [1.0, 50.0])),
+        "l1_norm": path(medians.get("norm", [1.0, 400.0])),
+        "cosine": path(medians.get("cosine", [0.9, -0.5])),
+    }
+    phantom = {"objective": path(medians.get("phantom", [1.0, 0.5])), "l1_norm": path([1.0, 2.0])}
+    return {"lipschitz": lipschitz, "methods": [broyden, phantom]}
+
+
+@pytest.mark.parametrize(
+    ("medians", "failed"),
+    [
+        ({}, []),
+        ({"phantom": [1.0, 1.1]}, [0]),
+        ({"objective": [1.0, 5.0]}, [1]),
+        ({"norm": [1.0, 10.0]}, [2]),
+        ({"cosine": [0.9, 0.95, 0.94]}, [3]),
+    ],
+)
+def test_conclusions_are_about_the_worst_level(
+    medians: dict[str, list[float]], failed: list[int]
+) -> None:
+    """Each of them can fail; of a good condition only the first one is expected."""
+    levels = [level(0.9999, **medians), level(0.9, objective=[1.0, 1.0])]
+    checks = conclusions(levels, ill_conditioned=True)
+    assert [i for i, check in enumerate(checks) if not check.holds] == failed
+    if not medians:
+        assert [check.value for check in checks] == pytest.approx([1.0, 50.0, 200.0, 1.4])
+    assert conclusions(levels, ill_conditioned=False) == checks[:1]

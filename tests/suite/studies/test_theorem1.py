@@ -1,0 +1,157 @@
+"""Theorem 1: the conditions against closed forms, and what the study counts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from problems import newton_equilibrium
+
+from phantomgrad import NeumannPhantomGradient, UnrolledPhantomGradient, estimated_gradient
+from phantomgrad.models import SyntheticCell
+from phantomgrad_suite.studies import AscentCondition
+from phantomgrad_suite.studies.base import Matrix, as_matrix, dense_jacobian, truncated_series
+from phantomgrad_suite.studies.theorem1 import Outcome, ascent_checks, ascent_outcomes
+
+CPU = torch.device("cpu")
+SMALL: dict[str, Any] = {"size": 6, "samples": 4, "steps": (1, 40), "dampings": (0.5, 1.0)}
+
+
+def outcome(m: Matrix, by_wanted: Matrix, k: int, damping: float, v: Matrix) -> Outcome:
+    return ascent_outcomes(m, by_wanted, v, truncated_series(m, damping, (k,)))[k]
+
+
+def diagonal(
+    a: list[float], c: list[float], k: int, damping: float, v: list[float] | None = None
+) -> Outcome:
+    """Of ``f(h) = a h + c theta``, whose matrices are diag(a) and diag(c)."""
+    return outcome(np.diag(a), np.diag(c), k, damping, np.array(v or [1.0] * len(a)))
+
+
+# --- The conditions --------------------------------------------------------------------------
+
+
+def test_diagonal_map_has_closed_forms() -> None:
+    """``A (I - M) - G = -G B^k`` with ``B = 1 - lambda + lambda a``, all of it diagonal."""
+    a, c, k, x = [0.8, -0.5, 0.2, 0.0], [1.0, 3.0, 2.0, 4.0], 3, 0.5
+    found = diagonal(a, c, k, x)
+    powers = [(1 - x + x * slope) ** k for slope in a]
+    assert found["left"] == pytest.approx(max(g * b for g, b in zip(c, powers, strict=True)))
+    assert found["reduced_left"] == pytest.approx(max(powers))
+    assert found["right"] == pytest.approx(1 / 4)
+    assert found["reduced_right"] == pytest.approx(1 / 16)
+    margin = min(g * g * (1 - b) for g, b in zip(c, powers, strict=True))
+    assert found["margin"] == pytest.approx(margin)
+    assert found["slack"] == pytest.approx((margin - 1 + 4 * found["left"]) / 16)
+
+
+def test_conditions_hold_from_the_expected_step() -> None:
+    """With a = 0.5 and a condition number of 2.1 the powers of 1/2 must get below 0.227."""
+    found = [diagonal([0.5, 0.5, 0.5], [1.0, 1.5, 2.1], k, 1.0) for k in (1, 2, 3)]
+    assert [o["holds"] for o in found] == [o["reduced"] for o in found] == [False, False, True]
+
+
+def test_conditions_are_strict() -> None:
+    """At a = -1 both sides of both conditions are 1."""
+    found = diagonal([-1.0, 0.0], [1.0, 1.0], 1, 1.0)
+    assert found["left"] == found["right"] == found["reduced_left"] == found["reduced_right"] == 1
+    assert not found["holds"]
+    assert not found["reduced"]
+
+
+def test_descent_direction_is_found() -> None:
+    """For a = -1.5 the series without damping has the sum 1 - 1.5 < 0 after two terms."""
+    a, c = [-1.5, 0.1, 0.1], [1.0, 1.0, 1.0]
+    found = diagonal(a, c, 2, 1.0, [1.0, 0.0, 0.0])
+    assert not found["holds"]
+    assert not found["every"]
+    assert not found["ascends"]
+    assert found["margin"] == pytest.approx(1 - 1.5**2)
+    assert found["cosine"] == pytest.approx(-1)
+    assert diagonal(a, c, 2, 1.0, [0.0, 1.0, 0.0])["ascends"]
+    assert diagonal(a, c, 9, 0.5)["holds"]  # damping makes it a contraction
+
+
+def test_condition_cannot_hold_at_a_deficient_rank() -> None:
+    """An entry of the state that no wanted tensor moves, to working precision."""
+    found = diagonal([0.5, 0.5, 0.5], [1.0, 2.0, 1e-9], 50, 1.0)
+    assert (found["right"], found["reduced_right"], found["holds"]) == (0, 0, False)
+    assert not found["reduced"]
+
+
+def test_zero_gradient_does_not_ascend() -> None:
+    found = diagonal([0.5, 0.5], [1.0, 2.0], 2, 0.5, [0.0, 0.0])
+    assert math.isnan(found["cosine"])
+    assert not found["ascends"]
+
+
+@pytest.mark.parametrize("k", [1, 2, 6])
+@pytest.mark.parametrize("estimator", [NeumannPhantomGradient, UnrolledPhantomGradient])
+def test_matrices_are_those_of_the_estimators(estimator: Any, k: int) -> None:
+    """``A v`` is the gradient of the library, for matrices that are not symmetric."""
+    cell = SyntheticCell(4, 0.9)
+    cell.weight.copy_(0.3 * torch.randn(4, 4))
+    u, v = torch.randn(2, 1, 4)
+    u.requires_grad_()
+    h = newton_equilibrium(lambda h: cell(h, u), torch.zeros(1, 4))
+    m = as_matrix(dense_jacobian(cell, h, u.detach())[0])
+    (ours,) = estimated_gradient(lambda h: cell(h, u), h, v, estimator(k, 0.7), [u])
+    product = m @ truncated_series(m, 0.7, (k,))[k] @ v[0].numpy()
+    np.testing.assert_allclose(product, ours[0].numpy(), rtol=1e-9)
+    found = outcome(m, m, k, 0.7, np.ones(4))
+    assert found["slack"] >= -1e-12
+    assert found["left"] <= np.linalg.norm(m, 2) * found["reduced_left"] + 1e-12
+
+
+# --- The study -------------------------------------------------------------------------------
+
+
+def test_all_checks_hold_in_every_case() -> None:
+    found = AscentCondition(**SMALL, lipschitz=(0.5, 2.0)).measure(0, CPU)
+    cases = found.numbers["cases"]
+    keys = [(c["lipschitz"], c["wanted"], c["steps"], c["damping"]) for c in cases]
+    assert len(set(keys)) == len(keys) == 2 * 2 * 2 * 2
+    assert all(check.holds for check in found.checks)
+    for case in cases:
+        assert case["reduced"] <= case["holds"] <= case["every"] <= case["ascends"] <= 1
+        assert case["left"] > 0
+
+
+def test_many_steps_of_a_contraction_meet_the_condition() -> None:
+    found = AscentCondition(**SMALL, lipschitz=(0.5,)).measure(0, CPU)
+    shares = {(c["steps"], c["wanted"], c["damping"]): c["holds"] for c in found.numbers["cases"]}
+    assert shares[40, "weight", 1.0] == shares[40, "input", 1.0] == 1
+    assert shares[1, "input", 1.0] == 0
+
+
+def test_linear_map_has_its_condition_number() -> None:
+    """By u the matrix is W itself, whose largest singular value is L_h; B^k is known too."""
+    study = AscentCondition(
+        size=5, samples=1, lipschitz=(0.7,), steps=(2,), dampings=(1.0,), nonlinearity="linear"
+    )
+    case = next(c for c in study.measure(0, CPU).numbers["cases"] if c["wanted"] == "input")
+    assert case["left"] == pytest.approx(0.7**3)
+    assert case["right"] == pytest.approx(0.7 * case["reduced_right"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdicts"),
+    [
+        ({}, [True, True, True, True]),
+        ({"every": False, "slack": -0.5}, [True, False, True, False]),
+        ({"ascends": False}, [True, False, True, True]),
+        ({"holds": False}, [False, True, False, True]),
+    ],
+)
+def test_each_check_can_fail(changes: dict[str, float], verdicts: list[bool]) -> None:
+    good = {"holds": True, "reduced": True, "every": True, "ascends": True, "slack": 0.5}
+    assert [check.holds for check in ascent_checks([{**good, **changes}])] == verdicts
+
+
+def test_map_without_a_reachable_equilibrium_is_refused() -> None:
+    study = AscentCondition(**SMALL, lipschitz=(30.0,), nonlinearity="linear")
+    with pytest.raises(ValueError, match="half steps reach an equilibrium"):
+        study.measure(0, CPU)

@@ -1,0 +1,128 @@
+"""Theorem 3: the gradients of the regression, and what the study records of SGD."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from phantomgrad import ImplicitGradient, NeumannPhantomGradient
+from phantomgrad.solvers import FixedPoint
+from phantomgrad_suite.studies import SGDConvergence
+from phantomgrad_suite.studies.theorem3 import Regression, sgd_checks, spread, weighted_mean
+
+CPU = torch.device("cpu")
+SMALL: dict[str, Any] = {
+    "neumann": ((1, 1.0), (4, 0.5)),
+    "unrolled": ((1, 0.5),),
+    "seeds": 2,
+    "iterations": 40,
+    "size": 3,
+    "data": 8,
+    "batch": 4,
+}
+
+
+def regression() -> tuple[Regression, Tensor, Tensor]:
+    """A problem of two seeds, weights, ``(1, 2, 3, 3)``, and their equilibria."""
+    study = SGDConvergence(seeds=2, data=5, size=3, noise=0.1, norm=0.7, decay=0.3)
+    problem, start = study._problem(torch.Generator().manual_seed(0), CPU)
+    weight = start.unsqueeze(0)
+    return problem, weight, problem.equilibrium(weight, torch.zeros_like(problem.u))
+
+
+def test_exact_gradient_is_that_of_the_objective() -> None:
+    """Central differences of R, seed by seed."""
+    problem, weight, h = regression()
+    _, gradient = problem.gradients([], weight, h)
+    for _ in range(3):
+        e = torch.randn_like(weight)
+        above, below = (
+            problem.risk(w, problem.equilibrium(w, h))
+            for w in (weight + 1e-5 * e, weight - 1e-5 * e)
+        )
+        expected = (gradient * e).sum(dim=(2, 3))
+        torch.testing.assert_close(expected, (above - below) / 2e-5, rtol=1e-6, atol=1e-8)
+
+
+def test_exact_estimators_give_the_exact_gradient() -> None:
+    """The gradients of the library on the same problem; a truncated series is another one."""
+    problem, weight, h = regression()
+    implicit = ImplicitGradient(solver=FixedPoint(max_evaluations=500, tol=1e-14))
+    estimators = [implicit, NeumannPhantomGradient(300, 1.0), NeumannPhantomGradient(1, 1.0)]
+    estimates, exact = problem.gradients(
+        estimators, weight.repeat(4, 1, 1, 1), h.repeat(4, 1, 1, 1)
+    )
+    torch.testing.assert_close(estimates[:3], exact[:3], rtol=1e-9, atol=1e-11)
+    assert (estimates[3] - exact[3]).abs().max() > 1e-3
+
+
+def test_minibatches_are_unbiased() -> None:
+    """The mean over all minibatches of one sample is the gradient of R."""
+    problem, weight, h = regression()
+    singles = []
+    for i in range(5):
+        batch, part = problem.minibatch(h, torch.full((2, 1), i))
+        singles.append(batch.gradients([], weight, part)[1])
+    _, whole = problem.gradients([], weight, h)
+    torch.testing.assert_close(torch.stack(singles).mean(dim=0), whole)
+
+
+def test_all_checks_hold_for_every_gradient() -> None:
+    found = SGDConvergence(**{**SMALL, "iterations": 150}).measure(0, CPU)
+    assert all(check.holds for check in found.checks), found.checks
+    exact, *others = found.numbers["gradients"]
+    assert [(e["kind"], e["steps"], e["damping"]) for e in (exact, *others)] == [
+        ("exact", None, None),
+        ("npg", 1, 1.0),
+        ("npg", 4, 0.5),
+        ("upg", 1, 0.5),
+    ]
+    assert exact["epsilon"] == {"max": [0.0, 0.0], "mean": [0.0, 0.0]}
+    assert found.numbers["steps"][0] == 1
+    assert found.numbers["steps"][-1] == 150
+    for entry in found.numbers["gradients"]:
+        assert entry["curve"][-1] == pytest.approx(sum(entry["level"]) / 2, rel=1e-5)
+        assert len(entry["curve"]) == len(entry["square"]) == len(found.numbers["steps"])
+
+
+def test_step_is_one_of_sgd() -> None:
+    """All gradients start at the same W: first entries agree, ``eps`` is a minibatch's error."""
+    found = SGDConvergence(**SMALL).measure(3, CPU).numbers["gradients"]
+    assert len({entry["square"][0] for entry in found}) == 1
+    assert found[3]["epsilon"]["max"][0] > found[2]["epsilon"]["max"][0] > 0
+
+
+@pytest.mark.parametrize(
+    ("levels", "norm", "verdicts"),
+    [
+        ((1.0, 1.5, 2.0), 0.9, [True, True, True]),
+        ((1.0, 0.9, 0.8), 0.9, [True, False, True]),  # falls as the error grows
+        ((1.0, 3.0, 4.0), 1.1, [False, True, False]),  # above the bound, and not a contraction
+    ],
+)
+def test_each_check_can_fail(levels: tuple[float, ...], norm: float, verdicts: list[bool]) -> None:
+    entries = [
+        {"epsilon": {"max": [epsilon]}, "level": [level], "bound": [1.0]}
+        for epsilon, level in enumerate(levels)
+    ]
+    assert [check.holds for check in sgd_checks(entries, norm)] == verdicts
+
+
+def test_the_left_side_is_weighted_by_the_rates() -> None:
+    mean = weighted_mean(torch.tensor([[4.0], [1.0]]), torch.tensor([[1.0], [0.5]]))
+    assert mean.flatten().tolist() == pytest.approx([4.0, 3.0])
+
+
+def test_curves_keep_few_places() -> None:
+    assert spread(2) == [0, 1]
+    places = spread(1000)
+    assert (places[0], places[-1]) == (0, 999)
+    assert len(places) <= 60
+
+
+def test_weights_that_leave_the_contractions_are_refused() -> None:
+    with pytest.raises(ValueError, match="the weights must stay contractions"):
+        SGDConvergence(**{**SMALL, "rate": 50.0}).measure(0, CPU)

@@ -1,0 +1,202 @@
+"""What happens around a step of any task: optimizer, projection, clipping, statistics, means."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from lightning import Trainer
+from tasks.fitting import QUIET, fit, logged
+from torch import nn
+
+from phantomgrad import DEQ, Anderson, FixedPoint, ImplicitGradient, UnrolledPhantomGradient
+from phantomgrad.models import GraphClassifier, NodeClassifier, Propagation
+from phantomgrad_suite.data.loaders import fixed_batches
+from phantomgrad_suite.data.graphs.chains import make_chains
+from phantomgrad_suite.tasks import NodeClassification
+from phantomgrad_suite.tasks.base import solver_statistics
+
+pytestmark = pytest.mark.usefixtures("float32")
+SOLVER = FixedPoint(max_evaluations=300, tol=1e-5)
+
+
+def chains_task(lr: float = 5.0, **settings: Any) -> NodeClassification:
+    model = NodeClassifier(
+        20, 2, SOLVER, ImplicitGradient(solver=SOLVER), channels=8, dropout=0.0, kappa=0.9
+    )
+    optimizer = partial(torch.optim.SGD, lr=lr)
+    return NodeClassification(classes=2, model=model, optimizer=optimizer, **settings)
+
+
+def fit_chains(task: NodeClassification, epochs: int = 2) -> Trainer:
+    batches = fixed_batches([make_chains(16, 10, 20, noise=0.0, seed=0)])
+    return fit(task, batches, batches, epochs=epochs)
+
+
+@QUIET
+def test_training_is_projected_gradient_descent() -> None:
+    """Two epochs of the loop against the steps written down."""
+    task, other = chains_task(lr=1.0), chains_task()
+    other.load_state_dict(task.state_dict())
+    fit_chains(task)
+    model, batch = other.model, make_chains(16, 10, 20, noise=0.0, seed=0)
+    mask = batch.masks["train"]
+    for _ in range(2):
+        loss = F.nll_loss(model(batch.features, batch.propagation)[mask], batch.labels[mask])
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        for p, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            p.data -= g
+        model.project_()
+    for ours, expected in zip(task.model.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
+@QUIET
+def test_model_is_well_posed_and_solver_statistics_are_logged() -> None:
+    task = chains_task()
+    before = task.model.layer.weight.detach().clone()
+    metrics = fit_chains(task).callback_metrics
+    assert not torch.equal(task.model.layer.weight, before)
+    assert task.model.layer.weight.abs().sum(dim=1).max() <= 0.9 + 1e-5
+    for name in ("solver", "adjoint"):
+        assert metrics[f"{name}/converged"] == 1
+        assert 0 < metrics[f"{name}/residual"] < 1e-5
+        assert metrics[f"{name}/evaluations"] > 1
+
+
+@QUIET
+def test_schedule_advances_once_an_epoch() -> None:
+    schedule = partial(torch.optim.lr_scheduler.MultiStepLR, milestones=[2], gamma=0.5)
+    trainer = fit_chains(chains_task(schedule=schedule), epochs=3)
+    assert trainer.optimizers[0].param_groups[0]["lr"] == 2.5
+
+
+@pytest.mark.parametrize("limit", [0.5, None])
+def test_each_gradient_is_clipped_on_its_own(limit: float | None) -> None:
+    task = chains_task(clip_each=limit)
+    norms = [0.1, 0.5, 7.0]
+    trained = [p for p in task.model.parameters() if p.requires_grad]
+    for parameter, norm in zip(trained, norms, strict=True):
+        gradient = torch.randn_like(parameter)
+        parameter.grad = norm * gradient / gradient.norm()
+    before = [p.grad.clone() for p in trained]
+    task.on_before_optimizer_step(None)  # type: ignore[arg-type]
+    for parameter, gradient, norm in zip(trained, before, norms, strict=True):
+        scale = 1.0 if limit is None else min(1.0, limit / norm)
+        torch.testing.assert_close(parameter.grad, scale * gradient, rtol=1e-5, atol=1e-7)
+
+
+def test_optimizer_holds_the_trainable_parameters_alone() -> None:
+    task = chains_task()
+    optimizer = task.configure_optimizers()
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    assert held == {id(p) for p in task.model.parameters() if p.requires_grad}
+    assert id(task.model.layer.unused_omega) not in held
+
+
+def test_pretraining_ends() -> None:
+    task = chains_task()
+    layers = []
+    task.pretrain(3, 2)
+    for task.steps_before in range(5):
+        layers.append(task.unrolled_layers)
+    assert layers == [2, 2, 2, 0, 0]
+    assert chains_task().unrolled_layers == 0
+    with pytest.raises(ValueError, match="pretraining_layers must be at least 1, got 0"):
+        task.pretrain(3, 0)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"schedule_by": "day"}, "schedule_by must be 'epoch' or 'step', got 'day'"),
+        ({"metric_mode": "mean"}, "metric_mode must be 'max' or 'min', got 'mean'"),
+        ({"budget_jitter": -1}, "budget_jitter must be at least 0, got -1"),
+        # As `+task.jacobian.weight=0.5` makes of a row without a penalty.
+        ({"jacobian": {"weight": 0.5}}, "jacobian must be null or a complete JacobianRegularisa"),
+    ],
+)
+def test_bad_settings_are_refused(bad: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        chains_task(**bad)
+
+
+# --- Solver statistics -----------------------------------------------------------------------
+
+
+def test_statistics_are_means_over_the_layers() -> None:
+    gradient = UnrolledPhantomGradient(1, 1.0)
+    model = GraphClassifier(2, 2, SOLVER, gradient, channels=4, layers=2)
+    assert solver_statistics(model) == {}
+    eye = Propagation(torch.eye(3))
+    model(torch.rand(3, 2), eye, eye, propagated=False)
+    statistics = solver_statistics(model)
+    assert set(statistics) == {"solver/residual", "solver/evaluations", "solver/converged"}
+    solutions = [m.last_solution for m in model.modules() if isinstance(m, DEQ)]
+    evaluations = torch.cat([s.evaluations for s in solutions if s is not None])
+    assert statistics["solver/evaluations"] == evaluations.float().mean()
+    model = GraphClassifier(2, 2, Anderson(max_evaluations=2, tol=1e-9), gradient, channels=4)
+    model(torch.rand(3, 2), eye, eye, propagated=False)
+    assert solver_statistics(model)["solver/converged"] < 1
+
+
+# --- Means over an epoch ---------------------------------------------------------------------
+
+
+def test_means_are_logged_on_the_device_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Means over processes need them there; restored ones are on the CPU."""
+    task = chains_task()
+    found = logged(task, monkeypatch)
+    task.trainer = SimpleNamespace(is_last_batch=True)  # type: ignore[assignment]
+    task._means.add("gradient/radius", torch.tensor(1.5))
+    task.to("meta").on_train_batch_end(None, None, 0)
+    assert {mean.device.type for mean in found.values()} == {"meta"}
+
+
+def test_each_process_continues_its_own_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are averaged at the end of the epoch: those of the first one must not count twice."""
+    saved: list[dict[str, Any]] = []
+    for loss in (3.0, 30.0):
+        task, checkpoint = chains_task(), dict[str, Any]()
+        task._means.add("train/loss", torch.tensor(loss), 2)
+        task.on_save_checkpoint(checkpoint)
+        saved += checkpoint["means"]
+    for process, expected in enumerate((3.0, 30.0)):
+        monkeypatch.setattr(
+            "phantomgrad_suite.tasks.base.of_this_process", lambda states, i=process: states[i]
+        )
+        resumed = chains_task()
+        resumed.on_load_checkpoint({"means": saved})
+        assert resumed._means.take() == {"train/loss": expected}
+
+
+def test_skipped_step_leaves_nothing_in_the_means() -> None:
+    task = chains_task()
+    task._means.add("train/loss", torch.tensor(1.0), 3)
+    assert task.total_loss == 3
+    task._means.add("train/loss", torch.tensor(5.0))
+    task.leave_out()
+    assert task._means.take() == {"train/loss": 1}
+    (missing,) = task._means.take().values()
+    assert missing.isnan()
+
+
+def test_projection_that_fails_names_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decomposition of NaN weights raises an error that tells nothing of the cause."""
+
+    class Broken(nn.Linear):
+        def project_(self) -> None:
+            raise RuntimeError("linalg.svd: failed to converge")
+
+    task = chains_task()
+    task.model = Broken(1, 1)
+    monkeypatch.setattr("lightning.LightningModule.optimizer_step", lambda *_: None)
+    with pytest.raises(RuntimeError, match="failed to converge"):
+        task.optimizer_step()
+    task._means.add("train/loss", torch.tensor(torch.nan))
+    with pytest.raises(Exception, match="the training loss is nan"):
+        task.optimizer_step()

@@ -1,0 +1,204 @@
+"""Classification: losses and metrics by their definitions, and short trainings."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tasks.fitting import QUIET, SGD, fit, logged
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from phantomgrad import Anderson, ImplicitGradient
+from phantomgrad.models import ImageClassifier, Propagation
+from phantomgrad_suite.data import Digits, ImageBatch, LabelledData
+from phantomgrad_suite.data.graphs.chains import NodeBatch
+from phantomgrad_suite.data.graphs.ppi import MultilabelGraph
+from phantomgrad_suite.data.graphs.tu import GraphBatch
+from phantomgrad_suite.tasks import (
+    GraphClassification,
+    ImageClassification,
+    MultilabelNodeClassification,
+    NodeClassification,
+)
+
+pytestmark = pytest.mark.usefixtures("float32")
+PARTS = ("test", "validation")
+
+
+class Scores(nn.Module):
+    """Returns its parameter, normalised, and remembers how it was called."""
+
+    def __init__(self, scores: list[list[float]]) -> None:
+        super().__init__()
+        self.scores = nn.Parameter(torch.tensor(scores).log_softmax(dim=1))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        self.called = (args, kwargs)
+        return self.scores
+
+
+class Identity(nn.Module):
+    """Returns its first argument as scores."""
+
+    def forward(self, scores: Tensor, *_: Any) -> Tensor:
+        return scores
+
+
+def graphs(*labels: int) -> GraphBatch:
+    eye = Propagation(torch.eye(len(labels)))
+    return GraphBatch(torch.rand(len(labels), 2), eye, eye, torch.tensor(labels))
+
+
+def test_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The accuracy is over the graphs of all batches, not the mean of the batches."""
+    model, batch = Scores([[2.0, 0.0], [3.0, 1.0], [0.0, 5.0]]), graphs(0, 1, 1)
+    task = GraphClassification(classes=2, model=model, optimizer=SGD)
+    found = logged(task, monkeypatch)
+    expected = -(model.scores[0, 0] + model.scores[1, 1] + model.scores[2, 1]) / 3
+    torch.testing.assert_close(task.training_step(batch, 0), expected)
+    torch.testing.assert_close(task.total_loss, 3 * expected)
+    task.validation_step(batch, 0)
+    assert found["test/accuracy"].compute().item() == pytest.approx(2 / 3)
+    # The batch holds P U.
+    given = (batch.features, batch.propagation, batch.pooling)
+    assert model.called == (given, {"propagated": True})
+    model.scores = nn.Parameter(model.scores[:1].detach())
+    task.validation_step(graphs(1), 1)
+    assert found["test/accuracy"].compute().item() == pytest.approx(2 / 4)
+
+
+def test_nodes_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = {"train": [0, 3], "validation": [1], "test": [2]}
+    masks = {part: torch.isin(torch.arange(4), torch.tensor(n)) for part, n in nodes.items()}
+    labels = torch.tensor([0, 1, 1, 1])
+    batch = NodeBatch(torch.rand(4, 2), Propagation(torch.eye(4)), labels, masks)
+    model = Scores([[4.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 2.0]])
+    task = NodeClassification(classes=2, model=model, optimizer=SGD, evaluation_sets=PARTS)
+    found = logged(task, monkeypatch)
+    expected = F.nll_loss(model.scores[[0, 3]], labels[[0, 3]])
+    torch.testing.assert_close(task.training_step(batch, 0), expected)
+    for i in range(2):
+        task.validation_step(batch, 0, dataloader_idx=i)
+    assert found["test/accuracy"].compute() == 1
+    assert found["validation/accuracy"].compute() == 0
+    torch.testing.assert_close(found["validation/loss"], -model.scores[1, 1])
+    assert "test/loss" not in found
+
+
+# --- Several labels --------------------------------------------------------------------------
+
+
+def graph(logits: list[list[float]], labels: list[list[int]]) -> MultilabelGraph:
+    eye = Propagation(torch.eye(len(labels)))
+    return MultilabelGraph(torch.tensor(logits), eye, torch.tensor(labels).float(), 1.0)
+
+
+@pytest.fixture
+def multilabel() -> MultilabelNodeClassification:
+    return MultilabelNodeClassification(
+        labels=3, model=Identity(), optimizer=SGD, evaluation_sets=PARTS
+    )
+
+
+def test_binary_cross_entropy(
+    multilabel: MultilabelNodeClassification, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mean over nodes and labels; an epoch's mean weights graphs by their nodes."""
+    batch = graph([[0.0, 2.0, -1.0], [1.0, -3.0, 0.5]], [[1, 1, 0], [0, 0, 1]])
+    p, y = batch.features.sigmoid(), batch.labels
+    expected = -(y * p.log() + (1 - y) * (1 - p).log()).sum() / 6
+    torch.testing.assert_close(multilabel.training_step(batch, 0), expected)
+    torch.testing.assert_close(multilabel.total_loss, 2 * expected)
+    sizes: list[int] = []
+    monkeypatch.setattr(multilabel, "log", lambda *_, batch_size=0, **__: sizes.append(batch_size))
+    multilabel.validation_step(batch, 0, dataloader_idx=1)
+    assert sizes == [0, 2]
+    found = logged(multilabel, monkeypatch)
+    multilabel.validation_step(batch, 0, dataloader_idx=1)
+    torch.testing.assert_close(found["validation/loss"], expected)
+    assert "test/loss" not in found
+
+
+def test_micro_f1(
+    multilabel: MultilabelNodeClassification, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over all graphs, nodes and labels of a set; a logit in (0, 0.5) predicts its label, too."""
+    found = logged(multilabel, monkeypatch)
+    multilabel.validation_step(graph([[0.1, 0.2, -5.0]], [[1, 0, 1]]), 0)  # TP 1, FP 1, FN 1
+    second = graph([[0.3, 0.4, 0.1], [-0.1, -0.2, 0.6]], [[1, 1, 1], [0, 0, 1]])
+    multilabel.validation_step(second, 1)
+    assert found["test/micro_f1"].compute().item() == pytest.approx(2 * 5 / (2 * 5 + 1 + 1))
+    nothing_predicted = graph([[0.0, -1.0, -2.0]], [[1, 1, 0]])
+    multilabel.validation_step(nothing_predicted, 0, dataloader_idx=1)
+    assert found["validation/micro_f1"].compute() == 0
+    assert (multilabel.metric, multilabel.metric_mode) == ("micro_f1", "max")
+
+
+# --- Images ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pair", [ImageBatch, lambda *pair: list(pair), lambda *pair: pair])
+def test_batch_of_images_is_any_pair(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = ImageClassification(classes=3, model=nn.LogSoftmax(dim=1), optimizer=SGD)
+    found = logged(task, monkeypatch)
+    images = torch.tensor([[2.0, 0.0, 0.0], [0.0, 3.0, 1.0], [5.0, 0.0, 1.0]])
+    labels = torch.tensor([0, 1, 2])
+    expected = -images.log_softmax(dim=1)[range(3), labels].mean()
+    torch.testing.assert_close(task.training_step(pair(images, labels), 0), expected)
+    task.validation_step(pair(images, labels), 0)
+    assert found["test/accuracy"].compute().item() == pytest.approx(2 / 3)
+
+
+class Own(LabelledData):
+    """A data module as a user writes it: torch's loaders, and two numbers."""
+
+    in_channels, classes = 1, 2
+
+    def facts(self) -> dict[str, Any]:
+        return {"name": "own"}
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        generator = torch.Generator().manual_seed(0)
+        labels = torch.randint(2, (12,), generator=generator)
+        images = torch.rand(12, 1, 8, 8, generator=generator) + labels.view(-1, 1, 1, 1)
+        return DataLoader(TensorDataset(images, labels), batch_size=4)
+
+    val_dataloader = train_dataloader
+
+
+SOLVER = Anderson(max_evaluations=40, tol=1e-3)
+
+
+def image_task(data: Any, **options: Any) -> ImageClassification:
+    model = ImageClassifier(**data.sizes(), solver=SOLVER, gradient=ImplicitGradient(solver=SOLVER))
+    optimizer = partial(torch.optim.Adam, lr=0.005)
+    return ImageClassification(model=model, optimizer=optimizer, **data.targets(), **options)
+
+
+@QUIET
+def test_data_module_of_a_user_trains() -> None:
+    metrics = fit(image_task(Own()), Own()).callback_metrics
+    assert 0 <= metrics["test/accuracy"] <= 1
+
+
+@QUIET
+def test_an_epoch_on_the_digits() -> None:
+    """The loss falls, the solvers converge, the kernels are projected."""
+    data = Digits()
+    task = image_task(data, evaluation_sets=PARTS)
+    first = next(iter(data.train_dataloader()))
+    with torch.no_grad():
+        before = F.nll_loss(task.model(first.images), first.labels)
+    metrics = fit(task, data).callback_metrics
+    with torch.no_grad():
+        assert F.nll_loss(task.model(first.images), first.labels) < before / 4
+    assert metrics["test/accuracy"] > 0.8
+    assert metrics["validation/accuracy"] > 0.8
+    assert metrics["solver/converged"] == metrics["adjoint/converged"] == 1
+    assert metrics["solver/residual"] < SOLVER.tol
+    kernel = task.model.deq.cell.first.weight.flatten(1)
+    assert torch.linalg.matrix_norm(kernel, ord=2) <= task.model.deq.cell.kappa + 1e-5
