@@ -139,7 +139,7 @@ def test_checkpoint_of_another_configuration_is_not_resumed(workplace: Workplace
     row = shorten(workplace, 8)
     folder = interrupted(workplace, 7, ROW, "runtime.checkpoint.every_n_epochs=5")
     before = (folder / "checkpoints" / "last.ckpt").read_bytes()
-    row.write_text(row.read_text().replace("lr: 0.01", "lr: 0.02"))
-    with pytest.raises(UserError, match=r"last.ckpt is of another configuration .* move it away"):
+    row.write_text(f"{row.read_text()}optimizer: {{lr: 0.02}}\n")
+    with pytest.raises(UserError, match=r"checkpoint of another configuration .* move it away"):
         workplace.train(ROW, "runtime.checkpoint.every_n_epochs=5")
     assert (folder / "checkpoints" / "last.ckpt").read_bytes() == before
