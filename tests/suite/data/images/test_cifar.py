@@ -16,7 +16,7 @@ from PIL import Image
 from recorder import Recorder, trainer
 from training import composed
 
-from phantomgrad_suite.checkpoint import RandomState
+from phantomgrad_suite.checkpoint import RunState
 from phantomgrad_suite.data import Cifar10, ImageBatch
 from phantomgrad_suite.data.base import Share
 from phantomgrad_suite.data.images.base import in_order
@@ -160,10 +160,13 @@ def test_precision_of_the_trainer_is_that_of_the_batches(jpeg_root: Path) -> Non
 
 
 def test_resumed_run_sees_what_the_uninterrupted_one_sees(jpeg_root: Path, tmp_path: Path) -> None:
+    hardware = dict.fromkeys(("git", "processor", "threads", "accelerator"))
+
     def run(epochs: int, checkpoint: Path | None = None) -> Recorder:
         data = cifar(jpeg_root, augment=True, batch_size=30)
+        state = RunState({"environment": hardware, "started": "now"})
         options: dict[str, Any] = {"ckpt_path": checkpoint, "weights_only": True}
-        return fit(data, epochs, callbacks=[RandomState()], **options)
+        return fit(data, epochs, callbacks=[state], **options)
 
     complete, first = run(3), run(2)
     first.trainer.save_checkpoint(tmp_path / "2.ckpt")
