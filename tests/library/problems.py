@@ -1,4 +1,4 @@
-"""Maps whose equilibrium and gradient are known, and dense references that share no code with us.
+"""Maps with known equilibria and gradients, and dense references independent of the library.
 
 A state is ``(B, D)`` by default; Jacobians are ``(B, D, D)``, row = output.
 """
@@ -66,7 +66,7 @@ class Affine:
 
 @dataclass
 class Counted:
-    """A map that counts its calls and keeps the points it was asked about."""
+    """A map that counts its calls and records its arguments."""
 
     f: Map
     points: list[Tensor] = field(default_factory=list)

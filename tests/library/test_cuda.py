@@ -1,15 +1,17 @@
-"""On CUDA no solver and no gradient synchronises with the device during its iterations."""
+"""Solvers and gradients do not synchronise with a CUDA device; the activity flag."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from problems import Counted, TanhCell
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from transformer_small import PRE_NORM, small, some_memory
 
 from phantomgrad import (
@@ -120,8 +122,6 @@ def test_transformer_with_memory_does_not_wait(gradient: GradientEstimator, pre_
 @on_cuda
 @every_solver
 def test_early_stopping_is_at_most_two_evaluations_late(solver: Solver) -> None:
-    from dataclasses import replace
-
     cell = Counted(TanhCell().cuda().linear)
     z0, stopping = torch.randn(3, 4, device="cuda"), replace(solver, tol=1e-2, max_evaluations=60)
     f = lambda z: torch.tanh(cell(z))  # noqa: E731
@@ -149,7 +149,7 @@ def test_a_solve_of_the_whole_budget_can_be_captured_as_a_cuda_graph(solver: Sol
     torch.testing.assert_close(captured.z, expected.z)
 
 
-# Without a device -----------------------------------------------------------------------------
+# --- Without a device -----------------------------------------------------------------------------
 
 
 @every_solver
@@ -178,8 +178,6 @@ def test_with_tol_0_no_flag_is_read_on_an_accelerator(
 def test_no_iteration_reads_a_value(
     solver: Solver, gradient: GradientEstimator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     monkeypatch.setattr(ActivityFlag, "any", lambda *_: True)
     monkeypatch.setattr(SolveState, "_keep_best", _keep_as_on_cuda)
     with FakeTensorMode():
@@ -194,8 +192,6 @@ def test_no_iteration_reads_a_value(
 def test_no_iteration_of_the_transformer_reads_a_value(
     gradient: GradientEstimator, pre_norm: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     monkeypatch.setattr(ActivityFlag, "any", lambda *_: True)
     monkeypatch.setattr(SolveState, "_keep_best", _keep_as_on_cuda)
     with FakeTensorMode():
@@ -217,3 +213,29 @@ class TanhCellOfZeros(torch.nn.Module):
 
     def forward(self, z: Tensor, x: Tensor) -> Tensor:
         return torch.tanh(self.linear(z) + x)
+
+
+def test_on_the_cpu_the_flag_is_up_to_date() -> None:
+    flag = ActivityFlag(torch.device("cpu"))
+    rows: list[list[bool]] = [[True, False], [False, False], [True, True], []]
+    answers = [flag.any(torch.tensor(row, dtype=torch.bool)) for row in rows]
+    assert answers == [True, False, True, False]
+
+
+@on_cuda
+def test_on_cuda_the_flag_is_lag_calls_old() -> None:
+    """The first ``lag`` answers are yes."""
+    flag = ActivityFlag(torch.device("cuda"), lag=2)
+    truths = [True, False, True, False, False]
+    answers = [flag.any(torch.tensor([truth], device="cuda")) for truth in truths]
+    assert answers == [True, True, *truths[:3]]
+
+
+@on_cuda
+def test_on_cuda_a_late_flag_changes_no_result() -> None:
+    f = lambda z: 0.5 * z + 1  # noqa: E731
+    solver = FixedPoint(tol=1e-6)
+    host = solver.solve(f, torch.zeros(4, 3))
+    device = solver.solve(f, torch.zeros(4, 3, device="cuda"))
+    assert torch.equal(device.evaluations.cpu(), host.evaluations)
+    torch.testing.assert_close(device.z.cpu(), host.z, rtol=1e-14, atol=1e-14)

@@ -1,4 +1,4 @@
-"""The graphs of a layer: when one is recorded, how often it can be used, when it is freed."""
+"""When a layer records a graph, how often it can be used, and when it is freed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def test_no_grad_gives_no_graph(solver: Solver, gradient: GradientEstimator) -> 
 
 
 @every_estimator
-def test_evaluation_mode_has_gradients(solver: Solver, gradient: GradientEstimator) -> None:
+def test_evaluation_mode_gives_the_same_gradients(
+    solver: Solver, gradient: GradientEstimator
+) -> None:
     """Autograd's mode decides, never ``training``."""
     deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4)
     expected = parameter_gradients(deq, x)

@@ -69,7 +69,7 @@ def test_symmetric_matrix_is_stored_once() -> None:
 
 
 def reference(edges: Tensor, nodes: int, weight: float) -> Tensor:
-    """``(D^-1/2 (w A + I) D^-1/2)^T``, written down."""
+    """``(D^-1/2 (w A + I) D^-1/2)^T``, in plain torch."""
     a = torch.eye(nodes)
     for source, target in edges.t().tolist():
         a[source, target] += weight
@@ -113,7 +113,7 @@ def test_undirected_graph_is_stored_once_with_spectral_radius_one() -> None:
         torch.testing.assert_close(eigenvalues.abs().max(), torch.tensor(1.0))
 
 
-def test_edge_to_an_unknown_node_is_refused() -> None:
+def test_edges_to_unknown_nodes_are_refused() -> None:
     with pytest.raises((RuntimeError, IndexError)):
         normalized_adjacency(torch.tensor([[0], [7]]), 3)
 

@@ -1,4 +1,4 @@
-"""Residuals, counts within a budget, the best iterate, traces, and what happens to each sample."""
+"""Residuals, budgets, counts, the best iterate, traces, and independence of the samples."""
 
 from __future__ import annotations
 
@@ -117,14 +117,6 @@ def test_a_diverging_map_returns_its_best_iterate(solver: Solver) -> None:
     assert torch.equal(solution.z, points.gather(0, best.indices.unsqueeze(0)).squeeze(0))
 
 
-def test_the_best_iterate_may_be_the_start() -> None:
-    z0 = torch.tensor([[0.3], [2.0]])
-    solver = FixedPoint(max_evaluations=10, tol=0, stop="absolute")
-    solution = solver.solve(lambda z: z + z.square() + 1, z0)
-    assert torch.equal(solution.z, z0)
-    assert not solution.converged.any()
-
-
 @every_solver
 def test_the_trace_holds_the_residuals_until_a_sample_stops(solver: Solver) -> None:
     f, z0 = Counted(tanh_map()), torch.zeros(4, 5)
@@ -142,19 +134,6 @@ def test_the_trace_holds_the_residuals_until_a_sample_stops(solver: Solver) -> N
 
 
 # --- Samples ---------------------------------------------------------------------------------
-
-
-@every_solver
-def test_a_converged_sample_is_frozen(solver: Solver) -> None:
-    f, z0 = tanh_map(), torch.zeros(4, 5)
-    solver = replace(solver, tol=1e-4, max_evaluations=100)
-    solution = solver.solve(f, z0)
-    first = int(solution.evaluations.argmin())
-    assert solution.evaluations[first] < solution.evaluations.max()
-    counted = Counted(f)
-    solver.solve(counted, z0)
-    stop = int(solution.evaluations[first]) - 1
-    assert torch.equal(solution.z[first], counted.points[stop][first])
 
 
 @pytest.mark.parametrize("damping", [0.7, 1.0])
