@@ -75,13 +75,7 @@ def estimated_gradient(
 
 
 def exact_gradient(
-    f: Map,
-    z_star: Tensor,
-    v: Tensor,
-    wanted: Sequence[Tensor],
-    *,
-    solver: Solver,
-    adjoint: Solver,
+    f: Map, z_star: Tensor, v: Tensor, wanted: Sequence[Tensor], *, solver: Solver, adjoint: Solver
 ) -> ExactGradient:
     r"""Return the gradient of :math:`\langle h^*, v \rangle` to the accuracy of the solvers.
 

@@ -34,10 +34,7 @@ class Affine:
     def random(cls, batch: int = 3, size: int = 5, norm: float = 0.8, seed: int = 0) -> Affine:
         """A contraction of the given norm; its parameters require grad."""
         bias = torch.randn(batch, size, generator=torch.Generator().manual_seed(seed + 1))
-        return cls(
-            contraction(batch, size, norm, seed).requires_grad_(),
-            bias.requires_grad_(),
-        )
+        return cls(contraction(batch, size, norm, seed).requires_grad_(), bias.requires_grad_())
 
     def __call__(self, z: Tensor) -> Tensor:
         flat = z.reshape(self.bias.shape)

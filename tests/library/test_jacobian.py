@@ -207,10 +207,7 @@ def test_values_do_not_depend_on_the_autograd_mode() -> None:
 
 @pytest.mark.parametrize("measure", [spectral_radius, jacobian_regularizer])
 def test_inference_mode_is_refused(measure: Callable[..., Tensor]) -> None:
-    with (
-        torch.inference_mode(),
-        pytest.raises(RuntimeError, match="cannot be taken under torch"),
-    ):
+    with torch.inference_mode(), pytest.raises(RuntimeError, match="cannot be taken under torch"):
         measure(torch.tanh, torch.randn(3, 4))
 
 

@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 import torch
 from deq.estimators import PICARD, SOLVER, every_estimator
-from problems import (
-    CoupledCell,
-    TanhCell,
-    exact_gradient,
-    newton_equilibrium,
-    relative_error,
-)
+from problems import CoupledCell, TanhCell, exact_gradient, newton_equilibrium, relative_error
 from torch import Tensor, nn
 
 from phantomgrad import (

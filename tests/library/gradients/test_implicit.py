@@ -19,14 +19,7 @@ from problems import (
 )
 from torch import Tensor
 
-from phantomgrad import (
-    Anderson,
-    Broyden,
-    FixedPoint,
-    ImplicitGradient,
-    Solution,
-    Solver,
-)
+from phantomgrad import Anderson, Broyden, FixedPoint, ImplicitGradient, Solution, Solver
 
 ADJOINT_SOLVERS: dict[str, Solver] = {
     "fixed point": FixedPoint(max_evaluations=400, tol=1e-12),

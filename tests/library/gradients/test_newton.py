@@ -32,12 +32,7 @@ def derivatives(order: int, up_to: int, theta: Tensor) -> list[Tensor]:
 def test_order_many_derivatives_are_exact(order: int) -> None:
     """Those of ``sqrt(theta)``: 1/2 theta^-1/2, -1/4 theta^-3/2, 3/8 theta^-5/2, ..."""
     theta = torch.tensor([[0.5, 1.0, 2.0]], requires_grad=True)
-    closed = [
-        theta**-0.5 / 2,
-        -(theta**-1.5) / 4,
-        3 * theta**-2.5 / 8,
-        -15 * theta**-3.5 / 16,
-    ]
+    closed = [theta**-0.5 / 2, -(theta**-1.5) / 4, 3 * theta**-2.5 / 8, -15 * theta**-3.5 / 16]
     for ours, expected in zip(derivatives(order, order, theta), closed, strict=False):
         torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)
 

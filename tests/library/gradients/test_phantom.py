@@ -15,11 +15,7 @@ from problems import (
 )
 from torch import Tensor
 
-from phantomgrad import (
-    GradientEstimator,
-    NeumannPhantomGradient,
-    UnrolledPhantomGradient,
-)
+from phantomgrad import GradientEstimator, NeumannPhantomGradient, UnrolledPhantomGradient
 
 PHANTOMS = [UnrolledPhantomGradient, NeumannPhantomGradient]
 SETTINGS = [(1, 1.0), (1, 0.5), (2, 0.9), (5, 0.5), (5, 1.0), (9, 0.3)]

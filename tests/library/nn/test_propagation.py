@@ -40,9 +40,7 @@ def test_transpose_shares_its_memory(dense: Tensor) -> None:
     assert p.mT.mT._matrix is p._matrix
 
 
-def test_gradients_of_first_and_second_order_are_those_of_finite_differences(
-    dense: Tensor,
-) -> None:
+def test_gradients_of_first_and_second_order_are_those_of_finite_differences(dense: Tensor) -> None:
     p = Propagation(dense)
     x = torch.randn(4, 2, requires_grad=True)
 

@@ -175,8 +175,7 @@ def paths(model: MDEQ, upwards: bool) -> list[nn.Module]:
 
 
 @pytest.mark.parametrize(
-    ("size", "total"),
-    [("tiny", 158_986), ("large", 11_098_398), ("imagenet_small", 16_808_936)],
+    ("size", "total"), [("tiny", 158_986), ("large", 11_098_398), ("imagenet_small", 16_808_936)]
 )
 def test_size_is_the_official_one(size: str, total: int) -> None:
     with torch.device("meta"):
@@ -221,11 +220,7 @@ def test_multiply_adds_are_the_official_ones(size: str, side: int, expected: lis
         model = golden.sized(size).eval()
         image = torch.empty(1, 3, side, side)
         u, z = model.inject(image), model.start(model.inject(image))
-        calls = [
-            lambda: model.inject(image),
-            lambda: model.deq.cell(z, u),
-            lambda: model.head(z),
-        ]
+        calls = [lambda: model.inject(image), lambda: model.deq.cell(z, u), lambda: model.head(z)]
         counts = []
         for call in calls:
             with FlopCounterMode(display=False) as counter:
