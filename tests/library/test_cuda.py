@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from estimators import short_gradients
 from problems import Counted, TanhCell
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -21,10 +22,7 @@ from phantomgrad import (
     Broyden,
     FixedPoint,
     GradientEstimator,
-    ImplicitGradient,
-    NeumannPhantomGradient,
     Solver,
-    UnrolledPhantomGradient,
 )
 from phantomgrad.models import MDEQ, Memory, TransformerLM
 from phantomgrad.solvers.activity import ActivityFlag
@@ -39,14 +37,7 @@ SOLVERS: dict[str, Solver] = {
     "broyden, first step": Broyden(max_evaluations=12, tol=0, first_step=-1.0),
     "searched broyden": Broyden(max_evaluations=12, tol=0, line_search=True),
 }
-ADJOINT = Broyden(max_evaluations=8, tol=0)
-GRADIENTS: dict[str, GradientEstimator] = {
-    "implicit": ImplicitGradient(solver=ADJOINT, on_failure="ignore"),
-    "implicit, at the image": ImplicitGradient(solver=ADJOINT, on_failure="ignore", at="image"),
-    "unrolled": UnrolledPhantomGradient(3, 0.5),
-    "neumann": NeumannPhantomGradient(3, 0.5),
-    "neumann, of the image": NeumannPhantomGradient(3, 0.5, "image"),
-}
+GRADIENTS = short_gradients(Broyden(max_evaluations=8, tol=0))
 
 on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 every_solver = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from deq.estimators import PICARD, SOLVER, every_estimator
+from estimators import PICARD, SOLVER, Parts, every_estimator
 from problems import CoupledCell, TanhCell, exact_gradient, newton_equilibrium, relative_error
 from torch import Tensor, nn
 
@@ -17,7 +17,6 @@ from phantomgrad import (
     BackpropThroughSolver,
     Broyden,
     FixedPoint,
-    GradientEstimator,
     ImplicitGradient,
     Solver,
 )
@@ -38,7 +37,7 @@ def test_the_output_is_the_equilibrium_with_its_exact_gradient(solver: Solver) -
 
 
 @every_estimator
-def test_tuple_states_are_one_packed_state(solver: Solver, gradient: GradientEstimator) -> None:
+def test_tuple_states_are_one_packed_state(parts: Parts) -> None:
     cell, x = CoupledCell(), torch.randn(3, 4, requires_grad=True)
     z0 = (torch.zeros(3, 4), torch.zeros(3, 2, 3))
     packing = Packing.of(z0)
@@ -51,8 +50,8 @@ def test_tuple_states_are_one_packed_state(solver: Solver, gradient: GradientEst
         def forward(self, z: Tensor, x: Tensor) -> Tensor:
             return packing.pack(self.cell(packing.unpack(z), x))
 
-    (a, b), solution = DEQ(cell, solver, gradient)(x, z0=list(z0))
-    one, _ = DEQ(Packed(), solver, gradient)(x, z0=torch.zeros(3, 10))
+    (a, b), solution = DEQ(cell, *parts)(x, z0=list(z0))
+    one, _ = DEQ(Packed(), *parts)(x, z0=torch.zeros(3, 10))
     assert (a.shape, b.shape, solution.z.shape) == ((3, 4), (3, 2, 3), (3, 10))
     torch.testing.assert_close(packing.pack((a, b)), one, rtol=1e-12, atol=1e-12)
     next_a, next_b = cell((a, b), x)
@@ -65,9 +64,7 @@ def test_tuple_states_are_one_packed_state(solver: Solver, gradient: GradientEst
 
 
 @every_estimator
-def test_a_cell_takes_inputs_and_keywords_of_any_kind(
-    solver: Solver, gradient: GradientEstimator
-) -> None:
+def test_a_cell_takes_inputs_and_keywords_of_any_kind(parts: Parts) -> None:
     class Scaled(nn.Module):
         def forward(
             self, z: Tensor, x: Tensor, scale: float, *, extra: dict[str, Tensor]
@@ -75,7 +72,7 @@ def test_a_cell_takes_inputs_and_keywords_of_any_kind(
             return scale * torch.cos(z) + x + extra["bias"]
 
     x, bias = torch.zeros(2, 3), torch.full((3,), 0.1, requires_grad=True)
-    z, _ = DEQ(Scaled(), solver, gradient)(x, 0.3, extra={"bias": bias})
+    z, _ = DEQ(Scaled(), *parts)(x, 0.3, extra={"bias": bias})
     torch.testing.assert_close(z, 0.3 * torch.cos(z) + 0.1)
     z.sum().backward()
     assert bias.grad is not None
@@ -95,8 +92,8 @@ def test_the_solver_starts_at_zero_or_z0_which_gets_no_gradient() -> None:
 
 
 @every_estimator
-def test_the_start_may_be_an_inference_tensor(solver: Solver, gradient: GradientEstimator) -> None:
-    deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4)
+def test_the_start_may_be_an_inference_tensor(parts: Parts) -> None:
+    deq, x = DEQ(TanhCell(), *parts), torch.randn(3, 4)
     with torch.inference_mode():
         warm, _ = deq(x)
     z, _ = deq(x, z0=warm)
@@ -104,9 +101,9 @@ def test_the_start_may_be_an_inference_tensor(solver: Solver, gradient: Gradient
 
 
 @every_estimator
-def test_the_result_may_be_overwritten(solver: Solver, gradient: GradientEstimator) -> None:
+def test_the_result_may_be_overwritten(parts: Parts) -> None:
     """With and without a graph; the start, which may be an earlier result, is not affected."""
-    deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4)
+    deq, x = DEQ(TanhCell(), *parts), torch.randn(3, 4)
     torch.relu_(deq(x)[0]).sum().backward()
     with torch.no_grad():
         warm, _ = deq(x)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.utils.checkpoint
-from deq.estimators import SOLVER, every_estimator, parameter_gradients
+from estimators import SOLVER, Parts, every_estimator, parameter_gradients
 from problems import TanhCell, relative_error
 from torch import Tensor, nn
 
@@ -23,7 +23,6 @@ from phantomgrad import (
     GradientEstimator,
     ImplicitGradient,
     NeumannPhantomGradient,
-    Solver,
     UnrolledPhantomGradient,
     jacobian_regularizer,
 )
@@ -35,11 +34,11 @@ UPG = UnrolledPhantomGradient(5, 0.5)
 
 
 @every_estimator
-def test_solver_and_gradient_can_be_replaced(solver: Solver, gradient: GradientEstimator) -> None:
+def test_solver_and_gradient_can_be_replaced(parts: Parts) -> None:
     x, deq = torch.randn(3, 4), DEQ(TanhCell(), FixedPoint(), UPG)
-    deq.solver = solver
-    deq.gradient = gradient
-    expected = parameter_gradients(DEQ(TanhCell(), solver, gradient), x)
+    deq.solver = parts.solver
+    deq.gradient = parts.gradient
+    expected = parameter_gradients(DEQ(TanhCell(), *parts), x)
     assert relative_error(parameter_gradients(deq, x), expected) == 0
 
 
@@ -93,8 +92,8 @@ def test_a_gradient_may_be_a_module() -> None:
 
 @every_estimator
 @pytest.mark.parametrize("used", [False, True])
-def test_copies_and_pickles(solver: Solver, gradient: GradientEstimator, used: bool) -> None:
-    deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4)
+def test_copies_and_pickles(parts: Parts, used: bool) -> None:
+    deq, x = DEQ(TanhCell(), *parts), torch.randn(3, 4)
     expected = parameter_gradients(deq, x) if used else None
     stream = io.BytesIO()
     torch.save(deq, stream)
@@ -106,9 +105,9 @@ def test_copies_and_pickles(solver: Solver, gradient: GradientEstimator, used: b
 
 
 @every_estimator
-def test_the_last_solution_is_kept_for_logs(solver: Solver, gradient: GradientEstimator) -> None:
+def test_the_last_solution_is_kept_for_logs(parts: Parts) -> None:
     """Without its state, off every graph, and not in the state dict."""
-    deq = DEQ(TanhCell(), solver, gradient)
+    deq = DEQ(TanhCell(), *parts)
     assert deq.last_solution is None
     z, solution = deq(torch.randn(3, 4))
     z.sum().backward()
@@ -231,10 +230,8 @@ def test_a_cell_with_hidden_parameters_is_not_treated_as_frozen() -> None:
 
 
 @every_estimator
-def test_a_frozen_cell_has_a_graph_only_for_its_inputs(
-    solver: Solver, gradient: GradientEstimator
-) -> None:
-    deq = DEQ(TanhCell().requires_grad_(False), solver, gradient)
+def test_a_frozen_cell_has_a_graph_only_for_its_inputs(parts: Parts) -> None:
+    deq = DEQ(TanhCell().requires_grad_(False), *parts)
     z, _ = deq(torch.randn(3, 4))
     assert not z.requires_grad
     x = torch.randn(3, 4, requires_grad=True)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from estimators import short_gradients
 from problems import CoupledCell, TanhCell, relative_error
 from torch import Tensor, nn
 
@@ -33,13 +34,7 @@ from phantomgrad.nn import CompiledCalls
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 
 SHORT = Broyden(max_evaluations=6, tol=0)
-ESTIMATORS: dict[str, GradientEstimator] = {
-    "implicit": ImplicitGradient(solver=SHORT, on_failure="ignore"),
-    "implicit, at the image": ImplicitGradient(solver=SHORT, on_failure="ignore", at="image"),
-    "unrolled": UnrolledPhantomGradient(3, 0.5),
-    "neumann": NeumannPhantomGradient(3, 0.5),
-    "neumann, of the image": NeumannPhantomGradient(3, 0.5, "image"),
-}
+ESTIMATORS = short_gradients(SHORT)
 
 
 @pytest.fixture(autouse=True)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from deq.estimators import ESTIMATORS, PICARD, every_estimator
+from estimators import ESTIMATORS, PICARD, Parts, every_estimator
 from problems import relative_error
 from torch import Tensor, nn
 
-from phantomgrad import DEQ, GradientEstimator, Solver
+from phantomgrad import DEQ
 from phantomgrad.nn import NormedLinear, VariationalDropout, recomputed
 
 
@@ -29,9 +29,9 @@ class Cell(nn.Module):
         return 0.2 * self.outer(inner) + x
 
 
-def gradients(again: bool, solver: Solver, gradient: GradientEstimator) -> tuple[Tensor, ...]:
+def gradients(again: bool, parts: Parts) -> tuple[Tensor, ...]:
     """Of two passes, one on the result of the other, before a change of mode."""
-    deq, x = DEQ(Cell(again), solver, gradient), torch.ones(3, 4)
+    deq, x = DEQ(Cell(again), *parts), torch.ones(3, 4)
     torch.manual_seed(1)
     first, _ = deq(x)
     second, _ = deq(first)
@@ -40,8 +40,8 @@ def gradients(again: bool, solver: Solver, gradient: GradientEstimator) -> tuple
 
 
 @every_estimator
-def test_each_pass_keeps_its_weights_and_masks(solver: Solver, gradient: GradientEstimator) -> None:
-    ours, plain = (gradients(again, solver, gradient) for again in (True, False))
+def test_each_pass_keeps_its_weights_and_masks(parts: Parts) -> None:
+    ours, plain = (gradients(again, parts) for again in (True, False))
     assert relative_error(ours, plain) < 1e-12
 
 
@@ -61,7 +61,7 @@ def test_functions_need_the_module_of_their_weights() -> None:
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_compiled_solves_work() -> None:
-    deq, x = DEQ(Cell(True), PICARD, ESTIMATORS["neumann"][1]), torch.ones(3, 4)
+    deq, x = DEQ(Cell(True), PICARD, ESTIMATORS["neumann"].gradient), torch.ones(3, 4)
     deq.eval()
     plain = deq(x)[0]
     deq.compile_solve(backend="eager")

@@ -1,4 +1,4 @@
-"""Equilibria of any shape and precision, with and without a graph; refused arguments."""
+"""Equilibria of any shape and precision; damped iteration; refused arguments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_equilibrium_of_an_affine_map(solver: Solver, stop: str, norm: str) -> N
 @every_solver
 @given(
     shape=st.lists(st.sampled_from([1, 2, 3, 5]), min_size=0, max_size=4),
-    batch=st.sampled_from([1, 2, 3]),
+    batch=st.sampled_from([0, 1, 2, 3]),
 )
 def test_states_of_every_shape(solver: Solver, shape: list[int], batch: int) -> None:
     x = torch.linspace(-1, 1, batch).view(-1, *[1] * len(shape))
@@ -53,13 +53,6 @@ def test_strided_and_expanded_starts(solver: Solver) -> None:
     assert torch.equal(strided, before)
     expanded = solver.solve(f, torch.zeros(1, 1).expand(4, 5))
     torch.testing.assert_close(expanded.z, solver.solve(f, torch.zeros(4, 5)).z)
-
-
-@every_solver
-def test_an_empty_batch_is_solved(solver: Solver) -> None:
-    solution = solver.solve(lambda z: 0.5 * z, torch.zeros(0, 3))
-    assert solution.z.shape == (0, 3)
-    assert solution.residual.shape == (0,)
 
 
 # --- Precision and graphs --------------------------------------------------------------------
@@ -181,3 +174,24 @@ def test_f_may_modify_its_own_tensors_in_inference_mode(solver: Solver) -> None:
 def test_the_start_must_be_a_floating_point_batch(z0: Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         FixedPoint().solve(lambda z: z, z0)
+
+
+@pytest.mark.parametrize("damping", [0.3, 0.5, 1.0])
+def test_iterates_are_the_damped_ones(damping: float) -> None:
+    """``z_{t+1} = damping f(z_t) + (1 - damping) z_t``, from the start on."""
+    affine = Counted(Affine.random())
+    FixedPoint(max_evaluations=7, tol=0, damping=damping).solve(affine, torch.zeros(3, 5))
+    z = torch.zeros(3, 5)
+    for visited in affine.points:
+        torch.testing.assert_close(visited, z, rtol=1e-13, atol=1e-13)
+        z = damping * affine.f(z) + (1 - damping) * z
+
+
+def test_damping_solves_a_map_on_which_picard_diverges() -> None:
+    """``f(z) = 1 - 2 z`` diverges undamped and converges with damping 1/2, to the same 1/3."""
+    f = lambda z: 1 - 2 * z  # noqa: E731
+    picard = FixedPoint(max_evaluations=60).solve(f, torch.zeros(1, 1))
+    damped = FixedPoint(max_evaluations=60, tol=1e-12, damping=0.5).solve(f, torch.zeros(1, 1))
+    assert not picard.converged.item()
+    assert damped.converged.item()
+    assert damped.z.item() == pytest.approx(1 / 3, abs=1e-11)

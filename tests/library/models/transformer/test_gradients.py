@@ -112,23 +112,6 @@ def test_jacobian_regularisation_has_its_gradient(pre_norm: bool, recompute: boo
     assert relative_error(*gradients) < 1e-10
 
 
-# --- Unrolled pretraining --------------------------------------------------------------------
-
-
-def test_unrolling_is_a_loop_from_zero_on_the_graph() -> None:
-    model, (tokens, targets), memory = small(), words(), some_memory()
-    context = model.context(model.inject(tokens), memory)
-    z = torch.zeros(3, 5, 8)
-    for _ in range(3):
-        z = model.cell(z, context)
-    expected = model.softmax(z.flatten(0, 1), targets.flatten(), model.embedding).view(3, 5)
-    ours, _ = model(tokens, targets, memory, unrolled=3)
-    torch.testing.assert_close(ours, expected)
-    wanted = list(model.parameters())
-    gradients = [torch.autograd.grad(loss.mean(), wanted) for loss in (ours, expected)]
-    assert relative_error(*gradients) < 1e-12
-
-
 def test_unrolling_solves_nothing() -> None:
     model = small()
     model(*words())

@@ -84,12 +84,10 @@ def test_attention_is_its_equation(memory: int, length: int, window: int) -> Non
     torch.testing.assert_close(ours, attention_by_loops(layer, x, u, remembered))
 
 
-def test_distances_end_at_zero() -> None:
+def test_distances_are_embedded_in_float32_at_least() -> None:
     half = DistanceEmbedding(4)(3, torch.zeros((), dtype=torch.bfloat16))
     table = DistanceEmbedding(4)(3, torch.zeros((), dtype=torch.float32))
     assert torch.equal(half, table.bfloat16())  # angles are computed in float32
-    expected = [[math.sin(p), math.sin(p / 100), math.cos(p), math.cos(p / 100)] for p in (2, 1, 0)]
-    torch.testing.assert_close(table.double(), torch.tensor(expected), rtol=0, atol=1e-6)
 
 
 # --- Cell ------------------------------------------------------------------------------------
