@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from estimators import PICARD, SOLVER, Parts, every_estimator
+from methods import PICARD, SOLVER, Parts, every_estimator
 from problems import CoupledCell, TanhCell, exact_gradient, newton_equilibrium, relative_error
 from torch import Tensor, nn
 
@@ -120,9 +120,6 @@ def test_close_over_returns_the_map_of_one_packed_tensor() -> None:
     assert packing is not None
     assert not z.requires_grad
     torch.testing.assert_close(packing.unpack(f(z)), cell(states, x))
-
-
-# --- Misuse ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("inputs", [(), ("text",), (3.0,)])

@@ -7,7 +7,7 @@ import weakref
 from dataclasses import replace
 
 import torch
-from estimators import Parts, every_estimator, parameter_gradients
+from methods import Parts, every_estimator, parameter_gradients
 from problems import TanhCell, relative_error, saved_tensors
 from torch import Tensor, nn
 
@@ -70,9 +70,6 @@ def test_samples_are_independent(parts: Parts) -> None:
         torch.testing.assert_close(alone[0], z[sample], rtol=1e-9, atol=1e-9)
         (ours,) = torch.autograd.grad(alone.square().sum(), one)
         torch.testing.assert_close(ours[0], grad[sample], rtol=1e-9, atol=1e-9)
-
-
-# --- Memory -----------------------------------------------------------------------------------
 
 
 def live_tensors() -> tuple[int, int]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import copy
-import io
-import pickle
 import warnings
 from typing import Any
 
 import pytest
 import torch
 import torch.utils.checkpoint
-from estimators import SOLVER, Parts, every_estimator, parameter_gradients
+from methods import SOLVER, Parts, every_estimator, parameter_gradients
 from problems import TanhCell, relative_error
 from torch import Tensor, nn
+from twins import Twin, assert_twin, twins
 
 from phantomgrad import (
     DEQ,
@@ -29,8 +28,6 @@ from phantomgrad import (
 from phantomgrad.nn import VariationalDropout
 
 UPG = UnrolledPhantomGradient(5, 0.5)
-
-# --- Parts -----------------------------------------------------------------------------------
 
 
 @every_estimator
@@ -87,21 +84,12 @@ def test_a_gradient_may_be_a_module() -> None:
     assert any(parameter is learned.scale for parameter in deq.parameters())
 
 
-# --- State -----------------------------------------------------------------------------------
-
-
 @every_estimator
 @pytest.mark.parametrize("used", [False, True])
-def test_copies_and_pickles(parts: Parts, used: bool) -> None:
-    deq, x = DEQ(TanhCell(), *parts), torch.randn(3, 4)
-    expected = parameter_gradients(deq, x) if used else None
-    stream = io.BytesIO()
-    torch.save(deq, stream)
-    stream.seek(0)
-    loaded = torch.load(stream, weights_only=False)
-    for twin in (copy.deepcopy(deq), pickle.loads(pickle.dumps(deq)), loaded):
-        ours = parameter_gradients(twin, x)
-        assert relative_error(ours, expected or parameter_gradients(deq, x)) == 0
+@twins(lambda deq: DEQ(TanhCell(), deq.solver, deq.gradient))
+def test_copies_and_pickles(twin_of: Twin, used: bool, parts: Parts) -> None:
+    x = torch.randn(3, 4)
+    assert_twin(DEQ(TanhCell(), *parts), twin_of, lambda deq: deq(x)[0].square().sum(), used)
 
 
 @every_estimator
@@ -142,15 +130,6 @@ def test_a_layer_with_a_penalty_can_be_copied() -> None:
     deq(x)
     assert deq.last_penalty is not None
     assert copy.deepcopy(deq).last_penalty is None
-
-
-def test_the_repr_shows_solver_and_gradient() -> None:
-    text = repr(DEQ(TanhCell(), FixedPoint(damping=0.7), NeumannPhantomGradient(5, 0.5)))
-    assert "FixedPoint(max_evaluations=40" in text
-    assert "NeumannPhantomGradient(steps=5, damping=0.5, value='equilibrium')" in text
-
-
-# --- Cells -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

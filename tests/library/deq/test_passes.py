@@ -9,7 +9,7 @@ from pathlib import Path
 import distributed_worker
 import pytest
 import torch
-from estimators import SOLVER, Parts, every_estimator, parameter_gradients
+from methods import SOLVER, Parts, every_estimator, parameter_gradients
 from problems import TanhCell, exact_gradient, relative_error
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
@@ -31,7 +31,7 @@ class CountedNorm(nn.Module):
 
 
 @every_estimator
-def test_parametrized_weights_are_computed_once_per_forward(parts: Parts) -> None:
+def test_parametrized_weights_are_computed_once_with_their_graph(parts: Parts) -> None:
     cell, norm, x = TanhCell(), CountedNorm(), torch.randn(3, 4)
     parametrize.register_parametrization(cell.linear, "weight", norm)
     deq = DEQ(cell, *parts)

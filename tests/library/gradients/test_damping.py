@@ -1,4 +1,4 @@
-"""Adaptive damping: its value, its effect, and where its state is kept."""
+"""Adaptive damping: its value, its effect and its state."""
 
 from __future__ import annotations
 
@@ -55,9 +55,6 @@ class LinearCell(nn.Module):
 def radius_two(kind: Any, steps: int, damping: Any) -> DEQ:
     torch.manual_seed(5)
     return DEQ(LinearCell(-2.0, 0.5, -0.3, 0.1), SOLVER, kind(steps, damping))
-
-
-# --- Value and effect ------------------------------------------------------------------------
 
 
 @both_phantoms
@@ -141,9 +138,6 @@ def test_the_radius_is_the_largest_of_the_batch_for_the_packed_map(kind: Any) ->
     assert damping_of(deq).radius == pytest.approx(dense, rel=0.02)
 
 
-# --- Reproducibility -------------------------------------------------------------------------
-
-
 @both_phantoms
 def test_evaluation_mode_uses_the_damping_without_measuring(kind: Any) -> None:
     deq, x = radius_two(kind, 5, adaptive()), torch.randn(3, 4)
@@ -181,7 +175,7 @@ def test_random_numbers_and_masks_of_the_run_are_not_affected() -> None:
 
 
 def test_measurements_are_deterministic() -> None:
-    """With few iterations they depend on the start, which is a function of the pass."""
+    """With few iterations they depend on the start, which is seeded with the pass."""
     x, runs = torch.randn(1, 4), []
     for seed in (0, 1):
         torch.manual_seed(seed)
@@ -193,9 +187,6 @@ def test_measurements_are_deterministic() -> None:
         runs.append(radii)
     assert runs[0] == runs[1]
     assert len(set(runs[0])) == 3
-
-
-# --- State -----------------------------------------------------------------------------------
 
 
 @both_phantoms

@@ -44,7 +44,7 @@ ADJOINT_SOLVERS: dict[str, Solver] = {
 
 @pytest.fixture
 def problem() -> tuple[Map, Tensor, Tensor, list[Tensor]]:
-    """A tanh net: its map, equilibrium, a cotangent, and what it is differentiated by."""
+    """A tanh net: its map, equilibrium, a cotangent, and its input and parameters."""
     cell, x = TanhCell(), torch.randn(3, 4, requires_grad=True)
     f: Map = lambda z: cell(z, x)  # noqa: E731
     z = newton_equilibrium(f, torch.zeros(3, 4))
@@ -96,7 +96,7 @@ def test_gradcheck_of_both_orders() -> None:
     ("options", "evaluations"), [*zip(VARIANTS.values(), (1, 3, 2), strict=True)]
 )
 def test_evaluations_of_f_and_second_derivatives(options: dict[str, Any], evaluations: int) -> None:
-    """The adjoint solve evaluates f never; only order 2 has second derivatives."""
+    """The adjoint solve never evaluates f; only order 2 has second derivatives."""
     affine = Counted(Affine.random())
     attached = ImplicitGradient(**options).attach(affine, torch.zeros(3, 5))
     attached.sum().backward(retain_graph=True)
@@ -108,7 +108,7 @@ def test_evaluations_of_f_and_second_derivatives(options: dict[str, Any], evalua
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_the_adjoint_solve_is_reported(order: int) -> None:
-    """Whatever the order there is one, and ``report`` receives the adjoint and its counts."""
+    """There is one for every order, and ``report`` receives its solution."""
     affine, v, seen = Affine.random(), torch.randn(3, 5), list[Solution]()
     gradient = ImplicitGradient(solver=Broyden(max_evaluations=40, tol=1e-10), order=order)
     gradient.attach(affine, affine.equilibrium(), seen.append).backward(v)
@@ -213,6 +213,12 @@ def test_a_failed_adjoint_can_raise() -> None:
         bias_gradient(ImplicitGradient(solver=HOPELESS, on_failure="raise"), torch.ones(3, 5))
 
 
+def test_an_ignored_failure_gives_the_one_step_gradient() -> None:
+    v = torch.randn(3, 5)
+    result = bias_gradient(ImplicitGradient(solver=HOPELESS, on_failure="ignore"), v)
+    torch.testing.assert_close(result[1], v[1])
+
+
 def test_a_failed_adjoint_can_be_replaced_by_a_phantom() -> None:
     v, affine = torch.randn(3, 5), expanding()
     result = bias_gradient(ImplicitGradient(solver=HOPELESS, on_failure="phantom"), v)
@@ -220,17 +226,6 @@ def test_a_failed_adjoint_can_be_replaced_by_a_phantom() -> None:
     (expected,) = torch.autograd.grad(phantom, affine.bias, v)
     torch.testing.assert_close(result[1], expected[1])
     torch.testing.assert_close(result[[0, 2]], v[[0, 2]] / 0.999, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("on_failure", ["warn", "ignore", "phantom"])
-@pytest.mark.parametrize("stop", ["relative", "absolute"])
-@pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning")
-def test_a_failure_is_never_a_zero_gradient(on_failure: str, stop: str) -> None:
-    solver = replace(HOPELESS, stop=stop)
-    gradient = ImplicitGradient(solver=solver, on_failure=on_failure)  # type: ignore[arg-type]
-    result = bias_gradient(gradient, torch.randn(3, 5))
-    assert result.isfinite().all()
-    assert (result.abs().amax(dim=1) > 0.1).all()
 
 
 def test_a_nan_jacobian_fails_for_its_sample_only() -> None:
@@ -255,7 +250,7 @@ def test_failure_is_judged_by_the_relative_residual(stop: str, norm: str) -> Non
 
 
 def test_a_slow_adjoint_above_the_threshold_fails() -> None:
-    """``failure_residual`` is where the line is drawn."""
+    """``failure_residual`` is the threshold."""
     affine, v = Affine.random(norm=0.9), torch.randn(3, 5)
     short = FixedPoint(max_evaluations=3, tol=1e-12)
     attach = lambda threshold: ImplicitGradient(  # noqa: E731

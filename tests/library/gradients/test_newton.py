@@ -29,7 +29,7 @@ def derivatives(order: int, up_to: int, theta: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("order", [2, 3, 4])
-def test_order_many_derivatives_are_exact(order: int) -> None:
+def test_the_first_derivatives_up_to_the_order_are_exact(order: int) -> None:
     """Those of ``sqrt(theta)``: 1/2 theta^-1/2, -1/4 theta^-3/2, 3/8 theta^-5/2, ..."""
     theta = torch.tensor([[0.5, 1.0, 2.0]], requires_grad=True)
     closed = [theta**-0.5 / 2, -(theta**-1.5) / 4, 3 * theta**-2.5 / 8, -15 * theta**-3.5 / 16]
@@ -37,7 +37,7 @@ def test_order_many_derivatives_are_exact(order: int) -> None:
         torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_one_derivative_more_than_the_order_is_not_exact() -> None:
+def test_the_next_derivative_is_not_exact() -> None:
     theta = torch.tensor([[0.5, 1.0, 2.0]], requires_grad=True)
     third = derivatives(2, 3, theta)[2]
     assert not torch.allclose(third, 3 * theta**-2.5 / 8, rtol=1e-2)

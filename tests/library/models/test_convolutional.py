@@ -73,9 +73,6 @@ def test_images_of_a_batch_are_independent() -> None:
     torch.testing.assert_close(model(images[:1]), model(images)[:1])
 
 
-# --- The gradient ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("gradient", "exact"),
     [
@@ -97,9 +94,6 @@ def test_gradient_is_that_of_a_dense_solve(gradient: GradientEstimator, exact: b
     ours = torch.autograd.grad(F.nll_loss(model(images), labels), inside)
     error = relative_error(ours, expected)
     assert error < 1e-9 if exact else 1e-3 < error < 1
-
-
-# --- The bound -------------------------------------------------------------------------------
 
 
 def sizes(cell: ConvolutionalCell) -> Tensor:
@@ -134,9 +128,6 @@ def test_new_model_converges_in_single_precision() -> None:
     assert solution.converged.all()
     assert solution.evaluations.max() <= 15
     assert spectral_radius(lambda s: model.deq.cell(s, x), z).max() < 0.9
-
-
-# --- Misuse ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

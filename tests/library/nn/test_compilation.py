@@ -1,4 +1,4 @@
-"""Compiled solves: the eager ones, with shared weights and masks, and every derivative."""
+"""Compiled solves equal eager ones, with shared weights and masks, and all derivatives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from estimators import short_gradients
+from mdeq_small import small
+from methods import short_gradients
 from problems import CoupledCell, TanhCell, relative_error
 from torch import Tensor, nn
 
@@ -45,7 +46,7 @@ def _forget() -> Iterator[None]:
 
 
 class CountingBackend:
-    """A backend that runs graphs as they are, and counts them and the calls of each."""
+    """A backend that runs graphs eagerly, and counts graphs and calls."""
 
     def __init__(self) -> None:
         self.graphs, self.calls = 0, 0
@@ -62,10 +63,8 @@ class CountingBackend:
 
 
 def mdeq(gradient: GradientEstimator, dropout: float = 0.0) -> MDEQ:
-    """A narrow model with two scales and weight norm."""
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {"channels": (8, 8), "head_channels": (2, 2), "features": 8}
-    return MDEQ(3, 4, SHORT, gradient, dropout=dropout, **sizes)
+    return small(gradient, SHORT, dropout=dropout)
 
 
 def trained(model: MDEQ, steps: int = 3) -> list[Tensor]:
@@ -87,10 +86,10 @@ def trained(model: MDEQ, steps: int = 3) -> list[Tensor]:
 @pytest.mark.parametrize("dropout", [0.0, 0.25])
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_training_is_that_of_the_eager_model(name: str, dropout: float) -> None:
-    """Losses and gradients, those by g and v of the weight norm too, bit for bit, as in eager.
+    """Losses and gradients, including those of the weight norm, are equal bit for bit.
 
-    The weights change from step to step, so a weight kept from an earlier one would show. Two
-    graphs are compiled: one for training and one for evaluation.
+    The weights change at each step, so a stale one would show. Two graphs are compiled, for
+    training and for evaluation.
     """
     eager, compiled = (mdeq(ESTIMATORS[name], dropout) for _ in range(2))
     seen = CountingBackend()
@@ -102,25 +101,13 @@ def test_training_is_that_of_the_eager_model(name: str, dropout: float) -> None:
     assert seen.calls == 3 * (6 - drawn) + 6
 
 
-def test_aot_autograd_gives_the_same() -> None:
-    eager, compiled = (mdeq(ESTIMATORS["unrolled"], 0.25) for _ in range(2))
-    compiled.deq.compile_solve(backend="aot_eager")
-    assert relative_error(tuple(trained(compiled, 2)), tuple(trained(eager, 2))) < 1e-10
-
-
 @pytest.mark.parametrize("solver", [FixedPoint(max_evaluations=5, tol=0), SHORT])
-def test_tuple_states_and_several_inputs(solver: Solver) -> None:
-    class Scaled(CoupledCell):
-        def forward(self, z: Any, x: Tensor, scale: float, extra: dict[str, Tensor]) -> Any:  # type: ignore[override]
-            return tuple(scale * s for s in super().forward(z, x + extra["bias"]))
-
-    torch.manual_seed(0)
-    deq = DEQ(Scaled(), solver, UnrolledPhantomGradient(2, 0.5))
-    inputs = (torch.randn(3, 4), 0.7, {"bias": torch.randn(4)})
-    z0 = (torch.zeros(3, 4), torch.zeros(3, 2, 3))
-    expected, _ = deq(*inputs, z0=z0)
+def test_tuple_states(solver: Solver) -> None:
+    deq = DEQ(CoupledCell(), solver, UnrolledPhantomGradient(2, 0.5))
+    x, z0 = torch.randn(3, 4), (torch.zeros(3, 4), torch.zeros(3, 2, 3))
+    expected, _ = deq(x, z0=z0)
     deq.compile_solve(backend="eager")
-    ours, _ = deq(*inputs, z0=z0)
+    ours, _ = deq(x, z0=z0)
     torch.testing.assert_close(ours, expected, rtol=0, atol=0)
 
 

@@ -63,9 +63,6 @@ def test_symmetric_matrix_is_stored_once() -> None:
     assert moved.mT(torch.randn(4, 2, dtype=torch.float32)).dtype == torch.float32
 
 
-# --- The normalised adjacency ----------------------------------------------------------------
-
-
 def reference(edges: Tensor, nodes: int, weight: float) -> Tensor:
     """``(D^-1/2 (w A + I) D^-1/2)^T``, in plain torch."""
     a = torch.eye(nodes)
@@ -91,15 +88,6 @@ def test_adjacency_is_its_definition(
     edges = torch.tensor(sorted(pairs), dtype=torch.long).reshape(-1, 2).t()
     ours = normalized_adjacency(edges, nodes, edge_weight=weight, dtype=torch.float64)
     torch.testing.assert_close(ours.to_dense(), reference(edges, nodes, weight))
-
-
-def test_target_receives_from_source() -> None:
-    p = normalized_adjacency(torch.tensor([[0], [1]]), 2, dtype=torch.float64)
-    x = torch.tensor([[1.0], [0.0]])
-    assert normalized_adjacency(torch.tensor([[0], [1]]), 2)(x.float()).dtype == torch.float32
-    assert p(x)[1] > 0
-    assert p.mT(x)[1] == 0
-    assert p._transpose is not p._matrix
 
 
 def test_undirected_graph_is_stored_once_with_spectral_radius_one() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from estimators import ESTIMATORS, PICARD, Parts, every_estimator
+from methods import ESTIMATORS, PICARD, Parts, every_estimator
 from problems import relative_error
 from torch import Tensor, nn
 
@@ -30,7 +30,7 @@ class Cell(nn.Module):
 
 
 def gradients(again: bool, parts: Parts) -> tuple[Tensor, ...]:
-    """Of two passes, one on the result of the other, before a change of mode."""
+    """Gradients of two chained passes, taken after a change to evaluation mode."""
     deq, x = DEQ(Cell(again), *parts), torch.ones(3, 4)
     torch.manual_seed(1)
     first, _ = deq(x)

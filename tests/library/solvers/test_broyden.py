@@ -1,4 +1,4 @@
-"""Broyden's method against a dense reference, and its rates of convergence."""
+"""Broyden's method against a dense reference; finite termination."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def evaluated_points(solver: Broyden, f: Map, z0: Tensor) -> Tensor:
 
 
 def reference_points(reference: DenseBroyden, z0: Tensor, evaluations: int) -> Tensor:
-    """Return the same of the dense reference, sample by sample."""
+    """Return the points of the dense reference."""
     return torch.stack([torch.stack(reference.points(z, evaluations)) for z in z0], dim=1)
 
 

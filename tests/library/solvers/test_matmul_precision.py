@@ -1,4 +1,4 @@
-"""Under autocast or TF32 ``f`` may run in low precision, but the solver does not."""
+"""Solvers keep full precision under autocast and TF32, whatever ``f`` does."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_tf32_is_off_inside_and_restored_after(matmul: Any) -> None:
 
 
 def test_the_setting_of_the_cpu_is_kept(matmul: Any) -> None:
-    """Torch's old function changes that of oneDNN as well."""
+    """Torch's old function also changes the setting of oneDNN."""
     onednn: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before = onednn.fp32_precision
     matmul.fp32_precision, onednn.fp32_precision = "tf32", "bf16"
@@ -77,7 +77,7 @@ def test_the_setting_of_the_cpu_is_kept(matmul: Any) -> None:
         onednn.fp32_precision = before
 
 
-def test_other_settings_are_left_alone(matmul: Any) -> None:
+def test_other_settings_are_not_changed(matmul: Any) -> None:
     before = matmul.fp32_precision
     with full_precision(CUDA):
         assert matmul.fp32_precision == before != "tf32"

@@ -11,11 +11,9 @@ import torch
 import torch.nn.functional as F
 from mdeq_small import IMPLICIT, small
 from torch import Tensor, nn
-from twins import assert_twin, twins
+from twins import Twin, assert_twin, twins
 
 from phantomgrad.models.mdeq.cell import NormedConv2d
-
-# --- Equations -------------------------------------------------------------------------------
 
 
 def group_norm(x: Tensor, norm: nn.GroupNorm) -> Tensor:
@@ -54,9 +52,6 @@ def test_fusion_sums_every_pair_of_scales() -> None:
     assert [len(fusion.paths[name]) for name in ("2_to_0", "0_to_1", "0_to_2")] == [2, 2, 5]
 
 
-# --- Initialisation --------------------------------------------------------------------------
-
-
 def test_cifar_models_start_with_small_kernels_where_there_is_no_weight_norm() -> None:
     model = golden.sized("tiny")
     kernels = {n: m for n, m in model.named_modules() if isinstance(m, nn.Conv2d)}
@@ -76,9 +71,6 @@ def test_cifar_models_start_with_small_kernels_where_there_is_no_weight_norm() -
 def test_imagenet_models_keep_the_initialisation_of_torch() -> None:
     stem = small(init_std=None).stem
     assert 0.9 / math.sqrt(27) < stem[0].weight.abs().max() <= 1 / math.sqrt(27)
-
-
-# --- Shapes ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("channels_last", [True, False])
@@ -112,12 +104,9 @@ def test_one_scale_is_a_model_too() -> None:
 
 @pytest.mark.parametrize("used", [False, True])
 @twins(lambda model: small(model.deq.gradient))
-def test_copies_and_pickles(twin_of: Any, used: bool) -> None:
+def test_copies_and_pickles(twin_of: Twin, used: bool) -> None:
     images = torch.randn(2, 3, 8, 8)
     assert_twin(small(), twin_of, lambda model: model(images)[:, 0].sum(), used)
-
-
-# --- Misuse ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

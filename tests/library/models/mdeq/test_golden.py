@@ -110,7 +110,7 @@ def test_phantom_gradients_from_a_state_are_the_official_ones(case: str) -> None
 
 @functools.cache
 def equilibrium() -> tuple[Tensor, ...]:
-    """The state that fill B converges to, in training mode."""
+    """The equilibrium of fill B in training mode."""
     model = golden.filled(golden.sized("tiny", TIGHT), contractive=True)
     with torch.no_grad():
         u = model.inject(golden.images())
@@ -138,7 +138,7 @@ def test_gradients_at_an_equilibrium_are_the_official_ones(case: str) -> None:
 
 @functools.cache
 def flat_gradient(gradient: GradientEstimator) -> Tensor:
-    """By all parameters of stem and cell, at the equilibrium of fill B."""
+    """The gradient of all parameters of stem and cell at the equilibrium of fill B."""
     model = golden.filled(golden.sized("tiny", gradient=gradient), contractive=True)
     trained(model, equilibrium())
     wanted = [*model.stem.parameters(), *model.deq.parameters()]

@@ -16,8 +16,6 @@ from phantomgrad import Broyden, GradientEstimator, NeumannPhantomGradient, Unro
 from phantomgrad.models import MDEQ
 from phantomgrad.nn import VariationalDropout
 
-# --- Equilibrium and gradient ----------------------------------------------------------------
-
 
 def test_images_of_a_batch_are_independent() -> None:
     model, images = small().eval(), torch.randn(4, 3, 8, 8)
@@ -59,9 +57,6 @@ def test_every_parameter_gets_a_gradient(gradient: GradientEstimator) -> None:
         assert parameter.grad.any(), name
 
 
-# --- Unrolled pretraining --------------------------------------------------------------------
-
-
 def test_unrolling_is_a_loop_from_zero_on_the_graph() -> None:
     model, images = small(), torch.randn(2, 3, 8, 8)
     model(images)
@@ -77,9 +72,6 @@ def test_unrolling_is_a_loop_from_zero_on_the_graph() -> None:
     wanted = list(model.parameters())
     gradients = [torch.autograd.grad(scores[:, 1].sum(), wanted) for scores in (ours, expected)]
     assert relative_error(*gradients) < 1e-12
-
-
-# --- Several processes -----------------------------------------------------------------------
 
 
 @pytest.mark.skipif(
@@ -105,7 +97,7 @@ def alone(mode: str, batch_statistics: bool, images: Tensor) -> list[Tensor]:
 
 
 def recorded_masks(model: MDEQ) -> list[Tensor]:
-    """The masks of the first block's dropout, at every evaluation from now on."""
+    """Record the dropout masks of the first block at every evaluation."""
     masks: list[Tensor] = []
     model.deq.cell.blocks[0].dropout.register_forward_hook(lambda m, _i, _o: masks.append(m._mask))
     return masks

@@ -36,7 +36,7 @@ def close(ours: list[float], reference: list[float]) -> None:
 
 
 def context_of(model: TransformerLM, memory: Memory | None = None) -> Context:
-    """That of segment 0."""
+    """The context of segment 0."""
     u = model.inject(golden.segment(0)[0])
     return model.context(u, memory or empty_memory(u, u.dtype))
 

@@ -30,8 +30,6 @@ from phantomgrad import (
 from phantomgrad.jacobian import jacobian_regularizer
 from phantomgrad.models import Memory
 
-# --- Equilibrium and gradient ----------------------------------------------------------------
-
 
 @pytest.mark.parametrize(
     ("gradient", "exact"),
@@ -112,15 +110,12 @@ def test_jacobian_regularisation_has_its_gradient(pre_norm: bool, recompute: boo
     assert relative_error(*gradients) < 1e-10
 
 
-def test_unrolling_solves_nothing() -> None:
+def test_unrolling_does_not_solve() -> None:
     model = small()
     model(*words())
     assert model.deq.last_solution is not None
     model(*words(), unrolled=2)
     assert model.deq.last_solution is None
-
-
-# --- What is computed once -------------------------------------------------------------------
 
 
 def forward_flops(evaluations: int, memory: Memory) -> int:
@@ -156,9 +151,6 @@ def test_distances_and_weight_norm_are_computed_once(
         assert computed.count("positions") == forward
         assert computed.count("norm") == 5 * forward
     assert len(evaluated) > 5
-
-
-# --- Recomputation ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("gradient", [*ESTIMATORS, ImplicitGradient(solver=TIGHT, order=2)])

@@ -42,9 +42,6 @@ def context_of(part: RelativeAttention | TransformerCell, u: Tensor, memory: Mem
     return part.context(u, DistanceEmbedding(WIDTH)(memory.length + u.shape[1], u), memory)
 
 
-# --- Attention -------------------------------------------------------------------------------
-
-
 def attention_by_loops(layer: RelativeAttention, x: Tensor, u: Tensor, memory: Memory) -> Tensor:
     """Attention with explicit loops over sequences, heads, queries and keys."""
     batch, length, _ = x.shape
@@ -90,9 +87,6 @@ def test_distances_are_embedded_in_float32_at_least() -> None:
     assert torch.equal(half, table.bfloat16())  # angles are computed in float32
 
 
-# --- Cell ------------------------------------------------------------------------------------
-
-
 @torch.no_grad()
 def test_cell_is_its_equation() -> None:
     z, u, memory = inputs()
@@ -125,8 +119,6 @@ def test_the_cell_does_not_modify_its_arguments() -> None:
     cell(z, context)
     assert all(torch.equal(a, b) for a, b in zip((z, u, *memory, *context), kept, strict=True))
 
-
-# --- Embedding and softmax -------------------------------------------------------------------
 
 CUTOFFS = pytest.mark.parametrize("cutoffs", [(), (4,), (4, 9), (1, 2, 3)])
 

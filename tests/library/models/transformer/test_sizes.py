@@ -1,4 +1,4 @@
-"""The DEQ-Transformer's sizes, operations and start against those of the official code."""
+"""Sizes, operations and initialisation of the DEQ-Transformer, compared to the official code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QKV, ROW = 2.94e6, 0.98e6  # operations of two projections, per token
 
 
 def full_size(**settings: Any) -> TransformerLM:
-    """The model of the paper, without memory for its parameters."""
+    """The paper's model, on the meta device."""
     with torch.device("meta"):
         return TransformerLM(VOCABULARY, golden.STAY, golden.UPG, **settings)
 
@@ -61,7 +61,7 @@ def test_operations_are_the_official_ones_except_for_constants(
     batch: int, memory: int, official: float
 ) -> None:
     """Of one map, per token of a segment of 150. The official code projects distances and memory at
-    each evaluation; here that is done once, and a score is taken of one distance more."""
+    each evaluation; here this is done once, with scores for one more distance."""
     model, tokens = full_size(), 150 * batch
     with torch.device("meta"):
         u, z = torch.empty(batch, 150, 2100), torch.empty(batch, 150, 700)

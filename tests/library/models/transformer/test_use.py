@@ -8,13 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 from transformer_small import IMPLICIT, small, some_memory, words
-from twins import assert_twin, twins
+from twins import Twin, assert_twin, twins
 
 from phantomgrad import Broyden, FixedPoint
 from phantomgrad.models import Memory
 from phantomgrad.nn import VariationalDropout
-
-# --- Instruments -----------------------------------------------------------------------------
 
 
 def test_a_pass_can_be_replayed() -> None:
@@ -46,9 +44,6 @@ def test_a_solve_can_be_compiled() -> None:
     assert not any(m.draws for m in model.cell.modules() if isinstance(m, VariationalDropout))
 
 
-# --- Precision, copies and pickles -----------------------------------------------------------
-
-
 @pytest.mark.parametrize("recompute", [False, True])
 def test_states_stay_in_float32_under_autocast(recompute: bool) -> None:
     model = small(IMPLICIT, Broyden(max_evaluations=8), recompute=recompute).float()
@@ -69,7 +64,7 @@ def test_states_stay_in_float32_under_autocast(recompute: bool) -> None:
 
 @pytest.mark.parametrize("used", [False, True])
 @twins(lambda model: small(model.deq.gradient))
-def test_copies_and_pickles(twin_of: Any, used: bool) -> None:
+def test_copies_and_pickles(twin_of: Twin, used: bool) -> None:
     segment = words()
     assert_twin(small(), twin_of, lambda model: model(*segment)[0].sum(), used)
 
