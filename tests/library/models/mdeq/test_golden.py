@@ -241,7 +241,7 @@ def test_configurations_have_these_sizes(size: str) -> None:
         model = golden.sized(size)
     assert str(ours).split("solver=")[0] == str(model).split("solver=")[0]
     assert (ours.stem[0].stride, ours.channels_last) == (model.stem[0].stride, True)
-    assert config.model.init_std == golden.SIZES[size].get("init_std", 0.01)
+    assert config.model.get("init_std", 0.01) == golden.SIZES[size].get("init_std", 0.01)
     evaluations, _ = golden.BUDGETS[size]
     for solver, rms in ((ours.deq.solver, 1e-5), (ours.deq.gradient.solver, 2e-10)):
         assert (type(solver), solver.stop, solver.norm) == (Broyden, "absolute", "rms")
