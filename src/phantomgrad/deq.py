@@ -173,10 +173,6 @@ class DEQ(nn.Module):
             inputs: passed to the cell after the state.
             z0: a tensor ``(B, *state)`` or a sequence of them; detached in the result.
             keywords: passed to the cell.
-
-        Raises:
-            ValueError: a sequence is empty, or its tensors differ in batch size or dtype.
-            TypeError: ``z0`` is neither a tensor nor a sequence of tensors.
         """
         call = self._compiled or self.cell
         if isinstance(z0, Tensor):

@@ -75,13 +75,7 @@ def estimated_gradient(
 
 
 def exact_gradient(
-    f: Map,
-    z_star: Tensor,
-    v: Tensor,
-    wanted: Sequence[Tensor],
-    *,
-    solver: Solver,
-    adjoint: Solver,
+    f: Map, z_star: Tensor, v: Tensor, wanted: Sequence[Tensor], *, solver: Solver, adjoint: Solver
 ) -> ExactGradient:
     r"""Return the gradient of :math:`\langle h^*, v \rangle` to the accuracy of the solvers.
 
@@ -115,14 +109,12 @@ def agreement(estimate: Sequence[Tensor], exact: Sequence[Tensor]) -> Agreement:
               \qquad \text{ratio} = \frac{|g|}{|g_{\mathrm{exact}}|}
 
     The sums run in float64. (The cosine is the precision of Geng et al., 2021, section 4.2.)
-
-    Raises:
-        ValueError: their shapes differ.
     """
     shapes, others = ([tuple(t.shape) for t in group] for group in (estimate, exact))
     if shapes != others:
         raise ValueError(f"estimate must have the shapes of exact, {others}, got {shapes}")
-    inner, size, exact_size = _dot(estimate, exact), _norm(estimate), _norm(exact)
+    inner = _dot(estimate, exact)
+    size, exact_size = (math.sqrt(_dot(group, group)) for group in (estimate, exact))
     return Agreement(_quotient(_quotient(inner, size), exact_size), _quotient(size, exact_size))
 
 
@@ -145,10 +137,6 @@ def _dot(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
         (x.detach().cpu().double(), y.detach().cpu().double()) for x, y in zip(a, b, strict=True)
     )
     return math.fsum(float((x * y).sum()) for x, y in pairs)
-
-
-def _norm(a: Sequence[Tensor]) -> float:
-    return math.sqrt(_dot(a, a))
 
 
 def _quotient(a: float, b: float) -> float:

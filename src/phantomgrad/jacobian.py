@@ -80,9 +80,6 @@ def spectral_radius(
         iterations: number of products; the error decays like the ratio of the two largest
             eigenvalues in modulus to this power.
         generator: of the start.
-
-    Raises:
-        RuntimeError: in inference mode.
     """
     check_at_least("iterations", iterations, 1)
     at = Linearization(f, z)
@@ -111,9 +108,6 @@ def jacobian_regularizer(
         z: where the Jacobian is taken, ``(B, *state)``.
         samples: M.
         generator: of the vectors.
-
-    Raises:
-        RuntimeError: in inference mode.
     """
     check_at_least("samples", samples, 1)
     _check_recordable()

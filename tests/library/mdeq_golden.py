@@ -31,17 +31,8 @@ from phantomgrad.models import MDEQ
 
 NUMBERS: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "mdeq.json").read_text())
 SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {
-        "channels": (24, 24),
-        "head_channels": (8, 16),
-        "features": 200,
-        "injection": False,
-    },
-    "large": {
-        "channels": (32, 64, 128, 256),
-        "head_channels": (14, 28, 56, 112),
-        "features": 1680,
-    },
+    "tiny": {"channels": (24, 24), "head_channels": (8, 16), "features": 200, "injection": False},
+    "large": {"channels": (32, 64, 128, 256), "head_channels": (14, 28, 56, 112), "features": 1680},
     "imagenet_small": {
         "channels": (32, 64, 128, 256),
         "head_channels": (24, 48, 96, 192),

@@ -1,4 +1,4 @@
-"""An MDEQ of three small scales, of which everything can be known."""
+"""A small MDEQ of three scales."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ PHANTOM = UnrolledPhantomGradient(3, 0.5)
 
 
 def small(gradient: GradientEstimator = PHANTOM, solver: Solver = TIGHT, **settings: Any) -> MDEQ:
-    """Three scales of few channels; contractive, so that everything can be known exactly.
-
-    The states vary little around their mean, by which the next normalisation divides.
-    """
+    """A contractive model: the states vary little around the mean that normalisation divides by."""
     sizes = {
         "channels": (4, 6, 8),
         "head_channels": (2, 3, 4),

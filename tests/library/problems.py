@@ -1,4 +1,4 @@
-"""Maps whose equilibrium and gradient are known, and dense references that share no code with us.
+"""Maps with known equilibria and gradients, and dense references independent of the library.
 
 A state is ``(B, D)`` by default; Jacobians are ``(B, D, D)``, row = output.
 """
@@ -34,10 +34,7 @@ class Affine:
     def random(cls, batch: int = 3, size: int = 5, norm: float = 0.8, seed: int = 0) -> Affine:
         """A contraction of the given norm; its parameters require grad."""
         bias = torch.randn(batch, size, generator=torch.Generator().manual_seed(seed + 1))
-        return cls(
-            contraction(batch, size, norm, seed).requires_grad_(),
-            bias.requires_grad_(),
-        )
+        return cls(contraction(batch, size, norm, seed).requires_grad_(), bias.requires_grad_())
 
     def __call__(self, z: Tensor) -> Tensor:
         flat = z.reshape(self.bias.shape)
@@ -66,7 +63,7 @@ class Affine:
 
 @dataclass
 class Counted:
-    """A map that counts its calls and keeps the points it was asked about."""
+    """A map that counts its calls and records its arguments."""
 
     f: Map
     points: list[Tensor] = field(default_factory=list)

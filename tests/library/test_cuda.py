@@ -1,15 +1,19 @@
-"""On CUDA no solver and no gradient synchronises with the device during its iterations."""
+"""Solvers and gradients do not synchronise with a CUDA device; the activity flag."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
 
 import pytest
 import torch
+from mdeq_small import small as small_mdeq
+from methods import short_gradients
 from problems import Counted, TanhCell
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from transformer_small import PRE_NORM, small, some_memory
 
 from phantomgrad import (
@@ -19,12 +23,9 @@ from phantomgrad import (
     Broyden,
     FixedPoint,
     GradientEstimator,
-    ImplicitGradient,
-    NeumannPhantomGradient,
     Solver,
-    UnrolledPhantomGradient,
 )
-from phantomgrad.models import MDEQ, Memory, TransformerLM
+from phantomgrad.models import Memory, TransformerLM
 from phantomgrad.solvers.activity import ActivityFlag
 from phantomgrad.solvers.base import SolveState
 
@@ -37,14 +38,7 @@ SOLVERS: dict[str, Solver] = {
     "broyden, first step": Broyden(max_evaluations=12, tol=0, first_step=-1.0),
     "searched broyden": Broyden(max_evaluations=12, tol=0, line_search=True),
 }
-ADJOINT = Broyden(max_evaluations=8, tol=0)
-GRADIENTS: dict[str, GradientEstimator] = {
-    "implicit": ImplicitGradient(solver=ADJOINT, on_failure="ignore"),
-    "implicit, at the image": ImplicitGradient(solver=ADJOINT, on_failure="ignore", at="image"),
-    "unrolled": UnrolledPhantomGradient(3, 0.5),
-    "neumann": NeumannPhantomGradient(3, 0.5),
-    "neumann, of the image": NeumannPhantomGradient(3, 0.5, "image"),
-}
+GRADIENTS = short_gradients(Broyden(max_evaluations=8, tol=0))
 
 on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 every_solver = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
@@ -52,7 +46,7 @@ every_gradient = pytest.mark.parametrize("gradient", GRADIENTS.values(), ids=GRA
 
 
 @contextmanager
-def no_waiting() -> Iterator[None]:
+def no_synchronisation() -> Iterator[None]:
     """Raise at any synchronisation with the device."""
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -61,73 +55,69 @@ def no_waiting() -> Iterator[None]:
         torch.cuda.set_sync_debug_mode("default")
 
 
-def passes(deq: Any, *inputs: Tensor, **more: Any) -> None:
-    """A pass forward and backward: once to warm up, and once without waiting."""
-    wanted = list(deq.parameters())
-    for context in (torch.enable_grad, no_waiting):
+def run_twice(run: Callable[[], object]) -> None:
+    for context in (torch.enable_grad, no_synchronisation):
         with context():
-            z, _ = deq(*inputs, **more)
-            states = [z] if isinstance(z, Tensor) else z
-            torch.autograd.grad(torch.stack([s.square().sum() for s in states]).sum(), wanted)
+            run()
+
+
+def differentiate(deq: DEQ, x: Tensor) -> None:
+    torch.autograd.grad(deq(x)[0].square().sum(), list(deq.parameters()))
 
 
 def solve_and_differentiate(model: TransformerLM, u: Tensor, memory: Memory) -> None:
-    """A pass forward and backward of what lies between the embedding and the softmax."""
+    """Forward and backward pass of the equilibrium layer."""
     z, _ = model.deq(model.context(u, memory), z0=model.start(u))
     torch.autograd.grad(z.square().sum(), list(model.cell.parameters()))
 
 
 @on_cuda
-@every_gradient
-@every_solver
-def test_a_whole_budget_is_spent_without_waiting(
+@pytest.mark.parametrize(
+    ("solver", "gradient"),
+    [
+        *itertools.product(SOLVERS.values(), GRADIENTS.values()),
+        (SOLVERS["damped"], BackpropThroughSolver()),
+    ],
+)
+def test_a_solve_with_tol_0_does_not_synchronise(
     solver: Solver, gradient: GradientEstimator
 ) -> None:
     """With ``tol=0`` a solve, a gradient and an adjoint solve only queue work."""
-    deq = DEQ(TanhCell(), solver, gradient).cuda()
-    passes(deq, torch.randn(3, 4, device="cuda"))
-
-
-@on_cuda
-def test_backpropagation_through_the_solver_does_not_wait() -> None:
-    deq = DEQ(TanhCell(), SOLVERS["damped"], BackpropThroughSolver()).cuda()
-    passes(deq, torch.randn(3, 4, device="cuda"))
+    deq, x = DEQ(TanhCell(), solver, gradient).cuda(), torch.randn(3, 4, device="cuda")
+    run_twice(lambda: differentiate(deq, x))
 
 
 @on_cuda
 @every_gradient
-def test_mdeq_with_dropout_and_weight_norm_does_not_wait(gradient: GradientEstimator) -> None:
-    sizes: dict[str, Any] = {"channels": (8, 8), "head_channels": (2, 2), "features": 8}
-    model = MDEQ(3, 4, SOLVERS["broyden"], gradient, dropout=0.25, **sizes).cuda()
+def test_mdeq_with_dropout_and_weight_norm_does_not_synchronise(
+    gradient: GradientEstimator,
+) -> None:
+    model = small_mdeq(gradient, SOLVERS["broyden"], dropout=0.25).cuda()
     images = torch.randn(2, 3, 8, 8, device="cuda")
-    for context in (torch.enable_grad, no_waiting):
-        with context():
-            model(images).sum().backward()
+    run_twice(lambda: model(images).sum().backward())
 
 
 @on_cuda
 @every_gradient
 @PRE_NORM
-def test_transformer_with_memory_does_not_wait(gradient: GradientEstimator, pre_norm: bool) -> None:
+def test_transformer_with_memory_does_not_synchronise(
+    gradient: GradientEstimator, pre_norm: bool
+) -> None:
     model = small(gradient, SOLVERS["broyden"], dropout=0.05, pre_norm=pre_norm).cuda()
     u, memory = torch.randn(3, 5, 24, device="cuda"), some_memory()
     memory = Memory(*(part.cuda() for part in memory))
-    for context in (torch.enable_grad, no_waiting):
-        with context():
-            solve_and_differentiate(model, u, memory)
+    run_twice(lambda: solve_and_differentiate(model, u, memory))
 
 
 @on_cuda
 @every_solver
 def test_early_stopping_is_at_most_two_evaluations_late(solver: Solver) -> None:
-    from dataclasses import replace
-
     cell = Counted(TanhCell().cuda().linear)
     z0, stopping = torch.randn(3, 4, device="cuda"), replace(solver, tol=1e-2, max_evaluations=60)
     f = lambda z: torch.tanh(cell(z))  # noqa: E731
     stopping.solve(f, z0)
     cell.points.clear()
-    with no_waiting():
+    with no_synchronisation():
         solution = stopping.solve(f, z0)
     assert cell.calls <= int(solution.evaluations.max()) + 2
     assert cell.calls < 60
@@ -149,7 +139,7 @@ def test_a_solve_of_the_whole_budget_can_be_captured_as_a_cuda_graph(solver: Sol
     torch.testing.assert_close(captured.z, expected.z)
 
 
-# Without a device -----------------------------------------------------------------------------
+# --- Without a device -----------------------------------------------------------------------------
 
 
 @every_solver
@@ -175,17 +165,14 @@ def test_with_tol_0_no_flag_is_read_on_an_accelerator(
 @every_gradient
 @every_solver
 @pytest.mark.filterwarnings("ignore:.*not implemented.*")
-def test_no_iteration_reads_a_value(
+def test_no_iteration_reads_a_tensor_value(
     solver: Solver, gradient: GradientEstimator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     monkeypatch.setattr(ActivityFlag, "any", lambda *_: True)
     monkeypatch.setattr(SolveState, "_keep_best", _keep_as_on_cuda)
     with FakeTensorMode():
         deq = DEQ(TanhCellOfZeros(), solver, gradient)
-        z, _ = deq(torch.randn(3, 4))
-        torch.autograd.grad(z.square().sum(), list(deq.parameters()))
+        differentiate(deq, torch.randn(3, 4))
 
 
 @every_gradient
@@ -194,8 +181,6 @@ def test_no_iteration_reads_a_value(
 def test_no_iteration_of_the_transformer_reads_a_value(
     gradient: GradientEstimator, pre_norm: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     monkeypatch.setattr(ActivityFlag, "any", lambda *_: True)
     monkeypatch.setattr(SolveState, "_keep_best", _keep_as_on_cuda)
     with FakeTensorMode():
@@ -209,7 +194,7 @@ def _keep_as_on_cuda(state: SolveState, z: Tensor, residual: Tensor, improved: T
 
 
 class TanhCellOfZeros(torch.nn.Module):
-    """``tanh(W z + x)``, with no generator in its construction."""
+    """``tanh(W z + x)``, constructed without a generator."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -217,3 +202,29 @@ class TanhCellOfZeros(torch.nn.Module):
 
     def forward(self, z: Tensor, x: Tensor) -> Tensor:
         return torch.tanh(self.linear(z) + x)
+
+
+def test_on_the_cpu_the_flag_is_up_to_date() -> None:
+    flag = ActivityFlag(torch.device("cpu"))
+    rows: list[list[bool]] = [[True, False], [False, False], [True, True], []]
+    answers = [flag.any(torch.tensor(row, dtype=torch.bool)) for row in rows]
+    assert answers == [True, False, True, False]
+
+
+@on_cuda
+def test_on_cuda_the_flag_is_lag_calls_old() -> None:
+    """The first ``lag`` answers are ``True``."""
+    flag = ActivityFlag(torch.device("cuda"), lag=2)
+    truths = [True, False, True, False, False]
+    answers = [flag.any(torch.tensor([truth], device="cuda")) for truth in truths]
+    assert answers == [True, True, *truths[:3]]
+
+
+@on_cuda
+def test_on_cuda_a_late_flag_changes_no_result() -> None:
+    f = lambda z: 0.5 * z + 1  # noqa: E731
+    solver = FixedPoint(tol=1e-6)
+    host = solver.solve(f, torch.zeros(4, 3))
+    device = solver.solve(f, torch.zeros(4, 3, device="cuda"))
+    assert torch.equal(device.evaluations.cpu(), host.evaluations)
+    torch.testing.assert_close(device.z.cpu(), host.z, rtol=1e-14, atol=1e-14)

@@ -72,7 +72,7 @@ def test_cosine_and_norm_ratio_are_the_dense_ones(
     assert 0 < found.cosine < 1 - 1e-6
 
 
-def test_exact_gradient_is_the_dense_one_and_says_how_exact(affine: Affine, v: Tensor) -> None:
+def test_exact_gradient_is_the_dense_one_with_its_residuals(affine: Affine, v: Tensor) -> None:
     rough = LOOSE.solve(affine, affine.zeros).z
     wanted = (affine.weight, affine.bias)
     found = exact_gradient(affine, rough, v, wanted, solver=TIGHT, adjoint=TIGHT)
@@ -112,19 +112,17 @@ def test_no_grad_is_accumulated_and_graphs_stay_usable(
     assert affine.bias.grad is None
 
 
-def test_what_the_map_does_not_depend_on_has_no_gradient(affine: Affine, v: Tensor) -> None:
-    stranger = torch.ones(2, requires_grad=True)
+def test_unused_tensors_have_zero_gradients(affine: Affine, v: Tensor) -> None:
+    unused = torch.ones(2, requires_grad=True)
     one_step = UnrolledPhantomGradient(1, 1.0)
-    (ours,) = estimated_gradient(affine, affine.zeros, v, one_step, [stranger])
+    (ours,) = estimated_gradient(affine, affine.zeros, v, one_step, [unused])
     assert torch.equal(ours, torch.zeros(2))
     assert estimated_gradient(affine, affine.zeros, v, one_step, []) == ()
-    exact = exact_gradient(
-        torch.zeros_like, affine.zeros, v, [stranger], solver=TIGHT, adjoint=TIGHT
-    )
+    exact = exact_gradient(torch.zeros_like, affine.zeros, v, [unused], solver=TIGHT, adjoint=TIGHT)
     assert torch.equal(exact.gradient[0], torch.zeros(2))
 
 
-def test_agreement_is_of_the_concatenation() -> None:
+def test_agreement_concatenates_the_tensors() -> None:
     a, b = (
         (torch.tensor([3.0]), torch.tensor([[4.0]])),
         (torch.tensor([8.0]), torch.tensor([[-6.0]])),
@@ -140,7 +138,7 @@ def test_agreement_does_not_round_to_single_precision() -> None:
     assert 1 - agreement(estimate, exact).cosine == pytest.approx(1 - expected.item(), rel=1e-6)
 
 
-def test_vanishing_gradient_has_no_direction() -> None:
+def test_vanishing_gradients_have_no_direction() -> None:
     zero, one = (torch.zeros(2),), (torch.ones(2),)
     assert all(math.isnan(value) for value in agreement(one, zero))
     found = agreement(zero, one)

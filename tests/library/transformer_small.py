@@ -23,12 +23,7 @@ TIGHT = Broyden(max_evaluations=200, tol=1e-14)
 IMPLICIT = ImplicitGradient(solver=TIGHT)
 PHANTOM = UnrolledPhantomGradient(3, 0.5)
 VOCABULARY = 30
-ESTIMATORS = [
-    IMPLICIT,
-    PHANTOM,
-    NeumannPhantomGradient(3, 0.5),
-    BackpropThroughSolver(),
-]
+ESTIMATORS = [IMPLICIT, PHANTOM, NeumannPhantomGradient(3, 0.5), BackpropThroughSolver()]
 PRE_NORM = pytest.mark.parametrize("pre_norm", [False, True], ids=["PostLN", "PreLN"])
 
 

@@ -62,9 +62,6 @@ class ImplicitGradient(GradientEstimator):
             :math:`\partial f / \partial\theta` at z*, as in the code of MDEQ (Bai et al., 2020),
             for one more evaluation and a second graph of ``f``; only with ``order=1``. The two
             differ by the residual of the solver.
-
-    Raises:
-        ValueError: an option is out of its range, or ``at="image"`` is combined with ``order > 1``.
     """
 
     solver: Solver = field(default_factory=lambda: Broyden(max_evaluations=30, tol=1e-6))

@@ -27,9 +27,6 @@ class PhantomGradient(GradientEstimator):
         steps: k, at least 1.
         damping: :math:`\lambda`, in (0, 1], or an :class:`AdaptiveDamping`, for which
             ``"adaptive"`` stands with its defaults.
-
-    Raises:
-        ValueError: a number is out of its range.
     """
 
     steps: int
@@ -79,7 +76,7 @@ class UnrolledPhantomGradient(PhantomGradient):
 
     Args:
         steps: k, at least 1.
-        damping: :math:`\lambda`, in (0, 1], or an :class:`AdaptiveDamping`.
+        damping: :math:`\lambda`, see :class:`PhantomGradient`.
     """
 
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:

@@ -64,10 +64,6 @@ class ImageClassifier(nn.Module):
         groups: of the group normalisations; a divisor of ``channels``.
         kappa: see :class:`ConvolutionalCell`.
         pooled: height and width after pooling.
-
-    Raises:
-        ValueError: ``groups`` or ``pooled`` is too small, ``channels`` is not a multiple of
-            ``groups``, or ``kappa`` is not positive.
     """
 
     def __init__(

@@ -55,9 +55,6 @@ class ImplicitGraphLayer(nn.Module):
         solver: finds the equilibrium.
         gradient: differentiates it.
         kappa: the bound on the rows of W times the spectral radius of P, in (0, 1).
-
-    Raises:
-        ValueError: ``kappa`` is out of its range.
     """
 
     def __init__(
@@ -122,9 +119,6 @@ def project_rows_onto_l1_ball(w: Tensor, radius: float) -> Tensor:
     Args:
         w: ``(rows, columns)``.
         radius: r, positive.
-
-    Raises:
-        ValueError: ``radius`` is not positive.
     """
     if not radius > 0:
         raise ValueError(f"radius must be positive, got {radius}")

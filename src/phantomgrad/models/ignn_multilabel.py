@@ -35,9 +35,6 @@ class MultilabelNodeClassifier(nn.Module):
         gradient: differentiates them.
         channels: widths of the stages before the last, whose width is ``labels``.
         kappa: see :class:`ImplicitGraphLayer`.
-
-    Raises:
-        ValueError: ``spectral_radius`` is not positive and finite.
     """
 
     def __init__(

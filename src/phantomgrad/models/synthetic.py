@@ -24,9 +24,6 @@ class SyntheticCell(nn.Module):
         lipschitz: :math:`L_h`, positive; a contraction below 1.
         nonlinearity: :math:`\sigma`: ``tanh``, ``relu`` or ``linear`` (the paper does not say).
         generator: of W.
-
-    Raises:
-        ValueError: an argument is out of its range.
     """
 
     def __init__(

@@ -25,9 +25,6 @@ class VariationalDropout(nn.Module):
         p: probability of dropping an entry, in [0, 1).
         shared_dims: dimensions along which entries are dropped together, for example ``(2, 3)``
             for whole channels of ``(B, C, H, W)``.
-
-    Raises:
-        ValueError: ``p`` is out of its range.
     """
 
     def __init__(self, p: float, shared_dims: tuple[int, ...] = ()) -> None:

@@ -17,13 +17,7 @@ _ENOUGH_WORK = 1 << 18  # multiply-adds below which the call costs more than it 
 
 
 def linear(x: Tensor, weight: Tensor, addend: Tensor | None = None) -> Tensor:
-    r"""Return :math:`x W^\top + B`, differentiable any number of times.
-
-    Args:
-        x: ``(N, p)``.
-        weight: W, ``(m, p)``.
-        addend: B, ``(N, m)``; none by default.
-    """
+    r"""Return :math:`x W^\top + B`, ``(N, m)``, differentiable any number of times."""
     x, weight = _as_autocast(x), _as_autocast(weight)
     addend = None if addend is None else _as_autocast(addend)
     result: Tensor = _InputSide.apply(x, addend, [weight])
@@ -33,13 +27,7 @@ def linear(x: Tensor, weight: Tensor, addend: Tensor | None = None) -> Tensor:
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    r"""Return :math:`W x + b` of each vector x, differentiable any number of times.
-
-    Args:
-        x: ``(..., p)``.
-        weight: W, ``(m, p)``.
-        bias: b, ``(m,)``; none by default.
-    """
+    r"""Return :math:`W x + b` of vectors x, ``(..., p)``, differentiable any number of times."""
     rows = x.flatten(0, -2)
     if torch.compiler.is_compiling() or not _onednn_applies(rows, weight):
         return F.linear(x, weight, bias)

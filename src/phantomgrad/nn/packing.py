@@ -29,13 +29,7 @@ class Packing:
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor]) -> Packing:
-        """Return the packing of ``tensors``, which must share batch size and dtype.
-
-        Raises:
-            ValueError: there are no tensors, one has no batch dimension, or their batch sizes or
-                dtypes differ.
-            TypeError: ``tensors`` is not a sequence of tensors.
-        """
+        """Return the packing of ``tensors``, which must share batch size and dtype."""
         _check_tensors("a packed state", tensors)
         if not tensors:
             raise ValueError("a packed state needs at least one tensor, got none")
@@ -50,12 +44,7 @@ class Packing:
         return cls(tuple(t.shape[1:] for t in tensors), tuple(map(_is_channels_last, tensors)))
 
     def pack(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Return one ``(B, D)`` tensor.
-
-        Raises:
-            ValueError: the tensors do not have the shapes of this packing.
-            TypeError: ``tensors`` is not a sequence of tensors.
-        """
+        """Return one ``(B, D)`` tensor."""
         _check_tensors("the result of f for several states", tensors)
         shapes = tuple(t.shape[1:] for t in tensors)
         if shapes != self.shapes:

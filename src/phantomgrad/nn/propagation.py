@@ -79,16 +79,7 @@ def _csr(matrix: Tensor) -> Tensor:
 
 
 def checked_sparse(indices: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Return a sparse matrix after checking its indices.
-
-    Args:
-        indices: ``(2, E)``, rows and columns.
-        values: ``(E,)``.
-        shape: of the matrix.
-
-    Raises:
-        RuntimeError: an index is out of bounds.
-    """
+    """Return a sparse matrix of indices ``(2, E)``; raise if one is out of bounds."""
     # With check_invariants=True instead, torch 2.11 warns that nothing is checked.
     with torch.sparse.check_sparse_tensor_invariants():  # type: ignore[no-untyped-call]
         return torch.sparse_coo_tensor(indices, values, shape)

@@ -28,9 +28,6 @@ def recomputed(
         part: a module or a function.
         arguments: of ``part``.
         within: the module that holds its weights and masks; by default ``part``.
-
-    Raises:
-        TypeError: ``part`` is not a module and ``within`` is missing.
     """
     owner = part if within is None else within
     if not isinstance(owner, nn.Module):

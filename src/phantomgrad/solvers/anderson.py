@@ -30,9 +30,6 @@ class Anderson(Solver):
         memory: number of past iterates combined.
         damping: :math:`\beta`, the mixing factor, in (0, 1].
         regularization: :math:`\mu`, not negative.
-
-    Raises:
-        ValueError: an option is out of its range.
     """
 
     memory: int = 6

@@ -83,9 +83,6 @@ class Solver(ABC):
         norm: ``"l2"``; ``"rms"``, the root mean square :math:`\|x\|_2 / \sqrt{D}` over the D
             entries of a sample; or ``"max"``, the largest absolute entry.
         record_trace: return the residual of every evaluation.
-
-    Raises:
-        ValueError: an option is out of its range.
     """
 
     max_evaluations: int = 40
@@ -122,7 +119,10 @@ class Solver(ABC):
                 device or its argument.
             TypeError: ``f`` does not return a tensor.
         """
-        _check_state(z0)
+        if z0.dim() == 0:
+            raise ValueError("z0 must have a batch dimension, got a scalar tensor")
+        if not z0.is_floating_point():
+            raise ValueError(f"z0 must be a floating-point tensor, got {z0.dtype}")
         with torch.set_grad_enabled(self.differentiable and torch.is_grad_enabled()):
             return self._solve(f, z0)
 
@@ -231,13 +231,6 @@ class SolveState:
 def flat(x: Tensor) -> Tensor:
     """Return a batch of states as ``(B, D)``; a state may be a scalar."""
     return x.flatten(1) if x.dim() > 1 else x.unsqueeze(1)
-
-
-def _check_state(z0: Tensor) -> None:
-    if z0.dim() == 0:
-        raise ValueError("z0 must have a batch dimension, got a scalar tensor")
-    if not z0.is_floating_point():
-        raise ValueError(f"z0 must be a floating-point tensor, got {z0.dtype}")
 
 
 def _evaluate(f: Map, z: Tensor) -> Tensor:

@@ -47,10 +47,6 @@ class Broyden(Solver):
             also after a restart. The code of MDEQ before 2021-03-20 and that of the phantom
             gradient start with -1, away from :math:`f(z_0)`. Not with ``line_search``, which
             chooses the lengths itself.
-
-    Raises:
-        ValueError: an option is out of its range, or ``first_step`` is combined with
-            ``line_search``.
     """
 
     memory: int | None = None

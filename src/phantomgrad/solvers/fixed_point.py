@@ -23,9 +23,6 @@ class FixedPoint(Solver):
 
     Args:
         damping: :math:`\lambda`, in (0, 1].
-
-    Raises:
-        ValueError: an option is out of its range.
     """
 
     damping: float = 1.0

@@ -1,4 +1,4 @@
-"""The graphs of a layer: when one is recorded, how often it can be used, when it is freed."""
+"""When a layer records a graph, how often it can be used, and when it is freed."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import weakref
 from dataclasses import replace
 
 import torch
-from deq.estimators import every_estimator, parameter_gradients
+from methods import Parts, every_estimator, parameter_gradients
 from problems import TanhCell, relative_error, saved_tensors
 from torch import Tensor, nn
 
-from phantomgrad import DEQ, GradientEstimator, Solver
+from phantomgrad import DEQ
 
 
 @every_estimator
-def test_no_grad_gives_no_graph(solver: Solver, gradient: GradientEstimator) -> None:
-    deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4, requires_grad=True)
+def test_no_grad_gives_no_graph(parts: Parts) -> None:
+    deq, x = DEQ(TanhCell(), *parts), torch.randn(3, 4, requires_grad=True)
     with torch.no_grad(), saved_tensors() as alive:
         z, _ = deq(x)
         assert alive() == 0
@@ -27,16 +27,16 @@ def test_no_grad_gives_no_graph(solver: Solver, gradient: GradientEstimator) -> 
 
 
 @every_estimator
-def test_evaluation_mode_has_gradients(solver: Solver, gradient: GradientEstimator) -> None:
+def test_evaluation_mode_gives_the_same_gradients(parts: Parts) -> None:
     """Autograd's mode decides, never ``training``."""
-    deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4)
+    deq, x = DEQ(TanhCell(), *parts), torch.randn(3, 4)
     expected = parameter_gradients(deq, x)
     assert relative_error(parameter_gradients(deq.eval(), x), expected) == 0
 
 
 @every_estimator
-def test_two_forwards_before_one_backward(solver: Solver, gradient: GradientEstimator) -> None:
-    deq, (x, y) = DEQ(TanhCell(), solver, gradient), torch.randn(2, 3, 4)
+def test_two_forwards_before_one_backward(parts: Parts) -> None:
+    deq, (x, y) = DEQ(TanhCell(), *parts), torch.randn(2, 3, 4)
     expected = [
         a + b for a, b in zip(parameter_gradients(deq, x), parameter_gradients(deq, y), strict=True)
     ]
@@ -48,11 +48,9 @@ def test_two_forwards_before_one_backward(solver: Solver, gradient: GradientEsti
 
 
 @every_estimator
-def test_a_second_backward_gives_the_same_gradient(
-    solver: Solver, gradient: GradientEstimator
-) -> None:
+def test_a_second_backward_gives_the_same_gradient(parts: Parts) -> None:
     """With ``retain_graph`` the graph serves any number of backward passes, bit for bit."""
-    deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4)
+    deq, x = DEQ(TanhCell(), *parts), torch.randn(3, 4)
     loss = deq(x)[0].square().sum()
     wanted = list(deq.parameters())
     passes = [torch.autograd.grad(loss, wanted, retain_graph=True) for _ in range(3)]
@@ -62,8 +60,8 @@ def test_a_second_backward_gives_the_same_gradient(
 
 
 @every_estimator
-def test_samples_are_independent(solver: Solver, gradient: GradientEstimator) -> None:
-    deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(4, 4, requires_grad=True)
+def test_samples_are_independent(parts: Parts) -> None:
+    deq, x = DEQ(TanhCell(), *parts), torch.randn(4, 4, requires_grad=True)
     z, _ = deq(x)
     (grad,) = torch.autograd.grad(z.square().sum(), x)
     for sample in range(4):
@@ -72,9 +70,6 @@ def test_samples_are_independent(solver: Solver, gradient: GradientEstimator) ->
         torch.testing.assert_close(alone[0], z[sample], rtol=1e-9, atol=1e-9)
         (ours,) = torch.autograd.grad(alone.square().sum(), one)
         torch.testing.assert_close(ours[0], grad[sample], rtol=1e-9, atol=1e-9)
-
-
-# --- Memory -----------------------------------------------------------------------------------
 
 
 def live_tensors() -> tuple[int, int]:
@@ -87,10 +82,10 @@ def live_tensors() -> tuple[int, int]:
 
 
 @every_estimator
-def test_memory_does_not_grow_over_two_hundred_steps(
-    solver: Solver, gradient: GradientEstimator
-) -> None:
-    deq = DEQ(TanhCell(), replace(solver, max_evaluations=8, record_trace=True), gradient)
+def test_memory_does_not_grow_over_two_hundred_steps(parts: Parts) -> None:
+    deq = DEQ(
+        TanhCell(), replace(parts.solver, max_evaluations=8, record_trace=True), parts.gradient
+    )
     optimizer, x = torch.optim.SGD(deq.parameters(), lr=1e-3), torch.randn(3, 4)
 
     def train(steps: int) -> None:
@@ -109,10 +104,8 @@ def test_memory_does_not_grow_over_two_hundred_steps(
 
 
 @every_estimator
-def test_a_forward_without_backward_is_freed_with_its_result(
-    solver: Solver, gradient: GradientEstimator
-) -> None:
-    deq = DEQ(TanhCell(), solver, gradient)
+def test_a_forward_without_backward_is_freed_with_its_result(parts: Parts) -> None:
+    deq = DEQ(TanhCell(), *parts)
     gc.disable()
     try:
         with saved_tensors() as alive:

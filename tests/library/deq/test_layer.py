@@ -1,30 +1,27 @@
-"""A layer in use: its parts, its copies and state, its cells, nested and frozen."""
+"""The parts, state, copies and cells of a layer; nested and frozen layers."""
 
 from __future__ import annotations
 
 import copy
-import io
-import pickle
 import warnings
 from typing import Any
 
 import pytest
 import torch
 import torch.utils.checkpoint
-from deq.estimators import SOLVER, every_estimator, parameter_gradients
+from methods import SOLVER, Parts, every_estimator, parameter_gradients
 from problems import TanhCell, relative_error
 from torch import Tensor, nn
+from twins import Twin, assert_twin, twins
 
 from phantomgrad import (
     DEQ,
-    AdjointWarning,
     BackpropThroughSolver,
     Broyden,
     FixedPoint,
     GradientEstimator,
     ImplicitGradient,
     NeumannPhantomGradient,
-    Solver,
     UnrolledPhantomGradient,
     jacobian_regularizer,
 )
@@ -32,15 +29,13 @@ from phantomgrad.nn import VariationalDropout
 
 UPG = UnrolledPhantomGradient(5, 0.5)
 
-# --- Parts -----------------------------------------------------------------------------------
-
 
 @every_estimator
-def test_solver_and_gradient_can_be_replaced(solver: Solver, gradient: GradientEstimator) -> None:
+def test_solver_and_gradient_can_be_replaced(parts: Parts) -> None:
     x, deq = torch.randn(3, 4), DEQ(TanhCell(), FixedPoint(), UPG)
-    deq.solver = solver
-    deq.gradient = gradient
-    expected = parameter_gradients(DEQ(TanhCell(), solver, gradient), x)
+    deq.solver = parts.solver
+    deq.gradient = parts.gradient
+    expected = parameter_gradients(DEQ(TanhCell(), *parts), x)
     assert relative_error(parameter_gradients(deq, x), expected) == 0
 
 
@@ -64,12 +59,12 @@ def test_parts_that_do_not_go_together_are_refused() -> None:
         ((TanhCell(), SOLVER, "upg"), "gradient must be an object with a method attach .*got str"),
     ],
 )
-def test_a_part_of_the_wrong_kind_is_named(arguments: tuple[Any, ...], message: str) -> None:
+def test_a_part_of_the_wrong_type_is_refused(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         DEQ(*arguments)
 
 
-class Learnt(nn.Module, GradientEstimator):
+class Learned(nn.Module, GradientEstimator):
     """A one-step gradient with a parameter of its own."""
 
     def __init__(self) -> None:
@@ -81,35 +76,26 @@ class Learnt(nn.Module, GradientEstimator):
 
 
 def test_a_gradient_may_be_a_module() -> None:
-    deq, learnt = DEQ(TanhCell(), SOLVER, UPG), Learnt()
-    deq.gradient = learnt
-    assert deq.gradient is learnt
+    deq, learned = DEQ(TanhCell(), SOLVER, UPG), Learned()
+    deq.gradient = learned
+    assert deq.gradient is learned
     deq(torch.randn(3, 4))[0].sum().backward()
-    assert learnt.scale.grad is not None
-    assert any(parameter is learnt.scale for parameter in deq.parameters())
-
-
-# --- State -----------------------------------------------------------------------------------
+    assert learned.scale.grad is not None
+    assert any(parameter is learned.scale for parameter in deq.parameters())
 
 
 @every_estimator
 @pytest.mark.parametrize("used", [False, True])
-def test_copies_and_pickles(solver: Solver, gradient: GradientEstimator, used: bool) -> None:
-    deq, x = DEQ(TanhCell(), solver, gradient), torch.randn(3, 4)
-    expected = parameter_gradients(deq, x) if used else None
-    stream = io.BytesIO()
-    torch.save(deq, stream)
-    stream.seek(0)
-    loaded = torch.load(stream, weights_only=False)
-    for twin in (copy.deepcopy(deq), pickle.loads(pickle.dumps(deq)), loaded):
-        ours = parameter_gradients(twin, x)
-        assert relative_error(ours, expected or parameter_gradients(deq, x)) == 0
+@twins(lambda deq: DEQ(TanhCell(), deq.solver, deq.gradient))
+def test_copies_and_pickles(twin_of: Twin, used: bool, parts: Parts) -> None:
+    x = torch.randn(3, 4)
+    assert_twin(DEQ(TanhCell(), *parts), twin_of, lambda deq: deq(x)[0].square().sum(), used)
 
 
 @every_estimator
-def test_the_last_solution_is_kept_for_logs(solver: Solver, gradient: GradientEstimator) -> None:
+def test_the_last_solution_is_kept_for_logs(parts: Parts) -> None:
     """Without its state, off every graph, and not in the state dict."""
-    deq = DEQ(TanhCell(), solver, gradient)
+    deq = DEQ(TanhCell(), *parts)
     assert deq.last_solution is None
     z, solution = deq(torch.randn(3, 4))
     z.sum().backward()
@@ -138,30 +124,12 @@ def test_the_last_adjoint_is_that_of_the_last_backward(order: int) -> None:
     assert phantom.last_adjoint is None
 
 
-def test_a_failed_adjoint_warns_and_keeps_its_residual() -> None:
-    short = FixedPoint(max_evaluations=2, tol=1e-9)
-    deq = DEQ(TanhCell(), SOLVER, ImplicitGradient(solver=short, failure_residual=1e-3))
-    with pytest.warns(AdjointWarning, match="the adjoint solve failed"):
-        parameter_gradients(deq, torch.randn(3, 4))
-    assert deq.last_adjoint is not None
-    assert (deq.last_adjoint.residual > 1e-3).any()
-
-
 def test_a_layer_with_a_penalty_can_be_copied() -> None:
     deq, x = DEQ(TanhCell(), SOLVER, ImplicitGradient()), torch.randn(3, 4)
     deq.penalty = lambda f, z, attached: jacobian_regularizer(f, z)
     deq(x)
     assert deq.last_penalty is not None
     assert copy.deepcopy(deq).last_penalty is None
-
-
-def test_the_repr_shows_solver_and_gradient() -> None:
-    text = repr(DEQ(TanhCell(), FixedPoint(damping=0.7), NeumannPhantomGradient(5, 0.5)))
-    assert "FixedPoint(max_evaluations=40" in text
-    assert "NeumannPhantomGradient(steps=5, damping=0.5, value='equilibrium')" in text
-
-
-# --- Cells -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -175,7 +143,7 @@ def test_the_repr_shows_solver_and_gradient() -> None:
         (nn.LayerNorm(4), None),
     ],
 )
-def test_cells_that_change_between_evaluations_are_warned_of(
+def test_modules_that_change_between_evaluations_raise_a_warning(
     module: nn.Module, remedy: str | None
 ) -> None:
     cell = TanhCell()
@@ -241,10 +209,8 @@ def test_a_cell_with_hidden_parameters_is_not_treated_as_frozen() -> None:
 
 
 @every_estimator
-def test_a_frozen_cell_has_a_graph_only_for_its_inputs(
-    solver: Solver, gradient: GradientEstimator
-) -> None:
-    deq = DEQ(TanhCell().requires_grad_(False), solver, gradient)
+def test_a_frozen_cell_has_a_graph_only_for_its_inputs(parts: Parts) -> None:
+    deq = DEQ(TanhCell().requires_grad_(False), *parts)
     z, _ = deq(torch.randn(3, 4))
     assert not z.requires_grad
     x = torch.randn(3, 4, requires_grad=True)

@@ -1,4 +1,4 @@
-"""What all estimators share: value, closed-form gradients, memory, graphs."""
+"""Properties of all estimators; backpropagation through the solver."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import Affine, saved_tensors
+from methods import ESTIMATORS
+from problems import Affine, TanhCell, relative_error, saved_tensors
 
 from phantomgrad import (
+    DEQ,
     Anderson,
+    BackpropThroughSolver,
     Broyden,
     FixedPoint,
     GradientEstimator,
@@ -19,23 +22,17 @@ from phantomgrad import (
     UnrolledPhantomGradient,
 )
 
-EXACT = Broyden(max_evaluations=60, tol=1e-12)
-ESTIMATORS: dict[str, GradientEstimator] = {
-    "implicit": ImplicitGradient(solver=EXACT),
-    "implicit, order 2": ImplicitGradient(solver=EXACT, order=2),
-    "unrolled": UnrolledPhantomGradient(5, 0.5),
-    "neumann": NeumannPhantomGradient(5, 0.5),
-}
 SOLVERS: list[Solver] = [
     FixedPoint(max_evaluations=200, tol=1e-12),
     Anderson(max_evaluations=200, tol=1e-12),
     Broyden(max_evaluations=200, tol=1e-12),
 ]
 
-every_estimator = pytest.mark.parametrize("gradient", ESTIMATORS.values(), ids=ESTIMATORS)
+GRADIENTS = {name: p.gradient for name, p in ESTIMATORS.items() if name != "through the solver"}
+every_gradient = pytest.mark.parametrize("gradient", GRADIENTS.values(), ids=GRADIENTS)
 
 
-@every_estimator
+@every_gradient
 @given(
     shape=st.lists(st.sampled_from([1, 2, 3]), min_size=0, max_size=4),
     batch=st.sampled_from([1, 3]),
@@ -44,7 +41,7 @@ every_estimator = pytest.mark.parametrize("gradient", ESTIMATORS.values(), ids=E
 def test_every_solver_with_every_estimator_in_every_shape(
     gradient: GradientEstimator, shape: list[int], batch: int, solver: Solver
 ) -> None:
-    """On ``f(z) = a z + b``, a number per entry, the gradient by b is ``c(a) v``."""
+    """On the elementwise map ``f(z) = a z + b``, with closed-form gradients by b."""
     shape = [batch, *shape]
     a = torch.linspace(-0.5, 0.5, torch.Size(shape).numel()).view(shape)
     b = torch.ones(shape, requires_grad=True)
@@ -76,10 +73,48 @@ def test_memory_of_neumann_and_implicit_does_not_grow(steps: int) -> None:
     assert saved(UnrolledPhantomGradient(steps, 1.0)) >= steps * unrolled
 
 
-@every_estimator
+@every_gradient
 def test_no_gradient_reaches_z_star(gradient: GradientEstimator) -> None:
-    """No gradient reaches whatever produced ``z_star``: it is a point, not a path."""
+    """``z_star`` is a constant: whatever produced it gets no gradient."""
     affine = Affine.random()
     z_star = affine.equilibrium().requires_grad_()
     (grad,) = torch.autograd.grad(gradient.attach(affine, z_star).sum(), z_star, allow_unused=True)
     assert grad is None
+
+
+@pytest.mark.parametrize("damping", [0.6, 1.0])
+@pytest.mark.parametrize("evaluations", [2, 5, 12])
+def test_bptt_equals_autograd_through_an_explicit_loop(damping: float, evaluations: int) -> None:
+    cell, x, v = TanhCell(), torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
+    solver = FixedPoint(max_evaluations=evaluations, tol=0, damping=damping)
+    z, _ = DEQ(cell, solver, BackpropThroughSolver())(x)
+    by_hand = torch.zeros(3, 4)
+    for _ in range(evaluations - 1):
+        by_hand = damping * cell(by_hand, x) + (1 - damping) * by_hand
+    wanted = [x, *cell.parameters()]
+    torch.testing.assert_close(z, by_hand, rtol=1e-13, atol=1e-13)
+    ours = torch.autograd.grad(z, wanted, v)
+    assert relative_error(ours, torch.autograd.grad(by_hand, wanted, v)) < 1e-13
+
+
+def test_bptt_of_samples_that_stop_early_covers_their_own_steps() -> None:
+    slopes = torch.tensor([[0.1], [0.8]])
+    affine = Affine(torch.diag_embed(slopes), torch.ones(2, 1).requires_grad_())
+    solution = FixedPoint(tol=1e-3).solve(affine, torch.zeros(2, 1))
+    assert solution.evaluations[0] < solution.evaluations[1]
+    (ours,) = torch.autograd.grad(solution.z.sum(), affine.bias)
+    steps = (solution.evaluations - 1).unsqueeze(1)
+    expected = (1 - slopes**steps) / (1 - slopes)  # 1 + s + ... + s^(T-1)
+    torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_bptt_stays_finite_if_another_sample_overflows() -> None:
+    slope, scale = torch.tensor(0.5, requires_grad=True), torch.tensor([[1.9], [1e30]])
+    solver, zeros = FixedPoint(max_evaluations=200, tol=0), torch.zeros(2, 1)
+    solution = solver.solve(lambda z: slope * scale * z + 1, zeros)
+    alone = solver.solve(lambda z: slope * scale[:1] * z + 1, zeros[:1])
+    assert not solution.converged[1]
+    assert solution.z.isfinite().all()
+    (ours,) = torch.autograd.grad(solution.z[0].sum(), slope)
+    (expected,) = torch.autograd.grad(alone.z.sum(), slope)
+    torch.testing.assert_close(ours, expected)

@@ -1,4 +1,4 @@
-"""Adaptive damping: its value, its effect, and where its state is kept."""
+"""Adaptive damping: its value, its effect and its state."""
 
 from __future__ import annotations
 
@@ -57,9 +57,6 @@ def radius_two(kind: Any, steps: int, damping: Any) -> DEQ:
     return DEQ(LinearCell(-2.0, 0.5, -0.3, 0.1), SOLVER, kind(steps, damping))
 
 
-# --- Value and effect ------------------------------------------------------------------------
-
-
 @both_phantoms
 def test_with_a_radius_of_two_the_series_converges(kind: Any) -> None:
     """With ``lambda = 1/2`` the error vanishes for large k, with 1 it grows."""
@@ -111,12 +108,6 @@ def test_measurements_are_averaged_and_come_every_nth_pass() -> None:
     assert radii == pytest.approx(expected, rel=1e-6)
 
 
-def test_it_is_the_largest_radius_of_the_batch() -> None:
-    damping = adaptive()
-    damping.observe(lambda z: -z * torch.tensor([[0.2], [3.0], [1.0]]), torch.randn(3, 2))
-    assert damping.value == pytest.approx(1 / 3)
-
-
 def test_a_non_finite_measurement_is_skipped() -> None:
     damping = adaptive()
     damping.observe(lambda z: z * torch.nan, torch.randn(2, 3))
@@ -133,32 +124,18 @@ def test_processes_agree_on_the_largest_radius(tmp_path: Path) -> None:
 
 
 @both_phantoms
-def test_tuple_states_and_several_inputs(kind: Any) -> None:
-    """The radius is that of the packed map."""
+def test_the_radius_is_the_largest_of_the_batch_for_the_packed_map(kind: Any) -> None:
     cell, x = CoupledCell(), torch.randn(3, 4)
     with torch.no_grad():
         cell.back.weight.mul_(4)
         cell.there.weight.mul_(4)
-
-    class Scaled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = cell
-
-        def forward(self, z: Any, x: Tensor, scale: float, extra: dict[str, Tensor]) -> Any:
-            return tuple(scale * s for s in self.inner(z, x + extra["bias"]))
-
-    deq = DEQ(Scaled(), SOLVER, kind(2, adaptive()))
-    inputs, z0 = (x, 3.0, {"bias": torch.ones(4)}), (torch.zeros(3, 4), torch.zeros(3, 2, 3))
-    (a, b), solution = deq(*inputs, z0=z0)
+    deq, z0 = DEQ(cell, SOLVER, kind(2, adaptive())), (torch.zeros(3, 4), torch.zeros(3, 2, 3))
+    (a, b), solution = deq(x, z0=z0)
     (a.sum() + b.sum()).backward()
-    f, _, _ = deq.close_over(inputs, z0)
+    f, _, _ = deq.close_over((x,), z0)
     jacobian = torch.autograd.functional.jacobian(f, solution.z)
     dense = max(torch.linalg.eigvals(jacobian[i, :, i]).abs().max().item() for i in range(3))
     assert damping_of(deq).radius == pytest.approx(dense, rel=0.02)
-
-
-# --- What it does not change -----------------------------------------------------------------
 
 
 @both_phantoms
@@ -176,12 +153,6 @@ def test_evaluation_mode_uses_the_damping_without_measuring(kind: Any) -> None:
     fixed = DEQ(deq.cell, SOLVER, kind(5, damping.value))
     (expected,) = torch.autograd.grad(fixed(x)[0].sum(), deq.cell.weight)
     assert torch.equal(ours, expected)
-
-
-def test_before_the_first_measurement_it_is_one() -> None:
-    deq = radius_two(NeumannPhantomGradient, 5, adaptive()).eval()
-    deq(torch.randn(3, 4))
-    assert (damping_of(deq).radius, damping_of(deq).value) == (None, 1.0)
 
 
 def test_random_numbers_and_masks_of_the_run_are_not_affected() -> None:
@@ -204,7 +175,7 @@ def test_random_numbers_and_masks_of_the_run_are_not_affected() -> None:
 
 
 def test_measurements_are_deterministic() -> None:
-    """With few iterations they depend on the start, which is a function of the pass."""
+    """With few iterations they depend on the start, which is seeded with the pass."""
     x, runs = torch.randn(1, 4), []
     for seed in (0, 1):
         torch.manual_seed(seed)
@@ -218,12 +189,9 @@ def test_measurements_are_deterministic() -> None:
     assert len(set(runs[0])) == 3
 
 
-# --- State -----------------------------------------------------------------------------------
-
-
 @both_phantoms
 @pytest.mark.parametrize("used", [False, True])
-def test_it_is_saved_copied_and_pickled(kind: Any, used: bool) -> None:
+def test_the_state_is_saved_copied_and_pickled(kind: Any, used: bool) -> None:
     deq = radius_two(kind, 5, adaptive())
     if used:
         deq(torch.randn(3, 4))
@@ -245,6 +213,8 @@ def test_layers_do_not_share_it() -> None:
     states = {layer.deq.gradient_state for layer in model.layers}
     assert len(states) == 3
     assert gradient.state not in states
+    stateless = ImplicitGradient()
+    assert DEQ(TanhCell(), SOLVER, stateless).gradient is stateless
 
 
 def test_a_layer_keeps_its_state_until_its_gradient_is_replaced() -> None:
@@ -261,14 +231,8 @@ def test_a_layer_keeps_its_state_until_its_gradient_is_replaced() -> None:
     assert not any(isinstance(m, AdaptiveDamping) for m in deq.modules())
 
 
-def test_stateless_estimators_are_not_copied() -> None:
-    gradient = ImplicitGradient()
-    assert gradient.state is None
-    assert DEQ(TanhCell(), SOLVER, gradient).gradient is gradient
-
-
 @both_phantoms
-def test_the_word_adaptive_stands_for_the_defaults(kind: Any) -> None:
+def test_the_string_adaptive_means_the_defaults(kind: Any) -> None:
     assert repr(kind(5, "adaptive")) == repr(kind(5, AdaptiveDamping()))
     with pytest.raises(ValueError, match=r"damping must lie in \(0, 1\], got 'adaptve'"):
         kind(5, "adaptve")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from problems import relative_error
+from problems import exact_gradient, relative_error
 from torch import Tensor
 
 from phantomgrad import (
@@ -69,27 +68,9 @@ def test_size_is_the_documented_one() -> None:
     assert all(p.requires_grad for p in parameters)
 
 
-def test_images_of_a_batch_do_not_see_each_other() -> None:
+def test_images_of_a_batch_are_independent() -> None:
     model, images = tiny(), torch.randn(4, 2, 3, 3)
     torch.testing.assert_close(model(images[:1]), model(images)[:1])
-
-
-# --- The gradient ----------------------------------------------------------------------------
-
-
-def dense_gradients(model: ImageClassifier, images: Tensor, labels: Tensor) -> list[Tensor]:
-    """The gradients by the implicit function theorem, with the Jacobian written out."""
-    x = model.norm(model.stem(images))
-    z = model.deq(x)[0].detach().requires_grad_()
-    pooled = F.adaptive_avg_pool2d(z, model.pooled).flatten(1)
-    loss = F.nll_loss(F.log_softmax(model.output(pooled), dim=1), labels)
-    (v,) = torch.autograd.grad(loss, z)
-    jacobian = torch.autograd.functional.jacobian(lambda s: model.deq.cell(s, x), z.detach())
-    size = z.numel()
-    adjoint = torch.eye(size) - jacobian.detach().view(size, size).mT
-    u = torch.linalg.solve(adjoint, v.flatten()).view_as(z)
-    inside = [*model.stem.parameters(), *model.norm.parameters(), *model.deq.parameters()]
-    return list(torch.autograd.grad(model.deq.cell(z.detach(), x), inside, u))
 
 
 @pytest.mark.parametrize(
@@ -102,16 +83,17 @@ def dense_gradients(model: ImageClassifier, images: Tensor, labels: Tensor) -> l
     ],
 )
 def test_gradient_is_that_of_a_dense_solve(gradient: GradientEstimator, exact: bool) -> None:
-    """With few phantom steps it is not, so the test can fail."""
     model, images, labels = tiny(gradient), torch.randn(2, 2, 3, 3), torch.tensor([0, 2])
-    expected = dense_gradients(model, images, labels)
+    x = model.norm(model.stem(images))
+    z = model.deq(x)[0].detach().requires_grad_()
+    pooled = F.adaptive_avg_pool2d(z, model.pooled).flatten(1)
+    loss = F.nll_loss(F.log_softmax(model.output(pooled), dim=1), labels)
+    (v,) = torch.autograd.grad(loss, z)
     inside = [*model.stem.parameters(), *model.norm.parameters(), *model.deq.parameters()]
+    expected = exact_gradient(lambda s: model.deq.cell(s, x), z.detach(), v, inside)
     ours = torch.autograd.grad(F.nll_loss(model(images), labels), inside)
-    error = relative_error(ours, tuple(expected))
+    error = relative_error(ours, expected)
     assert error < 1e-9 if exact else 1e-3 < error < 1
-
-
-# --- The bound -------------------------------------------------------------------------------
 
 
 def sizes(cell: ConvolutionalCell) -> Tensor:
@@ -148,18 +130,12 @@ def test_new_model_converges_in_single_precision() -> None:
     assert spectral_radius(lambda s: model.deq.cell(s, x), z).max() < 0.9
 
 
-# --- Misuse ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
         ({"groups": 0}, "groups must be at least 1, got 0"),
-        ({"pooled": 0}, "pooled must be at least 1, got 0"),
         ({"groups": 3}, "channels must be a multiple of groups = 3, got 4"),
-        ({"channels": 0}, "channels must be a multiple of groups = 2, got 0"),
         ({"kappa": 0.0}, "kappa must be positive, got 0"),
-        ({"kappa": math.nan}, "kappa must be positive, got nan"),
     ],
 )
 def test_bad_arguments_are_refused(bad: dict[str, Any], message: str) -> None:

@@ -41,19 +41,6 @@ def test_map(nonlinearity: str, shape: tuple[int, ...]) -> None:
     torch.testing.assert_close(cell(h, u), expected)
 
 
-@pytest.mark.parametrize("nonlinearity", ACTIVATIONS)
-def test_lipschitz_constant(nonlinearity: str) -> None:
-    """No distance grows by more; the linear map reaches it along the first eigenvector."""
-    cell = SyntheticCell(8, 0.7, nonlinearity)
-    a, b, u = torch.randn(3, 200, 8)
-    shrunk = torch.linalg.vector_norm(cell(a, u) - cell(b, u), dim=1)
-    assert (shrunk <= 0.7 * torch.linalg.vector_norm(a - b, dim=1)).all()
-    values, vectors = torch.linalg.eigh(cell.weight)
-    e = vectors[:, values.abs().argmax()].unsqueeze(0)
-    if nonlinearity == "linear":
-        assert float(torch.linalg.vector_norm(cell(e, 0 * e))) == pytest.approx(0.7)
-
-
 def test_weight_is_a_constant_of_the_default_dtype() -> None:
     torch.set_default_dtype(torch.float32)
     cell = SyntheticCell(5)
@@ -67,7 +54,6 @@ def test_weight_is_a_constant_of_the_default_dtype() -> None:
     [
         ({"size": 0}, "size must be at least 1, got 0"),
         ({"lipschitz": 0}, "lipschitz must be positive, got 0"),
-        ({"lipschitz": -0.5}, "lipschitz must be positive, got -0.5"),
         ({"lipschitz": float("nan")}, "lipschitz must be positive, got nan"),
         ({"nonlinearity": "sigmoid"}, "nonlinearity must be 'linear' or .*, got 'sigmoid'"),
     ],

@@ -89,9 +89,6 @@ def test_autocast_applies_to_products_and_gradients(shape: tuple[int, int]) -> N
         torch.testing.assert_close(mine, other, rtol=0.05, atol=rows**0.5 / 5)
 
 
-# --- sigma(x W^T) ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("shape", [LARGE, SMALL])
 @every_dtype

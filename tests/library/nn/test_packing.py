@@ -1,4 +1,4 @@
-"""Several tensors as one state, including images that are channels last in memory."""
+"""Packing of several tensors, including channels-last images, to one state."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_states_that_cannot_be_packed_are_refused(tensors: list[Tensor], message
 @pytest.mark.parametrize(
     "other", [[torch.zeros(2, 3)], [torch.zeros(2, 3), torch.zeros(2, 5)], [torch.zeros(2, 2)] * 2]
 )
-def test_a_map_that_changes_the_shapes_is_named(other: list[Tensor]) -> None:
+def test_maps_that_change_the_shapes_are_refused(other: list[Tensor]) -> None:
     packing = Packing.of([torch.zeros(2, 3), torch.zeros(2, 4)])
     with pytest.raises(ValueError, match=r"it maps \[\(3,\), \(4,\)\] to"):
         packing.pack(other)

@@ -1,14 +1,13 @@
-"""A linear map with weight norm: its equation, its start, its copies."""
+"""Linear maps with weight norm: equation and copies."""
 
 from __future__ import annotations
 
-import copy
 import pickle
-from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
+from twins import Twin, assert_twin, twins
 
 from phantomgrad.nn import NormedLinear
 
@@ -28,32 +27,22 @@ def test_rows_are_directions_times_gains(bias: bool) -> None:
     torch.testing.assert_close(layer(x), x @ weight.T + (layer.bias if bias else 0))
 
 
-@pytest.mark.parametrize(
-    "twin_of", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"]
-)
+@twins(lambda layer: NormedLinear(3, 5, layer.bias is not None))
 @pytest.mark.parametrize("bias", [False, True])
-def test_twins_own_the_same_numbers(
-    twin_of: Callable[[NormedLinear], NormedLinear], bias: bool
-) -> None:
-    layer, x = NormedLinear(3, 5, bias).eval(), torch.randn(2, 3)
-    twin = twin_of(layer)
-    assert torch.equal(twin(x), layer(x))
-    assert twin.state_dict().keys() == layer.state_dict().keys()
-    assert repr(twin) == repr(layer)
-    assert not twin.training
-    with torch.no_grad():
-        twin.parametrizations.weight.original0.mul_(2)
-    assert not torch.equal(twin(x), layer(x))
+def test_copies_and_pickles(twin_of: Twin, bias: bool) -> None:
+    layer, x = NormedLinear(3, 5, bias), torch.randn(2, 3)
+    assert_twin(layer, twin_of, lambda layer: layer(x).square().sum(), used=False)
+    assert repr(twin_of(layer)) == repr(layer)
 
 
 class Doubled(NormedLinear):
-    """Of a module, so that pickle finds it."""
+    """At module level for pickle."""
 
     def forward(self, x: Tensor) -> Tensor:
         return 2 * super().forward(x)
 
 
-def test_a_subclass_comes_back_as_itself() -> None:
+def test_subclasses_can_be_pickled() -> None:
     layer, x = Doubled(3, 5), torch.randn(2, 3)
     twin = pickle.loads(pickle.dumps(layer))
     assert isinstance(twin, Doubled)

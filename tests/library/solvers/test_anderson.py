@@ -1,4 +1,4 @@
-"""Anderson acceleration: finite termination, robustness, its two degenerate cases."""
+"""Anderson acceleration: finite termination, documented iterates, singular systems."""
 
 from __future__ import annotations
 
@@ -12,22 +12,16 @@ from phantomgrad import Anderson, FixedPoint
 
 @pytest.mark.parametrize("size", [1, 3, 6])
 @pytest.mark.parametrize("damping", [0.5, 1.0])
-def test_an_affine_map_ends_within_d_plus_two_evaluations(size: int, damping: float) -> None:
-    affine = Affine.random(batch=4, size=size, norm=0.9)
-    solver = Anderson(
-        max_evaluations=size + 2, tol=1e-8, memory=size + 1, damping=damping, regularization=1e-14
-    )
+@pytest.mark.parametrize("options", [{"regularization": 1e-14}, {}], ids=["none", "default"])
+def test_affine_maps_end_within_d_plus_two_evaluations(
+    size: int, damping: float, options: dict[str, float]
+) -> None:
+    """The default regularization costs one more."""
+    affine, budget = Affine.random(batch=4, size=size, norm=0.9), size + 2 + (not options)
+    solver = Anderson(max_evaluations=budget, tol=1e-8, memory=size + 1, damping=damping, **options)
     solution = solver.solve(affine, affine.zeros)
     assert solution.converged.all()
     torch.testing.assert_close(solution.z, affine.equilibrium(), rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("size", [1, 3, 6])
-@pytest.mark.parametrize("damping", [0.5, 1.0])
-def test_the_default_regularization_costs_one_evaluation(size: int, damping: float) -> None:
-    affine = Affine.random(batch=4, size=size, norm=0.9)
-    solver = Anderson(max_evaluations=size + 3, tol=1e-10, memory=size + 1, damping=damping)
-    assert solver.solve(affine, affine.zeros).converged.all()
 
 
 def dense_anderson_step(z: Tensor, fz: Tensor, damping: float, mu: float) -> Tensor:
@@ -41,7 +35,7 @@ def dense_anderson_step(z: Tensor, fz: Tensor, damping: float, mu: float) -> Ten
     return alpha @ (z + damping * g)
 
 
-@pytest.mark.parametrize("memory", [2, 3, 5])
+@pytest.mark.parametrize("memory", [1, 2, 3, 5])
 @pytest.mark.parametrize("damping", [0.6, 1.0])
 def test_iterates_solve_the_documented_problem(memory: int, damping: float) -> None:
     cell, x = TanhCell(size=6), torch.randn(6)
@@ -58,22 +52,11 @@ def test_iterates_solve_the_documented_problem(memory: int, damping: float) -> N
         torch.testing.assert_close(visited[t], expected, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("damping", [0.4, 1.0])
-def test_memory_one_is_the_damped_fixed_point_iteration(damping: float) -> None:
-    affine = Affine.random()
-    ours, picard = Counted(affine), Counted(affine)
-    Anderson(max_evaluations=8, tol=0, memory=1, damping=damping).solve(ours, affine.zeros)
-    FixedPoint(max_evaluations=8, tol=0, damping=damping).solve(picard, affine.zeros)
-    torch.testing.assert_close(
-        torch.stack(ours.points), torch.stack(picard.points), rtol=1e-13, atol=1e-13
-    )
-
-
 SINGULAR: dict[str, Map] = {
     "constant": lambda z: torch.ones_like(z),
     "identity": lambda z: z.clone(),
     "zero": lambda z: torch.zeros_like(z),
-    "translation: every g alike": lambda z: z + 1,
+    "translation: all g equal": lambda z: z + 1,
     "two-cycle: iterates repeat": lambda z: 1 - z,
 }
 
@@ -81,7 +64,7 @@ SINGULAR: dict[str, Map] = {
 @pytest.mark.parametrize("name", SINGULAR)
 @pytest.mark.parametrize("regularization", [0.0, 1e-8])
 @pytest.mark.parametrize("start", [0.0, 1.0])
-def test_a_singular_system_neither_raises_nor_spoils(
+def test_a_singular_system_gives_a_finite_state(
     name: str, regularization: float, start: float
 ) -> None:
     solver = Anderson(max_evaluations=12, tol=0, memory=4, regularization=regularization)
@@ -93,13 +76,13 @@ def test_a_singular_system_neither_raises_nor_spoils(
 
 
 def test_the_fallback_is_the_step_from_the_newest_iterate() -> None:
-    """On ``z + 1`` every g is alike: the method goes on as a fixed-point iteration."""
-    f = Counted(SINGULAR["translation: every g alike"])
+    """On ``z + 1`` all g are equal: the method becomes a fixed-point iteration."""
+    f = Counted(SINGULAR["translation: all g equal"])
     Anderson(max_evaluations=6, tol=0, memory=3, regularization=0).solve(f, torch.zeros(1, 1))
     assert torch.cat(f.points).flatten().tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
 
 
-def test_a_singular_sample_leaves_its_neighbour_alone() -> None:
+def test_a_singular_sample_does_not_change_its_neighbour() -> None:
     affine = Affine.random(batch=1, size=3)
     mixed: Map = lambda z: torch.cat([affine(z[:1]), z[1:].clone()])  # noqa: E731
     solver = Anderson(max_evaluations=10, tol=0, memory=4, regularization=0)
@@ -107,13 +90,3 @@ def test_a_singular_sample_leaves_its_neighbour_alone() -> None:
     alone = solver.solve(affine, torch.ones(1, 3))
     torch.testing.assert_close(both.z[:1], alone.z, rtol=1e-12, atol=1e-12)
     assert torch.equal(both.z[1], torch.ones(3))
-
-
-def test_regularization_means_the_same_at_every_scale() -> None:
-    affine = Affine.random()
-    small = Affine(affine.weight, 1e-6 * affine.bias)
-    solver = Anderson(max_evaluations=6, tol=0, regularization=1e-2)
-    large = solver.solve(affine, affine.zeros).z
-    torch.testing.assert_close(
-        1e6 * solver.solve(small, affine.zeros).z, large, rtol=1e-9, atol=1e-9
-    )

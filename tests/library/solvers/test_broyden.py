@@ -1,4 +1,4 @@
-"""Broyden's method against a dense reference, and its rates of convergence."""
+"""Broyden's method against a dense reference; finite termination."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from problems import Affine, Counted, Map, contraction
 from torch import Tensor
 
-from phantomgrad import Broyden, FixedPoint
+from phantomgrad import Broyden
 
 
 @dataclass
 class DenseBroyden:
-    """The method as documented, one sample, with H as a matrix; ``points`` is what f is asked."""
+    """The documented method for one sample, with H as a matrix."""
 
     f: Map
     memory: int = 1000
@@ -33,8 +33,9 @@ class DenseBroyden:
             g = self._g(trial)
             points.append(trial)
             steps += 1
-            h, steps = self._updated(h, s, g - g_base) if steps <= self.memory else None, steps
-            if h is None:
+            if steps <= self.memory:
+                h = self._updated(h, s, g - g_base)
+            else:
                 h, steps = -torch.eye(size), 0
             accept = not self.line_search or g.norm() <= (1 - 1e-4 * t) * g_base.norm()
             accept = accept or t <= 2**-7
@@ -74,7 +75,7 @@ def evaluated_points(solver: Broyden, f: Map, z0: Tensor) -> Tensor:
 
 
 def reference_points(reference: DenseBroyden, z0: Tensor, evaluations: int) -> Tensor:
-    """Return the same of the dense reference, sample by sample."""
+    """Return the points of the dense reference."""
     return torch.stack([torch.stack(reference.points(z, evaluations)) for z in z0], dim=1)
 
 
@@ -156,26 +157,3 @@ def test_an_affine_map_takes_at_most_two_d_steps(size: int, norm: float, first_s
     solution = solver.solve(affine, affine.zeros)
     assert solution.converged.all()
     torch.testing.assert_close(solution.z, affine.equilibrium(), rtol=1e-5, atol=1e-5)
-
-
-def test_convergence_is_superlinear() -> None:
-    f, z0 = Stiff(2, 0.9), torch.zeros(1, 2)
-    trace = Broyden(max_evaluations=9, tol=1e-14, record_trace=True).solve(f, z0).trace
-    picard = FixedPoint(max_evaluations=9, tol=1e-14, record_trace=True).solve(f, z0).trace
-    assert trace is not None
-    assert picard is not None
-    ratios = (trace[1:] / trace[:-1]).flatten()
-    ratios = ratios[ratios.isfinite()]
-    assert ratios[-1] < 1e-2
-    assert ratios[-1] < ratios[-2] < ratios[0]
-    assert (picard[1:] / picard[:-1]).min() > 0.1
-
-
-@pytest.mark.parametrize("options", [{}, {"line_search": True}, {"first_step": -1.0}], ids=str)
-@pytest.mark.parametrize("budget", [1, 2, 3])
-def test_small_budgets(options: dict[str, float], budget: int) -> None:
-    affine = Counted(Affine.random())
-    solver = Broyden(max_evaluations=budget, tol=0, memory=7, **options)  # type: ignore[arg-type]
-    solution = solver.solve(affine, torch.zeros(3, 5))
-    assert affine.calls == budget
-    assert (solution.evaluations == budget).all()

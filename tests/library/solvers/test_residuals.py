@@ -1,4 +1,4 @@
-"""Residuals, counts within a budget, the best iterate, traces, and what happens to each sample."""
+"""Residuals, budgets, counts, the best iterate, traces, and independence of the samples."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from methods import every_norm, every_solver, every_stop, residual_of, tanh_map
 from problems import Affine, Counted, Map
-from solvers.cases import every_norm, every_solver, every_stop, residual_of, tanh_map
 from torch import Tensor
 
 from phantomgrad import Anderson, Broyden, FixedPoint, ImplicitGradient, Solution, Solver
-
-# --- Residuals -------------------------------------------------------------------------------
 
 
 @every_solver
@@ -22,7 +20,7 @@ from phantomgrad import Anderson, Broyden, FixedPoint, ImplicitGradient, Solutio
 def test_the_residual_is_that_of_the_returned_state(
     solver: Solver, stop: str, norm: str, budget: int
 ) -> None:
-    """Recomputed from the undamped map at ``z``."""
+    """It is recomputed from the undamped map at ``z``."""
     f = tanh_map()
     solver = replace(solver, max_evaluations=budget, tol=1e-9, stop=stop, norm=norm)
     solution = solver.solve(f, torch.randn(4, 5))
@@ -76,12 +74,9 @@ def test_an_equilibrium_at_zero_converges(solver: Solver) -> None:
     assert solution.evaluations.tolist() == [1, 1]
 
 
-# --- Budgets and counts ----------------------------------------------------------------------
-
-
 @every_solver
 @pytest.mark.parametrize("budget", [1, 2, 3, 6, 25])
-def test_with_tol_0_the_whole_budget_is_spent(solver: Solver, budget: int) -> None:
+def test_tol_0_uses_the_whole_budget(solver: Solver, budget: int) -> None:
     f = Counted(tanh_map())
     solution = replace(solver, max_evaluations=budget, tol=0).solve(f, torch.zeros(4, 5))
     assert f.calls == budget
@@ -101,9 +96,6 @@ def test_evaluations_are_counted_per_sample(solver: Solver) -> None:
         assert torch.equal(visited[count - 1], solution.z[sample])
 
 
-# --- The best iterate and the trace ----------------------------------------------------------
-
-
 @every_solver
 def test_a_diverging_map_returns_its_best_iterate(solver: Solver) -> None:
     f = Counted(lambda z: torch.exp(z) + 1)
@@ -115,14 +107,6 @@ def test_a_diverging_map_returns_its_best_iterate(solver: Solver) -> None:
     best = residuals.min(dim=0)
     assert torch.equal(solution.residual, best.values.squeeze(1))
     assert torch.equal(solution.z, points.gather(0, best.indices.unsqueeze(0)).squeeze(0))
-
-
-def test_the_best_iterate_may_be_the_start() -> None:
-    z0 = torch.tensor([[0.3], [2.0]])
-    solver = FixedPoint(max_evaluations=10, tol=0, stop="absolute")
-    solution = solver.solve(lambda z: z + z.square() + 1, z0)
-    assert torch.equal(solution.z, z0)
-    assert not solution.converged.any()
 
 
 @every_solver
@@ -139,37 +123,6 @@ def test_the_trace_holds_the_residuals_until_a_sample_stops(solver: Solver) -> N
     expected = torch.stack([residual_of(solver, f.f, point) for point in f.points])
     torch.testing.assert_close(trace[~after], expected[~after], rtol=1e-10, atol=1e-15)
     assert torch.equal(trace.nan_to_num(torch.inf).min(dim=0).values, solution.residual)
-
-
-# --- Samples ---------------------------------------------------------------------------------
-
-
-@every_solver
-def test_a_converged_sample_is_frozen(solver: Solver) -> None:
-    f, z0 = tanh_map(), torch.zeros(4, 5)
-    solver = replace(solver, tol=1e-4, max_evaluations=100)
-    solution = solver.solve(f, z0)
-    first = int(solution.evaluations.argmin())
-    assert solution.evaluations[first] < solution.evaluations.max()
-    counted = Counted(f)
-    solver.solve(counted, z0)
-    stop = int(solution.evaluations[first]) - 1
-    assert torch.equal(solution.z[first], counted.points[stop][first])
-
-
-@pytest.mark.parametrize("damping", [0.7, 1.0])
-def test_a_frozen_sample_equals_its_own_solve_bit_for_bit(damping: float) -> None:
-    """For an elementwise map and method, whose arithmetic does not depend on the batch."""
-    slopes = torch.tensor([[0.1], [0.5], [0.9]])
-    solver = FixedPoint(tol=1e-6, max_evaluations=300, damping=damping)
-    together = solver.solve(lambda z: slopes * torch.cos(z) + 1, torch.zeros(3, 7))
-    for sample in range(3):
-        alone = solver.solve(
-            lambda z, s=slopes[sample : sample + 1]: s * torch.cos(z) + 1, torch.zeros(1, 7)
-        )
-        assert torch.equal(together.z[sample], alone.z[0])
-        assert torch.equal(together.residual[sample], alone.residual[0])
-        assert together.evaluations[sample] == alone.evaluations[0]
 
 
 @every_solver

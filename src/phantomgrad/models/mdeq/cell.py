@@ -96,9 +96,7 @@ class Fusion(nn.Module):
         super().__init__()
         self.paths = nn.ModuleDict(
             {
-                f"{j}_to_{i}": _up(source, target, groups)
-                if j > i
-                else _down(source, target, i - j, groups)
+                f"{j}_to_{i}": _transform(source, target, i - j, groups)
                 for (j, source), (i, target) in itertools.permutations(enumerate(channels), 2)
             }
         )
@@ -127,11 +125,10 @@ class Fusion(nn.Module):
         return self.paths[f"{j}_to_{i}"](y[j])  # type: ignore[no-any-return]
 
 
-def _up(source: int, target: int, groups: int) -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(source, target, 1, bias=False), nn.GroupNorm(groups, target))
-
-
-def _down(source: int, target: int, halvings: int, groups: int) -> nn.Sequential:
+def _transform(source: int, target: int, halvings: int, groups: int) -> nn.Sequential:
+    """Return the layers of one path; a negative number of halvings is an upsampling."""
+    if halvings < 0:
+        return nn.Sequential(nn.Conv2d(source, target, 1, bias=False), nn.GroupNorm(groups, target))
     widths = [source] * halvings + [target]
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise(widths):

@@ -54,11 +54,6 @@ class MDEQ(nn.Module):
             normalisation does, which is the CPU
             (:func:`phantomgrad.models.mdeq.layout.image_format`). There it is faster in float32
             and slower under autocast to bfloat16.
-
-    Raises:
-        ValueError: a width, stride or number of groups is too small, ``groups`` is odd or does not
-            divide all ``channels``, ``channels`` and ``head_channels`` differ in number,
-            ``stem_strides`` are not two, ``dropout`` is not a rate, or ``init_std`` is negative.
     """
 
     def __init__(
@@ -115,10 +110,6 @@ class MDEQ(nn.Module):
             images: their resolution after the stem is a multiple of ``2^(n-1)``.
             unrolled: number of recorded applications of the cell that replace solver and gradient
                 estimator (the pretraining stage); 0 for the equilibrium.
-
-        Raises:
-            ValueError: the images have another number of channels or do not divide into the
-                scales, or ``unrolled`` is negative.
         """
         check_at_least("unrolled", unrolled, 0)
         u = self.inject(images)  # (B, C_0, H, W)

@@ -35,8 +35,7 @@ class Bottleneck(nn.Module):
             nn.BatchNorm2d(out_channels, affine=False),
         )
         self.shortcut = nn.Sequential(
-            nn.Conv2d(in_channels, out_channels, 1, bias=False),
-            nn.BatchNorm2d(out_channels),
+            nn.Conv2d(in_channels, out_channels, 1, bias=False), nn.BatchNorm2d(out_channels)
         )
 
     def forward(self, z: Tensor) -> Tensor:
@@ -77,9 +76,7 @@ class Head(nn.Module):
             for fine, coarse in itertools.pairwise(merged)
         )
         self.final = nn.Sequential(
-            nn.Conv2d(merged[-1], features, 1),
-            nn.BatchNorm2d(features),
-            nn.ReLU(inplace=True),
+            nn.Conv2d(merged[-1], features, 1), nn.BatchNorm2d(features), nn.ReLU(inplace=True)
         )
         self.output = nn.Linear(features, classes)
 

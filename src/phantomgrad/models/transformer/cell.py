@@ -94,13 +94,7 @@ class TransformerCell(nn.Module):
         self.feed_forward_dropout = VariationalDropout(dropout, shared_dims=(1,))
 
     def context(self, injection: Tensor, distances: Tensor, memory: Memory) -> Context:
-        """Return the constants of the map, computed once for all its applications.
-
-        Args:
-            injection: u, ``(B, L, 3 d)``.
-            distances: embeddings of M + L - 1, ..., 0, ``(M + L, d)``.
-            memory: of M positions before the segment.
-        """
+        """Return the constants of the map, ``distances`` being M + L - 1, ..., 0, embedded."""
         states = normalized(memory.states) if self.pre_norm else memory.states
         return self.attention.context(injection, distances, memory._replace(states=states))
 

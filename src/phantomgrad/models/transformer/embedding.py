@@ -72,12 +72,7 @@ class DistanceEmbedding(nn.Module):
         self.dropout = VariationalDropout(dropout, shared_dims=(0,))
 
     def forward(self, n: int, like: Tensor) -> Tensor:
-        """Return vectors ``(n, d)`` of the distances n - 1, ..., 0.
-
-        Args:
-            n: number of distances.
-            like: has the device and dtype of the result; angles are at least float32.
-        """
+        """Return vectors ``(n, d)`` of the distances n - 1, ..., 0, in the dtype of ``like``."""
         dtype = torch.promote_types(like.dtype, torch.float32)
         exponents = torch.arange(0, self.width, 2, dtype=dtype, device=like.device) / self.width
         p = torch.arange(n - 1, -1, -1, dtype=dtype, device=like.device)

@@ -59,12 +59,6 @@ class TransformerLM(nn.Module):
         embedding_std: deviation of the normal distribution of all initial parameters except
             weight-normed ones and the biases of linear maps, which start at zero.
         recompute: see :class:`FeedForward`.
-
-    Raises:
-        ValueError: a size is too small, ``width`` is odd or not a multiple of ``heads``,
-            ``cutoffs`` do not increase strictly inside the vocabulary or leave the last table no
-            width, a rate, ``embedding_std`` or ``output_dropout`` is out of range, or
-            ``raw_residual`` is set without ``pre_norm``.
     """
 
     def __init__(
@@ -144,10 +138,6 @@ class TransformerLM(nn.Module):
             unrolled: number of recorded applications of the cell that replace solver and gradient
                 estimator (the pretraining stage); 0 for the equilibrium.
             memory_length: number of positions kept, by default that of the model.
-
-        Raises:
-            ValueError: ``tokens`` or ``targets`` are not integers ``(B, L)`` inside the vocabulary,
-                ``memory`` has another batch size or width, or a number is negative.
         """
         check_at_least("unrolled", unrolled, 0)
         kept = self.memory_length if memory_length is None else memory_length

@@ -25,13 +25,7 @@ class Memory(NamedTuple):
         return self.states.shape[1]
 
     def extended(self, states: Tensor, injections: Tensor, length: int) -> Memory:
-        """Return the last ``length`` positions of this memory and a segment after it.
-
-        Args:
-            states: equilibria of the next segment, ``(B, L, d)``.
-            injections: its injections, ``(B, L, 3 d)``.
-            length: number of positions to keep, if there are as many.
-        """
+        """Return the last ``length`` positions of this memory and the segment after it."""
         return Memory(
             _last(self.states, states, length), _last(self.injections, injections, length)
         )

@@ -37,13 +37,7 @@ class AdaptiveLogSoftmax(nn.Module):
         self.biases = nn.ParameterList(torch.zeros(table.shape[0]) for table in embedding.tables)
 
     def forward(self, hidden: Tensor, words: Tensor, embedding: AdaptiveEmbedding) -> Tensor:
-        """Return the negative log-likelihood of each word in nats, ``(N,)``.
-
-        Args:
-            hidden: h, ``(N, d)``.
-            words: w, ``(N,)``.
-            embedding: owner of the tables.
-        """
+        """Return the negative log-likelihoods in nats, ``(N,)``, of ``words`` given ``hidden``."""
         loss = F.cross_entropy(
             self.head(hidden, embedding), self._columns(words, embedding), reduction="none"
         )

@@ -1,8 +1,9 @@
-"""MDEQ: its equations, how it starts, and the shapes of its states."""
+"""MDEQ: its equations, initialisation, shapes and copies; refused arguments."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import mdeq_golden as golden
 import pytest
@@ -10,10 +11,9 @@ import torch
 import torch.nn.functional as F
 from mdeq_small import IMPLICIT, small
 from torch import Tensor, nn
+from twins import Twin, assert_twin, twins
 
 from phantomgrad.models.mdeq.cell import NormedConv2d
-
-# --- Equations -------------------------------------------------------------------------------
 
 
 def group_norm(x: Tensor, norm: nn.GroupNorm) -> Tensor:
@@ -52,9 +52,6 @@ def test_fusion_sums_every_pair_of_scales() -> None:
     assert [len(fusion.paths[name]) for name in ("2_to_0", "0_to_1", "0_to_2")] == [2, 2, 5]
 
 
-# --- Initialisation --------------------------------------------------------------------------
-
-
 def test_cifar_models_start_with_small_kernels_where_there_is_no_weight_norm() -> None:
     model = golden.sized("tiny")
     kernels = {n: m for n, m in model.named_modules() if isinstance(m, nn.Conv2d)}
@@ -74,9 +71,6 @@ def test_cifar_models_start_with_small_kernels_where_there_is_no_weight_norm() -
 def test_imagenet_models_keep_the_initialisation_of_torch() -> None:
     stem = small(init_std=None).stem
     assert 0.9 / math.sqrt(27) < stem[0].weight.abs().max() <= 1 / math.sqrt(27)
-
-
-# --- Shapes ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("channels_last", [True, False])
@@ -106,3 +100,48 @@ def test_one_scale_is_a_model_too() -> None:
     model = small(IMPLICIT, channels=(4,), head_channels=(2,))
     model(torch.randn(2, 3, 5, 7)).square().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("used", [False, True])
+@twins(lambda model: small(model.deq.gradient))
+def test_copies_and_pickles(twin_of: Twin, used: bool) -> None:
+    images = torch.randn(2, 3, 8, 8)
+    assert_twin(small(), twin_of, lambda model: model(images)[:, 0].sum(), used)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"groups": 3}, "groups must be even and at least 2, got 3"),
+        ({"channels": (4, 5, 8)}, r"channels must be multiples of groups = 2, got \[4, 5, 8\]"),
+        ({"head_channels": (2, 3)}, r"head_channels must be 3 positive widths, .* got \[2, 3\]"),
+        ({"features": 0}, "features must be at least 1, got 0"),
+        ({"expansion": 0}, "expansion must be at least 1, got 0"),
+        ({"stem_strides": (1, 0)}, r"stem_strides must be two positive numbers, got \[1, 0\]"),
+        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), got 1"),
+        ({"groups": 8.0}, "groups must be an integer, got 8.0"),
+        ({"channels": 8}, "channels must be a list, got 8"),
+        ({"channels": (8.0, 8)}, r"channels must hold integers, got \[8.0, 8\]"),
+        ({"init_std": -0.1}, "init_std must be finite and not negative, got -0.1"),
+    ],
+)
+def test_bad_arguments_are_refused(bad: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        small(**bad)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((2, 1, 8, 8), r"images must be \(B, 3, H, W\), got \(2, 1, 8, 8\)"),
+        ((2, 3, 8, 10), "sides that are multiples of 4, for 3 scales, got 8 x 10"),
+    ],
+)
+def test_bad_images_are_refused(shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        small()(torch.zeros(shape))
+
+
+def test_negative_unrolling_is_refused() -> None:
+    with pytest.raises(ValueError, match="unrolled must be at least 0, got -1"):
+        small()(torch.zeros(2, 3, 8, 8), unrolled=-1)

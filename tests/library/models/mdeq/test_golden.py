@@ -110,7 +110,7 @@ def test_phantom_gradients_from_a_state_are_the_official_ones(case: str) -> None
 
 @functools.cache
 def equilibrium() -> tuple[Tensor, ...]:
-    """The state that fill B converges to, in training mode."""
+    """The equilibrium of fill B in training mode."""
     model = golden.filled(golden.sized("tiny", TIGHT), contractive=True)
     with torch.no_grad():
         u = model.inject(golden.images())
@@ -138,7 +138,7 @@ def test_gradients_at_an_equilibrium_are_the_official_ones(case: str) -> None:
 
 @functools.cache
 def flat_gradient(gradient: GradientEstimator) -> Tensor:
-    """By all parameters of stem and cell, at the equilibrium of fill B."""
+    """The gradient of all parameters of stem and cell at the equilibrium of fill B."""
     model = golden.filled(golden.sized("tiny", gradient=gradient), contractive=True)
     trained(model, equilibrium())
     wanted = [*model.stem.parameters(), *model.deq.parameters()]
@@ -175,8 +175,7 @@ def paths(model: MDEQ, upwards: bool) -> list[nn.Module]:
 
 
 @pytest.mark.parametrize(
-    ("size", "total"),
-    [("tiny", 158_986), ("large", 11_098_398), ("imagenet_small", 16_808_936)],
+    ("size", "total"), [("tiny", 158_986), ("large", 11_098_398), ("imagenet_small", 16_808_936)]
 )
 def test_size_is_the_official_one(size: str, total: int) -> None:
     with torch.device("meta"):
@@ -221,11 +220,7 @@ def test_multiply_adds_are_the_official_ones(size: str, side: int, expected: lis
         model = golden.sized(size).eval()
         image = torch.empty(1, 3, side, side)
         u, z = model.inject(image), model.start(model.inject(image))
-        calls = [
-            lambda: model.inject(image),
-            lambda: model.deq.cell(z, u),
-            lambda: model.head(z),
-        ]
+        calls = [lambda: model.inject(image), lambda: model.deq.cell(z, u), lambda: model.head(z)]
         counts = []
         for call in calls:
             with FlopCounterMode(display=False) as counter:
@@ -246,7 +241,7 @@ def test_configurations_have_these_sizes(size: str) -> None:
         model = golden.sized(size)
     assert str(ours).split("solver=")[0] == str(model).split("solver=")[0]
     assert (ours.stem[0].stride, ours.channels_last) == (model.stem[0].stride, True)
-    assert config.model.init_std == golden.SIZES[size].get("init_std", 0.01)
+    assert config.model.get("init_std", 0.01) == golden.SIZES[size].get("init_std", 0.01)
     evaluations, _ = golden.BUDGETS[size]
     for solver, rms in ((ours.deq.solver, 1e-5), (ours.deq.gradient.solver, 2e-10)):
         assert (type(solver), solver.stop, solver.norm) == (Broyden, "absolute", "rms")

@@ -1,4 +1,4 @@
-"""The order of MDEQ's kernels in memory: theirs is that of the images, and nothing else changes."""
+"""Memory layout of MDEQ's kernels, which follows that of the images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from phantomgrad import FixedPoint, UnrolledPhantomGradient
 from phantomgrad.models import MDEQ
 from phantomgrad.models.mdeq.cell import NormedConv2d
-from phantomgrad.models.mdeq.layout import format_kernels_
 
 
 def model(channels_last: bool) -> MDEQ:
@@ -28,7 +27,7 @@ def model(channels_last: bool) -> MDEQ:
 
 
 def kernels(module: nn.Module) -> dict[str, Tensor]:
-    """Every kernel that is larger than a point."""
+    """All kernels larger than 1 x 1."""
     return {
         name: child.weight
         for name, child in module.named_modules()
@@ -36,28 +35,28 @@ def kernels(module: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def lies_last(kernel: Tensor) -> bool:
+def is_channels_last(kernel: Tensor) -> bool:
     return kernel.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("channels_last", [True, False])
-def test_kernels_lie_as_images_do(channels_last: bool) -> None:
+def test_kernels_have_the_layout_of_the_images(channels_last: bool) -> None:
     for made in (model(channels_last), copy.deepcopy(model(channels_last))):
         found = kernels(made)
         assert any(isinstance(made.get_submodule(name), NormedConv2d) for name in found)
-        assert {lies_last(kernel) for kernel in found.values()} == {channels_last}
+        assert {is_channels_last(kernel) for kernel in found.values()} == {channels_last}
 
 
-def test_names_and_values_are_those_without() -> None:
+def test_names_and_values_do_not_depend_on_the_layout() -> None:
     last, first = model(True), model(False)
     assert list(last.state_dict()) == list(first.state_dict())
     for mine, other in zip(last.parameters(), first.parameters(), strict=True):
         assert torch.equal(mine, other)
     last.load_state_dict({name: 2 * value for name, value in first.state_dict().items()})
-    assert all(lies_last(kernel) for kernel in kernels(last).values())
+    assert all(is_channels_last(kernel) for kernel in kernels(last).values())
 
 
-def test_outputs_and_gradients_are_those_without() -> None:
+def test_outputs_and_gradients_do_not_depend_on_the_layout() -> None:
     images = torch.randn(2, 3, 8, 8)
     last, first = model(True), model(False)
     for made in (last, first):
@@ -68,20 +67,11 @@ def test_outputs_and_gradients_are_those_without() -> None:
             torch.testing.assert_close(mine.grad, other.grad)
 
 
-def test_a_normed_kernel_can_still_be_assigned() -> None:
-    convolution = NormedConv2d(2, 4, 3)
-    format_kernels_(convolution)
-    kernel = torch.randn(4, 2, 3, 3)
-    convolution.weight = kernel
-    torch.testing.assert_close(convolution.weight, kernel)
-    assert lies_last(convolution.weight)
-
-
 # --- Where group normalisation returns images channels first, as on CUDA -------------------------
 
 
 class Orders(TorchDispatchMode):
-    """Keeps the order in memory of every image and kernel that a convolution is given."""
+    """Records the memory layout of the operands of every convolution."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +86,7 @@ class Orders(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("channels_last", [True, False])
-def test_no_convolution_elsewhere_is_given_another_order(channels_last: bool) -> None:
+def test_convolutions_get_contiguous_operands_elsewhere(channels_last: bool) -> None:
     made = model(channels_last).to("meta")
     with Orders() as orders:
         u = made.inject(torch.randn(2, 3, 8, 8, device="meta"))

@@ -1,4 +1,4 @@
-"""The DEQ-Transformer's memory and causality: who sees whom, and what is remembered."""
+"""The memory, causality and dropout of the DEQ-Transformer."""
 
 from __future__ import annotations
 
@@ -6,14 +6,25 @@ import pytest
 import torch
 import transformer_golden as golden
 from torch import Tensor
-from transformer_small import IMPLICIT, PRE_NORM, TIGHT, VOCABULARY, small, some_memory, words
+from transformer_small import (
+    IMPLICIT,
+    PHANTOM,
+    PRE_NORM,
+    TIGHT,
+    VOCABULARY,
+    small,
+    some_memory,
+    words,
+)
 
-from phantomgrad.models import Memory
+from phantomgrad import FixedPoint, GradientEstimator, NeumannPhantomGradient
+from phantomgrad.models import Memory, TransformerLM
+from phantomgrad.nn import VariationalDropout
 
 
 @PRE_NORM
 @torch.no_grad()
-def test_no_position_sees_a_later_one(pre_norm: bool) -> None:
+def test_no_position_depends_on_a_later_one(pre_norm: bool) -> None:
     model = small(pre_norm=pre_norm).eval()
     tokens, targets = words()
     memory = some_memory()
@@ -25,7 +36,7 @@ def test_no_position_sees_a_later_one(pre_norm: bool) -> None:
 
 
 @PRE_NORM
-def test_gradients_reach_back_only(pre_norm: bool) -> None:
+def test_gradients_reach_no_later_position(pre_norm: bool) -> None:
     model = small(IMPLICIT, pre_norm=pre_norm)
     kept: list[Tensor] = []
     model.injection.register_forward_hook(lambda _m, _i, u: kept.append(u))
@@ -36,7 +47,7 @@ def test_gradients_reach_back_only(pre_norm: bool) -> None:
 
 
 @torch.no_grad()
-def test_sequences_of_a_batch_do_not_see_each_other() -> None:
+def test_sequences_of_a_batch_are_independent() -> None:
     model, memory = small().eval(), some_memory()
     tokens, targets = words()
     alone, _ = model(tokens[:1], targets[:1], Memory(memory[0][:1], memory[1][:1]))
@@ -83,8 +94,58 @@ def test_memory_keeps_the_last_positions(kept: int | None, expected: int) -> Non
 
 
 @torch.no_grad()
-def test_an_empty_memory_is_none() -> None:
+def test_an_empty_memory_equals_none() -> None:
     model, (tokens, targets) = small(), words()
     loss, _ = model(tokens, targets)
     assert torch.equal(loss, model(tokens, targets, some_memory(length=0))[0])
     assert not torch.equal(loss, model(tokens, targets, some_memory(length=1))[0])
+
+
+MASKS = {
+    "embedding_dropout": (3, 1, 8),
+    "output_dropout": (3, 5, 1),
+    "distances.dropout": (1, 8),
+    "deq.cell.attention.dropout": (2, 3, 5, 9),  # heads first
+    "deq.cell.attention_dropout": (3, 1, 8),
+    "deq.cell.feed_forward.dropout": (3, 1, 12),
+    "deq.cell.feed_forward_dropout": (3, 1, 8),
+}
+
+
+def dropouts(model: TransformerLM) -> dict[str, VariationalDropout]:
+    return {n: m for n, m in model.named_modules() if isinstance(m, VariationalDropout)}
+
+
+@pytest.mark.parametrize("gradient", [IMPLICIT, PHANTOM, NeumannPhantomGradient(3, 0.5)])
+@pytest.mark.parametrize("unrolled", [0, 3])
+def test_solve_and_gradient_share_one_mask(gradient: GradientEstimator, unrolled: int) -> None:
+    solver = FixedPoint(max_evaluations=20, tol=0)
+    model = small(gradient, solver, dropout=0.4, attention_dropout=0.4)
+    masks: dict[str, list[Tensor]] = {}
+    for name, module in dropouts(model).items():
+        seen = masks.setdefault(name, [])
+        module.register_forward_hook(lambda m, _i, _o, seen=seen: seen.append(m._mask))
+    model(*words(), some_memory(), unrolled=unrolled)[0].sum().backward()
+    assert {name: tuple(seen[0].shape) for name, seen in masks.items()} == MASKS
+    assert all(mask is seen[0] for seen in masks.values() for mask in seen)
+    counts = {name: len(seen) for name, seen in masks.items()}
+    assert len(masks["deq.cell.feed_forward.dropout"]) >= 3
+    model(*words(), some_memory(), unrolled=unrolled)
+    assert all(seen[counts[name]] is not seen[0] for name, seen in masks.items())
+
+
+def test_output_dropout_takes_tokens_or_features() -> None:
+    for kind, shape in (("tokens", (3, 5, 1)), ("features", (3, 1, 8))):
+        model = small(dropout=0.3, output_dropout=kind)
+        model(*words())
+        assert model.output_dropout._mask.shape == shape
+
+
+@torch.no_grad()
+def test_evaluation_is_deterministic_and_reports_the_solve() -> None:
+    model, (tokens, targets) = small(dropout=0.4, attention_dropout=0.2).eval(), words()
+    assert torch.equal(model(tokens, targets)[0], model(tokens, targets)[0])
+    assert model.deq.last_solution.converged.all()
+    assert all(m._mask is None for m in dropouts(model).values())
+    model.train()
+    assert not torch.equal(model(tokens, targets)[0], model(tokens, targets)[0])

@@ -1,4 +1,4 @@
-"""The DEQ-Transformer's sizes, operations and start against those of the official code."""
+"""Sizes, operations and initialisation of the DEQ-Transformer, compared to the official code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QKV, ROW = 2.94e6, 0.98e6  # operations of two projections, per token
 
 
 def full_size(**settings: Any) -> TransformerLM:
-    """The model of the paper, without memory for its parameters."""
+    """The paper's model, on the meta device."""
     with torch.device("meta"):
         return TransformerLM(VOCABULARY, golden.STAY, golden.UPG, **settings)
 
@@ -57,11 +57,11 @@ def test_parameters_are_the_official_ones(variant: str) -> None:
         (2, 150, 143.5e6),
     ],
 )
-def test_operations_are_the_official_ones_but_for_what_is_constant(
+def test_operations_are_the_official_ones_except_for_constants(
     batch: int, memory: int, official: float
 ) -> None:
     """Of one map, per token of a segment of 150. The official code projects distances and memory at
-    each evaluation; here that is done once, and a score is taken of one distance more."""
+    each evaluation; here this is done once, with scores for one more distance."""
     model, tokens = full_size(), 150 * batch
     with torch.device("meta"):
         u, z = torch.empty(batch, 150, 2100), torch.empty(batch, 150, 700)
@@ -74,7 +74,7 @@ def test_operations_are_the_official_ones_but_for_what_is_constant(
     assert each.get_total_flops() / tokens == pytest.approx(
         official - QKV * memory / 150 - distances + 1400, rel=1e-12
     )
-    # Of the memory no queries are wanted.
+    # The memory needs no queries.
     assert once.get_total_flops() / tokens == pytest.approx(
         2 / 3 * QKV * memory / 150 + distances, rel=1e-12
     )
@@ -106,7 +106,7 @@ def test_small_configuration_trains() -> None:
     assert all(p.grad is not None for p in model.parameters())
 
 
-def test_start_is_the_official_one() -> None:
+def test_initialisation_is_the_official_one() -> None:
     model = TransformerLM(4000, golden.STAY, golden.UPG, width=100, inner=500, cutoffs=(1000, 2000))
     for name, parameter in model.named_parameters():
         if "bias" in name and not name.endswith(("content_bias", "position_bias")):

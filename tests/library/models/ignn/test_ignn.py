@@ -1,0 +1,276 @@
+"""IGNN against the numbers of the official code; its sizes, projection and use."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from phantomgrad import (
+    DEQ,
+    FixedPoint,
+    GradientEstimator,
+    ImplicitGradient,
+    NeumannPhantomGradient,
+    UnrolledPhantomGradient,
+)
+from phantomgrad.models import (
+    GraphClassifier,
+    ImplicitGraphLayer,
+    NodeClassifier,
+    Propagation,
+    normalized_adjacency,
+    project_rows_onto_l1_ball,
+)
+from phantomgrad.models.ignn import IGNNCell
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "ignn.json").read_text())
+SOLVER = FixedPoint(max_evaluations=500, tol=1e-15, stop="absolute", norm="max")
+IMPLICIT = ImplicitGradient(
+    solver=FixedPoint(max_evaluations=500, tol=1e-15, stop="relative", norm="max")
+)
+# A path of four nodes; a triangle with a tail of two.
+PAIRS = [(0, 1), (1, 2), (2, 3), (4, 5), (5, 6), (4, 6), (6, 7), (7, 8)]
+EDGES = torch.tensor([*PAIRS, *((j, i) for i, j in PAIRS)]).t()
+NODES = 9
+
+
+def filled(shape: tuple[int, ...], t: int, amplitude: float, wave: Any = math.sin) -> Tensor:
+    """The rule of the golden numbers: element n holds ``amplitude * wave(n^2 + n + t)``."""
+    values = [amplitude * wave(n * n + n + t) for n in range(math.prod(shape))]
+    return torch.tensor(values, dtype=torch.float64).view(shape)
+
+
+def golden(*keys: Any) -> Tensor:
+    node = GOLDEN
+    for key in keys:
+        node = node[key]
+    return torch.tensor(node, dtype=torch.float64)
+
+
+def golden_model(gradient: GradientEstimator) -> GraphClassifier:
+    """The model of the golden numbers, its weights projected."""
+    model = GraphClassifier(3, 2, SOLVER, gradient, channels=4, dropout=0.0, kappa=0.9)
+    with torch.no_grad():
+        for i, layer in enumerate(model.layers):
+            layer.weight.copy_(filled((4, 4), 500 + 2 * i, 0.5))
+            layer.omega.copy_(filled((4, layer.omega.shape[1]), 501 + 2 * i, 1.0))
+        model.hidden.weight.copy_(filled((4, 4), 2, 0.5))
+        model.hidden.bias.copy_(filled((4,), 3, 0.1, math.cos))
+        model.output.weight.copy_(filled((2, 4), 4, 0.5))
+        model.output.bias.copy_(filled((2,), 5, 0.1, math.cos))
+    model.project_()
+    return model
+
+
+def golden_inputs(edge_weight: float = 1.0) -> tuple[Tensor, Propagation, Propagation]:
+    """Features, adjacency and sum pooling of the two graphs."""
+    propagation = normalized_adjacency(EDGES, NODES, edge_weight=edge_weight, dtype=torch.float64)
+    pooling = torch.zeros(2, NODES)
+    pooling[0, :4] = pooling[1, 4:] = 1
+    return filled((NODES, 3), 4, 1.0, math.cos), propagation, Propagation(pooling)
+
+
+def golden_loss(model: GraphClassifier) -> Tensor:
+    scores = model(*golden_inputs(), propagated=False)
+    return F.nll_loss(scores, torch.tensor([1, 0]))
+
+
+def close(ours: Tensor, reference: Tensor, tolerance: float = 1e-11) -> None:
+    torch.testing.assert_close(ours, reference, rtol=0, atol=tolerance)
+
+
+ESTIMATORS: dict[str, GradientEstimator] = {
+    "implicit": IMPLICIT,
+    "upg_0.5": UnrolledPhantomGradient(5, 0.5),
+    "upg_0.8": UnrolledPhantomGradient(5, 0.8),
+    "upg_1.0": UnrolledPhantomGradient(5, 1.0),
+    "one_step": UnrolledPhantomGradient(1, 1.0),
+}
+NEUMANN = {f"upg_{damping}": NeumannPhantomGradient(5, damping) for damping in (0.5, 0.8, 1.0)}
+
+
+# --- The official numbers --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "edge_weight"), [("training", 1.0), ("test", 2.0)])
+def test_adjacency_is_the_official_one(name: str, edge_weight: float) -> None:
+    expected = torch.zeros(NODES, NODES)
+    for i, j, value in GOLDEN["adjacency"][name]:
+        expected[int(i), int(j)] = expected[int(j), int(i)] = value
+    _, propagation, _ = golden_inputs(edge_weight)
+    close(propagation.to_dense(), expected)
+
+
+def test_projection_is_the_official_one() -> None:
+    projected = project_rows_onto_l1_ball(golden("projection", "before"), 0.9)
+    close(projected, golden("projection", "after"))
+
+
+def test_weights_equilibria_and_output_are_the_official_ones() -> None:
+    model = golden_model(IMPLICIT)
+    for layer, expected in zip(model.layers, GOLDEN["weights"], strict=True):
+        close(layer.weight.detach(), torch.tensor(expected))
+    states: list[Tensor] = []
+    for layer in model.layers:
+        layer.register_forward_hook(lambda _m, _i, out: states.append(out.detach()))
+    logits: list[Tensor] = []
+    model.output.register_forward_hook(lambda _m, _i, out: logits.append(out.detach()))
+    scores = model(*golden_inputs(), propagated=False)
+    for state, expected in zip(states, GOLDEN["equilibria"], strict=True):
+        close(state.mT, torch.tensor(expected))
+    close(logits[0], golden("logits"))
+    close(scores.detach(), golden("log_probabilities"))
+    assert golden_loss(model).item() == pytest.approx(GOLDEN["loss"], abs=1e-11)
+
+
+@pytest.mark.parametrize(("name", "gradient"), [*ESTIMATORS.items(), *NEUMANN.items()])
+def test_gradients_are_the_official_ones(name: str, gradient: GradientEstimator) -> None:
+    model = golden_model(gradient)
+    golden_loss(model).backward()
+    for i, layer in enumerate(model.layers):
+        close(layer.weight.grad, golden("gradients", name, "weight", i))
+        close(layer.omega.grad, golden("gradients", name, "omega", i))
+        assert layer.unused_omega.grad is None
+        assert layer.unused_bias.grad is None
+    for key, expected in GOLDEN["head_gradients"].items():
+        close(model.get_parameter(key).grad, torch.tensor(expected))
+
+
+def test_directed_graph_gets_the_exact_gradient() -> None:
+    cell = IGNNCell(3)
+    with torch.no_grad():
+        cell.weight.copy_(filled((3, 3), 7, 0.35))
+    injection = (filled((3, 5), 9, 1.0, math.cos) + 0.3).mT.contiguous().requires_grad_()
+    cotangent = filled((3, 5), 3, 1.0, math.cos).mT
+    propagation = Propagation(golden("directed", "adjacency").mT)
+    z, _ = DEQ(cell, SOLVER, IMPLICIT)(injection, propagation, z0=torch.zeros(1, 5, 3))
+    z.squeeze(0).backward(cotangent)
+    close(z.detach().squeeze(0).mT, golden("directed", "equilibrium"))
+    close(injection.grad.mT, golden("directed", "injection_gradient"))
+    close(cell.weight.grad, golden("directed", "weight_gradient"))
+
+
+# --- Sizes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("in_channels", "total", "trainable"),
+    [pytest.param(35, 37_634, 27_010, id="COX2"), pytest.param(3, 33_538, 24_962, id="PROTEINS")],
+)
+def test_graph_classifier_has_the_papers_size(in_channels: int, total: int, trainable: int) -> None:
+    model = GraphClassifier(in_channels, 2, SOLVER, IMPLICIT)
+    assert sum(p.numel() for p in model.parameters()) == total
+    assert sum(p.numel() for p in model.parameters() if p.requires_grad) == trainable
+
+
+def test_node_classifier_has_the_official_size() -> None:
+    model = NodeClassifier(100, 2, SOLVER, IMPLICIT)
+    assert sum(p.numel() for p in model.parameters()) == 3_504
+
+
+def test_features_may_come_propagated() -> None:
+    model = golden_model(IMPLICIT)
+    u, propagation, pooling = golden_inputs()
+    plain = model(u, propagation, pooling, propagated=False)
+    close(model(propagation(u), propagation, pooling, propagated=True), plain)
+
+
+def test_equilibrium_does_not_depend_on_the_start() -> None:
+    layer = golden_model(IMPLICIT).layers[0]
+    u, propagation, _ = golden_inputs()
+    close(layer(u, propagation, warm=True), layer(u, propagation, warm=False))
+
+
+def test_graphs_of_a_batch_are_independent() -> None:
+    model = golden_model(IMPLICIT)
+    u, propagation, _ = golden_inputs()
+    alone = Propagation(propagation.to_dense()[:4, :4])
+    together = model(*golden_inputs(), propagated=False)
+    close(model(u[:4], alone, Propagation(torch.ones(1, 4)), propagated=False), together[:1])
+
+
+def test_node_classifier_normalises_the_equilibrium_of_each_node() -> None:
+    model = NodeClassifier(3, 2, SOLVER, IMPLICIT, channels=4).eval()
+    u, propagation, _ = golden_inputs()
+    p, w = propagation.to_dense(), model.layer.weight
+    x = torch.zeros(NODES, 4)
+    for _ in range(300):
+        x = F.relu(p @ x @ w.mT + p @ u @ model.layer.omega.mT)
+    x = x / torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min(1e-12)
+    logits = x @ model.output.weight.mT
+    expected = logits - logits.exp().sum(dim=1, keepdim=True).log()
+    close(model(u, propagation), expected)
+    assert model.output.bias is None
+
+
+def test_dropout_acts_in_training_only() -> None:
+    model = GraphClassifier(3, 2, SOLVER, IMPLICIT, channels=16)
+    u, propagation, pooling = golden_inputs()
+    first, second = (model(u, propagation, pooling, propagated=False) for _ in range(2))
+    assert not torch.equal(first, second)
+    model.eval()
+    first, second = (model(u, propagation, pooling, propagated=False) for _ in range(2))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("kappa", [0.0, 1.0, math.nan])
+def test_kappa_outside_its_range_is_refused(kappa: float) -> None:
+    with pytest.raises(ValueError, match=r"kappa must lie in \(0, 1\), got"):
+        ImplicitGraphLayer(3, 4, SOLVER, IMPLICIT, kappa)
+
+
+@pytest.mark.parametrize("kappa", [0.3, 0.9])
+def test_weights_are_well_posed_from_the_start_and_after_projection(kappa: float) -> None:
+    model = GraphClassifier(3, 2, SOLVER, IMPLICIT, kappa=kappa)
+    for layer in model.layers:
+        assert layer.weight.abs().sum(dim=1).max() <= kappa + 1e-12
+        with torch.no_grad():
+            layer.weight.mul_(100)
+    model.project_()
+    for layer in model.layers:
+        assert layer.weight.abs().sum(dim=1).max() <= kappa + 1e-12
+
+
+@pytest.mark.parametrize("radius", [0.0, -1.0, math.nan])
+def test_empty_balls_are_refused(radius: float) -> None:
+    with pytest.raises(ValueError, match="radius must be positive, got"):
+        project_rows_onto_l1_ball(torch.ones(2, 2), radius)
+
+
+numbers = st.floats(-10, 10, allow_nan=False, allow_subnormal=False)
+matrices = st.integers(1, 6).flatmap(
+    lambda columns: st.lists(
+        st.lists(numbers, min_size=columns, max_size=columns), min_size=1, max_size=4
+    )
+)
+radii = st.floats(0.05, 5.0)
+
+
+@given(matrices, radii)
+def test_projected_rows_lie_in_the_ball_and_stay_there(rows: Any, radius: float) -> None:
+    w = torch.tensor(rows, dtype=torch.float64)
+    projected = project_rows_onto_l1_ball(w, radius)
+    assert projected.abs().sum(dim=1).max() <= radius * (1 + 1e-12)
+    close(project_rows_onto_l1_ball(projected, radius), projected, 1e-13)
+    inside = w.abs().sum(dim=1) <= radius
+    assert torch.equal(projected[inside], w[inside])
+
+
+@given(matrices, radii, st.integers(0, 2**31))
+def test_no_point_of_the_ball_is_closer(rows: Any, radius: float, seed: int) -> None:
+    w = torch.tensor(rows, dtype=torch.float64)
+    p = project_rows_onto_l1_ball(w, radius)
+    noise = torch.randn(50, *w.shape, generator=torch.Generator().manual_seed(seed))
+    inside = radius * noise / noise.abs().sum(dim=2, keepdim=True)
+    corners = radius * torch.eye(w.shape[1]).unsqueeze(1)
+    for q in (inside, corners, -corners):
+        assert ((w - p) * (q - p)).sum(dim=2).max() <= 1e-10
