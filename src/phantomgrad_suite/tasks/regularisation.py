@@ -32,9 +32,6 @@ class JacobianRegularisation:
         samples: random vectors of the estimate.
         through_equilibrium: differentiate the penalty through the equilibrium as well, with the
             gradient estimator of the layer; else only parameters and inputs of ``f`` receive it.
-
-    Raises:
-        ValueError: an argument is out of range.
     """
 
     weight: float
@@ -77,10 +74,8 @@ def perturbed(
 ) -> Iterator[list[Tensor]]:
     """Change equilibrium layers for one training step; yield a list for their penalties.
 
-    Args:
-        layers: the layers.
-        jitter: all solver budgets are reduced by a random number of evaluations, up to this one.
-        jacobian: computes the penalties, which are in the list when the block ends.
+    All solver budgets are reduced by one random number of evaluations, at most ``jitter``. The list
+    holds the penalties when the block ends.
     """
     solvers = [layer.solver for layer in layers]
     fewer = int(torch.randint(jitter + 1, ())) if jitter else 0
