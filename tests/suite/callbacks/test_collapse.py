@@ -127,7 +127,7 @@ def test_warning_names_the_sign_and_what_to_look_at(caplog: pytest.LogCaptureFix
         "the solves, the norms of W and the learning rate (solver: residual 0.0003 after 300 "
         "evaluations, ‖W‖ 0.245 of at most 0.245, learning rate 0.005)"
     )
-    curves = callback.curves()
+    curves = callback.curves
     assert curves["collapse/loss"] == [0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0]
     assert set(curves) == {"collapse/loss", "collapse/metric", "collapse/solves"}
 

@@ -81,15 +81,16 @@ def test_epoch_continues_after_an_interruption(run: Run) -> None:
     first.on_train_epoch_start()
     first.on_train_batch_start(None, module)  # type: ignore[arg-type]
     run.now += 7
-    first.on_before_backward(None, module)  # type: ignore[arg-type]
+    for end in (first.on_before_backward, first.on_after_backward, first.on_train_batch_end):
+        end(None, module)  # type: ignore[arg-type]
     state = first.state_dict()
     run.now += 1000
     second = CostMeter()
     second.load_state_dict(state)
     run.now += 2
     second.on_train_epoch_end(None, run)  # type: ignore[arg-type]
-    expected = {"seconds/forward": 7, "seconds/epoch": 9, "seconds/epoch_cpu": 4.5}
-    assert run.logged == [pytest.approx(expected)]
+    seconds = {"forward": 7, "backward": 0, "step": 7, "epoch": 9, "epoch_cpu": 4.5}
+    assert run.logged == [pytest.approx({f"seconds/{name}": n for name, n in seconds.items()})]
 
 
 def test_seconds_before_an_interruption_are_kept(run: Run) -> None:

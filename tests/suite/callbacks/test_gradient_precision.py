@@ -196,7 +196,7 @@ def test_every_nth_step_is_measured_once(stack: Stack, x: Tensor) -> None:
     for step in (0, 0, 1, 2, 3, 4, 4):
         logged += train_step(precision, stack, x, step)
         assert not any(layer._forward_hooks for layer in stack.layers)
-    curves = precision.curves()
+    curves = precision.curves
     assert curves.pop("precision/step") == [step for step, _ in logged] == [0, 2, 4]
     assert logged[-1][1] == {name: curve[-1] for name, curve in curves.items()}
 
@@ -204,11 +204,11 @@ def test_every_nth_step_is_measured_once(stack: Stack, x: Tensor) -> None:
 def test_nothing_is_measured_without_interval_or_backward_pass(stack: Stack, x: Tensor) -> None:
     precision = callback(every_n_steps=0)
     assert train_step(precision, stack, x) == []
-    assert precision.curves() == {}
+    assert precision.curves == {}
     precision = callback()
     with torch.no_grad(), pytest.raises(RuntimeError, match="does not require grad"):
         train_step(precision, stack, x)
-    assert precision.curves() == {}
+    assert precision.curves == {}
 
 
 def test_vanishing_gradient_has_no_direction(x: Tensor) -> None:
@@ -256,7 +256,7 @@ def trained(every: int) -> tuple[list[Tensor], list[bool], dict[str, list[float]
         optimizer.step()
     masks = [layer.cell.mask._mask for layer in module.layers]
     tensors = [*module.state_dict().values(), *masks, torch.get_rng_state()]
-    return tensors, [child.training for child in module.modules()], precision.curves()
+    return tensors, [child.training for child in module.modules()], precision.curves
 
 
 @pytest.mark.filterwarnings("ignore:.*has no equilibrium in training")
