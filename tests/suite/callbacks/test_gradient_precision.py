@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from functools import partial
 from typing import Any
 
@@ -199,26 +198,6 @@ def test_every_nth_step_is_measured_once(stack: Stack, x: Tensor) -> None:
     curves = precision.curves
     assert curves.pop("precision/step") == [step for step, _ in logged] == [0, 2, 4]
     assert logged[-1][1] == {name: curve[-1] for name, curve in curves.items()}
-
-
-def test_nothing_is_measured_without_interval_or_backward_pass(stack: Stack, x: Tensor) -> None:
-    precision = callback(every_n_steps=0)
-    assert train_step(precision, stack, x) == []
-    assert precision.curves == {}
-    precision = callback()
-    with torch.no_grad(), pytest.raises(RuntimeError, match="does not require grad"):
-        train_step(precision, stack, x)
-    assert precision.curves == {}
-
-
-def test_vanishing_gradient_has_no_direction(x: Tensor) -> None:
-    class Zero(Stack):
-        def forward(self, x: Tensor) -> Tensor:
-            return 0 * super().forward(x)
-
-    precision = callback()
-    train_step(precision, Zero(TanhCell()), x)
-    assert math.isnan(last(precision)["upg/cosine"])
 
 
 @pytest.mark.parametrize(
