@@ -72,7 +72,7 @@ class Collapse(Series):
             return
         line = f"training collapsed: {'; '.join(new)}. {_advice(trainer, pl_module)}"
         if self._stop:
-            raise UserError(f"{line} (callbacks.collapse.stop ends the run here)")
+            raise UserError(f"{line} (measure.collapse.stop ends the run here)")
         if trainer.is_global_zero:
             with tqdm.external_write_mode():  # not on the line of a progress bar
                 log.warning(line)

@@ -26,9 +26,8 @@ class JacobianRegularisation:
     Args:
         weight: initial :math:`\gamma`.
         frequency: probability that a step has the penalty.
-        increase: added to the weight at every multiple of ``every`` steps after ``from_step``.
-        every: interval of the increases, in optimizer steps.
-        from_step: the weight is constant up to this step.
+        increase, every, from_step: the weight grows by ``increase`` at every multiple of ``every``
+            optimizer steps after ``from_step``.
         samples: random vectors of the estimate.
         through_equilibrium: differentiate the penalty through the equilibrium as well, with the
             gradient estimator of the layer; else only parameters and inputs of ``f`` receive it.

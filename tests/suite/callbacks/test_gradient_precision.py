@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from functools import partial
 from typing import Any
 
 import pytest
@@ -42,7 +41,7 @@ def dense(stack: Stack, x: Tensor, matrix: Any) -> tuple[list[Tensor], list[Tens
     """All parameters' gradients with ``u = matrix(J)^T v``, v exact, and all J."""
     points, jacobians = [x], []
     for layer in stack.layers:
-        f = partial(call, layer.cell, points[-1])
+        f, _, _ = layer.close_over((points[-1],), x)
         points.append(newton_equilibrium(f, torch.zeros_like(x)))
         jacobians.append(dense_jacobian(f, points[-1]))
     v, gradients = 2 * points[-1], []
@@ -53,10 +52,6 @@ def dense(stack: Stack, x: Tensor, matrix: Any) -> tuple[list[Tensor], list[Tens
         gradients = [*torch.autograd.grad(fz, parameters, u, retain_graph=True), *gradients]
         (v,) = torch.autograd.grad(fz, given, times(inverse(jacobians[i]), v))
     return gradients, jacobians
-
-
-def call(cell: nn.Module, x: Tensor, z: Tensor) -> Tensor:
-    return cell(z, x)  # type: ignore[no-any-return]
 
 
 def times(matrix: Tensor, v: Tensor) -> Tensor:
