@@ -15,6 +15,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils.hooks import RemovableHandle
 
 from phantomgrad.deq import DEQ
+from phantomgrad.jacobian import spectral_radius
 from phantomgrad.nn import shared_parametrizations
 from phantomgrad.solvers import Map
 
@@ -22,6 +23,12 @@ from phantomgrad.solvers import Map
 def layers_of(module: nn.Module) -> list[DEQ]:
     """Return the equilibrium layers in ``module``."""
     return [child for child in module.modules() if isinstance(child, DEQ)]
+
+
+def radii(f: Map, z: Tensor, iterations: int) -> Tensor:
+    """Return the spectral radius of ``df/dz`` of each sample; the run's generators stay put."""
+    generator = torch.Generator(device=z.device).manual_seed(0)
+    return spectral_radius(f, z, iterations=iterations, generator=generator)
 
 
 class Listener:
@@ -32,21 +39,17 @@ class Listener:
         self._handles: list[RemovableHandle] = []
 
     def start(self, module: nn.Module) -> None:
-        """Listen to the equilibrium layers of ``module`` and to no others."""
+        """Listen to the equilibrium layers of ``module`` alone."""
         self.stop()
         self._handles = [layer.register_forward_hook(self._hear) for layer in layers_of(module)]
 
     def stop(self) -> None:
-        """Remove the hooks."""
         while self._handles:
             self._handles.pop().remove()
 
 
 class Pass:
-    """A pass of a training step through ``layer``, which :meth:`replay` evaluates again.
-
-    ``reached`` tells whether a backward pass has arrived at its output.
-    """
+    """A pass of a training step; ``reached`` once a backward pass has arrived at its output."""
 
     def __init__(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
         z, solution = output
@@ -67,10 +70,7 @@ class Pass:
 
     @contextmanager
     def replay(self) -> Iterator[tuple[Map, Tensor, Tensor, list[nn.Parameter]]]:
-        """Evaluate the pass again, with its weights and dropout masks, without changing the run.
-
-        The weights belong to a copy of the layer, and random numbers are drawn from copies of the
-        generators.
+        """Evaluate the pass again, with its dropout masks and copies of weights and generators.
 
         Yields:
             The map ``f``, its equilibrium ``z`` as the solver found it, the gradient ``v`` of the

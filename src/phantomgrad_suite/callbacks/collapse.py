@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from lightning import LightningModule, Trainer
 from tqdm import tqdm
 
-from phantomgrad.checks import check_at_least
+from phantomgrad.checks import check_at_least, check_rate
 from phantomgrad.models import ImplicitGraphLayer
 from phantomgrad_suite.callbacks.curves import History, Series
 from phantomgrad_suite.runs.errors import UserError
@@ -32,9 +32,6 @@ class Collapse(Series):
     - ``collapse/solves``: less than ``solved`` of the forward or of the adjoint solves converge.
 
     The first sign ends the run if ``stop`` is set.
-
-    Raises:
-        ValueError: an argument is out of range.
     """
 
     def __init__(
@@ -50,15 +47,13 @@ class Collapse(Series):
         check_at_least("patience", patience, 1)
         if not loss_factor > 1:
             raise ValueError(f"loss_factor must be above 1, got {loss_factor}")
-        if not 0 <= kept < 1:
-            raise ValueError(f"kept must lie in [0, 1), got {kept}")
+        check_rate("kept", kept)
         if not 0 <= solved <= 1:
             raise ValueError(f"solved must lie in [0, 1], got {solved}")
         self._patience, self._loss_factor = patience, loss_factor
         self._kept, self._solved, self._stop = kept, solved, stop
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Look for signs in the epochs so far."""
         task: Any = pl_module
         data = getattr(trainer, "datamodule", None)
         callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
@@ -70,14 +65,14 @@ class Collapse(Series):
             good=1 if task.metric_mode == "max" else -1,
             constant=None if data is None else data.constant_score(part),
         )
-        warned = {name for name, curve in self._curves.items() if any(curve)}
+        warned = {name for name, curve in self.curves.items() if any(curve)}
         self.keep({name: float(bool(found)) for name, found in signs.items()})
         new = [sign for name, found in signs.items() if name not in warned for sign in found]
         if not new:
             return
         line = f"training collapsed: {'; '.join(new)}. {_advice(trainer, pl_module)}"
         if self._stop:
-            raise UserError(f"{line} (callbacks.collapse.stop ends the run here)")
+            raise UserError(f"{line} (measure.collapse.stop ends the run here)")
         if trainer.is_global_zero:
             with tqdm.external_write_mode():  # not on the line of a progress bar
                 log.warning(line)
@@ -91,11 +86,8 @@ class Collapse(Series):
     ) -> dict[str, list[str]]:
         """Return the signs in the last epochs, by the name of their curve.
 
-        Args:
-            curves: values by epoch, ``nan`` where there is none.
-            metric: the watched curve.
-            good: 1 if its large values are good, -1 if its small ones are.
-            constant: its value for a constant predictor, where it is known.
+        The large values of the curve ``metric`` are ``good`` (1) or the small ones (-1);
+        ``constant`` is its value for a constant predictor, where it is known.
         """
 
         def least(best: float) -> float:
@@ -103,34 +95,23 @@ class Collapse(Series):
                 return math.nan
             return constant + self._kept * (best - constant)
 
-        watched = (
+        found: dict[str, list[str]] = {}
+        for kind, name, sense, limit_at in (
             ("collapse/loss", "train/loss", -1, lambda best: self._loss_factor * best),
             ("collapse/metric", metric, good, least),
             ("collapse/solves", "solver/converged", 1, lambda _: self._solved),
             ("collapse/solves", "adjoint/converged", 1, lambda _: self._solved),
-        )
-        found: dict[str, list[str]] = {kind: [] for kind, *_ in watched}
-        for kind, name, sense, limit in watched:
-            found[kind] += _signs(name, curves.get(name, ()), self._patience, sense, limit)
+        ):
+            points = [(i, x) for i, x in enumerate(curves.get(name, ()), 1) if not math.isnan(x)]
+            before, recent = points[: -self._patience], points[-self._patience :]
+            epoch, best = max(before, key=lambda p: sense * p[1], default=(0, math.nan))
+            limit, signs = limit_at(best), found.setdefault(kind, [])
+            beyond = [sense * x < sense * limit for _, x in recent]  # nothing is beyond nan
+            if len(recent) == self._patience and all(beyond):
+                start = f" from {best:.4g} (epoch {epoch})" if before else ""
+                last = f"{recent[-1][1]:.4g} (since epoch {recent[0][0]})"
+                signs.append(f"{name} went{start} to {last}")
         return found
-
-
-def _signs(
-    name: str,
-    curve: Sequence[float],
-    patience: int,
-    good: int,
-    limit_of: Callable[[float], float],
-) -> list[str]:
-    """Return a sign if the last values are beyond the limit given by the best one before."""
-    points = [(epoch, x) for epoch, x in enumerate(curve, start=1) if not math.isnan(x)]
-    before, recent = points[:-patience], points[-patience:]
-    epoch, best = max(before, key=lambda point: good * point[1], default=(0, math.nan))
-    limit = limit_of(best)  # nothing is beyond nan
-    if len(recent) < patience or not all(good * x < good * limit for _, x in recent):
-        return []
-    start = f" from {best:.4g} (epoch {epoch})" if before else ""
-    return [f"{name} went{start} to {recent[-1][1]:.4g} (since epoch {recent[0][0]})"]
 
 
 @torch.no_grad()

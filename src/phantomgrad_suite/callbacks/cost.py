@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from lightning import Callback, LightningModule, Trainer
 
-Mark = float | torch.cuda.Event
-
+_PHASES = (("forward", 0, 1), ("backward", 1, 2), ("step", 0, -1))  # between marks of a step
 _STATUS = Path("/proc/self/status")
 
 
@@ -34,9 +33,7 @@ class CostMeter(Callback):
         self._seconds: dict[str, float] = defaultdict(float)  # of the epochs before, by phase
         self._phases: dict[str, float] = defaultdict(float)  # of this epoch
         self._counts: dict[str, int] = defaultdict(int)
-        self._marks: list[tuple[str, Mark, Mark]] = []
-        self._step_start: Mark = 0.0
-        self._phase_start: Mark = 0.0
+        self._steps: list[list[Any]] = []  # the marks of each
         self._epoch_start = _clocks()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -49,28 +46,17 @@ class CostMeter(Callback):
                 Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
     def on_train_epoch_start(self, *_: Any) -> None:
-        """Start the clocks of the epoch, which includes the evaluation."""
         self._epoch_start = _clocks()
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Mark the start of a step and of its forward pass."""
-        self._step_start = self._phase_start = _mark(pl_module.device)
+        self._steps.append([_mark(pl_module.device)])
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Mark the end of the forward pass."""
-        self._close("forward", pl_module.device)
+        self._steps[-1].append(_mark(pl_module.device))
 
-    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Mark the end of the backward pass."""
-        self._close("backward", pl_module.device)
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Mark the end of the step."""
-        self._phase_start = self._step_start
-        self._close("step", pl_module.device)
+    on_after_backward = on_train_batch_end = on_before_backward  # type: ignore[assignment]
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log the seconds of the epoch."""
         self._read_marks()
         phases = {**self._phases, **self._epoch_so_far()}
         self._phases.clear()
@@ -85,7 +71,6 @@ class CostMeter(Callback):
         return {name: self._seconds[name] / self._counts[name] for name in sorted(self._counts)}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the totals so far."""
         self._read_marks()
         return {
             "seconds": dict(self._seconds),
@@ -96,7 +81,6 @@ class CostMeter(Callback):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from the totals of a checkpoint."""
         self._seconds.update(state_dict["seconds"])
         self._counts.update(state_dict["counts"])
         self._phases.update(state_dict["phases"])
@@ -104,16 +88,12 @@ class CostMeter(Callback):
         self._epoch_start = {name: now - past[name] for name, now in _clocks().items()}
         self.earlier = state_dict["total"]
 
-    def _close(self, phase: str, device: torch.device) -> None:
-        end = _mark(device)
-        self._marks.append((phase, self._phase_start, end))
-        self._phase_start = end
-
     def _read_marks(self) -> None:
-        for phase, start, end in self._marks:
-            self._phases[phase] += _seconds(start, end)
-            self._counts[phase] += 1
-        self._marks.clear()
+        for marks in self._steps:
+            for phase, i, j in _PHASES:
+                self._phases[phase] += _seconds(marks[i], marks[j])
+                self._counts[phase] += 1
+        self._steps.clear()
 
     def _epoch_so_far(self) -> dict[str, float]:
         return {name: now - self._epoch_start[name] for name, now in _clocks().items()}
@@ -123,7 +103,7 @@ def _clocks() -> dict[str, float]:
     return {"epoch": time.perf_counter(), "epoch_cpu": time.process_time()}
 
 
-def _mark(device: torch.device) -> Mark:
+def _mark(device: torch.device) -> Any:
     if device.type != "cuda":
         return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

@@ -15,68 +15,47 @@ from phantomgrad_suite.runs.records import Result
 
 
 class Series(Callback):
-    """A callback with curves of its own for the record, saved in checkpoints."""
-
-    def __init__(self) -> None:
-        self._curves: dict[str, list[float]] = {}
-        self._length = 0
-
-    def keep(self, values: dict[str, float]) -> None:
-        """Add a point; curves without a value there get ``nan``."""
-        for name, value in values.items():
-            self._curves.setdefault(name, [math.nan] * self._length).append(value)
-        self._length += 1
-        for curve in self._curves.values():
-            curve.extend([math.nan] * (self._length - len(curve)))
-
-    def curves(self) -> dict[str, list[float]]:
-        """Return a copy of the curves."""
-        return {name: list(curve) for name, curve in self._curves.items()}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the curves so far."""
-        return {"curves": self.curves(), "length": self._length}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue the curves of a checkpoint."""
-        self._curves, self._length = state_dict["curves"], state_dict["length"]
-
-
-class History(Callback):
-    """Collects all logged metrics at the end of every epoch.
-
-    ``curves`` maps a metric to its values by epoch, ``nan`` where there was none.
-    """
+    """A callback with curves for the record, saved in checkpoints: values by name and point."""
 
     def __init__(self) -> None:
         self.curves: dict[str, list[float]] = {}
-        self.epochs = 0
+        self._length = 0
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Add the metrics of this epoch, unless the training loss is not finite."""
-        if getattr(pl_module, "has_counted", True):
-            check_finite(trainer.callback_metrics.get("train/loss"), self.epochs + 1)
-        for name, value in trainer.callback_metrics.items():
+    def keep(self, values: dict[str, float]) -> None:
+        """Add a point; points without a value before it get ``nan``."""
+        for name, value in values.items():
             curve = self.curves.setdefault(name, [])
-            curve.extend([math.nan] * (self.epochs - len(curve)))
-            curve.append(float(value))
-        self.epochs += 1
+            curve.extend([math.nan] * (self._length - len(curve)))
+            curve.append(value)
+        self._length += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the epochs so far."""
-        return {"curves": {k: list(v) for k, v in self.curves.items()}, "epochs": self.epochs}
+        """Return a copy, as a checkpoint may be written in the background."""
+        return {"curves": {k: list(v) for k, v in self.curves.items()}, "length": self._length}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from the epochs of a checkpoint."""
-        self.curves, self.epochs = state_dict["curves"], state_dict["epochs"]
+        self.curves, self._length = state_dict["curves"], state_dict["length"]
+
+
+class History(Series):
+    """Collects all logged metrics at the end of every epoch."""
+
+    @property
+    def epochs(self) -> int:
+        return self._length
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if getattr(pl_module, "has_counted", True):
+            check_finite(trainer.callback_metrics.get("train/loss"), self.epochs + 1)
+        self.keep({name: float(value) for name, value in trainer.callback_metrics.items()})
 
     def recorded(self, callbacks: Iterable[Callback]) -> dict[str, list[float]]:
         """Return the curves for the record, in six digits: own metrics, and those of a Series."""
         groups = ("train/", "test/", "validation/", "gradient/")
         kept = {name: curve for name, curve in self.curves.items() if name.startswith(groups)}
         for callback in callbacks:
-            if isinstance(callback, Series):
-                kept |= callback.curves()
+            if isinstance(callback, Series) and callback is not self:
+                kept |= callback.curves
         return {name: [_rounded(value) for value in curve] for name, curve in kept.items()}
 
     def solver_means(self) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,9 +15,8 @@ from phantomgrad.checks import check_at_least, check_damping
 from phantomgrad.deq import DEQ
 from phantomgrad.diagnostics import agreement, estimated_gradient, exact_gradient
 from phantomgrad.gradients import GradientEstimator
-from phantomgrad.jacobian import spectral_radius
 from phantomgrad.solvers import Map, Solver
-from phantomgrad_suite.callbacks.capture import Listener, Pass, layers_of
+from phantomgrad_suite.callbacks.capture import Listener, Pass, layers_of, radii
 from phantomgrad_suite.callbacks.curves import Series
 from phantomgrad_suite.runs.errors import UserError
 
@@ -27,16 +27,15 @@ class GradientPrecision(Series):
     The gradient of the loss by the trainable parameters of the cells is computed by each estimator
     at the equilibria of the step, and exactly at tightly solved ones, with the weights and dropout
     masks of the step. The gradients of all layers form one vector (Geng et al., 2021, fig.
-    "real_cos"). If a step passes a layer several times, the last pass counts. The run is not
-    changed; the time counts as the step's. Each process measures its part of the batch.
+    "real_cos"); of several passes through a layer the last one counts. The run is not changed, the
+    time counts as the step's. Each process measures its part of the batch.
 
     The curves, which are also logged step by step:
 
     - ``precision/step``: the optimizer steps before; the axis of the others.
     - ``precision/<estimator>/cosine`` and ``/norm_ratio``: see :class:`phantomgrad.Agreement`.
     - ``precision/exact/residual`` and ``/adjoint_residual``: of the exact gradient, relative to
-      the whole state; a loss that amplifies tiny entries (by normalising each node, as on Chains)
-      has a less exact gradient. The largest over layers and samples, as are:
+      the whole state, the largest over layers and samples, as are:
     - ``precision/spectral_radius/F`` and ``/F_damped``: of :math:`\partial F / \partial h` and of
       :math:`\lambda\, \partial F / \partial h + (1 - \lambda) I` at the equilibria of the step.
 
@@ -47,9 +46,6 @@ class GradientPrecision(Series):
         every_n_steps: interval of the measurements; 0 for none.
         damping: :math:`\lambda` of the damped map.
         iterations: vector-Jacobian products of a power iteration.
-
-    Raises:
-        ValueError: an argument is out of range, or an estimator needs a recorded solve.
     """
 
     def __init__(
@@ -77,7 +73,6 @@ class GradientPrecision(Series):
         self._passes: dict[DEQ, Pass] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Raise a :class:`UserError` if no cell has a trainable parameter."""
         cells = [layer.cell for layer in layers_of(pl_module)]
         if self._every and not any(p.requires_grad for cell in cells for p in cell.parameters()):
             raise UserError(
@@ -86,18 +81,15 @@ class GradientPrecision(Series):
             )
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Listen to the equilibrium layers in the first batch of every n-th step."""
-        step, steps = trainer.global_step, self._curves.get("precision/step")
+        step, steps = trainer.global_step, self.curves.get("precision/step")
         if self._every and step % self._every == 0 and not (steps and steps[-1] == step):
             self._passes.clear()
             self._listener.start(pl_module)
 
     def on_before_backward(self, *_: Any) -> None:
-        """Stop listening."""
         self._listener.stop()
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Measure, now that the gradients by the equilibria are known."""
         passes = [p for p in self._passes.values() if p.reached]
         self._passes.clear()
         if not passes:
@@ -125,8 +117,9 @@ class GradientPrecision(Series):
                     estimates[name] += estimated_gradient(f, z, v, estimator, wanted)
                 by_layer["exact/residual"].append(found.residual)
                 by_layer["exact/adjoint_residual"].append(found.adjoint_residual)
-                by_layer["spectral_radius/F"].append(self._radii(f, z))
-                by_layer["spectral_radius/F_damped"].append(self._radii(self._damped(f), z))
+                damped = partial(_damped, f, self._damping)
+                by_layer["spectral_radius/F"].append(radii(f, z, self._iterations))
+                by_layer["spectral_radius/F_damped"].append(radii(damped, z, self._iterations))
         values: dict[str, float] = {}
         for name, estimate in estimates.items():
             for quantity, value in agreement(estimate, exact)._asdict().items():
@@ -135,9 +128,6 @@ class GradientPrecision(Series):
             values[f"precision/{name}"] = max(float(value.max()) for value in found_by_layer)
         return values
 
-    def _damped(self, f: Map) -> Map:
-        return lambda h: torch.lerp(h, f(h).to(h.dtype), self._damping)
 
-    def _radii(self, f: Map, z: Tensor) -> Tensor:
-        generator = torch.Generator(device=z.device).manual_seed(0)
-        return spectral_radius(f, z, iterations=self._iterations, generator=generator)
+def _damped(f: Map, damping: float, h: Tensor) -> Tensor:
+    return torch.lerp(h, f(h).to(h.dtype), damping)

@@ -20,30 +20,26 @@ class EpochProgress(Callback):
         self._bar: tqdm[None] | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Open the bar, in a resumed run at its epoch."""
-        if trainer.is_global_zero:
-            self._bar = tqdm(
-                total=trainer.max_epochs,
-                initial=trainer.current_epoch,
-                desc=self._title,
-                unit="epoch",
-                dynamic_ncols=True,
-                mininterval=0.5,
-            )
+        self._bar = tqdm(
+            total=trainer.max_epochs,
+            initial=trainer.current_epoch,
+            desc=self._title,
+            unit="epoch",
+            dynamic_ncols=True,
+            mininterval=0.5,
+            disable=not trainer.is_global_zero,
+        )
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Advance by one epoch."""
-        if self._bar is not None:
-            metrics = trainer.callback_metrics
-            shown = {n: f"{float(metrics[n]):.4f}" for n in self._shown if n in metrics}
-            self._bar.set_postfix(shown, refresh=False)
-            self._bar.update()
+        assert self._bar is not None
+        metrics = trainer.callback_metrics
+        shown = {n: f"{float(metrics[n]):.4f}" for n in self._shown if n in metrics}
+        self._bar.set_postfix(shown, refresh=False)
+        self._bar.update()
 
     def on_train_end(self, *_: Any) -> None:
-        """Close the bar."""
         if self._bar is not None:
             self._bar.close()
 
     def on_exception(self, *_: Any) -> None:
-        """Close the bar, so that the message gets a line of its own."""
-        self.on_train_end()
+        self.on_train_end()  # the message gets a line of its own

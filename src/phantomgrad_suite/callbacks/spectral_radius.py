@@ -9,8 +9,7 @@ from lightning import Callback, LightningModule, Trainer
 
 from phantomgrad.checks import check_at_least
 from phantomgrad.deq import DEQ
-from phantomgrad.jacobian import spectral_radius
-from phantomgrad_suite.callbacks.capture import Listener
+from phantomgrad_suite.callbacks.capture import Listener, radii
 from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
 
 
@@ -32,32 +31,27 @@ class SpectralRadius(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Listen to the equilibrium layers in the first batch of every n-th epoch."""
         if self._every and batch_idx == 0 and trainer.current_epoch % self._every == 0:
             self._radii.clear()
             self._listener.start(pl_module)
 
     def on_before_backward(self, *_: Any) -> None:
-        """Stop listening."""
         self._listener.stop()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Log at the last batch of the epoch; until then a checkpoint keeps the radii."""
         if trainer.is_last_batch and self._radii:
-            largest = torch.cat([radii.to(pl_module.device) for radii in self._radii]).max()
+            largest = torch.cat([found.to(pl_module.device) for found in self._radii]).max()
             options: dict[str, Any] = {"on_step": False, "on_epoch": True, "batch_size": 1}
             pl_module.log("spectral_radius", largest, reduce_fx="max", sync_dist=True, **options)
             self._radii.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the radii of this epoch, of every process."""
-        return {"radii": of_all_processes([radii.cpu() for radii in self._radii])}
+        return {"radii": of_all_processes([found.cpu() for found in self._radii])}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from the radii of a checkpoint."""
         self._radii = of_this_process(state_dict["radii"])
 
     def _measure(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
         f, z, _ = layer.close_over(inputs, output[0])
-        generator = torch.Generator(device=z.device).manual_seed(0)  # those of the run stay put
-        self._radii.append(spectral_radius(f, z, iterations=self._iterations, generator=generator))
+        self._radii.append(radii(f, z, self._iterations))

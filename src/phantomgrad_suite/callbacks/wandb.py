@@ -19,14 +19,10 @@ def wandb_logger(
     A run that is still open in this process is finished first.
 
     Args:
-        group: the row.
-        name: the instance.
+        group, name: the row and the instance.
         metric: the metric that the tables report.
         reduced: reductions of the row against the full protocol.
         options: of :class:`lightning.pytorch.loggers.WandbLogger`; they take precedence.
-
-    Raises:
-        UserError: wandb is not installed.
     """
     place = {"table": naming.table_of(group), "row": group, "instance": name}
     config = {**place, "protocol": naming.protocol(reduced, name)}

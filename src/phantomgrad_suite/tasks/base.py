@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from phantomgrad.checks import check_at_least
-from phantomgrad.deq import DEQ
+from phantomgrad.checks import check_at_least, check_choice
 from phantomgrad.gradients import AdaptiveDamping
+from phantomgrad_suite.callbacks.capture import layers_of
 from phantomgrad_suite.checkpoint.finite import check_finite
 from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
 from phantomgrad_suite.tasks.means import EpochMeans
@@ -28,7 +28,7 @@ class Task(LightningModule):
     step a model with a method ``project_`` is projected back to well-posed weights.
 
     Args:
-        model: the network.
+        model, jacobian: the network, and its Jacobian regularisation.
         optimizer: called with the trainable parameters.
         schedule: called with the optimizer and, by step, with ``steps``, those of the whole run.
         schedule_by: whether the schedule advances after every ``epoch`` or every ``step``.
@@ -37,10 +37,6 @@ class Task(LightningModule):
         evaluation_sets: names of the validation loaders, in order.
         metric_mode: whether the largest (``max``) or the smallest (``min``) value is the best.
         budget_jitter: largest random reduction of the solvers' budgets in a training step.
-        jacobian: the Jacobian regularisation.
-
-    Raises:
-        ValueError: an argument is out of range.
     """
 
     def __init__(
@@ -64,10 +60,8 @@ class Task(LightningModule):
                 "jacobian must be null or a complete JacobianRegularisation, as in "
                 f"task=language_modelling_jr, got {jacobian!r}"
             )
-        if metric_mode not in ("max", "min"):
-            raise ValueError(f"metric_mode must be 'max' or 'min', got {metric_mode!r}")
-        if schedule_by not in ("epoch", "step"):
-            raise ValueError(f"schedule_by must be 'epoch' or 'step', got {schedule_by!r}")
+        check_choice("metric_mode", metric_mode, ("max", "min"))
+        check_choice("schedule_by", schedule_by, ("epoch", "step"))
         self.model = model
         self.metric, self.metric_mode = metric, metric_mode
         self.evaluation_sets = evaluation_sets
@@ -96,7 +90,6 @@ class Task(LightningModule):
 
     @property
     def global_step(self) -> int:
-        """The number of optimizer steps so far."""
         return self.steps_before if self._trainer is None else super().global_step
 
     @abstractmethod
@@ -104,12 +97,10 @@ class Task(LightningModule):
         """Return the mean loss of a training batch and the number of samples in it."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Return the loss, with the Jacobian penalty in the steps that have it."""
-        layers = [m for m in self.model.modules() if isinstance(m, DEQ)]
         solves = self.unrolled_layers == 0
         jitter = self._budget_jitter if solves else 0
         jacobian = self.jacobian if solves and self.jacobian and self.jacobian.is_due() else None
-        with perturbed(layers, jitter, jacobian) as penalties:
+        with perturbed(layers_of(self.model), jitter, jacobian) as penalties:
             loss, samples = self.training_loss(batch)
         self._means.add("train/loss", loss, samples)
         if jacobian is None or not penalties:
@@ -120,7 +111,6 @@ class Task(LightningModule):
         return loss + weight * penalty
 
     def configure_optimizers(self) -> Any:
-        """Return the optimizer of the trainable parameters and its schedule."""
         optimizer = self._optimizer(p for p in self.model.parameters() if p.requires_grad)
         if self._schedule is None:
             return optimizer
@@ -131,12 +121,10 @@ class Task(LightningModule):
         return [optimizer], [{"scheduler": schedule, "interval": self._schedule_by}]
 
     def on_after_backward(self) -> None:
-        """Keep the solver statistics."""
         for name, value in solver_statistics(self.model).items():
             self._means.add(name, value)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Clip each parameter's gradient, if configured."""
         if self._clip_each is not None:
             for parameter in self.model.parameters():
                 torch.nn.utils.clip_grad_norm_([parameter], self._clip_each)
@@ -145,17 +133,13 @@ class Task(LightningModule):
         """Update the model and project it, so that no checkpoint comes between the two."""
         super().optimizer_step(*arguments, **options)
         self._means.settle()
-        project = getattr(self.model, "project_", None)
-        if project is None:
-            return
         try:
-            project()
+            getattr(self.model, "project_", lambda: None)()
         except RuntimeError:  # a decomposition failed, most likely because of NaN weights
             check_finite(self.total_loss, self.current_epoch + 1)
             raise
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Log the means of an epoch at its last batch."""
         if self.trainer.is_last_batch:
             self.has_counted = self.total_loss is not None
             # Some are on the CPU (restored ones, dampings), where processes cannot be averaged.
@@ -169,7 +153,7 @@ class Task(LightningModule):
     @property
     def total_loss(self) -> Tensor | None:
         """The sum of the training losses of this epoch so far."""
-        total, _ = self._means.sums().get("train/loss", (None, 0))
+        total, _ = self._means.settle().get("train/loss", (None, 0))
         return total
 
     def carried(self, batch: Any) -> dict[str, Any]:
@@ -181,7 +165,7 @@ class Task(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Save the sums of this epoch, of every process."""
-        sums = {name: (total.cpu(), n) for name, (total, n) in self._means.sums().items()}
+        sums = {name: (total.cpu(), n) for name, (total, n) in self._means.settle().items()}
         checkpoint["means"] = of_all_processes(sums)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -192,11 +176,10 @@ class Task(LightningModule):
 def solver_statistics(model: nn.Module) -> dict[str, Tensor]:
     """Return residual, evaluations and share of converged solves in the last pass of ``model``.
 
-    They are means over the samples of all equilibrium layers, for the solver and, with implicit
-    differentiation, for the adjoint solver. Of adaptive dampings, that of the layer with the
-    largest spectral radius is added, with this radius.
+    They are means over the samples of all equilibrium layers, and those of the adjoint solves. Of
+    adaptive dampings, that of the layer with the largest spectral radius is added.
     """
-    layers = [m for m in model.modules() if isinstance(m, DEQ)]
+    layers = layers_of(model)
     statistics: dict[str, Tensor] = {}
     for prefix, found in (
         ("solver", [s for m in layers if (s := m.last_solution) is not None]),

@@ -20,9 +20,7 @@ from phantomgrad_suite.tasks.base import Task
 class Classification(Task):
     """Negative log-likelihood, and accuracy over all labels of an evaluation set.
 
-    Args:
-        classes: number of classes.
-        task: see :class:`phantomgrad_suite.tasks.Task`.
+    ``task`` are the arguments of :class:`phantomgrad_suite.tasks.Task`.
     """
 
     score = "accuracy"
@@ -36,15 +34,13 @@ class Classification(Task):
         """Return the log-probabilities, ``(n, classes)``, and labels, ``(n,)``, of a part."""
 
     def training_loss(self, batch: Any) -> tuple[Tensor, int]:
-        """Return the mean loss and the number of labelled items."""
         scores, labels = self.scored(batch, "train")
         return self._loss(scores, labels), len(labels)
 
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Score a batch of an evaluation set."""
         name, score = self.evaluation_sets[dataloader_idx], self._scores[dataloader_idx]
         scores, labels = self.scored(batch, name)
-        self._update(score, scores, labels)
+        score.update(self._predicted(scores), labels)  # type: ignore[operator]
         self.log(f"{name}/{self.score}", score, on_epoch=True, add_dataloader_idx=False)
         if name == "validation":
             options: Any = {"batch_size": len(labels), "add_dataloader_idx": False}
@@ -56,15 +52,14 @@ class Classification(Task):
     def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:
         return F.nll_loss(scores, labels)
 
-    def _update(self, score: Any, scores: Tensor, labels: Tensor) -> None:
-        score.update(scores, labels)
+    def _predicted(self, scores: Tensor) -> Tensor:
+        return scores
 
 
 class GraphClassification(Classification):
     """One label per graph."""
 
     def scored(self, batch: GraphBatch, part: str) -> tuple[Tensor, Tensor]:
-        """Score all graphs of a batch."""
         scores = self.model(batch.features, batch.propagation, batch.pooling, propagated=True)
         return scores, batch.labels
 
@@ -73,7 +68,6 @@ class NodeClassification(Classification):
     """One label per node of a single graph, with a mask for each part."""
 
     def scored(self, batch: NodeBatch, part: str) -> tuple[Tensor, Tensor]:
-        """Score the nodes of ``part``."""
         mask = batch.masks[part]
         return self.model(batch.features, batch.propagation)[mask], batch.labels[mask]
 
@@ -85,10 +79,6 @@ class MultilabelNodeClassification(Classification):
 
     counted over all nodes and labels of an evaluation set; 0 without any true positive. A label is
     predicted where its logit is positive.
-
-    Args:
-        labels: number of labels.
-        metric, task: see :class:`phantomgrad_suite.tasks.Task`.
     """
 
     score = "micro_f1"
@@ -97,7 +87,6 @@ class MultilabelNodeClassification(Classification):
         super().__init__(classes=labels, metric=metric, **task)
 
     def scored(self, batch: MultilabelGraph, part: str) -> tuple[Tensor, Tensor]:
-        """Return logits and labels, ``(nodes, labels)``, of all nodes of a graph."""
         return self.model(batch.features, batch.propagation), batch.labels
 
     def _new_score(self, classes: int) -> Any:
@@ -106,19 +95,16 @@ class MultilabelNodeClassification(Classification):
     def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(scores, labels)
 
-    def _update(self, score: Any, scores: Tensor, labels: Tensor) -> None:
-        score.update((scores > 0).int(), labels.int())
+    def _predicted(self, scores: Tensor) -> Tensor:
+        return (scores > 0).int()
 
 
 class ImageClassification(Classification):
     """One label per image.
 
-    A batch is any pair of images and labels, as of a torchvision data set. Evaluation solves for
-    the equilibrium during pretraining, too.
-
-    Args:
-        pretraining_steps, pretraining_layers: see :meth:`phantomgrad_suite.tasks.Task.pretrain`.
-        classification: see :class:`Classification`.
+    A batch is any pair of images and labels, as of a torchvision data set. The arguments are those
+    of :class:`Classification` and :meth:`phantomgrad_suite.tasks.Task.pretrain`. Evaluation solves
+    for the equilibrium during pretraining, too.
     """
 
     def __init__(
@@ -128,7 +114,6 @@ class ImageClassification(Classification):
         self.pretrain(pretraining_steps, pretraining_layers)
 
     def scored(self, batch: ImageBatch | Sequence[Tensor], part: str) -> tuple[Tensor, Tensor]:
-        """Score all images of a batch."""
         images, labels = batch
         layers = self.unrolled_layers if part == "train" else 0
         return self.model(images, **({"unrolled": layers} if layers else {})), labels

@@ -30,8 +30,7 @@ class LanguageModelling(Task):
         evaluation_memory: positions that the model remembers in evaluation; ``None`` for its own.
         other_memories: further memory lengths at which the evaluation sets, except ``validation``,
             are evaluated, logged as ``test/perplexity_at_480`` and the like.
-        pretraining_steps, pretraining_layers: see
-            :meth:`phantomgrad_suite.tasks.Task.pretrain`.
+        pretraining_steps, pretraining_layers: see :meth:`phantomgrad_suite.tasks.Task.pretrain`.
         evaluate_pretrained: during pretraining, evaluate the unrolled network as in the official
             code; else always solve for the equilibrium.
         metric, task: see :class:`phantomgrad_suite.tasks.Task`.
@@ -61,7 +60,7 @@ class LanguageModelling(Task):
         self._memory: dict[str, Memory] = {}
 
     def _evaluations(self, name: str) -> Iterator[tuple[str, int | None]]:
-        """Yield the suffix of the metric and the memory length of each evaluation of a set."""
+        """Yield the suffix of the metric, and the memory length."""
         yield "", self._evaluation_memory
         if name != "validation":
             for length in self._other_memories:
@@ -83,12 +82,10 @@ class LanguageModelling(Task):
                 )
 
     def training_loss(self, batch: TokenBatch) -> tuple[Tensor, int]:
-        """Return the mean loss of the words of a segment and their number."""
         losses = self._word_losses(batch, "train", unrolled=self.unrolled_layers)
         return losses.mean(), batch.targets.numel()
 
     def validation_step(self, batch: TokenBatch, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Add the losses of a segment's words."""
         name = self.evaluation_sets[dataloader_idx]
         layers = self.unrolled_layers if self._evaluate_pretrained else 0
         for at, length in self._evaluations(name):
@@ -118,25 +115,21 @@ class LanguageModelling(Task):
         return losses.to(torch.promote_types(losses.dtype, torch.float32))  # type: ignore[no-any-return]
 
     def carried(self, batch: TokenBatch) -> dict[str, Any]:
-        """Return the memory that a segment continues, unless it begins a text."""
         memory = None if batch.first else self._memory.get("train")
         return {} if memory is None else {"memory": tuple(memory)}
 
     def carry(self, carried: dict[str, Any]) -> None:
-        """Continue from a memory that :meth:`carried` returned, or from none."""
         self._memory.pop("train", None)
         if "memory" in carried:
             self._memory["train"] = Memory(*carried["memory"])
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save the training memory of every process."""
         super().on_save_checkpoint(checkpoint)
         if "train" in self._memory:
             memory = tuple(part.cpu() for part in self._memory["train"])
             checkpoint["memory"] = of_all_processes(memory)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Continue from the training memory of a checkpoint."""
         super().on_load_checkpoint(checkpoint)
         if "memory" in checkpoint:
             self._memory["train"] = Memory(*of_this_process(checkpoint["memory"]))

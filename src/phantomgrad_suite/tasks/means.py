@@ -31,8 +31,8 @@ class EpochMeans:
         """Drop the pending values."""
         self._pending.clear()
 
-    def settle(self) -> None:
-        """Count the pending values."""
+    def settle(self) -> Sums:
+        """Count the pending values; return the sums of this epoch so far."""
         for name, value, weight in self._pending:
             total = value * weight
             if name in self._sums:
@@ -40,19 +40,15 @@ class EpochMeans:
                 total, weight = before.to(value.device) + total, weights + weight
             self._sums[name] = total, weight
         self._pending.clear()
-
-    def sums(self) -> Sums:
-        """Return the sums of this epoch so far."""
-        self.settle()
         return dict(self._sums)
 
     def restore(self, sums: Sums) -> None:
-        """Continue from what :meth:`sums` returned."""
+        """Continue from what :meth:`settle` returned."""
         self._sums = dict(sums)
 
     def take(self) -> dict[str, Tensor]:
         """Return the means and start a new epoch; what only earlier epochs had is ``nan``."""
-        means = {name: total / weight for name, (total, weight) in self.sums().items()}
+        means = {name: total / weight for name, (total, weight) in self.settle().items()}
         self._missing |= {name: torch.full_like(mean, math.nan) for name, mean in means.items()}
         self._sums = {}
         return self._missing | means

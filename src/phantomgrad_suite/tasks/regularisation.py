@@ -26,15 +26,11 @@ class JacobianRegularisation:
     Args:
         weight: initial :math:`\gamma`.
         frequency: probability that a step has the penalty.
-        increase: added to the weight at every multiple of ``every`` steps after ``from_step``.
-        every: interval of the increases, in optimizer steps.
-        from_step: the weight is constant up to this step.
+        increase, every, from_step: the weight grows by ``increase`` at every multiple of ``every``
+            optimizer steps after ``from_step``.
         samples: random vectors of the estimate.
         through_equilibrium: differentiate the penalty through the equilibrium as well, with the
             gradient estimator of the layer; else only parameters and inputs of ``f`` receive it.
-
-    Raises:
-        ValueError: an argument is out of range.
     """
 
     weight: float
@@ -77,10 +73,8 @@ def perturbed(
 ) -> Iterator[list[Tensor]]:
     """Change equilibrium layers for one training step; yield a list for their penalties.
 
-    Args:
-        layers: the layers.
-        jitter: all solver budgets are reduced by a random number of evaluations, up to this one.
-        jacobian: computes the penalties, which are in the list when the block ends.
+    All solver budgets are reduced by one random number of evaluations, at most ``jitter``. The list
+    holds the penalties when the block ends.
     """
     solvers = [layer.solver for layer in layers]
     fewer = int(torch.randint(jitter + 1, ())) if jitter else 0

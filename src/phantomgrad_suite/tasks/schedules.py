@@ -22,9 +22,6 @@ def cosine_by_step(
         steps: T, the optimizer steps of the run.
         minimum: :math:`\eta_{\min}`.
         horizon: T of a longer run of which this one is the beginning.
-
-    Raises:
-        ValueError: the run is longer than ``horizon``.
     """
     if horizon is not None:
         check_at_least("horizon", horizon, steps)
@@ -39,13 +36,7 @@ def warmup_cosine(optimizer: Optimizer, *, steps: int, warmup: int) -> LRSchedul
 
     As in the official code of the DEQ-Transformer, the cosine runs from step 0, not from W.
 
-    Args:
-        optimizer: its learning rate is :math:`\eta_0`.
-        steps: T, the optimizer steps of the run.
-        warmup: W, the steps of the warm-up; 0 for none.
-
-    Raises:
-        ValueError: ``warmup`` is not an integer, or negative.
+    ``steps`` is T, the optimizer steps of the run, and ``warmup`` is W; 0 for none.
     """
     check_at_least("warmup", warmup, 0)
 

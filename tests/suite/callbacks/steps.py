@@ -85,7 +85,7 @@ def train_step(
 
 def last(callback: GradientPrecision) -> dict[str, float]:
     """Return the last point, by name without the prefix."""
-    return {name.removeprefix("precision/"): c[-1] for name, c in callback.curves().items()}
+    return {name.removeprefix("precision/"): c[-1] for name, c in callback.curves.items()}
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:

@@ -64,41 +64,22 @@ def test_phases_of_a_step_add_up(run: Run) -> None:
     assert (means["forward"], means["epoch"]) == pytest.approx((5, (36 + 22) / 2))
 
 
-def test_totals_survive_an_interruption(run: Run) -> None:
-    whole, first = CostMeter(), CostMeter()
-    for meter in (whole, first):
-        run.epoch(meter, (1.0, 2.0, 3.0))
-    second = CostMeter()
-    second.load_state_dict(first.state_dict())
-    for meter in (whole, second):
-        run.epoch(meter, (5.0, 6.0, 7.0))
-    assert second.means() == pytest.approx(whole.means())
-
-
 def test_epoch_continues_after_an_interruption(run: Run) -> None:
     """The epoch before and after it is one epoch, the time between belongs to none."""
     first, module = CostMeter(), SimpleNamespace(device=run.device)
     first.on_train_epoch_start()
     first.on_train_batch_start(None, module)  # type: ignore[arg-type]
     run.now += 7
-    first.on_before_backward(None, module)  # type: ignore[arg-type]
+    for end in (first.on_before_backward, first.on_after_backward, first.on_train_batch_end):
+        end(None, module)  # type: ignore[arg-type]
     state = first.state_dict()
     run.now += 1000
     second = CostMeter()
     second.load_state_dict(state)
     run.now += 2
     second.on_train_epoch_end(None, run)  # type: ignore[arg-type]
-    expected = {"seconds/forward": 7, "seconds/epoch": 9, "seconds/epoch_cpu": 4.5}
-    assert run.logged == [pytest.approx(expected)]
-
-
-def test_seconds_before_an_interruption_are_kept(run: Run) -> None:
-    meters = [CostMeter()]
-    for seconds in (30, 5):
-        run.now += seconds
-        meters.append(CostMeter())
-        meters[-1].load_state_dict(meters[-2].state_dict())
-    assert [meter.earlier for meter in meters] == [0, 30, 35]
+    seconds = {"forward": 7, "backward": 0, "step": 7, "epoch": 9, "epoch_cpu": 4.5}
+    assert run.logged == [pytest.approx({f"seconds/{name}": n for name, n in seconds.items()})]
 
 
 def test_accelerator_is_read_once_an_epoch(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,37 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from phantomgrad_suite.callbacks import History, Series
+from phantomgrad_suite.callbacks import History
 from phantomgrad_suite.runs.errors import UserError
 
 NAN = math.nan
-
-
-# --- Series ----------------------------------------------------------------------------------
-
-
-def test_curves_have_a_value_for_each_point() -> None:
-    series = Series()
-    for values in ({"a": 1.0}, {"a": 2.0, "b": 3.0}, {"b": 4.0}):
-        series.keep(values)
-    assert str(series.curves()) == str({"a": [1.0, 2.0, NAN], "b": [NAN, 3.0, 4.0]})
-    series.curves()["a"].append(2.0)  # a copy
-    assert len(series.curves()["a"]) == 3
-
-
-def test_series_continues_from_its_state() -> None:
-    """The state does not change with what is kept after it was taken."""
-    first, second = Series(), Series()
-    first.keep({"a": 1.0})
-    state = first.state_dict()
-    first.keep({"a": 2.0})
-    second.load_state_dict(state)
-    second.keep({"a": 5.0, "b": 6.0})
-    assert first.curves() == {"a": [1, 2]}
-    assert str(second.curves()) == str({"a": [1.0, 5.0], "b": [NAN, 6.0]})
-
-
-# --- History ---------------------------------------------------------------------------------
 
 
 def history_of(*epochs: dict[str, float]) -> History:
@@ -122,7 +95,7 @@ def test_history_continues_from_its_state() -> None:
     history, resumed = accuracies(0.5, 0.6), History()
     state = history.state_dict()
     end_epoch(history, {"test/accuracy": 0.1})
-    assert state == {"curves": {"test/accuracy": [0.5, 0.6]}, "epochs": 2}
+    assert state == {"curves": {"test/accuracy": [0.5, 0.6]}, "length": 2}
     resumed.load_state_dict(state)
     end_epoch(resumed, {"test/accuracy": 0.7})
     assert (resumed.curves, resumed.epochs) == ({"test/accuracy": [0.5, 0.6, 0.7]}, 3)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
-from functools import partial
 from typing import Any
 
 import pytest
@@ -43,7 +41,7 @@ def dense(stack: Stack, x: Tensor, matrix: Any) -> tuple[list[Tensor], list[Tens
     """All parameters' gradients with ``u = matrix(J)^T v``, v exact, and all J."""
     points, jacobians = [x], []
     for layer in stack.layers:
-        f = partial(call, layer.cell, points[-1])
+        f, _, _ = layer.close_over((points[-1],), x)
         points.append(newton_equilibrium(f, torch.zeros_like(x)))
         jacobians.append(dense_jacobian(f, points[-1]))
     v, gradients = 2 * points[-1], []
@@ -54,10 +52,6 @@ def dense(stack: Stack, x: Tensor, matrix: Any) -> tuple[list[Tensor], list[Tens
         gradients = [*torch.autograd.grad(fz, parameters, u, retain_graph=True), *gradients]
         (v,) = torch.autograd.grad(fz, given, times(inverse(jacobians[i]), v))
     return gradients, jacobians
-
-
-def call(cell: nn.Module, x: Tensor, z: Tensor) -> Tensor:
-    return cell(z, x)  # type: ignore[no-any-return]
 
 
 def times(matrix: Tensor, v: Tensor) -> Tensor:
@@ -196,29 +190,9 @@ def test_every_nth_step_is_measured_once(stack: Stack, x: Tensor) -> None:
     for step in (0, 0, 1, 2, 3, 4, 4):
         logged += train_step(precision, stack, x, step)
         assert not any(layer._forward_hooks for layer in stack.layers)
-    curves = precision.curves()
+    curves = precision.curves
     assert curves.pop("precision/step") == [step for step, _ in logged] == [0, 2, 4]
     assert logged[-1][1] == {name: curve[-1] for name, curve in curves.items()}
-
-
-def test_nothing_is_measured_without_interval_or_backward_pass(stack: Stack, x: Tensor) -> None:
-    precision = callback(every_n_steps=0)
-    assert train_step(precision, stack, x) == []
-    assert precision.curves() == {}
-    precision = callback()
-    with torch.no_grad(), pytest.raises(RuntimeError, match="does not require grad"):
-        train_step(precision, stack, x)
-    assert precision.curves() == {}
-
-
-def test_vanishing_gradient_has_no_direction(x: Tensor) -> None:
-    class Zero(Stack):
-        def forward(self, x: Tensor) -> Tensor:
-            return 0 * super().forward(x)
-
-    precision = callback()
-    train_step(precision, Zero(TanhCell()), x)
-    assert math.isnan(last(precision)["upg/cosine"])
 
 
 @pytest.mark.parametrize(
@@ -256,7 +230,7 @@ def trained(every: int) -> tuple[list[Tensor], list[bool], dict[str, list[float]
         optimizer.step()
     masks = [layer.cell.mask._mask for layer in module.layers]
     tensors = [*module.state_dict().values(), *masks, torch.get_rng_state()]
-    return tensors, [child.training for child in module.modules()], precision.curves()
+    return tensors, [child.training for child in module.modules()], precision.curves
 
 
 @pytest.mark.filterwarnings("ignore:.*has no equilibrium in training")

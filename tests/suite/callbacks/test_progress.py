@@ -50,7 +50,10 @@ def test_failure_before_the_start_and_other_processes_show_nothing(
 ) -> None:
     bar = EpochProgress()
     bar.on_exception()
-    bar.on_train_start(SimpleNamespace(is_global_zero=False), None)  # type: ignore[arg-type]
-    bar.on_train_epoch_end(None, None)  # type: ignore[arg-type]
+    trainer: Any = SimpleNamespace(
+        max_epochs=5, current_epoch=0, callback_metrics={}, is_global_zero=False
+    )
+    bar.on_train_start(trainer, None)  # type: ignore[arg-type]
+    bar.on_train_epoch_end(trainer, None)  # type: ignore[arg-type]
     bar.on_train_end()
     assert capsys.readouterr().err == ""

@@ -33,35 +33,24 @@ class Module(nn.Module):
         self.logged.append((name, value))
 
 
-@pytest.fixture
-def module() -> Module:
-    return Module()
-
-
-@pytest.fixture
-def inputs() -> tuple[Tensor, Propagation, Propagation]:
+def step(callback: SpectralRadius, module: Any, epoch: int = 0, batch: int = 0) -> None:
+    """The part of a training step that the callback sees, in an epoch of this one batch."""
     ring = torch.arange(6)
     edges = torch.stack([torch.cat([ring, ring.roll(1)]), torch.cat([ring.roll(1), ring])])
     propagation = normalized_adjacency(edges, 6, dtype=torch.float64)
-    return torch.randn(6, 3), propagation, Propagation(torch.ones(1, 6))
-
-
-def step(
-    callback: SpectralRadius, module: Any, inputs: Any, *, epoch: int = 0, batch: int = 0
-) -> None:
-    """The part of a training step that the callback sees, in an epoch of this one batch."""
     trainer: Any = SimpleNamespace(current_epoch=epoch, is_last_batch=True)
     callback.on_train_batch_start(trainer, module, None, batch)
-    module.model(*inputs, propagated=False)
+    module.model(torch.randn(6, 3), propagation, Propagation(torch.ones(1, 6)), propagated=False)
     callback.on_before_backward()
     callback.on_train_batch_end(trainer, module)
 
 
-def test_radius_is_the_dense_one(module: Module, inputs: Any) -> None:
+def test_radius_is_the_dense_one() -> None:
+    module = Module()
     passes: list[tuple[DEQ, tuple[Any, ...], Tensor]] = []
     listener = Listener(lambda m, i, o: passes.append((m, i, o[0].detach())))
     listener.start(module)
-    step(SpectralRadius(every_n_epochs=1, iterations=1000), module, inputs)
+    step(SpectralRadius(every_n_epochs=1, iterations=1000), module)
     listener.stop()
     radii = []
     for layer, given, z in passes:
@@ -89,14 +78,11 @@ def test_several_states_have_the_radius_of_their_joint_jacobian() -> None:
 
 
 @pytest.mark.parametrize(("every", "expected"), [(2, [1, 1, 1, 1, 2, 2, 2, 2]), (0, [0] * 8)])
-def test_first_batch_of_every_nth_epoch_is_measured(
-    module: Module, inputs: Any, every: int, expected: list[int]
-) -> None:
-    callback = SpectralRadius(every_n_epochs=every, iterations=1)
-    counts = []
+def test_first_batch_of_every_nth_epoch_is_measured(every: int, expected: list[int]) -> None:
+    callback, module, counts = SpectralRadius(every, iterations=1), Module(), []
     for epoch in range(4):
         for batch in range(2):
-            step(callback, module, inputs, epoch=epoch, batch=batch)
+            step(callback, module, epoch, batch)
             counts.append(len(module.logged))
     assert counts == expected
     assert not any(layer._forward_hooks for layer in layers_of(module))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from lightning import Trainer
 from tasks.fitting import QUIET, fit, logged
 from torch import nn
 
-from phantomgrad import DEQ, Anderson, FixedPoint, ImplicitGradient, UnrolledPhantomGradient
+from phantomgrad import DEQ, FixedPoint, ImplicitGradient, UnrolledPhantomGradient
 from phantomgrad.models import GraphClassifier, NodeClassifier, Propagation
 from phantomgrad_suite.data.graphs.chains import make_chains
 from phantomgrad_suite.data.loaders import fixed_batches
@@ -40,10 +41,10 @@ def fit_chains(task: NodeClassification, epochs: int = 2) -> Trainer:
 @QUIET
 def test_training_is_projected_gradient_descent() -> None:
     """Two epochs of the loop against the steps written down."""
-    task, other = chains_task(lr=1.0), chains_task()
-    other.load_state_dict(task.state_dict())
+    task = chains_task(lr=1.0)
+    model = copy.deepcopy(task.model)
     fit_chains(task)
-    model, batch = other.model, make_chains(16, 10, 20, noise=0.0, seed=0)
+    batch = make_chains(16, 10, 20, noise=0.0, seed=0)
     mask = batch.masks["train"]
     for _ in range(2):
         loss = F.nll_loss(model(batch.features, batch.propagation)[mask], batch.labels[mask])
@@ -92,10 +93,9 @@ def test_each_gradient_is_clipped_on_its_own(limit: float | None) -> None:
 
 def test_optimizer_holds_the_trainable_parameters_alone() -> None:
     task = chains_task()
-    optimizer = task.configure_optimizers()
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    assert held == {id(p) for p in task.model.parameters() if p.requires_grad}
-    assert id(task.model.layer.unused_omega) not in held
+    (group,) = task.configure_optimizers().param_groups
+    assert {*group["params"]} == {p for p in task.model.parameters() if p.requires_grad}
+    assert {*group["params"]} < {*task.model.parameters()}
 
 
 def test_pretraining_ends() -> None:
@@ -139,9 +139,6 @@ def test_statistics_are_means_over_the_layers() -> None:
     solutions = [m.last_solution for m in model.modules() if isinstance(m, DEQ)]
     evaluations = torch.cat([s.evaluations for s in solutions if s is not None])
     assert statistics["solver/evaluations"] == evaluations.float().mean()
-    model = GraphClassifier(2, 2, Anderson(max_evaluations=2, tol=1e-9), gradient, channels=4)
-    model(torch.rand(3, 2), eye, eye, propagated=False)
-    assert solver_statistics(model)["solver/converged"] < 1
 
 
 # --- Means over an epoch ---------------------------------------------------------------------

@@ -10,11 +10,10 @@ import torch
 import torch.nn.functional as F
 from tasks.fitting import QUIET, SGD, fit, logged
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from phantomgrad import Anderson, ImplicitGradient
 from phantomgrad.models import ImageClassifier, Propagation
-from phantomgrad_suite.data import Digits, ImageBatch, LabelledData
+from phantomgrad_suite.data import Digits, ImageBatch
 from phantomgrad_suite.data.graphs.chains import NodeBatch
 from phantomgrad_suite.data.graphs.ppi import MultilabelGraph
 from phantomgrad_suite.data.graphs.tu import GraphBatch
@@ -153,23 +152,6 @@ def test_batch_of_images_is_any_pair(pair: Any, monkeypatch: pytest.MonkeyPatch)
     assert found["test/accuracy"].compute().item() == pytest.approx(2 / 3)
 
 
-class Own(LabelledData):
-    """A data module as a user writes it: torch's loaders, and two numbers."""
-
-    in_channels, classes = 1, 2
-
-    def facts(self) -> dict[str, Any]:
-        return {"name": "own"}
-
-    def train_dataloader(self) -> DataLoader[Any]:
-        generator = torch.Generator().manual_seed(0)
-        labels = torch.randint(2, (12,), generator=generator)
-        images = torch.rand(12, 1, 8, 8, generator=generator) + labels.view(-1, 1, 1, 1)
-        return DataLoader(TensorDataset(images, labels), batch_size=4)
-
-    val_dataloader = train_dataloader
-
-
 SOLVER = Anderson(max_evaluations=40, tol=1e-3)
 
 
@@ -177,12 +159,6 @@ def image_task(data: Any, **options: Any) -> ImageClassification:
     model = ImageClassifier(**data.sizes(), solver=SOLVER, gradient=ImplicitGradient(solver=SOLVER))
     optimizer = partial(torch.optim.Adam, lr=0.005)
     return ImageClassification(model=model, optimizer=optimizer, **data.targets(), **options)
-
-
-@QUIET
-def test_data_module_of_a_user_trains() -> None:
-    metrics = fit(image_task(Own()), Own()).callback_metrics
-    assert 0 <= metrics["test/accuracy"] <= 1
 
 
 @QUIET

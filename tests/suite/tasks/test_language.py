@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from lightning import Callback, LightningModule, Trainer
 from tasks.fitting import QUIET, fit
 from torch import Tensor, nn
 
@@ -103,13 +102,6 @@ def test_memory_is_passed_between_segments_and_reset_at_the_beginning() -> None:
     assert evaluated == 3 * [0, 3, *[4] * 6, 0, 3, *[4] * 8]
 
 
-def test_evaluation_may_remember_more() -> None:
-    model = Bigrams()
-    fit(task_of(model, evaluation_memory=9), counting())
-    lengths = {(training, options.get("memory_length")) for training, _, _, options in model.calls}
-    assert lengths == {(True, None), (False, 9)}
-
-
 class LastSeen(Bigrams):
     """Its loss falls with the number of words in its memory."""
 
@@ -138,9 +130,8 @@ def test_further_memory_lengths_change_nothing_else() -> None:
     # Seven segments of three words and one of a single one; the first remembers nothing.
     expected = (3 * 1 + 3 / 4 + 5 * 3 / 6 + 1 / 6) / 22
     assert both["test/perplexity_at_5"] == pytest.approx(math.exp(expected))
-    assert both["test/perplexity_at_5"] == pytest.approx(
-        metrics(evaluation_memory=5)["test/perplexity"]
-    )
+    longer = metrics(evaluation_memory=5)["test/perplexity"]
+    assert longer == pytest.approx(both["test/perplexity_at_5"])
 
 
 @pytest.mark.parametrize("remembered", [False, True])
@@ -179,26 +170,16 @@ def test_pretraining_unrolls_the_cell(evaluate_pretrained: bool) -> None:
     assert evaluated == [layers] * (len(evaluated) // 2) + [0] * (len(evaluated) // 2)
 
 
-class Saved(Callback):
-    """Keeps what a checkpoint holds, in the middle of an epoch."""
-
-    def __init__(self, step: int) -> None:
-        self.step, self.content = step, None
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        if trainer.global_step == self.step:
-            self.content = trainer._checkpoint_connector.dump_checkpoint()
-
-
 def test_checkpoint_keeps_the_training_memory() -> None:
-    saved = Saved(2)
-    fit(task_of(Bigrams()), counting(), callbacks=[saved])
-    assert saved.content is not None
-    ((states, injections),) = saved.content["memory"]
+    """In the middle of an epoch."""
+    first, content = task_of(Bigrams()), dict[str, Any]()
+    fit(first, counting(), limit_train_batches=2)
+    first.on_save_checkpoint(content)
+    ((states, injections),) = content["memory"]
     assert states[:, :, 0].tolist() == [[2, 3, 4, 5], [11, 0, 1, 2]]  # streams of 21 tokens
     assert injections.shape == (2, 4, 3)
     task = task_of(Bigrams())
-    task.on_load_checkpoint(saved.content)
+    task.on_load_checkpoint(content)
     tokens = torch.tensor([[6, 7, 8], [3, 4, 5]])
     task.training_loss(TokenBatch(tokens, tokens, first=False))
     assert task.model.calls[0][1:3] == (4, 5)

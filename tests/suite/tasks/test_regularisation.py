@@ -25,6 +25,7 @@ from phantomgrad_suite.data.images.base import ImageBatch
 from phantomgrad_suite.tasks import ImageClassification, JacobianRegularisation
 
 SOLVER = FixedPoint(max_evaluations=60, tol=1e-10)
+IMPLICIT = ImplicitGradient(solver=SOLVER)
 BATCH = ImageBatch(torch.ones(4, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 0]))
 
 
@@ -76,14 +77,9 @@ def loss_of(task: ImageClassification) -> Tensor:
     return task.training_step(BATCH, 0)
 
 
-GRADIENTS = [
-    ImplicitGradient(solver=SOLVER),
-    UnrolledPhantomGradient(3, 0.5),
-    NeumannPhantomGradient(3, 0.5),
-]
-
-
-@pytest.mark.parametrize("gradient", GRADIENTS, ids=lambda g: type(g).__name__)
+@pytest.mark.parametrize(
+    "gradient", [IMPLICIT, UnrolledPhantomGradient(3, 0.5), NeumannPhantomGradient(3, 0.5)]
+)
 def test_penalty_of_a_linear_cell(gradient: GradientEstimator) -> None:
     """Its expectation is the squared Frobenius norm over the width."""
     plain, penalised = (
@@ -114,8 +110,8 @@ def test_penalty_is_logged_without_its_weight() -> None:
 def test_penalty_may_move_the_equilibrium(through: bool) -> None:
     """The scale before the layer: by finite differences, or untouched by the penalty."""
     regularisation = JacobianRegularisation(weight=1.0, through_equilibrium=through)
-    task = task_of(Square(), ImplicitGradient(solver=SOLVER), jacobian=regularisation)
-    plain = task_of(Square(), ImplicitGradient(solver=SOLVER))
+    task = task_of(Square(), IMPLICIT, jacobian=regularisation)
+    plain = task_of(Square(), IMPLICIT)
 
     def loss(scale: float) -> Tensor:
         torch.manual_seed(5)
@@ -147,23 +143,16 @@ class Masked(Linear):
 
 def test_penalty_has_weights_and_masks_of_its_pass() -> None:
     """The map that the penalty receives is the one that was solved."""
-    task = task_of(Masked())
-    passes = 0
+    layer = DEQ(Masked(), SOLVER, UnrolledPhantomGradient(3, 0.5))
 
     def penalty(f: Map, z_star: Tensor, attached: Tensor) -> Tensor:
-        nonlocal passes
-        passes += 1
         torch.testing.assert_close(f(z_star), z_star)
         assert attached.requires_grad
         return attached.sum()
 
-    layer = task.model.deq
     layer.penalty = penalty
     z, _ = layer(BATCH.images * 0.1)
     torch.testing.assert_close(layer.last_penalty, z.sum())
-    with torch.no_grad():
-        layer(BATCH.images)  # not recorded
-    assert passes == 1
 
 
 @pytest.mark.parametrize(("frequency", "expected"), [(0.0, 0), (1.0, 200), (0.4, 80)])
@@ -190,21 +179,13 @@ def test_no_penalty_in_pretraining_or_evaluation() -> None:
     assert torch.equal(torch.get_rng_state(), before)  # nor is anything drawn
 
 
-@pytest.mark.parametrize(
-    ("every", "weight", "final"), [(35_000, 1.9, 2.7), (30_000, 2.0, 2.8), (30_000, 0.1, 0.9)]
-)
-def test_weight_grows_along_the_run(every: int, weight: float, final: float) -> None:
+@pytest.mark.parametrize(("every", "first"), [(35_000, 35_000), (30_000, 60_000)])
+def test_weight_grows_along_the_run(every: int, first: int) -> None:
     """Eight times between step 32,000 and step 300,000, by 0.1."""
-    regularisation = JacobianRegularisation(weight=weight, every=every)
-    weights = [regularisation.weight_at(step) for step in range(0, 300_000, 1000)]
-    first = 35 if every == 35_000 else 60  # the first multiple above 32,000
-    assert set(weights[:first]) == {weight}
-    assert weights[first] > weight
-    assert len(set(weights)) == 9
-    assert weights[-1] == pytest.approx(final)
-    assert regularisation.weight_at(2 * every) > regularisation.weight_at(2 * every - 1)
-    constant = replace(regularisation, increase=0.0)
-    assert {constant.weight_at(step) for step in range(0, 300_000, 5000)} == {weight}
+    regularisation = JacobianRegularisation(weight=1.9, every=every)
+    weights = [regularisation.weight_at(step) for step in (0, first - 1, first, 299_999)]
+    assert weights == pytest.approx([1.9, 1.9, 2.0, 2.7])
+    assert replace(regularisation, increase=0.0).weight_at(299_999) == 1.9
 
 
 @pytest.mark.parametrize(
@@ -213,7 +194,6 @@ def test_weight_grows_along_the_run(every: int, weight: float, final: float) -> 
         ({"weight": -1.0}, "weight must not be negative, got -1.0"),
         ({"frequency": 1.5}, r"frequency must lie in \[0, 1\], got 1.5"),
         ({"weight": "0.5"}, "weight must be a finite number, got '0.5'"),
-        ({"increase": "abc"}, "increase must be a finite number, got 'abc'"),
         ({"increase": float("nan")}, "increase must be a finite number, got nan"),
         ({"every": 0}, "every must be at least 1, got 0"),
         ({"from_step": -1}, "from_step must be at least 0, got -1"),

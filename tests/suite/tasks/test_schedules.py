@@ -80,15 +80,3 @@ def test_warm_up_and_cosine_of_the_language_rows() -> None:
     assert rates(16_000, 300_000, steps) == pytest.approx(values, rel=2e-5, abs=1e-12)
     assert rates(16_000, 300_000, [300_001]) == pytest.approx([0], abs=1e-12)
     assert rates(0, 10, [0, 5]) == pytest.approx([2.5e-4, 1.25e-4])
-
-
-def test_warm_up_is_used_step_by_step() -> None:
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=RATE)
-    schedule = warmup_cosine(optimizer, warmup=4, steps=8)
-    found = []
-    for _ in range(9):
-        found.append(optimizer.param_groups[0]["lr"] / RATE)
-        optimizer.step()
-        schedule.step()
-    cosine = [(1 + math.cos(math.pi * t / 8)) / 2 for t in range(4, 9)]
-    assert found == pytest.approx([0.25, 0.25, 0.5, 0.75, *cosine])
