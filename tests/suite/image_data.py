@@ -13,7 +13,7 @@ import pytest
 from graph_data import real_data
 from PIL import Image
 
-from phantomgrad_suite.data.images.cifar_files import CLASSES
+from phantomgrad_suite.data.images.cifar import CLASSES
 from phantomgrad_suite.data.sources import sha256
 
 

@@ -31,26 +31,14 @@ TOKENS = {"train": 103_227_021, "validation": 217_646, "test": 245_569}
 
 @dataclass(frozen=True, kw_only=True)
 class _Recipe:
-    """How a data set is fetched.
-
-    Attributes:
-        name: of the data set.
-        place: of its files, below the folder of all data.
-        sources: where these files or an archive of them may be, below a ``--from`` folder.
-        files: patterns of the files to copy.
-        required: files that must be there.
-        download: downloads the files into ``downloaded``, below the folder that it is given.
-        load: reads the data set from the folder of all data, and returns a description.
-    """
-
     name: str
-    place: str
-    sources: tuple[str, ...]
-    files: tuple[str, ...] = ("*",)
+    place: str  # of the files, below the folder of all data
+    sources: tuple[str, ...]  # of these files, or an archive of them, below a ``--from`` folder
+    files: tuple[str, ...] = ("*",)  # patterns of the files to copy
     required: tuple[str, ...] = ()
-    download: Callable[[str], Any]
+    download: Callable[[str], Any]  # into ``downloaded``, below the folder that it is given
     downloaded: str = ""
-    load: Callable[[Path], str]
+    load: Callable[[Path], str]  # reads the data set from the folder of all data; describes it
 
 
 def fetch(name: str, target: Path, source: Path | None = None) -> str:
@@ -64,14 +52,15 @@ def fetch(name: str, target: Path, source: Path | None = None) -> str:
 
     Raises:
         MissingDataError: ``source`` does not contain it, or the download failed.
-        UserError: a file is missing or damaged; in that case nothing is installed.
+        UserError: a file is missing or damaged; nothing is installed.
     """
     plain = name.casefold().replace("-", "").replace("_", "")
     if plain == "imagenet":
         return _find_imagenet(source or target / "imagenet")
     recipe = _RECIPES.get(plain) or _tu(name)
     place = target / recipe.place
-    if _is_there(place):
+    incomplete = recipe is _WIKITEXT and not (place / TEXTS["train"]).exists()
+    if place.is_dir() and any(place.iterdir()) and not incomplete:
         summary = _verified(recipe, target, f"delete {place} and fetch it again")
         return f"{recipe.name}: {summary} in {place} (already there)"
     target.mkdir(parents=True, exist_ok=True)
@@ -89,11 +78,6 @@ def fetch(name: str, target: Path, source: Path | None = None) -> str:
     return f"{recipe.name}: {summary} in {place}"
 
 
-def _is_there(place: Path) -> bool:
-    incomplete = place.name == FOLDER and not (place / TEXTS["train"]).exists()
-    return place.is_dir() and any(place.iterdir()) and not incomplete
-
-
 def _verified(recipe: _Recipe, root: Path, remedy: str) -> str:
     place = root / recipe.place
     expected = {**dict.fromkeys(recipe.required), **known_checksums(recipe.place)}
@@ -102,13 +86,12 @@ def _verified(recipe: _Recipe, root: Path, remedy: str) -> str:
         for file, digest in expected.items()
         if not (place / file).exists() or (digest and sha256(place / file) != digest)
     ]
-    if wrong:
-        raise UserError(f"{', '.join(wrong)} in {place} are missing or damaged: {remedy}")
     try:
+        if wrong:
+            raise UserError(f"{', '.join(wrong)} in {place} are missing or damaged")
         return recipe.load(root)
     except UserError as error:
-        reason = str(error).split(": delete")[0]
-        raise UserError(f"{reason}: {remedy}") from error
+        raise UserError(f"{str(error).split(': delete')[0]}: {remedy}") from error
 
 
 def _copy(recipe: _Recipe, source: Path, parts: Path, new: Path) -> str:

@@ -130,9 +130,9 @@ def test_parts_are_disjoint(workplace: Workplace, case: Case, overrides: list[st
     """No sample is in two of the parts, and the facts of the record count them."""
     from training import composed
 
-    from phantomgrad_suite.jobs.build import build
+    from phantomgrad_suite.jobs.build import build_data
 
-    data = build(composed(overrides).dataset, "dataset")
+    data = build_data(composed(overrides))
     assert type(data).__name__ == case.kind
     assert set(data.evaluation_sets) == {"test", "validation"}
     parts = {name: set(samples) for name, samples in case.samples(data).items()}
