@@ -36,7 +36,7 @@ class _Recipe:
     sources: tuple[str, ...]  # of these files, or an archive of them, below a ``--from`` folder
     files: tuple[str, ...] = ("*",)  # patterns of the files to copy
     required: tuple[str, ...] = ()
-    download: Callable[[str], Any]  # into ``downloaded``, below the folder that it is given
+    download: Callable[[str], Any] | None  # into ``downloaded``, below the folder it is given
     downloaded: str = ""
     load: Callable[[Path], str]  # reads the data set from the folder of all data; describes it
 
@@ -115,11 +115,14 @@ def _copy(recipe: _Recipe, source: Path, parts: Path, new: Path) -> str:
 
 
 def _download(recipe: _Recipe, parts: Path, new: Path) -> str:
+    if not recipe.download:
+        raise MissingDataError(
+            f"{recipe.name} has no address to download it from: use `--from DIR`, where DIR "
+            f"contains {recipe.sources[0]}"
+        )
     try:
         recipe.download(str(parts))
         (parts / recipe.downloaded).rename(new)
-    except UserError:
-        raise
     except Exception as error:
         raise MissingDataError(
             f"{recipe.name} could not be downloaded ({type(error).__name__}: {error}); on a "
@@ -169,13 +172,6 @@ def _download_cifar10(folder: str) -> None:
     from torchvision.datasets import CIFAR10
 
     CIFAR10(folder, download=True)
-
-
-def _download_jpeg(folder: str) -> None:
-    raise MissingDataError(
-        "CIFAR10-JPEG has no address to download it from: use `--from DIR`, where DIR contains "
-        "cifar10-jpeg.tar.xz"
-    )
 
 
 def _load_cifar10(name: str, root: Path) -> str:
@@ -239,7 +235,7 @@ _RECIPES = {
         name="CIFAR10-JPEG",
         place="cifar10-jpeg",
         sources=("cifar10-jpeg.tar.xz",),
-        download=_download_jpeg,
+        download=None,
         load=lambda root: _load_cifar10("cifar10-jpeg", root),
     ),
 }

@@ -20,7 +20,7 @@ IMAGES = (
 )
 TEXTS = (
     *("model.width=8", "model.heads=2", "model.inner=16", "model.cutoffs=[20,60]"),
-    *("model.shrinkage=2", "solver.max_evaluations=4", "dataset.batch_size=2"),
+    *("++model.shrinkage=2", "solver.max_evaluations=4", "dataset.batch_size=2"),
     *("dataset.segment_length=9", "task.pretraining_steps=0", "+trainer.limit_val_batches=2"),
 )
 

@@ -112,19 +112,11 @@ class ImageNet(ImageData):
             worker_init_fn=self.worker_init_fn,
         )
 
-    def on_before_batch_transfer(
-        self, batch: ImageBatch | UnreadableImage, dataloader_idx: int
-    ) -> ImageBatch:
+    def on_before_batch_transfer(self, batch: ImageBatch | str, dataloader_idx: int) -> ImageBatch:
         """Raise an error of a worker here, where its message is not lost in a traceback."""
-        if isinstance(batch, UnreadableImage):
-            raise UserError(str(batch))
+        if isinstance(batch, str):
+            raise UserError(batch)
         return batch
-
-
-class UnreadableImage(str):
-    """An error message that a worker returns instead of a batch."""
-
-    __slots__ = ()
 
 
 class FolderSet(Dataset[Any]):
@@ -140,8 +132,8 @@ class FolderSet(Dataset[Any]):
     def __len__(self) -> int:
         return len(self._labels)
 
-    def __getitems__(self, chosen: list[Any]) -> ImageBatch | UnreadableImage:
-        """Return the images of indices, or of pairs of an index and a random seed."""
+    def __getitems__(self, chosen: list[Any]) -> ImageBatch | str:
+        """Return the images of indices, or of pairs of an index and a random seed; or an error."""
         from torchvision.datasets.folder import pil_loader
 
         images, labels = [], []
@@ -153,7 +145,7 @@ class FolderSet(Dataset[Any]):
                 try:
                     images.append(self._transform(pil_loader(path)))
                 except (OSError, ValueError) as error:
-                    return UnreadableImage(f"{path} cannot be read as an image ({error})")
+                    return f"{path} cannot be read as an image ({error})"
                 labels.append(int(self._labels[index]))
         return ImageBatch(torch.stack(images), torch.tensor(labels))
 

@@ -148,14 +148,6 @@ def test_error_of_a_damaged_file_is_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_changed_files_are_read_again(ppi_files: Path, tmp_path: Path) -> None:
-    raw = shutil.copytree(ppi_files, tmp_path / "ppi" / "raw")
-    old = PPI(root=str(tmp_path))._graphs["train"][0]
-    save(raw / "train_feats.npy", lambda a: a + 1)
-    graph = PPI(root=str(tmp_path))._graphs["train"][0]
-    assert torch.allclose(graph.features, old.features + 1, atol=1e-6)
-
-
 # --- Synthetic files -------------------------------------------------------------------------
 
 

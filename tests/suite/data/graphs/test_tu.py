@@ -76,16 +76,6 @@ def test_edges_have_another_weight_in_evaluation(small_tu: Path) -> None:
     assert not torch.allclose(official, same)
 
 
-def test_stratified_folds_have_a_validation_part(small_tu: Path) -> None:
-    data = GraphFolds(name="COX2", root=str(small_tu), split="stratified")
-    data.setup()
-    assert data.evaluation_sets == ("test", "validation")
-    facts = data.facts()
-    test, validation = (labels_of(list(loader)) for loader in data.val_dataloader())
-    assert (len(test), len(validation)) == (facts["test"], facts["validation"]) == (4, 4)
-    assert facts["train"] == 32
-
-
 def test_degree_stands_in_for_missing_features(tmp_path: Path) -> None:
     write_tu_dataset(tmp_path, "PLAIN", graphs=20, seed=0, node_labels=False)
     data = GraphFolds(name="PLAIN", root=str(tmp_path), folds=2)
@@ -153,15 +143,6 @@ def test_error_of_a_damaged_file_is_one_line(tmp_path: Path, part: str, garbage:
     with pytest.raises(UserError, match=rf"/ONE/raw .*: {command}") as error:
         load_tu_dataset("ONE", tmp_path)
     assert "\n" not in str(error.value)
-
-
-def test_missing_labels_are_refused(tmp_path: Path) -> None:
-    labels = write_tu_dataset(tmp_path, "ONE", graphs=12, seed=0) / "ONE_graph_labels.txt"
-    labels.write_text("\n".join(labels.read_text().split()[:7]) + "\n")
-    for damage in (Path.exists, Path.unlink):
-        damage(labels)
-        with pytest.raises(UserError, match=r"ONE/raw cannot be read .*: delete"):
-            load_tu_dataset("ONE", tmp_path)
 
 
 def test_files_are_read_again_only_when_they_or_pyg_change(

@@ -219,13 +219,9 @@ def test_missing_data_name_the_command(tmp_path: Path, name: str) -> None:
         Cifar10(root=str(tmp_path), name=name)
 
 
-@pytest.mark.parametrize("damage", ["missing", "damaged"])
-def test_damaged_original_file_is_refused(cifar_root: Path, damage: str) -> None:
+def test_damaged_original_file_is_refused(cifar_root: Path) -> None:
     path = cifar_root / "cifar-10-batches-py" / "data_batch_3"
-    content = path.read_bytes()
-    path.unlink()
-    if damage == "damaged":
-        path.write_bytes(content[:-1])
+    path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UserError, match=r"cifar-10-batches-py are missing or damaged: delete that"):
         cifar(cifar_root, "cifar10")
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from data.images.helpers import as_set, whole
+from data.images.helpers import whole
 
 from phantomgrad_suite.data import Digits
 from phantomgrad_suite.data.images.base import ImageBatch
@@ -24,14 +22,6 @@ def test_facts_and_sizes() -> None:
     assert data.evaluation_sets == ("test", "validation")
     assert data.facts() == {"name": "Digits", "fingerprint": f"sha256:{FINGERPRINT}", **SIZES}
     assert Digits(seed=1).facts() == data.facts()
-
-
-def test_parts_are_disjoint_and_complete() -> None:
-    """No two of the 1,797 images are equal, so images tell their parts apart."""
-    data = Digits()
-    parts = [as_set(whole(data, part).images) for part in PARTS]
-    assert [len(part) for part in parts] == list(SIZES.values())
-    assert len(set.union(*parts)) == 1797
 
 
 def test_pixels_are_standardised_by_the_training_part() -> None:
@@ -76,10 +66,3 @@ def test_order_is_that_of_the_global_generator_at_the_first_batch() -> None:
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(5)
     assert torch.equal(next(iterator).images, expected)
-
-
-@pytest.mark.parametrize(("bad", "least"), [({"batch_size": 0}, 1), ({"seed": -1}, 0)])
-def test_too_small_arguments_are_refused(bad: dict[str, Any], least: int) -> None:
-    ((name, value),) = bad.items()
-    with pytest.raises(ValueError, match=rf"dataset\.{name} must be at least {least}, got {value}"):
-        Digits(**bad)

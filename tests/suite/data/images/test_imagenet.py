@@ -78,34 +78,10 @@ def test_evaluation_images_are_resized_cropped_and_normalised(folder_root: Path)
 def test_protocols_crop_within_their_bounds(
     protocol: str, area: tuple[float, float], aspect: tuple[float, float]
 ) -> None:
-    """A thousand crops of a large square: areas and aspects fill the whole range, and no more."""
     crop, flip, _ = transform(protocol).transforms
-    assert flip.p == 0.5
+    assert (crop.scale, crop.ratio, flip.p) == (area, aspect, 0.5)
     assert (tuple(crop.size), crop.antialias) == ((224, 224), True)
     assert str(crop.interpolation).lower().endswith("bilinear")
-    image = torch.zeros(3, 1000, 1000)
-    sizes = [crop.make_params([image]) for _ in range(1000)]
-    areas = torch.tensor([s["height"] * s["width"] for s in sizes]) / 1e6
-    aspects = torch.tensor([s["width"] / s["height"] for s in sizes])
-    for found, (least, most) in ((areas, area), (aspects, aspect)):
-        assert found.min() >= least * 0.99
-        assert found.max() <= most * 1.01
-        width = most - least
-        assert found.min() < least + 0.05 * width
-        assert found.max() > most - 0.1 * width
-
-
-def test_flips_are_random_by_seed(tmp_path: Path) -> None:
-    """An image that is black on the left and white on the right comes both ways, evenly."""
-    Image.fromarray(np.repeat([[0, 255]], 60, axis=0).repeat(30, axis=1).astype(np.uint8)).save(
-        tmp_path / "0.png"
-    )
-    data = FolderSet([(str(tmp_path / "0.png"), 0)], transform("phantom"))
-    images = torch.cat([data.__getitems__([(0, seed)]).images for seed in range(200)])
-    brighter = images[..., 0].float().mean((1, 2)) > images[..., -1].float().mean((1, 2))
-    assert 60 < brighter.sum() < 140  # 4 sigma and more
-    again = torch.cat([data.__getitems__([(0, seed)]).images for seed in range(5)])
-    assert torch.equal(again, images[:5])
 
 
 def test_order_and_crops_change_with_epoch_and_seed_alone(folder_root: Path) -> None:
