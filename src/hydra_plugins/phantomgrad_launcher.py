@@ -36,7 +36,7 @@ class ClusterLauncher(Launcher):
 
         runtime, script = self._config.runtime, Path(sys.argv[0])
         if runtime.cluster.kind == "local":
-            local.prepare(runtime.cluster)  # goes on while the rows are composed
+            local.prepare(runtime.cluster)  # continues while the rows are composed
         try:
             commands = [
                 Command.of(self._compose(self._config, list(overrides)), overrides)

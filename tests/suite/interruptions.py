@@ -1,4 +1,4 @@
-"""Ways to spoil a run, and to see that nothing came of it."""
+"""Callbacks that disturb a run, and the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Interrupt(Callback):
-    """Breaks off in an epoch (counted from 1), or in a step, before its backward pass."""
+    """Raises in an epoch or a step (counted from 1), before its backward pass."""
 
     def __init__(self, epoch: int | None = None, step: int | None = None) -> None:
         self._epoch, self._step = epoch, step
@@ -34,7 +34,7 @@ class Interrupt(Callback):
 
 
 class PoisonedStep(Callback):
-    """Puts numbers that are none into the images of a step."""
+    """Sets the images of a step to NaN."""
 
     def __init__(self, step: int) -> None:
         self._step = step
@@ -47,7 +47,7 @@ class PoisonedStep(Callback):
 
 
 def interrupted(workplace: Workplace, at: int, *overrides: str, unit: str = "epoch") -> Path:
-    """Break a run off in that epoch or step; return its folder."""
+    """Interrupt a run in that epoch or step; return its folder."""
     bomb = f"+runtime.callbacks.bomb={{_target_: interruptions.Interrupt, {unit}: {at}}}"
     with pytest.raises(InterruptedError, match=f"in {unit} {at}"):
         workplace.train(*overrides, bomb)
@@ -81,7 +81,7 @@ def assert_same_run(folder: Path, other: Path) -> None:
 
 
 class Poison(Callback):
-    """Spoils a weight before an epoch (counted from 1)."""
+    """Sets a weight to NaN before an epoch (counted from 1)."""
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
@@ -109,8 +109,8 @@ class Signal(Callback):
             os.kill(os.getpid(), self._signum)
 
 
-class SpoiledGradient(Callback):
-    """Puts a number that is none into the gradient of some steps (counted from 1)."""
+class InfiniteGradient(Callback):
+    """Sets a gradient to infinity in some steps (counted from 1)."""
 
     def __init__(self, first: int, last: int) -> None:
         self._steps = range(first, last + 1)
@@ -137,7 +137,7 @@ class Watched(Callback):
 
 
 class SignalToAll(Callback):
-    """Sends a signal to the processes that load data, waits, and sends it to this one."""
+    """Sends a signal to the data-loading processes, waits, and sends it to this one."""
 
     def __init__(self, signum: int, step: int) -> None:
         self._signum, self._step = signum, step

@@ -56,7 +56,7 @@ KillWait=2
 PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 NODE = "NodeName={name} NodeHostname={name} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=8000"
-# A machine of its own for slurmd and its jobs, by name and by whom it knows.
+# A machine of its own for slurmd and its jobs, with its own name and hosts file.
 MACHINE = "hostname {name} && mount --bind {hosts} /etc/hosts && exec slurmd -D"
 
 
@@ -73,8 +73,8 @@ class Slurm:
 
     def state(self, job: str) -> dict[str, str]:
         """Return what ``scontrol`` knows of a job."""
-        said = self.ask("scontrol", "show", "job", job, "--oneliner")
-        return dict(word.split("=", 1) for word in said.split() if "=" in word)
+        output = self.ask("scontrol", "show", "job", job, "--oneliner")
+        return dict(word.split("=", 1) for word in output.split() if "=" in word)
 
     def start_soon(self, job: str) -> None:
         """Do not wait two minutes, as SLURM has a requeued job do.
@@ -86,14 +86,14 @@ class Slurm:
 
 
 def submitted(script: Script, *overrides: str) -> dict[str, str]:
-    """Submit what the overrides ask for; return the number of the job of each run."""
+    """Submit the runs of these overrides; return the number of the job of each run."""
     outcome = script(*overrides, *JOBS)
     assert outcome.code == 0, outcome.err
     return {name: job for job, name in re.findall(r"^job (\S+): (.*)$", outcome.out, re.M)}
 
 
 def wait_for(what: Callable[[], object], seconds: float = 180) -> None:
-    """Wait until it is so, or fail."""
+    """Wait until ``what()`` is true, or fail."""
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline, "it took too long"
@@ -167,8 +167,8 @@ def _free_ports(number: int) -> list[int]:
         return [probe.getsockname()[1] for probe in probes]
 
 
-def _daemon(command: tuple[str, ...], said: Path) -> subprocess.Popen[bytes]:
-    with said.open("wb") as out:
+def _daemon(command: tuple[str, ...], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as out:
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
 
 
@@ -181,6 +181,6 @@ def _await_nodes(daemons: list[subprocess.Popen[bytes]], folder: Path, number: i
             return
         time.sleep(0.2)
     logs = [*folder.glob("*.out"), *folder.glob("*.log")]
-    said = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
-    wrong = [line for line in said if "error" in line or "fatal" in line] or ["no node got ready"]
+    lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
+    wrong = [line for line in lines if "error" in line or "fatal" in line] or ["no node got ready"]
     pytest.skip(f"SLURM does not start here: {wrong[-1]}")

@@ -1,11 +1,10 @@
 """Disturb runs at random moments until they are done; each must equal the undisturbed one.
 
-python tests/survival/soak.py 100                 kills, at least, and other disturbances between
-python tests/survival/soak.py 100 --seed 7        the same moments again, as far as clocks allow
+python tests/suite/checkpoint/soak.py 100             at least 100 kills, and other disturbances
+python tests/suite/checkpoint/soak.py 100 --seed 7    the same moments, as far as clocks allow
 
-A process that has everything imported is forked for every attempt: the same command each time, in
-a process of its own, without the seconds that imports take. Bit for bit equal are the curves, the
-result, the weights, the optimizer and the schedule.
+Every attempt is the same command in a process forked from one that has imported everything. Curves,
+result, weights, optimizer and schedule must agree bit for bit.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class Soak:
         return self.ends[str(KILLED)]
 
     def disturb(self, row: str, seconds: float, patience: int) -> Path:
-        """Do a row to its end, through so many disturbances at most; return its folder."""
+        """Finish a row through at most ``patience`` disturbances; return its folder."""
         folder = self.folder / "disturbed"
         shutil.rmtree(folder, ignore_errors=True)
         for _ in range(patience):
@@ -87,18 +86,18 @@ class Soak:
             time.sleep(self.chance.uniform(0, 0.7 * seconds))
             os.kill(process, signal.SIGTERM if kind == "term" else signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        # At the very end there is nothing left to disturb; before training, SIGTERM ends at once.
+        # A run that has finished returns 0; before training, SIGTERM ends the process at once.
         assert status in (0, FAILURE, STOPPED, KILLED, -signal.SIGTERM), (kind, status, log(folder))
         assert status != FAILURE or kind == "full", (kind, log(folder))
         assert status != FAILURE or "the disk is full" in log(folder), log(folder)
         self.counts[kind] += 1
         self.ends[str(status)] += 1
-        if status != 0:  # else it is done, and its last checkpoint what it is compared by
+        if status != 0:  # otherwise the run is finished, and its last checkpoint is compared
             damage(kind, folder, self.chance)
 
 
 def damage(kind: str, folder: Path, chance: random.Random) -> None:
-    """Do to the last checkpoint what a bad disk does."""
+    """Damage the last checkpoint as a bad disk does."""
     for path in folder.glob("runs/**/last.ckpt"):
         content = bytearray(path.read_bytes())
         if kind == "truncate":
@@ -111,7 +110,7 @@ def damage(kind: str, folder: Path, chance: random.Random) -> None:
 
 
 def undisturbed(row: str, folder: Path) -> Path:
-    """Do a row in one go, or what is left of it; return its folder."""
+    """Finish a row, or the rest of it, in one attempt; return its folder."""
     status = os.waitstatus_to_exitcode(os.waitpid(fork(row, folder), 0)[1])
     assert status == 0, log(folder)
     (record,) = folder.glob("runs/**/record.json")
@@ -119,7 +118,7 @@ def undisturbed(row: str, folder: Path) -> Path:
 
 
 def log(folder: Path) -> str:
-    """Return what the runs have said."""
+    """Return the output of the last attempt."""
     return (folder / "log.txt").read_text()
 
 
@@ -129,7 +128,7 @@ def fork(row: str, folder: Path, limit: int | None = None) -> int:
     Args:
         row: of ``ROWS``.
         folder: where it works.
-        limit: the longest file it may write, in bytes: then its disk is full.
+        limit: the longest file that it may write, in bytes, as on a full disk.
     """
     folder.mkdir(parents=True, exist_ok=True)
     process = os.fork()
@@ -164,7 +163,7 @@ def same(folder: Path, whole: Path) -> None:
 
 
 def soak(kills: int, seed: int, rows: list[str], folder: Path) -> Soak:
-    """Disturb the rows in turn until there were so many kills; say what came of each."""
+    """Disturb the rows in turn until there were ``kills``; print the outcome of each."""
     found = Soak(folder, random.Random(seed))
     wholes: dict[str, tuple[Path, float]] = {}
     for number in itertools.count():

@@ -28,9 +28,9 @@ DIGITS = (
 LANGUAGE = ("experiment=lm/pydoc_preln_jr_upg_k5_d0.8", "trainer.max_epochs=1")
 
 
-def spoiled(first: int, last: int | None = None) -> str:
+def infinite(first: int, last: int | None = None) -> str:
     steps = f"first: {first}, last: {last or first}"
-    return f"+runtime.callbacks.spoiled={{_target_: interruptions.SpoiledGradient, {steps}}}"
+    return f"+runtime.callbacks.infinite={{_target_: interruptions.InfiniteGradient, {steps}}}"
 
 
 WATCHED = "+runtime.callbacks.watched={_target_: interruptions.Watched}"
@@ -80,7 +80,7 @@ def test_step_that_is_left_out_leaves_no_statistics(workplace: Workplace) -> Non
 def test_epoch_without_a_step_has_no_loss(workplace: Workplace) -> None:
     """Not that of the epoch before."""
     chains = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=4", "nonfinite=skip")
-    record = workplace.record(*chains, spoiled(2))
+    record = workplace.record(*chains, infinite(2))
     losses = record.curves["train/loss"]
     assert [loss is None for loss in losses] == [False, True, False, False]
 
@@ -90,7 +90,7 @@ def test_run_resumes_if_the_gradient_is_finite_again(workplace: Workplace) -> No
     here = (*DIGITS, "runtime.checkpoint.every_minutes=0")
     whole = workplace.train(*here, "runtime.paths.runs=whole")
     with pytest.raises(UserError, match="step 9"):
-        workplace.train(*here, spoiled(9))
+        workplace.train(*here, infinite(9))
     assert_same_run(workplace.train(*here), whole)
 
 
@@ -107,14 +107,14 @@ def test_step_that_cannot_be_kept_does_not_end_the_run(
         save(self, content, path, storage_options)
 
     monkeypatch.setattr(WholeCheckpointIO, "save_checkpoint", full)
-    folder = workplace.train(*DIGITS, "nonfinite=skip", spoiled(6))
+    folder = workplace.train(*DIGITS, "nonfinite=skip", infinite(6))
     assert "and the step could not be kept" in caplog.text
     assert (folder / "record.json").exists()
 
 
 def test_ten_nonfinite_steps_in_a_row_stop_the_run(workplace: Workplace) -> None:
     with pytest.raises(UserError, match=r"step 12 .*, for the 10th time in a row; try"):
-        workplace.train(*DIGITS, "nonfinite=skip", spoiled(3, 20))
+        workplace.train(*DIGITS, "nonfinite=skip", infinite(3, 20))
     files = sorted(p.name for p in workplace.path.glob("runs/**/nonfinite/*"))
     assert files == [f"step{n}-rank0.pt" for n in (3, 4, 5, 6, 7)]
 
@@ -139,7 +139,7 @@ def test_gradient_of_large_entries_is_finite() -> None:
 @pytest.mark.parametrize("row", [DIGITS, LANGUAGE], ids=["digits", "language"])
 def test_replayed_step_has_the_same_loss(workplace: Workplace, row: tuple[str, ...]) -> None:
     """To the last bit: batch, weights, dropout, jitter and memory are those of the run."""
-    workplace.train(*row, "nonfinite=skip", spoiled(6), WATCHED)
+    workplace.train(*row, "nonfinite=skip", infinite(6), WATCHED)
     (path,) = workplace.path.glob("runs/**/step6-rank0.pt")
     found = replay(path)
     assert found.loss == Watched.losses[5]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,8 @@ import torch
 
 from phantomgrad_suite.checkpoint import RunState
 
-FACTS = {"environment": defaultdict(str), "started": "now"}
+HARDWARE = dict.fromkeys(("git", "processor", "threads", "accelerator"))
+FACTS = {"environment": HARDWARE, "started": "now"}
 TRAINER: Any = SimpleNamespace(train_dataloader=[])
 TASK: Any = None
 
@@ -26,10 +26,8 @@ def draw() -> tuple[float, float, float]:
 def saved() -> dict[str, Any]:
     """A checkpoint, read back without unpickling arbitrary objects."""
     content: dict[str, Any] = {}
-    RunState({"environment": defaultdict(str), "started": "before"}).on_save_checkpoint(
-        TRAINER, TASK, content
-    )
-    content["provenance"].pop("environment")
+    before = RunState({**FACTS, "started": "before"})
+    before.on_save_checkpoint(TRAINER, TASK, content)
     buffer = io.BytesIO()
     torch.save(content, buffer)
     buffer.seek(0)

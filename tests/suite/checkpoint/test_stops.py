@@ -27,8 +27,8 @@ CHAINS = (
 
 def bomb(signum: int, **when: int) -> str:
     ((unit, moment),) = when.items()
-    bomb = f"{{_target_: interruptions.Signal, signum: {signum}, {unit}: {moment}}}"
-    return f"+runtime.callbacks.bomb={bomb}"
+    target = f"_target_: interruptions.Signal, signum: {signum}, {unit}: {moment}"
+    return f"+runtime.callbacks.bomb={{{target}}}"
 
 
 @pytest.mark.parametrize(

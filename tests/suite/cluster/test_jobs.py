@@ -1,4 +1,4 @@
-"""A table as jobs that submitit starts: what it is asked for, and what a job does."""
+"""A table as jobs of submitit: their parameters, and what a job does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import shutil
 import signal
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,14 +17,11 @@ import torch
 from cluster.commands import ROWS, SHORT, commands, settings
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.exceptions import SIGTERMException
-from phantomgrad_suite.cluster.environment import slurm_environment
 from training import Script, Workplace, composed
 
-from phantomgrad_suite.cluster import Command, slurm
-from phantomgrad_suite.cluster.slurm import Job, submit
+from phantomgrad_suite.cluster import slurm
+from phantomgrad_suite.cluster.slurm import Job, slurm_environment, submit
 from phantomgrad_suite.runs.errors import UserError
-
-# As jobs ------------------------------------------------------------------------------------------
 
 
 # They outlive the process that has submitted them.
@@ -49,7 +48,7 @@ def test_jobs_without_slurm(script: Script, workplace: Workplace) -> None:
     assert any(log.rstrip().endswith(failed["failed"]) for log in logs)
 
 
-def test_missing_submitit_is_said(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_submitit_is_explained(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "submitit", None)
     outcome = script("table=chains", "cluster=slurm")
     assert (outcome.code, outcome.err.strip()) == (
@@ -58,7 +57,7 @@ def test_missing_submitit_is_said(script: Script, monkeypatch: pytest.MonkeyPatc
     )
 
 
-def test_no_slurm_is_said(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_slurm_is_explained(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad[cluster])")
     monkeypatch.setattr(shutil, "which", lambda *_: None)
     outcome = script("table=chains", "cluster=slurm")
@@ -71,14 +70,19 @@ class Recorder:
 
     def __init__(self) -> None:
         self.parameters: dict[str, Any] = {}
-        self.arrays: list[tuple[dict[str, Any], list[Command]]] = []
+        self.arrays: list[tuple[dict[str, Any], list[Job]]] = []
 
     def update_parameters(self, **parameters: Any) -> None:
         self.parameters = parameters
 
-    def array(self, group: list[Command]) -> list[str]:
-        self.arrays.append((self.parameters, group))
-        return [f"{len(self.arrays)}_{i}" for i in range(len(group))]
+    def batch(self) -> AbstractContextManager[None]:
+        self.arrays.append((self.parameters, []))
+        return nullcontext()
+
+    def submit(self, job: Job) -> Any:
+        jobs = self.arrays[-1][1]
+        jobs.append(job)
+        return SimpleNamespace(job_id=f"{len(self.arrays)}_{len(jobs) - 1}")
 
 
 @pytest.fixture
@@ -86,17 +90,17 @@ def recorder(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     found = Recorder()
     composed(["table=chains"])  # names the jobs
     monkeypatch.setattr(slurm, "_executor", lambda *_: found)
-    monkeypatch.setattr(slurm, "_submit_array", lambda _, group, __: found.array(list(group)))
     return found
 
 
-def test_jobs_of_the_same_need_are_one_array(recorder: Recorder) -> None:
+def test_jobs_with_equal_needs_are_one_array(recorder: Recorder) -> None:
     rows = [*commands(0, 0), *commands(0, gpu=True, devices=4), *commands(0, gpu=True, nodes=2)]
     mine = settings("slurm", partition="gpu", setup=["module load cuda"], mem_gb=None)
     numbers = submit([rows[0], *rows[2:], rows[1]], mine, Path("train.py"), Path("logs"))
     assert numbers == ["1_0", "1_1", "2_0", "3_0"]
     (alone, two), (ddp, four), (many, over_nodes) = recorder.arrays
-    assert (two, four, over_nodes) == (rows[:2], rows[2:3], rows[3:])
+    assert [len(jobs) for jobs in (two, four, over_nodes)] == [2, 1, 1]
+    assert two[1] == Job(str(Path("train.py")), rows[1].arguments)
     assert (alone["tasks_per_node"], alone["nodes"]) == (1, 1)
     assert "gpus_per_node" not in alone
     assert (ddp["tasks_per_node"], ddp["gpus_per_node"], ddp["nodes"]) == (4, 4, 1)
@@ -134,7 +138,9 @@ def test_job_that_is_warned_too_early_is_refused(
 ) -> None:
     """It would be requeued as soon as it starts."""
     short = settings("slurm", minutes=minutes, warning_seconds=warning)
-    with pytest.raises(UserError, match=r"^cluster\.(minutes|warning_seconds) must be .* got "):
+    with pytest.raises(
+        UserError, match=r"cluster\.warning_seconds must be positive and less than .* got "
+    ):
         submit(commands(0), short, Path("train.py"), Path("logs"))
     assert recorder.arrays == []
 
@@ -149,7 +155,7 @@ def test_job_is_the_script_and_its_exit_code(tmp_path: Path, monkeypatch: Any) -
     assert end.value.code == 3
 
 
-def test_job_that_is_told_to_end_waits_for_slurm(tmp_path: Path, monkeypatch: Any) -> None:
+def test_stopped_job_waits_for_slurm(tmp_path: Path, monkeypatch: Any) -> None:
     """Had it ended by itself, SLURM would take a preempted job for a finished one."""
     waited: list[float] = []
     monkeypatch.setattr(sys, "argv", ["before"])
@@ -167,9 +173,6 @@ def test_requeued_job_is_the_same_command() -> None:
     pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad[cluster])")
     job = Job("train.py", ("seed=3",))
     assert job.checkpoint().function == job
-
-
-# Under SLURM --------------------------------------------------------------------------------------
 
 
 class Listening(Callback):

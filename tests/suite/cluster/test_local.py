@@ -127,7 +127,7 @@ def test_suite_on_this_machine(study_script: Script, workplace: Workplace) -> No
 
 
 def test_stopped_launcher_stops_its_runs(tmp_path: Path) -> None:
-    """They save first, and none is left behind."""
+    """They save first, and no process remains."""
     rows = ("experiment=digits/one_step,digits/upg_k5_d0.5", "trainer.max_epochs=500")
     launcher = subprocess.Popen(
         [sys.executable, SCRIPT, *rows, "cluster=local", "runtime.cluster.jobs=2", ON_CPU],

@@ -42,9 +42,9 @@ def test_table_is_an_array_and_a_requeued_job_resumes(
     wait_for(lambda: len(list(workplace.path.glob("runs/**/record.json"))) == 2)
     wait_for(lambda: slurm.state(first)["JobState"] == "COMPLETED")
     assert [slurm.state(job)["Restarts"] for job in (first, second)] == ["1", "0"]
-    said = logs(workplace, first)
-    assert "stopped by SIGUSR2 in epoch" in said
-    assert "resuming from" in said
+    output = logs(workplace, first)
+    assert "stopped by SIGUSR2 in epoch" in output
+    assert "resuming from" in output
     assert "resuming from" not in logs(workplace, second)
     assert len(read_record(folder / "record.json").curves["train/loss"]) == 200
 

@@ -20,8 +20,8 @@ def test_row_on_two_nodes_is_one_job_with_one_record(
     wait_for(lambda: slurm_of_two.state(job)["JobState"] in {"COMPLETED", "FAILED"})
     ended = slurm_of_two.state(job)
     assert (ended["JobState"], ended["NodeList"]) == ("COMPLETED", "alpha,beta")
-    said = [path.read_text() for path in workplace.path.glob("runs/.cluster/*_log.out")]
-    assert [text.count("accuracy best") for text in sorted(said, key=len)] == [0, 1]
+    output = [path.read_text() for path in workplace.path.glob("runs/.cluster/*_log.out")]
+    assert [text.count("accuracy best") for text in sorted(output, key=len)] == [0, 1]
     (path,) = workplace.path.glob("runs/**/record.json")
     record = read_record(path)
     assert record.result.best > 0.5

@@ -1,12 +1,10 @@
-"""Damaged files, losses that are no numbers, full disks: said, and what is whole is kept."""
+"""Damaged files, NaN losses and full disks are reported, and intact files are kept."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import os
-import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,16 +15,14 @@ from training import Workplace
 from phantomgrad_suite.runs.errors import UserError
 
 
-def test_checkpoint_of_another_size_is_said_and_kept(workplace: Workplace) -> None:
+def test_checkpoint_of_another_size_is_reported_and_kept(workplace: Workplace) -> None:
     folder = interrupted(workplace, 8, *CHAINS)
     path = folder / "checkpoints" / "last.ckpt"
     content = torch.load(path, weights_only=True)
     name, weight = next((k, v) for k, v in content["state_dict"].items() if v.dim() == 2)
     content["state_dict"][name] = weight[:-1]
     torch.save(content, path)
-    with pytest.raises(
-        UserError, match=rf"last.ckpt is of a model of another size \({name} .*\): "
-    ):
+    with pytest.raises(UserError, match=rf"last.ckpt has a model of another size \({name} .*\): "):
         workplace.train(*CHAINS)
     assert path.exists()
 
@@ -49,22 +45,24 @@ def test_damaged_checkpoint_is_kept_and_the_run_goes_on(
     assert "last.ckpt is damaged (BadZipFile" in caplog.text
     assert len((folder / "checkpoints" / "last.ckpt.damaged").read_bytes()) == 1000
     assert ("resuming from" in caplog.text) == (generations == 2)
-    assert ("starts afresh" in caplog.text) == (generations == 1)
+    assert ("starts from the beginning" in caplog.text) == (generations == 1)
     assert_same_run(folder, whole)
 
 
-def test_unknown_kind_of_checkpoint_is_said_and_kept(workplace: Workplace) -> None:
-    """Whole, but nothing that a checkpoint should be."""
+def test_unknown_kind_of_checkpoint_is_reported_and_kept(workplace: Workplace) -> None:
+    """Intact, but not a checkpoint."""
     folder = interrupted(workplace, 8, *CHAINS)
     path = folder / "checkpoints" / "last.ckpt"
     torch.save(["nothing"], path)
     before = path.read_bytes()
-    with pytest.raises(UserError, match=r"last.ckpt is no readable checkpoint .* delete it to run"):
+    with pytest.raises(
+        UserError, match=r"last.ckpt is not a readable checkpoint .* delete it to run"
+    ):
         workplace.train(*CHAINS)
     assert path.read_bytes() == before
 
 
-def test_corrupt_record_is_said_and_kept(workplace: Workplace) -> None:
+def test_corrupt_record_is_reported_and_kept(workplace: Workplace) -> None:
     folder = workplace.train(*CHAINS)
     (folder / "record.json").write_text('{"row": ')
     with pytest.raises(UserError, match=r"record.json is no readable record .* delete it"):
@@ -91,31 +89,21 @@ def no_space(*_: object, **__: object) -> None:
 def test_full_disk_spares_the_last_checkpoint(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half a checkpoint is written, on the disk of the runs, when no space is left on it."""
+    """The next checkpoint is not completed, and the run resumes from the last one."""
     whole = workplace.train(*CHAINS, "runtime.paths.runs=whole")
     folder = interrupted(workplace, 8, *CHAINS)
     before = (folder / "checkpoints" / "last.ckpt").read_bytes()
 
-    def other_disk(*_: object) -> None:
-        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-
-    def half_copy(source: str, target: str, **_: object) -> None:
-        Path(target).write_bytes(Path(source).read_bytes()[:5000])
-        no_space()
-
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", no_space)
-        # Lightning's own way is a temporary file, moved; across disks that is a copy.
-        patch.setattr(os, "rename", other_disk)
-        patch.setattr(shutil, "copyfile", half_copy)
         with pytest.raises(UserError, match=r"disk is full .* it resumes from the last checkpoint"):
             workplace.train(*CHAINS)
-    assert (folder / "checkpoints" / "last.ckpt").read_bytes() == before
-    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["last.ckpt"]
+    (left,) = (folder / "checkpoints").iterdir()
+    assert left.read_bytes() == before
     assert_same_run(workplace.train(*CHAINS), whole)
 
 
-def test_full_disk_at_the_record_is_said(
+def test_full_disk_at_the_record_is_reported(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
