@@ -13,7 +13,7 @@ import pytest
 from graph_data import real_data
 from PIL import Image
 
-from phantomgrad_suite.data.images.cifar_files import CLASSES
+from phantomgrad_suite.data.images.cifar import CLASSES
 from phantomgrad_suite.data.sources import sha256
 
 
@@ -74,6 +74,8 @@ def write_cifar10(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.n
 
     Labels run 0 to 9, over and over. torchvision's checksums are replaced by those of these files.
     """
+    from torchvision.datasets import CIFAR10
+
     rng = np.random.default_rng(5)
     folder = root / "cifar-10-batches-py"
     folder.mkdir(parents=True)
@@ -84,21 +86,14 @@ def write_cifar10(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.n
         batch = {"data": pixels, "labels": [*range(10)] * 2}
         sums[name] = _dump(folder / name, batch)
     meta = _dump(folder / "batches.meta", {"label_names": list(CLASSES)})
-    known = "torchvision.datasets.CIFAR10"
-    monkeypatch.setattr(f"{known}.train_list", [[name, sums[name]] for name in names[:5]])
-    monkeypatch.setattr(f"{known}.test_list", [["test_batch", sums["test_batch"]]])
-    monkeypatch.setitem(_meta(), "md5", meta)
+    monkeypatch.setattr(CIFAR10, "train_list", [[name, sums[name]] for name in names[:5]])
+    monkeypatch.setattr(CIFAR10, "test_list", [["test_batch", sums["test_batch"]]])
+    monkeypatch.setitem(CIFAR10.meta, "md5", meta)
     train = np.concatenate([contents[name] for name in names[:5]])
     return {
         "train": train.reshape(-1, 3, 32, 32),
         "test": contents["test_batch"].reshape(-1, 3, 32, 32),
     }
-
-
-def _meta() -> dict[str, str]:
-    from torchvision.datasets import CIFAR10
-
-    return CIFAR10.meta
 
 
 def _dump(path: Path, content: object) -> str:

@@ -5,9 +5,9 @@ To add a data set, subclass :class:`DataModule`; :class:`LabelledData` for class
 """
 
 from phantomgrad_suite.data.base import DataModule, LabelledData
-from phantomgrad_suite.data.graphs.chains import Chains, NodeBatch
+from phantomgrad_suite.data.graphs.chains import Chains
 from phantomgrad_suite.data.graphs.ppi import PPI
-from phantomgrad_suite.data.graphs.tu import GraphBatch, GraphFolds
+from phantomgrad_suite.data.graphs.tu import GraphFolds
 from phantomgrad_suite.data.images.base import ImageBatch, ImageData
 from phantomgrad_suite.data.images.cifar import Cifar10
 from phantomgrad_suite.data.images.digits import Digits
@@ -23,14 +23,12 @@ __all__ = [
     "Corpus",
     "DataModule",
     "Digits",
-    "GraphBatch",
     "GraphFolds",
     "ImageBatch",
     "ImageData",
     "ImageNet",
     "LabelledData",
     "LanguageData",
-    "NodeBatch",
     "PydocTopics",
     "WikiText103",
 ]

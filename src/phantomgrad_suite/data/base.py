@@ -22,18 +22,11 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Synthetic:
-    """Random batches in the shapes of a data set, for measurements that need no real data.
+    """Random batches in the shapes of a data set, for measurements that need no real data."""
 
-    Attributes:
-        samples: in a training batch of one process.
-        unit: what is counted, in the plural, for example ``images``.
-        draw: returns a training batch on the CPU, as the task receives it.
-        sizes: see :class:`DataModule`, and there for the others.
-    """
-
-    samples: int
-    unit: str
-    draw: Callable[[torch.Generator], Any]
+    samples: int  # in a training batch of one process
+    unit: str  # what is counted: images, tokens
+    draw: Callable[[torch.Generator], Any]  # returns a training batch, on the CPU
     sizes: Callable[[], dict[str, int]]
     targets: Callable[[], dict[str, int]] = dict
     evaluation_sets: tuple[str, ...] = ("test",)
@@ -63,10 +56,7 @@ class DataModule(LightningDataModule):
         return {}
 
     def facts(self) -> dict[str, Any]:
-        """Return ``name``, ``fingerprint`` (a hash of the content) and sizes, for the record.
-
-        If not all data are used, ``reduced`` describes which are.
-        """
+        """Return ``name``, ``fingerprint``, sizes, and ``reduced`` if not all data are used."""
         raise NotImplementedError
 
     def loader(self, part: str) -> Any:

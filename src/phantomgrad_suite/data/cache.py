@@ -41,6 +41,13 @@ def cached(path: Path, source: str, make: Callable[[], list[Tensor]]) -> list[Te
     return tensors
 
 
+def file_times(paths: Iterable[Path]) -> str:
+    """Return a hash of the names, sizes and times of files, quicker than one of their content."""
+    stats = [("/".join(path.parts[-2:]), path.stat()) for path in sorted(paths)]
+    lines = [f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
 def digest(tensors: Iterable[Tensor]) -> str:
     """Return the SHA-256 of the contents of tensors on the CPU, in hexadecimal."""
     content = hashlib.sha256()

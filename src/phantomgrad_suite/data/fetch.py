@@ -31,26 +31,14 @@ TOKENS = {"train": 103_227_021, "validation": 217_646, "test": 245_569}
 
 @dataclass(frozen=True, kw_only=True)
 class _Recipe:
-    """How a data set is fetched.
-
-    Attributes:
-        name: of the data set.
-        place: of its files, below the folder of all data.
-        sources: where these files or an archive of them may be, below a ``--from`` folder.
-        files: patterns of the files to copy.
-        required: files that must be there.
-        download: downloads the files into ``downloaded``, below the folder that it is given.
-        load: reads the data set from the folder of all data, and returns a description.
-    """
-
     name: str
-    place: str
-    sources: tuple[str, ...]
-    files: tuple[str, ...] = ("*",)
+    place: str  # of the files, below the folder of all data
+    sources: tuple[str, ...]  # of these files, or an archive of them, below a ``--from`` folder
+    files: tuple[str, ...] = ("*",)  # patterns of the files to copy
     required: tuple[str, ...] = ()
-    download: Callable[[str], Any]
+    download: Callable[[str], Any] | None  # into ``downloaded``, below the folder it is given
     downloaded: str = ""
-    load: Callable[[Path], str]
+    load: Callable[[Path], str]  # reads the data set from the folder of all data; describes it
 
 
 def fetch(name: str, target: Path, source: Path | None = None) -> str:
@@ -64,14 +52,15 @@ def fetch(name: str, target: Path, source: Path | None = None) -> str:
 
     Raises:
         MissingDataError: ``source`` does not contain it, or the download failed.
-        UserError: a file is missing or damaged; in that case nothing is installed.
+        UserError: a file is missing or damaged; nothing is installed.
     """
     plain = name.casefold().replace("-", "").replace("_", "")
     if plain == "imagenet":
         return _find_imagenet(source or target / "imagenet")
     recipe = _RECIPES.get(plain) or _tu(name)
     place = target / recipe.place
-    if _is_there(place):
+    incomplete = recipe is _WIKITEXT and not (place / TEXTS["train"]).exists()
+    if place.is_dir() and any(place.iterdir()) and not incomplete:
         summary = _verified(recipe, target, f"delete {place} and fetch it again")
         return f"{recipe.name}: {summary} in {place} (already there)"
     target.mkdir(parents=True, exist_ok=True)
@@ -89,11 +78,6 @@ def fetch(name: str, target: Path, source: Path | None = None) -> str:
     return f"{recipe.name}: {summary} in {place}"
 
 
-def _is_there(place: Path) -> bool:
-    incomplete = place.name == FOLDER and not (place / TEXTS["train"]).exists()
-    return place.is_dir() and any(place.iterdir()) and not incomplete
-
-
 def _verified(recipe: _Recipe, root: Path, remedy: str) -> str:
     place = root / recipe.place
     expected = {**dict.fromkeys(recipe.required), **known_checksums(recipe.place)}
@@ -102,13 +86,12 @@ def _verified(recipe: _Recipe, root: Path, remedy: str) -> str:
         for file, digest in expected.items()
         if not (place / file).exists() or (digest and sha256(place / file) != digest)
     ]
-    if wrong:
-        raise UserError(f"{', '.join(wrong)} in {place} are missing or damaged: {remedy}")
     try:
+        if wrong:
+            raise UserError(f"{', '.join(wrong)} in {place} are missing or damaged")
         return recipe.load(root)
     except UserError as error:
-        reason = str(error).split(": delete")[0]
-        raise UserError(f"{reason}: {remedy}") from error
+        raise UserError(f"{str(error).split(': delete')[0]}: {remedy}") from error
 
 
 def _copy(recipe: _Recipe, source: Path, parts: Path, new: Path) -> str:
@@ -132,11 +115,14 @@ def _copy(recipe: _Recipe, source: Path, parts: Path, new: Path) -> str:
 
 
 def _download(recipe: _Recipe, parts: Path, new: Path) -> str:
+    if not recipe.download:
+        raise MissingDataError(
+            f"{recipe.name} has no address to download it from: use `--from DIR`, where DIR "
+            f"contains {recipe.sources[0]}"
+        )
     try:
         recipe.download(str(parts))
         (parts / recipe.downloaded).rename(new)
-    except UserError:
-        raise
     except Exception as error:
         raise MissingDataError(
             f"{recipe.name} could not be downloaded ({type(error).__name__}: {error}); on a "
@@ -186,13 +172,6 @@ def _download_cifar10(folder: str) -> None:
     from torchvision.datasets import CIFAR10
 
     CIFAR10(folder, download=True)
-
-
-def _download_jpeg(folder: str) -> None:
-    raise MissingDataError(
-        "CIFAR10-JPEG has no address to download it from: use `--from DIR`, where DIR contains "
-        "cifar10-jpeg.tar.xz"
-    )
 
 
 def _load_cifar10(name: str, root: Path) -> str:
@@ -256,7 +235,7 @@ _RECIPES = {
         name="CIFAR10-JPEG",
         place="cifar10-jpeg",
         sources=("cifar10-jpeg.tar.xz",),
-        download=_download_jpeg,
+        download=None,
         load=lambda root: _load_cifar10("cifar10-jpeg", root),
     ),
 }

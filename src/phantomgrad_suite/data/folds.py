@@ -42,11 +42,7 @@ def stratified_split(labels: Tensor, fold: int, folds: int, seed: int) -> Split:
 
 
 def held_out(labels: Tensor, count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Return the indices that stay and ``count`` that are held out, stratified; both sorted.
-
-    Raises:
-        UserError: a class would have no image in one of the two parts.
-    """
+    """Return the indices that stay and ``count`` that are held out, stratified; both sorted."""
     classes = len(labels.bincount().nonzero())
     if not classes <= count <= len(labels) - classes:
         raise UserError(

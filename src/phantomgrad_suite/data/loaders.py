@@ -20,15 +20,15 @@ class Shuffled(Sampler[int]):
     def __init__(self, data: Sized) -> None:
         self._size = len(data)
         self._seed: int | None = None
-        self._restored = False
+        self._restored: int | None = None
 
     def __len__(self) -> int:
         return self._size
 
     def __iter__(self) -> Iterator[int]:
-        if not self._restored or self._seed is None:
+        self._seed, self._restored = self._restored, None
+        if self._seed is None:
             self._seed = int(torch.empty((), dtype=torch.int64).random_().item())
-        self._restored = False
         generator = torch.Generator().manual_seed(self._seed)
         yield from torch.randperm(self._size, generator=generator).tolist()
 
@@ -38,7 +38,7 @@ class Shuffled(Sampler[int]):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Use the saved seed for the next epoch, and draw none."""
-        self._seed, self._restored = state_dict["seed"], True
+        self._seed = self._restored = state_dict["seed"]
 
 
 class ResumableLoader(DataLoader[Any]):

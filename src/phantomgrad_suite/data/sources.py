@@ -37,11 +37,7 @@ def known_checksums(folder: str = "") -> dict[str, str]:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a tar archive.
-
-    Raises:
-        UserError: it is truncated or damaged.
-    """
+    """Unpack a tar archive; a truncated or damaged one raises ``UserError``."""
     # Python has filters since 3.11.4; Debian 12 has 3.11.2.
     safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     try:

@@ -56,37 +56,6 @@ def test_authors_folds_follow_the_official_script(labels: Tensor) -> None:
         assert len(split.validation) == 0
 
 
-@pytest.mark.parametrize(
-    ("graphs", "first"),
-    [
-        pytest.param(467, [2, 116, 48, 401, 113, 400], id="COX2"),
-        pytest.param(1113, [834, 244, 803, 607, 347, 160], id="PROTEINS"),
-    ],
-)
-def test_order_is_the_official_one(graphs: int, first: list[int]) -> None:
-    """With labels all alike and two folds, the members of both folds give the order away."""
-    split = authors_split(torch.zeros(graphs, dtype=torch.long), 0, 2, SEED)
-    parts = {index: part for part in ("train", "test") for index in getattr(split, part).tolist()}
-    order = torch.randperm(graphs, generator=torch.Generator().manual_seed(SEED))
-    assert order[:6].tolist() == first
-    for part in ("train", "test"):
-        kept = [i for i in order.tolist() if parts[i] == part]
-        assert getattr(split, part).tolist() == kept
-
-
-def test_authors_folds_have_the_official_sizes(labels: Tensor) -> None:
-    sizes = sorted(len(split.test) for split in all_folds(authors_split, labels))
-    assert sizes == [46] * 3 + [47] * 7
-
-
-def test_authors_folds_are_not_stratified(labels: Tensor) -> None:
-    """The flaw that makes the spread over folds of the published numbers."""
-    fractions = torch.stack(
-        [labels[split.test].double().mean() for split in all_folds(authors_split, labels)]
-    )
-    assert fractions.std() > 0.03
-
-
 @pytest.mark.parametrize("part", ["train", "validation", "test"])
 def test_stratified_folds_keep_the_share_of_each_class(labels: Tensor, part: str) -> None:
     for split in all_folds(stratified_split, labels):

@@ -20,7 +20,7 @@ IMAGES = (
 )
 TEXTS = (
     *("model.width=8", "model.heads=2", "model.inner=16", "model.cutoffs=[20,60]"),
-    *("model.shrinkage=2", "solver.max_evaluations=4", "dataset.batch_size=2"),
+    *("++model.shrinkage=2", "solver.max_evaluations=4", "dataset.batch_size=2"),
     *("dataset.segment_length=9", "task.pretraining_steps=0", "+trainer.limit_val_batches=2"),
 )
 
@@ -130,9 +130,9 @@ def test_parts_are_disjoint(workplace: Workplace, case: Case, overrides: list[st
     """No sample is in two of the parts, and the facts of the record count them."""
     from training import composed
 
-    from phantomgrad_suite.jobs.build import build
+    from phantomgrad_suite.jobs.build import build_data
 
-    data = build(composed(overrides).dataset, "dataset")
+    data = build_data(composed(overrides))
     assert type(data).__name__ == case.kind
     assert set(data.evaluation_sets) == {"test", "validation"}
     parts = {name: set(samples) for name, samples in case.samples(data).items()}

@@ -31,17 +31,11 @@ class GraphData:
 
 
 class Graph(NamedTuple):
-    """One graph of a data set.
+    """One graph of a data set."""
 
-    Attributes:
-        features: ``(N, F)``; F is 0 if the nodes have none.
-        edges: sources and targets, ``(2, E)``.
-        labels: of the graph, ``(1,)``, or of its nodes, ``(N, labels)``.
-    """
-
-    features: Tensor
-    edges: Tensor
-    labels: Tensor
+    features: Tensor  # (N, F); F is 0 if the nodes have none
+    edges: Tensor  # sources and targets, (2, E)
+    labels: Tensor  # of the graph, (1,), or of its nodes, (N, labels)
 
 
 def load_graphs(
@@ -55,9 +49,6 @@ def load_graphs(
         dataset: the class in ``torch_geometric.datasets``.
         options: its second argument, one for each part.
         folder: where the class looks for ``raw``, below its root.
-
-    Raises:
-        UserError: a file is damaged.
     """
     raw = files[0].parent
 

@@ -19,19 +19,12 @@ from phantomgrad_suite.runs.errors import UserError
 
 @dataclass(frozen=True)
 class NodeBatch(GraphData):
-    """One graph with labelled nodes.
+    """One graph with labelled nodes."""
 
-    Attributes:
-        features: ``(N, F)``.
-        propagation: the normalised adjacency, ``(N, N)``.
-        labels: classes, ``(N,)``.
-        masks: which nodes belong to each part, ``(N,)`` each.
-    """
-
-    features: Tensor
-    propagation: Propagation
-    labels: Tensor
-    masks: dict[str, Tensor]
+    features: Tensor  # (N, F)
+    propagation: Propagation  # the normalised adjacency, (N, N)
+    labels: Tensor  # classes, (N,)
+    masks: dict[str, Tensor]  # which nodes belong to each part, (N,) each
 
 
 @dataclass(kw_only=True, eq=False)
@@ -44,10 +37,6 @@ class Chains(LabelledData):
         features: width of the node features; the first two are the classes.
         noise: half-width of the uniform noise on the features.
         seed: of features and split (the official generator's, numpy's RandomState).
-
-    Raises:
-        UserError: there are fewer nodes than the split needs.
-        ValueError: ``length`` or ``features`` is less than 2.
     """
 
     evaluation_sets = ("test", "validation")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +24,12 @@ _DENSE = 200  # nodes up to which all eigenvalues cost less than the largest alo
 
 @dataclass(frozen=True)
 class MultilabelGraph(GraphData):
-    """One graph, whose nodes have any number of labels; made once, used in every epoch.
+    """One graph, whose nodes have any number of labels; made once, used in every epoch."""
 
-    Attributes:
-        features: U, ``(N, F)``.
-        propagation: the plain adjacency A, ``(N, N)``.
-        labels: 0 or 1, ``(N, labels)``.
-        spectral_radius: of A.
-    """
-
-    features: Tensor
-    propagation: Propagation
-    labels: Tensor
-    spectral_radius: float
+    features: Tensor  # (N, F)
+    propagation: Propagation  # the plain adjacency A, (N, N)
+    labels: Tensor  # 0 or 1, (N, labels)
+    spectral_radius: float  # of A
 
 
 @dataclass(kw_only=True, eq=False)
@@ -57,7 +50,7 @@ class PPI(DataModule):
 
     Raises:
         MissingDataError: PPI is not in ``root``.
-        UserError: ``name`` is unknown, ``scale`` is not in (0, 1], or the files are damaged.
+        UserError: the files are damaged.
     """
 
     evaluation_sets = ("test", "validation")
@@ -85,10 +78,11 @@ class PPI(DataModule):
             raise missing_data(f"PPI lacks {', '.join(missing)} in {raw}", "PPI")
         graphs = load_graphs("PPI", self._files, "PPI", ["train", "val", "test"])
         _check(raw, name, graphs, [*chain(*ppi_files.scaled(scale).values())])
-        rest = map(_prepared, graphs)
-        self._graphs = {
-            part: [next(rest) for _ in nodes] for part, nodes in ppi_files.NODES.items()
-        }
+        rest = (
+            MultilabelGraph(x, adjacency(edges, len(x)), y, spectral_radius(edges, len(x)))
+            for x, edges, y in graphs
+        )
+        self._graphs = {part: [*islice(rest, len(n))] for part, n in ppi_files.NODES.items()}
 
     def sizes(self) -> dict[str, float]:
         """Return the widths of features and labels, and the largest radius of a training graph."""
@@ -150,12 +144,6 @@ def spectral_radius(edges: Tensor, nodes: int) -> float:
         return float(np.abs(np.linalg.eigvals(matrix.toarray())).max())
     found = eigs(matrix.tocsr(), k=1, v0=np.ones(nodes), return_eigenvectors=False)
     return float(np.abs(found).max())
-
-
-def _prepared(graph: Graph) -> MultilabelGraph:
-    features, edges, labels = graph
-    radius = spectral_radius(edges, len(features))
-    return MultilabelGraph(features, adjacency(edges, len(features)), labels, radius)
 
 
 def _check(raw: Path, name: str, graphs: list[Graph], nodes: list[int]) -> None:

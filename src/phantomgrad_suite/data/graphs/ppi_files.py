@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock
 
 FEATURES, LABELS = 50, 121
 SPLITS = {"train": "train", "validation": "valid", "test": "test"}  # how files name the parts
@@ -41,21 +42,14 @@ def scaled(scale: float) -> dict[str, tuple[int, ...]]:
 
 
 def write_once(root: Path, scale: float, seed: int) -> Path:
-    """Return the raw folder of synthetic graphs below ``root``; write it if it does not exist.
-
-    Parallel processes may each write one; that of the first to finish is kept.
-    """
+    """Return the raw folder of synthetic graphs below ``root``; write it if it does not exist."""
     raw = root / f"scale{scale:g}-seed{seed}" / "raw"
-    if raw.exists():
-        return raw
-    raw.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=root, prefix=".part-") as part:
-        write_ppi(Path(part) / "raw", scale, seed)
-        try:
-            (Path(part) / "raw").rename(raw)
-        except OSError:
-            if not raw.exists():
-                raise
+    if not raw.exists():
+        raw.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(root / ".lock"), tempfile.TemporaryDirectory(dir=root) as part:
+            if not raw.exists():  # another process may have written it
+                write_ppi(Path(part) / "raw", scale, seed)
+                (Path(part) / "raw").rename(raw)
     return raw
 
 
@@ -65,8 +59,7 @@ def write_ppi(raw: Path, scale: float = 1.0, seed: int = 0) -> None:
     Graphs have the node counts of PPI, times ``scale``, and, if large enough, its mean degree with
     heavy tails. Features U are sparse indicators, each standardised over the training part. A label
     is given to the nodes with the largest entries of a column of :math:`U M + A U N`, where M and N
-    are random of rank 8: labels can be learnt, but not without the neighbours. On average three in
-    ten nodes have a label.
+    are random of rank 8, so that it depends on the neighbours.
     """
     rng = np.random.default_rng(seed)
     raw.mkdir(parents=True)

@@ -20,19 +20,12 @@ from phantomgrad_suite.runs.errors import UserError
 
 @dataclass(frozen=True)
 class GraphBatch(GraphData):
-    """Several graphs as one block-diagonal graph; made once, used in every epoch.
+    """Several graphs as one block-diagonal graph; made once, used in every epoch."""
 
-    Attributes:
-        features: node features times the adjacency, P U, ``(N, F)``.
-        propagation: the normalised block-diagonal adjacency P, ``(N, N)``.
-        pooling: sums the nodes of each graph, ``(graphs, N)``.
-        labels: classes, ``(graphs,)``.
-    """
-
-    features: Tensor
-    propagation: Propagation
-    pooling: Propagation
-    labels: Tensor
+    features: Tensor  # node features times the adjacency, P U, (N, F)
+    propagation: Propagation  # the normalised block-diagonal adjacency P, (N, N)
+    pooling: Propagation  # sums the nodes of each graph, (graphs, N)
+    labels: Tensor  # classes, (graphs,)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -52,7 +45,7 @@ class GraphFolds(LabelledData):
 
     Raises:
         MissingDataError: the data set is not in ``root``.
-        UserError: ``split`` or ``fold`` is out of range, or a file is damaged.
+        UserError: a file is damaged.
     """
 
     name: str
@@ -128,12 +121,7 @@ def tu_files(name: str, root: Path) -> list[Path]:
 
 
 def load_tu_dataset(name: str, root: Path) -> list[Graph]:
-    """Read a TU data set from ``root/<name>/raw``.
-
-    Raises:
-        MissingDataError: its files are missing.
-        UserError: a file is damaged.
-    """
+    """Read a TU data set from ``root/<name>/raw``."""
     files = tu_files(name, root)
     if not {f"{name}_A.txt", f"{name}_graph_indicator.txt"} <= {path.name for path in files}:
         raise missing_data(f"{name} is not in {root}", name)

@@ -36,8 +36,7 @@ class ImageData(LabelledData):
     """Colour images whose batches are bytes, which the device normalises.
 
     Attributes:
-        mean: of each channel, for pixels from 0 to 1.
-        deviation: of each channel, likewise.
+        mean, deviation: of each channel, for pixels from 0 to 1.
         side: of an image as the network sees it, in pixels.
         all_classes: number of classes of the whole data set.
     """
@@ -100,11 +99,7 @@ class ImageData(LabelledData):
 
 
 def in_order(data: Dataset[Any], batch_size: int, share: Share) -> UnrepeatedDistributedSampler:
-    """Return every n-th index, in order, so that n processes see each image exactly once.
-
-    Raises:
-        UserError: the processes would have different numbers of batches, and wait for each other.
-    """
+    """Return every n-th index, in order, so that n processes see each image exactly once."""
     size = len(data)  # type: ignore[arg-type]
     least, most = size // share.processes, -(-size // share.processes)
     if not least or -(-least // batch_size) != -(-most // batch_size):
@@ -130,12 +125,7 @@ def _on(device: torch.device, dtype: torch.dtype, values: tuple[float, ...]) -> 
 
 
 def open_folder(root: Path, part: str, name: str) -> Any:
-    """Return torchvision's ``ImageFolder`` of ``root/part``.
-
-    Raises:
-        MissingDataError: there is no such folder; ``fetch_data.py`` knows the data as ``name``.
-        UserError: it holds no class folders, or an empty one.
-    """
+    """Return torchvision's ``ImageFolder``; ``fetch_data.py`` knows the data as ``name``."""
     from torchvision.datasets import ImageFolder
 
     if not (root / part).is_dir():

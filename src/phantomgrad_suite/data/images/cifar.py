@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import logging
+import tempfile
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from phantomgrad_suite.data.cache import digest
+from phantomgrad_suite.data.base import Share, missing_data
+from phantomgrad_suite.data.cache import cached, digest, file_times
 from phantomgrad_suite.data.folds import held_out
-from phantomgrad_suite.data.images.augment import crop_and_flip, draw
-from phantomgrad_suite.data.images.base import ImageBatch, ImageData, ImageSet
-from phantomgrad_suite.data.images.cifar_files import CLASSES, find, read
+from phantomgrad_suite.data.images.base import ImageBatch, ImageData, ImageSet, open_folder
 from phantomgrad_suite.data.loaders import Shuffled
+from phantomgrad_suite.data.sources import unpack
 from phantomgrad_suite.runs.errors import UserError
 
+log = logging.getLogger(__name__)
+
+CLASSES = (
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
+)
+_SOURCES = {
+    "cifar10": ("cifar-10-batches-py",),
+    "cifar10-jpeg": ("cifar10-jpeg", "cifar10-jpeg.tar.xz"),
+}
 _PADDING = 4
 
 
@@ -25,26 +40,24 @@ _PADDING = 4
 class Cifar10(ImageData):
     """50,000 training and 10,000 test images of ten classes (Krizhevsky, 2009), ``(3, 32, 32)``.
 
-    In a distributed run each process takes its own part of every epoch: Lightning distributes the
-    training images anew each time, with a few repeated to make the parts equal, and ``batch_size``
-    is that of one process; evaluation images count exactly once.
+    In a distributed run each process takes its own part of every epoch (a few images are repeated
+    to make the parts equal), and each evaluation image counts exactly once.
 
     Args:
         name: ``"cifar10"``, or ``"cifar10-jpeg"``, the same images after lossy compression.
         root: the folder that holds ``cifar-10-batches-py``, or ``cifar10-jpeg`` (a folder or a
             ``.tar.xz``).
-        batch_size: training images in a batch; the last one of an epoch may be smaller.
+        batch_size: training images in a batch of one process; the last one may be smaller.
         test_batch_size: images in a batch of an evaluation set.
-        augment: crop at random after padding with 4 black pixels, and mirror half of the images
-            on average; random numbers are drawn from torch's global generator.
+        augment: crop at random after padding with 4 black pixels, and mirror every second image
+            on average, by torch's global generator.
         validation: number of training images held out, stratified; 0 for none, as in the papers.
         subset: number of training images of each class, the first ones; ``None`` for all.
         seed: of the validation part.
 
     Raises:
         MissingDataError: the data set is not in ``root``.
-        UserError: ``name`` is unknown; or, when the images are read, they are damaged, or fewer
-            than ``validation`` and ``subset`` need.
+        UserError: the images, when they are read, are damaged, or fewer than the settings need.
     """
 
     mean = (0.4914, 0.4822, 0.4465)
@@ -65,16 +78,28 @@ class Cifar10(ImageData):
         super().__init__()
         self.check_settings(1, "batch_size", "test_batch_size", "subset")
         self.check_settings(0, "validation", "seed")
-        self._source = find(self.name, Path(self.root))
+        if self.name not in _SOURCES:
+            raise UserError(f"dataset.name must be one of {', '.join(_SOURCES)}, got {self.name!r}")
+        found = [p for s in _SOURCES[self.name] if (p := Path(self.root, s)).exists()]
+        if not found:
+            raise missing_data(f"{self.name} is not in {self.root}", self.name.upper())
+        self._source = found[0]
         self.evaluation_sets = ("test", "validation") if self.validation else ("test",)
 
     @cached_property
     def pixels(self) -> dict[str, ImageBatch]:
         """The images of the training and the test part, read when they are first needed."""
-        pixels = read(self._source)
+        source = self._source
+        if self.name == "cifar10":
+            tensors = _read_original(source)
+        else:
+            path, files = source.with_name("cifar10-jpeg.pt"), source.glob("*/*/*")
+            times = file_times([source] if source.is_file() else files)
+            tensors = cached(path, times, lambda: _decoded(source))
+        train, test = ImageBatch(*tensors[:2]), ImageBatch(*tensors[2:])
         if self.subset is not None:
-            pixels["train"] = _first_of_each_class(pixels["train"], self.subset)
-        return pixels
+            train = _first_of_each_class(train, self.subset)
+        return {"train": train, "test": test}
 
     def facts(self) -> dict[str, Any]:
         """Return name, fingerprint of all pixels and labels, and sizes; and the subset, if any."""
@@ -117,6 +142,36 @@ class Cifar10(ImageData):
         return crop_and_flip(images, draw(len(images), _PADDING, self.share), _PADDING)
 
 
+class Draws(NamedTuple):
+    """First row and column of each crop in its padded image, and whether it is mirrored."""
+
+    top: Tensor
+    left: Tensor
+    flip: Tensor
+
+
+def draw(images: int, padding: int, share: Share) -> Draws:
+    """Draw from torch's global generator on the CPU.
+
+    Every process draws for all and takes its own part, so that their generators stay equal.
+    """
+    top, left = torch.randint(2 * padding + 1, (2, share.processes, images))
+    flip = torch.randint(2, (share.processes, images)).bool()
+    return Draws(*(drawn[share.process] for drawn in (top, left, flip)))
+
+
+def crop_and_flip(images: Tensor, draws: Draws, padding: int) -> Tensor:
+    """Return crops of images ``(B, C, H, W)``, padded with zeros on every side, some mirrored."""
+    batch, channels, height, width = images.shape
+    top, left, flip = (d.to(images.device, non_blocking=True).unsqueeze(1) for d in draws)
+    rows = top + torch.arange(height, device=images.device)  # (B, H)
+    columns = torch.arange(width, device=images.device)
+    columns = left + torch.where(flip, width - 1 - columns, columns)  # (B, W)
+    pixels = rows.unsqueeze(2) * (width + 2 * padding) + columns.unsqueeze(1)  # (B, H, W)
+    pixels = pixels.view(batch, 1, -1).expand(-1, channels, -1)
+    return F.pad(images, [padding] * 4).flatten(2).gather(2, pixels).view(images.shape)
+
+
 def _first_of_each_class(batch: ImageBatch, count: int) -> ImageBatch:
     places = [(batch.labels == label).nonzero().squeeze(1) for label in range(len(CLASSES))]
     fewest = min(len(place) for place in places)
@@ -127,3 +182,55 @@ def _first_of_each_class(batch: ImageBatch, count: int) -> ImageBatch:
 
 def _pick(batch: ImageBatch, indices: Tensor) -> ImageBatch:
     return ImageBatch(*(tensor[indices] for tensor in batch))
+
+
+def _read_original(folder: Path) -> list[Tensor]:
+    from torchvision.datasets import CIFAR10
+
+    try:
+        parts = [CIFAR10(str(folder.parent), train=train) for train in (True, False)]
+    except RuntimeError as error:  # torchvision verifies checksums
+        raise UserError(
+            f"files in {folder} are missing or damaged: delete that folder and fetch it again with "
+            "`python scripts/fetch_data.py CIFAR10`"
+        ) from error
+    return [tensor for part in parts for tensor in _tensors(part.data, part.targets)]
+
+
+def _decoded(source: Path) -> list[Tensor]:
+    """Return images and labels of the training part, then of the test part, sorted by name."""
+    if source.is_file():
+        with tempfile.TemporaryDirectory() as folder:
+            unpack(source, Path(folder))
+            return _decoded(Path(folder))
+    log.info("decoding the images of %s, once", source)
+    tensors: list[Tensor] = []
+    for part in ("train", "test"):
+        images = open_folder(source, part, "CIFAR10-JPEG")
+        counts = Counter(images.classes[label] for label in images.targets)
+        fewest = min(CLASSES, key=lambda name: counts[name])
+        if counts[fewest] != max(counts.values()):
+            raise UserError(
+                f"{source / part} has only {counts[fewest]} images of class {fewest}: delete "
+                f"{source} and fetch it again with `python scripts/fetch_data.py CIFAR10-JPEG`"
+            )
+        tensors += _tensors(np.stack([_image(path) for path, _ in images.samples]), images.targets)
+    return tensors
+
+
+def _image(path: str) -> np.ndarray:
+    from torchvision.datasets.folder import pil_loader
+
+    try:
+        pixels = np.asarray(pil_loader(path))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read as an image ({error})") from error
+    if pixels.shape != (32, 32, 3):
+        height, width, _ = pixels.shape
+        raise UserError(f"{path} must be 32 x 32 pixels, is {height} x {width}")
+    return pixels
+
+
+def _tensors(images: np.ndarray, labels: list[int]) -> tuple[Tensor, Tensor]:
+    """Return bytes, ``(N, 32, 32, 3)``, and labels as tensors, channels first."""
+    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.tensor(labels)

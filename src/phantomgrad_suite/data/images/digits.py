@@ -27,7 +27,7 @@ class Digits(LabelledData):
     three fifths train, one fifth validates, one fifth is tested.
 
     Args:
-        batch_size: images in a batch; the training part is shuffled anew in every epoch.
+        batch_size: images in a batch.
         seed: of the split.
     """
 

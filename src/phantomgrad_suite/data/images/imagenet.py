@@ -32,11 +32,8 @@ _CROPS = {
 class ImageNet(ImageData):
     """The ILSVRC 2012 classification set (Russakovsky et al., 2015), ``(3, 224, 224)``.
 
-    Worker processes decode, crop and flip; batches are bytes, and the device normalises them.
-    Random numbers depend on the seed of the run, the epoch and the image: neither the number of
-    workers nor an interruption changes them. In a distributed run each process takes its own part
-    of every epoch, with a few images repeated to make the parts equal; evaluation images count
-    exactly once.
+    Worker processes decode, crop and flip, by random numbers that depend on the seed of the run,
+    the epoch and the image alone. Processes share the images as in :class:`.Cifar10`.
 
     Args:
         root: the folder that holds ``train/<class>/*`` and ``val/<class>/*``.
@@ -44,17 +41,12 @@ class ImageNet(ImageData):
         protocol: ``"mdeq"`` (random crops of torchvision's defaults) or ``"phantom"`` (the phantom
             gradient release: area 0.1 to 1, aspect 0.8 to 1.25; its DALI pipeline tries a hundred
             random crops before it falls back to the centre, torchvision ten).
-        batch_size: training images in a batch of one process; the last may be smaller.
-        test_batch_size: images in a batch of the evaluation set.
+        batch_size, test_batch_size, validation, seed: as in :class:`.Cifar10`.
         workers: decoding processes of each training process.
-        validation: number of training images held out, stratified, and transformed as the
-            evaluation images are; 0 for none, as in the papers.
-        seed: of the validation part.
 
     Raises:
         MissingDataError: ``root`` does not contain the two folders.
-        UserError: they have fewer than two classes, or different ones; ``protocol`` is unknown; or
-            ``validation`` leaves a class without an image in one of the parts.
+        UserError: they have fewer than two classes, or different ones.
     """
 
     mean = (0.485, 0.456, 0.406)
@@ -120,19 +112,11 @@ class ImageNet(ImageData):
             worker_init_fn=self.worker_init_fn,
         )
 
-    def on_before_batch_transfer(
-        self, batch: ImageBatch | UnreadableImage, dataloader_idx: int
-    ) -> ImageBatch:
+    def on_before_batch_transfer(self, batch: ImageBatch | str, dataloader_idx: int) -> ImageBatch:
         """Raise an error of a worker here, where its message is not lost in a traceback."""
-        if isinstance(batch, UnreadableImage):
-            raise UserError(str(batch))
+        if isinstance(batch, str):
+            raise UserError(batch)
         return batch
-
-
-class UnreadableImage(str):
-    """An error message that a worker returns instead of a batch."""
-
-    __slots__ = ()
 
 
 class FolderSet(Dataset[Any]):
@@ -148,8 +132,8 @@ class FolderSet(Dataset[Any]):
     def __len__(self) -> int:
         return len(self._labels)
 
-    def __getitems__(self, chosen: list[Any]) -> ImageBatch | UnreadableImage:
-        """Return the images of indices, or of pairs of an index and a random seed."""
+    def __getitems__(self, chosen: list[Any]) -> ImageBatch | str:
+        """Return the images of indices, or of pairs of an index and a random seed; or an error."""
         from torchvision.datasets.folder import pil_loader
 
         images, labels = [], []
@@ -161,7 +145,7 @@ class FolderSet(Dataset[Any]):
                 try:
                     images.append(self._transform(pil_loader(path)))
                 except (OSError, ValueError) as error:
-                    return UnreadableImage(f"{path} cannot be read as an image ({error})")
+                    return f"{path} cannot be read as an image ({error})"
                 labels.append(int(self._labels[index]))
         return ImageBatch(torch.stack(images), torch.tensor(labels))
 

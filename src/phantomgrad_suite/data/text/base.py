@@ -89,11 +89,7 @@ class LanguageData(DataModule):
         return {"fingerprint": f"sha256:{fingerprint}", "vocabulary": vocabulary, **tokens}
 
     def loader(self, part: str) -> Segments:
-        """Return the segments of a part.
-
-        Raises:
-            UserError: the processes cannot share the streams of an evaluation set equally.
-        """
+        """Return the segments of a part."""
         training, processes = part == "train", self.share.processes
         if not training and self.test_batch_size % processes:
             raise UserError(

@@ -44,9 +44,6 @@ class Segments:
         per_epoch: segments of an epoch, which continues where the previous one ended, and at the
             end of the text from its beginning; ``None`` for passes over the whole text.
         name: of the text, for error messages.
-
-    Raises:
-        UserError: the text is too short.
     """
 
     def __init__(

@@ -21,9 +21,8 @@ END, UNKNOWN = "<eos>", "<unk>"
 class Vocabulary:
     """The words of a training text; the number of a word is its index.
 
-    Lines are split at white space, and each, even a blank one, ends in ``<eos>``, which has number
-    0. The words follow by decreasing frequency, those of equal frequency by first appearance.
-    If it is open, unknown words become ``<unk>``; otherwise they are errors.
+    Every line, even a blank one, ends in ``<eos>``, number 0. The words follow by decreasing
+    frequency, then by first appearance. If it is open, unknown words become ``<unk>``.
     """
 
     words: tuple[str, ...]
@@ -50,11 +49,7 @@ class Vocabulary:
         return len(self.words)
 
     def encode(self, lines: Iterable[str], source: str) -> Tensor:
-        """Return the numbers of a text, ``(N,)``, as 32-bit integers.
-
-        Raises:
-            UserError: a word of the text ``source`` is unknown, and the vocabulary is not open.
-        """
+        """Return the numbers of the text ``source``, ``(N,)``, as 32-bit integers."""
         kind = _Open if self.is_open else dict
         numbers = kind((word, number) for number, word in enumerate(self.words))
         encoded = array("i")
@@ -78,11 +73,7 @@ class _Open(dict[str, int]):
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a file.
-
-    Raises:
-        UserError: it is not UTF-8.
-    """
+    """Yield the lines of a file, which must be UTF-8."""
     try:
         with path.open(encoding="utf-8") as file:
             yield from file

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from phantomgrad_suite.data.base import Synthetic, missing_data
-from phantomgrad_suite.data.cache import cached, digest
+from phantomgrad_suite.data.cache import cached, digest, file_times
 from phantomgrad_suite.data.text.base import Corpus, LanguageData, random_words
 from phantomgrad_suite.data.text.vocabulary import Vocabulary, read_lines
 from phantomgrad_suite.runs.errors import UserError
@@ -43,8 +43,7 @@ class WikiText103(LanguageData):
 
     Raises:
         MissingDataError: the texts are not in ``root``.
-        UserError: ``name`` or ``validation_share`` is out of range; or, when the texts are read,
-            they contain words that the training text lacks.
+        UserError: when the texts are read, they contain words that the training text lacks.
     """
 
     root: str
@@ -80,11 +79,9 @@ class WikiText103(LanguageData):
 
     def read(self) -> Corpus:
         """Return the texts, from the cache if it was made from the same files."""
-        stats = {name: path.stat() for name, path in self._files.items()}
-        source = [f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats.items()]
         share = f"-{self.validation_share:g}" if self.validation_share else ""
         path = self._folder / f"{self.name}{share}.pt"
-        *parts, words = cached(path, "\n".join(source), self._encoded)
+        *parts, words = cached(path, file_times(self._files.values()), self._encoded)
         return Corpus(
             dict(zip(self._parts, parts, strict=True)),
             int((words == ord("\n")).sum()),

@@ -80,18 +80,8 @@ def test_loaders_give_the_graph_once_and_draw_nothing() -> None:
     assert batch.features.shape == (400, FEATURES)
 
 
-def test_batch_moves_whole() -> None:
-    batch = make_chains(20, LENGTH, FEATURES, noise=0.0, seed=42).to("meta")
-    parts = (batch.features, batch.labels, *batch.masks.values())
-    assert all(part.device.type == "meta" for part in parts)
-
-
-def test_too_few_nodes_are_refused() -> None:
+def test_bad_settings_are_refused() -> None:
     with pytest.raises(UserError, match=r"needs at least 320 nodes .* 2 x 3 x 10 = 60"):
         Chains(chains_per_class=3)
-
-
-@pytest.mark.parametrize("bad", [{"length": 1}, {"features": 1}])
-def test_too_small_sizes_are_refused(bad: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match=rf"dataset\.{next(iter(bad))} must be at least 2, got 1"):
-        Chains(**bad)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"dataset\.length must be at least 2, got 1"):
+        Chains(length=1)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torchvision.transforms.v2 import functional as slow
 
 from phantomgrad_suite.data.base import Share
-from phantomgrad_suite.data.images.augment import Draws, crop_and_flip, draw
+from phantomgrad_suite.data.images.cifar import Draws, crop_and_flip, draw
 
 pytestmark = pytest.mark.usefixtures("float32")
 ALONE = Share()
@@ -34,16 +34,6 @@ def test_equals_torchvision_image_by_image(shape: tuple[int, ...], padding: int)
     assert torch.equal(found, one_by_one(images, draws, padding))
 
 
-def test_every_corner_and_the_middle() -> None:
-    """The middle crop is the image; the outermost ones show padding on two sides."""
-    image = torch.arange(1, 10).view(1, 1, 3, 3).expand(3, 1, 3, 3)
-    draws = Draws(torch.tensor([1, 0, 2]), torch.tensor([1, 0, 2]), torch.tensor([0, 0, 1]).bool())
-    middle, first, last = crop_and_flip(image, draws, 1)
-    assert middle.tolist() == [[[1, 2, 3], [4, 5, 6], [7, 8, 9]]]
-    assert first.tolist() == [[[0, 0, 0], [0, 1, 2], [0, 4, 5]]]
-    assert last.tolist() == [[[0, 6, 5], [0, 9, 8], [0, 0, 0]]]
-
-
 def test_draws_are_even_and_independent() -> None:
     """Nine rows and nine columns equally often, every second image mirrored: within 5 sigma."""
     count = 20_000
@@ -56,14 +46,6 @@ def test_draws_are_even_and_independent() -> None:
     together = torch.stack([d.double() for d in draws])
     off_diagonal = together.corrcoef() - torch.eye(3, dtype=torch.float64)
     assert off_diagonal.abs().max() < 5 / count**0.5
-
-
-def test_draws_are_those_of_the_global_generator() -> None:
-    torch.manual_seed(3)
-    first = draw(10, 4, ALONE)
-    torch.manual_seed(3)
-    assert all(map(torch.equal, first, draw(10, 4, ALONE)))
-    assert not torch.equal(draw(10, 4, ALONE).top, first.top)
 
 
 def test_processes_draw_apart_and_stay_in_step() -> None:

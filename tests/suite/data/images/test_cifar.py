@@ -14,14 +14,12 @@ from data.images.helpers import QUIET, as_set, cifar, fit, normalised, whole
 from image_data import write_cifar10, write_image
 from PIL import Image
 from recorder import Recorder, trainer
-from training import composed
 
 from phantomgrad_suite.checkpoint import RunState
 from phantomgrad_suite.data import Cifar10, ImageBatch
 from phantomgrad_suite.data.base import Share
 from phantomgrad_suite.data.images.base import in_order
-from phantomgrad_suite.data.images.cifar_files import CLASSES
-from phantomgrad_suite.jobs.build import build
+from phantomgrad_suite.data.images.cifar import CLASSES
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
 pytestmark = QUIET
@@ -65,7 +63,7 @@ def test_images_are_decoded_once(jpeg_copy: Path, monkeypatch: pytest.MonkeyPatc
     """And again when one of them changes."""
     first = cifar(jpeg_copy).facts()
     with monkeypatch.context() as patch:
-        patch.setattr("phantomgrad_suite.data.images.cifar_files._decoded", None)
+        patch.setattr("phantomgrad_suite.data.images.cifar._decoded", None)
         assert cifar(jpeg_copy).facts() == first
     write_image(jpeg_copy / "cifar10-jpeg/train/cat/0000.jpg", np.random.default_rng(9), 32, 32)
     assert cifar(jpeg_copy).facts()["fingerprint"] != first["fingerprint"]
@@ -216,21 +214,14 @@ def test_processes_that_would_wait_for_each_other_are_refused(jpeg_root: Path) -
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar10-jpeg"])
 def test_missing_data_name_the_command(tmp_path: Path, name: str) -> None:
-    with pytest.raises(MissingDataError) as error:
+    command = f"{name} is not in {tmp_path}: fetch it with .*fetch_data.py {name.upper()}`"
+    with pytest.raises(MissingDataError, match=command):
         Cifar10(root=str(tmp_path), name=name)
-    assert str(error.value) == (
-        f"{name} is not in {tmp_path}: fetch it with `python scripts/fetch_data.py {name.upper()}` "
-        "(or, without network, add `--from DIR`), or set dataset.root"
-    )
 
 
-@pytest.mark.parametrize("damage", ["missing", "damaged"])
-def test_damaged_original_file_is_refused(cifar_root: Path, damage: str) -> None:
+def test_damaged_original_file_is_refused(cifar_root: Path) -> None:
     path = cifar_root / "cifar-10-batches-py" / "data_batch_3"
-    content = path.read_bytes()
-    path.unlink()
-    if damage == "damaged":
-        path.write_bytes(content[:-1])
+    path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UserError, match=r"cifar-10-batches-py are missing or damaged: delete that"):
         cifar(cifar_root, "cifar10")
 
@@ -246,22 +237,9 @@ def test_bad_image_is_named(jpeg_copy: Path) -> None:
         cifar(jpeg_copy)
 
 
-@pytest.mark.parametrize("lost", ["frog/0009.jpg", "frog"])
-def test_missing_images_are_counted(jpeg_copy: Path, lost: str) -> None:
-    path = jpeg_copy / "cifar10-jpeg/train" / lost
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
-    left = 9 if lost.endswith(".jpg") else 0
-    with pytest.raises(UserError, match=rf"train has only {left} images of class frog: delete"):
-        cifar(jpeg_copy)
-
-
-def test_truncated_archive_is_refused(jpeg_copy: Path) -> None:
-    path = jpeg_copy / "cifar10-jpeg.tar.xz"
-    with tarfile.open(path, "w:xz") as archive:
-        archive.add(jpeg_copy / "cifar10-jpeg/train", "train")
-    shutil.rmtree(jpeg_copy / "cifar10-jpeg")
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(UserError, match=r"cifar10-jpeg.tar.xz is truncated or damaged \("):
+def test_missing_images_are_counted(jpeg_copy: Path) -> None:
+    shutil.rmtree(jpeg_copy / "cifar10-jpeg/train/frog")
+    with pytest.raises(UserError, match="train has only 0 images of class frog: delete"):
         cifar(jpeg_copy)
 
 
@@ -270,10 +248,7 @@ def test_truncated_archive_is_refused(jpeg_copy: Path) -> None:
     [
         ({"name": "cifar100"}, "one of cifar10, cifar10-jpeg, got 'cifar100'"),
         ({"batch_size": 0}, r"dataset\.batch_size must be at least 1, got 0"),
-        ({"test_batch_size": 0}, r"dataset\.test_batch_size must be at least 1, got 0"),
         ({"validation": -1}, r"dataset\.validation must be at least 0, got -1"),
-        ({"subset": 0}, r"dataset\.subset must be at least 1, got 0"),
-        ({"seed": -1}, r"dataset\.seed must be at least 0, got -1"),
         ({"validation": 9}, r"dataset.validation must lie in \[10, 90\] .* 9"),
         ({"validation": 91}, r"dataset.validation must lie in \[10, 90\] .* 91"),
         ({"subset": 11}, r"dataset\.subset must be at most 10, got 11"),
@@ -285,18 +260,6 @@ def test_bad_settings_are_refused(jpeg_root: Path, setting: dict[str, Any], mess
 
 
 # --- Configurations and real data ------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("hydra_restore_singletons")
-@pytest.mark.parametrize("name", ["cifar10", "cifar10_jpeg"])
-def test_configuration_is_the_protocol_of_the_papers(
-    jpeg_root: Path, cifar_root: Path, name: str
-) -> None:
-    root = cifar_root if name == "cifar10" else jpeg_root
-    config = composed([f"dataset={name}", f"runtime.paths.data={root}"]).dataset
-    assert build(config, "dataset").facts() == cifar(root, name.replace("_", "-")).facts()
-    found = (config.batch_size, config.augment, config.validation, config.subset)
-    assert found == (128, False, 0, None)
 
 
 def test_real_images_are_the_known_ones(real_jpeg_root: Path) -> None:

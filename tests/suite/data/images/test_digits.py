@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from data.images.helpers import as_set, whole
+from data.images.helpers import whole
 
 from phantomgrad_suite.data import Digits
 from phantomgrad_suite.data.images.base import ImageBatch
@@ -18,43 +16,12 @@ SIZES = {"train": 1077, "validation": 360, "test": 360}
 FINGERPRINT = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
 
 
-def test_content_is_the_known_one() -> None:
-    pixels, labels = load_pixels()
-    assert (pixels.shape, labels.shape) == ((1797, 8, 8), (1797,))
-    assert (pixels.min(), pixels.max()) == (0, 16)
-    assert labels[:10].tolist() == list(range(10))
-    assert pixels[0, 0].tolist() == [0, 0, 5, 13, 9, 1, 0, 0]
-
-
 def test_facts_and_sizes() -> None:
     data = Digits()
     assert data.sizes() == {"in_channels": 1, "classes": 10}
     assert data.evaluation_sets == ("test", "validation")
     assert data.facts() == {"name": "Digits", "fingerprint": f"sha256:{FINGERPRINT}", **SIZES}
     assert Digits(seed=1).facts() == data.facts()
-
-
-def test_parts_are_disjoint_and_complete() -> None:
-    """No two of the 1,797 images are equal, so images tell their parts apart."""
-    data = Digits()
-    parts = [as_set(whole(data, part).images) for part in PARTS]
-    assert [len(part) for part in parts] == list(SIZES.values())
-    assert len(set.union(*parts)) == 1797
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_split_is_stratified(part: str) -> None:
-    """Every part holds its share of each class, up to two images."""
-    _, labels = load_pixels()
-    shares = torch.from_numpy(labels).long().bincount() * SIZES[part] / 1797
-    assert (whole(Digits(), part).labels.bincount() - shares).abs().max() < 2
-
-
-def test_split_depends_on_its_seed_alone() -> None:
-    first = whole(Digits(), "test")
-    torch.manual_seed(7)
-    assert torch.equal(whole(Digits(), "test").images, first.images)
-    assert not torch.equal(whole(Digits(seed=1), "test").labels, first.labels)
 
 
 def test_pixels_are_standardised_by_the_training_part() -> None:
@@ -99,18 +66,3 @@ def test_order_is_that_of_the_global_generator_at_the_first_batch() -> None:
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(5)
     assert torch.equal(next(iterator).images, expected)
-
-
-def test_evaluation_has_a_fixed_order_and_draws_nothing() -> None:
-    data = Digits()
-    before = torch.get_rng_state()
-    first, second = whole(data, "test"), whole(data, "test")
-    assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(first.images, second.images)
-
-
-@pytest.mark.parametrize(("bad", "least"), [({"batch_size": 0}, 1), ({"seed": -1}, 0)])
-def test_too_small_arguments_are_refused(bad: dict[str, Any], least: int) -> None:
-    ((name, value),) = bad.items()
-    with pytest.raises(ValueError, match=rf"dataset\.{name} must be at least {least}, got {value}"):
-        Digits(**bad)

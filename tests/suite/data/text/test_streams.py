@@ -63,11 +63,6 @@ def test_partial_epochs_continue_through_the_text() -> None:
     assert epochs[2] == [(5, False), (10, False), (15, False)]
 
 
-def test_epoch_may_be_longer_than_the_text() -> None:
-    firsts = [batch.first for batch in Segments(TEXT, 4, 5, per_epoch=11)]
-    assert firsts == [True, False, False, False, False] * 2 + [True]
-
-
 def test_full_pass_starts_at_the_beginning_after_an_interrupted_one() -> None:
     segments = Segments(TEXT, 4, 5)
     assert len(list(islice(segments, 2))) == 2

@@ -33,31 +33,14 @@ def test_unknown_word_is_reported_with_its_line() -> None:
         vocabulary.encode(["a", "b e"], "wiki.test.tokens")
 
 
-def test_unk_is_a_word_like_any_other() -> None:
-    vocabulary = Vocabulary.of(["<unk> a <unk>"])
-    assert vocabulary.words == ("<eos>", "<unk>", "a")
-    with pytest.raises(UserError, match="no word 'b'"):
-        vocabulary.encode(["b"], "test")
-
-
 def test_rare_and_unknown_words_become_unk() -> None:
     vocabulary = Vocabulary.of(TEXT, min_count=2)
     assert vocabulary.words == ("<eos>", "a", "b", "<unk>")  # as frequent as b, but later
     assert vocabulary.encode(["a c e", "b"], "text").tolist() == [1, 3, 3, 0, 2, 0]
 
 
-def test_open_vocabulary_without_rare_words_knows_unk() -> None:
-    vocabulary = Vocabulary.of(["a a b"], min_count=1)
-    assert vocabulary.words == ("<eos>", "a", "b", "<unk>")
-    assert Vocabulary.of(["<unk> <unk> a"], min_count=2).words == ("<eos>", "<unk>")
-
-
 def test_text_that_names_the_line_end_has_it_once() -> None:
     assert Vocabulary.of(["<eos> a"]).words == ("<eos>", "a")
-
-
-def test_empty_text_has_no_tokens() -> None:
-    assert Vocabulary.of([]).encode([], "text").shape == (0,)
 
 
 def test_lines_end_where_files_have_line_ends(tmp_path: Path) -> None:
