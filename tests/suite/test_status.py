@@ -166,11 +166,11 @@ def test_incomplete_lines_and_unreadable_logs_are_skipped(run: RunFolder) -> Non
 def test_state_of_a_real_run(workplace: Workplace) -> None:
     """A failed run is shown as failed until it is started again, and is done at the end."""
     short = ("experiment=chains/implicit", "trainer.max_epochs=2")
-    with pytest.raises(UserError, match=r"checkpoint_every_minutes must be a number"):
+    with pytest.raises(UserError, match=r"checkpoint.every_minutes must be a number"):
         workplace.train(*short, "runtime.checkpoint.every_minutes=-1")
     (place,) = run_folders(RUNS)
     found = examine(*place, RUNS, RECORDS)
-    assert (found.state, found.error[:22]) == ("failed", "checkpoint_every_minut")
+    assert (found.state, found.error[:32]) == ("failed", "runtime.checkpoint.every_minutes")
     folder = workplace.train(*short)
     assert folder.name == place[1]
     assert examine(*place, RUNS, RECORDS).state == "done"

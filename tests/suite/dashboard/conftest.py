@@ -57,7 +57,8 @@ class Workshop:
     def published(self, row: str, instance: str, values: list[float | None]) -> Path:
         """Write a record among the results; return its path."""
         path = self.places.records / row / f"{instance}.json"
-        write_record(record(row, instance, values), path)
+        config = {"runtime": {"run": {"gradient": "upg"}}}
+        write_record(record(row, instance, values, config=config), path)
         return path
 
     @contextmanager

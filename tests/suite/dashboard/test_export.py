@@ -74,7 +74,7 @@ def test_run_has_the_content_of_its_record(tmp_path: Path) -> None:
     made = record(
         *PLACE,
         [0.5],
-        config={"run": {"gradient": "upg"}, "seed": 1},
+        config={"runtime": {"run": {"gradient": "upg"}}, "seed": 1},
         curves={"test/perplexity": [9.0, 7.0, 8.0]},
         result=Result("perplexity", 7, 2, 8, mode="min"),
     )
