@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from phantomgrad_suite.dashboard.plan import tables
+from phantomgrad_suite.dashboard.plan import Groups, Places, by_row, count, snapshot, tables
 from phantomgrad_suite.dashboard.server import Server
-from phantomgrad_suite.dashboard.snapshot import Groups, Places, by_row, count, snapshot
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.status import STATES, Run
 
@@ -58,13 +57,20 @@ def dashboard(arguments: Sequence[str], configs: Path) -> int:
     places = Places(configs, options.runs, options.results / "records")
     try:
         if options.action:
-            _export(options, places)
+            from phantomgrad_suite.dashboard.export import export
+
+            export(options.table, places, options.project, options.entity, options.online)
         else:
             _serve(options.port, places)
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        message = f"this needs the package {package}: install it (make env)"
     except UserError as error:
-        print(f"dashboard: {error}", file=sys.stderr)
-        return 1
-    return 0
+        message = str(error)
+    else:
+        return 0
+    print(f"dashboard: {message}", file=sys.stderr)
+    return 1
 
 
 def _serve(port: int, places: Places) -> None:
@@ -73,16 +79,6 @@ def _serve(port: int, places: Places) -> None:
         with suppress(KeyboardInterrupt):
             server.serve_forever()
         print()
-
-
-def _export(options: Namespace, places: Places) -> None:
-    try:
-        from phantomgrad_suite.dashboard.export import export
-
-        export(options.table, places, options.project, options.entity, options.online)
-    except ModuleNotFoundError as error:
-        package = str(error.name).partition(".")[0]
-        raise UserError(f"this needs the package {package}: install it (make env)") from error
 
 
 def _parser(description: str) -> ArgumentParser:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from report.conftest import record
 
+from phantomgrad_suite.dashboard.plan import Places
 from phantomgrad_suite.dashboard.server import Server
-from phantomgrad_suite.dashboard.snapshot import Places
 from phantomgrad_suite.runs.records import write_record
 
 FILES = {
