@@ -17,7 +17,7 @@ from wandb_files import read_offline
 
 from phantomgrad_suite.dashboard.command import dashboard
 from phantomgrad_suite.runs.records import Result
-from phantomgrad_suite.runs.wandb_naming import protocol, run_id, table_of, tags
+from phantomgrad_suite.runs.wandb_naming import run_id, table_of, tags
 
 wandb = pytest.importorskip("wandb")
 from phantomgrad_suite.dashboard import export  # noqa: E402
@@ -47,8 +47,6 @@ def test_names() -> None:
     assert tags("table4/honest/cox2") == ["table4", "table4/honest/cox2"]
     assert tags("custom") == ["custom"]
     assert tags(f"toy/{'x' * 80}") == ["toy"]  # wandb refuses longer ones
-    assert protocol([], "seed0-fold12345678") == "full"
-    assert protocol([], "seed0-fold1-abcdef12") == protocol(["3 epochs"], "seed0") == "reduced"
 
 
 def test_history() -> None:
