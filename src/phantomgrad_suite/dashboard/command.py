@@ -29,11 +29,10 @@ def status(arguments: Sequence[str], configs: Path) -> int:
     options = _parse(parser, arguments)
     groups = snapshot(Places(configs, options.runs, options.records), options.table)
     runs = [run for group in groups.values() for run in group]
-    if options.failed:
-        _print_runs(runs, "failed")
-        return 0
-    _print_counts(by_row(runs) if options.table else groups)
-    _print_runs(runs, *(("running", "failed", "stopped") if options.table else ("running",)))
+    states = ("running", "failed", "stopped") if options.table else ("running",)
+    if not options.failed:
+        _print_counts(by_row(runs) if options.table else groups)
+    _print_runs(runs, *(("failed",) if options.failed else states))
     return 0
 
 
@@ -82,9 +81,8 @@ def _serve(port: int, places: Places) -> None:
 
 
 def _parser(description: str) -> ArgumentParser:
-    parser = ArgumentParser(
-        description=description, epilog="KEY=VALUE stands for --KEY VALUE.", allow_abbrev=False
-    )
+    epilog = "KEY=VALUE stands for --KEY VALUE."
+    parser = ArgumentParser(description=description, epilog=epilog, allow_abbrev=False)
     parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR")
     return parser
 

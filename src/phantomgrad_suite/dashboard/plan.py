@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -46,9 +46,9 @@ def snapshot(places: Places, table: str | None = None) -> Groups:
 
 def by_row(runs: Iterable[Run]) -> Groups:
     """Return the runs grouped by row."""
-    groups: Groups = {}
+    groups: Groups = defaultdict(list)
     for run in runs:
-        groups.setdefault(run.row, []).append(run)
+        groups[run.row].append(run)
     return groups
 
 
