@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from phantomgrad_suite.dashboard.plan import tables
+from phantomgrad_suite.dashboard.plan import Groups, Places, by_row, count, snapshot, tables
 from phantomgrad_suite.dashboard.server import Server
-from phantomgrad_suite.dashboard.snapshot import Groups, Places, by_row, count, snapshot
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.status import STATES, Run
 
@@ -30,11 +29,10 @@ def status(arguments: Sequence[str], configs: Path) -> int:
     options = _parse(parser, arguments)
     groups = snapshot(Places(configs, options.runs, options.records), options.table)
     runs = [run for group in groups.values() for run in group]
-    if options.failed:
-        _print_runs(runs, "failed")
-        return 0
-    _print_counts(by_row(runs) if options.table else groups)
-    _print_runs(runs, *(("running", "failed", "stopped") if options.table else ("running",)))
+    states = ("running", "failed", "stopped") if options.table else ("running",)
+    if not options.failed:
+        _print_counts(by_row(runs) if options.table else groups)
+    _print_runs(runs, *(("failed",) if options.failed else states))
     return 0
 
 
@@ -58,13 +56,20 @@ def dashboard(arguments: Sequence[str], configs: Path) -> int:
     places = Places(configs, options.runs, options.results / "records")
     try:
         if options.action:
-            _export(options, places)
+            from phantomgrad_suite.dashboard.export import export
+
+            export(options.table, places, options.project, options.entity, options.online)
         else:
             _serve(options.port, places)
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        message = f"this needs the package {package}: install it (make env)"
     except UserError as error:
-        print(f"dashboard: {error}", file=sys.stderr)
-        return 1
-    return 0
+        message = str(error)
+    else:
+        return 0
+    print(f"dashboard: {message}", file=sys.stderr)
+    return 1
 
 
 def _serve(port: int, places: Places) -> None:
@@ -75,20 +80,9 @@ def _serve(port: int, places: Places) -> None:
         print()
 
 
-def _export(options: Namespace, places: Places) -> None:
-    try:
-        from phantomgrad_suite.dashboard.export import export
-
-        export(options.table, places, options.project, options.entity, options.online)
-    except ModuleNotFoundError as error:
-        package = str(error.name).partition(".")[0]
-        raise UserError(f"this needs the package {package}: install it (make env)") from error
-
-
 def _parser(description: str) -> ArgumentParser:
-    parser = ArgumentParser(
-        description=description, epilog="KEY=VALUE stands for --KEY VALUE.", allow_abbrev=False
-    )
+    epilog = "KEY=VALUE stands for --KEY VALUE."
+    parser = ArgumentParser(description=description, epilog=epilog, allow_abbrev=False)
     parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR")
     return parser
 

@@ -6,7 +6,6 @@ import itertools
 import math
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -14,8 +13,7 @@ from typing import Any
 
 import wandb
 
-from phantomgrad_suite.dashboard.plan import expected
-from phantomgrad_suite.dashboard.snapshot import Places
+from phantomgrad_suite.dashboard.plan import Places, expected
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import Record, RecordError, read_record
 from phantomgrad_suite.runs.wandb_naming import AXIS, define_metrics, run_id, table_of, tags
@@ -36,14 +34,16 @@ def export(table: str, places: Places, project: str, entity: str | None, online:
         UserError: no run of the table is finished, a record cannot be used, or wandb refuses.
     """
     rows = list(dict.fromkeys(row for row, _ in expected(places.configs, table)))
-    with _user_errors():
-        paths = [path for row in rows for path in sorted((places.records / row).glob("*.json"))]
+    paths = [path for row in rows for path in sorted((places.records / row).glob("*.json"))]
+    folder = places.runs / ".wandb"
+    if not paths:
+        raise UserError(f"no run of {table} is finished: python scripts/train.py table={table}")
+    try:
         records = [read_record(path) for path in paths]
-        if not records:
-            raise UserError(f"no run of {table} is finished: python scripts/train.py table={table}")
-        folder = places.runs / ".wandb"
         if online:  # built first: a missing package is reported before anything is sent
-            report = build_report(table, rows, records, project, _markdown(places, rows[0]))
+            written = places.records.parent / "tables" / f"{table_of(rows[0])}.md"
+            text = written.read_text() if written.exists() else ""
+            report = build_report(table, rows, records, project, text)
         for record in records:
             mode = "online" if online else "offline"
             rebuild(record, folder, project=project, entity=entity, mode=mode)
@@ -53,6 +53,10 @@ def export(table: str, places: Places, project: str, entity: str | None, online:
             print(f"{len(records)} runs and the report {send(report, wandb.Api(), entity)}")
         else:
             print(f"{len(records)} runs; to send them: wandb sync {folder}/wandb/offline-run-*")
+    except RecordError as error:
+        raise UserError(str(error)) from error
+    except wandb.Error as error:
+        raise UserError(f"wandb: {str(error).strip().splitlines()[0]}") from error
 
 
 def rebuild(record: Record, folder: Path, **destination: Any) -> None:
@@ -86,11 +90,22 @@ def rebuild(record: Record, folder: Path, **destination: Any) -> None:
             x_save_requirements=False,
         ),
     )
-    define_metrics(run, record.result.metric, record.result.mode)
+    result = record.result
+    define_metrics(run, result.metric, result.mode)
     run.define_metric("precision/*", step_metric=_PRECISION_AXIS)
     for values in history(record):
         run.log(values)
-    run.summary.update(summary(record))
+    numbers = {
+        "": {
+            k: v for k, v in asdict(result).items() if k == "metric" or isinstance(v, int | float)
+        },
+        "parameters/": record.parameters,
+        "cost/seconds_": record.seconds,
+        "solver_mean/": record.solver,
+        "cost/memory_": record.memory,
+    }
+    for prefix, values in numbers.items():
+        run.summary.update({f"{prefix}{name}": value for name, value in values.items()})
     run.finish()
 
 
@@ -104,18 +119,6 @@ def history(record: Record) -> Iterator[dict[str, float]]:
             yield finite if by_step else {AXIS: position, **finite}
 
 
-def summary(record: Record) -> dict[str, Any]:
-    """Return the result and the cost of a run."""
-    return {
-        "metric": record.result.metric,
-        **{key: v for key, v in asdict(record.result).items() if isinstance(v, int | float)},
-        **{f"parameters/{key}": value for key, value in record.parameters.items()},
-        **{f"cost/seconds_{key}": value for key, value in record.seconds.items()},
-        **{f"solver_mean/{key}": value for key, value in record.solver.items()},
-        **{f"cost/memory_{key}": value for key, value in record.memory.items()},
-    }
-
-
 def build_report(
     table: str, rows: Sequence[str], records: Sequence[Record], project: str, text: str
 ) -> Any:
@@ -127,11 +130,10 @@ def build_report(
         best = wr.SummaryMetric(f"test/{metric}.{mode}")
         panels.append(wr.BarPlot(title=f"best test/{metric}", metrics=[best], **grouped))
     names = {name for record in records for name in record.curves} - {_PRECISION_AXIS}
-    for prefix in ("test/", "train/", "validation/", ""):
-        for name in sorted(name for name in names if name.startswith(prefix)):
-            axis = _PRECISION_AXIS if name.startswith("precision/") else AXIS
-            panels.append(wr.LinePlot(title=name, x=axis, y=[name], **grouped))
-            names.remove(name)
+    order = ("test", "train", "validation")
+    for name in sorted(names, key=lambda n: ([not n.startswith(f"{part}/") for part in order], n)):
+        axis = _PRECISION_AXIS if name.startswith("precision/") else AXIS
+        panels.append(wr.LinePlot(title=name, x=axis, y=[name], **grouped))
     for position, panel in enumerate(panels):
         panel.layout = wr.Layout(x=12 * (position % 2), y=7 * (position // 2), w=12, h=7)
     runs = wr.Runset(name=table, filters=f"Group in {list(rows)}", groupby=["group"])
@@ -153,19 +155,3 @@ def send(report: Any, api: Any, entity: str | None) -> str:
             report.id = earlier.id
             break
     return str(report.save().url)
-
-
-def _markdown(places: Places, row: str) -> str:
-    """Return the table of a row as ``make report`` wrote it, if it did."""
-    path = places.records.parent / "tables" / f"{table_of(row)}.md"
-    return path.read_text() if path.exists() else ""
-
-
-@contextmanager
-def _user_errors() -> Iterator[None]:
-    try:
-        yield
-    except RecordError as error:
-        raise UserError(str(error)) from error
-    except wandb.Error as error:
-        raise UserError(f"wandb: {str(error).strip().splitlines()[0]}") from error

@@ -9,14 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from phantomgrad_suite.dashboard.snapshot import Groups, Places, by_row, count, snapshot
+from phantomgrad_suite.dashboard.plan import Groups, Places, by_row, count, snapshot
 from phantomgrad_suite.runs.records import Record, RecordError, read_any
 from phantomgrad_suite.runs.status import Run, age
 
 _RECENT = 4  # finished runs that are shown one by one
 _POINTS = 160  # of a drawn curve
-
-Curve = Sequence[float | None]
 
 
 def live_state(places: Places) -> dict[str, Any]:
@@ -25,32 +23,33 @@ def live_state(places: Places) -> dict[str, Any]:
     ``runs`` are those that are running, failed, stopped or finished recently; ``tables`` hold the
     number of runs in each state, by row.
     """
-    groups = _latest_first(snapshot(places))
+    groups = snapshot(places)
     runs = sorted((run for group in groups.values() for run in group), key=lambda r: -r.updated)
     recent = [run for run in runs if run.state == "done" and run.updated][:_RECENT]
     current = [run for run in runs if run.state in ("running", "failed", "stopped")]
+    tables = _summaries(groups)
+    for table in tables:
+        table["rows"] = _summaries(by_row(groups[table["name"]]))
     return {
         "at": time.time(),
         "folder": str(places.runs.absolute()),
         "states": count(runs),
         "runs": [_entry(run, places.runs / run.row / run.instance) for run in current + recent],
-        "tables": [
-            {
-                **_summary(name, group),
-                "rows": [_summary(*row) for row in _latest_first(by_row(group)).items()],
-            }
-            for name, group in groups.items()
-        ],
+        "tables": tables,
     }
 
 
-def _summary(name: str, runs: list[Run]) -> dict[str, Any]:
-    updated = max(run.updated for run in runs)
-    return {"name": name, "states": count(runs), "updated": age(updated) if updated else "—"}
-
-
-def _latest_first(groups: Groups) -> Groups:
-    return dict(sorted(groups.items(), key=lambda item: -max(run.updated for run in item[1])))
+def _summaries(groups: Groups) -> list[dict[str, Any]]:
+    """Return name, number of runs by state and last update of each group, the latest first."""
+    latest = {name: max(run.updated for run in runs) for name, runs in groups.items()}
+    return [
+        {
+            "name": name,
+            "states": count(groups[name]),
+            "updated": age(latest[name]) if latest[name] else "—",
+        }
+        for name in sorted(groups, key=lambda name: -latest[name])
+    ]
 
 
 def _entry(run: Run, folder: Path) -> dict[str, Any]:
@@ -79,7 +78,7 @@ def _entry(run: Run, folder: Path) -> dict[str, Any]:
     }
 
 
-def _content(run: Run, folder: Path) -> tuple[Mapping[str, Curve], str]:
+def _content(run: Run, folder: Path) -> tuple[Mapping[str, Sequence[float | None]], str]:
     """Return the curves of a run, and its progress or its result as text."""
     if run.state != "done":
         names = sorted({name for metrics in run.log.values() for name in metrics})

@@ -1,18 +1,61 @@
-"""The runs that a table file lists, under the names of :mod:`phantomgrad_suite.runs.identity`.
+"""The runs that the tables list, and their states: what both the text and the live page show.
 
-They are read from the YAML files alone, since Hydra takes seconds to compose some hundred runs.
+Tables are read from the YAML files alone: Hydra takes seconds to compose some hundred runs.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from phantomgrad_suite.runs.status import STATES, Run, examine, run_folders
+
+Groups = dict[str, list[Run]]
+
+
+@dataclass(frozen=True)
+class Places:
+    """The folders of configuration files, runs, and published records (within the results)."""
+
+    configs: Path
+    runs: Path
+    records: Path
+
+
+def snapshot(places: Places, table: str | None = None) -> Groups:
+    """Return the runs by table: those of one table, or of all and then those of no table."""
+    names = [table] if table else tables(places.configs)
+    planned = {name: list(expected(places.configs, name)) for name in names}
+    if table is None:
+        listed = {run for runs in planned.values() for run in runs}
+        planned["in no table"] = sorted(set(run_folders(places.runs)) - listed)
+    return {
+        name: [examine(row, instance, places.runs, places.records) for row, instance in runs]
+        for name, runs in planned.items()
+        if runs
+    }
+
+
+def by_row(runs: Iterable[Run]) -> Groups:
+    """Return the runs grouped by row."""
+    groups: Groups = defaultdict(list)
+    for run in runs:
+        groups[run.row].append(run)
+    return groups
+
+
+def count(runs: Iterable[Run]) -> dict[str, int]:
+    """Return the number of runs in each state."""
+    counts = Counter(run.state for run in runs)
+    return {state: counts[state] for state in STATES}
 
 
 def tables(configs: Path) -> list[str]:
@@ -22,33 +65,23 @@ def tables(configs: Path) -> list[str]:
 
 @cache
 def expected(configs: Path, table: str) -> tuple[tuple[str, str], ...]:
-    """Return row and instance of every run of a table."""
-    params, row = _sweep(configs, table)
+    """Return row and instance of every run of a table (:mod:`phantomgrad_suite.runs.identity`)."""
+    files = _with_bases(configs, f"table/{table}")
+    sweeps: Mapping[str, Any] = {}
+    for file in reversed(files):
+        sweeps = {**sweeps, **(_first([file], "hydra.sweeper.params") or {})}
+    row = _first(files, "label.row") or "${hydra:runtime.choices.experiment}"
     runs = []
-    for values in itertools.product(*map(_values, params.values())):
-        run = _Composition(configs, dict(zip(params, values, strict=True)))
-        seed, fold = run.fill(run.get("seed")), run.get("dataset.fold")
-        name = run.fill(row) if row else run.choices["experiment"]
+    for values in itertools.product(*map(_values, sweeps.values())):
+        swept = dict(zip(sweeps, values, strict=True))
+        name = row
+        for key, value in swept.items():  # a table names its rows by settings that it sweeps
+            for place in (key, f"hydra:runtime.choices.{key}", f"runtime.run.{key}"):
+                name = name.replace(f"${{{place}}}", value)
+        seed, fold = _seed_and_fold(configs, swept["experiment"], swept.get("dataset"))
+        seed, fold = swept.get("seed", seed), swept.get("dataset.fold", fold)
         runs.append((name, f"seed{seed}" + ("" if fold is None else f"-fold{fold}")))
     return tuple(dict.fromkeys(runs))
-
-
-@cache
-def _load(path: Path) -> dict[str, Any]:
-    with path.open() as file:
-        return yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
-
-
-def _sweep(configs: Path, table: str) -> tuple[dict[str, Any], str | None]:
-    """Return what a table sweeps and how it names its rows, both on top of its base table."""
-    content = _load(configs / "table" / f"{table}.yaml")
-    params: dict[str, Any] = {}
-    row = None
-    for base in content.get("defaults", []):
-        if base != "_self_":
-            params, row = _sweep(configs, base)
-    more = _select(content, "hydra.sweeper.params") or {}
-    return {**params, **more}, _select(content, "label.row") or row
 
 
 def _values(sweep: Any) -> list[str]:
@@ -59,55 +92,32 @@ def _values(sweep: Any) -> list[str]:
     return [item.strip() for item in text.split(",")]
 
 
-class _Composition:
-    """The settings of a run as Hydra would compose them, as far as names of runs need them."""
-
-    def __init__(self, configs: Path, overrides: Mapping[str, str]) -> None:
-        self._configs, self._overrides = configs, overrides
-        self._root = _load(configs / "train.yaml")
-        self._rows = _with_bases(configs, f"experiment/{overrides['experiment']}")
-        defaults = [e for c in (self._root, *reversed(self._rows)) for e in c.get("defaults", [])]
-        self.choices: dict[str, str] = {
-            group.removeprefix("override ").lstrip("/"): choice
-            for entry in defaults
-            if isinstance(entry, dict)
-            for group, choice in entry.items()
-        }
-        self.choices.update(overrides)
-
-    def get(self, key: str) -> Any:
-        """Return a setting: the table's, else the row's or its base's, its group's, the root's."""
-        if key in self._overrides:
-            return self._overrides[key]
-        group, _, rest = key.partition(".")
-        sources = [(row, key) for row in self._rows]
-        if rest and group in self.choices:
-            for content in _with_bases(self._configs, f"{group}/{self.choices[group]}"):
-                sources += [(content, rest), (content, key)]  # the latter with `@package _global_`
-        found = (_select(content, place) for content, place in [*sources, (self._root, key)])
-        return next((value for value in found if value is not None), None)
-
-    def fill(self, text: Any) -> str:
-        """Return ``text`` with its interpolations replaced."""
-        return re.sub(r"\$\{([^{}]+)\}", lambda match: self._resolve(match[1]), str(text))
-
-    def _resolve(self, name: str) -> str:
-        if name.startswith("hydra:runtime.choices."):
-            return self.choices[name.rpartition(".")[2]]
-        return self.fill(self.get(name))
+@cache
+def _seed_and_fold(configs: Path, row: str, dataset: str | None) -> tuple[Any, Any]:
+    """Return seed and fold as the files of a row have them; a row of one fold has ``None``."""
+    files = [*_with_bases(configs, f"experiment/{row}"), *_with_bases(configs, "train")]
+    entries = [d for f in files for d in f.get("defaults", []) if isinstance(d, dict)]
+    choices = {key.removeprefix("override /"): v for d in reversed(entries) for key, v in d.items()}
+    files += _with_bases(configs, f"dataset/{dataset or choices['dataset']}")
+    return _first(files, "seed"), _first(files, "dataset.fold")
 
 
-def _with_bases(configs: Path, name: str) -> list[dict[str, Any]]:
+@cache
+def _with_bases(configs: Path, name: str) -> tuple[dict[str, Any], ...]:
     """Return the content of a file and of the files it inherits from, the nearest first."""
-    content = _load(configs / f"{name}.yaml")
+    with (configs / f"{name}.yaml").open() as file:
+        content = yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
     bases = [d for d in content.get("defaults", []) if isinstance(d, str) and d != "_self_"]
-    paths = (
-        b.lstrip("/") if b.startswith("/") else f"{name.rpartition('/')[0]}/{b}" for b in bases
-    )
-    return [content, *(c for path in paths for c in _with_bases(configs, path))]
+    paths = [b[1:] if b.startswith("/") else f"{name.rpartition('/')[0]}/{b}" for b in bases]
+    return content, *(base for path in paths for base in _with_bases(configs, path))
 
 
-def _select(content: Any, key: str) -> Any:
-    for part in key.split("."):
-        content = content.get(part) if isinstance(content, dict) else None
-    return content
+def _first(files: Iterable[Mapping[str, Any]], key: str) -> Any:
+    """Return a setting from the first file that has it, ``None`` if there is none."""
+    for content in files:
+        value: Any = content
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if value is not None:
+            return value
+    return None

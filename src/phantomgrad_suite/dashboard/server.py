@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from phantomgrad_suite.dashboard.live import live_state
-from phantomgrad_suite.dashboard.snapshot import Places
+from phantomgrad_suite.dashboard.plan import Places
 from phantomgrad_suite.runs.errors import UserError
 
 _PACKAGE = Path(__file__).resolve().parents[1]

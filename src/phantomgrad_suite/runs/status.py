@@ -25,12 +25,11 @@ _SILENT_MINUTES = 60
 
 @dataclass(frozen=True)
 class Run:
-    """A run and its state.
+    """A run and its state: ``failed`` by an error, ``stopped`` if it was killed or interrupted.
 
-    An error ended a ``failed`` run. A ``stopped`` run was killed or interrupted: the same command
-    resumes it. ``host`` is the machine (and cluster job) of the last attempt, ``epoch`` the last
-    one reached (from 1), ``updated`` the time of the last sign of life (seconds since 1970), and
-    ``log`` the metrics by epoch of a run that is not finished.
+    ``host`` is the machine (and cluster job) of the last attempt, ``epoch`` the last one reached
+    (from 1), ``updated`` the time of the last sign of life (seconds since 1970), and ``log`` the
+    metrics by epoch of a run that is not finished.
     """
 
     row: str
@@ -66,7 +65,7 @@ def examine(row: str, instance: str, runs: Path, records: Path) -> Run:
     signs += [*folder.glob("csv/*/metrics.csv"), *folder.glob("checkpoints/*")]
     signs += (runs / ".cluster").glob(f"{job}_*_log.out")
     updated, log = max(map(_modified, signs)), read_log(folder)
-    reached = [*log, _epoch_of_checkpoint(folder / "checkpoints/last.ckpt")]
+    last = _epoch_of_checkpoint(folder / "checkpoints/last.ckpt")
     state = "running" if locked or _runs_elsewhere(note, updated) else "stopped"
     return Run(
         row,
@@ -74,7 +73,7 @@ def examine(row: str, instance: str, runs: Path, records: Path) -> Run:
         state="failed" if "failed" in note else state,
         error=str(note.get("failed", "")),
         host=(f"job {job} on " if job else "") + str(note.get("host", "this machine")),
-        epoch=max((epoch + 1 for epoch in reached if epoch is not None), default=None),
+        epoch=max((e + 1 for e in (*log, last) if e is not None), default=None),
         epochs=epochs if isinstance(epochs, int) else None,
         updated=updated,
         log=log,
@@ -82,10 +81,9 @@ def examine(row: str, instance: str, runs: Path, records: Path) -> Run:
 
 
 def read_log(folder: Path) -> dict[int, dict[str, float]]:
-    """Return the finite metrics of each epoch, from 0, that a run folder has logged.
+    """Return the finite metrics of each epoch, from 0; of several attempts the last one counts.
 
-    Where several attempts trained an epoch, the last one counts. Incomplete lines and unreadable
-    files are skipped.
+    Incomplete lines and unreadable files are skipped.
     """
     epochs: dict[int, dict[str, float]] = defaultdict(dict)
     paths = folder.glob("csv/version_*/metrics.csv")
@@ -126,7 +124,7 @@ def _is_locked(path: Path) -> bool:
 
 
 def _runs_elsewhere(note: Mapping[str, Any], updated: float) -> bool:
-    """Return whether a run goes on on another machine, whose locks cannot be seen.
+    """Return whether another machine, whose locks cannot be seen, executes a run.
 
     It does unless it noted its end, or wrote nothing for longer than three checkpoints take.
     """

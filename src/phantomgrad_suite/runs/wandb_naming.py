@@ -1,16 +1,23 @@
-"""Names of runs on wandb, the same for a logged run and one rebuilt from its record."""
+"""Runs on wandb: their names, the same for a logged run and one rebuilt from its record.
+
+Lightning is imported by the logger alone, since the dashboard needs the names without it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.metrics import metric_of
 
+if TYPE_CHECKING:
+    from lightning.pytorch.loggers import WandbLogger
+
 AXIS = "epoch"
-BY_EPOCH = (
+_BY_EPOCH = (
     *("train/*", "test/*", "validation/*", "gradient/*", "collapse/*"),
     *("solver/*", "adjoint/*", "seconds/*", "spectral_radius"),
 )
@@ -33,22 +40,48 @@ def tags(row: str) -> list[str]:
     return [tag for tag in dict.fromkeys((table_of(row), row)) if 0 < len(tag) <= _LONGEST_TAG]
 
 
-def protocol(reduced: Sequence[str], instance: str) -> str:
-    """Return the protocol of a run that has not started: ``full`` or ``reduced``."""
-    return "reduced" if reduced or _CHANGED.search(instance) else "full"
-
-
 def define_metrics(run: Any, metric: str | None, mode: str | None = None) -> None:
-    """Make the epoch the axis of all curves and the best test value the summary of a run.
+    """Make the epoch the axis of all curves, and the best value of the test metric its summary.
 
-    Args:
-        run: of wandb.
-        metric: the metric that tables report, ``None`` where it is unknown.
-        mode: whether its ``max`` or ``min`` is the best, ``None`` for that of the tables.
+    ``mode`` is ``max`` or ``min``, by default that of the metric in the tables.
     """
     run.define_metric(AXIS, hidden=True)
-    for name in BY_EPOCH:
+    for name in _BY_EPOCH:
         run.define_metric(name, step_metric=AXIS)
     if metric is not None:
         best = mode or ("max" if metric_of(metric).higher_is_better else "min")
         run.define_metric(f"test/{metric}", step_metric=AXIS, summary=f"{best},last")
+
+
+def wandb_logger(
+    *, group: str, name: str, metric: str | None = None, reduced: Sequence[str] = (), **options: Any
+) -> WandbLogger:
+    """Return a logger with a stable run id: a resumed run continues its curves.
+
+    A run that is still open in this process is finished first.
+
+    Args:
+        group: the row.
+        name: the instance.
+        metric: the metric that the tables report.
+        reduced: reductions of the row against the full protocol.
+        options: of :class:`lightning.pytorch.loggers.WandbLogger`; they take precedence.
+
+    Raises:
+        UserError: wandb is not installed.
+    """
+    try:
+        import wandb
+        from lightning.pytorch.loggers import WandbLogger
+    except ModuleNotFoundError as error:
+        raise UserError(
+            "logger=wandb needs the package wandb: install it (`make env`), or use logger=csv"
+        ) from error
+    protocol = "reduced" if reduced or _CHANGED.search(name) else "full"
+    config = {"table": table_of(group), "row": group, "instance": name, "protocol": protocol}
+    settings = {"tags": tags(group), "config": config, "reinit": "finish_previous"} | options
+    if wandb.run is not None:
+        wandb.finish()
+    logger = WandbLogger(name=name, group=group, id=run_id(group, name), **settings)
+    define_metrics(logger.experiment, metric)
+    return logger

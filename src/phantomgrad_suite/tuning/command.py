@@ -75,22 +75,20 @@ def _run(
     runs: list[list[str]], search: Search, compose: Compose, launcher: Launcher
 ) -> list[float | None]:
     """Return the objective of each run, ``None`` for one that has failed."""
+
+    def objective(command: Command) -> float | None:
+        with suppress(RecordError):
+            record = read_record(RunFolder(command.folder).record)
+            if record.config_hash == command.config_hash:
+                return search.value(record)
+        return None
+
     commands = [Command.of(compose(run), run) for run in runs]
-    values = [_objective(command, search) for command in commands]
-    if None in values:
-        left = [run for run, value in zip(runs, values, strict=True) if value is None]
+    left = [run for run, c in zip(runs, commands, strict=True) if objective(c) is None]
+    if left:
         for result in launcher.launch(left, initial_job_idx=0):
             _ = result.return_value  # raises the error of the run
-        values = [_objective(command, search) for command in commands]
-    return values
-
-
-def _objective(command: Command, search: Search) -> float | None:
-    with suppress(RecordError):
-        record = read_record(RunFolder(command.folder).record)
-        if record.config_hash == command.config_hash:
-            return search.value(record)
-    return None
+    return [objective(command) for command in commands]
 
 
 def _listed(params: Mapping[str, Any]) -> str:
@@ -102,8 +100,7 @@ def _check_runs(config: DictConfig) -> None:
     kind = (config.runtime.get("cluster") or {}).get("kind", "local")
     if kind != "local":
         raise UserError(f"tune waits for its runs: use cluster=local or none, got cluster={kind}")
-    data = build_data(config)
-    if "validation" not in data.evaluation_sets:
+    if "validation" not in build_data(config).evaluation_sets:
         raise UserError(
             f"tune needs a validation part, and {config.dataset.get('name')} has none as it is "
             "set: dataset.split=stratified (TU graphs), +dataset.validation=5000 (images) or "

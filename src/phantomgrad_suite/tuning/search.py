@@ -17,7 +17,6 @@ from optuna.trial import FrozenTrial
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import Record
 
-_REPEATED = ("seed", "dataset.fold")  # swept, these give each trial several runs
 _DRAWS = 100  # until a proposal is new: a repeated trial would add nothing
 
 
@@ -36,20 +35,24 @@ class SearchPlan:
         Raises:
             UserError: nothing is searched, or something that cannot be.
         """
-        chosen = {override.get_key_element(): override for override in overrides}
-        swept = {key: o for key, o in chosen.items() if o.is_sweep_override()}
-        fixed = [
-            f"{key}={o.get_value_element_as_str()}" for key, o in chosen.items() if key not in swept
-        ]
-        repeats = [_assignments(swept.pop(key)) for key in _REPEATED if key in swept]
-        if "experiment" in swept:
-            raise UserError("tune searches settings of one experiment, got several experiments")
-        if not swept:
+        fixed, repeats, searched = [], [], []
+        for key, override in {o.get_key_element(): o for o in overrides}.items():
+            if not override.is_sweep_override():
+                fixed.append(f"{key}={override.get_value_element_as_str()}")
+            elif key == "experiment":
+                raise UserError("tune searches settings of one experiment, got several experiments")
+            elif key not in ("seed", "dataset.fold"):
+                searched.append(override)
+            elif override.is_discrete_sweep():
+                repeats.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+            else:
+                raise UserError(f"{override.input_line} cannot be repeated over: list the values")
+        if not searched:
             raise UserError(
                 "tune has nothing to search: sweep a setting, as in "
                 "gradient.damping='interval(0.1,1.0)' or gradient.steps=1,3,5,9"
             )
-        return cls(tuple(fixed), tuple(itertools.product(*repeats)), tuple(swept.values()))
+        return cls(tuple(fixed), tuple(itertools.product(*repeats)), tuple(searched))
 
     def space(self, step: float) -> dict[str, BaseDistribution]:
         """Return the distribution of each searched setting; intervals are searched in steps.
@@ -67,16 +70,7 @@ class SearchPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """The settings of a search, as in ``configs/tune``.
-
-    Attributes:
-        objective: a curve of the validation part; the best epoch of a run counts.
-        direction: ``minimize`` or ``maximize``.
-        trials: their number in all.
-        startup: the number of random trials before the sampler (TPE) starts.
-        step: between the values of an interval.
-        first: the first trials, by their settings; those outside of the space are skipped.
-        seed: of the proposals.
+    """The settings of a search, as in ``configs/tune``, where they are explained.
 
     Raises:
         UserError: a setting is out of range.
@@ -144,13 +138,6 @@ class Search:
 def format_value(value: Any) -> str:
     """Return a value as an override has it, floats without the rounding errors of steps."""
     return repr(round(value, 10)) if isinstance(value, float) else str(value)
-
-
-def _assignments(override: Override) -> list[str]:
-    if not override.is_discrete_sweep():
-        raise UserError(f"{override.input_line} cannot be repeated over: list the values")
-    key = override.get_key_element()
-    return [f"{key}={value}" for value in override.sweep_string_iterator()]
 
 
 def _distribution(override: Override, step: float) -> BaseDistribution:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from report.conftest import record
 
+from phantomgrad_suite.dashboard.plan import Places
 from phantomgrad_suite.dashboard.server import Server
-from phantomgrad_suite.dashboard.snapshot import Places
 from phantomgrad_suite.runs.records import write_record
 
 FILES = {
@@ -57,7 +57,8 @@ class Workshop:
     def published(self, row: str, instance: str, values: list[float | None]) -> Path:
         """Write a record among the results; return its path."""
         path = self.places.records / row / f"{instance}.json"
-        write_record(record(row, instance, values), path)
+        config = {"runtime": {"run": {"gradient": "upg"}}}
+        write_record(record(row, instance, values, config=config), path)
         return path
 
     @contextmanager

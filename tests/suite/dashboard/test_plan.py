@@ -7,8 +7,7 @@ from graph_data import REPOSITORY
 from training import composed
 
 from phantomgrad_suite.dashboard.plan import expected, tables
-from phantomgrad_suite.jobs.compose import as_dict
-from phantomgrad_suite.runs.identity import Identity
+from phantomgrad_suite.jobs.compose import identity_of
 
 CONFIGS = REPOSITORY / "configs"
 
@@ -27,10 +26,7 @@ def test_expected_runs_are_those_that_hydra_launches(table: str) -> None:
     (launched,) = BasicSweeper.split_arguments(sweep, max_batch_size=None)
     runs = expected(CONFIGS, table)
     for place in (0, -1):
-        overrides = [f"table={table}", *launched[place]]
-        plain = as_dict(composed(overrides))
-        row = HydraConfig.get().runtime.choices["experiment"]
-        identity = Identity.of(plain, row, overrides)
+        identity = identity_of(composed([f"table={table}", *launched[place]]))
         assert (identity.row, identity.instance) == runs[place]
 
 

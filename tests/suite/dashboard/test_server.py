@@ -49,9 +49,8 @@ def test_page_and_its_parts(page: Server, path: str, kind: str, content: bytes) 
     answer, served = get(page, path)
     assert (answer.status, answer.headers["Content-Type"].split(";")[0]) == (200, kind)
     assert content in served
-    assert b"://" not in served.replace(
-        b"http://www.w3.org/2000/svg", b""
-    )  # nothing from elsewhere
+    own = served.replace(b"http://www.w3.org/2000/svg", b"")
+    assert b"://" not in own  # nothing from elsewhere
     assert answer.headers["Cache-Control"] == "no-store"
     assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
 
@@ -69,7 +68,7 @@ def test_results_are_served_and_no_other_folder(workshop: Workshop, page: Server
 
 @pytest.mark.parametrize(
     ("host", "status"),
-    [("127.0.0.1:80", 200), ("localhost:9000", 200), ("[::1]:9000", 200), ("evil.example", 403)],
+    [("127.0.0.1:80", 200), ("localhost:9000", 200), ("evil.example", 403)],
 )
 def test_only_this_machine_is_answered(page: Server, host: str, status: int) -> None:
     """A foreign name that resolves to 127.0.0.1 is refused."""

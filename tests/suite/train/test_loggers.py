@@ -20,7 +20,7 @@ SHORT = (f"experiment={ROW}", "trainer.max_epochs=2")
 
 def test_wandb_has_a_run_for_each_run(workplace: Workplace, wandb: ModuleType) -> None:
     """Two runs in one process; curves are by epoch, the best test value is the summary."""
-    own = ("+logger.tags=[mine]", "+logger.notes=a trial")
+    own = ("+runtime.logger.tags=[mine]", "+runtime.logger.notes=a trial")
     options = {0: (), 1: own}
     folders = [
         workplace.train(*SHORT, "logger=wandb", f"seed={seed}", *options[seed]) for seed in options

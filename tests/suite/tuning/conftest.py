@@ -39,14 +39,14 @@ def trials(out: str) -> list[tuple[int, dict[str, str], str]]:
 def counted(fails: dict[int, BaseException] | None = None) -> Iterator[list[str]]:
     """Yield a list to which each run that begins adds λ and seed; the runs in ``fails`` raise."""
     begun: list[str] = []
-    original = phantomgrad_suite.train.run
+    original = phantomgrad_suite.train.train
 
-    def run(config: DictConfig, row: str | None, overrides: list[str]) -> None:
+    def train(config: DictConfig) -> None:
         begun.append(f"{config.gradient.damping}-{config.seed}")
         if fails and len(begun) - 1 in fails:
             raise fails[len(begun) - 1]
-        original(config, row, overrides)
+        original(config)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("phantomgrad_suite.train.run", run)
+        patch.setattr("phantomgrad_suite.train.train", train)
         yield begun
