@@ -8,7 +8,8 @@ from pathlib import Path
 
 from phantomgrad_suite.report import html, latex, markdown
 from phantomgrad_suite.report.catalogue import CATALOGUE
-from phantomgrad_suite.report.figures import Drawing, drawings_of
+from phantomgrad_suite.report.figures import plots_of
+from phantomgrad_suite.report.figures.plot import Plot
 from phantomgrad_suite.report.figures.style import render
 from phantomgrad_suite.report.table import Table
 from phantomgrad_suite.report.tables import known_tables, load
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str], default: Path) -> int:
 
 def _report(names: Sequence[str], known: Sequence[str], results: Path) -> None:
     tables = {key: load(results, key) for key in dict.fromkeys([*CATALOGUE, *known])}
-    figures = {key: drawings_of(table) for key, table in tables.items()}
+    figures = {key: plots_of(table) for key, table in tables.items()}
     written = {name: _files(name, tables, figures) for name in dict.fromkeys(names)}
     for name, files in written.items():
         for place, content in files.items():
@@ -65,7 +66,7 @@ def _report(names: Sequence[str], known: Sequence[str], results: Path) -> None:
 
 
 def _files(
-    name: str, tables: Mapping[str, Table], figures: Mapping[str, list[Drawing]]
+    name: str, tables: Mapping[str, Table], figures: Mapping[str, list[Plot]]
 ) -> dict[str, bytes]:
     """Return the content of all files of a table, by their place among the results."""
     table = tables[name]

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from phantomgrad_suite.report.figures import Drawing
+from phantomgrad_suite.report.figures.plot import Plot
 from phantomgrad_suite.report.prose import sections_of
 from phantomgrad_suite.report.table import Block, Row, Section, State, Table
 from phantomgrad_suite.runs.errors import UserError
@@ -35,7 +35,7 @@ class Picture:
     least_width: int
 
 
-def render(results: Path, tables: Sequence[Table], figures: Mapping[str, list[Drawing]]) -> str:
+def render(results: Path, tables: Sequence[Table], figures: Mapping[str, list[Plot]]) -> str:
     """Return the page of a folder of results.
 
     Args:
@@ -94,7 +94,7 @@ def _texts(headings: Sequence[str], row: Row) -> list[str]:
     return [str(row.cells[heading]) for heading in headings]
 
 
-def _pictures(results: Path, drawings: Sequence[Drawing]) -> Iterator[Picture]:
+def _pictures(results: Path, drawings: Sequence[Plot]) -> Iterator[Picture]:
     """Yield the figures whose files exist."""
     for drawing in drawings:
         image, document = (f"figures/{drawing.name}.{kind}" for kind in ("svg", "pdf"))
