@@ -13,13 +13,12 @@ from matplotlib.figure import Figure
 
 from phantomgrad_suite.report import html, markdown
 from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
-from phantomgrad_suite.report.command import main
+from phantomgrad_suite.report.command import known_tables, load, main
 from phantomgrad_suite.report.experiments.results import table_of_runs
 from phantomgrad_suite.report.figures import plots_of
 from phantomgrad_suite.report.figures.style import styled
 from phantomgrad_suite.report.studies import table_of_studies
 from phantomgrad_suite.report.table import Section, Table
-from phantomgrad_suite.report.tables import known_tables, load
 from phantomgrad_suite.runs.records import Record, Result, StudyRecord, write_record
 
 PAPER = """\

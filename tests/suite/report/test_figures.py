@@ -6,7 +6,7 @@ import pytest
 from report.conftest import figures, record, runs_table
 
 from phantomgrad_suite.report.figures import plots_of
-from phantomgrad_suite.report.figures.style import LINES, pretty, render
+from phantomgrad_suite.report.figures.style import LINES, render
 from phantomgrad_suite.runs.records import Result
 
 STARTS = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
@@ -99,7 +99,3 @@ def test_perplexities_have_plain_numbers_on_an_axis_of_ratios(values, ticks) -> 
     assert axes.get_yscale() == "log"
     assert [tick for tick in axes.get_yticks() if low <= tick <= high] == ticks
     assert axes.yaxis.get_major_formatter()(ticks[0]) == str(ticks[0])
-
-
-def test_dollars_stay_literal() -> None:
-    assert pretty("costs $5, A(9, 1.0)") == r"costs \$5, $A_{9,\,1.0}$"

@@ -104,16 +104,6 @@ def test_test_values_are_of_the_chosen_trial_and_the_papers_dampings() -> None:
     assert marks(right, RING) == [(0, pytest.approx(25))]
 
 
-def test_every_k_has_a_colour() -> None:
-    records = [trial(d, 0.5 + d / k, k=k) for d in (0.2, 0.9) for k in (1, 9)]
-    figure = figures(records)["tune_toy"]
-    (legend,) = figure.legends
-    assert [t.get_text() for t in legend.get_texts()][:2] == ["UPG, k = 1", "UPG, k = 9"]
-    lines = [line for line in figure.axes[0].lines if line.get_markersize() == MEAN]
-    assert len({line.get_color() for line in lines}) == 2
-    assert "4 trials of 1 run each" in legend.get_title().get_text()
-
-
 def test_largest_is_chosen_where_more_is_better() -> None:
     tune = {"objective": "validation/accuracy", "direction": "maximize"}
     records = [

@@ -75,12 +75,6 @@ def test_panels_are_named() -> None:
     assert "over 2 runs" in legend.get_title().get_text()
 
 
-def test_lines_stand_apart() -> None:
-    upg = figures(grid())["figure3_digits"].axes[0]
-    first, second = (container.lines[0].get_xdata() for container in upg.containers)
-    assert all(a < k < b for a, k, b in zip(first, STEPS, second, strict=True))
-
-
 def test_missing_points_are_left_out() -> None:
     records = [r for r in grid() if r.row != "figure3/digits/upg_k3_d0.5"]
     upg = figures(records)["figure3_digits"].axes[0]

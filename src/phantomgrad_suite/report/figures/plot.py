@@ -73,7 +73,8 @@ class Panel:
             getattr(axes, f"{name}axis").set_major_locator(locator)
         if self.plain:
             axes.yaxis.set_major_formatter("{x:g}")
-        axes.minorticks_off()
+        if self.locators:
+            axes.minorticks_off()
         axes.grid(visible=True, axis="x" if self.grid == "x" else "y")
         axes.tick_params(length=0)
         axes.spines["left"].set_visible(self.grid == "y")

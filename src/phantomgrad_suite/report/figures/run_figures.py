@@ -162,8 +162,8 @@ def _curve_plot(table: Table, block: Block) -> Plot:
         column = [Panel(marks, axes, "y", block.title, locators, plain=ratios)]
         if any(_curves(line, LOSS) for line in lines):
             losses = _mean_curves(table, mine, looks, LOSS, 1.0)
-            labels = {"ylabel": "training loss", "xmargin": 0.01}
-            column.append(Panel(losses, labels, locators={"x": locators["x"]}))
+            below = {"ylabel": "training loss", "xmargin": 0.01}
+            column.append(Panel(losses, below, locators={"x": locators["x"]}))
         column[-1].axes["xlabel"] = "epoch"
         columns.append(column)
     width, panels = max(3.9 * len(datasets), 5.6), list(zip(*columns, strict=True))

@@ -61,7 +61,7 @@ def _sweep_plot(table: Table, block: Block, rows: dict[Gradient, Row]) -> Plot:
         )
         panels.append([])
         for points, title in zip(shown, titles, strict=True):
-            axes: style.Look = {"xscale": "log", "xticks": steps, "xticklabels": map(str, steps)}
+            axes: style.Look = {"xscale": "log", "xticks": steps, "xticklabels": steps}
             axes |= {"title": "" if panels[:-1] else title}
             marks = _by_steps(points, looks)
             panels[-1].append(Panel(marks, axes, locators={"x": FixedLocator(steps)}))
@@ -80,8 +80,8 @@ def _sweep_plot(table: Table, block: Block, rows: dict[Gradient, Row]) -> Plot:
     note = f"mean ± one standard deviation over {runs} runs. {reduced}".strip()
     size, shared = (8.2, 1.2 + 2.1 * len(panels)), {"sharex": True, "sharey": "row"}
     title = f"{table.title}, {lines[0].dataset}"
-    names = (file_name(table.key, block.key), FIGURES["sweep"].format(line=lines[0]), title)
-    return Plot(*names, size, panels, legend, note, shared)
+    named = (file_name(table.key, block.key), FIGURES["sweep"].format(line=lines[0]), title)
+    return Plot(*named, size, panels, legend, note, shared)
 
 
 def _by_steps(
@@ -172,8 +172,8 @@ def _search_plot(table: Table, block: Block, trials: list[Trial]) -> Plot:
         {"width_ratios": [1.9, 1]},
     )
     caption, title = FIGURES["search"].format(line=line), f"{table.title}, {line.dataset}"
-    names = (file_name(table.key, block.key), caption, title)
-    return Plot(*names, (8.4, 3.9), [panels], legend, note, options)
+    named = (file_name(table.key, block.key), caption, title)
+    return Plot(*named, (8.4, 3.9), [panels], legend, note, options)
 
 
 def _objectives(trials: list[Trial], chosen: Trial, looks: dict[str, style.Look]) -> list[Mark]:

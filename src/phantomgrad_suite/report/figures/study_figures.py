@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -38,7 +39,8 @@ def violins(table: Table) -> Iterator[Plot]:
         name = parts.named(record, setting["nonlinearity"], records)
         text = f"F: {name}\n$L_h = {setting['lipschitz']}$\nn = {setting['samples']:,}{reduced}"
         look = {"ha": "right", "fontsize": 7.5, "xycoords": "axes fraction"}
-        row[0].marks.append(mark(Axes.annotate, text, (0.97, 0.05), **look))
+        note = mark(Axes.annotate, text, (0.97, 0.05), **look)
+        row[0] = replace(row[0], marks=[*row[0].marks, note])
         row[0].axes["ylabel"] = r"$\cos(\hat{g}, g)$"
     for panel in panels[-1]:
         panel.axes["xlabel"] = "k"
@@ -47,9 +49,9 @@ def violins(table: Table) -> Iterator[Plot]:
         ("whole states (N x D numbers)", {"color": _STATES, "linewidth": 6}),
         ("median, rows", _MEDIAN_MARK),
     ]
-    note, shared = "distribution over the samples, 1 % to 99 %", {"sharex": True, "sharey": "row"}
+    notes, shared = "distribution over the samples, 1 % to 99 %", {"sharex": True, "sharey": "row"}
     size = (2.5 * len(columns) + 0.6, 2.25 * len(records) + 1.1)
-    yield Plot(*_names(table), size, panels, legend, note, shared)
+    yield Plot(*_names(table), size, panels, legend, notes, shared)
 
 
 _MEDIAN_MARK = {"color": style.INK, "marker": "_", "linestyle": "none", "markersize": 9}

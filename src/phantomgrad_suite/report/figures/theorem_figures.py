@@ -49,7 +49,7 @@ def _descent_plot(record: StudyRecord) -> Plot:
             "yscale": "log",
             "ylim": (_LOWEST, 4 * max(map(_ratio, mine))),
             "xticks": steps,
-            "xticklabels": map("{:g}".format, steps),
+            "xticklabels": [f"{k:g}" for k in steps],
         }
         locators = {"x": FixedLocator(steps), "y": LogLocator(numticks=7)}
         row = []
