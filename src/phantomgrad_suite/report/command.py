@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from phantomgrad_suite.report import html, latex, markdown
-from phantomgrad_suite.report.catalogue import CATALOGUE
-from phantomgrad_suite.report.figures import Drawing, drawings_of
+from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
+from phantomgrad_suite.report.experiments.results import table_of_runs
+from phantomgrad_suite.report.figures import plots_of
+from phantomgrad_suite.report.figures.plot import Plot
 from phantomgrad_suite.report.figures.style import render
+from phantomgrad_suite.report.inputs import read_paper, read_published, read_runs, read_studies
+from phantomgrad_suite.report.studies import STUDIES, table_of_studies
 from phantomgrad_suite.report.table import Table
-from phantomgrad_suite.report.tables import known_tables, load
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import atomic_write
 
@@ -22,11 +25,7 @@ DIR/paper.csv, for all tables if none is named. DIR/index.html shows all of them
 
 
 def main(arguments: Sequence[str], default: Path) -> int:
-    """Make the tables named in ``arguments``, or all of them; return the exit status.
-
-    Args:
-        arguments: names of tables, and ``results=DIR``.
-        default: the folder of results if ``arguments`` name none.
+    """Make the tables named in ``arguments``, or all of them; ``default`` is the folder of results.
 
     Returns:
         0; 1 if an input cannot be used (then nothing is written); 2 for a wrong argument.
@@ -52,8 +51,8 @@ def main(arguments: Sequence[str], default: Path) -> int:
 
 def _report(names: Sequence[str], known: Sequence[str], results: Path) -> None:
     tables = {key: load(results, key) for key in dict.fromkeys([*CATALOGUE, *known])}
-    figures = {key: drawings_of(table) for key, table in tables.items()}
-    written = {name: _files(name, tables, figures) for name in dict.fromkeys(names)}
+    figures = {key: plots_of(table) for key, table in tables.items()}
+    written = {name: _files(tables[name], figures[name]) for name in dict.fromkeys(names)}
     for name, files in written.items():
         for place, content in files.items():
             _write(content, results / place)
@@ -64,18 +63,15 @@ def _report(names: Sequence[str], known: Sequence[str], results: Path) -> None:
     print(f"wrote {page}")
 
 
-def _files(
-    name: str, tables: Mapping[str, Table], figures: Mapping[str, list[Drawing]]
-) -> dict[str, bytes]:
+def _files(table: Table, figures: Sequence[Plot]) -> dict[str, bytes]:
     """Return the content of all files of a table, by their place among the results."""
-    table = tables[name]
     files = {
-        f"tables/{name}.md": markdown.render(table).encode(),
-        f"tables/{name}.tex": latex.render(table).encode(),
+        f"tables/{table.key}.md": markdown.render(table).encode(),
+        f"tables/{table.key}.tex": latex.render(table).encode(),
     }
-    for drawing in figures[name]:
-        for kind, content in render(drawing.draw).items():
-            files[f"figures/{drawing.name}.{kind}"] = content
+    for plot in figures:
+        for kind, content in render(plot.draw).items():
+            files[f"figures/{plot.name}.{kind}"] = content
     return files
 
 
@@ -87,3 +83,34 @@ def _write(content: bytes, path: Path) -> None:
 def _fail(message: str, status: int) -> int:
     print(f"report: {message}", file=sys.stderr)
     return status
+
+
+def known_tables(results: Path) -> list[str]:
+    """Return the keys of all tables with a number of the paper or a record, in print order."""
+    records = results / "records"
+    folders = [path for path in records.iterdir() if path.is_dir()] if records.is_dir() else []
+    found = {number.table for number in read_paper(results / "paper.csv")}
+    found |= {folder.name for folder in folders if any(folder.rglob("*.json"))}
+    return [key for key in CATALOGUE if key in found] + sorted(found - set(CATALOGUE))
+
+
+def load(results: Path, key: str) -> Table:
+    """Return a table made from the records and the paper's numbers in a folder of results.
+
+    Raises:
+        UserError: an input cannot be used; the message names the file.
+    """
+    entry, records = entry_of(key), results / "records"
+    study = key if key in STUDIES else "throughput"
+    studies = read_studies(records, study)
+    try:
+        if key in STUDIES:
+            return table_of_studies(entry, studies)
+        numbers = [n for n in read_paper(results / "paper.csv") if n.table == key]
+        published = read_published(results / "published_curves.csv")
+        return table_of_runs(entry, numbers, read_runs(records, key), studies, published)
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise UserError(
+            f"a record below {records / study} lacks a value that its table needs ({error!r}), as "
+            "one of another version may: delete it and run `python scripts/study.py` again"
+        ) from error

@@ -10,9 +10,8 @@ from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
-from phantomgrad_suite.report.figures import Drawing
+from phantomgrad_suite.report.figures.plot import Plot
+from phantomgrad_suite.report.latex import templates
 from phantomgrad_suite.report.prose import sections_of
 from phantomgrad_suite.report.table import Block, Row, Section, State, Table
 from phantomgrad_suite.runs.errors import UserError
@@ -35,25 +34,15 @@ class Picture:
     least_width: int
 
 
-def render(results: Path, tables: Sequence[Table], figures: Mapping[str, list[Drawing]]) -> str:
-    """Return the page of a folder of results.
+def render(results: Path, tables: Sequence[Table], figures: Mapping[str, list[Plot]]) -> str:
+    """Return the page of a folder of results (figures, ``README.md`` and ``bench``).
 
     Args:
-        results: the folder, with the files of the figures, ``README.md`` and ``bench``.
+        results: the folder.
         tables: all tables, in the order of the page.
-        figures: the drawings of each table, by its key.
-
-    Raises:
-        UserError: a figure, the findings or the bench cannot be read.
+        figures: those of each table, by its key.
     """
-    environment = Environment(
-        loader=PackageLoader("phantomgrad_suite.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = templates(autoescape=True)
     environment.globals |= {"folded": folded, "groups": groups}
     paper = [table for table in tables if table.entry.in_paper]
     counts = Counter(table.state for table in paper)
@@ -94,7 +83,7 @@ def _texts(headings: Sequence[str], row: Row) -> list[str]:
     return [str(row.cells[heading]) for heading in headings]
 
 
-def _pictures(results: Path, drawings: Sequence[Drawing]) -> Iterator[Picture]:
+def _pictures(results: Path, drawings: Sequence[Plot]) -> Iterator[Picture]:
     """Yield the figures whose files exist."""
     for drawing in drawings:
         image, document = (f"figures/{drawing.name}.{kind}" for kind in ("svg", "pdf"))

@@ -48,11 +48,7 @@ class PaperNumber:
 
 
 def read_paper(path: Path) -> list[PaperNumber]:
-    """Read ``paper.csv``, in the order of its lines.
-
-    Raises:
-        UserError: the file cannot be read, or one of its lines is wrong.
-    """
+    """Read ``paper.csv``, in the order of its lines; a :class:`UserError` names a wrong one."""
     columns = [f.name for f in fields(PaperNumber)]
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -86,9 +82,6 @@ def read_published(path: Path) -> dict[str, Curves]:
 
     Its columns are row, run, epoch (counted from 1, without gaps), then one for each curve in the
     units of a record (accuracies are fractions). Without the file there are none.
-
-    Raises:
-        UserError: the file cannot be read, or an epoch is missing.
     """
     if not path.is_file():
         return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -14,12 +15,7 @@ _PHANTOM = re.compile(r"(A\(\d+, [\d.]+\))")
 
 def render(table: Table) -> str:
     """Return a ``table`` environment for each section with a grid; other text as paragraphs."""
-    environment = Environment(
-        loader=PackageLoader("phantomgrad_suite.report"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+    environment = templates(
         variable_start_string="<<",
         variable_end_string=">>",
         block_start_string="<%",
@@ -28,6 +24,18 @@ def render(table: Table) -> str:
     )
     title = re.sub(r"^Table \d+: ", "", table.title)
     return environment.get_template("table.tex.j2").render(table=table, title=title)
+
+
+def templates(**options: Any) -> Environment:
+    """Return the templates of the report."""
+    return Environment(
+        loader=PackageLoader("phantomgrad_suite.report"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        **options,
+    )
 
 
 def escape(text: str) -> str:

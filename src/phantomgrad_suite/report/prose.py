@@ -20,12 +20,7 @@ _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table").disable("i
 def sections_of(path: Path, root: Path) -> dict[str, Markup]:
     """Return the sections of a Markdown file as HTML, by their title; empty without the file.
 
-    Args:
-        path: the file; its title and what follows directly count as a section.
-        root: the folder of the page; links to files in it are kept, others become plain text.
-
-    Raises:
-        UserError: the file cannot be read.
+    Links to files in ``root``, the folder of the page, are kept; others become plain text.
     """
     try:
         text = path.read_text(encoding="utf-8") if path.is_file() else ""

@@ -26,14 +26,10 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell.
+    """A cell: its text, empty where there is no value, and the mark of its footnote.
 
-    Attributes:
-        text: what is printed, empty where there is no value.
-        value: the number, in the printed unit.
-        spread: its population standard deviation, in the printed unit.
-        n: the number of runs with a value.
-        mark: of the footnote that belongs to it.
+    ``value`` is the mean of ``n`` runs, ``spread`` its population standard deviation, both in the
+    printed unit.
     """
 
     text: str = ""
@@ -92,13 +88,10 @@ class Section:
     def of_blocks(
         cls, title: str, blocks: Sequence[Block], words: int, optional: Collection[str] = ()
     ) -> Section:
-        """Return a section whose columns are the cells of its rows.
+        """Return a section whose columns are the cells of its rows, which all have the same.
 
-        Args:
-            title: of the section.
-            blocks: all rows with the same cells, in the same order.
-            words: how many columns hold words; those after them hold numbers.
-            optional: the headings of the columns to leave out if all of their cells are empty.
+        The first ``words`` columns hold words, those after them numbers; ``optional`` ones are
+        left out if all of their cells are empty.
         """
         rows = [row for block in blocks for row in block.rows]
         columns = tuple(
@@ -128,13 +121,8 @@ class Section:
 class Table:
     """A table of the report.
 
-    Attributes:
-        entry: key, title and caption, from the catalogue.
-        state: how far it is reproduced.
-        missing: what is missing, or does not hold.
-        sections: its parts, the results first.
-        studies: the records of a table of studies.
-        published: curves that authors released, by row.
+    ``missing`` names what is missing or does not hold; the results are the first of ``sections``;
+    ``studies`` are the records of a table of studies, ``published`` curves by row.
     """
 
     entry: Entry

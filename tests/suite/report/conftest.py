@@ -13,13 +13,12 @@ from matplotlib.figure import Figure
 
 from phantomgrad_suite.report import html, markdown
 from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
-from phantomgrad_suite.report.command import main
+from phantomgrad_suite.report.command import known_tables, load, main
 from phantomgrad_suite.report.experiments.results import table_of_runs
-from phantomgrad_suite.report.figures import drawings_of
+from phantomgrad_suite.report.figures import plots_of
 from phantomgrad_suite.report.figures.style import styled
 from phantomgrad_suite.report.studies import table_of_studies
 from phantomgrad_suite.report.table import Section, Table
-from phantomgrad_suite.report.tables import known_tables, load
 from phantomgrad_suite.runs.records import Record, Result, StudyRecord, write_record
 
 PAPER = """\
@@ -68,7 +67,7 @@ def study_table(key: str, *records: StudyRecord) -> Table:
 def figures(table: Table) -> dict[str, Figure]:
     """Draw the figures of a table, by the name of their files."""
     with styled():
-        return {drawing.name: drawing.draw() for drawing in drawings_of(table)}
+        return {drawing.name: drawing.draw() for drawing in plots_of(table)}
 
 
 def rows(section: Section) -> list[dict[str, str]]:
@@ -130,7 +129,7 @@ class Folder:
         """Return the page of all tables."""
         keys = dict.fromkeys([*CATALOGUE, *known_tables(self.path)])
         tables = [self.table(key) for key in keys]
-        drawings = {table.key: drawings_of(table) for table in tables}
+        drawings = {table.key: plots_of(table) for table in tables}
         return Page(html.render(self.path, tables, drawings))
 
 

@@ -74,10 +74,3 @@ def test_radii_of_all_runs_share_a_panel() -> None:
 
 def test_runs_that_were_not_looked_at_are_not_drawn() -> None:
     assert figures(run(curves={"test/accuracy": [0.5]})) == {}
-
-
-def test_the_command_draws_it(results: Any) -> None:
-    results.add("figure2/cox2_implicit", "seed0", [0.5], curves=CURVES)
-    assert results.report("figure2") == 0
-    drawn = {path.stem for path in (results.path / "figures").iterdir()}
-    assert drawn == {"figure2_cox2_implicit", "figure2_toy_radius"}

@@ -79,11 +79,6 @@ def test_a_folder_that_cannot_be_written_is_one_line(results, capsys) -> None:
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_help_names_the_arguments(results, capsys) -> None:
-    assert results.report("--help") == 0
-    assert "[TABLE ...] [results=DIR]" in capsys.readouterr().out
-
-
 def test_the_script(results) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "report.py"), f"results={results.path}"]
     done = subprocess.run([*command, "none"], capture_output=True, text=True, check=False)

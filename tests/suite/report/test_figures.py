@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from report.conftest import figures, record, runs_table
 
-from phantomgrad_suite.report.figures import drawings_of
-from phantomgrad_suite.report.figures.style import LINES, pretty, render
+from phantomgrad_suite.report.figures import plots_of
+from phantomgrad_suite.report.figures.style import LINES, render
 from phantomgrad_suite.runs.records import Result
 
 STARTS = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
@@ -70,7 +70,7 @@ def test_odd_tables_can_be_drawn() -> None:
     ]
     runs.append(record("t/z", "s", [0.5], curves={"test/accuracy": [None, None]}))
     table = runs_table("t", runs)
-    drawings = drawings_of(table)
+    drawings = plots_of(table)
     assert [drawing.name for drawing in drawings] == ["t", "t_curves"]
     assert all(set(render(drawing.draw)) == set(STARTS) for drawing in drawings)
 
@@ -83,13 +83,6 @@ def test_reduced_runs_are_not_among_the_curves_of_full_ones() -> None:
     table = runs_table("t", runs)
     figure = figures(table)["t_curves"]
     assert len(figure.axes[0].lines) == 1
-
-
-def test_an_axis_of_few_epochs_names_whole_ones() -> None:
-    table = runs_table("t", [record("t/a", "seed0", [0.5, 0.6, 0.7])])
-    figure = figures(table)["t_curves"]
-    ticks = [tick for axes in figure.axes for tick in axes.get_xticks()]
-    assert all(tick == round(tick) for tick in ticks)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +99,3 @@ def test_perplexities_have_plain_numbers_on_an_axis_of_ratios(values, ticks) -> 
     assert axes.get_yscale() == "log"
     assert [tick for tick in axes.get_yticks() if low <= tick <= high] == ticks
     assert axes.yaxis.get_major_formatter()(ticks[0]) == str(ticks[0])
-
-
-def test_dollars_stay_literal() -> None:
-    assert pretty("costs $5, A(9, 1.0)") == r"costs \$5, $A_{9,\,1.0}$"

@@ -98,13 +98,6 @@ def test_table_4() -> None:
     assert all(n.note == "best of three runs" for n in numbers if n.dataset == "PPI")
 
 
-def test_rows_are_named_after_their_gradient() -> None:
-    numbers = {n.row: n for n in read_paper(PAPER)}
-    assert numbers["table4/proteins_upg_k5_d0.8"].method == "UPG A(5, 0.8)"
-    assert numbers["table3/wikitext103_preln_jr_upg_20"].value == "1.7"  # the speed comes second
-    assert {n.unit for n in numbers.values() if n.metric == "accuracy"} == {"%"}
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [

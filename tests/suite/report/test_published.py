@@ -60,10 +60,3 @@ def test_a_line_that_is_no_epoch_is_named(tmp_path: Path, line: str) -> None:
     path.write_text(f"{HEADER}\n{line}\n")
     with pytest.raises(UserError, match=f"{path} cannot be read"):
         read_published(path)
-
-
-def test_a_file_without_rows_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "published_curves.csv"
-    path.write_text("epoch,loss\n1,0.5\n")
-    with pytest.raises(UserError, match="cannot be read"):
-        read_published(path)

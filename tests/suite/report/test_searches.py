@@ -30,7 +30,7 @@ def trial(
         "label": {"dataset": "Toy", "model": "IGNN", "method": f"UPG A({k}, {damping})"},
         "result": Result("accuracy", 0.9, 1, 0.8, selected=damping - 0.1 * fold, selected_epoch=2),
         "curves": {"test/accuracy": [0.9, 0.8, 0.7], "validation/loss": [loss + 1, loss, None]},
-        "config": {"tune": LOSS},
+        "config": {"runtime": {"tune": LOSS}},
         "config_hash": f"{k}{damping}",
     }
     return record(
@@ -63,7 +63,7 @@ RING, MEAN, RUN = 11, 5, 3.5
 
 def test_objective_is_that_of_the_best_epoch() -> None:
     assert objective_of(trial(0.5, 0.4)) == ("validation/loss", 1, 0.4)
-    large = trial(0.5, 0.4, config={"tune": {**LOSS, "direction": "maximize"}})
+    large = trial(0.5, 0.4, config={"runtime": {"tune": LOSS | {"direction": "maximize"}}})
     assert objective_of(large) == ("validation/loss", -1, 1.4)
     assert objective_of(trial(0.5, 0.4, config={})) is None
     assert objective_of(trial(0.5, 0.4, curves={"validation/loss": [None]})) is None
@@ -104,20 +104,10 @@ def test_test_values_are_of_the_chosen_trial_and_the_papers_dampings() -> None:
     assert marks(right, RING) == [(0, pytest.approx(25))]
 
 
-def test_every_k_has_a_colour() -> None:
-    records = [trial(d, 0.5 + d / k, k=k) for d in (0.2, 0.9) for k in (1, 9)]
-    figure = figures(records)["tune_toy"]
-    (legend,) = figure.legends
-    assert [t.get_text() for t in legend.get_texts()][:2] == ["UPG, k = 1", "UPG, k = 9"]
-    lines = [line for line in figure.axes[0].lines if line.get_markersize() == MEAN]
-    assert len({line.get_color() for line in lines}) == 2
-    assert "4 trials of 1 run each" in legend.get_title().get_text()
-
-
 def test_largest_is_chosen_where_more_is_better() -> None:
-    config = {"tune": {"objective": "validation/accuracy", "direction": "maximize"}}
+    tune = {"objective": "validation/accuracy", "direction": "maximize"}
     records = [
-        trial(d, 0, config=config, curves={"validation/accuracy": [d, 0.0]})
+        trial(d, 0, config={"runtime": {"tune": tune}}, curves={"validation/accuracy": [d, 0.0]})
         for d in (0.2, 0.9, 0.4)
     ]
     left, _ = figures(records)["tune_toy"].axes
@@ -132,7 +122,7 @@ def test_other_rows_have_no_picture() -> None:
 
 def test_the_command_draws_it_and_the_table_has_the_objective(results: Any, capsys: Any) -> None:
     curves = {"test/accuracy": [0.8, 0.7], "validation/loss": [0.31, 0.52]}
-    known = {"curves": curves, "config": {"tune": LOSS}}
+    known = {"curves": curves, "config": {"runtime": {"tune": LOSS}}}
     results.add("tune/toy/a_d0.5/upg_k5_d0.5", "seed0", [0.8, 0.7], **known)
     assert results.report("tune") == 0
     text = capsys.readouterr().out

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from graph_data import REPOSITORY
-from report.conftest import rows, runs_table
+from report.conftest import runs_table
 
 from phantomgrad_suite.report.inputs import read_runs
-from phantomgrad_suite.runs.metrics import metric_of
 from phantomgrad_suite.runs.records import Result
 
 GOLDEN = """\
@@ -67,14 +66,6 @@ def test_golden_markdown(results) -> None:
     assert (results.path / "tables" / "table9.md").read_text(encoding="utf-8") == GOLDEN
 
 
-def test_without_runs_only_the_paper_has_numbers(results) -> None:
-    (implicit, upg) = results.rows("table9")
-    assert implicit["Paper"] == "84.1 ± 2.9"
-    assert {implicit[heading] for heading in ("Best", "Last", "Common (epoch)", "n")} == {"—"}
-    assert "Selected" not in upg
-    assert "## Cost" not in results.markdown("table9")
-
-
 def test_reduced_runs_have_a_line_of_their_own(results) -> None:
     results.add("table9/toy_implicit", "seed0", [0.8, 0.8])
     short = {"protocol": "reduced", "changes": ["trainer.max_epochs=1"], "config_hash": "dddd"}
@@ -86,62 +77,44 @@ def test_reduced_runs_have_a_line_of_their_own(results) -> None:
     assert "must not be compared" in results.markdown("table9")
 
 
-def test_reduced_runs_alone_leave_the_paper_a_dash(results) -> None:
-    short = {"protocol": "reduced", "changes": ["folds 0 to 2 of 10"]}
-    results.add("table9/toy_implicit", "seed1", [0.2], **short)
-    paper, reduced, _ = results.rows("table9")
-    assert (paper["Paper"], paper["Best"]) == ("84.1 ± 2.9", "—")
-    assert reduced["Method"].endswith("[reduced: folds 0 to 2 of 10]")
+DATA = {"data": {"name": "Toy", "fingerprint": "sha256:bbbbbbbb33"}}
 
 
-def test_other_data_are_never_in_one_cell(results) -> None:
-    other = {"name": "Toy", "fingerprint": "sha256:bbbbbbbb33"}
+@pytest.mark.parametrize(
+    ("row", "changes", "methods"),
+    [
+        ("implicit", DATA, ["Implicit [data aaaaaaaa]", "Implicit [data bbbbbbbb]"]),
+        ("upg_k5_d0.5", DATA, ["Implicit [data aaaaaaaa]", "UPG A(5, 0.5) [data bbbbbbbb]"]),
+        (
+            "implicit",
+            {"config_hash": "eeeeeeee44"},
+            ["Implicit [configuration cccccccc]", "Implicit [configuration eeeeeeee]"],
+        ),
+    ],
+)
+def test_other_data_and_configurations_are_never_in_one_cell(
+    results, row, changes, methods
+) -> None:
     results.add("table9/toy_implicit", "seed0", [0.8])
-    results.add("table9/toy_implicit", "seed1", [0.4], data=other)
+    results.add(f"table9/toy_{row}", "seed1", [0.4], **changes)
     rows = results.rows("table9")[:2]
-    assert [row["Best"] for row in rows] == ["80.0", "40.0"]
-    assert [row["Method"] for row in rows] == [
-        "Implicit [data aaaaaaaa]",
-        "Implicit [data bbbbbbbb]",
+    assert [(row["Method"], row["Best"]) for row in rows] == [
+        *zip(methods, ("80.0", "40.0"), strict=True)
     ]
-
-
-def test_other_data_are_named_across_the_rows_of_a_data_set(results) -> None:
-    other = {"name": "Toy", "fingerprint": "sha256:bbbbbbbb33"}
-    results.add("table9/toy_implicit", "seed0", [0.8])
-    results.add("table9/toy_upg_k5_d0.5", "seed0", [0.4], data=other)
-    assert [row["Method"] for row in results.rows("table9")] == [
-        "Implicit [data aaaaaaaa]",
-        "UPG A(5, 0.5) [data bbbbbbbb]",
-    ]
-
-
-def test_other_configurations_are_never_in_one_cell(results) -> None:
-    results.add("table9/toy_implicit", "seed0", [0.8])
-    results.add("table9/toy_implicit", "seed1", [0.4], config_hash="eeeeeeee44")
-    rows = results.rows("table9")[:2]
-    assert {row["Method"] for row in rows} == {
-        "Implicit [configuration cccccccc]",
-        "Implicit [configuration eeeeeeee]",
-    }
-    assert {row["Best"] for row in rows} == {"80.0", "40.0"}
 
 
 def test_runs_on_other_data_are_not_compared_with_the_paper(results) -> None:
+    spelled = {"dataset": "TOY", "model": "IGNN", "method": "NPG"}
+    results.add("table9/toy_npg", "seed0", [0.8], label=spelled)
     label = {"dataset": "toy-jpeg", "model": "IGNN", "method": "Implicit"}
     results.add("table9/toy_implicit", "seed0", [0.8], label=label)
     rows = results.rows("table9")
     assert [(r["Data set"], r["Paper"], r["Best"]) for r in rows] == [
         ("Toy", "84.1 ± 2.9", "—"),
         ("Toy", "83.9 ‡", "—"),
+        ("Toy", "—", "80.0"),  # another spelling of the same data
         ("toy-jpeg", "—", "80.0"),
     ]
-
-
-def test_another_spelling_of_the_same_data_is_the_papers(results) -> None:
-    label = {"dataset": "TOY", "model": "IGNN", "method": "NPG"}
-    results.add("table9/toy_npg", "seed0", [0.8], label=label)
-    assert [(r["Data set"], r["Method"]) for r in results.rows("table9")][2] == ("Toy", "NPG")
 
 
 def test_rows_not_in_the_paper_come_below_those_that_are(results) -> None:
@@ -150,16 +123,6 @@ def test_rows_not_in_the_paper_come_below_those_that_are(results) -> None:
     results.add("table9/toy_implicit", "seed0", [0.8])
     methods = [row["Method"] for row in results.rows("table9")]
     assert methods == ["Implicit", "UPG A(5, 0.5)", "BPTT"]
-
-
-def test_a_table_known_to_records_alone(results) -> None:
-    for method in ("bptt", "implicit"):
-        label = {"dataset": "Chains", "model": "IGNN", "method": method}
-        results.add(f"chains/{method}", "seed0", [1.0], label=label)
-    assert results.report() == 0
-    assert [row["Method"] for row in results.rows("chains")] == ["implicit", "bptt"]
-    assert "Paper" not in results.rows("chains")[0]
-    assert (results.path / "tables" / "table9.md").exists()
 
 
 def test_a_run_without_a_finite_value_is_counted_not_hidden(results) -> None:
@@ -195,19 +158,6 @@ def test_speed_is_relative_to_the_row_the_paper_calls_1(results) -> None:
     results.add(row, "seed0", [0.8], seconds=fast, environment=shared)
     assert results.rows("table9")[1]["Speed"] == "—"
     assert "Run on: a CPU, 1 thread; a CPU, 2 processes of 1 thread." in results.markdown("table9")
-
-
-def test_the_duration_of_all_runs_needs_that_of_each(results) -> None:
-    results.add("table9/toy_implicit", "seed0", [0.8])
-    assert rows(results.table("table9").sections[1])[0]["All runs"] == "90 s"
-    results.add("table9/toy_implicit", "seed1", [0.8], seconds={})
-    assert rows(results.table("table9").sections[1])[0]["All runs"] == "—"
-
-
-def test_numbers_are_printed_in_the_unit_of_their_metric() -> None:
-    assert metric_of("accuracy").format(0.8415) == "84.2"
-    assert metric_of("perplexity").format(24.04) == "24.0"
-    assert metric_of("new_metric").heading == "new metric ↑"
 
 
 def test_a_long_reduction_that_all_share_is_printed_once(results) -> None:

@@ -7,30 +7,19 @@ from typing import Any
 
 import pytest
 from report.conftest import figures, rows, study_table, texts
+from report.study_records import study
 
 from phantomgrad_suite.report.table import State
-from phantomgrad_suite.runs.records import Check, StudyRecord
+from phantomgrad_suite.runs.records import StudyRecord
 
 STEPS = [1, 4, 16, 64]
 
 
-def record(study: str, numbers: dict[str, Any], **changes: Any) -> StudyRecord:
-    content = StudyRecord(
-        row=f"theorems/{study}",
-        instance="seed0",
-        protocol="full",
-        changes=[],
-        setting={"samples": 8, "size": 6, "nonlinearity": "tanh", "iterations": 64, "seeds": 2},
-        numbers=numbers,
-        checks=[Check.below(f"a claim of {study}", 0.25, 1)],
-        seconds={"total": 3.0, "cpu": 2.0},
-        environment={"processor": "a CPU", "threads": 1},
-        config={"device": "cpu"},
-        config_hash="cccccccc22",
-        started="2026-01-01T00:00:00+00:00",
-        finished="2026-01-01T00:00:03+00:00",
-    )
-    return replace(content, **changes)
+SETTING = {"samples": 8, "size": 6, "nonlinearity": "tanh", "iterations": 64, "seeds": 2}
+
+
+def record(name: str, numbers: dict[str, Any], **changes: Any) -> StudyRecord:
+    return study(f"theorems/{name}", SETTING, numbers, **changes)
 
 
 def descent(**changes: Any) -> StudyRecord:
@@ -124,7 +113,9 @@ def test_the_full_record_of_a_theorem_is_shown_and_all_are_checked() -> None:
     table = study_table("theorems", other, descent(), series(), sgd())
     assert "of 8 samples" in table.sections[0].text
     claims = [row["Claim"] for row in rows(table.sections[-1])]
-    assert claims == [f"a claim of {name}" for name in ("descent", "descent", "series", "sgd")]
+    assert claims == [
+        f"a claim of theorems/{name}" for name in ("descent", "descent", "series", "sgd")
+    ]
     assert (table.state, table.missing) == (State.PARTLY, "3 of 4 studies in full")
 
 
@@ -146,8 +137,3 @@ def test_figures_show_the_numbers_of_the_records() -> None:
     assert list(upper.lines[1].get_ydata()) == pytest.approx([0.7**k for k in STEPS])
     curves = drawn["theorem3"].axes[0]
     assert list(curves.lines[-1].get_ydata()) == [1.0, 0.8, 0.4, 0.2]  # the exact one, on top
-
-
-def test_without_records_there_is_nothing_to_show() -> None:
-    table = study_table("theorems")
-    assert (table.state, table.sections, figures(table)) == (State.MISSING, (), {})

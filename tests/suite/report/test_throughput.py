@@ -129,12 +129,6 @@ def test_other_tables_have_no_such_column(printed: Any) -> None:
     assert not any(h.startswith("Speed, step") for h in printed.rows("table9")[0])
 
 
-def test_steps_on_noise_do_not_count_as_runs(printed: Any) -> None:
-    printed.write(made.throughput())
-    assert "2.00×" in printed.markdown("table9")  # noqa: RUF001
-    assert printed.table("table9").state == State.MISSING
-
-
 def test_a_record_of_another_version_is_one_line(printed: Any, capsys: Any) -> None:
     record = made.throughput()
     del record.numbers["rows"][0]["baseline"]

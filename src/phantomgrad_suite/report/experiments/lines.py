@@ -74,12 +74,7 @@ class Line:
 def lines_by_block(
     numbers: Sequence[PaperNumber], groups: Sequence[Runs]
 ) -> dict[str, tuple[Line, ...]]:
-    """Return the lines of each block of a table: the folder between table and row, often none.
-
-    Args:
-        numbers: the paper's numbers of the table.
-        groups: the runs of the table.
-    """
+    """Return the lines of each block of a table: the folder between table and row, often none."""
     keys = dict.fromkeys(_block(number.row) for number in numbers)
     keys |= dict.fromkeys(sorted(_block(runs.first.row) for runs in groups))
     speeds = {number.row: float(number.value) for number in numbers if number.metric == SPEED}

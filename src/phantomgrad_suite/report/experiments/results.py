@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from phantomgrad_suite.report.catalogue import BLOCKS, COLUMN_NOTES, NOTES, Entry
 from phantomgrad_suite.report.experiments.lines import Line, lines_by_block, plain
 from phantomgrad_suite.report.experiments.runs import Runs, Stat, group_runs, objective_of
-from phantomgrad_suite.report.experiments.step_speeds import StepSpeeds, step_speeds
 from phantomgrad_suite.report.inputs import Curves, PaperNumber
+from phantomgrad_suite.report.studies.parts import place
 from phantomgrad_suite.report.table import Block, Cell, Row, Section, State, Table
 from phantomgrad_suite.runs.formats import duration
 from phantomgrad_suite.runs.records import Record, StudyRecord
@@ -29,16 +29,11 @@ def table_of_runs(
 ) -> Table:
     """Return the table with the paper's numbers next to those of our runs.
 
-    Args:
-        entry: of the table.
-        numbers: of the paper, for this table.
-        records: of this table.
-        throughput: records of training steps, for this and other tables.
-        published: curves that authors released, by row.
+    ``throughput`` are records of training steps, for this and other tables.
     """
     blocks = lines_by_block(numbers, group_runs(records))
     lines = [line for members in blocks.values() for line in members]
-    sections = [_results(blocks, lines, step_speeds(throughput, lines))] if lines else []
+    sections = [_results(blocks, lines, _step_speeds(throughput, lines))] if lines else []
     measured = {key: mine for key, x in blocks.items() if (mine := [y for y in x if y.runs])}
     if measured:
         sections.append(_cost(measured))
@@ -58,7 +53,7 @@ def _state(entry: Entry, lines: Sequence[Line]) -> tuple[State, str]:
     return State.PARTLY if full else State.REDUCED, f"{len(full)} of {len(expected)} rows in full"
 
 
-def _results(blocks: Blocks, lines: Sequence[Line], speeds: Sequence[StepSpeeds]) -> Section:
+def _results(blocks: Blocks, lines: Sequence[Line], speeds: Sequence[_StepSpeeds]) -> Section:
     remarks = dict.fromkeys(line.paper.note for line in lines if line.paper and line.paper.note)
     own = iter(_MARKS)
     marks = {text: "†" if text.startswith("†") else next(own) for text in remarks}
@@ -227,3 +222,42 @@ def _collapses(runs: Runs) -> list[int]:
         marked = [curve.index(1) + 1 for curve in signs if 1 in curve]
         found += [min(marked)] if marked else []
     return found
+
+
+@dataclass(frozen=True)
+class _StepSpeeds:
+    """The speeds of rows relative to the paper's reference, by row, and their reductions."""
+
+    heading: str
+    factors: dict[str, float] = field(default_factory=dict)
+    changes: list[str] = field(default_factory=list)
+
+    @property
+    def note(self) -> str:
+        """The footnote of its column."""
+        changes = "; ".join(dict.fromkeys(self.changes))
+        reduced = NOTES["step_speed_reduced"].format(changes) if changes else ""
+        return f"{self.heading}: {NOTES['step_speed']}{reduced}."
+
+    def of(self, line: Line) -> float | None:
+        """Return the speed of a line that has one in the paper."""
+        return self.factors.get(line.row) if line.paper_speed else None
+
+
+def _step_speeds(records: Sequence[StudyRecord], lines: Sequence[Line]) -> list[_StepSpeeds]:
+    """Return the speeds of all records that measured some of ``lines``, one for each hardware."""
+    found: dict[str, _StepSpeeds] = {}
+    for record in records:
+        rows = record.numbers["rows"]
+        references = {row["baseline"] for row in rows}
+        factors = {
+            row.get("stands_for") or row["row"]: row["faster"]["step"] if row["baseline"] else 1.0
+            for row in rows
+            if row["baseline"] or row["row"] in references
+        }
+        if factors.keys() & {line.row for line in lines}:
+            heading = f"Speed, step on {place(record)}"
+            speeds = found.setdefault(heading, _StepSpeeds(heading))
+            speeds.factors.update(factors)
+            speeds.changes.extend([", ".join(record.changes)] if record.changes else [])
+    return list(found.values())

@@ -52,17 +52,12 @@ class Runs:
     """The runs of one experiment: same row, protocol, data, configuration and metric.
 
     Attributes:
-        records: the runs.
-        metric: what they measured.
-        dataset: the name of the data set in the records.
         data: the fingerprint of the data.
         reduction: the differences from the full protocol, empty for full runs.
         best: over the best test epoch of each run.
         last: over the last epoch of each run.
         selected: over the epoch that each run selected on validation data.
-        common: at the epoch, of those that all runs have, with the best mean.
-        common_epoch: that epoch, counted from 1.
-        hardware: what they ran on.
+        common: at ``common_epoch`` (counted from 1): of those that all have, that of the best mean.
     """
 
     records: tuple[Record, ...]

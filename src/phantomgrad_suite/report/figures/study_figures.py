@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
-from phantomgrad_suite.report.figures import style
+from phantomgrad_suite.report.catalogue import FIGURES
+from phantomgrad_suite.report.figures import plot, style
+from phantomgrad_suite.report.figures.plot import Mark, Panel, Plot, mark
 from phantomgrad_suite.report.studies import costs, parts, precision
+from phantomgrad_suite.report.studies.parts import Numbers
 from phantomgrad_suite.report.table import Table
 from phantomgrad_suite.runs.records import StudyRecord
 
 _ROWS, _STATES = "#9ecae1", "#08519c"
-_HALF = 0.42  # of the distance between two violins
 _LOW, _MEDIAN, _HIGH = 0, 2, 4  # of the recorded quantiles
 _RESOLUTION = 1e-6  # of a cosine in float32
-_PHASES = dict(zip(("forward", "backward", "update"), style.LINES[1:4], strict=True))
+_PHASES = {phase: style.LINES[i][0] for i, phase in enumerate(("forward", "backward", "update"), 1)}
 _SOLVED = {
     "objective": r"$\|(I - J)\hat{g} - v\|$",
     "relative_error": r"$\|(I - J)\hat{g} - v\| \,/\, \|\hat{g}\|$",
@@ -28,129 +29,165 @@ _SOLVED = {
 }
 
 
-def violin_figure(table: Table) -> Figure:
-    """Return the distributions of Figure 1: a row of panels for each F, a column by form and λ."""
+def violins(table: Table) -> Iterator[Plot]:
+    """Yield the distributions of Figure 1: a row of panels for each F, a column by form and λ."""
     records = precision.by_nonlinearity(table.studies)
     columns = sorted({(e["form"], e["damping"]) for r in records for e in r.numbers["estimates"]})
-    size = (2.5 * len(columns) + 0.6, 2.25 * len(records) + 1.1)
-    shape = (len(records), len(columns))
-    figure, grid = style.panels(*shape, size, table.title, sharey="row", sharex=True)
-    for axes_row, record in zip(grid, records, strict=True):
-        for axes, (form, damping) in zip(axes_row, columns, strict=True):
-            _violins(axes, precision.estimates(record, form, damping))
-            axes.set_title(rf"{form}, $\lambda = {damping}$")
-        axes_row[0].set_ylabel(r"$\cos(\hat{g}, g)$")
+    panels = [[_violins(record, form, d) for form, d in columns] for record in records]
+    for row, record in zip(panels, records, strict=True):
         setting, reduced = record.setting, " (reduced)" if record.changes else ""
         name = parts.named(record, setting["nonlinearity"], records)
         text = f"F: {name}\n$L_h = {setting['lipschitz']}$\nn = {setting['samples']:,}{reduced}"
-        look: style.Look = {"ha": "right", "fontsize": 7.5, "color": style.INK}
-        axes_row[0].annotate(text, (0.97, 0.05), xycoords="axes fraction", **look)
-    for axes in grid[-1]:
-        axes.set_xlabel("k")
-    handles = [
-        style.handle("rows of the state (D numbers)", color=_ROWS, linewidth=6),
-        style.handle("whole states (N x D numbers)", color=_STATES, linewidth=6),
-        style.handle("median, rows", color=style.INK, marker="_", linestyle="none"),
+        look = {"ha": "right", "fontsize": 7.5, "xycoords": "axes fraction"}
+        note = mark(Axes.annotate, text, (0.97, 0.05), **look)
+        row[0] = replace(row[0], marks=[*row[0].marks, note])
+        row[0].axes["ylabel"] = r"$\cos(\hat{g}, g)$"
+    for panel in panels[-1]:
+        panel.axes["xlabel"] = "k"
+    legend: list[tuple[str, style.Look]] = [
+        ("rows of the state (D numbers)", {"color": _ROWS, "linewidth": 6}),
+        ("whole states (N x D numbers)", {"color": _STATES, "linewidth": 6}),
+        ("median, rows", _MEDIAN_MARK),
     ]
-    style.legend(figure, handles, "distribution over the samples, 1 % to 99 %")
-    return figure
+    notes, shared = "distribution over the samples, 1 % to 99 %", {"sharex": True, "sharey": "row"}
+    size = (2.5 * len(columns) + 0.6, 2.25 * len(records) + 1.1)
+    yield Plot(*_names(table), size, panels, legend, notes, shared)
 
 
-def _violins(axes: Axes, estimates: list[dict[str, Any]]) -> None:
-    """Draw the densities that the percentiles 1 to 99 stand for, the same width for all."""
-    for position, estimate in enumerate(estimates):
-        for name, color in (("rows", _ROWS), ("states", _STATES)):
-            points = np.asarray(estimate[name]["percentiles"][1:-1])
-            width = 0.5 * max(points.std(), 1e-4) * len(points) ** -0.2
-            grid = np.linspace(points[0], points[-1], 80)
-            density = np.exp(-0.5 * ((grid[:, None] - points) / width) ** 2).sum(axis=1)
-            half = _HALF * density / density.max()
-            axes.fill_betweenx(grid, position - half, position + half, color=color, linewidth=0.4)
-        median = estimate["rows"]["percentiles"][50]
-        axes.plot([position], [median], marker="_", color=style.INK, markersize=9)
-    axes.set_xticks(range(len(estimates)), [str(e["steps"]) for e in estimates])
-    axes.set_ylim(top=1.005)
-    style.bare(axes, "y")
+_MEDIAN_MARK = {"color": style.INK, "marker": "_", "linestyle": "none", "markersize": 9}
 
 
-def iteration_figure(table: Table, record: StudyRecord) -> Figure:
+def _violins(record: StudyRecord, form: str, damping: float) -> Panel:
+    """Return the densities that the percentiles 1 to 99 stand for, the same width for all."""
+    estimates = precision.estimates(record, form, damping)
+    positions = range(len(estimates))
+    marks: list[Mark] = [
+        mark(_draw_violins, [e[name]["percentiles"][1:-1] for e in estimates], color)
+        for name, color in (("rows", _ROWS), ("states", _STATES))
+    ]
+    medians = [e["rows"]["percentiles"][50] for e in estimates]
+    axes = {
+        "title": rf"{form}, $\lambda = {damping}$",
+        "ylim": (None, 1.005),
+        "xticks": positions,
+        "xticklabels": [str(e["steps"]) for e in estimates],
+    }
+    return Panel([*marks, plot.Line(positions, medians, _MEDIAN_MARK)], axes)
+
+
+def _draw_violins(axes: Axes, values: list[list[float]], color: str) -> None:
+    parts = axes.violinplot(
+        values,
+        range(len(values)),
+        widths=0.84,
+        showextrema=False,
+        bw_method=lambda kde: 0.5 * kde.scotts_factor(),
+    )
+    for body in parts["bodies"]:  # type: ignore[attr-defined]
+        body.set(color=color, alpha=1, linewidth=0.4)
+
+
+def iterations(table: Table) -> Iterator[Plot]:
+    """Yield a figure for each F."""
+    names = [f"figure4_{record.setting['nonlinearity']}" for record in table.studies]
+    for name, record in zip(names, table.studies, strict=True):
+        unique = f"{name}_{record.instance}" if names.count(name) > 1 else name
+        yield _iteration_plot(table, unique, record)
+
+
+def _iteration_plot(table: Table, name: str, record: StudyRecord) -> Plot:
     """Return Figure 4 for an F: a row for each Lipschitz constant, a column for each quantity."""
     levels = record.numbers["levels"]
     names = [precision.solver_name(method) for method in levels[0]["methods"]]
     looks = style.looks((re.sub("λ = (.*)", r"$\\lambda = \1$", x) for x in names), marker=None)
-    size = (11, 1.9 * len(levels) + 1.2)
-    title = f"{table.title}, F: {record.setting['nonlinearity']}"
-    figure, grid = style.panels(len(levels), len(_SOLVED), size, title, sharex=True)
-    for axes_row, level in zip(grid, levels, strict=True):
-        for axes, quantity in zip(axes_row, _SOLVED, strict=True):
-            for method, look in zip(level["methods"], looks.values(), strict=False):
-                values = np.asarray(method[quantity], dtype=float)  # (iterations, quantiles)
-                if quantity == "cosine":
-                    values = np.maximum(1 - values[:, ::-1], _RESOLUTION)
-                first = 0 if method["damping"] is None else 1
-                steps = np.arange(first, first + len(values))
-                axes.plot(steps, values[:, _MEDIAN], linewidth=1.1 if first else 1.4, **look)
-                band = {"color": look["color"], "alpha": 0.12, "linewidth": 0}
-                axes.fill_between(steps, values[:, _LOW], values[:, _HIGH], **band)
-            axes.set_yscale("log")
-            style.bare(axes, "y")
-        axes_row[-1].axhline(level["l1_norm"][_MEDIAN], linewidth=0.9, **style.DOTTED)
+    panels = []
+    for level in levels:
+        row = []
+        for quantity in _SOLVED:
+            methods = zip(level["methods"], looks.values(), strict=True)
+            marks: list[Mark] = [_iterations(m, quantity, look) for m, look in methods]
+            if quantity == "l1_norm":
+                marks.append(mark(Axes.axhline, level["l1_norm"][_MEDIAN], **style.DOTTED))
+            row.append(Panel(marks, {"yscale": "log"}))
         condition = float(f"{level['condition']:.3g}")
-        axes_row[0].set_ylabel(f"$L_h = {level['lipschitz']}$\nκ = {condition:,g}")
-    for top, bottom, heading in zip(grid[0], grid[-1], _SOLVED.values(), strict=True):
-        top.set_title(heading, fontweight="normal", loc="center")
-        bottom.set_xlabel("iteration of Broyden's method, or k")
-    handles = [style.handle(name, linewidth=1.4, **look) for name, look in looks.items()]
-    handles.append(style.handle(r"exact, $\|g\|_1$", **style.DOTTED))
-    style.legend(figure, handles, "median over the samples; band: 5 % to 95 %")
-    return figure
+        row[0].axes["ylabel"] = f"$L_h = {level['lipschitz']}$\nκ = {condition:,g}"
+        panels.append(row)
+    for top, bottom, heading in zip(panels[0], panels[-1], _SOLVED.values(), strict=True):
+        top.axes["title"] = heading
+        bottom.axes["xlabel"] = "iteration of Broyden's method, or k"
+    return Plot(
+        name,
+        FIGURES["figure4"].format(**record.setting),
+        f"{table.title}, F: {record.setting['nonlinearity']}",
+        (11, 1.9 * len(levels) + 1.2),
+        panels,
+        [*looks.items(), (r"exact, $\|g\|_1$", style.DOTTED)],
+        "median over the samples; band: 5 % to 95 %",
+        {"sharex": True},
+    )
 
 
-def scaling_figure(table: Table) -> Figure:
-    """Return Table 2 with the fitted laws, a row of panels for each device."""
-    records, quantities = table.studies, costs.COSTS
+def _iterations(method: Numbers, quantity: str, look: style.Look) -> plot.Line:
+    values = np.asarray(method[quantity], dtype=float)  # (iterations, quantiles)
+    if quantity == "cosine":
+        values = np.maximum(1 - values[:, ::-1], _RESOLUTION)
+    first = 0 if method["damping"] is None else 1
+    steps = np.arange(first, first + len(values))
+    return plot.Line(steps, values[:, _MEDIAN], look, (values[:, _LOW], values[:, _HIGH]))
+
+
+def scaling(table: Table) -> Iterator[Plot]:
+    """Yield Table 2 with the fitted laws, a row of panels for each device."""
+    records = table.studies
     looks = style.looks(method["name"] for method in records[0].numbers["methods"])
-    size = (9.6, 2.7 * len(records) + 0.9)
-    figure, grid = style.panels(len(records), len(quantities), size, table.title)
-    for axes_row, record in zip(grid, records, strict=True):
-        for axes, (name, (title, unit, scale)) in zip(axes_row, quantities.items(), strict=True):
+    panels = []
+    for record in records:
+        panels.append(list[Panel]())
+        for name, (title, unit, scale) in costs.COSTS.items():
+            marks = []
             for method, look in zip(record.numbers["methods"], looks.values(), strict=False):
                 sizes, points = method["sizes"], [value * scale for value in method[name]]
-                marks = {**look, "linestyle": "none", "markersize": 5, "fillstyle": "none"}
-                axes.plot(sizes, points, **marks)
+                hollow = {"linestyle": "none", "markersize": 5, "fillstyle": "none"}
                 between, curve = np.linspace(sizes[0], sizes[-1], 50), method["fits"][name]["curve"]
                 fitted = np.polynomial.polynomial.polyval(between, curve) * scale
-                axes.plot(between, fitted, linewidth=1.2, **{**look, "marker": None})
-            axes.set(title=title, ylabel=unit, xlabel="k (phantom) or K (implicit)")
-            axes.set_ylim(bottom=0)
-            style.bare(axes, "y")
-    handles = [style.handle(name, markersize=5, **look) for name, look in looks.items()]
-    style.legend(figure, handles, "points: measured; lines: least squares")
-    return figure
+                marks.append(plot.Line(sizes, points, look | hollow))
+                marks.append(plot.Line(between, fitted, look | {"marker": None}))
+            label = "k (phantom) or K (implicit)"
+            axes = {"title": title, "ylabel": unit, "xlabel": label, "ylim": (0, None)}
+            panels[-1].append(Panel(marks, axes))
+    size, note = (9.6, 2.7 * len(records) + 0.9), "points: measured; lines: least squares"
+    yield Plot(*_names(table), size, panels, list(looks.items()), note)
 
 
-def bar_figure(table: Table) -> Figure:
-    """Return milliseconds per sample by phase: a panel for each record, a bar for each row."""
-    heights = [0.42 * len(record.numbers["rows"]) + 0.7 for record in table.studies]
-    size, ratios = (8.4, sum(heights) + 0.9), {"height_ratios": heights}
-    figure, grid = style.panels(len(heights), 1, size, table.title, gridspec_kw=ratios)
-    for axes, record in zip(grid[:, 0], table.studies, strict=True):
+def bars(table: Table) -> Iterator[Plot]:
+    """Yield milliseconds per sample by phase: a panel for each record, a bar for each row."""
+    panels = []
+    for record in table.studies:
         rows = record.numbers["rows"]
+        marks = []
         for y, row in enumerate(rows):
             left = 0.0
-            for phase, (color, _) in _PHASES.items():
+            for phase, color in _PHASES.items():
                 width = row["seconds"][phase]["median"] / row["batch"] * 1e3
-                axes.barh(y, width, left=left, height=0.62, color=color)
+                marks.append(mark(Axes.barh, y, width, left=left, height=0.62, color=color))
                 left += width
-            faster = costs.faster(row, "step")
-            axes.text(left, y, f" {faster}", va="center", color=style.INK, fontsize=7.5)
-        axes.set_yticks(range(len(rows)), [style.pretty(costs.row_name(row)) for row in rows])
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xlabel(f"milliseconds per {rows[0]['unit'].removesuffix('s')}")
-        axes.margins(x=0.12)
-        axes.set_xlim(left=0)
-        style.bare(axes, "x")
-        axes.set_title(parts.place(record))
-    patches = [Patch(color=color, label=phase) for phase, (color, _) in _PHASES.items()]
-    figure.legend(handles=patches, loc="outside lower center", ncols=len(patches))
-    return figure
+            text = f" {costs.faster(row, 'step')}"
+            marks.append(mark(Axes.text, left, y, text, va="center", fontsize=7.5))
+        axes = {
+            "title": parts.place(record),
+            "yticks": range(len(rows)),
+            "yticklabels": [style.pretty(costs.row_name(row)) for row in rows],
+            "ylim": (len(rows) - 0.5, -0.5),
+            "xlabel": f"milliseconds per {rows[0]['unit'].removesuffix('s')}",
+            "xmargin": 0.12,
+            "xlim": (0, None),
+        }
+        panels.append([Panel(marks, axes, "x")])
+    heights = [0.42 * len(record.numbers["rows"]) + 0.7 for record in table.studies]
+    legend = [(phase, {"color": color, "linewidth": 6}) for phase, color in _PHASES.items()]
+    size, note = (8.4, sum(heights) + 0.9), "medians; at the end: how many times faster"
+    yield Plot(*_names(table), size, panels, legend, note, {"height_ratios": heights})
+
+
+def _names(table: Table) -> tuple[str, str, str]:
+    return table.key, FIGURES[table.key], table.title
