@@ -37,13 +37,7 @@ def silently(items: Sequence[T], title: str) -> Iterable[T]:
 
 @dataclass(frozen=True)
 class Findings:
-    """The result of a study.
-
-    Attributes:
-        numbers: plain data, in the layout that the study documents.
-        checks: the claims that were tested.
-        headline: the result in one line.
-    """
+    """The result of a study: plain data, the claims that were tested, and a line for the log."""
 
     numbers: dict[str, Any]
     checks: list[Check] = field(default_factory=list)
@@ -78,13 +72,7 @@ class Study(ABC):
 
     @abstractmethod
     def measure(self, seed: int, device: torch.device, track: Track = silently) -> Findings:
-        """Run the study.
-
-        Args:
-            seed: of every random draw.
-            device: where to compute.
-            track: wraps the long loops, to show their progress.
-        """
+        """Run the study; ``track`` wraps the long loops, to show their progress."""
 
 
 def rounded(value: Tensor | float, digits: int = 8) -> float:
@@ -109,10 +97,7 @@ def distribution(values: Tensor) -> dict[str, Any]:
 
 
 def dense_jacobian(cell: SyntheticCell, h: Tensor, u: Tensor) -> Tensor:
-    """Return ``dF/dh``, which is ``dF/du`` too, of each row of ``h``, ``(rows, D)``, in float64.
-
-    The result is ``(rows, D, D)``: first the entries of F, then those of ``h``.
-    """
+    """Return ``dF/dh = dF/du`` of each row of ``h`` in float64, ``(rows, D of F, D of h)``."""
     double, u = copy.deepcopy(cell).double(), u.double()
     # The rows do not interact: one backward pass for each entry of F serves all of them.
     by_entry: Tensor = torch.autograd.functional.jacobian(  # type: ignore[no-untyped-call]

@@ -27,9 +27,8 @@ class Clock:
         self.device = device
         single = torch.get_num_threads() == 1
         self._read = time.thread_time if single else time.perf_counter
-        self.name = "CPU time" if single else "wall clock"
-        if device.type == "cuda":
-            self.name = "CUDA events"
+        on_cpu = "CPU time" if single else "wall clock"
+        self.name = "CUDA events" if device.type == "cuda" else on_cpu
 
     def mark(self) -> Mark:
         """Return the present moment."""
@@ -59,7 +58,7 @@ class Clock:
 
 
 class Solves(NamedTuple):
-    """Some solves: their total time, the part of it outside ``f``, and the evaluations of ``f``."""
+    """Total time of some solves, the part of it outside ``f``, and the evaluations of ``f``."""
 
     seconds: float
     outside: float
@@ -95,9 +94,7 @@ class Watch:
         self._evaluations.clear()
         return taken
 
-    def _timed(
-        self, call: Callable[..., Any], spans: list[tuple[Mark, Mark]]
-    ) -> Callable[..., Any]:
+    def _timed(self, call: Any, spans: list[tuple[Mark, Mark]]) -> Any:
         def timed(*arguments: Any) -> Any:
             start = self._clock.mark()
             result = call(*arguments)

@@ -14,7 +14,7 @@ import torch
 from numpy.polynomial import polynomial
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least, check_several
+from phantomgrad.checks import check_several
 from phantomgrad.gradients import (
     GradientEstimator,
     ImplicitGradient,
@@ -42,19 +42,12 @@ class Complexity(Study):
     the adjoint equation with K evaluations, by fixed-point iteration and by Broyden's method; the
     phantom gradients take k steps.
 
-    Numbers: ``methods`` is a list of ``name``, ``variable`` (``k`` or ``K``), ``sizes``, the three
-    quantities by size (``seconds`` is the median over the rounds), and ``fits``, for each quantity
-    the least-squares line: ``slope``, ``intercept``, ``r2``, by which share of its right end it
-    ``climbs``, the ``curve`` to draw, and the ``order`` that it suggests: ``O(1)``, ``O(k)``,
-    ``O(k²)`` or ``unclear``. ``state_bytes`` is the size of one state, ``clock`` names the clock.
+    Numbers: for each of ``methods`` the three quantities by size (``seconds`` is the median over
+    the rounds) and their ``fits`` (see :func:`fit`); ``state_bytes`` is the size of one state.
 
-    Args:
-        size: D.
-        rows: N.
+    Args (see :class:`Study` for the others):
         batch: number of states.
-        steps: the values of k.
         budgets: the values of K, evaluations of the adjoint map.
-        damping: :math:`\lambda`.
         repeats: rounds, in each of which every case runs once.
     """
 
@@ -67,8 +60,7 @@ class Complexity(Study):
     repeats: int = 9
 
     def __post_init__(self) -> None:
-        for name in ("size", "rows", "batch", "repeats"):
-            check_at_least(name, getattr(self, name), 1)
+        super().__post_init__()
         for name in ("steps", "budgets"):
             check_several(name, getattr(self, name), 3)
 
@@ -83,17 +75,20 @@ class Complexity(Study):
             case: peak_bytes(partial(problem.gradient, estimator), device)
             for case, estimator in cases.items()
         }
-        samples: dict[tuple[str, int], list[float]] = {case: [] for case in cases}
         with frozen_heap():
-            for _ in track(range(self.repeats), "rounds"):
-                for case, estimator in cases.items():
-                    samples[case].append(problem.seconds(estimator))
-        seconds = {case: statistics.median(times) for case, times in samples.items()}
-        measured: dict[str, dict[tuple[str, int], Any]]
-        measured = {"seconds": seconds, "graph_bytes": graphs, "peak_bytes": peaks}
+            rounds = [
+                [problem.seconds(estimator) for estimator in cases.values()]
+                for _ in track(range(self.repeats), "rounds")
+            ]
+        medians = map(statistics.median, zip(*rounds, strict=True))
+        measured: list[dict[tuple[str, int], Any]]
+        measured = [dict(zip(cases, medians, strict=True)), graphs, peaks]
         found: list[dict[str, Any]] = []
         for name, (variable, sizes, _) in methods.items():
-            values = {q: [measured[q][name, size] for size in sizes] for q in QUANTITIES}
+            values = {
+                q: [by_case[name, size] for size in sizes]
+                for q, by_case in zip(QUANTITIES, measured, strict=True)
+            }
             fits = {q: fit(sizes, values[q], variable) for q in QUANTITIES}
             found.append(
                 {"name": name, "variable": variable, "sizes": list(sizes), **values, "fits": fits}
@@ -166,8 +161,9 @@ class _Problem:
 def fit(sizes: Sequence[int], values: Sequence[float], variable: str) -> dict[str, Any]:
     """Return the least-squares line of ``values`` over ``sizes``, and the order that it suggests.
 
-    ``curve`` holds polynomial coefficients, constant first: those of the line, or of a parabola
-    that opens upwards where that explains far more of the variance.
+    The order is ``O(1)``, ``O(k)``, ``O(k²)`` or ``unclear``. ``climbs`` is the rise of the line as
+    a share of its right end. ``curve`` holds polynomial coefficients, constant first: those of the
+    line, or of a parabola that opens upwards where that explains far more of the variance.
     """
     slope, intercept = statistics.linear_regression(sizes, values)
     right = intercept + slope * max(sizes)

@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from phantomgrad.gradients import ImplicitGradient
-from phantomgrad.gradients.phantom import damped_steps, neumann_series
+from phantomgrad.gradients.phantom import damped_steps
 from phantomgrad.jacobian import Linearization
 from phantomgrad.models.synthetic import SyntheticCell
 from phantomgrad.nn.linear import Nonlinearity
@@ -33,13 +33,12 @@ class Precision(Study):
     by fixed-point iteration from zero. Every estimator then gives the gradient of the mean squared
     error between :math:`h^*` and y with respect to u. The exact gradient is computed twice: by
     backpropagation through all iterations, which is the reference, and by implicit differentiation
-    with Broyden's method. The paper does not say whether a sample is the whole ``N x D`` state or
-    one of its rows; both are recorded.
+    with Broyden's method.
 
-    Numbers: ``exact`` holds the distributions of ``agreement``, the cosine between the two exact
-    gradients, and of the ``residual`` of :math:`h^*`; ``estimates`` is a list of ``form``,
-    ``steps``, ``damping``, and the distributions of the cosine over ``states`` and ``rows`` and of
-    ``norm_ratio``, the norm of the estimate over that of the exact gradient.
+    Numbers: distributions of the ``agreement`` (cosine) of the two exact gradients and of the
+    ``residual`` of :math:`h^*`; for each of ``estimates``, those of its cosine to the exact
+    gradient over ``states``, ``(N, D)``, and ``rows`` (the paper does not say which is a sample),
+    and of ``norm_ratio``, its norm over the exact one.
 
     Args (see :class:`Study` for the others):
         iterations: of the fixed-point iteration. Fewer would do for :math:`h^*`, but the gradient
@@ -97,30 +96,21 @@ class Precision(Study):
         *_, end = damped_steps(f, torch.zeros_like(u), self.iterations, damping=1.0)
         yield "exact", pull(end)
         z = end.detach()
-        yield "residual", _relative_error(f, z)
+        with torch.no_grad():
+            error, size = (torch.linalg.vector_norm(x, dim=(1, 2)) for x in (z - f(z), z))
+        yield "residual", error / size
         adjoint = Broyden(max_evaluations=self.broyden_iterations + 1, tol=0)
         yield "implicit", pull(ImplicitGradient(solver=adjoint).attach(f, z))
+        v = 2 * (z - y) / (self.rows * self.size)
         for damping in self.dampings:
-            for k, h in enumerate(damped_steps(f, z, max(self.steps), damping), start=1):
-                if k in self.steps:
-                    yield ("UPG", k, damping), pull(h)
-            yield from self._neumann(f, z, u, 2 * (z - y) / (self.rows * self.size), damping)
-
-    def _neumann(
-        self, f: Map, z: Tensor, u: Tensor, v: Tensor, damping: float
-    ) -> Iterator[tuple[Setting, Tensor]]:
-        """Yield NPG for every k, from the partial sums of one series."""
-        at, gradients = Linearization(f, z), list[Tensor]()
-
-        def vjp(partial_sum: Tensor) -> Tensor:
-            by_z, by_u = at.vjps(partial_sum, u)
-            gradients.append(damping * by_u)
-            return by_z
-
-        neumann_series(vjp, v, max(self.steps) + 1, damping)
-        for k, gradient in enumerate(gradients, start=1):
-            if k in self.steps:
-                yield ("NPG", k, damping), gradient
+            paths = {
+                "UPG": map(pull, damped_steps(f, z, max(self.steps), damping)),
+                "NPG": _neumann_path(f, z, u, v, damping),
+            }
+            for form, path in paths.items():
+                for k, gradient in enumerate(islice(path, max(self.steps)), start=1):
+                    if k in self.steps:
+                        yield (form, k, damping), gradient
 
     def _findings(self, found: dict[Any, dict[str, Any]]) -> Findings:
         agreement, residual = found.pop("implicit")["states"], found.pop("residual")["states"]
@@ -141,6 +131,15 @@ class Precision(Study):
         )
 
 
+def _neumann_path(f: Map, z: Tensor, u: Tensor, v: Tensor, damping: float) -> Iterator[Tensor]:
+    """Yield NPG by u for k = 1, 2, ..., from the partial sums of one series."""
+    at, partial_sum = Linearization(f, z), v
+    while True:
+        by_z, by_u = at.vjps(partial_sum, u)
+        yield damping * by_u
+        partial_sum = torch.lerp(partial_sum, by_z, damping) + v
+
+
 def _compared(
     gradients: Iterator[tuple[str | Setting, Tensor]],
 ) -> Iterator[tuple[str | Setting, dict[str, Tensor]]]:
@@ -156,14 +155,6 @@ def _compared(
         dots, ours, theirs = dots.sum(1), ours.sum(1), squares.sum(1)
         states, norm_ratio = dots / (ours * theirs).sqrt(), (ours / theirs).sqrt()
         yield name, {"rows": rows, "states": states, "norm_ratio": norm_ratio}
-
-
-@torch.no_grad()
-def _relative_error(f: Map, h: Tensor) -> Tensor:
-    """Return ``|h - F(h)| / |h|`` of each state, ``(B,)``."""
-    error, size = (torch.linalg.vector_norm(x, dim=(1, 2)) for x in (h - f(h), h))
-    relative: Tensor = error / size
-    return relative
 
 
 def conclusions(means: dict[Setting, float]) -> list[Check]:

@@ -49,12 +49,10 @@ class Dynamics(Study):
     where g is the exact solution, by a dense solve in float64. For UPG, :math:`\hat g` is the
     gradient that its backward pass gives a constant added to F.
 
-    Numbers: ``levels`` has an entry for each :math:`L_h`: ``lipschitz``, the ``residual`` of
-    :math:`h^*` (largest relative error), the ``condition`` of :math:`I - J^\top` (median over the
-    rows), the ``l1_norm`` of g, and ``methods``: a list of ``name``, ``damping`` and, for each
-    quantity, its quantiles (5, 25, 50, 75, 95 %) over the samples by iteration,
-    ``(iterations, 5)``. The first iterate is the start :math:`\hat g = v` for Broyden, and that of
-    k = 1 for the others.
+    Numbers: for each of ``levels`` the largest ``residual`` of :math:`h^*`, the ``condition`` of
+    :math:`I - J^\top` (median over the rows), the ``l1_norm`` of g, and for each of ``methods`` the
+    quantiles of each quantity over the samples by iteration, ``(iterations, 5)``: from the start
+    :math:`\hat g = v` for Broyden, from k = 1 for the others.
 
     Args (see :class:`Study` for the others):
         iterations: of Broyden's method, and the largest k.
@@ -163,12 +161,7 @@ def quantiles(values: Tensor) -> list[float]:
 
 
 def conclusions(levels: list[dict[str, Any]], ill_conditioned: bool) -> list[Check]:
-    """Check what the paper says of the worst level.
-
-    The phantom gradients never get worse than their start. If the level is ill-conditioned, the
-    objective of Broyden's method rises far above its start, its norm explodes and its cosine
-    oscillates, while the norms of the phantom gradients stay moderate.
-    """
+    """Check that phantom gradients are stable at the worst level, and that Broyden is not."""
     methods = max(levels, key=lambda level: float(level["lipschitz"]))["methods"]
     rises, peaks = [], []
     for method in methods:

@@ -44,16 +44,13 @@ class AscentCondition(Study):
     target y; the loss is :math:`|h^* - y|^2 / 2`. The gradient is NPG (at the equilibrium UPG is
     the same), by the input u and by the weight W.
 
-    ``numbers["cases"]`` has an entry for each Lipschitz constant, wanted tensor, k and lambda:
-    ``lipschitz``, ``wanted`` (``input`` or ``weight``), ``steps``, ``damping``; the shares of
-    samples ``holds`` (the condition of Theorem 1), ``reduced`` (that of Remark 1), ``every``
-    (ascent for every loss: the exact condition) and ``ascends`` (for this loss); the medians
-    ``left``, ``right`` (of Theorem 1) and ``reduced_right`` (:math:`1 / \kappa^2`); ``cosine``, its
-    ``mean`` and ``min``.
+    Numbers: for each of ``cases`` (Lipschitz constant, ``wanted`` tensor, k and lambda) the shares
+    of samples ``holds`` (the condition of Theorem 1), ``reduced`` (that of Remark 1), ``every``
+    (ascent for every loss) and ``ascends`` (for this loss); medians of the sides of the
+    inequalities; and the ``cosine``.
 
     Theorem 1 needs no contraction: with a Lipschitz constant above 1 ascent can fail, and then the
-    condition must not hold. The settings are described in :class:`Study`; ``samples`` is the number
-    for each Lipschitz constant.
+    condition must not hold. ``samples`` is the number for each Lipschitz constant.
     """
 
     size: int = 32
@@ -96,12 +93,10 @@ class AscentCondition(Study):
         if not bool(solution.converged.all()):
             raise ValueError(f"lipschitz must let half steps reach an equilibrium, got {norm}")
         h = solution.z
+        by_state = as_matrix(dense_jacobian(cell, h, u)[0])
         image = cell.requires_grad_()(h, u)[0]
-        by_weight = torch.stack(
-            [torch.autograd.grad(x, cell.weight, retain_graph=True)[0] for x in image]
-        )
-        by_state = dense_jacobian(cell, h, u)[0]
-        return as_matrix(by_state), as_matrix(by_weight), (h - y)[0].cpu().numpy()
+        rows = [torch.autograd.grad(x, cell.weight, retain_graph=True)[0] for x in image]
+        return by_state, as_matrix(torch.stack(rows)), (h - y)[0].cpu().numpy()
 
 
 def ascent_outcomes(

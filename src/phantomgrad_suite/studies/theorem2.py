@@ -52,13 +52,9 @@ class SeriesConvergence(Study):
     is the Jacobian of k damped steps by the input u, from starts that are not equilibria, against
     the exact one; both errors decay like :math:`\rho(B)^k` in the end, in (ii) with a factor k.
 
-    ``numbers``: ``steps``, the values of k; ``neumann``, for each Lipschitz constant and lambda
-    ``lipschitz``, ``damping``, ``norm`` (of B), ``radius`` (:math:`\rho(B)`), ``error`` by k over
-    the norm of the limit, ``looseness`` (the paper's bound over the tested one) and ``rate``,
-    fitted to the second half of the errors above rounding; ``unrolled``, the same for each
-    ``start`` (``zero``, ``rough``).
-
-    There is one sample for each Lipschitz constant.
+    Numbers: for each Lipschitz constant (one sample) and lambda, ``neumann`` has ``norm`` and
+    ``radius`` of B, the ``error`` by k over the norm of the limit, ``looseness`` (the paper's bound
+    over the tested one) and the fitted ``rate``; ``unrolled`` has the same for each ``start``.
 
     Args (see :class:`Study` for the others):
         lipschitz: each in (0, 1).

@@ -44,13 +44,11 @@ class SGDConvergence(Study):
     with G the largest :math:`\|\nabla R(W_n)\|` and :math:`\epsilon` the largest
     :math:`\|g_n - g_n^{\text{exact}}\|`.
 
-    ``numbers``: ``steps``, at which curves are kept; ``gradients``, the exact one first, each with
-    ``kind`` (``exact``, ``npg``, ``upg``), ``steps``, ``damping``; for each seed, ``level`` (the
-    left side after all steps), ``late`` (the same over their second half), ``epsilon`` (``max`` and
-    ``mean`` over the steps), ``bias`` (mean error of the gradient of R itself), ``bound`` (G) and
-    ``risk`` (R at the end); and by step, in the mean over the seeds, ``curve`` (the left side) and
-    ``square`` (:math:`\|\nabla R\|^2`); ``norm``, the largest spectral norm that any W had, below
-    1 for a contraction.
+    Numbers: for each of ``gradients``, the exact one first, and each seed: ``level`` (the left side
+    after all steps), ``late`` (over their second half), ``epsilon`` (over the steps), ``bias``
+    (mean error of the gradient of R itself), ``bound`` (G) and ``risk`` (R at the end); in the mean
+    over the seeds at ``steps``, ``curve`` (the left side) and ``square`` (:math:`\|\nabla R\|^2`).
+    ``norm`` is the largest spectral norm that any W had, below 1 for a contraction.
 
     Args:
         neumann, unrolled: pairs of k and lambda.

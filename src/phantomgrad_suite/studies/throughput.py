@@ -32,14 +32,11 @@ class Throughput(Study):
 
     Rows take turns, step by step, so that noise of the machine affects all of them alike.
 
-    Numbers: ``clock``, and ``rows``, a list of ``row``, ``stands_for``, ``label``, ``parameters``;
-    ``batch`` of one process as measured, ``own_batch`` as configured, and ``effective_batch``, the
-    latter over all processes; ``evaluations`` of f and of the adjoint map in a solve, each with its
-    ``budget``; ``seconds`` of each phase and of one ``f``, each with ``median``, ``quartiles`` and
-    ``samples``; ``per_second``, the samples a second, and their ``unit``; ``in_f``, the measured
-    phases in evaluations of f, and ``counted``, the expected ones (see :func:`counted`);
-    ``faster``, the speed-up of each phase, sample by sample, over the row ``baseline``; and
-    ``peak_bytes``, the peak memory of a step.
+    Numbers: for each of ``rows``, ``batch`` of one process as measured, ``own_batch`` as
+    configured, and ``effective_batch``, the latter over all processes; ``seconds`` of each phase
+    and of one evaluation ``f``; ``per_second``, in samples; ``in_f``, the phases in evaluations of
+    f, and ``counted``, the expected ones; ``faster``, the speed-up of each phase, sample by sample,
+    over the row ``baseline``; ``evaluations`` of each kind of solve; ``peak_bytes`` of a step.
 
     Args:
         rows: experiments.
@@ -152,13 +149,10 @@ def evaluations(layers: Sequence[DEQ]) -> dict[str, dict[str, float]]:
 
     Both are means over the layers, for the ``forward`` and the ``adjoint`` solves.
     """
+    implicit = [(m, m.gradient) for m in layers if isinstance(m.gradient, ImplicitGradient)]
     solves = {
         "forward": [(m.last_solution, m.solver) for m in layers],
-        "adjoint": [
-            (m.last_adjoint, m.gradient.solver)
-            for m in layers
-            if isinstance(m.gradient, ImplicitGradient)
-        ],
+        "adjoint": [(m.last_adjoint, gradient.solver) for m, gradient in implicit],
     }
     found = {}
     for name, pairs in solves.items():
@@ -189,10 +183,7 @@ def counted(step: TrainingStep) -> dict[str, float] | None:
 
 
 def _recorded_and_backward(gradient: GradientEstimator) -> tuple[float, float] | None:
-    """Return the evaluations that are recorded, and the cost of the backward pass.
-
-    The adjoint solve is not included.
-    """
+    """Return the recorded evaluations, and the cost of the backward pass but the adjoint solve."""
     if isinstance(gradient, ImplicitGradient):
         known = gradient.order == 1 and gradient.on_failure != "phantom"
         # At the image there is a second graph, for the adjoint solve alone.

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
+from phantomgrad.checks import check_choice
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import ImplicitGradient
 from phantomgrad.nn import shared_parametrizations
@@ -25,7 +26,6 @@ from phantomgrad_suite.studies.memory import peak_bytes
 from phantomgrad_suite.tasks import JacobianRegularisation
 
 PHASES = ("step", "forward", "backward", "update")
-_PRECISIONS = ("32-true", "bf16-mixed")
 
 
 class TrainingStep:
@@ -37,21 +37,8 @@ class TrainingStep:
     of the steps, one step with and one without are made, and their mean is weighted by that share.
 
     ``seconds`` has a list of measurements for each phase, and for one evaluation of f by every
-    layer (``f``); ``peak_bytes`` is the peak memory of a step.
-
-    Args:
-        name: the experiment.
-        batch_size: replaces the experiment's own.
-        seed: of the batch.
-        clock: of the device.
-        compiled: how solves are compiled, as ``compile`` of a training run.
-        precision: ``"32-true"``, or ``"bf16-mixed"`` as in Lightning.
-        whole_budgets: set all tolerances to zero, so that solves spend their whole budgets.
-
-    Raises:
-        UserError: there is no such experiment, its data have no synthetic batches, or the compiler
-            is unknown.
-        ValueError: ``precision`` is unknown, or the experiment is not trained in float32.
+    layer (``f``); ``peak_bytes`` is the peak memory of a step. The options are those of
+    :class:`Throughput`; the experiment must be trained in float32.
     """
 
     def __init__(
@@ -71,8 +58,7 @@ class TrainingStep:
             raise ValueError(
                 f"rows must be trained in precision 32-true, {name} has {trained_in!r}"
             )
-        if precision not in _PRECISIONS:
-            raise ValueError(f"precision must be {' or '.join(_PRECISIONS)}, got {precision!r}")
+        check_choice("precision", precision, ("32-true", "bf16-mixed"))
         mixed = precision == "bf16-mixed"
         self._autocast = partial(torch.autocast, clock.device.type, torch.bfloat16, enabled=mixed)
         if "pretraining_steps" in self.config.task:

@@ -14,17 +14,18 @@ from problems import dense_jacobian as reference_jacobian
 from phantomgrad.models import SyntheticCell
 from phantomgrad_suite.studies import (
     AscentCondition,
+    Complexity,
     Dynamics,
     Precision,
     SeriesConvergence,
     SGDConvergence,
     Study,
+    Throughput,
 )
 from phantomgrad_suite.studies.base import (
     as_matrix,
     dense_jacobian,
     distribution,
-    silently,
     truncated_series,
 )
 
@@ -63,6 +64,7 @@ def test_seed_determines_the_numbers(study: type[Study]) -> None:
                 AscentCondition: ("size", "samples"),
                 SeriesConvergence: ("rough_steps",),
                 SGDConvergence: ("seeds", "size", "data", "batch"),
+                Complexity: ("batch", "repeats"),
             }.items()
             for name in names
         ),
@@ -74,6 +76,12 @@ def test_seed_determines_the_numbers(study: type[Study]) -> None:
         (Precision, {"nonlinearity": "sin"}, "nonlinearity must be .*, got 'sin'"),
         (Dynamics, {"lipschitz": []}, "lipschitz must hold at least 1 different values"),
         (Dynamics, {"lipschitz": [0.9, 0]}, "lipschitz must be positive, got 0"),
+        (Complexity, {"steps": [1, 2]}, "steps must hold at least 3 different values"),
+        (Complexity, {"budgets": [1]}, "budgets must hold at least 3 different values"),
+        (Throughput, {"rows": "table1/implicit"}, "rows must be a list"),
+        (Throughput, {"rows": []}, "rows must hold at least 1"),
+        (Throughput, {"rows": ["a"], "repeats": 0}, "repeats must be at least 1, got 0"),
+        (Throughput, {"rows": ["a"], "warmup": 0}, "warmup must be at least 1, got 0"),
         (SeriesConvergence, {"lipschitz": (1.0,)}, r"lipschitz must lie in \(0, 1\), got 1.0"),
         (SeriesConvergence, {"steps": (1, 2, 3)}, "steps must be at least four rising numbers"),
         (SeriesConvergence, {"steps": (4, 3, 2, 1)}, "steps must be at least four rising numbers"),
@@ -115,10 +123,6 @@ def test_distribution_has_eight_digits_from_float64() -> None:
     assert found["mean"] == 61728.561  # 61728.56123...
     # The sum of 2^24 and 1 is not a float32.
     assert distribution(torch.tensor([2.0**24, 1.0], dtype=torch.float32))["mean"] == 2**23 + 0.5
-
-
-def test_silently_passes_everything_on() -> None:
-    assert list(silently([3, 1, 2], "not shown")) == [3, 1, 2]
 
 
 # --- Matrices --------------------------------------------------------------------------------

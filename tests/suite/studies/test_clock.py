@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from phantomgrad import Broyden, FixedPoint
+from phantomgrad import FixedPoint
 from phantomgrad_suite.studies.clock import Clock, Solves, Watch, frozen_heap, paired_ratio, spread
 from phantomgrad_suite.studies.memory import peak_bytes
 
@@ -94,16 +94,6 @@ def test_a_watch_keeps_no_tensor_alive() -> None:
     del x
     assert alive() is None
     assert watch.take().outside > 0
-
-
-def test_time_outside_f_is_part_of_the_total() -> None:
-    """With the real clock."""
-    clock = Clock(CPU)
-    watch = Watch(clock)
-    solver = watch.over(Broyden(max_evaluations=6, tol=0))
-    total = clock.time(lambda: solver.solve(torch.tanh, torch.ones(4, 8)))
-    solves = watch.take()
-    assert 0 < solves.outside < solves.seconds <= total
 
 
 def test_the_heap_is_frozen_for_a_while() -> None:

@@ -129,17 +129,3 @@ def test_every_entry_of_the_table_has_a_check(entry: str, share: float, claim: s
     assert all(check.holds for check in _checks(climbing()))
     failed = [check for check in _checks(climbing(**{entry: share})) if not check.holds]
     assert [(check.claim, check.value) for check in failed] == [(claim, share)]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"batch": 0}, "batch must be at least 1, got 0"),
-        ({"repeats": 0}, "repeats must be at least 1, got 0"),
-        ({"steps": [1, 2]}, "steps must hold at least 3 different values"),
-        ({"budgets": [1]}, "budgets must hold at least 3 different values"),
-    ],
-)
-def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Complexity(**arguments)

@@ -51,14 +51,6 @@ def test_unrolling_a_linear_cell_is_the_series_from_any_start() -> None:
         assert zero == pytest.approx(rough, abs=1e-14)
 
 
-def test_the_start_matters_away_from_the_equilibrium() -> None:
-    found = SeriesConvergence(**SMALL).measure(0, CPU).numbers
-    first, second = found["unrolled"][-2:]
-    assert first["start"] == "zero"
-    assert second["start"] == "rough"
-    assert first["error"][0] != pytest.approx(second["error"][0], rel=1e-4)
-
-
 def test_rate_is_fitted_above_rounding() -> None:
     """The last errors are noise; the first ones another mode."""
     steps = list(range(1, 60))

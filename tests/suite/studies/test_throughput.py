@@ -175,10 +175,6 @@ def test_phases_add_up(steps: dict[str, TrainingStep]) -> None:
     assert seconds == {"step": 3, "forward": 1, "backward": 1, "update": 1, "f": 1}
 
 
-def test_unrolling_takes_the_most_memory(steps: dict[str, TrainingStep]) -> None:
-    assert steps[UPG].peak_bytes > steps[NPG].peak_bytes > 0
-
-
 def test_steps_with_and_without_a_penalty_are_weighted_by_their_share(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -234,9 +230,11 @@ def test_whole_budgets_are_spent() -> None:
 
 
 def test_unknown_options_of_a_step_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"compile must be null, .*, got 'gcc'"):
+    with pytest.raises(UserError, match="compile=gcc needs"):
         TrainingStep(UPG, 2, 0, Clock(CPU), "gcc")
-    with pytest.raises(ValueError, match="precision must be 32-true or bf16-mixed, got '16-true'"):
+    with pytest.raises(
+        ValueError, match="'32-true' or 'bf16-mixed', got '16-true'"
+    ):
         TrainingStep(UPG, 2, 0, Clock(CPU), precision="16-true")
     config = compose_row(UPG)
     config.trainer.precision = "bf16-mixed"

@@ -209,20 +209,6 @@ def test_a_baseline_of_its_own_comes_before_the_common_one() -> None:
     assert [replace(plain, against="a")._baseline(row) for row in "abc"] == ["", "a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"rows": "table1/implicit"}, "rows must be a list"),
-        ({"rows": []}, "rows must hold at least 1"),
-        ({"rows": ["a"], "repeats": 0}, "repeats must be at least 1, got 0"),
-        ({"rows": ["a"], "warmup": 0}, "warmup must be at least 1, got 0"),
-    ],
-)
-def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Throughput(**arguments)
-
-
 # The command ----------------------------------------------------------------------------------
 
 
