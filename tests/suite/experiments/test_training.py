@@ -45,7 +45,7 @@ ON_TEXT = ("table3/wikitext103", "lm/", "wikitext/")
 # The 98M parameters of the paper have their own test.
 TINY = (
     *("model.width=8", "model.heads=2", "model.inner=16", "model.cutoffs=[20,60]"),
-    *("model.shrinkage=2", "solver.max_evaluations=4", "adjoint.max_evaluations=4"),
+    *("++model.shrinkage=2", "solver.max_evaluations=4", "adjoint.max_evaluations=4"),
     *("dataset.batch_size=2", "dataset.segment_length=9", "trainer.max_epochs=1"),
     *("++trainer.strategy=auto", "trainer.devices=1", "+trainer.limit_train_batches=1"),
 )

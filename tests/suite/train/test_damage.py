@@ -56,7 +56,7 @@ def test_unknown_kind_of_checkpoint_is_reported_and_kept(workplace: Workplace) -
     torch.save(["nothing"], path)
     before = path.read_bytes()
     with pytest.raises(
-        UserError, match=r"last.ckpt is not a readable checkpoint .* delete it to run"
+        UserError, match=r"last.ckpt is not a readable checkpoint .* delete it to start"
     ):
         workplace.train(*CHAINS)
     assert path.read_bytes() == before

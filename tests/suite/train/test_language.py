@@ -15,7 +15,7 @@ from phantomgrad_suite.runs.records import read_record
 EVERY_STEP = "runtime.checkpoint.every_minutes=0"
 MODEL = (
     *("model.width=8", "model.heads=2", "model.inner=16", "model.cutoffs=[20,60]"),
-    *("model.shrinkage=2", "model.memory_length=12", "dataset.batch_size=3"),
+    *("++model.shrinkage=2", "model.memory_length=12", "dataset.batch_size=3"),
     *("dataset.segment_length=9", "dataset.test_batch_size=2", "++trainer.limit_val_batches=4"),
     *("solver.max_evaluations=5", "adjoint.max_evaluations=5", "schedule.warmup=3"),
 )
