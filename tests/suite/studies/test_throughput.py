@@ -232,9 +232,7 @@ def test_whole_budgets_are_spent() -> None:
 def test_unknown_options_of_a_step_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="compile=gcc needs"):
         TrainingStep(UPG, 2, 0, Clock(CPU), "gcc")
-    with pytest.raises(
-        ValueError, match="'32-true' or 'bf16-mixed', got '16-true'"
-    ):
+    with pytest.raises(ValueError, match="'32-true' or 'bf16-mixed', got '16-true'"):
         TrainingStep(UPG, 2, 0, Clock(CPU), precision="16-true")
     config = compose_row(UPG)
     config.trainer.precision = "bf16-mixed"
