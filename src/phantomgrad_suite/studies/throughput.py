@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
 
 from phantomgrad.checks import check_at_least, check_several
 from phantomgrad.deq import DEQ
@@ -112,7 +111,7 @@ def _numbers(step: TrainingStep) -> dict[str, Any]:
     seconds = step.seconds
     return {
         "row": step.name,
-        "label": OmegaConf.to_container(step.config.label, resolve=True),
+        "label": {key: step.config.label[key] for key in ("dataset", "method", "model")},
         "parameters": sum(p.numel() for p in step.task.model.parameters()),
         "batch": step.data.samples,
         "own_batch": own,
