@@ -41,7 +41,8 @@ ROWS: dict[str, tuple[str, ...]] = {
         *("experiment=digits/implicit", "model=mdeq_tiny", "trainer.max_epochs=2"),
         *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),
         *("solver.max_evaluations=3", "adjoint.max_evaluations=3", "++model.dropout=0.2"),
-        *("++gradient.on_failure=ignore", "+task.pretraining_steps=6", "+task.pretraining_layers=2"),
+        *("++gradient.on_failure=ignore", "+task.pretraining_steps=6"),
+        "+task.pretraining_layers=2",
         *("schedule=cosine_by_step", "+task.schedule_by=step"),
     ),
     "language": (  # memory of the streams, jitter, a penalty in a share of the steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import Parameter, signature
 from typing import Any
 
 import yaml
@@ -44,6 +45,24 @@ def resolved(row: str) -> dict[str, Any]:
     from phantomgrad_suite.jobs.compose import as_dict
 
     return as_dict(composed([f"experiment={row}"]))
+
+
+def effective(row: str) -> dict[str, Any]:
+    """The resolved configuration, completed by the defaults of the constructors."""
+    completed: dict[str, Any] = _with_defaults(resolved(row))
+    return completed
+
+
+def _with_defaults(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    defaults = {}
+    if "_target_" in node:
+        from hydra.utils import get_object
+
+        parameters = signature(get_object(node["_target_"])).parameters.values()
+        defaults = {p.name: p.default for p in parameters if p.default is not Parameter.empty}
+    return {**defaults, **{key: _with_defaults(value) for key, value in node.items()}}
 
 
 def identity(table: str, *overrides: str) -> tuple[Identity, dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from experiments.rows import ROWS, identity, resolved
+from experiments.rows import ROWS, effective, identity, resolved
 
 from phantomgrad_suite.runs.identity import hash_config
 
@@ -14,8 +14,8 @@ def test_figure2_looks_at_rows_of_other_tables(row: str) -> None:
     """The same protocol, and about a hundred points."""
     leaf = row.removeprefix("figure2/")
     digits = leaf.startswith("digits_")
-    config = resolved(row)
-    other = resolved(leaf.replace("digits_", "digits/") if digits else f"table4/{leaf}")
+    config = effective(row)
+    other = effective(leaf.replace("digits_", "digits/") if digits else f"table4/{leaf}")
     assert hash_config({**config, "measure": {}}) == hash_config(other)
     # Batches of 64 of 1,078 digits, of 128 of the 421 graphs of a fold.
     steps = config["trainer"]["max_epochs"] * (17 if digits else 4)
@@ -26,11 +26,9 @@ def test_figure2_looks_at_rows_of_other_tables(row: str) -> None:
 @pytest.mark.parametrize("row", [row for row in ROWS if row.startswith("table4/ppi_")])
 @pytest.mark.usefixtures("workplace")
 def test_table4_follows_its_protocol_on_ppi(row: str) -> None:
-    config = resolved(row)
-    assert config["dataset"] == {
-        "_target_": "phantomgrad_suite.data.PPI",
-        "name": "PPI",
-    }
+    config = effective(row)
+    assert config["dataset"]["_target_"] == "phantomgrad_suite.data.PPI"
+    assert (config["dataset"]["name"], config["dataset"]["scale"]) == ("PPI", 1.0)
     assert config["trainer"]["max_epochs"] == 1000
     assert "gradient_clip_val" not in config["trainer"]
     assert (config["optimizer"]["lr"], config["optimizer"]["weight_decay"]) == (0.005, 0)
@@ -49,7 +47,7 @@ def test_table4_follows_its_protocol_on_ppi(row: str) -> None:
 )
 @pytest.mark.usefixtures("workplace")
 def test_table4_follows_its_protocol(row: str) -> None:
-    config = resolved(row)
+    config = effective(row)
     honest = row.startswith("table4/honest/")
     dataset = config["dataset"]
     assert (dataset["folds"], dataset["batch_size"], config["seed"]) == (10, 128, 42)
@@ -84,7 +82,7 @@ TABLE1: dict[str, tuple[str, float, int, tuple[str, int | None, float | None]]] 
 def test_table1_follows_its_protocol() -> None:
     assert sorted(f"table1/{leaf}" for leaf in TABLE1) == [r for r in ROWS if r[:7] == "table1/"]
     for leaf, (optimizer, dropout, pretraining, gradient) in TABLE1.items():
-        config = resolved(f"table1/{leaf}")
+        config = effective(f"table1/{leaf}")
         assert config["optimizer"]["_target_"] == f"torch.optim.{optimizer}"
         rate = (0.001, 0.0) if optimizer == "Adam" else (0.1, 1e-4)
         assert (config["optimizer"]["lr"], config["optimizer"]["weight_decay"]) == rate
@@ -108,13 +106,13 @@ def test_table1_follows_its_protocol() -> None:
 
 @pytest.mark.usefixtures("workplace")
 def test_table3_on_images_follows_its_protocol() -> None:
-    large = [resolved(f"table3/cifar10_{name}") for name in ("implicit", "upg")]
+    large = [effective(f"table3/cifar10_{name}") for name in ("implicit", "upg")]
     for config, dropout, pretraining in zip(large, (0.3, 0.0), (20_000, 0), strict=True):
         assert (config["trainer"]["max_epochs"], config["dataset"]["augment"]) == (220, True)
         assert config["model"]["dropout"] == dropout
         assert config["task"].get("pretraining_steps", 0) == pretraining
         assert config["solver"]["max_evaluations"] == 19
-    small = [resolved(f"table3/imagenet_{name}") for name in ("implicit", "upg")]
+    small = [effective(f"table3/imagenet_{name}") for name in ("implicit", "upg")]
     layouts = ((4, 32, "mdeq", 500_000), (8, 16, "phantom", 0))
     for config, (devices, batch, protocol, pretraining) in zip(small, layouts, strict=True):
         assert (config["trainer"]["devices"], config["dataset"]["batch_size"]) == (devices, batch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from experiments.rows import ROWS, resolved
+from experiments.rows import ROWS, effective
 
 # PreLN, memory, dropout and that of the attention, steps of the solvers, weight of the penalty
 LANGUAGE: dict[str, tuple[bool, int, float, float, int, int | None, float | None]] = {
@@ -18,7 +18,7 @@ LANGUAGE: dict[str, tuple[bool, int, float, float, int, int | None, float | None
 @pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize("leaf", LANGUAGE)
 def test_table3_on_language_follows_its_protocol(leaf: str) -> None:
-    config = resolved(f"table3/wikitext103_{leaf}")
+    config = effective(f"table3/wikitext103_{leaf}")
     pre_norm, memory, dropout, attention, steps, adjoint, weight = LANGUAGE[leaf]
     model, solver, task = config["model"], config["solver"], config["task"]
     sizes = [model[k] for k in ("width", "heads", "inner", "cutoffs", "shrinkage")]
@@ -77,11 +77,11 @@ def test_table3_on_language_follows_its_protocol(leaf: str) -> None:
 def test_small_rows_on_language_are_those_of_the_paper_made_small() -> None:
     """The same solvers, gradients and dropout, on texts that are never called WikiText-103."""
     for row in (row for row in ROWS if row.startswith(("lm/", "wikitext/"))):
-        config = resolved(row)
+        config = effective(row)
         leaf = row.split("/")[1].removeprefix("pydoc_")
         for ours, papers in (("jr_upg_k5_d0.8", "jr_upg_14"), ("upg_k5_d0.8", "upg")):
             leaf = leaf.replace(ours, papers)
-        large = resolved(f"table3/wikitext103_{leaf}")
+        large = effective(f"table3/wikitext103_{leaf}")
         assert config["solver"] == large["solver"]
         assert config["gradient"] == large["gradient"]
         for key in ("pre_norm", "dropout", "attention_dropout", "raw_residual"):

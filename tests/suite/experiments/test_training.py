@@ -72,7 +72,9 @@ def test_row_on_texts_trains(workplace: Workplace, text_root: Path, row: str) ->
     config = record.config
     form = method(config)
     assert record.label["method"] == ("JR + " if "_jr_" in row else "") + form
-    assert record.label["model"] == f"DEQ ({'PreLN' if config['model']['pre_norm'] else 'PostLN'})"
+    assert (
+        record.label["model"] == f"DEQ ({'PreLN' if config['model'].get('pre_norm') else 'PostLN'})"
+    )
 
 
 ON_PPI = ("table4/ppi", "ppi/")

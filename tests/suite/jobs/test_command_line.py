@@ -17,7 +17,7 @@ from phantomgrad_suite.runs.errors import UserError
         "experiment='chains/implicit'",
         "experiment=table4/cox2_implicit dataset.fold=3 dataset.split=stratified",
         "gradient=npg gradient.steps=9 trainer.max_epochs=20",
-        "solver=broyden solver@adjoint=anderson adjoint.memory=4",
+        "solver=broyden solver@adjoint=anderson +adjoint.memory=4",
         "~runtime.callbacks.spectrum +trainer.fast_dev_run=true",
         "table=table4",
         # One fold of every row: the fold is a setting of the rows, not of the root.

@@ -65,10 +65,20 @@ executed: list[str] = []
 
 def work(identity: Identity, _: RunFolder) -> tuple[StudyRecord, str]:
     executed.append(identity.instance)
-    nothing: dict[str, Any] = {}
-    named = (identity.row, identity.instance, "full", [])
     record = StudyRecord(
-        *named, nothing, nothing, [], nothing, nothing, nothing, identity.config_hash, "", ""
+        row=identity.row,
+        instance=identity.instance,
+        protocol="full",
+        changes=[],
+        setting={},
+        numbers={},
+        checks=[],
+        seconds={},
+        environment={},
+        config={},
+        config_hash=identity.config_hash,
+        started="",
+        finished="",
     )
     return record, "done"
 

@@ -42,7 +42,7 @@ def test_study_writes_its_record(workplace: Workplace) -> None:
 
 def test_study_reduced_by_its_own_file_is_published(workplace: Workplace) -> None:
     """With what it reduces."""
-    own_study(workplace, "reduced: [7 of 50,000 samples]".replace(",000", " 000"))
+    own_study(workplace, "label: {reduced: [7 of 50 000 samples]}")
     record = read_study(workplace.study(STUDY) / "record.json")
     assert (record.protocol, record.changes) == ("reduced", ["7 of 50 000 samples"])
     assert (workplace.path / "results/records/figure1/tanh/seed0.json").exists()
@@ -52,7 +52,8 @@ def test_changed_study_is_reduced_and_not_published(workplace: Workplace) -> Non
     """Its folder is named by the hash of its configuration."""
     record = read_study(workplace.study(*TINY) / "record.json")
     assert record.protocol == "reduced"
-    assert record.changes == [line for line in TINY if line != STUDY]
+    changed = {line.partition("=")[0] for line in TINY if line != STUDY}
+    assert {change.partition("=")[0] for change in record.changes} == changed
     assert record.instance == f"seed0-{record.config_hash[:8]}"
     assert not (workplace.path / "results").exists()
 
@@ -95,7 +96,7 @@ def test_failed_claims_are_recorded_and_named(
     with pytest.raises(UserError) as caught:
         workplace.study(STUDY)
     assert str(caught.value) == (
-        "figure1/tanh: what should hold does not: "
+        "figure1/tanh: a claim does not hold: "
         "pigs fly: 2.5 (bound 1); nothing is known: nan (bound 0.5)"
     )
     record = read_study(workplace.path / "results/records/figure1/tanh/seed0.json")

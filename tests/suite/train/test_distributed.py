@@ -10,7 +10,7 @@ import torch
 from interruptions import checkpoint
 from training import Workplace, composed, start
 
-from phantomgrad_suite.jobs.build import build, build_task
+from phantomgrad_suite.jobs.build import build_data, build_task
 from phantomgrad_suite.runs.records import read_record
 
 pytestmark = pytest.mark.skipif(
@@ -29,7 +29,7 @@ TWO = ("trainer=ddp", "trainer.devices=2")
 def evaluated_alone(folder: Path, *overrides: str) -> dict[str, float]:
     """What one process finds with the weights and statistics that a run has saved."""
     config = composed(list(overrides))
-    data = build(config.dataset, "dataset")
+    data = build_data(config)
     task = build_task(config, data)
     task.load_state_dict(checkpoint(folder)["state_dict"])
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
