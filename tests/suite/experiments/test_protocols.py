@@ -30,7 +30,7 @@ def test_table4_follows_its_protocol_on_ppi(row: str) -> None:
     assert config["dataset"]["_target_"] == "phantomgrad_suite.data.PPI"
     assert (config["dataset"]["name"], config["dataset"]["scale"]) == ("PPI", 1.0)
     assert config["trainer"]["max_epochs"] == 1000
-    assert "gradient_clip_val" not in config["trainer"]
+    assert config["trainer"]["gradient_clip_val"] is None
     assert (config["optimizer"]["lr"], config["optimizer"]["weight_decay"]) == (0.005, 0)
     assert config["schedule"]["factor"] == 1
     assert config["model"]["channels"] == [1024, 512, 512, 256]
