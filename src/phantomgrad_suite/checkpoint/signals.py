@@ -25,8 +25,8 @@ class StopSignals:
     another exchange.
 
     Attributes:
-        asked: the signal received, or 0. A run in its last epoch ends normally: whoever started it
-            must look at this attribute afterwards.
+        asked: the signal received, or 0. A run in its last epoch ends normally: its caller
+            must check this attribute afterwards.
     """
 
     def __init__(self) -> None:

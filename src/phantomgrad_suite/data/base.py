@@ -113,5 +113,5 @@ def missing_data(problem: str, name: str) -> MissingDataError:
     """Return the error of a data set that ``fetch_data.py`` knows under ``name``."""
     return MissingDataError(
         f"{problem}: fetch it with `python scripts/fetch_data.py {name}` (or, without network, "
-        "add `--from DIR`), or set dataset.root"
+        "add `--from DIR`), or set runtime.dataset.root"
     )

@@ -47,7 +47,7 @@ def fetch(name: str, target: Path, source: Path | None = None) -> str:
     Args:
         name: of the data set, or of its file in ``configs/dataset``; an unknown name is taken for
             that of a TU data set.
-        target: the folder of all data (``paths.data``).
+        target: the folder of all data (``runtime.paths.data``).
         source: a folder to copy it from; ``None`` to download it.
 
     Raises:

@@ -29,7 +29,7 @@ def fingerprint(paths: Iterable[Path]) -> str:
 
 
 def known_checksums(folder: str = "") -> dict[str, str]:
-    """Return the known SHA-256 of each file in ``folder``, a path below ``paths.data``."""
+    """Return the known SHA-256 of each file in ``folder``, a path below ``runtime.paths.data``."""
     lines = files("phantomgrad_suite.data").joinpath("SHA256SUMS").read_text().splitlines()
     known = {path: digest for digest, path in map(str.split, lines)}
     prefix = f"{folder}/" if folder else ""

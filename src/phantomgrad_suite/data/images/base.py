@@ -104,8 +104,8 @@ def in_order(data: Dataset[Any], batch_size: int, share: Share) -> UnrepeatedDis
     least, most = size // share.processes, -(-size // share.processes)
     if not least or -(-least // batch_size) != -(-most // batch_size):
         raise UserError(
-            f"dataset.test_batch_size={batch_size} gives {share.processes} processes different "
-            f"numbers of batches of {size} images: choose another size, or fewer processes"
+            f"runtime.dataset.test_batch_size={batch_size} gives {share.processes} processes "
+            f"different numbers of batches of {size} images: choose another size or fewer processes"
         )
     return UnrepeatedDistributedSampler(
         data, num_replicas=share.processes, rank=share.process, shuffle=False
@@ -131,7 +131,7 @@ def open_folder(root: Path, part: str, name: str) -> Any:
     if not (root / part).is_dir():
         raise MissingDataError(
             f"{root} has no folder {part}: `python scripts/fetch_data.py {name}` explains how to "
-            "get the images; or set dataset.root"
+            "get the images; or set runtime.dataset.root"
         )
     try:
         return ImageFolder(str(root / part))

@@ -107,7 +107,7 @@ def test_missing_data_set_names_the_command(tmp_path: Path) -> None:
         GraphFolds(name="COX2", root=str(tmp_path))
     assert str(error.value) == (
         f"COX2 is not in {tmp_path}: fetch it with `python scripts/fetch_data.py COX2` "
-        "(or, without network, add `--from DIR`), or set dataset.root"
+        "(or, without network, add `--from DIR`), or set runtime.dataset.root"
     )
 
 
