@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
+from phantomgrad.diagnostics import check_map
 from phantomgrad.gradients import GradientEstimator
-from phantomgrad.nn import CompiledCalls, Packing, shared_masks, shared_parametrizations
+from phantomgrad.nn import (
+    CompiledCalls,
+    CoupledPacking,
+    Packing,
+    discarded_parametrizations,
+    shared_masks,
+    shared_parametrizations,
+)
 from phantomgrad.solvers import Map, Solution, Solver
+from phantomgrad.solvers.maps import working_dtype
 
 Penalty = Callable[[Map, Tensor, Tensor], Tensor]
 """Returns a scalar from the map, its equilibrium off the graph, and its equilibrium on the graph.
@@ -33,6 +39,12 @@ class DEQ(nn.Module):
     2021). Whether a graph is recorded depends on the autograd mode alone, never on ``training``:
     a model in evaluation mode can be fine-tuned, or differentiated by its input.
 
+    The samples of a batch are solved for independently, each until its own residual is small. A
+    cell that mixes them (message passing between the rows of ``z``, batch normalisation) needs
+    ``coupled=True``: otherwise a sample may be frozen before the signal of the others reaches it.
+    The first training pass tests this, and that the cell returns the same for the same state, with
+    up to three evaluations, and warns (:attr:`check_map`).
+
     Parametrized weights (weight norm, spectral norm) are computed once per forward, and masks of
     :class:`phantomgrad.nn.VariationalDropout` drawn once; solve, gradient and adjoint share them.
 
@@ -44,22 +56,32 @@ class DEQ(nn.Module):
     Args:
         cell: the map ``f``, called as ``cell(z, *inputs, **keywords)``, where ``z`` is a tensor
             ``(B, *state)`` or a tuple of them. It returns the same structure, and does not modify
-            ``z``. A :class:`UserWarning` points out torch's own dropout, and batch normalisation
-            with running statistics, which change the map from one evaluation to the next.
-        solver: finds the equilibrium.
+            ``z``.
+        solver: finds the equilibrium. Under autocast to half precision, and for half-precision
+            states, its tolerance is raised to what rounding lets it reach.
         gradient: differentiates it with respect to the inputs and parameters of ``cell``.
+        coupled: solve for the whole batch as one sample, with one residual.
 
     Raises:
         TypeError: an argument is not of its kind.
         ValueError: ``gradient`` needs a solver that autograd can record, and ``solver`` is not.
     """
 
-    def __init__(self, cell: nn.Module, solver: Solver, gradient: GradientEstimator) -> None:
+    def __init__(
+        self,
+        cell: nn.Module,
+        solver: Solver,
+        gradient: GradientEstimator,
+        *,
+        coupled: bool = False,
+    ) -> None:
         super().__init__()
         if not isinstance(cell, nn.Module):
             raise TypeError(f"cell must be a torch.nn.Module, got {_kind(cell)}")
-        _warn_of_changing_modules(cell)
         self.cell = cell
+        self.coupled = coupled
+        self.check_map = True
+        """Whether the next training pass tests the map; set to ``False`` by the test."""
         _check_parts(solver, gradient)
         self._solver = solver
         self._set_gradient(gradient)
@@ -103,6 +125,8 @@ class DEQ(nn.Module):
         else:
             super().__setattr__(name, value)
 
+    # A graph of its loops would be long to compile, and slower than they are.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(
         self, *inputs: Any, z0: Tensor | Sequence[Tensor] | None = None, **keywords: Any
     ) -> tuple[Any, Solution]:
@@ -115,8 +139,10 @@ class DEQ(nn.Module):
             keywords: passed to the cell, for example a mask.
 
         Returns:
-            The equilibrium on the graph, and the :class:`Solution`, whose ``z`` is off the graph
-            and, for several states, packed to ``(B, D)``. Without a graph they share memory.
+            The equilibrium on the graph, ``nan`` for samples without a finite evaluation, and the
+            :class:`Solution`, whose ``z`` is off the graph and, for several states, packed to
+            ``(B, D)``. Without a graph they share memory. With ``coupled``, the batch of the
+            solution is one.
 
         Raises:
             ValueError: neither ``z0`` nor a first input defines the shape of the state, or the
@@ -128,11 +154,14 @@ class DEQ(nn.Module):
                 raise ValueError("z0 is needed if the first input is not a tensor of its shape")
             z0 = torch.zeros_like(inputs[0])
         f, start, packing = self.close_over(inputs, z0, keywords)
+        solver = self.solver.reachable(working_dtype(start))
+        recorded = self.gradient.needs_recorded_solve and torch.is_grad_enabled()
         with shared_masks(self.cell), shared_parametrizations(self.cell):
-            with torch.set_grad_enabled(
-                self.gradient.needs_recorded_solve and torch.is_grad_enabled()
-            ):
-                solution = self.solver.solve(f, start)
+            with torch.set_grad_enabled(recorded), discarded_parametrizations():
+                solution = _invalidated(solver.solve(f, start))
+                if self.check_map and self.training:
+                    self.check_map = False
+                    check_map(f, solution.z.detach())
             self.last_solution, z = _without_state(solution), solution.z
             if torch.is_grad_enabled():
                 if self.training:
@@ -163,28 +192,33 @@ class DEQ(nn.Module):
         inputs: tuple[Any, ...],
         z0: Tensor | Sequence[Tensor],
         keywords: Mapping[str, Any] = MappingProxyType({}),
-    ) -> tuple[Map, Tensor, Packing | None]:
+    ) -> tuple[Map, Tensor, Packing | CoupledPacking | None]:
         """Return the map of the state alone, ``z0`` as one tensor, and its packing.
 
         Solvers and estimators work on one tensor, ``(B, *state)``. Several states are packed to
-        ``(B, D)``; a single tensor needs no packing (``None``).
+        ``(B, D)``, and coupled samples to a batch of one; a single tensor needs no packing
+        (``None``).
 
         Args:
             inputs: passed to the cell after the state.
             z0: a tensor ``(B, *state)`` or a sequence of them; detached in the result.
             keywords: passed to the cell.
         """
+        if self._compiled is not None and self._compiled.module is not self.cell:
+            self.compile_solve(**self._compiled.options)  # the cell has been replaced
         call = self._compiled or self.cell
-        if isinstance(z0, Tensor):
-            inference = not torch.compiler.is_compiling() and z0.is_inference()
-            start = z0.clone() if inference else z0  # autograd takes no inference tensors
-            return lambda z: call(z, *inputs, **keywords), start.detach(), None
-        packing = Packing.of(z0)
+        packing: Packing | CoupledPacking
+        if self.coupled:
+            packing = CoupledPacking(z0)
+        elif isinstance(z0, Tensor):
+            return lambda z: call(z, *inputs, **keywords), _start(z0), None
+        else:
+            packing = Packing.of(z0)
 
         def f(packed: Tensor) -> Tensor:
             return packing.pack(call(packing.unpack(packed), *inputs, **keywords))
 
-        return f, packing.pack(z0).detach(), packing
+        return f, _start(packing.pack(z0)), packing
 
     def _keep_adjoint(self, solution: Solution) -> None:
         self.last_adjoint = _without_state(solution)
@@ -209,24 +243,15 @@ def _check_parts(solver: Solver, gradient: GradientEstimator) -> None:
         )
 
 
-def _warn_of_changing_modules(cell: nn.Module) -> None:
-    """Warn of modules with which ``cell`` has no equilibrium in training mode.
+def _start(z0: Tensor) -> Tensor:
+    inference = not torch.compiler.is_compiling() and z0.is_inference()
+    return (z0.clone() if inference else z0).detach()  # autograd takes no inference tensors
 
-    Torch's dropout draws a mask at each call. Its batch normalisation updates running statistics
-    at each call, and couples the samples of a batch, which solvers treat as independent.
-    """
-    for name, child in cell.named_modules():
-        if isinstance(child, _DropoutNd) and child.p > 0:
-            remedy = "use phantomgrad.nn.VariationalDropout, which keeps its mask for a whole solve"
-        elif isinstance(child, _BatchNorm) and child.track_running_stats:
-            remedy = "normalise groups or layers instead, or outside of the cell"
-        else:
-            continue
-        warnings.warn(
-            f"{name or 'the cell'} is a {type(child).__name__}, which changes the map at each "
-            f"evaluation, so that the cell has no equilibrium in training: {remedy}",
-            stacklevel=3,
-        )
+
+def _invalidated(solution: Solution) -> Solution:
+    """Set samples without a finite evaluation, whose state is only the start, to ``nan``."""
+    failed = (solution.residual == torch.inf).view(-1, *[1] * (solution.z.dim() - 1))
+    return solution._replace(z=solution.z.masked_fill(failed, torch.nan))
 
 
 def _kind(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.jacobian import Linearization
 from phantomgrad.solvers import Map, Solver
+from phantomgrad.solvers.maps import flat
 
 
 class ExactGradient(NamedTuple):
@@ -100,6 +102,44 @@ def exact_gradient(
     dual = adjoint.solve(lambda u: at.vjp(u) + v, v)
     gradient = _pulled_back(at.value, wanted, dual.z)
     return ExactGradient(gradient, solution.z, solution.residual, dual.residual)
+
+
+@torch.no_grad()
+def check_map(f: Map, z: Tensor) -> None:
+    """Warn of a map that is not one of its argument alone, or that mixes samples.
+
+    ``f`` is called twice at ``z``, and once with every other sample changed. The results of the
+    same sample must agree within a percent, which rounding to half precision does not exceed. The
+    states of random generators are restored.
+
+    Args:
+        f: the map.
+        z: where it is tested, ``(B, *state)``.
+    """
+    with torch.random.fork_rng([z.device] if z.device.type == "cuda" else []):
+        fz = f(z)
+        if _differs(f(z), fz).any():
+            warnings.warn(
+                "the cell returns different values for the same state and so has no equilibrium: "
+                "draw its random numbers once per pass (phantomgrad.nn.VariationalDropout does)",
+                stacklevel=3,
+            )
+        elif z.shape[0] > 1:
+            changed = z.clone()
+            changed[1::2] = 1 - 2 * changed[1::2]
+            if _differs(f(changed), fz)[::2].any():
+                warnings.warn(
+                    "the cell mixes the samples of a batch, which are solved for independently "
+                    "and may stop too early: use DEQ(..., coupled=True), or batch normalisation "
+                    "outside of the cell",
+                    stacklevel=3,
+                )
+
+
+def _differs(a: Tensor, b: Tensor) -> Tensor:
+    difference, size = (torch.linalg.vector_norm(flat(x), dim=1) for x in (a - b, b))
+    differs: Tensor = difference > 0.01 * size
+    return differs
 
 
 def agreement(estimate: Sequence[Tensor], exact: Sequence[Tensor]) -> Agreement:

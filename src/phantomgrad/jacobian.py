@@ -7,7 +7,7 @@ from torch import Tensor
 
 from phantomgrad.checks import check_at_least
 from phantomgrad.solvers import Map
-from phantomgrad.solvers.base import flat
+from phantomgrad.solvers.maps import flat
 
 
 class Linearization:

@@ -62,11 +62,13 @@ def run_twice(run: Callable[[], object]) -> None:
 
 
 def differentiate(deq: DEQ, x: Tensor) -> None:
+    deq.check_map = False  # which reads its result
     torch.autograd.grad(deq(x)[0].square().sum(), list(deq.parameters()))
 
 
 def solve_and_differentiate(model: TransformerLM, u: Tensor, memory: Memory) -> None:
     """Forward and backward pass of the equilibrium layer."""
+    model.deq.check_map = False  # which reads its result
     z, _ = model.deq(model.context(u, memory), z0=model.start(u))
     torch.autograd.grad(z.square().sum(), list(model.cell.parameters()))
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.autograd.graph import saved_tensors_hooks
 
 from phantomgrad.checks import check_at_least, check_rate
 from phantomgrad.jacobian import spectral_radius
@@ -54,6 +56,8 @@ class AdaptiveDamping(nn.Module):
 
     def observe(self, f: Map, z: Tensor) -> None:
         """Count a training pass, and measure at its equilibrium ``z`` if a measurement is due."""
+        if torch._C._current_graph_task_id() != -1:
+            return  # activation checkpointing repeats a pass during the backward pass
         if self.passes % self.every == 0:
             radius = self._measure(f, z)
             if math.isfinite(radius):
@@ -63,11 +67,18 @@ class AdaptiveDamping(nn.Module):
 
     def _measure(self, f: Map, z: Tensor) -> float:
         generator = torch.Generator(device=z.device).manual_seed(self.passes)
-        radii = spectral_radius(f, z, iterations=self.iterations, generator=generator)
-        largest = radii.max().float()
+        with saved_tensors_hooks(_same, _same):  # activation checkpointing would count its tensors
+            radii = spectral_radius(f, z, iterations=self.iterations, generator=generator)
+        # An empty batch of one process must not stop the others.
+        largest = radii.max().float() if len(radii) else radii.new_full((), -math.inf)
         if distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(largest, op=distributed.ReduceOp.MAX)
         return float(largest)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        # A checkpoint of a layer with a fixed damping has no state: the measurements start anew.
+        state_dict.setdefault(f"{prefix}_extra_state", self.get_extra_state())
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def get_extra_state(self) -> Tensor:
         """Return the radius (``nan`` before the first measurement) and the passes."""
@@ -83,3 +94,7 @@ class AdaptiveDamping(nn.Module):
         """Return settings and radius."""
         settings = f"every={self.every}, iterations={self.iterations}, momentum={self.momentum}"
         return f"{settings}, radius={self.radius}"
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor

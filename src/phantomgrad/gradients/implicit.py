@@ -19,6 +19,7 @@ from phantomgrad.gradients.base import (
 from phantomgrad.gradients.newton import attach_by_newton
 from phantomgrad.gradients.phantom import neumann_series
 from phantomgrad.solvers import Broyden, Map, Solution, Solver
+from phantomgrad.solvers.maps import working_dtype
 
 _FALLBACK_STEPS, _FALLBACK_DAMPING = 5, 0.5
 
@@ -81,9 +82,11 @@ class ImplicitGradient(GradientEstimator):
 
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
         """Return ``z_star``, or its image under ``f``, with the exact gradient."""
+        # Autocast is not active in the backward pass, but its precision is that of the graph.
+        solver = self.solver.reachable(working_dtype(z_star))
 
         def solve(op: Map, v: Tensor) -> Tensor:
-            solution = self.solver.solve(lambda u: op(u) + v, v)
+            solution = solver.solve(lambda u: op(u) + v, v)
             if report is not None:
                 report(solution)
             return self._checked(solution, op, v)

@@ -24,7 +24,7 @@ from phantomgrad.solvers import Solver
 class IGNNCell(nn.Module):
     r"""The map :math:`X \mapsto \mathrm{ReLU}(P X W^\top + B)`, well-posed for small W.
 
-    The nodes of a batch are coupled, so the state is one sample: ``(1, N, channels)``.
+    The nodes are coupled, as are the graphs of a batch by their common residual.
 
     Args:
         channels: m, the width of the state.
@@ -35,16 +35,17 @@ class IGNNCell(nn.Module):
         self.weight = nn.Parameter(torch.empty(channels, channels))
 
     def forward(self, z: Tensor, injection: Tensor, propagation: Propagation) -> Tensor:
-        """Return the next state, ``(1, N, m)``, from ``z`` and the injection B, ``(N, m)``."""
-        messages = propagation(z.squeeze(0))  # (N, m)
-        return linear(messages, self.weight, injection).relu_().unsqueeze(0)
+        """Return the next state, ``(N, m)``, from ``z`` and the injection B, ``(N, m)``."""
+        return linear(propagation(z), self.weight, injection).relu_()
 
 
 class ImplicitGraphLayer(nn.Module):
     r"""The equilibrium :math:`X = \mathrm{ReLU}(P X W^\top + B)`, :math:`B = P U \Omega^\top`.
 
     It is well-posed if :math:`\|W\|_\infty \le \kappa / \rho(P)`, which :meth:`project_` restores
-    after an optimizer step; the gradient does not include the projection.
+    after an optimizer step; the gradient does not include the projection. All nodes are one
+    sample of the solver: one that is not finite makes all of them ``nan``. Residual and
+    convergence of the last pass are in ``deq.last_solution``.
 
     As in the official code, the layer owns (and the paper counts) a second input weight and a bias
     that do not enter the equation; they are not trained (``requires_grad`` is off).
@@ -70,7 +71,7 @@ class ImplicitGraphLayer(nn.Module):
             raise ValueError(f"kappa must lie in (0, 1), got {kappa}")
         self.kappa = self.bound = kappa
         """``bound`` is the radius of the last projection of the rows of W."""
-        self.deq = DEQ(IGNNCell(channels), solver, gradient)
+        self.deq = DEQ(IGNNCell(channels), solver, gradient, coupled=True)
         self.omega = nn.Parameter(torch.empty(channels, in_channels))
         self.unused_omega = nn.Parameter(torch.empty(channels, in_channels), requires_grad=False)
         self.unused_bias = nn.Parameter(torch.empty(channels, 1), requires_grad=False)
@@ -97,11 +98,9 @@ class ImplicitGraphLayer(nn.Module):
         """
         hidden = linear(u, self.omega)  # (N, m)
         injection = hidden if propagated else propagation(hidden)
-        start = injection.detach().unsqueeze(0)
-        z0 = start if warm else torch.zeros_like(start)
+        z0 = injection.detach() if warm else torch.zeros_like(injection)
         z, _ = self.deq(injection, propagation, z0=z0)
-        equilibrium: Tensor = z.squeeze(0)
-        return equilibrium
+        return z  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def project_(self, spectral_radius: float = 1.0) -> None:

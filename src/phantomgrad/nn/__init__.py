@@ -1,20 +1,21 @@
 """Building blocks of implicit models."""
 
 from phantomgrad.nn.compilation import CompiledCalls
-from phantomgrad.nn.dropout import VariationalDropout, resample_dropout, shared_masks
-from phantomgrad.nn.packing import Packing
-from phantomgrad.nn.parametrizations import shared_parametrizations
+from phantomgrad.nn.dropout import VariationalDropout, shared_masks
+from phantomgrad.nn.packing import CoupledPacking, Packing
+from phantomgrad.nn.parametrizations import discarded_parametrizations, shared_parametrizations
 from phantomgrad.nn.recomputation import recomputed
 from phantomgrad.nn.weight_norm import NormedLinear, reduce_normed
 
 __all__ = [
     "CompiledCalls",
+    "CoupledPacking",
     "NormedLinear",
     "Packing",
     "VariationalDropout",
+    "discarded_parametrizations",
     "recomputed",
     "reduce_normed",
-    "resample_dropout",
     "shared_masks",
     "shared_parametrizations",
 ]

@@ -26,12 +26,13 @@ class CompiledCalls:
     """
 
     def __init__(self, module: nn.Module, **options: Any) -> None:
-        self._module = module
+        self.module = module
+        self.options = options
         self._compiled = torch.compile(module.__call__, **options)
         self._dropouts = [m for m in module.modules() if isinstance(m, VariationalDropout)]
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Call the module."""
         if torch.is_grad_enabled() or any(dropout.draws for dropout in self._dropouts):
-            return self._module(*arguments, **keywords)
+            return self.module(*arguments, **keywords)
         return tree_map_only(Tensor, torch.clone, self._compiled(*arguments, **keywords))

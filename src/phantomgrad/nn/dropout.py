@@ -16,15 +16,19 @@ class VariationalDropout(nn.Module):
     r"""Dropout with one mask per forward pass, shared by all evaluations of the map.
 
     With a new mask at each evaluation, ``f`` would have no equilibrium. The mask is drawn at the
-    first call after :func:`resample_dropout` (which :class:`phantomgrad.DEQ` calls at each
-    forward), on the device and in the dtype of its input; in evaluation mode the module is the
-    identity (Gal and Ghahramani, 2016). Activation checkpointing needs
+    first call in a pass (a forward of :class:`phantomgrad.DEQ`, or :func:`shared_masks`), on the
+    device and in the dtype of its input, and kept until the next pass. A module that is part of no
+    pass draws a mask at each call, like :class:`torch.nn.Dropout`. In evaluation mode the module
+    is the identity (Gal and Ghahramani, 2016). Activation checkpointing needs
     :func:`phantomgrad.nn.recomputed`, which restores the mask of the pass.
 
     Args:
         p: probability of dropping an entry, in [0, 1).
         shared_dims: dimensions along which entries are dropped together, for example ``(2, 3)``
-            for whole channels of ``(B, C, H, W)``.
+            for whole channels of ``(B, C, H, W)``; negative ones count from the last.
+
+    Raises:
+        ValueError: inputs of one pass have different shapes, for which one mask cannot serve.
     """
 
     def __init__(self, p: float, shared_dims: tuple[int, ...] = ()) -> None:
@@ -33,14 +37,22 @@ class VariationalDropout(nn.Module):
         self.p = p
         self.shared_dims = shared_dims
         self._mask: Tensor | None = None
+        self._in_pass = False  # whether the mask was drawn in a pass
         self._held: list[Tensor | None] = []
 
     def forward(self, x: Tensor) -> Tensor:
         """Return ``x`` with the mask of this pass applied, scaled by ``1 / (1 - p)``."""
         if self.draws and not self._held:
-            self._mask = self._draw(x)
+            self._mask, self._in_pass = self._draw(x), self in (_ACTIVE.get() or ())
         mask = self._held[-1] if self._held else self.mask
-        return x if mask is None else x * mask
+        if mask is None:
+            return x
+        if mask.shape != self._mask_shape(x):
+            raise ValueError(
+                f"VariationalDropout keeps one mask, of shape {tuple(mask.shape)}, for a whole "
+                f"pass, got an input of shape {tuple(x.shape)}: use one module for each shape"
+            )
+        return x * mask
 
     @property
     def mask(self) -> Tensor | None:
@@ -50,7 +62,7 @@ class VariationalDropout(nn.Module):
     @property
     def draws(self) -> bool:
         """Whether the next call draws a mask."""
-        return self._mask is None and self.training and self.p > 0
+        return (self._mask is None or not self._in_pass) and self.training and self.p > 0
 
     def resample(self) -> None:
         """Drop the mask, so that the next call draws a new one."""
@@ -65,9 +77,14 @@ class VariationalDropout(nn.Module):
         finally:
             self._held.pop()
 
+    def _mask_shape(self, x: Tensor) -> torch.Size:
+        shared = {d % x.dim() for d in self.shared_dims}
+        return torch.Size(1 if d in shared else n for d, n in enumerate(x.shape))
+
     def _draw(self, x: Tensor) -> Tensor:
-        shape = [1 if d in self.shared_dims else n for d, n in enumerate(x.shape)]
-        keep = torch.empty(shape, dtype=x.dtype, device=x.device).bernoulli_(1 - self.p)
+        keep = torch.empty(self._mask_shape(x), dtype=x.dtype, device=x.device).bernoulli_(
+            1 - self.p
+        )
         return keep / (1 - self.p)
 
     def extra_repr(self) -> str:
@@ -75,14 +92,9 @@ class VariationalDropout(nn.Module):
         return f"p={self.p}, shared_dims={self.shared_dims}"
 
 
-def resample_dropout(module: nn.Module) -> None:
-    """Drop the masks of every :class:`VariationalDropout` in ``module``."""
-    for child in module.modules():
-        if isinstance(child, VariationalDropout):
-            child.resample()
-
-
-_ACTIVE: ContextVar[set[nn.Module] | None] = ContextVar("dropouts of this pass", default=None)
+_ACTIVE: ContextVar[set[VariationalDropout] | None] = ContextVar(
+    "dropouts of this pass", default=None
+)
 
 
 @contextmanager
@@ -93,9 +105,9 @@ def shared_masks(module: nn.Module) -> Iterator[None]:
     otherwise change from one evaluation to the next.
     """
     active = _ACTIVE.get()
-    own: set[nn.Module] = {m for m in module.modules() if isinstance(m, VariationalDropout)}
+    own = {m for m in module.modules() if isinstance(m, VariationalDropout)}
     for dropout in own - (active or set()):
-        resample_dropout(dropout)
+        dropout.resample()
     if active is not None:
         active |= own
         yield

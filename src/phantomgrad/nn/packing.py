@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from phantomgrad.solvers.base import flat
+from phantomgrad.solvers.maps import flat
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Packing:
             raise ValueError(f"the tensors of a packed state must share their dtype, got {dtypes}")
         return cls(tuple(t.shape[1:] for t in tensors), tuple(map(_is_channels_last, tensors)))
 
-    def pack(self, tensors: Sequence[Tensor]) -> Tensor:
+    def pack(self, tensors: Any) -> Tensor:
         """Return one ``(B, D)`` tensor."""
         _check_tensors("the result of f for several states", tensors)
         shapes = tuple(t.shape[1:] for t in tensors)
@@ -60,6 +61,34 @@ class Packing:
         pieces = torch.split(packed, [shape.numel() for shape in self.shapes], dim=1)
         kinds = zip(pieces, self.shapes, self.channels_last, strict=True)
         return tuple(_unflattened(*kind) for kind in kinds)
+
+
+class CoupledPacking:
+    """A batch whose samples depend on each other, as one sample: ``(1, B, *state)``.
+
+    Several states, which may differ in their first dimension, become ``(1, D)``.
+
+    Args:
+        z0: a state, or several.
+    """
+
+    def __init__(self, z0: Tensor | Sequence[Tensor]) -> None:
+        single = isinstance(z0, Tensor)
+        self._several = None if single else Packing.of([t.unsqueeze(0) for t in z0])
+
+    def pack(self, z: Any) -> Tensor:
+        """Return one tensor with a batch of one."""
+        if self._several is not None:
+            return self._several.pack([t.unsqueeze(0) for t in z])
+        if not isinstance(z, Tensor):
+            raise TypeError(f"f must return one tensor, got {type(z).__name__}")
+        return z.unsqueeze(0)
+
+    def unpack(self, packed: Tensor) -> Any:
+        """Return views of ``packed`` in the structure and shapes of ``z0``."""
+        if self._several is None:
+            return packed.squeeze(0)
+        return tuple(t.squeeze(0) for t in self._several.unpack(packed))
 
 
 def _check_tensors(name: str, tensors: object) -> None:

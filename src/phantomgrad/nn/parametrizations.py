@@ -24,6 +24,22 @@ def shared_parametrizations(module: nn.Module) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def discarded_parametrizations() -> Iterator[None]:
+    """Forget the parametrized tensors that are first used inside of the context.
+
+    Modules that a cell uses but does not own (a tied decoder, a module among the inputs) are not
+    known to :func:`shared_parametrizations`. A solve without a graph would leave their weights in
+    torch's cache, and the gradient would never reach them.
+    """
+    before = set(parametrize._cache)
+    try:
+        yield
+    finally:
+        for key in parametrize._cache.keys() - before:
+            del parametrize._cache[key]
+
+
 def cached_parametrizations(module: nn.Module) -> dict[tuple[int, str], Tensor]:
     """Return the tensors of ``module`` that are shared at the moment."""
     if not parametrize._cache_enabled:

@@ -1,8 +1,9 @@
 """Fixed-point solvers: small frozen dataclasses with one method, ``solve(f, z0)``."""
 
 from phantomgrad.solvers.anderson import Anderson
-from phantomgrad.solvers.base import Map, Solution, Solver
+from phantomgrad.solvers.base import Solution, Solver
 from phantomgrad.solvers.broyden import Broyden
 from phantomgrad.solvers.fixed_point import FixedPoint
+from phantomgrad.solvers.maps import Map
 
 __all__ = ["Anderson", "Broyden", "FixedPoint", "Map", "Solution", "Solver"]

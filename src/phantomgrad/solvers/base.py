@@ -7,31 +7,28 @@ every sample, keeps its best iterate, freezes it once it has converged, and deci
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least, check_choice
+from phantomgrad.checks import check_at_least, check_choice, check_deviation
 from phantomgrad.solvers.activity import ActivityFlag
+from phantomgrad.solvers.maps import Map, evaluate, flat
 from phantomgrad.solvers.matmul_precision import full_precision
-
-Map = Callable[[Tensor], Tensor]
-"""A map of a batch of states, ``(B, *state)``, to a new tensor of the same shape.
-
-It must not modify its argument, which the solver still needs.
-"""
 
 
 class Solution(NamedTuple):
     """The result of a solve, sample by sample.
 
     Attributes:
-        z: best iterate of each sample, ``(B, *state)``; the start counts as one.
-        residual: residual of ``z``, ``(B,)``; ``inf`` if no evaluation was finite.
+        z: best iterate of each sample, ``(B, *state)``; the start counts as one. Where a
+            recorded solve finds nothing better than the start, it is the first step, which is on
+            the graph.
+        residual: residual of the best iterate, ``(B,)``; ``inf`` if no evaluation was finite.
         iterations: steps until the sample stopped, ``(B,)``.
         evaluations: evaluations of ``f`` until the sample stopped, ``(B,)``.
         converged: whether ``residual < tol``, ``(B,)``.
@@ -69,17 +66,22 @@ class Solver(ABC):
 
     The residual of an iterate is that of the undamped map for every method,
 
-    .. math:: r(z) = \|f(z) - z\| / \|f(z)\| \quad\text{or}\quad \|f(z) - z\|,
+    .. math:: r(z) = \|f(z) - z\| / (\|f(z)\| + a) \quad\text{or}\quad \|f(z) - z\|,
 
-    so that ``tol`` has the same meaning for all of them. Samples are independent: one that has
-    converged is frozen, and one that becomes non-finite stops with its best finite iterate and
-    affects no other. Failure to converge is reported in the :class:`Solution`; only misuse raises.
+    so that ``tol`` has the same meaning for all of them. With :math:`a = \text{atol} /
+    \text{tol}` a sample has converged when :math:`\|f(z) - z\| < \text{atol} + \text{tol}\,
+    \|f(z)\|`; in addition, a holds the rounding error of the start, without which no iteration
+    would come closer to an equilibrium at zero. Samples are independent (see ``coupled`` of
+    :class:`phantomgrad.DEQ` for a map that mixes them): one that has converged is frozen, and one
+    that becomes non-finite stops with its best finite iterate and affects no other. Failure to
+    converge is reported in the :class:`Solution`; only misuse raises.
 
     Args:
         max_evaluations: budget of evaluations of ``f``, including the one at the start.
         tol: a sample has converged when its residual is below ``tol``. With 0 the whole budget is
             spent, on CUDA without ever synchronising with the device.
         stop: ``"relative"`` or ``"absolute"`` residuals.
+        atol: absolute part of a relative tolerance; needs ``tol`` above 0.
         norm: ``"l2"``; ``"rms"``, the root mean square :math:`\|x\|_2 / \sqrt{D}` over the D
             entries of a sample; or ``"max"``, the largest absolute entry.
         record_trace: return the residual of every evaluation.
@@ -90,6 +92,7 @@ class Solver(ABC):
     stop: Literal["relative", "absolute"] = "relative"
     norm: Literal["l2", "rms", "max"] = "l2"
     record_trace: bool = False
+    atol: float = 0.0
 
     differentiable: ClassVar[bool] = False
     """Whether autograd can record ``solve``, as ``BackpropThroughSolver`` needs."""
@@ -102,6 +105,12 @@ class Solver(ABC):
             raise ValueError(f"tol must not be negative, got {self.tol}")
         check_choice("stop", self.stop, ("relative", "absolute"))
         check_choice("norm", self.norm, ("l2", "rms", "max"))
+        check_deviation("atol", self.atol)
+        if self.atol and (self.stop == "absolute" or not self.tol):
+            raise ValueError(
+                f"atol is added to a relative tolerance, got atol={self.atol} with "
+                f"stop={self.stop!r} and tol={self.tol}"
+            )
 
     @abstractmethod
     def start(self, z0: Tensor) -> Iteration:
@@ -133,9 +142,11 @@ class Solver(ABC):
         for evaluation in range(self.max_evaluations):
             if recorded:
                 z = state.freeze(z)
-            fz = _evaluate(f, z.view(z0.shape).to(z0.dtype)).to(z.dtype).reshape(z.shape)
+            fz = evaluate(f, z.view(z0.shape).to(z0.dtype)).to(z.dtype).reshape(z.shape)
             g = iteration.difference(z, fz)
             state.update(z, fz, g, iteration.rejected())
+            if evaluation == 0 and fz.requires_grad:
+                state.first_step = iteration.advance(z, fz, g)
             if evaluation + 1 == self.max_evaluations or state.finished():
                 break
             with full_precision(z.device):
@@ -143,14 +154,46 @@ class Solver(ABC):
             del fz, g  # free them before the next evaluation
         return state.solution(z0)
 
-    def residual(self, g: Tensor, fz: Tensor) -> Tensor:
-        """Return the residual of each sample, ``(B,)``, from flat ``g = f(z) - z`` and ``f(z)``."""
+    def residual(self, g: Tensor, fz: Tensor, zero: Tensor) -> Tensor:
+        """Return the residual of each sample, ``(B,)``.
+
+        Args:
+            g: flat ``f(z) - z``, ``(B, D)``.
+            fz: flat ``f(z)``, ``(B, D)``.
+            zero: the a of the relative residual, ``(B,)``, see :meth:`zero`.
+        """
         size = self.size(g)
         if self.stop == "absolute":
             return size
-        tiny = torch.finfo(size.dtype).tiny
-        # Adding tiny * |g| keeps the quotient finite where f(z) = 0, and rounds away elsewhere.
-        return size / torch.add(self.size(fz), size, alpha=tiny).clamp_min(tiny)
+        whole = self.size(fz).add_(zero)
+        # A finite size over an infinite one is no convergence: |f(z)| overflows before |g|.
+        return (size / whole).masked_fill_(whole == torch.inf, torch.inf)
+
+    def reachable(self, dtype: torch.dtype) -> Self:
+        """Return a solver whose relative tolerance a map computed in ``dtype`` can reach.
+
+        Rounding to half precision leaves relative residuals of up to half a unit in the last
+        digit, 4e-3 for bfloat16, below which a solver would only spend its budget.
+        """
+        if dtype not in (torch.bfloat16, torch.float16) or self.stop == "absolute":
+            return self
+        floor = torch.finfo(dtype).eps / 2
+        if not 0 < self.tol < floor:
+            return self
+        warnings.warn(
+            f"f is computed in {dtype}, with which relative residuals stay near {floor:.1g}: "
+            f"tolerances below are raised to it, {type(self).__name__} has tol={self.tol:g}",
+            stacklevel=3,
+        )
+        return replace(self, tol=floor)
+
+    def zero(self, z0: Tensor, fz0: Tensor) -> Tensor:
+        """Return the size below which a state counts as zero, ``(B,)``, from the first step."""
+        numbers = torch.finfo(z0.dtype)
+        # A part of the last digit, so that it rounds away where the state keeps its size.
+        rounding = torch.maximum(self.size(z0), self.size(fz0)).nan_to_num_(posinf=0)
+        rounding = rounding.mul_(numbers.eps / 64).clamp_min_(numbers.tiny)
+        return rounding.add_(self.atol / self.tol) if self.atol else rounding
 
     def size(self, x: Tensor) -> Tensor:
         """Return the norm of each sample of ``x``, ``(B,)``."""
@@ -169,6 +212,10 @@ class SolveState:
         self._solver = solver
         self._start = self._best = z0
         self._best_residual = z0.new_full((batch,), torch.inf)
+        self._zero: Tensor | None = None
+        self.first_step: Tensor | None = None
+        """The first step of a recorded solve."""
+        self._at_start = torch.ones(batch, dtype=torch.bool, device=z0.device)
         self._count = 0
         self._evaluations = torch.zeros(batch, dtype=torch.long, device=z0.device)
         self._rejected: Tensor | int = 0
@@ -178,12 +225,18 @@ class SolveState:
 
     def update(self, z: Tensor, fz: Tensor, g: Tensor, rejected: Tensor | int) -> None:
         """Take one evaluation into account; only active samples can change."""
-        residual = self._solver.residual(g.detach(), fz.detach())  # only z stays on a graph
+        g, fz = g.detach(), fz.detach()  # only z stays on a graph
+        if self._zero is None:
+            self._zero = self._solver.zero(z.detach(), fz)
+        residual = self._solver.residual(g, fz, self._zero)
         if self._solver.record_trace:
             self._trace.append(residual.masked_fill(~self._active, torch.nan))
         if isinstance(rejected, Tensor):
             self._rejected = torch.where(self._active, rejected, self._rejected)
-        self._keep_best(z, residual, self._active & (residual < self._best_residual))
+        improved = self._active & (residual < self._best_residual)
+        if self._count and self.first_step is not None:
+            self._at_start = self._at_start & ~improved
+        self._keep_best(z, residual, improved)
         self._count += 1
         self._evaluations.masked_fill_(self._active, self._count)
         # False for nan and inf as well: a sample that has become non-finite stays stopped.
@@ -218,6 +271,8 @@ class SolveState:
     def solution(self, z0: Tensor) -> Solution:
         """Return the result in the shape and dtype of ``z0``."""
         best = self._best.clone() if self._best is self._start else self._best
+        if self.first_step is not None:
+            best = torch.where(self._at_start.unsqueeze(1), self.first_step, best)
         return Solution(
             z=best.view(z0.shape).to(z0.dtype),
             residual=self._best_residual,
@@ -226,25 +281,3 @@ class SolveState:
             converged=self._best_residual < self._solver.tol,
             trace=torch.stack(self._trace) if self._trace else None,
         )
-
-
-def flat(x: Tensor) -> Tensor:
-    """Return a batch of states as ``(B, D)``; a state may be a scalar."""
-    return x.flatten(1) if x.dim() > 1 else x.unsqueeze(1)
-
-
-def _evaluate(f: Map, z: Tensor) -> Tensor:
-    versioned = not torch.compiler.is_compiling() and not z.is_inference()
-    version = z._version if versioned else None
-    fz = f(z)
-    if not isinstance(fz, Tensor):
-        raise TypeError(f"f must return one tensor, got {type(fz).__name__}")
-    if fz.shape != z.shape:
-        raise ValueError(
-            f"f must keep the shape of the state: it maps {tuple(z.shape)} to {tuple(fz.shape)}"
-        )
-    if fz.device != z.device:
-        raise ValueError(f"f must keep the device: z is on {z.device}, f(z) on {fz.device}")
-    if versioned and z._version != version:
-        raise ValueError("f must not modify its argument in place: write z = z + x, not z += x")
-    return fz

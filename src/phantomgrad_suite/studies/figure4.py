@@ -16,7 +16,7 @@ from phantomgrad.jacobian import Linearization
 from phantomgrad.models.synthetic import SyntheticCell
 from phantomgrad.nn.linear import Nonlinearity
 from phantomgrad.solvers import Broyden, FixedPoint, Map
-from phantomgrad.solvers.base import flat
+from phantomgrad.solvers.maps import flat
 from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies.base import (
     Findings,

@@ -6,18 +6,34 @@ import pytest
 import torch
 from torch import nn
 
-from phantomgrad.nn import VariationalDropout, resample_dropout
+from phantomgrad.nn import VariationalDropout, shared_masks
 
 
-def test_the_mask_is_kept_until_resampled() -> None:
+def test_the_mask_is_kept_until_the_next_pass() -> None:
     dropout, x = VariationalDropout(0.5), torch.ones(4, 50)
     model = nn.Sequential(nn.Sequential(dropout))
-    first = model(x)
-    assert torch.equal(model(x), first)
+    with shared_masks(model):
+        first = model(x)
+        assert torch.equal(model(x), first)
     assert torch.equal(model(3 * x), 3 * first)
     assert dropout.state_dict() == {}
-    resample_dropout(model)
-    assert not torch.equal(model(x), first)
+    with shared_masks(model):
+        assert not torch.equal(model(x), first)
+
+
+def test_outside_of_a_pass_each_call_draws_a_mask() -> None:
+    """Also for a smaller last batch."""
+    dropout = VariationalDropout(0.5)
+    assert not torch.equal(dropout(torch.ones(4, 50)), dropout(torch.ones(4, 50)))
+    assert dropout(torch.ones(3, 50)).shape == (3, 50)
+
+
+def test_two_shapes_in_one_pass_are_refused() -> None:
+    dropout = VariationalDropout(0.5)
+    with shared_masks(dropout):
+        dropout(torch.ones(4, 50))
+        with pytest.raises(ValueError, match=r"one mask, of shape \(4, 50\), .* \(4, 5\)"):
+            dropout(torch.ones(4, 5))
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.8])
@@ -36,9 +52,10 @@ def test_evaluation_is_the_identity() -> None:
     assert VariationalDropout(0.0)(x) is x
 
 
-def test_shared_dimensions_drop_whole_channels() -> None:
+@pytest.mark.parametrize("shared", [(2, 3), (-2, -1)])
+def test_shared_dimensions_drop_whole_channels(shared: tuple[int, int]) -> None:
     """``(2, 3)`` of ``(B, C, H, W)`` share one decision per sample and channel."""
-    y = VariationalDropout(0.5, shared_dims=(2, 3))(torch.ones(8, 16, 3, 3))
+    y = VariationalDropout(0.5, shared_dims=shared)(torch.ones(8, 16, 3, 3))
     assert torch.equal(y, y[:, :, :1, :1].expand_as(y))
     assert y[:, :, 0, 0].unique().tolist() == [0.0, 2.0]
     assert not torch.equal(y[0], y[1])

@@ -21,7 +21,7 @@ from phantomgrad.gradients import GradientEstimator
 from phantomgrad.models.mdeq.cell import MDEQCell, NormedConv2d
 from phantomgrad.models.mdeq.head import Head
 from phantomgrad.models.mdeq.layout import format_kernels_, image_format
-from phantomgrad.nn import resample_dropout, shared_parametrizations
+from phantomgrad.nn import shared_masks, shared_parametrizations
 from phantomgrad.solvers import Solver
 
 
@@ -156,8 +156,7 @@ class MDEQ(nn.Module):
     def _unroll(self, z: tuple[Tensor, ...], u: Tensor, steps: int) -> tuple[Tensor, ...]:
         cell = self.deq.cell
         self.deq.last_solution = None  # nothing is solved, so there is nothing to log
-        resample_dropout(cell)
-        with shared_parametrizations(cell):
+        with shared_masks(cell), shared_parametrizations(cell):
             for _ in range(steps):
                 z = cell(z, u)
         return z

@@ -23,7 +23,7 @@ from phantomgrad.models.transformer.cell import TransformerCell
 from phantomgrad.models.transformer.embedding import AdaptiveEmbedding, DistanceEmbedding
 from phantomgrad.models.transformer.memory import Memory, check_memory, empty_memory
 from phantomgrad.models.transformer.softmax import AdaptiveLogSoftmax
-from phantomgrad.nn import VariationalDropout, resample_dropout, shared_parametrizations
+from phantomgrad.nn import VariationalDropout, shared_masks, shared_parametrizations
 from phantomgrad.solvers import Solver
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -144,15 +144,14 @@ class TransformerLM(nn.Module):
         check_at_least("memory_length", kept, 0)
         _check_words("tokens", tokens, self.vocabulary)
         _check_words("targets", targets, self.vocabulary, tokens.shape)
-        resample_dropout(self)
-        u = self.inject(tokens)  # (B, L, 3 d)
-        z = self.start(u)  # (B, L, d)
-        memory = memory or empty_memory(u, z.dtype)
-        check_memory(memory, tokens.shape[0], self.width)
-        with shared_parametrizations(self.cell):
+        with shared_masks(self), shared_parametrizations(self.cell):
+            u = self.inject(tokens)  # (B, L, 3 d)
+            z = self.start(u)  # (B, L, d)
+            memory = memory or empty_memory(u, z.dtype)
+            check_memory(memory, tokens.shape[0], self.width)
             context = self.context(u, memory)
             z = self._unroll(z, context, unrolled) if unrolled else self.deq(context, z0=z)[0]
-        hidden = self.output_dropout(z).flatten(0, 1)
+            hidden = self.output_dropout(z).flatten(0, 1)
         loss = self.softmax(hidden, targets.flatten().long(), self.embedding)
         return loss.view(targets.shape), memory.extended(z, u, kept)
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformer_small import IMPLICIT, small, some_memory, words
+from transformer_small import small, some_memory, words
 from twins import Twin, assert_twin, twins
 
-from phantomgrad import Broyden, FixedPoint
+from phantomgrad import Broyden, FixedPoint, ImplicitGradient
 from phantomgrad.models import Memory
 from phantomgrad.nn import VariationalDropout
 
@@ -46,7 +46,8 @@ def test_a_solve_can_be_compiled() -> None:
 
 @pytest.mark.parametrize("recompute", [False, True])
 def test_states_stay_in_float32_under_autocast(recompute: bool) -> None:
-    model = small(IMPLICIT, Broyden(max_evaluations=8), recompute=recompute).float()
+    solver = Broyden(max_evaluations=8, tol=1e-2)
+    model = small(ImplicitGradient(solver=solver), solver, recompute=recompute).float()
     seen: list[torch.dtype] = []
     model.cell.feed_forward.dropout.register_forward_pre_hook(
         lambda _m, args: seen.append(args[0].dtype)

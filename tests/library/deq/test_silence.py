@@ -1,0 +1,244 @@
+"""Cases that once gave a wrong result without a word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from problems import TanhCell, relative_error
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
+from torch.utils.checkpoint import checkpoint
+
+from phantomgrad import (
+    DEQ,
+    AdaptiveDamping,
+    AdjointError,
+    Anderson,
+    BackpropThroughSolver,
+    Broyden,
+    FixedPoint,
+    ImplicitGradient,
+    Solver,
+    UnrolledPhantomGradient,
+)
+from phantomgrad.models.ignn import ImplicitGraphLayer
+from phantomgrad.nn.propagation import normalized_adjacency
+
+SOLVER = Broyden(max_evaluations=60, tol=1e-10)
+UPG = UnrolledPhantomGradient(5, 0.5)
+every_solver = pytest.mark.parametrize("kind", [FixedPoint, Anderson, Broyden])
+
+
+class Affine(nn.Module):
+    """``w z + x``."""
+
+    def __init__(self, w: float) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor(w))
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return self.w * z + x
+
+
+def test_a_sample_that_overflows_has_not_converged() -> None:
+    """The norm of f(z) overflows float32 before that of f(z) - z."""
+    x, solver = torch.ones(2, 3, dtype=torch.float32), FixedPoint(max_evaluations=120)
+    assert not solver.solve(lambda z: 1.5 * z + x, torch.zeros_like(x)).converged.any()
+    gradient = ImplicitGradient(solver=solver, on_failure="raise")
+    z, _ = DEQ(Affine(1.5).float(), solver, gradient)(x)
+    with pytest.raises(AdjointError):
+        z.sum().backward()
+
+
+@every_solver
+def test_zero_is_found_from_elsewhere(kind: type[Solver]) -> None:
+    """The relative residual of ``f(z) = z / 2`` is 1 everywhere but at its rounding error."""
+    z0 = torch.ones(2, 3, dtype=torch.float32)
+    solution = kind(max_evaluations=60).solve(lambda z: z / 2, z0)
+    assert solution.converged.all()
+    assert solution.z.abs().max() < 1e-8
+
+
+@every_solver
+def test_an_absolute_tolerance_adds_to_the_relative_one(kind: type[Solver]) -> None:
+    solver = kind(max_evaluations=60, tol=1e-3, atol=1e-2)
+    solution = solver.solve(lambda z: z / 2, torch.ones(2, 3))
+    last = solution.z / 2
+    size, whole = (torch.linalg.vector_norm(v, dim=1) for v in (last - solution.z, last))
+    assert solution.converged.all()
+    assert (size < 1e-2 + 1e-3 * whole).all()
+    if kind is FixedPoint:  # 2^-n sqrt(3) / 2 falls below it at n = 7
+        assert solution.evaluations.tolist() == [8, 8]
+
+
+@pytest.mark.parametrize("options", [{"tol": 0.0}, {"stop": "absolute"}])
+def test_an_absolute_tolerance_needs_a_relative_one(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"atol is added to a relative tolerance, got atol=0\.1"):
+        FixedPoint(atol=0.1, **options)
+
+
+class Uses(nn.Module):
+    """A cell that uses a module which it does not own."""
+
+    def forward(self, z: Tensor, x: Tensor, linear: nn.Module) -> Tensor:
+        return torch.tanh(linear(z) + x)
+
+
+@pytest.mark.parametrize("gradient", [UPG, ImplicitGradient(solver=SOLVER)])
+def test_weights_that_the_cell_does_not_own_get_a_gradient(gradient: Any) -> None:
+    linear, x = weight_norm(TanhCell().linear), torch.randn(2, 4)
+    z, _ = DEQ(Uses(), SOLVER, gradient)(x, linear)
+    ours = torch.autograd.grad(z.square().sum(), list(linear.parameters()))
+    cell = TanhCell()
+    cell.linear = linear
+    z, _ = DEQ(cell, SOLVER, gradient)(x)
+    expected = torch.autograd.grad(z.square().sum(), list(linear.parameters()))
+    assert relative_error(ours, expected) < 1e-12
+
+
+@pytest.mark.parametrize("w", [0.5, 4.0])
+def test_backpropagation_from_the_best_iterate_reaches_the_first_step(w: float) -> None:
+    """A start at the equilibrium, and a map that does not contract: dz_1/dw = z_0."""
+    x = torch.ones(2, 3)
+    solver = FixedPoint(max_evaluations=4, stop="absolute")
+    deq = DEQ(Affine(w), solver, BackpropThroughSolver())
+    z0 = 2 * x if w < 1 else x
+    z, _ = deq(x, z0=z0)
+    assert torch.equal(z, w * z0 + x)
+    (slope,) = torch.autograd.grad(z.sum(), deq.cell.w)
+    assert slope == z0.sum()
+
+
+class Chain(nn.Module):
+    """Each row hears of the row before: ``tanh(0.9 z[i-1] + x)``."""
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return torch.tanh(0.9 * z.roll(1, 0) + x)
+
+
+def test_coupled_rows_are_pointed_out_and_solved_together() -> None:
+    x = torch.tensor([[1.0], [0.0], [0.0], [0.0]], requires_grad=True)
+    exact = torch.zeros(4, 1)
+    for _ in range(200):
+        exact = Chain()(exact, x)
+    solver = FixedPoint(max_evaluations=200, tol=1e-9)
+    with pytest.warns(UserWarning, match="mixes the samples"):
+        wrong, _ = DEQ(Chain(), solver, UPG)(x)
+    assert relative_error((wrong.detach(),), (exact.detach(),)) > 0.1
+    adjoint = ImplicitGradient(solver=FixedPoint(max_evaluations=200, tol=1e-12))
+    ours, solution = DEQ(Chain(), solver, adjoint, coupled=True)(x)
+    assert relative_error((ours.detach(),), (exact.detach(),)) < 1e-7
+    assert solution.converged.tolist() == [True]
+    gradients = [torch.autograd.grad(z[3].sum(), x)[0] for z in (ours, exact)]
+    assert relative_error(gradients[:1], gradients[1:]) < 1e-7
+
+
+def test_coupled_states_may_differ_in_their_first_dimension() -> None:
+    """Node and edge states of a graph, for example."""
+
+    class Cell(nn.Module):
+        def forward(self, state: tuple[Tensor, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+            nodes, edges = state
+            return 0.5 * edges.sum(0) + x, torch.tanh(nodes[:1] + edges[:, :1])
+
+    z0 = (torch.zeros(3, 2), torch.zeros(4, 2))
+    z, solution = DEQ(Cell(), SOLVER, UPG, coupled=True)(torch.randn(3, 2) / 9, z0=z0)
+    assert [tuple(t.shape) for t in z] == [(3, 2), (4, 2)]
+    assert solution.z.shape == (1, 14)
+
+
+def test_a_nan_graph_makes_its_batch_nan() -> None:
+    """All nodes are one sample of the solver: no graph may look converged."""
+    edges = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+    layer = ImplicitGraphLayer(2, 3, FixedPoint(), UPG)
+    u = torch.randn(4, 2)
+    u[3] = torch.nan
+    assert layer(u, normalized_adjacency(edges, 4, dtype=u.dtype)).isnan().all()
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
+def test_a_nan_sample_stays_nan_and_alone(mode: Any) -> None:
+    x = torch.randn(3, 4)
+    deq = DEQ(TanhCell(), SOLVER, ImplicitGradient(solver=SOLVER))
+    expected = deq(x)[0].detach()
+    x[1] = torch.nan
+    with mode():
+        z, solution = deq(x)
+    assert z[1].isnan().all()
+    assert solution.residual[1] == torch.inf
+    torch.testing.assert_close(z[[0, 2]], expected[[0, 2]])
+
+
+def test_a_replaced_cell_is_compiled_anew() -> None:
+    x = torch.randn(2, 4)
+    deq = DEQ(TanhCell(), SOLVER, UPG)
+    deq.compile_solve(backend="eager")
+    deq(x)
+    deq.cell = TanhCell(seed=7)
+    with torch.no_grad():
+        torch.testing.assert_close(deq(x)[0], DEQ(deq.cell, SOLVER, UPG)(x)[0])
+
+
+def test_adaptive_damping_under_activation_checkpointing() -> None:
+    x = torch.randn(2, 4, requires_grad=True)
+    deq = DEQ(TanhCell(), SOLVER, UnrolledPhantomGradient(5, AdaptiveDamping(every=2)))
+    for passes in (1, 2, 3):
+        checkpoint(lambda v: deq(v)[0], x, use_reentrant=False).sum().backward()
+        assert deq.gradient.damping.passes == passes
+
+
+def test_adaptive_damping_skips_an_empty_batch() -> None:
+    deq = DEQ(TanhCell(), SOLVER, UnrolledPhantomGradient(5, "adaptive"))
+    assert deq(torch.randn(0, 4))[0].shape == (0, 4)
+    assert deq.gradient.damping.radius is None
+
+
+def test_a_checkpoint_with_a_fixed_damping_serves_an_adaptive_one() -> None:
+    fixed = DEQ(TanhCell(), SOLVER, UPG).state_dict()
+    deq = DEQ(TanhCell(), SOLVER, UnrolledPhantomGradient(5, "adaptive"))
+    deq(torch.randn(2, 4))
+    radius = deq.gradient.damping.radius
+    deq.load_state_dict(fixed, strict=True)
+    assert deq.gradient.damping.radius == radius
+
+
+def test_half_precision_raises_the_tolerances_it_cannot_reach() -> None:
+    """In the solve and in the adjoint solve, which would spend their whole budgets."""
+    x = torch.randn(3, 4, dtype=torch.float32)
+    adjoint = Broyden(max_evaluations=30, tol=1e-6)
+    deq = DEQ(TanhCell().float(), Broyden(max_evaluations=40), ImplicitGradient(solver=adjoint))
+    with (
+        torch.autocast("cpu", dtype=torch.bfloat16),
+        pytest.warns(UserWarning, match=r"f is computed in torch.bfloat16, .* to it, Broyden"),
+    ):
+        z, solution = deq(x)
+    z.sum().backward()
+    assert solution.evaluations.max() < 40
+    assert deq.last_adjoint.evaluations.max() < 30
+    assert deq.last_adjoint.residual.max() < 4e-3
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_a_compiled_model_runs_the_layer_as_it_is() -> None:
+    """``torch.compile`` breaks its graph once around the layer."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.deq = DEQ(TanhCell(), SOLVER, UPG)
+
+        def forward(self, x: Tensor) -> Tensor:
+            z, _ = self.deq(x.sin())
+            return z.cos()  # type: ignore[no-any-return]
+
+    model, x, graphs = Model(), torch.randn(2, 4), []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    expected = model(x)
+    torch.testing.assert_close(torch.compile(model, backend=backend)(x), expected)
+    assert len(graphs) == 2
