@@ -73,9 +73,7 @@ GPU = {"processor": "a CPU", "threads": 1, "accelerator": "NVIDIA H200"}
     [
         ({**GPU, "processes": 8}, {"devices": 8}, "8 x NVIDIA H200"),
         ({**GPU, "processes": 1}, {"devices": 8}, "NVIDIA H200"),  # what was, not what was asked
-        (GPU, {"devices": 4}, "4 x NVIDIA H200"),  # records from before there was the key
-        (GPU, {"devices": 4, "num_nodes": 2}, "8 x NVIDIA H200"),
-        (GPU, {"devices": "auto"}, "NVIDIA H200"),
+        (GPU, {"devices": 4}, "NVIDIA H200"),  # records from before there was the key
         ({**GPU, "accelerator": None, "processes": 4}, {}, "a CPU, 4 processes of 1 thread"),
     ],
 )
