@@ -12,7 +12,6 @@ import pytest
 from graph_data import REPOSITORY
 from report.conftest import Folder, Page
 
-from phantomgrad_suite.report.html import sections_of
 from phantomgrad_suite.runs.errors import UserError
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="400pt" height="72pt"></svg>'
@@ -159,16 +158,10 @@ def test_nothing_in_the_inputs_is_taken_for_html(folder: Folder) -> None:
     assert "49" not in " ".join(page.text("h3"))
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "complaint"),
-    [
-        ("bench/cpu.md", b"\xff", "cpu.md cannot be read"),
-        ("README.md", b"\xff", "README.md cannot be read"),
-    ],
-)
-def test_a_damaged_file_is_named(folder: Folder, name: str, content: bytes, complaint: str) -> None:
-    (folder.path / name).write_bytes(content)
-    with pytest.raises(UserError, match=re.escape(complaint)):
+@pytest.mark.parametrize("name", ["bench/cpu.md", "README.md"])
+def test_a_damaged_file_is_named(folder: Folder, name: str) -> None:
+    (folder.path / name).write_bytes(b"\xff")
+    with pytest.raises(UserError, match=f"{name} cannot be read"):
         folder.page()
 
 
@@ -176,9 +169,3 @@ def test_the_command_writes_the_page(folder: Folder, capsys) -> None:
     assert folder.report("chains") == 0
     assert capsys.readouterr().out.endswith(f"wrote {folder.path / 'index.html'}\n")
     assert (folder.path / "index.html").read_text(encoding="utf-8") == folder.page().html
-
-
-def test_symbols_are_set_and_money_is_not(tmp_path: Path) -> None:
-    (tmp_path / "a.md").write_text("# T\n\n$A_{5,0.5}$ & $5\n")
-    html = sections_of(tmp_path / "a.md")["T"]
-    assert html == "<p><i>A</i><sub>5,0.5</sub> &amp; $5</p>\n"
