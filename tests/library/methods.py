@@ -1,13 +1,17 @@
-"""Every solver, and every gradient estimator with a solver for it."""
+"""Every solver, every gradient estimator with a solver for it, and every way to copy a model."""
 
 from __future__ import annotations
 
+import copy
+import io
+import pickle
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
 import torch
 from problems import Map, TanhCell
-from torch import Tensor
+from torch import Tensor, nn
 
 import phantomgrad as pg
 from phantomgrad.nn import VariationalDropout
@@ -84,3 +88,30 @@ def residual_of(solver: pg.Solver, f: Map, z: Tensor) -> Tensor:
     if solver.stop == "relative":
         size = size / (scale * torch.linalg.vector_norm(fz, ord=order, dim=1))
     return size
+
+
+def assert_twins(build: Callable[[], nn.Module], loss: Callable[[nn.Module], Tensor]) -> None:
+    """Every twin of a used model computes the same with parameters of its own.
+
+    Making it draws no random number.
+    """
+    model = build()
+    loss(model).backward()
+    model.zero_grad()
+    empty, before = build(), torch.random.get_rng_state()
+    empty.load_state_dict(model.state_dict(), strict=True)
+    stream = io.BytesIO()
+    torch.save(model, stream)
+    stream.seek(0)
+    loaded = torch.load(stream, weights_only=False)
+    twins = [empty, loaded, copy.deepcopy(model), pickle.loads(pickle.dumps(model))]
+    assert torch.equal(torch.random.get_rng_state(), before)
+    loss(model).backward()
+    for twin in twins:
+        loss(twin).backward()
+        pairs = zip(model.named_parameters(), twin.named_parameters(), strict=True)
+        for (name, ours), (twin_name, theirs) in pairs:
+            assert name == twin_name
+            assert torch.equal(ours, theirs)
+            assert ours.data_ptr() != theirs.data_ptr()
+            assert torch.equal(ours.grad, theirs.grad)

@@ -83,7 +83,6 @@ GRADIENTS: list[Case] = [
     (lambda: pg.UnrolledPhantomGradient(5, 1.5), r"damping must lie in \(0, 1\], got 1.5"),
     (lambda: pg.NeumannPhantomGradient(5, 1.5), r"damping must lie in \(0, 1\], got 1.5"),
     (lambda: pg.UnrolledPhantomGradient(5, "adaptve"), "damping must lie in .* got 'adaptve'"),
-    (lambda: pg.NeumannPhantomGradient(5, "adaptve"), "damping must lie in .* got 'adaptve'"),
     (lambda: pg.AdaptiveDamping(every=0), "every must be at least 1, got 0"),
     (lambda: pg.AdaptiveDamping(iterations=0), "iterations must be at least 1, got 0"),
     (lambda: pg.AdaptiveDamping(momentum=1.0), r"momentum must lie in \[0, 1\), got 1.0"),
@@ -97,7 +96,6 @@ GRADIENTS: list[Case] = [
 ]
 LAYERS: list[Case] = [
     (lambda: layer(), "z0 is needed if the first input is not a tensor"),
-    (lambda: layer(3.0), "z0 is needed if the first input is not a tensor"),
     (lambda: layer(ones(2, 4)), "z0 must be a floating-point tensor"),
     (lambda: layer(X, z0=(X, X.float())), r"share their dtype, got \['torch.float32'"),
     (lambda: packed(), "needs at least one tensor, got none"),
@@ -107,22 +105,18 @@ LAYERS: list[Case] = [
         (lambda other=other: packed((2, 3), (2, 4)).pack(other), r"it maps \[\(3,\), \(4,\)\] to")
         for other in ([X[:2, :3]], [X[:2, :3], X[:2, :3]], [X[:2, :2]] * 2)
     ),
-    (lambda: VariationalDropout(-0.1), r"p must lie in \[0, 1\), got -0.1"),
     (lambda: VariationalDropout(1.0), r"p must lie in \[0, 1\), got 1.0"),
     (lambda: VariationalDropout(NAN), r"p must lie in \[0, 1\), got nan"),
 ]
 MODELS: list[Case] = [
     (lambda: SyntheticCell(size=0), "size must be at least 1, got 0"),
-    (lambda: SyntheticCell(lipschitz=0), "lipschitz must be positive, got 0"),
     (lambda: SyntheticCell(lipschitz=NAN), "lipschitz must be positive, got nan"),
     (lambda: SyntheticCell(nonlinearity="gelu"), "nonlinearity must be 'linear' or .*, got 'gelu'"),
     (lambda: convolutional(groups=0), "groups must be at least 1, got 0"),
     (lambda: convolutional(groups=3), "channels must be a multiple of groups = 3, got 4"),
     (lambda: convolutional(kappa=0.0), "kappa must be positive, got 0"),
     (lambda: graph_layer(kappa=0.0), r"kappa must lie in \(0, 1\), got 0.0"),
-    (lambda: graph_layer(kappa=1.0), r"kappa must lie in \(0, 1\), got 1.0"),
     (lambda: graph_layer(kappa=NAN), r"kappa must lie in \(0, 1\), got nan"),
-    (lambda: project_rows_onto_l1_ball(X, 0.0), "radius must be positive, got 0.0"),
     (lambda: project_rows_onto_l1_ball(X, NAN), "radius must be positive, got nan"),
     (lambda: multilabel(spectral_radius=0.0), "spectral_radius must be a positive number, got 0.0"),
     (lambda: multilabel(spectral_radius=NAN), "spectral_radius must be a positive number, got nan"),

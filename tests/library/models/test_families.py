@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from methods import assert_twins
 from problems import exact_gradient, relative_error
 from small_models import IMPLICIT, PHANTOM, Family, every_family, every_paper_family, scores
 from torch import Tensor
 from torch.nn.utils import parametrize
 from torch.utils import _pytree
-from twins import assert_twins
 
 from phantomgrad import FixedPoint, GradientEstimator, NeumannPhantomGradient
 from phantomgrad.nn import VariationalDropout

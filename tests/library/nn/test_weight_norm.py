@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 import torch
+from methods import assert_twins
 from torch import Tensor
-from twins import assert_twins
 
 from phantomgrad.nn import NormedLinear
 
