@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
-from methods import ESTIMATORS, PICARD, Parts, every_estimator
+from methods import Parts, every_estimator
 from problems import relative_error
 from torch import Tensor, nn
 
@@ -52,17 +51,3 @@ def test_outside_of_a_pass_the_call_is_ordinary() -> None:
         for y in (recomputed(layer, x), layer(x))
     )
     assert relative_error(ours, plain) < 1e-12
-
-
-def test_functions_need_the_module_of_their_weights() -> None:
-    with pytest.raises(TypeError, match="within must be given if part is not a module, got"):
-        recomputed(torch.tanh, torch.zeros(3))
-
-
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-def test_compiled_solves_work() -> None:
-    deq, x = DEQ(Cell(True), PICARD, ESTIMATORS["neumann"].gradient), torch.ones(3, 4)
-    deq.eval()
-    plain = deq(x)[0]
-    deq.compile_solve(backend="eager")
-    torch.testing.assert_close(deq(x)[0], plain)
