@@ -78,10 +78,9 @@ def _values(module: nn.Module, name: str, parameter: Tensor, contractive: bool) 
     return 1 + 0.1 * phase.sin() if norm or gain else 0.1 * phase.sin()
 
 
-def images(batch: int = 2, side: int = 32) -> Tensor:
+def images() -> Tensor:
     """``sin(0.1 n)``."""
-    shape = (batch, 3, side, side)
-    return (0.1 * torch.arange(batch * 3 * side**2, dtype=torch.float64)).sin().view(shape)
+    return (0.1 * torch.arange(2 * 3 * 32**2, dtype=torch.float64)).sin().view(2, 3, 32, 32)
 
 
 def cosine_state(model: MDEQ, u: Tensor) -> tuple[Tensor, ...]:
@@ -98,23 +97,20 @@ def statistics(x: Tensor, elements: int = 3) -> list[float]:
     return [x.mean().item(), torch.linalg.vector_norm(x).item(), *x[:elements].tolist()]
 
 
-GRADIENTS = {
-    "a": "stem.0.weight",
-    "b": "stem.4.bias",
-    "c": "deq.cell.blocks.0.conv1.parametrizations.weight.original1",
-    "d": "deq.cell.blocks.0.conv1.parametrizations.weight.original0",
-    "e": "deq.cell.blocks.1.norm3.weight",
-    "f": "deq.cell.fusion.paths.1_to_0.0.weight",
-    "g": "deq.cell.fusion.paths.0_to_1.0.weight",
-    "h": "deq.cell.post.1.1.parametrizations.weight.original1",
-    "i": "head.bottlenecks.0.main.3.weight",
-    "j": "head.output.weight",
-}
+GRADIENTS = [
+    "stem.0.weight",
+    "stem.4.bias",
+    "deq.cell.blocks.0.conv1.parametrizations.weight.original1",
+    "deq.cell.blocks.0.conv1.parametrizations.weight.original0",
+    "deq.cell.blocks.1.norm3.weight",
+    "deq.cell.fusion.paths.1_to_0.0.weight",
+    "deq.cell.fusion.paths.0_to_1.0.weight",
+    "deq.cell.post.1.1.parametrizations.weight.original1",
+    "head.bottlenecks.0.main.3.weight",
+    "head.output.weight",
+]
 
 
 def gradient_norms(model: MDEQ) -> list[float]:
     """L2 norms of the gradients that the golden rows list."""
-    return [
-        torch.linalg.vector_norm(model.get_parameter(name).grad).item()
-        for name in GRADIENTS.values()
-    ]
+    return [torch.linalg.vector_norm(model.get_parameter(name).grad).item() for name in GRADIENTS]

@@ -1,74 +1,71 @@
-"""Every solver, and every gradient estimator with a solver for it."""
+"""Every solver, every gradient estimator with a solver for it, and every way to copy a model."""
 
 from __future__ import annotations
 
+import copy
+import io
+import pickle
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
 import torch
 from problems import Map, TanhCell
-from torch import Tensor
+from torch import Tensor, nn
 
-from phantomgrad import (
-    DEQ,
-    Anderson,
-    BackpropThroughSolver,
-    Broyden,
-    FixedPoint,
-    GradientEstimator,
-    ImplicitGradient,
-    NeumannPhantomGradient,
-    Solver,
-    UnrolledPhantomGradient,
-)
+import phantomgrad as pg
+from phantomgrad.nn import VariationalDropout
 
 
 class Parts(NamedTuple):
     """An estimator and a solver for it."""
 
-    solver: Solver
-    gradient: GradientEstimator
+    solver: pg.Solver
+    gradient: pg.GradientEstimator
 
 
-SOLVER = Broyden(max_evaluations=60, tol=1e-12)
-PICARD = FixedPoint(max_evaluations=30, tol=0)
+SOLVER = pg.Broyden(max_evaluations=60, tol=1e-12)
+PICARD = pg.FixedPoint(max_evaluations=30, tol=0)
 ESTIMATORS = {
-    "implicit": Parts(SOLVER, ImplicitGradient(solver=SOLVER)),
-    "implicit, at the image": Parts(SOLVER, ImplicitGradient(solver=SOLVER, at="image")),
-    "implicit, order 2": Parts(SOLVER, ImplicitGradient(solver=SOLVER, order=2)),
-    "unrolled": Parts(SOLVER, UnrolledPhantomGradient(5, 0.5)),
-    "neumann": Parts(SOLVER, NeumannPhantomGradient(5, 0.5)),
-    "neumann, of the image": Parts(SOLVER, NeumannPhantomGradient(5, 0.5, "image")),
-    "through the solver": Parts(PICARD, BackpropThroughSolver()),
+    "implicit": Parts(SOLVER, pg.ImplicitGradient(solver=SOLVER)),
+    "implicit, at the image": Parts(SOLVER, pg.ImplicitGradient(solver=SOLVER, at="image")),
+    "implicit, order 2": Parts(SOLVER, pg.ImplicitGradient(solver=SOLVER, order=2)),
+    "unrolled": Parts(SOLVER, pg.UnrolledPhantomGradient(5, 0.5)),
+    "neumann": Parts(SOLVER, pg.NeumannPhantomGradient(5, 0.5)),
+    "neumann, of the image": Parts(SOLVER, pg.NeumannPhantomGradient(5, 0.5, "image")),
+    "through the solver": Parts(PICARD, pg.BackpropThroughSolver()),
 }
 every_estimator = pytest.mark.parametrize("parts", ESTIMATORS.values(), ids=ESTIMATORS)
 
 
-def parameter_gradients(deq: DEQ, x: Tensor) -> tuple[Tensor, ...]:
+def parameter_gradients(deq: pg.DEQ, x: Tensor) -> tuple[Tensor, ...]:
     """The gradients of ``sum z*^2`` by every parameter of the cell."""
     z, _ = deq(x)
     return torch.autograd.grad(z.square().sum(), list(deq.parameters()))
 
 
-def short_gradients(adjoint: Solver) -> dict[str, GradientEstimator]:
-    """Estimators that spend a fixed number of evaluations."""
-    return {
-        "implicit": ImplicitGradient(solver=adjoint, on_failure="ignore"),
-        "implicit, at the image": ImplicitGradient(solver=adjoint, on_failure="ignore", at="image"),
-        "unrolled": UnrolledPhantomGradient(3, 0.5),
-        "neumann": NeumannPhantomGradient(3, 0.5),
-        "neumann, of the image": NeumannPhantomGradient(3, 0.5, "image"),
-    }
+class DroppedCell(TanhCell):
+    """A tanh cell with dropout inside the map; records the mask of every evaluation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = VariationalDropout(0.5)
+        self.masks: list[Tensor | None] = []
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        out: Tensor = self.dropout(super().forward(z, x))
+        self.masks.append(self.dropout.mask)
+        return out
 
 
-SOLVERS: dict[str, Solver] = {
-    "fixed point": FixedPoint(),
-    "damped fixed point": FixedPoint(damping=0.7),
-    "anderson": Anderson(),
-    "short anderson": Anderson(memory=2, damping=0.8),
-    "broyden": Broyden(),
-    "short broyden": Broyden(memory=3),
-    "searched broyden": Broyden(line_search=True),
+SOLVERS: dict[str, pg.Solver] = {
+    "fixed point": pg.FixedPoint(),
+    "damped fixed point": pg.FixedPoint(damping=0.7),
+    "anderson": pg.Anderson(),
+    "short anderson": pg.Anderson(memory=2, damping=0.8),
+    "broyden": pg.Broyden(),
+    "short broyden": pg.Broyden(memory=3),
+    "searched broyden": pg.Broyden(line_search=True),
 }
 every_solver = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
 every_stop = pytest.mark.parametrize("stop", ["relative", "absolute"])
@@ -81,7 +78,7 @@ def tanh_map(batch: int = 4, size: int = 5, norm: float = 0.9) -> Map:
     return lambda z: cell(z, x[: len(z)]).detach()
 
 
-def residual_of(solver: Solver, f: Map, z: Tensor) -> Tensor:
+def residual_of(solver: pg.Solver, f: Map, z: Tensor) -> Tensor:
     """The documented residual."""
     fz = f(z).flatten(1)
     g = fz - z.flatten(1)
@@ -91,3 +88,30 @@ def residual_of(solver: Solver, f: Map, z: Tensor) -> Tensor:
     if solver.stop == "relative":
         size = size / (scale * torch.linalg.vector_norm(fz, ord=order, dim=1))
     return size
+
+
+def assert_twins(build: Callable[[], nn.Module], loss: Callable[[nn.Module], Tensor]) -> None:
+    """Every twin of a used model computes the same with parameters of its own.
+
+    Making it draws no random number.
+    """
+    model = build()
+    loss(model).backward()
+    model.zero_grad()
+    empty, before = build(), torch.random.get_rng_state()
+    empty.load_state_dict(model.state_dict(), strict=True)
+    stream = io.BytesIO()
+    torch.save(model, stream)
+    stream.seek(0)
+    loaded = torch.load(stream, weights_only=False)
+    twins = [empty, loaded, copy.deepcopy(model), pickle.loads(pickle.dumps(model))]
+    assert torch.equal(torch.random.get_rng_state(), before)
+    loss(model).backward()
+    for twin in twins:
+        loss(twin).backward()
+        pairs = zip(model.named_parameters(), twin.named_parameters(), strict=True)
+        for (name, ours), (twin_name, theirs) in pairs:
+            assert name == twin_name
+            assert torch.equal(ours, theirs)
+            assert ours.data_ptr() != theirs.data_ptr()
+            assert torch.equal(ours.grad, theirs.grad)

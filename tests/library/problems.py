@@ -109,11 +109,10 @@ class CoupledCell(nn.Module):
 
 
 def dense_jacobian(f: Map, z: Tensor) -> Tensor:
-    """``df/dz`` of each sample, by one backward pass per output."""
-    full = torch.autograd.functional.jacobian(f, z)
+    """``df/dz`` of each sample, by one backward pass per output; samples are independent."""
     batch, size = z.shape[0], z[0].numel()
-    blocks = full.reshape(batch, size, batch, size)
-    return torch.stack([blocks[b, :, b] for b in range(batch)])
+    summed = torch.autograd.functional.jacobian(lambda z: f(z).sum(dim=0), z)
+    return summed.reshape(size, batch, size).transpose(0, 1)
 
 
 def newton_equilibrium(f: Map, z: Tensor, steps: int = 30) -> Tensor:
@@ -127,10 +126,21 @@ def newton_equilibrium(f: Map, z: Tensor, steps: int = 30) -> Tensor:
     return z.detach()
 
 
-def exact_gradient(f: Map, z: Tensor, v: Tensor, wanted: list[Tensor]) -> tuple[Tensor, ...]:
-    """``df/dtheta^T (I - J)^-T v`` at ``z``, with a dense solve."""
-    jacobian = dense_jacobian(f, z)
-    u = torch.linalg.solve(torch.eye(jacobian.shape[1]) - jacobian.mT, v.flatten(1))
+def exact_gradient(
+    f: Map, z: Tensor, v: Tensor, wanted: list[Tensor], series: tuple[int, float] | None = None
+) -> tuple[Tensor, ...]:
+    """``df/dtheta^T (I - J)^-T v`` at ``z``, with dense matrices.
+
+    ``series``: steps and damping of the phantom gradient, which truncates the Neumann series.
+    """
+    jacobian, flat = dense_jacobian(f, z).mT, v.flatten(1).unsqueeze(2)
+    eye = torch.eye(len(jacobian[0]))
+    if series is None:
+        u = torch.linalg.solve(eye - jacobian, flat)
+    else:
+        steps, damping = series
+        b = damping * jacobian + (1 - damping) * eye
+        u = damping * sum(torch.linalg.matrix_power(b, i) @ flat for i in range(steps))
     return torch.autograd.grad(f(z), wanted, u.reshape(v.shape))
 
 

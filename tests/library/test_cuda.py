@@ -7,38 +7,30 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+import methods
 import pytest
 import torch
-from mdeq_small import small as small_mdeq
-from methods import short_gradients
 from problems import Counted, TanhCell
+from small_models import mdeq, some_memory, transformer
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from transformer_small import PRE_NORM, small, some_memory
 
-from phantomgrad import (
-    DEQ,
-    Anderson,
-    BackpropThroughSolver,
-    Broyden,
-    FixedPoint,
-    GradientEstimator,
-    Solver,
-)
+import phantomgrad as pg
 from phantomgrad.models import Memory, TransformerLM
 from phantomgrad.solvers.activity import ActivityFlag
 from phantomgrad.solvers.base import SolveState
 
-SOLVERS: dict[str, Solver] = {
-    "fixed point": FixedPoint(max_evaluations=12, tol=0),
-    "damped": FixedPoint(max_evaluations=12, tol=0, damping=0.7),
-    "anderson": Anderson(max_evaluations=12, tol=0, memory=4),
-    "broyden": Broyden(max_evaluations=12, tol=0),
-    "restarted broyden": Broyden(max_evaluations=12, tol=0, memory=3),
-    "broyden, first step": Broyden(max_evaluations=12, tol=0, first_step=-1.0),
-    "searched broyden": Broyden(max_evaluations=12, tol=0, line_search=True),
+SOLVERS = {name: replace(s, max_evaluations=12, tol=0) for name, s in methods.SOLVERS.items()}
+SHORT = SOLVERS["broyden"]
+SOLVERS["broyden, first step"] = replace(SHORT, first_step=-1.0)
+ADJOINT = pg.ImplicitGradient(solver=replace(SHORT, max_evaluations=8), on_failure="ignore")
+GRADIENTS: dict[str, pg.GradientEstimator] = {
+    "implicit": ADJOINT,
+    "implicit, at the image": replace(ADJOINT, at="image"),
+    "unrolled": pg.UnrolledPhantomGradient(3, 0.5),
+    "neumann": pg.NeumannPhantomGradient(3, 0.5),
+    "neumann, of the image": pg.NeumannPhantomGradient(3, 0.5, "image"),
 }
-GRADIENTS = short_gradients(Broyden(max_evaluations=8, tol=0))
 
 on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 every_solver = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
@@ -61,7 +53,7 @@ def run_twice(run: Callable[[], object]) -> None:
             run()
 
 
-def differentiate(deq: DEQ, x: Tensor) -> None:
+def differentiate(deq: pg.DEQ, x: Tensor) -> None:
     deq.check_map = False  # which reads its result
     torch.autograd.grad(deq(x)[0].square().sum(), list(deq.parameters()))
 
@@ -78,34 +70,34 @@ def solve_and_differentiate(model: TransformerLM, u: Tensor, memory: Memory) -> 
     ("solver", "gradient"),
     [
         *itertools.product(SOLVERS.values(), GRADIENTS.values()),
-        (SOLVERS["damped"], BackpropThroughSolver()),
+        (SOLVERS["damped fixed point"], pg.BackpropThroughSolver()),
     ],
 )
 def test_a_solve_with_tol_0_does_not_synchronise(
-    solver: Solver, gradient: GradientEstimator
+    solver: pg.Solver, gradient: pg.GradientEstimator
 ) -> None:
     """With ``tol=0`` a solve, a gradient and an adjoint solve only queue work."""
-    deq, x = DEQ(TanhCell(), solver, gradient).cuda(), torch.randn(3, 4, device="cuda")
+    deq, x = pg.DEQ(TanhCell(), solver, gradient).cuda(), torch.randn(3, 4, device="cuda")
     run_twice(lambda: differentiate(deq, x))
 
 
 @on_cuda
 @every_gradient
 def test_mdeq_with_dropout_and_weight_norm_does_not_synchronise(
-    gradient: GradientEstimator,
+    gradient: pg.GradientEstimator,
 ) -> None:
-    model = small_mdeq(gradient, SOLVERS["broyden"], dropout=0.25).cuda()
+    model = mdeq(gradient, SHORT, dropout=0.25).cuda()
     images = torch.randn(2, 3, 8, 8, device="cuda")
     run_twice(lambda: model(images).sum().backward())
 
 
 @on_cuda
 @every_gradient
-@PRE_NORM
+@pytest.mark.parametrize("pre_norm", [False, True])
 def test_transformer_with_memory_does_not_synchronise(
-    gradient: GradientEstimator, pre_norm: bool
+    gradient: pg.GradientEstimator, pre_norm: bool
 ) -> None:
-    model = small(gradient, SOLVERS["broyden"], dropout=0.05, pre_norm=pre_norm).cuda()
+    model = transformer(gradient, SHORT, dropout=0.05, pre_norm=pre_norm).cuda()
     u, memory = torch.randn(3, 5, 24, device="cuda"), some_memory()
     memory = Memory(*(part.cuda() for part in memory))
     run_twice(lambda: solve_and_differentiate(model, u, memory))
@@ -113,7 +105,7 @@ def test_transformer_with_memory_does_not_synchronise(
 
 @on_cuda
 @every_solver
-def test_early_stopping_is_at_most_two_evaluations_late(solver: Solver) -> None:
+def test_early_stopping_is_at_most_two_evaluations_late(solver: pg.Solver) -> None:
     cell = Counted(TanhCell().cuda().linear)
     z0, stopping = torch.randn(3, 4, device="cuda"), replace(solver, tol=1e-2, max_evaluations=60)
     f = lambda z: torch.tanh(cell(z))  # noqa: E731
@@ -127,7 +119,7 @@ def test_early_stopping_is_at_most_two_evaluations_late(solver: Solver) -> None:
 
 @on_cuda
 @every_solver
-def test_a_solve_of_the_whole_budget_can_be_captured_as_a_cuda_graph(solver: Solver) -> None:
+def test_a_solve_of_the_whole_budget_can_be_captured_as_a_cuda_graph(solver: pg.Solver) -> None:
     cell, z0 = TanhCell().cuda(), torch.zeros(3, 4, device="cuda")
     x = torch.randn(3, 4, device="cuda")
     with torch.no_grad():
@@ -146,7 +138,7 @@ def test_a_solve_of_the_whole_budget_can_be_captured_as_a_cuda_graph(solver: Sol
 
 @every_solver
 def test_with_tol_0_no_flag_is_read_on_an_accelerator(
-    solver: Solver, monkeypatch: pytest.MonkeyPatch
+    solver: pg.Solver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
     class OnCuda(Tensor):
@@ -159,35 +151,9 @@ def test_with_tol_0_no_flag_is_read_on_an_accelerator(
     state = SolveState(solver, torch.zeros(2, 3))
     state._active = state._active.as_subclass(OnCuda)
     assert not state.finished()
-    stopping = SolveState(FixedPoint(tol=1e-3), torch.zeros(2, 3))
+    stopping = SolveState(pg.FixedPoint(tol=1e-3), torch.zeros(2, 3))
     with pytest.raises(AssertionError, match="asked"):
         stopping.finished()
-
-
-@every_gradient
-@every_solver
-@pytest.mark.filterwarnings("ignore:.*not implemented.*")
-def test_no_iteration_reads_a_tensor_value(
-    solver: Solver, gradient: GradientEstimator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ActivityFlag, "any", lambda *_: True)
-    monkeypatch.setattr(SolveState, "_keep_best", _keep_as_on_cuda)
-    with FakeTensorMode():
-        deq = DEQ(TanhCellOfZeros(), solver, gradient)
-        differentiate(deq, torch.randn(3, 4))
-
-
-@every_gradient
-@PRE_NORM
-@pytest.mark.filterwarnings("ignore:.*not implemented.*")
-def test_no_iteration_of_the_transformer_reads_a_value(
-    gradient: GradientEstimator, pre_norm: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ActivityFlag, "any", lambda *_: True)
-    monkeypatch.setattr(SolveState, "_keep_best", _keep_as_on_cuda)
-    with FakeTensorMode():
-        model = small(gradient, SOLVERS["broyden"], dropout=0.05, pre_norm=pre_norm)
-        solve_and_differentiate(model, torch.randn(3, 5, 24), some_memory())
 
 
 def _keep_as_on_cuda(state: SolveState, z: Tensor, residual: Tensor, improved: Tensor) -> None:
@@ -195,15 +161,39 @@ def _keep_as_on_cuda(state: SolveState, z: Tensor, residual: Tensor, improved: T
     state._best_residual = torch.where(improved, residual, state._best_residual)
 
 
-class TanhCellOfZeros(torch.nn.Module):
+class Tanh(torch.nn.Linear):
     """``tanh(W z + x)``, constructed without a generator."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = torch.nn.Linear(4, 4)
-
     def forward(self, z: Tensor, x: Tensor) -> Tensor:
-        return torch.tanh(self.linear(z) + x)
+        return torch.tanh(super().forward(z) + x)
+
+
+@pytest.mark.parametrize(
+    ("solver", "gradient"),
+    [
+        *((solver, GRADIENTS["implicit"]) for solver in SOLVERS.values()),
+        *((SHORT, gradient) for gradient in GRADIENTS.values()),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*not implemented.*")
+def test_no_iteration_reads_a_tensor_value(
+    solver: pg.Solver, gradient: pg.GradientEstimator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors that have no values stand for those of a device."""
+    monkeypatch.setattr(ActivityFlag, "any", lambda *_: True)
+    monkeypatch.setattr(SolveState, "_keep_best", _keep_as_on_cuda)
+    with FakeTensorMode():
+        differentiate(pg.DEQ(Tanh(4, 4), solver, gradient), torch.randn(3, 4))
+
+
+@pytest.mark.filterwarnings("ignore:.*not implemented.*")
+def test_the_cell_of_the_transformer_reads_no_value() -> None:
+    with FakeTensorMode():
+        model = transformer(dropout=0.05, pre_norm=True)
+        f, z, _ = model.deq.close_over(
+            (model.context(torch.randn(3, 5, 24), some_memory()),), torch.randn(3, 5, 8)
+        )
+        f(z).sum().backward()
 
 
 def test_on_the_cpu_the_flag_is_up_to_date() -> None:
@@ -225,7 +215,7 @@ def test_on_cuda_the_flag_is_lag_calls_old() -> None:
 @on_cuda
 def test_on_cuda_a_late_flag_changes_no_result() -> None:
     f = lambda z: 0.5 * z + 1  # noqa: E731
-    solver = FixedPoint(tol=1e-6)
+    solver = pg.FixedPoint(tol=1e-6)
     host = solver.solve(f, torch.zeros(4, 3))
     device = solver.solve(f, torch.zeros(4, 3, device="cuda"))
     assert torch.equal(device.evaluations.cpu(), host.evaluations)

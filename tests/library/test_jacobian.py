@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,17 +14,11 @@ from phantomgrad import jacobian_regularizer, spectral_radius
 from phantomgrad.jacobian import Linearization
 
 
-def tanh_map() -> tuple[Map, Tensor]:
-    """A map that mixes all entries of a state of shape (2, 2)."""
-    cell, x = TanhCell(), torch.randn(3, 4)
-    return lambda z: cell(z.flatten(1), x).unflatten(1, (2, 2)), torch.randn(3, 2, 2)
-
-
 def test_products_are_those_of_the_dense_jacobian() -> None:
     """``vjp`` is ``J^T u`` and ``jvp`` is ``J u``, any number of times."""
-    f, z = tanh_map()
-    counted, jacobian = Counted(f), dense_jacobian(f, z)
-    at = Linearization(counted, z)
+    cell, x, z = TanhCell(), torch.randn(3, 4), torch.randn(3, 2, 2)
+    counted = Counted(lambda z: cell(z.flatten(1), x).unflatten(1, (2, 2)))
+    at, jacobian = Linearization(counted, z), dense_jacobian(counted.f, z)
     for u in torch.randn(3, 3, 2, 2):
         flat = u.flatten(1).unsqueeze(2)
         torch.testing.assert_close(at.vjp(u).flatten(1), (jacobian.mT @ flat).squeeze(2))
@@ -71,23 +64,10 @@ def test_vjps_are_those_of_the_state_and_of_what_f_depends_on() -> None:
     torch.testing.assert_close(at.vjps(v)[0], at.vjp(v))
 
 
-def linear(*matrices: Tensor) -> tuple[Map, Tensor]:
-    """The linear map with one matrix per sample, and a point."""
-    weight = torch.stack(matrices)
-    affine = Affine(weight, torch.zeros(weight.shape[:2]))
-    return affine, torch.zeros(weight.shape[:2])
-
-
-def rotation(radius: float, angle: float) -> Tensor:
-    """A scaled rotation, whose eigenvalues are ``radius exp(+- i angle)``."""
-    c, s = radius * math.cos(angle), radius * math.sin(angle)
-    return torch.tensor([[c, -s], [s, c]])
-
-
 BASIS = torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64)).Q
 SYMMETRIC = BASIS @ torch.diag(torch.tensor([-0.9, 0.5, 0.3, 0.1, 0.0]).double()) @ BASIS.mT
 RADII = {
-    "rotation": (rotation(0.9, 1.0), 0.9),
+    "rotation": (torch.tensor([[0.0, -0.9], [0.9, 0.0]]), 0.9),
     "symmetric": (SYMMETRIC, 0.9),
     "tied eigenvalues of opposite sign": (torch.diag(torch.tensor([0.9, -0.9])), 0.9),
     "norm 10, far from normal": (
@@ -101,9 +81,12 @@ RADII = {
 
 @pytest.mark.parametrize(("matrix", "radius"), RADII.values(), ids=RADII)
 def test_spectral_radius_of_a_matrix(matrix: Tensor, radius: float) -> None:
-    f, z = linear(matrix.double(), 0.5 * matrix.double())
+    matrices = torch.stack([matrix, 0.5 * matrix]).double()
+    zeros = torch.zeros(matrices.shape[:2])
     expected = torch.tensor([radius, radius / 2])
-    torch.testing.assert_close(spectral_radius(f, z), expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        spectral_radius(Affine(matrices, zeros), zeros), expected, rtol=1e-6, atol=0
+    )
 
 
 def test_a_random_jacobian_agrees_with_its_eigenvalues() -> None:
@@ -126,26 +109,21 @@ def test_the_start_comes_from_the_generator() -> None:
     assert not torch.equal(estimates[0], estimates[2])
 
 
-def tanh_problem() -> tuple[TanhCell, Tensor, Tensor]:
+@pytest.fixture
+def problem() -> tuple[TanhCell, Tensor, Tensor]:
     """A cell, its input and a point."""
     return TanhCell(), torch.randn(3, 4), torch.randn(3, 4)
 
 
-def exact_regularizer(weight: Tensor, bias: Tensor, x: Tensor, z: Tensor) -> Tensor:
-    """``|J|_F^2 / N`` of ``tanh(W z + b + x)``, whose J is ``diag(1 - f^2) W``."""
-    slope = 1 - torch.tanh(z @ weight.mT + bias + x).square()
-    jacobian = slope.unsqueeze(2) * weight
-    return jacobian.square().sum() / z.numel()
-
-
-def test_the_expected_penalty_is_the_frobenius_norm() -> None:
-    cell, x, z = tanh_problem()
-    draws = torch.stack([jacobian_regularizer(lambda z: cell(z, x), z) for _ in range(400)])
-    many = jacobian_regularizer(lambda z: cell(z, x), z, samples=2000)
-    exact = exact_regularizer(cell.linear.weight, cell.linear.bias, x, z).item()
-    error = draws.std().item() / 20
-    assert draws.mean().item() == pytest.approx(exact, abs=4 * error)
-    assert many.item() == pytest.approx(exact, abs=4 * draws.std().item() / math.sqrt(2000))
+def test_the_expected_penalty_is_the_frobenius_norm(problem: Any) -> None:
+    """``|J|_F^2 / N``."""
+    cell, x, z = problem
+    f: Map = lambda z: cell(z, x)  # noqa: E731
+    draws = torch.stack([jacobian_regularizer(f, z) for _ in range(200)])
+    many = jacobian_regularizer(f, z, samples=800)
+    exact, deviation = dense_jacobian(f, z).square().sum().item() / 12, draws.std().item()
+    assert draws.mean().item() == pytest.approx(exact, abs=4 * deviation / math.sqrt(200))
+    assert many.item() == pytest.approx(exact, abs=4 * deviation / math.sqrt(800))
 
 
 def test_the_gradient_of_the_penalty_passes_gradcheck() -> None:
@@ -163,9 +141,9 @@ def test_the_gradient_of_the_penalty_passes_gradcheck() -> None:
     assert torch.autograd.gradcheck(penalty, (weight, x.requires_grad_(), z.requires_grad_()))
 
 
-def test_a_detached_state_keeps_the_gradient_off_the_equilibrium() -> None:
+def test_a_detached_state_keeps_the_gradient_off_the_equilibrium(problem: Any) -> None:
     """The penalty differentiates ``z`` unless it is detached."""
-    cell, x, z = tanh_problem()
+    cell, x, z = problem
     z.requires_grad_()
     through = jacobian_regularizer(lambda z: cell(z, x), z)
     assert torch.autograd.grad(through, z)[0].any()
@@ -173,40 +151,19 @@ def test_a_detached_state_keeps_the_gradient_off_the_equilibrium() -> None:
     assert torch.autograd.grad(detached, z, allow_unused=True)[0] is None
 
 
-def test_values_do_not_depend_on_the_autograd_mode() -> None:
-    z, cell = torch.randn(3, 4), TanhCell()
-    x = torch.randn(3, 4)
-    f = lambda z: cell(z, x)  # noqa: E731
-    measured = lambda: (  # noqa: E731
-        spectral_radius(f, z, generator=torch.Generator().manual_seed(0)),
-        jacobian_regularizer(f, z, generator=torch.Generator().manual_seed(0)),
-    )
-    radius, penalty = measured()
-    with torch.no_grad():
-        assert torch.equal(measured()[0], radius)
-        assert torch.equal(measured()[1], penalty)
-        assert not measured()[1].requires_grad
-
-
 @pytest.mark.parametrize("measure", [spectral_radius, jacobian_regularizer])
-def test_inference_mode_is_refused(measure: Callable[..., Tensor]) -> None:
-    with torch.inference_mode(), pytest.raises(RuntimeError, match="cannot be taken under torch"):
-        measure(torch.tanh, torch.randn(3, 4))
+def test_values_do_not_depend_on_the_autograd_mode(measure: Any, problem: Any) -> None:
+    cell, x, z = problem
+    measured = lambda: measure(  # noqa: E731
+        lambda z: cell(z, x), z, generator=torch.Generator().manual_seed(0)
+    )
+    expected = measured()
+    with torch.no_grad():
+        assert torch.equal(measured(), expected)
+        assert not measured().requires_grad
 
 
 def test_a_penalty_in_half_precision_does_not_overflow() -> None:
-    z = torch.zeros(64, 4096, dtype=torch.float16)
+    z = torch.zeros(16, 4096, dtype=torch.float16)
     found = jacobian_regularizer(lambda z: 300 * z, z)
     assert found.item() == pytest.approx(300**2, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("measure", "options", "message"),
-    [
-        (spectral_radius, {"iterations": 0}, "iterations must be at least 1, got 0"),
-        (jacobian_regularizer, {"samples": 0}, "samples must be at least 1, got 0"),
-    ],
-)
-def test_misuse_names_the_argument(measure: Any, options: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        measure(torch.sin, torch.zeros(1, 2), **options)

@@ -9,7 +9,6 @@ for gradients.
 
 from __future__ import annotations
 
-import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,10 @@ from torch import Tensor
 from phantomgrad import FixedPoint, GradientEstimator, Solver, UnrolledPhantomGradient
 from phantomgrad.models import Memory, TransformerLM
 
+_PATH = Path(__file__).parent / "golden" / "deq_transformer.json"
+NUMBERS: dict[str, Any] = json.loads(_PATH.read_text())
 BATCH, LENGTH, MEMORY, WIDTH = 2, 5, 6, 20
+STATES = (BATCH, LENGTH, WIDTH)
 SIZE: dict[str, Any] = {
     "width": WIDTH,
     "heads": 4,
@@ -31,7 +33,6 @@ SIZE: dict[str, Any] = {
     "dropout": 0.0,
 }
 VARIANTS: dict[str, dict[str, bool]] = {"PostLN": {}, "PreLN": {"pre_norm": True}}
-RAW = {"pre_norm": True, "raw_residual": True}
 STAY = FixedPoint(max_evaluations=1, tol=0)  # the start is the only candidate: no solve
 UPG = UnrolledPhantomGradient(5, 0.8)
 
@@ -43,29 +44,29 @@ TOKENS = torch.tensor(
 )
 WORDS = torch.tensor([0, 11, 12, 19, 20, 33, 34, 49, 5, 15, 27, 40])
 
-_ATTENTION, _FEED_FORWARD = "deq.cell.attention", "deq.cell.feed_forward"
-_DIRECTION, _GAIN = "parametrizations.weight.original1", "parametrizations.weight.original0"
+
+def _normed(symbol: str, module: str) -> dict[str, str]:
+    """Direction and gain of a weight-normed map."""
+    prefix = f"deq.cell.{module}.parametrizations.weight.original"
+    return {f"{symbol} v": f"{prefix}1", f"{symbol} g": f"{prefix}0"}
+
+
 # The number t of a tensor is its place in this list, from 1 on.
 NAMES = {
     **{f"E{i}": f"embedding.tables.{i}" for i in range(4)},
     **{f"P{i}": f"embedding.projections.{i}" for i in range(4)},
     "W_inj": "injection.weight",
     "b_inj": "injection.bias",
-    "b_w": f"{_ATTENTION}.content_bias",
-    "b_r": f"{_ATTENTION}.position_bias",
-    "W_qkv v": f"{_ATTENTION}.qkv.{_DIRECTION}",
-    "W_qkv g": f"{_ATTENTION}.qkv.{_GAIN}",
-    "W_r v": f"{_ATTENTION}.position.{_DIRECTION}",
-    "W_r g": f"{_ATTENTION}.position.{_GAIN}",
-    "W_o v": f"{_ATTENTION}.output.{_DIRECTION}",
-    "W_o g": f"{_ATTENTION}.output.{_GAIN}",
-    "b_o": f"{_ATTENTION}.output.bias",
-    "W1 v": f"{_FEED_FORWARD}.linear1.{_DIRECTION}",
-    "W1 g": f"{_FEED_FORWARD}.linear1.{_GAIN}",
-    "b1": f"{_FEED_FORWARD}.linear1.bias",
-    "W2 v": f"{_FEED_FORWARD}.linear2.{_DIRECTION}",
-    "W2 g": f"{_FEED_FORWARD}.linear2.{_GAIN}",
-    "b2": f"{_FEED_FORWARD}.linear2.bias",
+    "b_w": "deq.cell.attention.content_bias",
+    "b_r": "deq.cell.attention.position_bias",
+    **_normed("W_qkv", "attention.qkv"),
+    **_normed("W_r", "attention.position"),
+    **_normed("W_o", "attention.output"),
+    "b_o": "deq.cell.attention.output.bias",
+    **_normed("W1", "feed_forward.linear1"),
+    "b1": "deq.cell.feed_forward.linear1.bias",
+    **_normed("W2", "feed_forward.linear2"),
+    "b2": "deq.cell.feed_forward.linear2.bias",
     "W_c": "softmax.cluster_weight",
     "b_c": "softmax.cluster_bias",
     "Q0": "softmax.projection",
@@ -73,13 +74,6 @@ NAMES = {
 }
 # Numbers of the inputs.
 STATE, MEMORY_STATES, MEMORY_INJECTIONS, HIDDEN = 101, 102, 103, 104
-
-
-@functools.cache
-def numbers() -> dict[str, Any]:
-    """The golden numbers."""
-    path = Path(__file__).parent / "golden" / "deq_transformer.json"
-    return json.loads(path.read_text())  # type: ignore[no-any-return]
 
 
 def phase(t: int, *shape: int) -> Tensor:
@@ -91,6 +85,11 @@ def phase(t: int, *shape: int) -> Tensor:
 def given(t: int, *shape: int) -> Tensor:
     """An input."""
     return phase(t, *shape).cos()
+
+
+def state() -> Tensor:
+    """A state of segment 0."""
+    return given(STATE, *STATES)
 
 
 def value(symbol: str, t: int, shape: torch.Size) -> Tensor:

@@ -40,11 +40,9 @@ def discarded_parametrizations() -> Iterator[None]:
             del parametrize._cache[key]
 
 
-def cached_parametrizations(module: nn.Module) -> dict[tuple[int, str], Tensor]:
-    """Return the tensors of ``module`` that are shared at the moment."""
-    if not parametrize._cache_enabled:
-        return {}
-    return {(id(child), name): getattr(child, name) for child, name in _parametrized(module)}
+def cached_parametrizations() -> dict[tuple[int, str], Tensor]:
+    """Return the tensors that are shared at the moment, by torch's keys of its cache."""
+    return {key: t for key, t in parametrize._cache.items() if t is not None}
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class _Pass:
     """The shared weights and the masks of one forward pass."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._weights = cached_parametrizations(module)
+        self._weights = cached_parametrizations()
         self._dropouts = [m for m in module.modules() if isinstance(m, VariationalDropout)]
         self._masks: list[Tensor | None] = []
 

@@ -10,17 +10,17 @@ from phantomgrad_suite.report import html, latex, markdown
 from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
 from phantomgrad_suite.report.experiments.results import table_of_runs
 from phantomgrad_suite.report.figures import plots_of
-from phantomgrad_suite.report.figures.plot import Plot
-from phantomgrad_suite.report.figures.style import render
-from phantomgrad_suite.report.inputs import read_paper, read_published, read_runs, read_studies
+from phantomgrad_suite.report.figures.plot import Plot, render
+from phantomgrad_suite.report.inputs import read_all, read_paper, read_published
 from phantomgrad_suite.report.studies import STUDIES, table_of_studies
 from phantomgrad_suite.report.table import Table
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import atomic_write
+from phantomgrad_suite.runs.records import read_record, read_study
 
 USAGE = """usage: python scripts/report.py [TABLE ...] [results=DIR]
 
-Makes DIR/tables/<table>.{md,tex} and DIR/figures/<table>*.{png,svg,pdf} from DIR/records and
+Makes DIR/tables/<table>.{md,tex} and DIR/figures/<table>*.{svg,pdf} from DIR/records and
 DIR/paper.csv, for all tables if none is named. DIR/index.html shows all of them."""
 
 
@@ -70,7 +70,7 @@ def _files(table: Table, figures: Sequence[Plot]) -> dict[str, bytes]:
         f"tables/{table.key}.tex": latex.render(table).encode(),
     }
     for plot in figures:
-        for kind, content in render(plot.draw).items():
+        for kind, content in render(plot).items():
             files[f"figures/{plot.name}.{kind}"] = content
     return files
 
@@ -102,13 +102,15 @@ def load(results: Path, key: str) -> Table:
     """
     entry, records = entry_of(key), results / "records"
     study = key if key in STUDIES else "throughput"
-    studies = read_studies(records, study)
+    studies = read_all(records, study, read_study)
     try:
         if key in STUDIES:
             return table_of_studies(entry, studies)
         numbers = [n for n in read_paper(results / "paper.csv") if n.table == key]
         published = read_published(results / "published_curves.csv")
-        return table_of_runs(entry, numbers, read_runs(records, key), studies, published)
+        return table_of_runs(
+            entry, numbers, read_all(records, key, read_record), studies, published
+        )
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise UserError(
             f"a record below {records / study} lacks a value that its table needs ({error!r}), as "

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import Record, StudyRecord, read_record, read_study
+from phantomgrad_suite.runs.records import Record, StudyRecord
 
 SPEED = "speed"
 Curves = Mapping[str, Sequence[Sequence[float]]]
@@ -102,17 +102,8 @@ def read_published(path: Path) -> dict[str, Curves]:
     return {row: {n: list(runs.values()) for n, runs in c.items()} for row, c in found.items()}
 
 
-def read_runs(folder: Path, table: str) -> list[Record]:
-    """Read the runs ``<folder>/<table>/**.json``; a :class:`UserError` names a wrong file."""
-    return _read_all(folder, table, read_record)
-
-
-def read_studies(folder: Path, table: str) -> list[StudyRecord]:
-    """Read the studies ``<folder>/<table>/**.json``; a :class:`UserError` names a wrong file."""
-    return _read_all(folder, table, read_study)
-
-
-def _read_all(folder: Path, table: str, read: Callable[[Path], _AnyRecord]) -> list[_AnyRecord]:
+def read_all(folder: Path, table: str, read: Callable[[Path], _AnyRecord]) -> list[_AnyRecord]:
+    """Read the records ``<folder>/<table>/**.json``; a :class:`UserError` names a wrong file."""
     records = []
     for path in sorted((folder / table).rglob("*.json")):
         record = read(path)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from phantomgrad_suite.report.table import Block, Column, Section, Table
+from phantomgrad_suite.report.table import Block, Section, Table
 
 
 def render(table: Table) -> str:
@@ -18,20 +16,11 @@ def render(table: Table) -> str:
 
 
 def _block(section: Section, block: Block) -> str:
-    columns = section.columns
-    headings = [column.heading for column in columns]
-    rows = [headings, *([str(row.cells[h]) for h in headings] for row in block.rows)]
-    rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    widths = [max(3, *map(len, cells)) for cells in zip(*rows, strict=True)]
-    rule = ["-" * (w - c.numeric) + ":" * c.numeric for w, c in zip(widths, columns, strict=True)]
-    lines = [_line(row, widths, columns) for row in (rows[0], rule, *rows[1:])]
-    title = f"**{block.title}**\n\n" if block.title else ""
-    return title + "\n".join(lines)
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], columns: Sequence[Column]) -> str:
-    padded = [
-        cell.rjust(width) if column.numeric else cell.ljust(width)
-        for cell, width, column in zip(cells, widths, columns, strict=True)
-    ]
-    return f"| {' | '.join(padded)} |"
+    columns = []
+    for heading, numeric in ((column.heading, column.numeric) for column in section.columns):
+        cells = [heading, *(row.text(heading).replace("|", "\\|") for row in block.rows)]
+        width = max(3, *map(len, cells))
+        cells.insert(1, "-" * (width - numeric) + ":" * numeric)
+        columns.append([cell.rjust(width) if numeric else cell.ljust(width) for cell in cells])
+    lines = [f"| {' | '.join(cells)} |" for cells in zip(*columns, strict=True)]
+    return "\n".join([f"**{block.title}**\n", *lines] if block.title else lines)

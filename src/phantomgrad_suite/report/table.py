@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import pairwise
 
 from phantomgrad_suite.report.catalogue import Entry
 from phantomgrad_suite.report.experiments.lines import Line
@@ -26,28 +25,37 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: its text, empty where there is no value, and the mark of its footnote.
-
-    ``value`` is the mean of ``n`` runs, ``spread`` its population standard deviation, both in the
-    printed unit.
-    """
+    """A number: its text, empty where it is missing, and value and spread in the printed unit."""
 
     text: str = ""
     value: float | None = None
     spread: float = 0.0
-    n: int = 0
-    mark: str = ""
 
     def __str__(self) -> str:
-        return f"{self.text or DASH} {self.mark}".rstrip()
+        return self.text
+
+
+Cells = Mapping[str, Cell | str]
+"""The cells of a row by the heading of their column."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row: its cells by the heading of their column, and the experiment if it shows one."""
+    """A row: its cells, and the experiment if it shows one."""
 
-    cells: Mapping[str, Cell]
+    cells: Cells
     line: Line | None = None
+
+    def text(self, heading: str) -> str:
+        """Return a cell as it is printed."""
+        return str(self.cells[heading]) or DASH
+
+    def number(self, heading: str) -> tuple[float, float] | None:
+        """Return value and spread of a cell, if it holds a number."""
+        cell = self.cells[heading]
+        if not isinstance(cell, Cell) or cell.value is None:
+            return None
+        return cell.value, cell.spread
 
 
 @dataclass(frozen=True)
@@ -59,19 +67,17 @@ class Block:
     key: str = ""
 
     @property
-    def breaks(self) -> set[int]:
-        """The positions at which another data set begins."""
-        datasets = [row.line.dataset if row.line else "" for row in self.rows]
-        return {i for i, (before, after) in enumerate(pairwise(datasets), 1) if before != after}
+    def experiments(self) -> list[tuple[Row, Line]]:
+        """The rows that show an experiment."""
+        return [(row, row.line) for row in self.rows if row.line]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its heading, whether it holds numbers, and of whom (``paper`` or empty)."""
+    """A column: its heading, and whether it holds numbers."""
 
     heading: str
     numeric: bool
-    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,36 +91,31 @@ class Section:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of_blocks(
-        cls, title: str, blocks: Sequence[Block], words: int, optional: Collection[str] = ()
-    ) -> Section:
-        """Return a section whose columns are the cells of its rows, which all have the same.
-
-        The first ``words`` columns hold words, those after them numbers; ``optional`` ones are
-        left out if all of their cells are empty.
-        """
-        rows = [row for block in blocks for row in block.rows]
-        columns = tuple(
-            Column(heading, i >= words, "paper" if "paper" in heading.casefold() else "")
-            for i, heading in enumerate(rows[0].cells if rows else ())
-            if heading not in optional or any(row.cells[heading].text for row in rows)
-        )
-        return cls(title, "", columns, tuple(blocks))
-
-    @classmethod
-    def of_rows(
+    def of(
         cls,
         title: str,
-        rows: Sequence[Mapping[str, str]],
-        *,
+        content: Sequence[Block] | Sequence[Cells],
         words: int = 1,
+        *,
         text: str = "",
         notes: Sequence[str] = (),
+        always: Collection[str] = (),
     ) -> Section:
-        """Return a section of printed cells, given by the heading of their column."""
-        made = tuple(Row({heading: Cell(cell) for heading, cell in r.items()}) for r in rows)
-        section = cls.of_blocks(title, [Block(made)] if made else [], words)
-        return cls(title, text, section.columns, section.blocks, tuple(notes))
+        """Return a section with the columns of its blocks or rows, which all have the same.
+
+        The first ``words`` columns hold words, those after them numbers. Empty columns are left out
+        unless they are among ``always``.
+        """
+        blocks = [item for item in content if isinstance(item, Block)]
+        plain = tuple(Row(item) for item in content if not isinstance(item, Block))
+        blocks += [Block(plain)] if plain else []
+        rows = [row for block in blocks for row in block.rows]
+        columns = tuple(
+            Column(heading, i >= words)
+            for i, heading in enumerate(rows[0].cells if rows else ())
+            if heading in always or any(str(row.cells[heading]) for row in rows)
+        )
+        return cls(title, text, columns, tuple(blocks), tuple(notes))
 
 
 @dataclass(frozen=True)
@@ -150,4 +151,4 @@ class Table:
     @property
     def lines(self) -> list[Line]:
         """The experiments of its results."""
-        return [row.line for block in self.blocks for row in block.rows if row.line]
+        return [line for block in self.blocks for _, line in block.experiments]

@@ -4,39 +4,29 @@ from __future__ import annotations
 
 import copy
 import pickle
-from pathlib import Path
 from typing import Any
 
-import distributed_worker
 import pytest
 import torch
-from problems import CoupledCell, TanhCell, exact_gradient, newton_equilibrium, relative_error
+from methods import DroppedCell
+from problems import CoupledCell, TanhCell, dense_jacobian, exact_gradient, relative_error
 from torch import Tensor, nn
 
-from phantomgrad import (
-    DEQ,
-    AdaptiveDamping,
-    Broyden,
-    FixedPoint,
-    ImplicitGradient,
-    NeumannPhantomGradient,
-    UnrolledPhantomGradient,
-)
+import phantomgrad as pg
 from phantomgrad.models import GraphClassifier
-from phantomgrad.nn import VariationalDropout
 
-SOLVER = Broyden(max_evaluations=60, tol=1e-13)
-SETTINGS = {"every": 1, "iterations": 200, "momentum": 0.0}
-
-both_phantoms = pytest.mark.parametrize("kind", [UnrolledPhantomGradient, NeumannPhantomGradient])
-
-
-def adaptive(**settings: Any) -> AdaptiveDamping:
-    return AdaptiveDamping(**{**SETTINGS, **settings})
+SOLVER = pg.Broyden(max_evaluations=60, tol=1e-13)
+both_phantoms = pytest.mark.parametrize(
+    "kind", [pg.UnrolledPhantomGradient, pg.NeumannPhantomGradient]
+)
 
 
-def damping_of(deq: DEQ) -> AdaptiveDamping:
-    assert isinstance(deq.gradient_state, AdaptiveDamping)
+def adaptive(**settings: Any) -> pg.AdaptiveDamping:
+    return pg.AdaptiveDamping(**{"every": 1, "iterations": 200, "momentum": 0.0, **settings})
+
+
+def damping_of(deq: pg.DEQ) -> pg.AdaptiveDamping:
+    assert isinstance(deq.gradient_state, pg.AdaptiveDamping)
     return deq.gradient_state
 
 
@@ -52,9 +42,9 @@ class LinearCell(nn.Module):
         return z @ self.weight.mT + x
 
 
-def radius_two(kind: Any, steps: int, damping: Any) -> DEQ:
+def radius_two(kind: Any, steps: int, damping: Any) -> pg.DEQ:
     torch.manual_seed(5)
-    return DEQ(LinearCell(-2.0, 0.5, -0.3, 0.1), SOLVER, kind(steps, damping))
+    return pg.DEQ(LinearCell(-2.0, 0.5, -0.3, 0.1), SOLVER, kind(steps, damping))
 
 
 @both_phantoms
@@ -67,9 +57,8 @@ def test_with_a_radius_of_two_the_series_converges(kind: Any) -> None:
             deq = radius_two(kind, steps, damping)
             z, _ = deq(x)
             ours = torch.autograd.grad(z, deq.cell.weight, v)
-            f = lambda z, cell=deq.cell: cell(z, x)  # noqa: E731
-            at = newton_equilibrium(f, torch.zeros(3, 4), steps=2)
-            found.append(relative_error(ours, exact_gradient(f, at, v, [deq.cell.weight])))
+            f, _, _ = deq.close_over((x,), z)
+            found.append(relative_error(ours, exact_gradient(f, z.detach(), v, [deq.cell.weight])))
     fixed, followed = errors
     assert damping_of(deq).value == pytest.approx(0.5, abs=1e-6)
     assert followed == sorted(followed, reverse=True)
@@ -84,7 +73,7 @@ def test_a_contraction_is_not_damped(kind: Any) -> None:
     x = torch.randn(3, 4)
     gradients = []
     for damping in (1.0, adaptive()):
-        deq = DEQ(TanhCell(norm=0.8), SOLVER, kind(3, damping))
+        deq = pg.DEQ(TanhCell(norm=0.8), SOLVER, kind(3, damping))
         z, _ = deq(x)
         gradients.append(torch.autograd.grad(z.sum(), list(deq.cell.parameters())))
     assert relative_error(*gradients) == 0
@@ -95,8 +84,8 @@ def test_a_contraction_is_not_damped(kind: Any) -> None:
 
 def test_measurements_are_averaged_and_come_every_nth_pass() -> None:
     cell = LinearCell(-2.0, 0.3)
-    damping = AdaptiveDamping(every=3, iterations=60, momentum=0.75)
-    deq, x = DEQ(cell, SOLVER, NeumannPhantomGradient(2, damping)), torch.randn(2, 2)
+    damping = pg.AdaptiveDamping(every=3, iterations=60, momentum=0.75)
+    deq, x = pg.DEQ(cell, SOLVER, pg.NeumannPhantomGradient(2, damping)), torch.randn(2, 2)
     radii = []
     for factor in (1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 1.0):
         with torch.no_grad():
@@ -117,24 +106,16 @@ def test_a_non_finite_measurement_is_skipped() -> None:
     assert damping.radius == pytest.approx(4)
 
 
-def test_processes_agree_on_the_largest_radius(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(distributed_worker.follow, args=(str(tmp_path),), nprocs=2)
-    found = [torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1)]
-    assert found == [{"radius": pytest.approx(3.0)}] * 2
-
-
-@both_phantoms
-def test_the_radius_is_the_largest_of_the_batch_for_the_packed_map(kind: Any) -> None:
+def test_the_radius_is_the_largest_of_the_batch_for_the_packed_map() -> None:
     cell, x = CoupledCell(), torch.randn(3, 4)
     with torch.no_grad():
         cell.back.weight.mul_(4)
         cell.there.weight.mul_(4)
-    deq, z0 = DEQ(cell, SOLVER, kind(2, adaptive())), (torch.zeros(3, 4), torch.zeros(3, 2, 3))
-    (a, b), solution = deq(x, z0=z0)
-    (a.sum() + b.sum()).backward()
+    z0 = (torch.zeros(3, 4), torch.zeros(3, 2, 3))
+    deq = pg.DEQ(cell, SOLVER, pg.NeumannPhantomGradient(2, adaptive()))
+    _, solution = deq(x, z0=z0)
     f, _, _ = deq.close_over((x,), z0)
-    jacobian = torch.autograd.functional.jacobian(f, solution.z)
-    dense = max(torch.linalg.eigvals(jacobian[i, :, i]).abs().max().item() for i in range(3))
+    dense = torch.linalg.eigvals(dense_jacobian(f, solution.z)).abs().max().item()
     assert damping_of(deq).radius == pytest.approx(dense, rel=0.02)
 
 
@@ -150,24 +131,16 @@ def test_evaluation_mode_uses_the_damping_without_measuring(kind: Any) -> None:
         deq.eval()(x)
     (ours,) = torch.autograd.grad(deq(x)[0].sum(), deq.cell.weight)
     assert torch.equal(damping.get_extra_state(), before)
-    fixed = DEQ(deq.cell, SOLVER, kind(5, damping.value))
+    fixed = pg.DEQ(deq.cell, SOLVER, kind(5, damping.value))
     (expected,) = torch.autograd.grad(fixed(x)[0].sum(), deq.cell.weight)
     assert torch.equal(ours, expected)
 
 
 def test_random_numbers_and_masks_of_the_run_are_not_affected() -> None:
-    class Dropped(TanhCell):
-        def __init__(self) -> None:
-            super().__init__(size=6)
-            self.dropout = VariationalDropout(0.5)
-
-        def forward(self, z: Tensor, x: Tensor) -> Tensor:
-            return self.dropout(super().forward(z, x))  # type: ignore[no-any-return]
-
-    x, seen = torch.randn(3, 6), []
+    x, seen = torch.randn(3, 4), []
     for damping in (1.0, adaptive()):
         torch.manual_seed(3)
-        deq = DEQ(Dropped(), SOLVER, NeumannPhantomGradient(5, damping))
+        deq = pg.DEQ(DroppedCell(), SOLVER, pg.NeumannPhantomGradient(5, damping))
         z, _ = deq(x)
         (grad,) = torch.autograd.grad(z.sum(), deq.cell.linear.bias)
         seen.append((z.detach(), grad, torch.get_rng_state()))
@@ -179,7 +152,7 @@ def test_measurements_are_deterministic() -> None:
     x, runs = torch.randn(1, 4), []
     for seed in (0, 1):
         torch.manual_seed(seed)
-        deq = radius_two(NeumannPhantomGradient, 2, adaptive(iterations=2))
+        deq = radius_two(pg.NeumannPhantomGradient, 2, adaptive(iterations=2))
         radii = []
         for _ in range(3):
             deq(x)
@@ -189,13 +162,11 @@ def test_measurements_are_deterministic() -> None:
     assert len(set(runs[0])) == 3
 
 
-@both_phantoms
 @pytest.mark.parametrize("used", [False, True])
-def test_the_state_is_saved_copied_and_pickled(kind: Any, used: bool) -> None:
-    deq = radius_two(kind, 5, adaptive())
+def test_the_state_is_saved_copied_and_pickled(used: bool) -> None:
+    deq, twin = (radius_two(pg.NeumannPhantomGradient, 5, adaptive()) for _ in range(2))
     if used:
         deq(torch.randn(3, 4))
-    twin = radius_two(kind, 5, adaptive())
     twin.load_state_dict(deq.state_dict(), strict=True)
     ours = damping_of(deq)
     for other in (twin, copy.deepcopy(deq), pickle.loads(pickle.dumps(deq))):
@@ -208,44 +179,29 @@ def test_the_state_is_saved_copied_and_pickled(kind: Any, used: bool) -> None:
 
 def test_layers_do_not_share_it() -> None:
     """Each layer measures its own map, although they are built with one estimator."""
-    gradient = UnrolledPhantomGradient(3, "adaptive")
-    model = GraphClassifier(3, 2, FixedPoint(), gradient)
+    gradient = pg.UnrolledPhantomGradient(3, "adaptive")
+    model = GraphClassifier(3, 2, pg.FixedPoint(), gradient)
     states = {layer.deq.gradient_state for layer in model.layers}
     assert len(states) == 3
     assert gradient.state not in states
-    stateless = ImplicitGradient()
-    assert DEQ(TanhCell(), SOLVER, stateless).gradient is stateless
+    stateless = pg.ImplicitGradient()
+    assert pg.DEQ(TanhCell(), SOLVER, stateless).gradient is stateless
 
 
 def test_a_layer_keeps_its_state_until_its_gradient_is_replaced() -> None:
-    deq = radius_two(NeumannPhantomGradient, 5, adaptive())
+    deq = radius_two(pg.NeumannPhantomGradient, 5, adaptive())
     deq(torch.randn(3, 4))
     before = damping_of(deq)
-    deq.solver = FixedPoint()
+    deq.solver = pg.FixedPoint()
     assert damping_of(deq) is before
-    deq.gradient = UnrolledPhantomGradient(3, before)
+    deq.gradient = pg.UnrolledPhantomGradient(3, before)
     assert damping_of(deq).radius == before.radius
-    deq.gradient = UnrolledPhantomGradient(3, 0.5)
+    deq.gradient = pg.UnrolledPhantomGradient(3, 0.5)
     assert deq.gradient_state is None
     assert set(deq.state_dict()) == {"cell.weight"}
-    assert not any(isinstance(m, AdaptiveDamping) for m in deq.modules())
+    assert not any(isinstance(m, pg.AdaptiveDamping) for m in deq.modules())
 
 
 @both_phantoms
 def test_the_string_adaptive_means_the_defaults(kind: Any) -> None:
-    assert repr(kind(5, "adaptive")) == repr(kind(5, AdaptiveDamping()))
-    with pytest.raises(ValueError, match=r"damping must lie in \(0, 1\], got 'adaptve'"):
-        kind(5, "adaptve")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"every": 0}, "every must be at least 1, got 0"),
-        ({"iterations": 0}, "iterations must be at least 1, got 0"),
-        ({"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1.0"),
-    ],
-)
-def test_misuse_names_the_argument(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        AdaptiveDamping(**options)
+    assert repr(kind(5, "adaptive")) == repr(kind(5, pg.AdaptiveDamping()))

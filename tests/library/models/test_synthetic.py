@@ -47,17 +47,3 @@ def test_weight_is_a_constant_of_the_default_dtype() -> None:
     assert not cell.weight.requires_grad
     assert cell.weight.dtype == torch.float32
     assert [name for name, _ in cell.named_parameters()] == ["weight"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"size": 0}, "size must be at least 1, got 0"),
-        ({"lipschitz": 0}, "lipschitz must be positive, got 0"),
-        ({"lipschitz": float("nan")}, "lipschitz must be positive, got nan"),
-        ({"nonlinearity": "sigmoid"}, "nonlinearity must be 'linear' or .*, got 'sigmoid'"),
-    ],
-)
-def test_argument_out_of_range(arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        SyntheticCell(**arguments)

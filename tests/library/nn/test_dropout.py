@@ -65,9 +65,3 @@ def test_shared_dimensions_drop_whole_channels(shared: tuple[int, int]) -> None:
 def test_the_mask_has_the_dtype_and_device_of_its_input(dtype: torch.dtype) -> None:
     assert VariationalDropout(0.5)(torch.ones(2, 3, dtype=dtype)).dtype == dtype
     assert VariationalDropout(0.5)(torch.ones(2, 3, dtype=dtype, device="meta")).is_meta
-
-
-@pytest.mark.parametrize("p", [-0.1, 1.0, float("nan")])
-def test_the_rate_must_be_a_probability_below_one(p: float) -> None:
-    with pytest.raises(ValueError, match=rf"p must lie in \[0, 1\), got {p}"):
-        VariationalDropout(p)

@@ -23,28 +23,6 @@ def test_unpacking_inverts_packing(shapes: list[list[int]], batch: int) -> None:
         assert torch.equal(original, back)
 
 
-@pytest.mark.parametrize(
-    ("tensors", "message"),
-    [
-        ([], "needs at least one tensor, got none"),
-        ([torch.tensor(1.0)], "must have a batch dimension"),
-        ([torch.zeros(2, 3), torch.zeros(4, 3)], r"must share their batch, got \[2, 4\]"),
-    ],
-)
-def test_states_that_cannot_be_packed_are_refused(tensors: list[Tensor], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Packing.of(tensors)
-
-
-@pytest.mark.parametrize(
-    "other", [[torch.zeros(2, 3)], [torch.zeros(2, 3), torch.zeros(2, 5)], [torch.zeros(2, 2)] * 2]
-)
-def test_maps_that_change_the_shapes_are_refused(other: list[Tensor]) -> None:
-    packing = Packing.of([torch.zeros(2, 3), torch.zeros(2, 4)])
-    with pytest.raises(ValueError, match=r"it maps \[\(3,\), \(4,\)\] to"):
-        packing.pack(other)
-
-
 def image(*shape: int) -> Tensor:
     return torch.randn(shape).contiguous(memory_format=torch.channels_last)
 

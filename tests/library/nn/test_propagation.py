@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -11,17 +13,13 @@ from torch import Tensor
 from phantomgrad.models import Propagation, adjacency, normalized_adjacency
 
 
-def sparse_matrix(rows: int = 5, columns: int = 4) -> Tensor:
+@pytest.fixture
+def dense() -> Tensor:
     """A matrix with zeros, one of its rows empty."""
-    matrix = torch.randn(rows, columns)
+    matrix = torch.randn(5, 4)
     matrix[matrix.abs() < 0.5] = 0
     matrix[1] = 0
     return matrix
-
-
-@pytest.fixture
-def dense() -> Tensor:
-    return sparse_matrix()
 
 
 @pytest.mark.parametrize("layout", ["dense", "coo", "csr"])
@@ -40,15 +38,10 @@ def test_transpose_shares_its_memory(dense: Tensor) -> None:
     assert p.mT.mT._matrix is p._matrix
 
 
-def test_gradients_of_first_and_second_order_are_those_of_finite_differences(dense: Tensor) -> None:
-    p = Propagation(dense)
-    x = torch.randn(4, 2, requires_grad=True)
-
-    def cubed(x: Tensor) -> Tensor:
-        return p(x).pow(3).sum()
-
-    assert torch.autograd.gradcheck(cubed, (x,))
-    assert torch.autograd.gradgradcheck(cubed, (x,))
+def test_derivatives_of_both_orders(dense: Tensor) -> None:
+    p, x = Propagation(dense), torch.randn(4, 2, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: p(x).pow(3), x)
+    assert torch.autograd.gradgradcheck(lambda x: p(x).pow(3), x)
 
 
 def test_symmetric_matrix_is_stored_once() -> None:
@@ -75,15 +68,12 @@ def reference(edges: Tensor, nodes: int, weight: float) -> Tensor:
 @given(
     st.integers(1, 6).flatmap(
         lambda n: st.tuples(
-            st.just(n),
-            st.sets(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=12),
+            st.just(n), st.sets(st.tuples(*[st.integers(0, n - 1)] * 2), max_size=9)
         )
     ),
     st.sampled_from([1.0, 2.0, 0.3]),
 )
-def test_adjacency_is_its_definition(
-    graph: tuple[int, set[tuple[int, int]]], weight: float
-) -> None:
+def test_adjacency_is_its_definition(graph: tuple[int, set[Any]], weight: float) -> None:
     nodes, pairs = graph
     edges = torch.tensor(sorted(pairs), dtype=torch.long).reshape(-1, 2).t()
     ours = normalized_adjacency(edges, nodes, edge_weight=weight, dtype=torch.float64)
@@ -97,11 +87,6 @@ def test_undirected_graph_is_stored_once_with_spectral_radius_one() -> None:
         assert p._transpose is p._matrix
         eigenvalues = torch.linalg.eigvalsh(p.to_dense())
         torch.testing.assert_close(eigenvalues.abs().max(), torch.tensor(1.0))
-
-
-def test_edges_to_unknown_nodes_are_refused() -> None:
-    with pytest.raises((RuntimeError, IndexError)):
-        normalized_adjacency(torch.tensor([[0], [7]]), 3)
 
 
 def test_plain_adjacency_sums_over_incoming_edges() -> None:

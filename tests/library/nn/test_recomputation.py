@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
-import pytest
 import torch
-from methods import ESTIMATORS, PICARD, Parts, every_estimator
+from methods import Parts, every_estimator
 from problems import relative_error
 from torch import Tensor, nn
 
-from phantomgrad import DEQ
+from phantomgrad import DEQ, FixedPoint, UnrolledPhantomGradient
 from phantomgrad.nn import NormedLinear, VariationalDropout, recomputed
 
 
@@ -54,15 +54,17 @@ def test_outside_of_a_pass_the_call_is_ordinary() -> None:
     assert relative_error(ours, plain) < 1e-12
 
 
-def test_functions_need_the_module_of_their_weights() -> None:
-    with pytest.raises(TypeError, match="within must be given if part is not a module, got"):
-        recomputed(torch.tanh, torch.zeros(3))
-
-
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-def test_compiled_solves_work() -> None:
-    deq, x = DEQ(Cell(True), PICARD, ESTIMATORS["neumann"].gradient), torch.ones(3, 4)
-    deq.eval()
-    plain = deq(x)[0]
-    deq.compile_solve(backend="eager")
-    torch.testing.assert_close(deq(x)[0], plain)
+def test_a_copy_recomputes_with_its_own_weights() -> None:
+    """Torch's cache knows the weights of a copied module by the key of the original."""
+    deq, x = DEQ(Cell(again=True), FixedPoint(), UnrolledPhantomGradient(2, 0.5)), torch.ones(3, 4)
+    twin = copy.deepcopy(deq)
+    with torch.no_grad():
+        twin.cell.outer.parametrizations.weight.original0.mul_(2)
+    plain = Cell(again=False)
+    plain.load_state_dict(twin.cell.state_dict())
+    found = []
+    for layer in (twin, DEQ(plain, deq.solver, deq.gradient)):
+        torch.manual_seed(1)
+        z, _ = layer(x)
+        found.append(torch.autograd.grad(z.square().sum(), list(layer.parameters())))
+    assert relative_error(*found) < 1e-12

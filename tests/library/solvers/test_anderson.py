@@ -53,9 +53,9 @@ def test_iterates_solve_the_documented_problem(memory: int, damping: float) -> N
 
 
 SINGULAR: dict[str, Map] = {
-    "constant": lambda z: torch.ones_like(z),
-    "identity": lambda z: z.clone(),
-    "zero": lambda z: torch.zeros_like(z),
+    "constant": torch.ones_like,
+    "identity": torch.clone,
+    "zero": torch.zeros_like,
     "translation: all g equal": lambda z: z + 1,
     "two-cycle: iterates repeat": lambda z: 1 - z,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -74,9 +75,12 @@ def evaluated_points(solver: Broyden, f: Map, z0: Tensor) -> Tensor:
     return torch.stack(counted.points)
 
 
-def reference_points(reference: DenseBroyden, z0: Tensor, evaluations: int) -> Tensor:
-    """Return the points of the dense reference."""
-    return torch.stack([torch.stack(reference.points(z, evaluations)) for z in z0], dim=1)
+def both_points(f: Map, z0: Tensor, **options: Any) -> tuple[Tensor, Tensor, DenseBroyden]:
+    """The first 14 points of the solver, ``(evaluations, B, D)``, and those of the reference."""
+    points = evaluated_points(Broyden(max_evaluations=14, tol=0, **options), f, z0)
+    reference = DenseBroyden(f, **{**options, "memory": options["memory"] or 1000})
+    dense = [torch.stack(reference.points(z, 14)) for z in z0]
+    return points, torch.stack(dense, dim=1), reference
 
 
 @pytest.mark.parametrize("first_step", [1.0, -1.0, 0.3])
@@ -87,11 +91,20 @@ def test_iterates_are_those_of_the_dense_method(
 ) -> None:
     """Including restarts, which take a plain step."""
     f, z0 = Stiff(6, norm), torch.randn(3, 6)
-    solver = Broyden(max_evaluations=14, tol=0, memory=memory, first_step=first_step)
-    points = evaluated_points(solver, f, z0)
-    reference = DenseBroyden(f, memory or 1000, first_step=first_step)
-    torch.testing.assert_close(points, reference_points(reference, z0, 14), rtol=0, atol=1e-10)
+    points, expected, _ = both_points(f, z0, memory=memory, first_step=first_step)
+    torch.testing.assert_close(points, expected, rtol=0, atol=1e-10)
     torch.testing.assert_close(points[1], z0 + first_step * (f(z0) - z0))
+
+
+@pytest.mark.parametrize("memory", [None, 1, 2, 5])
+@pytest.mark.parametrize(("norm", "seed"), [(2.5, 0), (4.0, 1)])
+def test_line_search_follows_the_documented_rule(
+    memory: int | None, norm: float, seed: int
+) -> None:
+    f, z0 = Stiff(5, norm, seed), torch.randn(4, 5)
+    points, expected, reference = both_points(f, z0, memory=memory, line_search=True)
+    assert reference.rejected >= 2
+    torch.testing.assert_close(points, expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("slope", [0.0, 1e-10])
@@ -105,19 +118,6 @@ def test_a_vanishing_denominator_disables_the_update(
     solver = Broyden(max_evaluations=4, tol=0, first_step=first_step)
     found = evaluated_points(solver, lambda z: z + 1.0 + slope * z, torch.zeros(1, 1))
     assert found.flatten().tolist() == pytest.approx(points, abs=1e-9)
-
-
-@pytest.mark.parametrize("memory", [None, 1, 2, 5])
-@pytest.mark.parametrize(("norm", "seed"), [(2.5, 0), (4.0, 1)])
-def test_line_search_follows_the_documented_rule(
-    memory: int | None, norm: float, seed: int
-) -> None:
-    f, z0 = Stiff(5, norm, seed), torch.randn(4, 5)
-    solver = Broyden(max_evaluations=14, tol=0, memory=memory, line_search=True)
-    reference = DenseBroyden(f, memory or 1000, line_search=True)
-    expected = reference_points(reference, z0, 14)
-    assert reference.rejected >= 2
-    torch.testing.assert_close(evaluated_points(solver, f, z0), expected, rtol=0, atol=1e-10)
 
 
 def test_rejections_after_convergence_are_not_counted() -> None:

@@ -6,13 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from methods import every_norm, every_solver, every_stop, tanh_map
 from problems import Affine, Counted, Map
-from torch import Tensor
 
-from phantomgrad import Anderson, Broyden, FixedPoint, Solver
+from phantomgrad import FixedPoint, Solver
 
 
 @every_solver
@@ -27,16 +24,15 @@ def test_equilibrium_of_an_affine_map(solver: Solver, stop: str, norm: str) -> N
 
 
 @every_solver
-@given(
-    shape=st.lists(st.sampled_from([1, 2, 3, 5]), min_size=0, max_size=4),
-    batch=st.sampled_from([0, 1, 2, 3]),
+@pytest.mark.parametrize(
+    "shape", [(0, 3), (1,), (3,), (2, 5), (3, 1, 2, 5), (2, 3, 1, 1, 2)], ids=str
 )
-def test_states_of_every_shape(solver: Solver, shape: list[int], batch: int) -> None:
-    x = torch.linspace(-1, 1, batch).view(-1, *[1] * len(shape))
+def test_states_of_every_shape(solver: Solver, shape: tuple[int, ...]) -> None:
+    x = torch.linspace(-1, 1, shape[0]).view(-1, *[1] * (len(shape) - 1))
     f: Map = lambda z: 0.5 * torch.cos(z) + x  # noqa: E731
-    solution = replace(solver, max_evaluations=100, tol=1e-11).solve(f, torch.zeros(batch, *shape))
-    assert solution.z.shape == (batch, *shape)
-    assert solution.converged.shape == (batch,)
+    solution = replace(solver, max_evaluations=100, tol=1e-11).solve(f, torch.zeros(shape))
+    assert solution.z.shape == shape
+    assert solution.converged.shape == shape[:1]
     assert solution.converged.all()
     torch.testing.assert_close(f(solution.z), solution.z, rtol=0, atol=1e-10)
 
@@ -95,48 +91,6 @@ def test_only_a_differentiable_solver_records_a_graph(solver: Solver) -> None:
         assert not solver.solve(affine, affine.zeros).z.requires_grad
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "message"),
-    [
-        (FixedPoint, {"max_evaluations": 0}, "max_evaluations must be at least 1, got 0"),
-        (FixedPoint, {"max_evaluations": 10.5}, "max_evaluations must be an integer, got 10.5"),
-        (FixedPoint, {"tol": None}, "tol must be a number, got None"),
-        (FixedPoint, {"tol": float("nan")}, "tol must not be negative, got nan"),
-        (FixedPoint, {"stop": "rel"}, "stop must be 'relative' or 'absolute', got 'rel'"),
-        (FixedPoint, {"norm": "l1"}, "norm must be 'l2' or 'rms' or 'max', got 'l1'"),
-        (FixedPoint, {"damping": 0.0}, r"damping must lie in \(0, 1\], got 0.0"),
-        (Anderson, {"memory": 0}, "memory must be at least 1, got 0"),
-        (Anderson, {"damping": 0.0}, r"damping must lie in \(0, 1\], got 0.0"),
-        (Anderson, {"regularization": -1e-3}, "regularization must not be negative, got -0.001"),
-        (Broyden, {"memory": 0}, "memory must be at least 1, got 0"),
-        (Broyden, {"first_step": 0.0}, "first_step must be finite and not zero, got 0.0"),
-        (Broyden, {"first_step": -1.0, "line_search": True}, "first_step must be 1 with line_sea"),
-    ],
-)
-def test_bad_options_are_refused(
-    kind: type[Solver], options: dict[str, object], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        kind(**options)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("f", "error", "message"),
-    [
-        (lambda z: z[:, :1], ValueError, r"it maps \(2, 3\) to \(2, 1\)"),
-        (lambda z: z.to("meta"), ValueError, r"z is on cpu, f\(z\) on meta"),
-        (lambda z: (z, z), TypeError, "f must return one tensor, got tuple"),
-        (lambda z: torch.tanh(z.add_(1)), ValueError, "f must not modify its argument in place"),
-    ],
-)
-@every_solver
-def test_maps_that_break_the_contract_are_refused(
-    solver: Solver, f: Map, error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        solver.solve(f, torch.zeros(2, 3))
-
-
 @every_solver
 def test_f_may_modify_its_own_tensors_in_inference_mode(solver: Solver) -> None:
     z0 = torch.zeros(2, 3)
@@ -144,18 +98,6 @@ def test_f_may_modify_its_own_tensors_in_inference_mode(solver: Solver) -> None:
     with torch.inference_mode():
         found = solver.solve(lambda z: z.cos().mul_(0.5), z0.clone())
     assert torch.equal(found.z, expected.z)
-
-
-@pytest.mark.parametrize(
-    ("z0", "message"),
-    [
-        (torch.tensor(1.0), "z0 must have a batch dimension"),
-        (torch.zeros(2, 3, dtype=torch.long), "z0 must be a floating-point tensor, got torch.int"),
-    ],
-)
-def test_the_start_must_be_a_floating_point_batch(z0: Tensor, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        FixedPoint().solve(lambda z: z, z0)
 
 
 @pytest.mark.parametrize("damping", [0.3, 0.5, 1.0])

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from methods import every_solver
 from torch import Tensor
 
-from phantomgrad import Anderson, Broyden, FixedPoint, Solver
+from phantomgrad import Solver
 from phantomgrad.solvers.matmul_precision import full_precision
 
 CUDA = torch.device("cuda")
@@ -22,18 +24,9 @@ def map_without_autocast(z: Tensor) -> Tensor:
         return torch.tanh(z @ weight + torch.linspace(-1, 1, z.shape[1], dtype=z.dtype))
 
 
-@pytest.mark.parametrize(
-    "solver",
-    [
-        FixedPoint(max_evaluations=60, tol=0),
-        Anderson(max_evaluations=20, tol=0),
-        Broyden(max_evaluations=20, tol=0),
-        Broyden(max_evaluations=20, tol=0, line_search=True),
-    ],
-    ids=repr,
-)
+@every_solver
 def test_autocast_changes_nothing_outside_f(solver: Solver) -> None:
-    z0 = torch.zeros(2, 16, dtype=torch.float32)
+    z0, solver = torch.zeros(2, 16, dtype=torch.float32), replace(solver, max_evaluations=20, tol=0)
     expected = solver.solve(map_without_autocast, z0)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         solution = solver.solve(map_without_autocast, z0)
@@ -66,7 +59,7 @@ def test_tf32_is_off_inside_and_restored_after(matmul: Any) -> None:
 
 def test_the_setting_of_the_cpu_is_kept(matmul: Any) -> None:
     """Torch's old function also changes the setting of oneDNN."""
-    onednn: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    onednn: Any = torch.backends.mkldnn.matmul
     before = onednn.fp32_precision
     matmul.fp32_precision, onednn.fp32_precision = "tf32", "bf16"
     try:

@@ -16,7 +16,7 @@ from phantomgrad import Anderson, Broyden, FixedPoint, ImplicitGradient, Solutio
 @every_solver
 @every_stop
 @every_norm
-@pytest.mark.parametrize("budget", [1, 2, 7])
+@pytest.mark.parametrize("budget", [1, 7])
 def test_the_residual_is_that_of_the_returned_state(
     solver: Solver, stop: str, norm: str, budget: int
 ) -> None:
@@ -30,7 +30,7 @@ def test_the_residual_is_that_of_the_returned_state(
 
 
 @every_solver
-@pytest.mark.parametrize("size", [1, 9, 30_720])
+@pytest.mark.parametrize("size", [1, 9, 3_072])
 def test_the_rms_norm_is_the_same_at_every_size(solver: Solver, size: int) -> None:
     """``f(z) = z / 2 + 1`` from 0: entries of f(z) - z are 1; relative to f(z) = 1, also 1."""
     f: Map = lambda z: 0.5 * z + 1  # noqa: E731
@@ -75,7 +75,7 @@ def test_an_equilibrium_at_zero_converges(solver: Solver) -> None:
 
 
 @every_solver
-@pytest.mark.parametrize("budget", [1, 2, 3, 6, 25])
+@pytest.mark.parametrize("budget", [1, 2, 6])
 def test_tol_0_uses_the_whole_budget(solver: Solver, budget: int) -> None:
     f = Counted(tanh_map())
     solution = replace(solver, max_evaluations=budget, tol=0).solve(f, torch.zeros(4, 5))
@@ -155,10 +155,9 @@ def broken(f: Map, sample: int, value: float, first: int) -> Map:
 
 
 @every_solver
-@every_stop
 @every_norm
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize(("first", "stop"), [(0, "relative"), (3, "absolute"), (3, "relative")])
 def test_a_non_finite_sample_affects_no_other(
     solver: Solver, value: float, norm: str, stop: str, first: int
 ) -> None:

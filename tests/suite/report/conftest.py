@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
+from graph_data import REPOSITORY
 
 from phantomgrad_suite.report import html, markdown
 from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
 from phantomgrad_suite.report.command import known_tables, load, main
 from phantomgrad_suite.report.experiments.results import table_of_runs
 from phantomgrad_suite.report.figures import plots_of
-from phantomgrad_suite.report.figures.style import styled
+from phantomgrad_suite.report.figures.plot import Plot
 from phantomgrad_suite.report.studies import table_of_studies
 from phantomgrad_suite.report.table import Section, Table
-from phantomgrad_suite.runs.records import Record, Result, StudyRecord, write_record
+from phantomgrad_suite.runs.records import Record, Result, StudyRecord, read_study, write_record
 
 PAPER = """\
 row,table,dataset,model,method,params,metric,value,spread,unit,note
@@ -59,21 +59,31 @@ def runs_table(key: str, records: Sequence[Record]) -> Table:
     return table_of_runs(entry_of(key), [], records)
 
 
+def published(row: str, /, **changes: Any) -> StudyRecord:
+    """Return the record of a study in this repository, changed."""
+    record = read_study(REPOSITORY / "results" / "records" / row / "seed0.json")
+    return replace(record, **changes)
+
+
 def study_table(key: str, *records: StudyRecord) -> Table:
     """Return the table of some studies."""
     return table_of_studies(entry_of(key), records)
 
 
-def figures(table: Table) -> dict[str, Figure]:
-    """Draw the figures of a table, by the name of their files."""
-    with styled():
-        return {drawing.name: drawing.draw() for drawing in plots_of(table)}
+def plots(table: Table) -> dict[str, Plot]:
+    """Return the figures of a table, by the name of their files."""
+    return {plot.name: plot for plot in plots_of(table)}
+
+
+def points(plot: Plot) -> dict[tuple[str, str, str], tuple[list[float], list[float]]]:
+    """Return the points of each curve, by row, column and label."""
+    return {(c.row, c.column, c.label): (list(c.x), list(c.y)) for c in plot.curves}
 
 
 def rows(section: Section) -> list[dict[str, str]]:
     """Return the printed cells of a section, by heading."""
     return [
-        {column.heading: str(row.cells[column.heading]) for column in section.columns}
+        {column.heading: row.text(column.heading) for column in section.columns}
         for block in section.blocks
         for row in block.rows
     ]
@@ -108,10 +118,6 @@ class Folder:
     def report(self, *names: str) -> int:
         """Run the command here; return its exit status."""
         return main([*names, f"results={self.path}"], Path("nowhere"))
-
-    def figures(self) -> set[str]:
-        """Return the names of the figures that were written."""
-        return {path.stem for path in (self.path / "figures").iterdir()}
 
     def table(self, key: str) -> Table:
         """Return a table as the command loads it."""

@@ -1,101 +1,263 @@
-"""Figures: what is drawn, and that it is written in every format."""
+"""Figures: the points of their curves, and that they are written in every format."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
-from report.conftest import figures, record, runs_table
+from report.conftest import plots, points, published, record, runs_table, study_table
 
-from phantomgrad_suite.report.figures import plots_of
-from phantomgrad_suite.report.figures.style import LINES, render
-from phantomgrad_suite.runs.records import Result
+from phantomgrad_suite.report.figures.plot import Curve, Plot, pretty, render, styled
+from phantomgrad_suite.report.table import Table
+from phantomgrad_suite.runs.records import Record, Result, read_study, write_record
 
-STARTS = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
+STARTS = {"pdf": b"%PDF", "svg": b"<?xml"}
 
 
-def test_every_format_is_written_and_again_the_same(results) -> None:
+# All figures
+
+
+def test_every_format_is_written_and_again_the_same(results: Any) -> None:
     results.add("table9/toy_implicit", "seed0", [0.8, 0.7])
     results.add("table9/honest/toy_implicit", "seed0", [0.8, 0.7])
     assert results.report("table9") == 0
-    for name in ("table9", "table9_curves", "table9_honest_curves"):
-        for kind, start in STARTS.items():
-            content = (results.path / "figures" / f"{name}.{kind}").read_bytes()
-            assert content.startswith(start)
-            assert len(content) > 2000
-    assert not [path for path in results.path.rglob(".*") if path.is_file()]
-    before = {file: file.read_bytes() for file in (results.path / "figures").iterdir()}
+    files = {path.name: path.read_bytes() for path in (results.path / "figures").iterdir()}
+    names = ("table9", "table9_curves", "table9_honest_curves")
+    assert set(files) == {f"{name}.{kind}" for name in names for kind in STARTS}
+    for kind, start in STARTS.items():
+        assert all(files[f"{name}.{kind}"].startswith(start) for name in names)
     results.report("table9")
-    assert {file: file.read_bytes() for file in before} == before
+    assert all((results.path / "figures" / name).read_bytes() == files[name] for name in files)
 
 
-def test_dots_stand_at_the_printed_values(results) -> None:
-    for seed, value in enumerate((0.8, 0.9)):
-        results.add("table9/toy_implicit", f"seed{seed}", [value])
-    (axes,) = figures(results.table("table9"))["table9"].axes
-    drawn = sorted(float(c[0].get_xdata()[0]) for c in axes.containers)
-    assert drawn == pytest.approx([83.9, 84.1, 85.0, 85.0])  # paper twice, best, last
-    assert [label.get_text() for label in axes.get_yticklabels()] == [
-        "Implicit",
-        r"UPG $A_{5,\,0.5}$",
+def test_panels_follow_rows_and_columns() -> None:
+    """Curves of one label look the same; a place without curves is empty."""
+    curves = [
+        Curve("a", [1, 2], [3.0, 4.0], "upper", "left"),
+        Curve("b", [1, 2], [1.0, 2.0], "upper", "right"),
+        Curve("a", range(30), np.arange(30.0), "lower A(5, 0.5)", "left", ([0.0] * 30, [1.0] * 30)),
     ]
+    with styled():
+        figure = Plot("n", "c", "t", curves, "k", "a note").draw()
+    axes = figure.axes
+    assert [panel.get_visible() for panel in axes] == [True, True, True, False]
+    assert [axes[i].get_title(loc="left") for i in (0, 1)] == ["left", "right"]
+    assert [axes[i].get_ylabel() for i in (0, 2)] == ["upper", r"lower $A_{5,\,0.5}$"]
+    assert [axes[i].get_xlabel() for i in (0, 1, 2)] == ["", "k", "k"]
+    first, other, long = (axes[i].lines[0] for i in (0, 1, 2))
+    assert first.get_color() == long.get_color() != other.get_color()
+    assert first.get_linestyle() != other.get_linestyle()
+    assert (first.get_marker(), long.get_marker()) == ("o", "None")  # many points have none
+    assert len(axes[2].collections) == 1  # the band
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["a", "b"]
+    assert legend.get_title().get_text() == "a note"
+    assert pretty("UPG A(9, 0.5)") == r"UPG $A_{9,\,0.5}$"
 
 
-def test_percentages_end_at_100() -> None:
-    table = runs_table("t", [record("t/a", f"seed{i}", [1.0]) for i in range(2)])
-    (axes,) = figures(table)["t"].axes
-    left, right = axes.get_xlim()
-    assert left < 100 < right < 101
-
-
-def test_curves_hold_means_and_leave_out_missing_epochs() -> None:
-    runs = [
-        record("t/a", "seed0", [0.5, None, 0.7]),
-        record("t/a", "seed1", [0.7, 0.6, 0.9]),
-    ]
-    table = runs_table("t", runs)
-    test, loss = figures(table)["t_curves"].axes
-    assert list(test.lines[0].get_ydata()) == pytest.approx([60.0, 60.0, 80.0])
-    assert list(loss.lines[0].get_ydata()) == pytest.approx([1.0, 1 / 2, 1 / 3])
-
-
-def test_odd_tables_can_be_drawn() -> None:
-    """More rows than line styles, one epoch, long names, a curve without a value."""
-    runs = [
-        record(
-            f"t/{i}",
-            "seed0",
-            [0.5 + i / 100],
-            label={"dataset": f"data {i % 2}", "model": f"m{i % 3}", "method": "long name " * 9},
-        )
-        for i in range(len(LINES) + 3)
-    ]
-    runs.append(record("t/z", "s", [0.5], curves={"test/accuracy": [None, None]}))
-    table = runs_table("t", runs)
-    drawings = plots_of(table)
-    assert [drawing.name for drawing in drawings] == ["t", "t_curves"]
-    assert all(set(render(drawing.draw)) == set(STARTS) for drawing in drawings)
-
-
-def test_reduced_runs_are_not_among_the_curves_of_full_ones() -> None:
-    runs = [
-        record("t/a", "seed0", [0.5, 0.6]),
-        record("t/a", "seed1", [0.1], protocol="reduced", changes=["x=1"]),
-    ]
-    table = runs_table("t", runs)
-    figure = figures(table)["t_curves"]
-    assert len(figure.axes[0].lines) == 1
+def test_dots_have_names_and_whiskers() -> None:
+    panel = ("accuracy", "")
+    curve = Curve("best", [2.0], [1], *panel, ([1.5], [3.0]))
+    with styled():
+        figure = Plot("n", "c", "t", [curve], places={panel: ["one", "two"]}).draw()
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["one", "two"]
+    assert axes.get_xlabel() == "accuracy"
+    (bars,) = axes.containers[0].lines[2]
+    assert bars.get_segments()[0][:, 0].tolist() == [1.5, 3.0]
 
 
 @pytest.mark.parametrize(
-    ("values", "ticks"),
-    [([130.0, 91.0], [90, 100, 110, 120, 130]), ([3200.0, 450.0], [500, 1000, 2000])],
+    "table",
+    [
+        study_table("figure1", published("figure1/tanh")),
+        study_table("throughput", published("throughput/cpu")),
+        runs_table(
+            "t",
+            [
+                record(
+                    f"t/{i}",
+                    "seed0",
+                    [0.5 + i / 100],
+                    label={"dataset": f"data {i % 2}", "model": f"m{i}", "method": "long " * 19},
+                )
+                for i in range(11)  # more than colours
+            ],
+        ),
+    ],
+    ids=lambda table: table.key,
 )
-def test_perplexities_have_plain_numbers_on_an_axis_of_ratios(values, ticks) -> None:
-    curves = {"test/perplexity": values}
-    result = Result("perplexity", min(values), 2, min(values))
-    run = record("t/a", "seed0", values, result=result, curves=curves)
-    table = runs_table("t", [run])
-    figure = figures(table)["t_curves"]
-    axes, low, high = figure.axes[0], *figure.axes[0].get_ylim()
-    assert axes.get_yscale() == "log"
-    assert [tick for tick in axes.get_yticks() if low <= tick <= high] == ticks
-    assert axes.yaxis.get_major_formatter()(ticks[0]) == str(ticks[0])
+def test_figures_can_be_drawn(table: Table) -> None:
+    assert all(set(render(plot)) == set(STARTS) for plot in plots(table).values())
+
+
+# Runs
+
+
+def test_dots_stand_at_the_printed_values(results: Any) -> None:
+    for seed, value in enumerate((0.8, 0.9)):
+        results.add("table9/toy_implicit", f"seed{seed}", [value])
+    plot = plots(results.table("table9"))["table9"]
+    assert plot.places == {("Toy: accuracy (%) ↑", ""): ["Implicit", "UPG A(5, 0.5)"]}
+    found = [(curve.label, curve.x[0], round(curve.y[0])) for curve in plot.curves]
+    best, last = "best epoch of each run", "last epoch"
+    values = [("paper", 84.1, 0), ("paper", 83.9, 1), (best, 85.0, 0), (last, 85.0, 0)]
+    assert [(label, pytest.approx(x), y) for label, x, y in found] == values
+    assert np.ravel(plot.curves[2].band) == pytest.approx([80, 90])
+
+
+def test_curves_hold_means_and_leave_out_missing_epochs() -> None:
+    values = [[0.5, None, 0.7], [0.7, 0.6, 0.9]]
+    table = runs_table("t", [record("t/a", f"seed{i}", v) for i, v in enumerate(values)])
+    test, loss = plots(table)["t_curves"].curves
+    assert (test.row, test.column) == ("Toy\naccuracy (%) ↑", "Test")
+    assert list(test.y) == pytest.approx([60.0, 60.0, 80.0])
+    assert test.band[0][2] == pytest.approx(70)  # a standard error, with ddof 1
+    assert (loss.column, list(loss.y)) == ("Training loss", pytest.approx([1, 1 / 2, 1 / 3]))
+
+
+def test_reduced_runs_are_not_among_the_curves_of_full_ones() -> None:
+    short = record("t/a", "seed1", [0.1], protocol="reduced", changes=["x=1"])
+    both = runs_table("t", [record("t/a", "seed0", [0.5, 0.6]), short])
+    assert {c.label for c in plots(both)["t_curves"].curves} == {"Implicit"}
+    alone = plots(runs_table("t", [short]))["t_curves"].curves
+    assert {c.label for c in alone} == {"Implicit [reduced: x=1]"}
+
+
+# Figure 2
+
+
+PRECISION = {
+    "test/accuracy": [0.5],
+    "precision/step": [0, 100, 200],
+    "precision/npg_k5_d0.5/cosine": [0.9, 0.91, None],
+    "precision/upg_k1_d1.0/cosine": [0.7, 0.71, 0.72],
+    "precision/upg_k5_d0.5/norm_ratio": [0.1, 0.1, 0.1],
+    "precision/spectral_radius/F": [0.5, 0.6, 1.2],
+    "precision/spectral_radius/F_damped": [0.4, 0.5, 0.9],
+}
+
+
+def test_precision_along_training() -> None:
+    """A figure for cosines, one for radii of each data set; norm ratios are not drawn."""
+    runs = [
+        record(
+            f"figure2/cox2_{method}",
+            "seed0",
+            [0.5],
+            label={"dataset": "COX2", "model": "IGNN", "method": method},
+            curves=PRECISION,
+            config_hash=method,
+        )
+        for method in ("Implicit", "NPG")
+    ]
+    runs.append(record("figure2/other", "seed0", [0.5]))  # measured nothing
+    found = plots(runs_table("figure2", runs))
+    assert list(found) == ["figure2_cox2_cosines", "figure2_cox2_radius"]
+    cosines = points(found["figure2_cox2_cosines"])
+    assert cosines["Implicit\ncosine", "UPG", "A(1, 1.0)"] == ([0, 100, 200], [0.7, 0.71, 0.72])
+    assert cosines["NPG\ncosine", "NPG", "A(5, 0.5)"][1][:2] == [0.9, 0.91]
+    assert len(cosines) == 4
+    radii = [curve for curve in found["figure2_cox2_radius"].curves if curve.label == "NPG"]
+    assert [list(curve.y) for curve in radii] == [[0.5, 0.6, 1.2], [0.4, 0.5, 0.9]]
+
+
+# Figure 3
+
+
+def point(form: str, k: int, d: float, seed: int) -> Record:
+    """A run whose best is 0.5 + k/100 + d/10 for UPG, a tenth less for NPG; the last is less."""
+    best = 0.5 + k / 100 + d / 10 - (0.1 if form == "npg" else 0) + (0.01 if seed else -0.01)
+    return record(
+        f"figure3/digits/{form}_k{k}_d{d}",
+        f"seed{seed}",
+        [best],
+        label={"dataset": "Digits", "model": "DEQ", "method": f"{form.upper()} A({k}, {d})"},
+        result=Result("accuracy", best, 1, best - 0.05),
+        config_hash=f"{form}{k}{d}",
+    )
+
+
+def test_sweeps_run_through_the_means_over_k() -> None:
+    """A column for each form; missing points and rows of other gradients are left out."""
+    grid = [
+        (f, k, d, s) for f in ("upg", "npg") for k in (1, 3, 9) for d in (0.5, 1) for s in (0, 1)
+    ]
+    runs = [point(*one) for one in grid if one[:3] != ("npg", 3, 0.5)]
+    found = plots(runs_table("figure3", [*runs, record("figure3/other/implicit", "s0", [0.8])]))
+    assert list(found) == ["figure3_digits"]
+    plot = found["figure3_digits"]
+    assert (plot.log, list(plot.ticks)) == ("x", [1, 3, 9])
+    curves = points(plot)
+    best = "accuracy (%) ↑\nbest epoch"
+    assert curves[best, "UPG", r"$\lambda = 0.5$"] == ([1, 3, 9], pytest.approx([56, 58, 64]))
+    assert curves[best, "NPG", r"$\lambda = 0.5$"] == ([1, 9], pytest.approx([46, 54]))
+    last = curves["accuracy (%) ↑\nlast epoch", "UPG", r"$\lambda = 1.0$"][1]
+    assert last == pytest.approx([56, 58, 64])
+    spread = next(curve.band for curve in plot.curves if curve.column == "UPG")
+    assert [spread[0][0], spread[1][0]] == pytest.approx([55, 57])
+
+
+# Studies
+
+
+def test_figure1_has_medians_and_percentiles() -> None:
+    """A row for each map, that of the paper first; a column for each form and λ."""
+    tanh = published("figure1/tanh")
+    plot = plots(study_table("figure1", published("figure1/relu"), tanh))["figure1"]
+    rows = [row.split("\n")[0] for row in dict.fromkeys(curve.row for curve in plot.curves)]
+    assert rows == ["tanh (n = 50,000)", "relu (n = 10,000, reduced)"]
+    first = plot.curves[0]
+    assert (first.column, first.label) == (r"NPG, $\lambda = 0.5$", "rows of the state")
+    estimate = next(e for e in tanh.numbers["estimates"] if e["form"] == "NPG")
+    percentiles = estimate["rows"]["percentiles"]
+    assert (first.x[0], first.y[0]) == (estimate["steps"], percentiles[50])
+    assert first.band is not None
+    assert [ends[0] for ends in first.band] == [percentiles[1], percentiles[99]]
+
+
+def test_figure4_has_medians_by_iteration(tmp_path: Any) -> None:
+    """A figure for each map; a method that diverged leaves a gap."""
+    record = published("figure4/tanh")
+    level = record.numbers["levels"][0]
+    level["methods"][0]["objective"][-1] = [float("inf")] * 5
+    write_record(record, tmp_path / "r.json")
+    table = study_table("figure4", read_study(tmp_path / "r.json"), published("figure4/linear"))
+    found = plots(table)
+    assert list(found) == ["figure4_tanh", "figure4_linear"]
+    broyden, *_, exact = (c for c in found["figure4_tanh"].curves if "= 0.9$" in c.row)
+    assert (broyden.label, broyden.x[0], len(broyden.x)) == ("Broyden", 0, 31)
+    assert broyden.y[0] == level["methods"][0]["objective"][0][2]
+    assert np.isnan(broyden.y[-1])
+    assert exact.y == [level["l1_norm"][2]] * len(exact.x)
+
+
+def test_table2_is_drawn_as_measured() -> None:
+    record = published("table2/cpu")
+    curves = plots(study_table("table2", record))["table2"].curves
+    upg = record.numbers["methods"][2]
+    (memory,) = (c for c in curves if (c.label, c.column) == ("UPG, by k", "Mem (MiB)"))
+    assert memory.x == upg["sizes"]
+    assert memory.y == [size / 2**20 for size in upg["graph_bytes"]]
+
+
+def test_theorems_are_drawn_where_a_table_does_not_have_it_all() -> None:
+    series, sgd = published("theorems/series"), published("theorems/sgd")
+    found = plots(study_table("theorems", published("theorems/descent"), series, sgd))
+    assert list(found) == ["theorem2", "theorem3"]
+    assert found["theorem2"].curves[0].y[:3] == series.numbers["neumann"][0]["error"][:3]
+    squares = {curve.label: curve.y for curve in found["theorem3"].curves}
+    assert squares["Exact"] == sgd.numbers["gradients"][0]["square"]
+
+
+def test_throughput_has_the_time_of_a_sample() -> None:
+    record = published("throughput/cpu")
+    plot = plots(study_table("throughput", record))["throughput"]
+    ((panel, names),) = plot.places.items()
+    assert panel[0].endswith("reduced: milliseconds per image")
+    assert names[:2] == ["CIFAR-10, MDEQ: Implicit", "CIFAR-10, MDEQ: UPG A(5, 0.5)"]
+    step, first = plot.curves[0], record.numbers["rows"][0]
+    expected = [1e3 * value / first["batch"] for value in first["seconds"]["step"]["quartiles"]]
+    assert step.band is not None
+    assert [step.band[0][0], step.x[0], step.band[1][0]] == pytest.approx(expected)

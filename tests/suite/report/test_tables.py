@@ -1,69 +1,37 @@
-"""Tables of runs: golden Markdown, dashes, and runs that are kept apart."""
+"""Tables of runs: values, dashes, and runs that are kept apart."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 from graph_data import REPOSITORY
-from report.conftest import runs_table
+from report.conftest import rows
 
-from phantomgrad_suite.report.inputs import read_runs
+from phantomgrad_suite.report import latex, markdown
+from phantomgrad_suite.report.command import known_tables, load
 from phantomgrad_suite.runs.records import Result
 
-GOLDEN = """\
-# Table9
-
-**As in the paper**
-
-| Data set | Metric         | Model | Method        | Params |      Paper |       Best |       Last | Common (epoch) | Selected |   n |
-| -------- | -------------- | ----- | ------------- | -----: | ---------: | ---------: | ---------: | -------------: | -------: | --: |
-| Toy      | accuracy (%) ↑ | IGNN  | Implicit      |    38K | 84.1 ± 2.9 | 80.0 ± 5.0 | 75.0 ± 0.0 | 77.5 ± 2.5 (2) |        — |   2 |
-| Toy      | accuracy (%) ↑ | IGNN  | UPG A(5, 0.5) |    38K |     83.9 ‡ |          — |          — |              — |        — |   — |
-
-**Stratified folds, one adjacency, epoch selected on validation data**
-
-| Data set | Metric         | Model | Method   | Params | Paper | Best | Last | Common (epoch) | Selected |   n |
-| -------- | -------------- | ----- | -------- | -----: | ----: | ---: | ---: | -------------: | -------: | --: |
-| Toy      | accuracy (%) ↑ | IGNN  | Implicit |    38K |     — | 90.0 | 70.0 |       90.0 (1) |     80.0 |   1 |
-
-- Mean ± population standard deviation (ddof 0) over n runs (folds and seeds).
-- Best: the best test value over the epochs of each run, so the epoch is chosen on the test data.
-- Last: the test value after the last epoch.
-- Common (epoch): the one epoch, in parentheses, with the best mean test value over the runs.
-- Selected: the test value at the epoch that each run selected on validation data.
-- ‡ Paper: best of three runs.
-
-## Cost
-
-**As in the paper**
-
-| Data set | Method   | Parameters | s / epoch | All runs | f / solve | Adjoint / solve |       Peak memory |
-| -------- | -------- | ---------: | --------: | -------: | --------: | --------------: | ----------------: |
-| Toy      | Implicit |     37,634 |     0.400 |  3.0 min |      14.0 |            17.0 | 512 MiB (process) |
-
-**Stratified folds, one adjacency, epoch selected on validation data**
-
-| Data set | Method   | Parameters | s / epoch | All runs | f / solve | Adjoint / solve |       Peak memory |
-| -------- | -------- | ---------: | --------: | -------: | --------: | --------------: | ----------------: |
-| Toy      | Implicit |     37,634 |     0.400 |     90 s |      14.0 |            17.0 | 512 MiB (process) |
-
-- s / epoch: training and evaluation of one epoch, mean over the runs; wall clock (which includes other work on the machine) and, where recorded, processor time.
-- All runs: duration of all runs together.
-- f / solve: evaluations of f in a forward solve, mean over training.
-- Adjoint / solve: products with the transposed Jacobian in a backward solve, mean over training; a dash where there is no backward solve.
-- Run on: a CPU, 1 thread.
-"""  # noqa: E501
+RESULTS = REPOSITORY / "results"
 
 
-def test_golden_markdown(results) -> None:
+def test_values_stand_next_to_those_of_the_paper(results) -> None:
     results.add("table9/toy_implicit", "seed42-fold0", [0.85, 0.8, 0.75])
     results.add("table9/toy_implicit", "seed42-fold1", [0.6, 0.75, 0.75])
     result = Result("accuracy", 0.9, 1, 0.7, 0.8, 2)
     results.add("table9/honest/toy_implicit", "seed42-fold0", [0.9, 0.8, 0.7], result=result)
-    assert results.report("table9") == 0
-    assert (results.path / "tables" / "table9.md").read_text(encoding="utf-8") == GOLDEN
+    headings = ("Method", "Paper", "Best", "Last", "Common (epoch)", "Selected", "n")
+    assert [[row[heading] for heading in headings] for row in results.rows("table9")] == [
+        ["Implicit", "84.1 ± 2.9", "80.0 ± 5.0", "75.0 ± 0.0", "77.5 ± 2.5 (2)", "—", "2"],
+        ["UPG A(5, 0.5)", "83.9 ‡", *"—————"],
+        ["Implicit", "—", "90.0", "70.0", "90.0 (1)", "80.0", "1"],
+    ]
+    titles = [block.title for block in results.table("table9").blocks]
+    assert [title.split(",")[0] for title in titles] == ["As in the paper", "Stratified folds"]
+    assert rows(results.table("table9").sections[1])[0] == {
+        **{"Data set": "Toy", "Method": "Implicit", "Parameters": "37,634", "s / epoch": "0.400"},
+        **{"All runs": "3.0 min", "f / solve": "14.0", "Adjoint / solve": "17.0"},
+        "Peak memory": "512 MiB (process)",
+    }
+    assert "- ‡ Paper: best of three runs.\n" in results.markdown("table9")
 
 
 def test_reduced_runs_have_a_line_of_their_own(results) -> None:
@@ -97,10 +65,8 @@ def test_other_data_and_configurations_are_never_in_one_cell(
 ) -> None:
     results.add("table9/toy_implicit", "seed0", [0.8])
     results.add(f"table9/toy_{row}", "seed1", [0.4], **changes)
-    rows = results.rows("table9")[:2]
-    assert [(row["Method"], row["Best"]) for row in rows] == [
-        *zip(methods, ("80.0", "40.0"), strict=True)
-    ]
+    found = [(row["Method"], row["Best"]) for row in results.rows("table9")[:2]]
+    assert found == [*zip(methods, ("80.0", "40.0"), strict=True)]
 
 
 def test_runs_on_other_data_are_not_compared_with_the_paper(results) -> None:
@@ -108,8 +74,8 @@ def test_runs_on_other_data_are_not_compared_with_the_paper(results) -> None:
     results.add("table9/toy_npg", "seed0", [0.8], label=spelled)
     label = {"dataset": "toy-jpeg", "model": "IGNN", "method": "Implicit"}
     results.add("table9/toy_implicit", "seed0", [0.8], label=label)
-    rows = results.rows("table9")
-    assert [(r["Data set"], r["Paper"], r["Best"]) for r in rows] == [
+    found = results.rows("table9")
+    assert [(r["Data set"], r["Paper"], r["Best"]) for r in found] == [
         ("Toy", "84.1 ± 2.9", "—"),
         ("Toy", "83.9 ‡", "—"),
         ("Toy", "—", "80.0"),  # another spelling of the same data
@@ -134,46 +100,17 @@ def test_a_run_without_a_finite_value_is_counted_not_hidden(results) -> None:
     assert "only m of the n runs" in results.markdown("table9")
 
 
-def test_a_best_of_three_is_compared_with_our_best(results) -> None:
-    for seed, value in enumerate((0.7, 0.9)):
-        results.add("table9/toy_upg_k5_d0.5", f"seed{seed}", [value])
-    text = "‡ Paper: best of three runs. The best of our runs: UPG A(5, 0.5) 90.0."
-    assert text in results.markdown("table9")
-
-
-def test_speed_is_relative_to_the_row_the_paper_calls_1(results) -> None:
-    with (results.path / "paper.csv").open("a", encoding="utf-8") as file:
-        file.write("table9/toy_implicit,table9,Toy,IGNN,Implicit,38K,speed,1.0,,x,\n")
-        file.write("table9/toy_upg_k5_d0.5,table9,Toy,IGNN,UPG,38K,speed,1.7,,x,\n")
-    results.add("table9/toy_implicit", "seed0", [0.8], seconds={"total": 9.0, "epoch": 3.0})
-    fast = {"total": 9.0, "epoch": 2.0}
-    results.add("table9/toy_upg_k5_d0.5", "seed0", [0.8], seconds=fast)
-    speeds = [(row["Speed, paper"], row["Speed"]) for row in results.rows("table9")]
-    assert speeds == [("1.0×", "1.0×"), ("1.7×", "1.5×")]  # noqa: RUF001
-    elsewhere = {"processor": "another CPU", "threads": 8, "accelerator": None}
-    row = "table9/toy_upg_k5_d0.5"
-    results.add(row, "seed0", [0.8], seconds=fast, environment=elsewhere)
-    assert results.rows("table9")[1]["Speed"] == "—"
-    shared = {"processor": "a CPU", "threads": 1, "accelerator": None, "processes": 2}
-    results.add(row, "seed0", [0.8], seconds=fast, environment=shared)
-    assert results.rows("table9")[1]["Speed"] == "—"
-    assert "Run on: a CPU, 1 thread; a CPU, 2 processes of 1 thread." in results.markdown("table9")
-
-
-def test_a_long_reduction_that_all_share_is_printed_once(results) -> None:
-    """Where one differs, each row has its own; so do short ones."""
+def test_a_long_reduction_is_printed_once_in_a_note(results) -> None:
     changes = [
         f"{what} of a tenth of the paper's" for what in ("width", "depth", "number of epochs")
     ]
     for row in ("a", "b"):
         results.add(f"table8/{row}", "seed0", [0.5], protocol="reduced", changes=changes)
-    text = results.markdown("table8")
-    assert text.count("Implicit [reduced] ") >= 2
-    assert f"- Toy, reduced: {', '.join(changes)}.\n" in text
     results.add("table8/c", "seed0", [0.5], protocol="reduced", changes=[*changes, "x=1"])
     text = results.markdown("table8")
-    assert text.count(f"[reduced: {', '.join(changes)}") >= 3
-    assert "[reduced]" not in text
+    assert [text.count(f"Implicit [reduced, note {i}]") for i in (1, 2)] == [2 * 2, 2]
+    assert f"- Note 1: reduced: {', '.join(changes)}.\n" in text
+    assert f"- Note 2: reduced: {', '.join(changes)}, x=1.\n" in text
 
 
 def test_evaluations_with_another_memory_are_noted(results) -> None:
@@ -200,18 +137,9 @@ def test_runs_that_collapsed_are_named(results) -> None:
     assert text.count("collapsed") == 1
 
 
-@pytest.mark.parametrize(
-    "folder", sorted((REPOSITORY / "results/records").glob("*")), ids=lambda p: p.name
-)
-def test_table_shows_the_selected_epoch_where_a_record_has_one(folder: Path) -> None:
-    """Of the records in the repository: selected values are shown next to the best ones."""
-    found = [path.read_text() for path in folder.rglob("*.json")]
-    if any('"kind": "study"' in text for text in found):
-        pytest.skip("a study, which trains nothing")
-    table = runs_table(folder.name, read_runs(folder.parent, folder.name))
-    headings = [column.heading for column in table.sections[0].columns]
-    selected = any(re.search(r'"selected": [0-9]', text) for text in found)
-    assert ("Selected" in headings) is selected
-    for row in (row for block in table.blocks for row in block.rows):
-        has = row.line.runs is not None and row.line.runs.selected is not None
-        assert (row.cells["Selected"].value is not None) is has
+@pytest.mark.parametrize("key", known_tables(RESULTS))
+def test_tables_of_this_repository_are_those_of_its_records(key: str) -> None:
+    """After a change of records or of the report: ``make report``."""
+    table = load(RESULTS, key)
+    assert (RESULTS / "tables" / f"{key}.md").read_text(encoding="utf-8") == markdown.render(table)
+    assert (RESULTS / "tables" / f"{key}.tex").read_text(encoding="utf-8") == latex.render(table)

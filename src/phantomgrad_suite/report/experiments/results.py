@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from itertools import groupby
 
 from phantomgrad_suite.report.catalogue import BLOCKS, COLUMN_NOTES, NOTES, Entry
-from phantomgrad_suite.report.experiments.lines import Line, lines_by_block, plain
-from phantomgrad_suite.report.experiments.runs import Runs, Stat, group_runs, objective_of
-from phantomgrad_suite.report.inputs import Curves, PaperNumber
+from phantomgrad_suite.report.experiments.lines import Line, lines_of, plain, shorten
+from phantomgrad_suite.report.experiments.runs import Runs, Stat, group_runs
+from phantomgrad_suite.report.inputs import SPEED, Curves, PaperNumber
 from phantomgrad_suite.report.studies.parts import place
-from phantomgrad_suite.report.table import Block, Cell, Row, Section, State, Table
+from phantomgrad_suite.report.table import Block, Cell, Cells, Row, Section, State, Table
 from phantomgrad_suite.runs.formats import duration
 from phantomgrad_suite.runs.records import Record, StudyRecord
 
 _MARKS = "‡§¶"
-
-Blocks = Mapping[str, Sequence[Line]]
-Cells = Mapping[str, Cell | str]
+_ALWAYS = {"Best", "Last", "Common (epoch)", "n"}  # columns that are shown though they are empty
 
 
 def table_of_runs(
@@ -31,12 +30,14 @@ def table_of_runs(
 
     ``throughput`` are records of training steps, for this and other tables.
     """
-    blocks = lines_by_block(numbers, group_runs(records))
-    lines = [line for members in blocks.values() for line in members]
-    sections = [_results(blocks, lines, _step_speeds(throughput, lines))] if lines else []
-    measured = {key: mine for key, x in blocks.items() if (mine := [y for y in x if y.runs])}
-    if measured:
-        sections.append(_cost(measured))
+    lines, notes = shorten(lines_of(numbers, group_runs(records)))
+    sections = []
+    if lines:
+        speeds = {n.row: f"{float(n.value):.1f}×" for n in numbers if n.metric == SPEED}  # noqa: RUF001
+        results = _results(lines, speeds, _step_speeds(throughput, lines))
+        sections.append(replace(results, notes=(*results.notes, *notes)))
+    if any(line.runs for line in lines):
+        sections.append(_cost(lines))
     return Table(entry, *_state(entry, lines), tuple(sections), published=published or {})
 
 
@@ -53,13 +54,23 @@ def _state(entry: Entry, lines: Sequence[Line]) -> tuple[State, str]:
     return State.PARTLY if full else State.REDUCED, f"{len(full)} of {len(expected)} rows in full"
 
 
-def _results(blocks: Blocks, lines: Sequence[Line], speeds: Sequence[_StepSpeeds]) -> Section:
+def _results(
+    lines: Sequence[Line], speeds: Mapping[str, str], measured: Mapping[str, Mapping[str, str]]
+) -> Section:
+    """Return the results.
+
+    Args:
+        lines: the rows.
+        speeds: those of the paper, by row.
+        measured: those that we measured by row, for each hardware.
+    """
     remarks = dict.fromkeys(line.paper.note for line in lines if line.paper and line.paper.note)
     own = iter(_MARKS)
     marks = {text: "†" if text.startswith("†") else next(own) for text in remarks}
 
     def cells(line: Line) -> Cells:
-        runs = line.runs
+        runs, printed = line.runs, speeds.get(line.row, "") if line.paper else ""
+        steps = {f"Speed, step on {where}": found for where, found in measured.items()}
         return {
             "Data set": line.dataset,
             "Metric": line.metric.heading,
@@ -72,26 +83,22 @@ def _results(blocks: Blocks, lines: Sequence[Line], speeds: Sequence[_StepSpeeds
             "Common (epoch)": _stat(runs, "common"),
             "Selected": _stat(runs, "selected"),
             "Searched by": _objective(runs) if runs else "",
-            "Speed, paper": _factor(line.paper_speed, 1),
-            "Speed": _factor(line.speed, 1),
-            **{speed.heading: _factor(speed.of(line), 2) for speed in speeds},
+            "Speed, paper": printed,
+            **{h: found.get(line.row, "") if printed else "" for h, found in steps.items()},
             "n": str(runs.n) if runs else "",
         }
 
-    optional = {"Params", "Paper", "Selected", "Searched by", "Speed, paper", "Speed"}
-    section = _section("", blocks, cells, 4, optional | {speed.heading for speed in speeds})
-    shown = [column.heading for column in section.columns]
-    notes = [NOTES["statistics"], *section.notes]
-    notes += [speed.note for speed in speeds if speed.heading in shown]
-    notes += [_paper_note(lines, text, mark) for text, mark in marks.items()]
-    return replace(section, notes=(*notes, *_warnings(lines)))
+    section = _section("", lines, cells, 4)
+    found = [f"{mark} Paper: {text.removeprefix(mark).strip()}." for text, mark in marks.items()]
+    notes = (NOTES["statistics"], *section.notes, *found, *_warnings(lines))
+    return replace(section, notes=notes)
 
 
-def _cost(blocks: Blocks) -> Section:
+def _cost(lines: Sequence[Line]) -> Section:
     def cells(line: Line) -> Cells:
         assert line.runs is not None
-        mean, memories = line.runs.mean, [record.memory for record in line.runs.records]
-        totals = [record.seconds.get("total") for record in line.runs.records]
+        mean, memories = line.runs.mean, [record.memory for record in line.records]
+        totals = [record.seconds.get("total") for record in line.records]
         peaks = [memory["peak_bytes"] for memory in memories if memory.get("peak_bytes")]
         kinds = ", ".join(sorted({str(memory.get("kind", "")) for memory in memories}))
         count = mean("parameters", "total")
@@ -107,29 +114,29 @@ def _cost(blocks: Blocks) -> Section:
             "Peak memory": f"{max(peaks) / 2**20:,.0f} MiB ({kinds})" if peaks else "",
         }
 
-    section = _section("Cost", blocks, cells, 2, {"CPU s / epoch", "Adjoint / solve"})
-    runs = [line.runs for lines in blocks.values() for line in lines if line.runs]
-    hardware = sorted(set[str]().union(*(each.hardware for each in runs)))
+    measured = [line for line in lines if line.runs]
+    section = _section("Cost", measured, cells, 2)
+    hardware = sorted({name for line in measured if line.runs for name in line.runs.hardware})
     return replace(section, notes=(*section.notes, f"Run on: {'; '.join(hardware)}."))
 
 
 def _section(
-    title: str, blocks: Blocks, cells: Callable[[Line], Cells], words: int, optional: set[str]
+    title: str, lines: Sequence[Line], cells: Callable[[Line], Cells], words: int
 ) -> Section:
     """Return a section with a row for each line, and the notes of its columns."""
-
-    def row(line: Line) -> Row:
-        found = cells(line).items()
-        return Row({h: Cell(cell) if isinstance(cell, str) else cell for h, cell in found}, line)
-
-    several = len(blocks) > 1
-    made = [
-        Block(tuple(map(row, lines)), BLOCKS.get(key, key) if several else "", key)
-        for key, lines in blocks.items()
+    found = [(key, list(members)) for key, members in groupby(lines, lambda line: line.block)]
+    blocks = [
+        Block(
+            tuple(Row(cells(line), line) for line in members),
+            BLOCKS.get(key, key) if len(found) > 1 else "",
+            key,
+        )
+        for key, members in found
     ]
-    section = Section.of_blocks(title, made, words, optional)
-    headings = [c.heading for c in section.columns if c.heading in COLUMN_NOTES]
-    return replace(section, notes=tuple(f"{h}: {COLUMN_NOTES[h]}" for h in headings))
+    section = Section.of(title, blocks, words, always=_ALWAYS)
+    headings = [column.heading for column in section.columns]
+    notes = {h: COLUMN_NOTES.get("Speed, step" if "Speed, step" in h else h) for h in headings}
+    return replace(section, notes=tuple(f"{h}: {note}" for h, note in notes.items() if note))
 
 
 def _stat(runs: Runs | None, which: str) -> Cell:
@@ -141,25 +148,21 @@ def _stat(runs: Runs | None, which: str) -> Cell:
     text += f" ± {metric.format(stat.std)}" if stat.n > 1 else ""
     text += f" [{stat.n}/{runs.n}]" if stat.n < runs.n else ""
     text += f" ({runs.common_epoch})" if which == "common" else ""
-    return Cell(text, stat.mean * metric.scale, stat.std * metric.scale, stat.n)
+    return Cell(text, stat.mean * metric.scale, stat.std * metric.scale)
 
 
 def _paper(line: Line, marks: Mapping[str, str]) -> Cell:
     if line.paper is None:
         return Cell()
     value, spread = float(line.paper.value), float(line.paper.spread or 0)
-    return Cell(line.paper.text, value, spread, mark=marks.get(line.paper.note, ""))
+    text = f"{line.paper.text} {marks.get(line.paper.note, '')}".rstrip()
+    return Cell(text, value, spread)
 
 
 def _objective(runs: Runs) -> str:
     """Return the objective of a search and its mean over the runs."""
-    found = [objective for record in runs.records if (objective := objective_of(record))]
-    stat = Stat.of(objective.value for objective in found)
-    return f"{found[0].curve.replace('/', ' ')} {stat.mean:.4f}" if stat else ""
-
-
-def _factor(value: float | None, decimals: int) -> str:
-    return f"{value:.{decimals}f}×" if value else ""  # noqa: RUF001
+    name = runs.searched.get("objective", "").replace("/", " ")
+    return f"{name} {runs.objective.mean:.4f}" if runs.objective else ""
 
 
 def _digits(value: float | None) -> str:
@@ -168,85 +171,40 @@ def _digits(value: float | None) -> str:
     return f"{value:.3f}" if value < 1 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
-def _paper_note(lines: Sequence[Line], remark: str, mark: str) -> str:
-    """Return a remark of the paper; one on its best run is answered with ours."""
-    text = f"{mark} Paper: {remark.removeprefix(mark).strip()}."
-    ours = []
-    for line in lines:
-        if line.paper and line.paper.note == remark and line.runs:
-            best = max if line.metric.higher_is_better else min
-            values = [r.result.best for r in line.runs.records if r.result.best is not None]
-            ours += [f"{line.name} {line.metric.format(best(values))}"] if values else []
-    if remark.startswith("best of") and ours:
-        text += f" The best of our runs: {', '.join(ours)}."
-    return text
-
-
 def _warnings(lines: Sequence[Line]) -> list[str]:
+    """Return the notes on variants, missing values, other memories and collapsed runs."""
     found = [NOTES["variant"]] if any(line.variant for line in lines) else []
-    shared = dict.fromkeys((line.dataset, line.shared) for line in lines if line.shared)
-    found += [f"{dataset}, reduced: {reduction}." for dataset, reduction in shared]
-    measured = [(line, line.runs) for line in lines if line.runs]
-    stats = [
-        (runs.n, stat) for _, runs in measured for stat in (runs.best, runs.last, runs.selected)
-    ]
+    runs = [line.runs for line in lines if line.runs]
+    stats = [(each.n, stat) for each in runs for stat in (each.best, each.last, each.selected)]
     if any(stat is not None and stat.n < n for n, stat in stats):
         found.append(NOTES["not_finite"])
-    for line, runs in measured:
-        for length, value in _at_other_memories(runs).items():
-            text = line.metric.format(value)
-            found.append(NOTES["memory"].format(line=line, value=text, length=length))
-    for line, runs in measured:
-        if epochs := _collapses(runs):
-            known = {"line": line, "m": len(epochs), "n": runs.n}
-            found.append(NOTES["collapsed"].format(**known, epochs=", ".join(map(str, epochs))))
+    for line in lines:
+        prefix = f"{line.metric.curve}_at_"
+        names = {name for r in line.records for name in r.curves if name.startswith(prefix)}
+        for name in sorted(names):
+            curves = [[v for v in curve if v is not None] for curve in line.curves(name)]
+            best = Stat.of(min(curve, default=None) for curve in curves)
+            value, length = line.metric.format(best.mean) if best else "—", name[len(prefix) :]
+            found.append(NOTES["memory"].format(line=line, value=value, length=length))
+        collapsed = [record for record in line.records if _collapse(record)]
+        if collapsed:
+            epochs = ", ".join(str(_collapse(record)) for record in collapsed)
+            counts = {"m": len(collapsed), "n": len(line.records), "epochs": epochs}
+            found.append(NOTES["collapsed"].format(line=line, **counts))
     return found
 
 
-def _at_other_memories(runs: Runs) -> dict[str, float]:
-    """Return the mean over runs of the best evaluation, by the length of the memory."""
-    found: dict[str, list[float]] = {}
-    for record in runs.records:
-        for name, curve in record.curves.items():
-            known = [value for value in curve if value is not None]
-            if name.startswith(f"{runs.metric.curve}_at_") and known:
-                found.setdefault(name.rsplit("_", 1)[1], []).append(min(known))
-    return {length: sum(best) / len(best) for length, best in found.items()}
+def _collapse(record: Record) -> int:
+    """Return the first epoch with a sign of a collapse, counted from 1, or 0."""
+    signs = [curve for name, curve in record.curves.items() if name.startswith("collapse/")]
+    return min((curve.index(1) + 1 for curve in signs if 1 in curve), default=0)
 
 
-def _collapses(runs: Runs) -> list[int]:
-    """Return, for each run that collapsed, the first epoch with a sign of it."""
-    found = []
-    for record in runs.records:
-        signs = [curve for name, curve in record.curves.items() if name.startswith("collapse/")]
-        marked = [curve.index(1) + 1 for curve in signs if 1 in curve]
-        found += [min(marked)] if marked else []
-    return found
-
-
-@dataclass(frozen=True)
-class _StepSpeeds:
-    """The speeds of rows relative to the paper's reference, by row, and their reductions."""
-
-    heading: str
-    factors: dict[str, float] = field(default_factory=dict)
-    changes: list[str] = field(default_factory=list)
-
-    @property
-    def note(self) -> str:
-        """The footnote of its column."""
-        changes = "; ".join(dict.fromkeys(self.changes))
-        reduced = NOTES["step_speed_reduced"].format(changes) if changes else ""
-        return f"{self.heading}: {NOTES['step_speed']}{reduced}."
-
-    def of(self, line: Line) -> float | None:
-        """Return the speed of a line that has one in the paper."""
-        return self.factors.get(line.row) if line.paper_speed else None
-
-
-def _step_speeds(records: Sequence[StudyRecord], lines: Sequence[Line]) -> list[_StepSpeeds]:
-    """Return the speeds of all records that measured some of ``lines``, one for each hardware."""
-    found: dict[str, _StepSpeeds] = {}
+def _step_speeds(
+    records: Sequence[StudyRecord], lines: Sequence[Line]
+) -> dict[str, dict[str, str]]:
+    """Return the speeds relative to the paper's reference, by hardware and row."""
+    found: dict[str, dict[str, str]] = {}
     for record in records:
         rows = record.numbers["rows"]
         references = {row["baseline"] for row in rows}
@@ -256,8 +214,6 @@ def _step_speeds(records: Sequence[StudyRecord], lines: Sequence[Line]) -> list[
             if row["baseline"] or row["row"] in references
         }
         if factors.keys() & {line.row for line in lines}:
-            heading = f"Speed, step on {place(record)}"
-            speeds = found.setdefault(heading, _StepSpeeds(heading))
-            speeds.factors.update(factors)
-            speeds.changes.extend([", ".join(record.changes)] if record.changes else [])
-    return list(found.values())
+            speeds = {row: f"{factor:.2f}×" for row, factor in factors.items()}  # noqa: RUF001
+            found.setdefault(place(record), {}).update(speeds)
+    return found

@@ -27,71 +27,46 @@ class Stat(NamedTuple):
         return cls(statistics.fmean(known), statistics.pstdev(known), len(known)) if known else None
 
 
-class Objective(NamedTuple):
-    """How a search judges a run: a curve, 1 (or -1) if less (more) is better, the best epoch."""
-
-    curve: str
-    sign: int
-    value: float
-
-
-def objective_of(record: Record) -> Objective | None:
-    """Return the objective of a run of a search; ``None`` for other runs, or if never finite."""
-    settings = record.config.get("runtime", {}).get("tune")
-    if not settings:
-        return None
-    curve = record.curves.get(settings["objective"], [])
-    sign = {"minimize": 1, "maximize": -1}[settings["direction"]]
-    finite = [value for value in curve if value is not None and math.isfinite(value)]
-    best = min(finite, key=lambda value: sign * value, default=None)
-    return None if best is None else Objective(settings["objective"], sign, best)
-
-
 @dataclass(frozen=True)
 class Runs:
     """The runs of one experiment: same row, protocol, data, configuration and metric.
 
     Attributes:
-        data: the fingerprint of the data.
         reduction: the differences from the full protocol, empty for full runs.
         best: over the best test epoch of each run.
         last: over the last epoch of each run.
         selected: over the epoch that each run selected on validation data.
         common: at ``common_epoch`` (counted from 1): of those that all have, that of the best mean.
+        objective: of the trials of a search, over the best epoch of each run.
     """
 
     records: tuple[Record, ...]
     metric: Metric
-    dataset: str
-    data: str
     reduction: str
     best: Stat | None
     last: Stat | None
     selected: Stat | None
     common: Stat | None
     common_epoch: int
-    hardware: frozenset[str]
+    objective: Stat | None
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Runs:
         """Return the statistics of some runs of one experiment."""
         first, metric = records[0], metric_of(records[0].result.metric, records[0].result.mode)
         changes = ", ".join(first.changes)
+        reduced = changes or first.protocol != "full"
         common, epoch = _best_common_epoch(records, metric)
         return cls(
             records=tuple(records),
             metric=metric,
-            dataset=first.label.get("dataset", ""),
-            data=str(first.data.get("fingerprint", "")),
-            reduction=f"{first.protocol}: {changes or 'unknown'}"
-            if changes or first.protocol != "full"
-            else "",
+            reduction=f"{first.protocol}: {changes or 'unknown'}" if reduced else "",
             best=Stat.of(record.result.best for record in records),
             last=Stat.of(record.result.last for record in records),
             selected=Stat.of(record.result.selected for record in records),
             common=common,
             common_epoch=epoch,
-            hardware=frozenset(map(_hardware, records)),
+            objective=Stat.of(map(_objective, records)),
         )
 
     @property
@@ -103,6 +78,26 @@ class Runs:
     def n(self) -> int:
         """The number of runs."""
         return len(self.records)
+
+    @property
+    def dataset(self) -> str:
+        """The printed name of the data set."""
+        return self.first.label.get("dataset", "")
+
+    @property
+    def data(self) -> str:
+        """The fingerprint of the data."""
+        return str(self.first.data.get("fingerprint", ""))
+
+    @property
+    def searched(self) -> dict[str, str]:
+        """The ``objective`` and ``direction`` of a search, empty for other runs."""
+        return self.first.config.get("runtime", {}).get("tune") or {}
+
+    @property
+    def hardware(self) -> set[str]:
+        """What the runs ran on."""
+        return set(map(_hardware, self.records))
 
     def mean(self, group: str, name: str) -> float | None:
         """Return the mean of ``record.<group>[name]`` over the runs that have it."""
@@ -141,6 +136,16 @@ def _short(digest: str) -> str:
     return digest.rsplit(":", 1)[-1][:8] or "unknown"
 
 
+def _objective(record: Record) -> float | None:
+    """Return the best finite value by which a search judges a run; ``None`` for other runs."""
+    settings = record.config.get("runtime", {}).get("tune")
+    if not settings:
+        return None
+    best = {"minimize": min, "maximize": max}[settings["direction"]]
+    curve = record.curves.get(settings["objective"], [])
+    return best((v for v in curve if v is not None and math.isfinite(v)), default=None)
+
+
 def _best_common_epoch(records: Sequence[Record], metric: Metric) -> tuple[Stat | None, int]:
     curves = [record.curves.get(metric.curve, []) for record in records]
     means = [(Stat.of(values), i) for i, values in enumerate(zip(*curves, strict=False), 1)]
@@ -150,13 +155,10 @@ def _best_common_epoch(records: Sequence[Record], metric: Metric) -> tuple[Stat 
 
 
 def _hardware(record: Record) -> str:
-    """Return the device of a run and how many processes shared it, in older records a guess."""
-    environment, trainer = record.environment, record.config.get("trainer") or {}
+    """Return the device of a run and how many processes shared it."""
+    environment = record.environment
     on_gpu = record.memory.get("kind") == "cuda" and bool(environment.get("accelerator"))
-    device = formats.hardware(environment, on_gpu)
-    devices = trainer.get("devices", 1)
-    guess = devices * trainer.get("num_nodes", 1) if type(devices) is int and devices > 0 else 1
-    processes = int(environment.get("processes", guess))
+    device, processes = formats.hardware(environment, on_gpu), environment.get("processes", 1)
     if processes == 1:
         return device
     if on_gpu:

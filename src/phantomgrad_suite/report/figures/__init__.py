@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from phantomgrad_suite.report.figures import (
-    run_figures,
-    search_figures,
-    study_figures,
-    theorem_figures,
-)
+from phantomgrad_suite.report.figures import run_figures, study_figures, sweep_figures
 from phantomgrad_suite.report.figures.plot import Plot
 from phantomgrad_suite.report.table import Table
 
 _MAKERS = {
-    "figure1": study_figures.violins,
+    "figure1": study_figures.cosines,
     "figure2": run_figures.along_training,
-    "figure3": search_figures.sweeps,
+    "figure3": sweep_figures.sweeps,
     "figure4": study_figures.iterations,
     "table2": study_figures.scaling,
-    "theorems": theorem_figures.theorems,
-    "throughput": study_figures.bars,
-    "tune": search_figures.searches,
+    "theorems": study_figures.theorems,
+    "throughput": study_figures.phases,
+    "tune": sweep_figures.searches,
 }
 
 

@@ -1,83 +1,55 @@
-"""A figure as data, and the function that draws it.
+"""A figure as data: curves in a grid of panels; and the function that draws it.
 
-A :class:`Plot` is a grid of panels, a panel a list of marks (lines, whiskers, violins, ...).
+The colours are those of Okabe and Ito, which colour-blind readers can distinguish; each comes with
+a line style and a marker, so that a figure can be read in grey too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import io
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any
+from itertools import cycle
+from pathlib import Path
+from typing import Any, Literal
 
+import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import Locator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from phantomgrad_suite.report.figures.style import MUTED, Look
+# Lists of different lengths: a ninth curve has the first colour, but another line style.
+_COLORS = ("#222222", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6b6b6b")
+_DASHES = ("-", (0, (6, 1.5)), (0, (4, 1.2, 1, 1.2)), (0, (1.2, 1.1)), (0, (8, 2, 1.2, 2, 1.2, 2)))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_MUTED = "#6b6b6b"
+_FEW = 12  # points of a curve that get markers
+_WRAP = 36  # characters of a label
+# The formats of a figure, without the metadata that would make equal figures differ.
+_FORMATS: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+_STYLE = Path(__file__).parents[1] / "templates" / "figures.mplstyle"
 
-Mark = Callable[[Axes], Any]
-"""Draws something into a panel."""
-
-
-def mark(method: Callable[..., Any], *arguments: Any, **look: Any) -> Mark:
-    """Return the call of a method of ``Axes``, for example ``mark(Axes.axhline, 1)``."""
-    return lambda axes: method(axes, *arguments, **look)
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line or points, in front of a band between two edges."""
-
-    x: Any
-    y: Any
-    look: Look
-    band: tuple[Any, Any] | None = None
-
-    def __call__(self, axes: Axes) -> None:
-        """Draw it."""
-        if self.band is not None:
-            shade = {"color": self.look["color"], "alpha": 0.11, "linewidth": 0}
-            axes.fill_between(self.x, *self.band, **shade)
-        axes.plot(self.x, self.y, **self.look)
+Look = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Panel:
-    """A panel.
+class Curve:
+    """Points of one label, in the panel of a row and a column.
 
-    Attributes:
-        marks: what it shows.
-        axes: properties for ``Axes.set``, applied in their order: titles, scales, limits, ticks.
-        grid: the axis whose grid lines are drawn.
-        subtitle: a quieter title at the right.
-        locators: of the major ticks, by axis.
-        plain: whether the y axis has plain numbers instead of powers of 10.
+    ``band`` holds the lower and the upper ends of an interval around each point.
     """
 
-    marks: Sequence[Mark]
-    axes: Look
-    grid: str = "y"
-    subtitle: str = ""
-    locators: Mapping[str, Locator] = field(default_factory=dict)
-    plain: bool = False
-
-    def draw(self, axes: Axes) -> None:
-        """Draw the marks, then set scales, limits and ticks."""
-        for drawn in self.marks:
-            drawn(axes)
-        axes.set(**self.axes)
-        axes.set_title(self.subtitle, loc="right", fontsize=7.5, fontweight="normal", color=MUTED)
-        for name, locator in self.locators.items():
-            getattr(axes, f"{name}axis").set_major_locator(locator)
-        if self.plain:
-            axes.yaxis.set_major_formatter("{x:g}")
-        if self.locators:
-            axes.minorticks_off()
-        axes.grid(visible=True, axis="x" if self.grid == "x" else "y")
-        axes.tick_params(length=0)
-        axes.spines["left"].set_visible(self.grid == "y")
+    label: str
+    x: Any
+    y: Any
+    row: str = ""
+    column: str = ""
+    band: tuple[Any, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -87,45 +59,157 @@ class Plot:
     Attributes:
         name: of its files, without the ending.
         caption: on the page.
-        title: of the whole figure.
-        size: width and height in inches.
-        panels: the rows of the grid; ``None`` leaves a place empty.
-        legend: label and look of each entry.
-        note: the explanation above the legend, for example of bands.
-        options: for ``Figure.subplots``, for example shared axes.
-        columns: of the legend, 0 for one row.
+        title: above the panels.
+        curves: what it shows. Their rows are the labels of the y axes, their columns the titles.
+        x: the label of the x axis.
+        note: above the legend, for example what the bands are.
+        log: the logarithmic axes, for example ``xy``.
+        share: which panels share their y axis.
+        ticks: of the x axis, by default those of matplotlib.
+        whiskers: draw intervals as whiskers instead of bands.
+        places: the names of 0, 1, ... on the y axes, by row and column. A plot with places shows
+            dots with horizontal whiskers, and its rows are the labels of the x axes.
     """
 
     name: str
     caption: str
     title: str
-    size: tuple[float, float]
-    panels: Sequence[Sequence[Panel | None]]
-    legend: Sequence[tuple[str, Look]]
-    note: str
-    options: Look = field(default_factory=dict)
-    columns: int = 0
+    curves: Sequence[Curve]
+    x: str = ""
+    note: str = ""
+    log: str = ""
+    share: Literal["none", "row", "all"] = "none"
+    ticks: Sequence[float] = ()
+    whiskers: bool = False
+    places: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
 
     def draw(self) -> Figure:
         """Return the figure."""
-        figure = Figure(figsize=self.size, layout="constrained")
-        shape = (len(self.panels), len(self.panels[0]))
-        grid = figure.subplots(*shape, squeeze=False, **self.options)
-        figure.suptitle(self.title, x=0.012, ha="left")
-        for axes, panel in zip(grid.flat, chain(*self.panels), strict=True):
-            axes.set_visible(panel is not None)
-            if panel is not None:
-                panel.draw(axes)
-        box = figure.legend(
-            handles=[Line2D([], [], label=label, **look) for label, look in self.legend],
+        rows = list(dict.fromkeys(curve.row for curve in self.curves))
+        columns = list(dict.fromkeys(curve.column for curve in self.curves))
+        looks = self._looks()
+        labels = [_wrap(label) for label in looks]
+        width = max(6.4, (5.2 if self.places else 2.9) * len(columns) + 0.8)
+        longest = max(len(line) for label in looks for line in textwrap.wrap(label, _WRAP))
+        across = max(1, min(len(labels), int(width / (0.7 + 0.066 * longest))))
+        down = sum(label.count("\n") + 1 for label in labels) / across
+        heights = [self._height(row, rows) for row in rows]
+        size = (width, sum(heights) + 1 + 0.18 * down)
+        figure = Figure(figsize=size, layout="constrained")
+        figure.suptitle(pretty(textwrap.fill(self.title, int(11 * width))), x=0.012, ha="left")
+        grid = figure.subplots(
+            *(len(rows), len(columns)),
+            squeeze=False,
+            sharex="row" if self.places else "col",
+            sharey=self.share,
+            height_ratios=heights,
+        )
+        for j, column in enumerate(columns):
+            panels = [[c for c in self.curves if (c.row, c.column) == (r, column)] for r in rows]
+            for axes, curves in zip(grid[:, j], panels, strict=True):
+                axes.set_visible(bool(curves))
+                if curves:
+                    self._panel(axes, curves, looks)
+            drawn = [i for i, curves in enumerate(panels) if curves]
+            grid[drawn[0], j].set_title(_wrap(column, 50 if self.places else _WRAP))
+            if not self.places:
+                grid[drawn[-1], j].set_xlabel(self.x)
+        if not self.places:
+            for axes, row in zip(grid[:, 0], rows, strict=True):
+                axes.set_ylabel("\n".join(_wrap(line, 30) for line in row.split("\n")))
+        legend = figure.legend(
+            handles=[Line2D([], [], label=_wrap(label), **look) for label, look in looks.items()],
             loc="outside lower center",
-            ncols=self.columns or len(self.legend),
+            ncols=across,
             title=self.note,
         )
-        box.get_title().set_color(MUTED)
+        legend.get_title().set_color(_MUTED)
         return figure
+
+    def _height(self, row: str, rows: Sequence[str]) -> float:
+        """Return the height of a row of panels."""
+        if self.places:
+            return 0.75 + 0.46 * max(len(n) for (r, _), n in self.places.items() if r == row)
+        return 2.1 if len(rows) > 1 else 2.8
+
+    def _looks(self) -> dict[str, Look]:
+        """Return colour, line style and marker for each label."""
+        names = list(dict.fromkeys(curve.label for curve in self.curves))
+        dashes = ["none"] if self.places else _DASHES
+        parts = zip(names, cycle(_COLORS), cycle(dashes), cycle(_MARKERS), strict=False)
+        return {
+            name: {"color": color, "linestyle": dash, "marker": marker, "markersize": 4.5}
+            for name, color, dash, marker in parts
+        }
+
+    def _panel(self, axes: Axes, curves: Sequence[Curve], looks: Mapping[str, Look]) -> None:
+        for curve in curves:
+            self._curve(axes, curve, looks[curve.label])
+        for name in self.log:
+            axes.set(**{f"{name}scale": "log"})
+        if self.ticks:
+            axes.set_xticks(self.ticks, [f"{tick:g}" for tick in self.ticks])
+            axes.minorticks_off()
+        elif "x" in self.log:
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_locator(NullLocator())
+        else:
+            whole = all(float(x).is_integer() for curve in curves for x in curve.x)
+            axes.xaxis.set_major_locator(MaxNLocator(7, integer=whole, steps=[1, 2, 5, 10]))
+        if self.places:
+            names = self.places[curves[0].row, curves[0].column]
+            axes.set_yticks(range(len(names)), [_wrap(name) for name in names])
+            axes.set(ylim=(len(names) - 0.5, -0.5), xlabel=curves[0].row)
+            axes.spines["left"].set_visible(False)
+        axes.grid(visible=True, axis="x" if self.places else "y")
+        axes.tick_params(length=0, which="both")
+
+    def _curve(self, axes: Axes, curve: Curve, look: Look) -> None:
+        """Draw points with whiskers, or a line over its band."""
+        if self.places or self.whiskers:
+            middle = np.asarray(curve.x if self.places else curve.y)
+            spread = None
+            if curve.band is not None:
+                spread = (middle - curve.band[0], np.asarray(curve.band[1]) - middle)
+            bars: Look = {"xerr" if self.places else "yerr": spread}
+            axes.errorbar(curve.x, curve.y, **bars, **look)
+            return
+        if curve.band is not None:
+            axes.fill_between(curve.x, *curve.band, color=look["color"], alpha=0.12, linewidth=0)
+        axes.plot(curve.x, curve.y, **look | ({"marker": None} if len(curve.x) > _FEW else {}))
+
+
+def pretty(text: str) -> str:
+    """Return text with ``A(5, 0.5)`` as the paper's symbol."""
+    return re.sub(r"A\((\d+), ([\d.]+)\)", r"$A_{\1,\\,\2}$", text)
+
+
+def _wrap(label: str, width: int = _WRAP) -> str:
+    return label if "$" in label else pretty(textwrap.fill(label, width))
 
 
 def file_name(*parts: str) -> str:
     """Return a name made of ``parts`` that are not empty, without dots and slashes."""
     return "_".join(part.replace("/", "_").replace(".", "") for part in parts if part)
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw and save figures in this look, whatever the settings of the user."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(mpl.rc_params_from_file(_STYLE, use_default_template=False))
+        yield
+
+
+def render(plot: Plot) -> dict[str, bytes]:
+    """Return a figure in every format; the same figure gives the same bytes."""
+    files = {}
+    with styled():
+        figure = plot.draw()
+        for kind, metadata in _FORMATS.items():
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=kind, metadata=metadata)
+            files[kind] = buffer.getvalue()
+    return files

@@ -18,7 +18,6 @@ _PAPER_ORDERS = {
     "UPG": ("O(k)", "O(k)", "O(k)"),
     "NPG": ("O(k)", "O(1)", "O(1)"),
 }
-_LOGGED = 215.0  # images/s of the release's log, see the notes in the catalogue
 # The paper's names of our data sets.
 _DATASETS = {"cifar10": "CIFAR-10", "imagenet": "ImageNet", "wikitext103": "Wikitext-103"}
 _STEP = ("step", "forward", "backward")
@@ -42,8 +41,8 @@ def complexity(entry: Entry, records: Records) -> list[Section]:
         state = numbers["state_bytes"] / 2**20
         text = entry.text["measured"].format(clock=numbers["clock"], state=state)
         sections += [
-            Section.of_rows(where, [_orders(method) for method in methods]),
-            Section.of_rows(f"{where}: measurements", rows, words=2, text=text),
+            Section.of(where, [_orders(method) for method in methods]),
+            Section.of(f"{where}: measurements", rows, words=2, text=text),
         ]
     return sections
 
@@ -66,28 +65,14 @@ def _orders(method: Numbers) -> dict[str, str]:
 
 
 def throughput(entry: Entry, records: Records) -> list[Section]:
-    """Return, for each record, times, comparisons, and the same in evaluations of f."""
+    """Return, for each record, times and how many times faster, then evaluations of f."""
     sections = []
     for record in records:
-        rows, where = record.numbers["rows"], f"On {named(record, place(record), records)}"
-        if sum(place(other) == place(record) for other in records) > 1:
-            where += f", {record.row.split('/')[-1]}"
-        names = {row["row"]: row_name(row) for row in rows}
-        compared = [
-            {
-                "Row": row_name(row),
-                "Compared with": names[row["baseline"]],
-                **{f"{p.capitalize()} faster": faster(row, p) for p in _STEP},
-            }
-            for row in rows
-            if row["baseline"]
-        ]
-        text, in_f = _conditions(entry, record), f"{where}: in evaluations of f"
-        sections.append(Section.of_rows(where, [_times(row) for row in rows], text=text))
-        if compared:
-            sections.append(Section.of_rows(f"{where}: comparison", compared, words=2))
-        units = [_in_evaluations(row) for row in rows]
-        sections.append(Section.of_rows(in_f, units, text=entry.text["in_f"]))
+        where = f"On {named(record, place(record), records)}, {record.row.split('/')[-1]}"
+        rows, text = record.numbers["rows"], _conditions(entry, record)
+        sections.append(Section.of(where, [_times(row) for row in rows], text=text))
+        units, text = [_in_evaluations(row) for row in rows], entry.text["in_f"]
+        sections.append(Section.of(f"{where}: in evaluations of f", units, text=text))
     return sections
 
 
@@ -97,9 +82,6 @@ def _conditions(entry: Entry, record: StudyRecord) -> str:
         found.append(entry.text["whole_budgets"])
     if (precision := record.setting.get("precision", "32-true")) != "32-true":
         found.append(f"Precision: {precision}.")
-    for row in record.numbers["rows"]:
-        if row["row"] == "table3/cifar10_upg":
-            found.append(entry.text["log"].format(row["per_second"] / _LOGGED))
     return " ".join(found)
 
 
@@ -112,6 +94,7 @@ def _times(row: Numbers) -> dict[str, str]:
         "Batch": f"{row['batch']} ({row['effective_batch']})",
         "Samples/s": f"{row['per_second']:.1f}",
         **{f"{phase} (ms)": median for phase, median in medians.items()},
+        **{f"{phase} faster": _faster(row, phase) for phase in _STEP},
         "Memory (MiB)": f"{row['peak_bytes'] / 2**20:,.0f}",
     }
 
@@ -134,6 +117,6 @@ def row_name(row: Numbers) -> str:
     return f"{dataset}, {label['model']}: {label['method']}"
 
 
-def faster(row: Numbers, phase: str) -> str:
+def _faster(row: Numbers, phase: str) -> str:
     """Return how many times less time a phase takes than in the reference, if there is one."""
     return f"{row['faster'][phase]:.2f}×" if row["faster"] else ""  # noqa: RUF001

@@ -48,4 +48,4 @@ def checks(records: Records) -> Section:
         + (f"; reduced: {', '.join(r.changes)}." if r.changes else ".")
         for r in records
     ]
-    return Section.of_rows("Checks" if rows else "Measured on", rows, words=2, notes=notes)
+    return Section.of("Checks" if rows else "Measured on", rows, words=2, notes=notes)

@@ -7,7 +7,6 @@ from phantomgrad_suite.report.studies.parts import Numbers, Records, named
 from phantomgrad_suite.report.table import DASH, Section
 from phantomgrad_suite.runs.records import StudyRecord
 
-_NONLINEARITIES = ("tanh", "relu", "linear")
 _MEDIAN = 2  # of the quantiles of Figure 4
 
 
@@ -15,8 +14,7 @@ def synthetic(entry: Entry, records: Records) -> list[Section]:
     """Return the mean cosines and norm ratios of all estimates, a section for each F."""
     sections = []
     for record in by_nonlinearity(records):
-        pairs = sorted({(e["form"], e["damping"]) for e in record.numbers["estimates"]})
-        columns = {f"{form}, λ = {d}": estimates(record, form, d) for form, d in pairs}
+        columns = {f"{form}, λ = {d}": found for (form, d), found in by_form(record).items()}
         rows = []
         for i, first in enumerate(next(iter(columns.values()))):
             row = {"k": str(first["steps"])}
@@ -34,21 +32,21 @@ def synthetic(entry: Entry, records: Records) -> list[Section]:
             residual=exact["residual"]["percentiles"][-1],
         )
         title = f"F: {named(record, record.setting['nonlinearity'], records)}"
-        sections.append(Section.of_rows(title, rows, words=0, text=text))
+        sections.append(Section.of(title, rows, words=0, text=text))
     return sections
 
 
 def by_nonlinearity(records: Records) -> list[StudyRecord]:
     """Return the records by their F, that of the paper first."""
-    names = dict.fromkeys([*_NONLINEARITIES, *sorted(r.setting["nonlinearity"] for r in records)])
-    order = list(names)
-    return sorted(records, key=lambda r: (order.index(r.setting["nonlinearity"]), r.instance))
+    return sorted(records, key=lambda record: record.setting["nonlinearity"] != "tanh")
 
 
-def estimates(record: StudyRecord, form: str, damping: float) -> list[Numbers]:
-    """Return the estimates of one form and λ, by k."""
-    found: list[Numbers] = record.numbers["estimates"]
-    return [e for e in found if e["form"] == form and e["damping"] == damping]
+def by_form(record: StudyRecord) -> dict[tuple[str, float], list[Numbers]]:
+    """Return the estimates by k, for each form and λ."""
+    found: dict[tuple[str, float], list[Numbers]] = {}
+    for estimate in sorted(record.numbers["estimates"], key=lambda e: (e["form"], e["damping"])):
+        found.setdefault((estimate["form"], estimate["damping"]), []).append(estimate)
+    return found
 
 
 def conditioning(entry: Entry, records: Records) -> list[Section]:
@@ -71,7 +69,7 @@ def conditioning(entry: Entry, records: Records) -> list[Section]:
         ]
         title = f"F: {named(record, record.setting['nonlinearity'], records)}"
         text = entry.text["section"].format(**record.setting)
-        sections.append(Section.of_rows(title, rows, words=3, text=text))
+        sections.append(Section.of(title, rows, words=3, text=text))
     return sections
 
 

@@ -20,7 +20,7 @@ def theorems(entry: Entry, records: Records) -> list[Section]:
             title, text, *notes = entry.text[name].strip().split("\n")
             text = text.format(**record.setting)
             rows = make(record.numbers)
-            sections.append(Section.of_rows(title, rows, words=words, text=text, notes=notes))
+            sections.append(Section.of(title, rows, words, text=text, notes=notes))
     return sections
 
 
@@ -77,9 +77,7 @@ def _series(numbers: Numbers) -> list[dict[str, str]]:
 def _sgd(numbers: Numbers) -> list[dict[str, str]]:
     return [
         {
-            "Gradient": "Exact"
-            if case["kind"] == "exact"
-            else f"{case['kind'].upper()} A({case['steps']}, {case['damping']})",
+            "Gradient": gradient_name(case),
             "ε": _short(fmean(case["epsilon"]["max"])),
             "Mean error": _short(fmean(case["epsilon"]["mean"])),
             "Bias": _short(fmean(case["bias"])),
@@ -89,6 +87,13 @@ def _sgd(numbers: Numbers) -> list[dict[str, str]]:
         }
         for case in numbers["gradients"]
     ]
+
+
+def gradient_name(case: Numbers) -> str:
+    """Return the name of a gradient of Theorem 3."""
+    if case["kind"] == "exact":
+        return "Exact"
+    return f"{case['kind'].upper()} A({case['steps']}, {case['damping']})"
 
 
 def _short(value: float) -> str:

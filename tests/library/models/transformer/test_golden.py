@@ -44,29 +44,29 @@ def context_of(model: TransformerLM, memory: Memory | None = None) -> Context:
 # --- Forward ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("length", [5, 11])
-def test_distances_are_the_official_ones(length: int) -> None:
-    table = DistanceEmbedding(golden.WIDTH)(length, torch.zeros(()))
-    agree(table, golden.numbers()["positions"][str(length)])
+@pytest.mark.parametrize("length", golden.NUMBERS["positions"])
+def test_distances_are_the_official_ones(length: str) -> None:
+    table = DistanceEmbedding(golden.WIDTH)(int(length), torch.zeros(()))
+    agree(table, golden.NUMBERS["positions"][length])
 
 
 @torch.no_grad()
 def test_embedding_and_injection_are_the_official_ones() -> None:
     model, tokens = golden.model(), golden.segment(0)[0]
-    agree(model.embedding(tokens), golden.numbers()["embedding"])
-    agree(model.inject(tokens), golden.numbers()["injection"])
+    agree(model.embedding(tokens), golden.NUMBERS["embedding"])
+    agree(model.inject(tokens), golden.NUMBERS["injection"])
 
 
 @pytest.mark.parametrize("filled", [False, True])
 @VARIANTS
 @torch.no_grad()
 def test_map_is_the_official_one(variant: str, filled: bool) -> None:
-    reference = golden.numbers()[variant]["maps"]
+    reference = golden.NUMBERS[variant]["maps"]
     model = golden.model(**golden.VARIANTS[variant])
     context = context_of(model, golden.memory() if filled else None)
     seen: list[Tensor] = []
     model.cell.attention.dropout.register_forward_pre_hook(lambda _m, args: seen.append(args[0]))
-    z = golden.given(golden.STATE, golden.BATCH, golden.LENGTH, golden.WIDTH)
+    z = golden.state()
     suffix = ", memory" if filled else ""
     agree(model.cell(z, context), reference[f"f(z){suffix}"])
     agree(model.cell.attend(z, context), reference[f"y(z){suffix}"])
@@ -74,19 +74,17 @@ def test_map_is_the_official_one(variant: str, filled: bool) -> None:
     agree(seen[0].transpose(0, 1), reference[f"p(z){suffix}"])
 
 
-@pytest.mark.parametrize("name", ["f(z)", "f(0)", "f(z), memory"])
 @torch.no_grad()
-def test_ordinary_residual_is_that_of_the_later_code(name: str) -> None:
-    model = golden.model(**golden.RAW)
-    z = golden.given(golden.STATE, golden.BATCH, golden.LENGTH, golden.WIDTH)
-    context = context_of(model, golden.memory() if "memory" in name else None)
-    ours = model.cell(torch.zeros_like(z) if "0" in name else z, context)
-    agree(ours, golden.numbers()["raw"][name])
+def test_ordinary_residual_is_that_of_the_later_code() -> None:
+    model, z = golden.model(pre_norm=True, raw_residual=True), golden.state()
+    for name, reference in golden.NUMBERS["raw"].items():
+        context = context_of(model, golden.memory() if "memory" in name else None)
+        agree(model.cell(torch.zeros_like(z) if "0" in name else z, context), reference)
 
 
 @torch.no_grad()
 def test_softmax_is_the_official_one() -> None:
-    model, reference = golden.model(), golden.numbers()["softmax"]
+    model, reference = golden.model(), golden.NUMBERS["softmax"]
     hidden = golden.given(golden.HIDDEN, 12, golden.WIDTH)
     loss = model.softmax(hidden, golden.WORDS, model.embedding)
     agree(loss, reference["rows"])
@@ -104,16 +102,16 @@ def test_softmax_has_the_official_gradient() -> None:
     model = golden.model()
     hidden = golden.given(golden.HIDDEN, 12, golden.WIDTH).requires_grad_()
     model.softmax(hidden, golden.WORDS, model.embedding).mean().backward()
-    agree(hidden.grad, golden.numbers()["softmax"]["gradient"])
+    agree(hidden.grad, golden.NUMBERS["softmax"]["gradient"])
 
 
 @VARIANTS
 @torch.no_grad()
 def test_iterates_are_the_official_ones(variant: str) -> None:
-    reference = golden.numbers()[variant]
+    reference = golden.NUMBERS[variant]
     model = golden.model(**golden.VARIANTS[variant])
     context = context_of(model)
-    z, residuals = torch.zeros(golden.BATCH, golden.LENGTH, golden.WIDTH), []
+    z, residuals = torch.zeros(golden.STATES), []
     for statistics in [*reference["iterates"], None]:
         fz = model.cell(z, context)
         residuals.append(torch.linalg.vector_norm(fz - z).item())
@@ -128,7 +126,7 @@ def test_iterates_are_the_official_ones(variant: str) -> None:
 
 @VARIANTS
 def test_pretraining_is_the_official_one(variant: str) -> None:
-    reference = golden.numbers()[variant]
+    reference = golden.NUMBERS[variant]
     model, memory = golden.model(**golden.VARIANTS[variant]), None
     for s, expected in enumerate(reference["segments"]):
         model.zero_grad()
@@ -153,50 +151,42 @@ def same_gradients(model: TransformerLM, reference: dict[str, list[float]]) -> N
 
 
 def estimator(name: str) -> GradientEstimator:
-    kind, *numbers = name.split()
-    if kind == "implicit":
+    if name == "implicit":
         return ImplicitGradient(solver=TIGHT)
-    steps, damping = int(numbers[0]), float(numbers[1])
-    if kind == "npg":
-        return NeumannPhantomGradient(steps, damping)
-    return UnrolledPhantomGradient(steps, damping)
+    kind, steps, damping = name.split()
+    phantom = NeumannPhantomGradient if kind == "npg" else UnrolledPhantomGradient
+    return phantom(int(steps), float(damping))
 
 
-def trained(model: TransformerLM, h: Tensor, gradient: GradientEstimator) -> dict[str, Any]:
-    """Loss and gradients of a training step on segment 0 whose solver has found ``h``."""
-    model.zero_grad()
+def same_step(model: TransformerLM, h: Tensor, name: str, reference: dict[str, Any]) -> None:
+    """Compare a training step on segment 0 whose solver has found ``h``."""
     tokens, targets = golden.segment(0)
     u = model.inject(tokens)
     u.retain_grad()
     context = model.context(u, empty_memory(u, u.dtype))
     f, h, _ = model.deq.close_over((context,), h)
-    z = gradient.attach(f, h)
+    z = estimator(name).attach(f, h)
     loss = model.softmax(z.flatten(0, 1), targets.flatten(), model.embedding).mean()
     loss.backward()
-    return {"loss": loss.item(), "injection": golden.size(u.grad)}
-
-
-def same_step(model: TransformerLM, ours: dict[str, Any], reference: dict[str, Any]) -> None:
-    close([ours["loss"]], [reference["loss"]])
-    close(ours["injection"], reference["injection"])
+    close([loss.item()], [reference["loss"]])
+    close(golden.size(u.grad), reference["injection"])
     same_gradients(model, reference["gradients"])
 
 
-@pytest.mark.parametrize("name", golden.numbers()["PostLN"]["estimates"])
+@pytest.mark.parametrize("name", golden.NUMBERS["PostLN"]["estimates"])
 def test_phantom_gradients_from_a_state_are_the_official_ones(name: str) -> None:
     model = golden.model()
     with torch.no_grad():
-        h, context = torch.zeros(golden.BATCH, golden.LENGTH, golden.WIDTH), context_of(model)
+        h, context = torch.zeros(golden.STATES), context_of(model)
         for _ in range(4):
             h = model.cell(h, context)
-    reference = golden.numbers()["PostLN"]["estimates"][name]
-    same_step(model, trained(model, h, estimator(name)), reference)
+    same_step(model, h, name, golden.NUMBERS["PostLN"]["estimates"][name])
 
 
 @VARIANTS
 @torch.no_grad()
 def test_equilibrium_is_the_official_one(variant: str) -> None:
-    reference = golden.numbers()[variant]["equilibrium"]
+    reference = golden.NUMBERS[variant]["equilibrium"]
     model = golden.model(TIGHT, **golden.VARIANTS[variant]).eval()
     loss, memory = model(*golden.segment(0))
     assert model.deq.last_solution.residual.max() < 1e-13
@@ -204,10 +194,10 @@ def test_equilibrium_is_the_official_one(variant: str) -> None:
     close([loss.mean().item()], [reference["estimates"]["implicit"]["loss"]])
 
 
-@pytest.mark.parametrize("name", golden.numbers()["PostLN"]["equilibrium"]["estimates"])
+@pytest.mark.parametrize("name", golden.NUMBERS["PostLN"]["equilibrium"]["estimates"])
 @VARIANTS
 def test_gradients_at_the_equilibrium_are_the_official_ones(variant: str, name: str) -> None:
-    reference = golden.numbers()[variant]["equilibrium"]
+    reference = golden.NUMBERS[variant]["equilibrium"]
     model = golden.model(**golden.VARIANTS[variant])
-    z = torch.tensor(reference["z"]).view(golden.BATCH, golden.LENGTH, golden.WIDTH)
-    same_step(model, trained(model, z, estimator(name)), reference["estimates"][name])
+    z = torch.tensor(reference["z"]).view(golden.STATES)
+    same_step(model, z, name, reference["estimates"][name])

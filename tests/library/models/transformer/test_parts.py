@@ -7,8 +7,6 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from phantomgrad.models import Memory, TransformerCell
@@ -28,7 +26,7 @@ def randomized(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def cell_of(**settings: bool) -> TransformerCell:
-    return randomized(TransformerCell(WIDTH, HEADS, INNER, **settings))  # type: ignore[return-value]
+    return randomized(TransformerCell(WIDTH, HEADS, INNER, **settings))
 
 
 def inputs(memory: int = 3, length: int = 4, batch: int = 2) -> tuple[Tensor, Tensor, Memory]:
@@ -71,7 +69,10 @@ def attention_by_loops(layer: RelativeAttention, x: Tensor, u: Tensor, memory: M
     return out.flatten(2) @ layer.output.weight.T + layer.output.bias
 
 
-@given(st.integers(0, 6), st.integers(1, 6), st.integers(1, 13))
+@pytest.mark.parametrize(
+    ("memory", "length", "window"),
+    [(0, 1, 1), (3, 4, 5), (2, 3, 1), (0, 4, 9), (4, 2, 3), (2, 2, 4)],
+)
 @torch.no_grad()
 def test_attention_is_its_equation(memory: int, length: int, window: int) -> None:
     layer = RelativeAttention(WIDTH, HEADS, window, 0.0)
@@ -110,21 +111,20 @@ def test_cell_is_its_equation() -> None:
         torch.testing.assert_close(pre(z, context_of(pre, u, memory)), expected)
 
 
-@torch.no_grad()
 def test_the_cell_does_not_modify_its_arguments() -> None:
     z, u, memory = inputs()
     cell = cell_of(pre_norm=True)
     context = context_of(cell, u, memory)
-    kept = [t.clone() for t in (z, u, *memory, *context)]
+    versions = [t._version for t in (z, u, *memory, *context)]
     cell(z, context)
-    assert all(torch.equal(a, b) for a, b in zip((z, u, *memory, *context), kept, strict=True))
+    assert [t._version for t in (z, u, *memory, *context)] == versions
 
 
 CUTOFFS = pytest.mark.parametrize("cutoffs", [(), (4,), (4, 9), (1, 2, 3)])
 
 
 def embedding_of(cutoffs: tuple[int, ...]) -> AdaptiveEmbedding:
-    return randomized(AdaptiveEmbedding(14, WIDTH, cutoffs, 2))  # type: ignore[return-value]
+    return randomized(AdaptiveEmbedding(14, WIDTH, cutoffs, 2))
 
 
 @CUTOFFS

@@ -1,0 +1,86 @@
+"""One of two processes, each with half of a batch; a module, so that spawn finds it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+from methods import ESTIMATORS, Parts
+from problems import TanhCell
+from small_models import IMPLICIT, PHANTOM, mdeq
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from phantomgrad import DEQ, AdaptiveDamping, Broyden, GradientEstimator
+
+
+class Classifier(nn.Module):
+    """An injection, an equilibrium and a head."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__()
+        self.injection, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+        self.deq = DEQ(TanhCell(), *parts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.deq(self.injection(x))[0])
+
+
+class Multiscale(nn.Module):
+    """A small MDEQ; its batch normalisations use fixed statistics, or those of their own half."""
+
+    def __init__(self, gradient: GradientEstimator, unrolled: int, own_statistics: bool) -> None:
+        super().__init__()
+        solver = Broyden(max_evaluations=60, tol=1e-12)
+        self.model = mdeq(gradient, solver, channels=(4, 6), head_channels=(2, 3))
+        self.model.train(own_statistics)
+        self.own_statistics, self._unrolled = own_statistics, unrolled
+
+    def train(self, mode: bool = True) -> Multiscale:
+        return self
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.model(images, unrolled=self._unrolled)
+
+
+MULTISCALE = {
+    "mdeq, implicit": (IMPLICIT, 0),
+    "mdeq, phantom": (PHANTOM, 0),
+    "mdeq, pretraining": (PHANTOM, 3),
+}
+CASES = [*ESTIMATORS, *(f"{name}, {own}" for name in MULTISCALE for own in ("own", "fixed"))]
+
+
+def case(name: str) -> tuple[nn.Module, Tensor]:
+    """The same model and batch in every process."""
+    torch.manual_seed(1)
+    if name in ESTIMATORS:
+        return Classifier(ESTIMATORS[name]), torch.randn(8, 3)
+    kind, _, statistics = name.rpartition(", ")
+    return Multiscale(*MULTISCALE[kind], statistics == "own"), torch.randn(4, 3, 8, 8)
+
+
+def gradients(model: nn.Module, batch: Tensor) -> tuple[Tensor, ...]:
+    """Gradients of the mean square of the output, by parameter."""
+    model(batch).square().mean().backward()
+    return tuple(p.grad for p in model.parameters())
+
+
+def work(rank: int, folder: str) -> None:
+    """Save the gradients that DDP makes of one half of each batch, and an adaptive radius."""
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2
+    )
+    found: dict[str, object] = {}
+    for name in CASES:
+        model, batch = case(name)
+        found[name] = gradients(DistributedDataParallel(model), batch.chunk(2)[rank])
+    damping = AdaptiveDamping(every=1, iterations=20)
+    damping.observe(lambda z: -(rank + 2) * z, torch.randn(2, 3))  # its radius is 2 or 3
+    found["radius"] = damping.radius
+    torch.save(found, Path(folder) / f"rank{rank}.pt")
+    torch.distributed.destroy_process_group()

@@ -1,0 +1,137 @@
+"""A small model of every family, and inputs for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from phantomgrad import (
+    Broyden,
+    GradientEstimator,
+    ImplicitGradient,
+    Solver,
+    UnrolledPhantomGradient,
+)
+from phantomgrad.models import (
+    MDEQ,
+    ImageClassifier,
+    Memory,
+    TransformerLM,
+)
+
+TIGHT = Broyden(max_evaluations=200, tol=1e-14)
+IMPLICIT = ImplicitGradient(solver=TIGHT)
+PHANTOM = UnrolledPhantomGradient(3, 0.5)
+VOCABULARY = 30
+
+
+def convolutional(
+    gradient: GradientEstimator = PHANTOM, solver: Solver = TIGHT, **settings: Any
+) -> ImageClassifier:
+    """Four channels, well inside the region of contraction."""
+    sizes = {"channels": 4, "groups": 2, "kappa": 0.4, "pooled": 2, **settings}
+    return ImageClassifier(3, 4, solver, gradient, **sizes)
+
+
+def mdeq(gradient: GradientEstimator = PHANTOM, solver: Solver = TIGHT, **settings: Any) -> MDEQ:
+    """Three scales, contractive: the states vary little around the mean they are divided by."""
+    sizes = {
+        "channels": (4, 6, 8),
+        "head_channels": (2, 3, 4),
+        "features": 5,
+        "expansion": 2,
+        "groups": 2,
+        **settings,
+    }
+    model = MDEQ(3, 4, solver, gradient, **sizes)
+    with torch.no_grad():
+        for post in model.deq.cell.post:
+            post[-1].weight.mul_(0.03)
+            post[-1].bias.normal_()
+    return model
+
+
+def transformer(
+    gradient: GradientEstimator = PHANTOM, solver: Solver = TIGHT, **settings: Any
+) -> TransformerLM:
+    """Three clusters; injections of the size of the state."""
+    sizes = {
+        "width": 8,
+        "heads": 2,
+        "inner": 12,
+        "cutoffs": (6, 15),
+        "shrinkage": 2,
+        "memory_length": 4,
+        "dropout": 0.0,
+        "embedding_std": 0.5,
+        **settings,
+    }
+    return TransformerLM(VOCABULARY, solver, gradient, **sizes)
+
+
+def images(batch: int = 2) -> tuple[Tensor]:
+    return (torch.randn(batch, 3, 4, 8),)
+
+
+def words(batch: int = 3, length: int = 5) -> tuple[Tensor, Tensor]:
+    """Tokens and targets, of all clusters."""
+    both = torch.randint(VOCABULARY, (2, batch, length))
+    both[:, 0, 0] = torch.tensor([2, 29])
+    both[:, 1, 1] = torch.tensor([10, 7])
+    both[:, 2, 2] = torch.tensor([20, 0])
+    return both[0], both[1]
+
+
+def some_memory(batch: int = 3, length: int = 4, width: int = 8) -> Memory:
+    return Memory(torch.randn(batch, length, width), torch.randn(batch, length, 3 * width))
+
+
+def segment() -> tuple[Tensor, Tensor, Memory]:
+    return *words(length=3), some_memory()
+
+
+class Family(NamedTuple):
+    """A small model of a family, its arguments, settings with dropout, and shapes of masks."""
+
+    build: Callable[..., nn.Module]
+    arguments: Callable[[], tuple[Any, ...]]
+    dropout: dict[str, Any]
+    masks: dict[str, tuple[int, ...]]
+
+
+_DROPOUT = {"dropout": 0.3, "attention_dropout": 0.2, "output_dropout": "features"}
+_MASKS = {
+    "embedding_dropout": (3, 1, 8),
+    "output_dropout": (3, 1, 8),
+    "distances.dropout": (1, 8),
+    "deq.cell.attention.dropout": (2, 3, 3, 7),  # heads first
+    "deq.cell.attention_dropout": (3, 1, 8),
+    "deq.cell.feed_forward.dropout": (3, 1, 12),
+    "deq.cell.feed_forward_dropout": (3, 1, 8),
+}
+PAPER = {
+    "mdeq": Family(
+        mdeq,
+        images,
+        {"dropout": 0.3},
+        {f"deq.cell.blocks.{i}.dropout": (2, 4 + 2 * i, 1, 1) for i in range(3)},
+    ),
+    "PostLN": Family(transformer, segment, _DROPOUT, _MASKS),
+    "PreLN": Family(
+        partial(transformer, pre_norm=True), segment, {**_DROPOUT, "recompute": True}, _MASKS
+    ),
+}
+FAMILIES = {"convolutional": Family(convolutional, images, {}, {}), **PAPER}
+every_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+every_paper_family = pytest.mark.parametrize("family", PAPER.values(), ids=PAPER)
+
+
+def scores(model: nn.Module, arguments: tuple[Any, ...], **options: Any) -> Tensor:
+    """Log-probabilities or losses, one row a sample."""
+    out = model(*arguments, **options)
+    return out if isinstance(out, Tensor) else out[0]

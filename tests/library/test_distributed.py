@@ -1,0 +1,38 @@
+"""Two processes, each with a half of the batch, find the gradients of the whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import distributed_worker
+import pytest
+import torch
+from problems import relative_error
+
+pytestmark = pytest.mark.skipif(
+    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+    reason="this build of torch has no gloo backend",
+)
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("ranks")
+    torch.multiprocessing.spawn(distributed_worker.work, args=(str(folder),), nprocs=2)
+    return [torch.load(folder / f"rank{rank}.pt") for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("name", distributed_worker.CASES)
+def test_gradients_are_those_of_the_global_batch(ranks: list[dict[str, Any]], name: str) -> None:
+    """With batch statistics of their own, the mean of those of the halves."""
+    _, batch = distributed_worker.case(name)
+    parts = batch.chunk(2) if name.endswith("own") else [batch]
+    alone = [distributed_worker.gradients(distributed_worker.case(name)[0], x) for x in parts]
+    expected = tuple(sum(group) / len(parts) for group in zip(*alone, strict=True))
+    assert len(expected) >= 6
+    for found in ranks:
+        assert relative_error(found[name], expected) < 1e-8
+
+
+def test_processes_agree_on_the_largest_radius(ranks: list[dict[str, Any]]) -> None:
+    assert [found["radius"] for found in ranks] == [pytest.approx(3.0)] * 2

@@ -1,0 +1,234 @@
+"""Every refused argument and the message that names it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from problems import CoupledCell, TanhCell
+from small_models import convolutional, mdeq, some_memory, transformer
+from torch import nn
+
+import phantomgrad as pg
+from phantomgrad.models import (
+    ImplicitGraphLayer,
+    Memory,
+    MultilabelNodeClassifier,
+    SyntheticCell,
+    normalized_adjacency,
+    project_rows_onto_l1_ball,
+)
+from phantomgrad.nn import Packing, VariationalDropout, recomputed
+
+SOLVER, ADJOINT, UPG = pg.Broyden(), pg.ImplicitGradient(), pg.UnrolledPhantomGradient(5, 0.5)
+NAN = math.nan
+X = torch.zeros(3, 4, dtype=torch.float64)
+graph_layer = partial(ImplicitGraphLayer, 3, 4, SOLVER, UPG)
+multilabel = partial(MultilabelNodeClassifier, 3, 4, solver=SOLVER, gradient=UPG)
+ones = partial(torch.ones, dtype=torch.long)
+
+
+def segment(**changed: object) -> object:
+    """Call a small transformer on a segment of which something is changed."""
+    return transformer()(**{"tokens": ones(3, 5), "targets": ones(3, 5), **changed})
+
+
+def layer(
+    *inputs: object, cell: Callable[[], nn.Module] = CoupledCell, **keywords: object
+) -> object:
+    return pg.DEQ(cell(), SOLVER, ADJOINT)(*inputs, **keywords)
+
+
+def packed(*shapes: tuple[int, ...]) -> Packing:
+    return Packing.of([torch.zeros(shape) for shape in shapes])
+
+
+class TanhOfFirst(nn.Module):
+    """Returns one of its two states."""
+
+    def forward(self, z: tuple[torch.Tensor, ...], x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(z[0])
+
+
+Case = tuple[Callable[[], object], str]
+
+SOLVERS: list[Case] = [
+    (lambda: pg.FixedPoint(max_evaluations=0), "max_evaluations must be at least 1, got 0"),
+    (lambda: pg.FixedPoint(max_evaluations=1.5), "max_evaluations must be an integer, got 1.5"),
+    (lambda: pg.FixedPoint(tol=None), "tol must be a number, got None"),
+    (lambda: pg.FixedPoint(tol=NAN), "tol must not be negative, got nan"),
+    (lambda: pg.FixedPoint(stop="rel"), "stop must be 'relative' or 'absolute', got 'rel'"),
+    (lambda: pg.FixedPoint(norm="l1"), "norm must be 'l2' or 'rms' or 'max', got 'l1'"),
+    (lambda: pg.FixedPoint(damping=0.0), r"damping must lie in \(0, 1\], got 0.0"),
+    (lambda: pg.Anderson(memory=0), "memory must be at least 1, got 0"),
+    (lambda: pg.Anderson(damping=0.0), r"damping must lie in \(0, 1\], got 0.0"),
+    (lambda: pg.Anderson(regularization=-1.0), "regularization must not be negative, got -1.0"),
+    (lambda: pg.Broyden(memory=0), "memory must be at least 1, got 0"),
+    (lambda: pg.Broyden(first_step=0.0), "first_step must be finite and not zero, got 0.0"),
+    (lambda: pg.Broyden(first_step=-1.0, line_search=True), "first_step must be 1 with line_sea"),
+    (lambda: SOLVER.solve(torch.tanh, torch.tensor(1.0)), "z0 must have a batch dimension"),
+    (lambda: SOLVER.solve(torch.tanh, ones(2, 3)), "z0 must be a floating-point tensor, got torc"),
+]
+GRADIENTS: list[Case] = [
+    (lambda: pg.ImplicitGradient(on_failure="no"), "on_failure must be 'warn' or .* got 'no'"),
+    (lambda: pg.ImplicitGradient(failure_residual=0.0), "failure_residual must be positive, got"),
+    (lambda: pg.ImplicitGradient(order=0), "order must be at least 1, got 0"),
+    (lambda: pg.ImplicitGradient(at="z"), "at must be 'equilibrium' or 'image', got 'z'"),
+    (lambda: pg.ImplicitGradient(at="image", order=2), "order must be 1 with at='image', got 2"),
+    (lambda: pg.UnrolledPhantomGradient(0, 0.5), "steps must be at least 1, got 0"),
+    (lambda: pg.NeumannPhantomGradient(0, 0.5), "steps must be at least 1, got 0"),
+    (lambda: pg.UnrolledPhantomGradient(5, 1.5), r"damping must lie in \(0, 1\], got 1.5"),
+    (lambda: pg.NeumannPhantomGradient(5, 1.5), r"damping must lie in \(0, 1\], got 1.5"),
+    (lambda: pg.UnrolledPhantomGradient(5, "adaptve"), "damping must lie in .* got 'adaptve'"),
+    (lambda: pg.AdaptiveDamping(every=0), "every must be at least 1, got 0"),
+    (lambda: pg.AdaptiveDamping(iterations=0), "iterations must be at least 1, got 0"),
+    (lambda: pg.AdaptiveDamping(momentum=1.0), r"momentum must lie in \[0, 1\), got 1.0"),
+    (lambda: pg.spectral_radius(torch.sin, X, iterations=0), "iterations must be at least 1, got"),
+    (lambda: pg.jacobian_regularizer(torch.sin, X, samples=0), "samples must be at least 1, got"),
+    (lambda: pg.agreement([X[0]], [X[:, 0]]), r"shapes of exact, \[\(3,\)\], got \[\(4,\)\]"),
+    (
+        lambda: pg.estimated_gradient(torch.sin, X, X, pg.BackpropThroughSolver(), [X]),
+        "got BackpropThroughSolver, which differentiates",
+    ),
+]
+LAYERS: list[Case] = [
+    (lambda: layer(), "z0 is needed if the first input is not a tensor"),
+    (lambda: layer(ones(2, 4)), "z0 must be a floating-point tensor"),
+    (lambda: layer(X, z0=(X, X.float())), r"share their dtype, got \['torch.float32'"),
+    (lambda: packed(), "needs at least one tensor, got none"),
+    (lambda: Packing.of([torch.tensor(1.0)]), "must have a batch dimension"),
+    (lambda: packed((2, 3), (4, 3)), r"must share their batch, got \[2, 4\]"),
+    *(
+        (lambda other=other: packed((2, 3), (2, 4)).pack(other), r"it maps \[\(3,\), \(4,\)\] to")
+        for other in ([X[:2, :3]], [X[:2, :3], X[:2, :3]], [X[:2, :2]] * 2)
+    ),
+    (lambda: VariationalDropout(1.0), r"p must lie in \[0, 1\), got 1.0"),
+    (lambda: VariationalDropout(NAN), r"p must lie in \[0, 1\), got nan"),
+]
+MODELS: list[Case] = [
+    (lambda: SyntheticCell(size=0), "size must be at least 1, got 0"),
+    (lambda: SyntheticCell(lipschitz=NAN), "lipschitz must be positive, got nan"),
+    (lambda: SyntheticCell(nonlinearity="gelu"), "nonlinearity must be 'linear' or .*, got 'gelu'"),
+    (lambda: convolutional(groups=0), "groups must be at least 1, got 0"),
+    (lambda: convolutional(groups=3), "channels must be a multiple of groups = 3, got 4"),
+    (lambda: convolutional(kappa=0.0), "kappa must be positive, got 0"),
+    (lambda: graph_layer(kappa=0.0), r"kappa must lie in \(0, 1\), got 0.0"),
+    (lambda: graph_layer(kappa=NAN), r"kappa must lie in \(0, 1\), got nan"),
+    (lambda: project_rows_onto_l1_ball(X, NAN), "radius must be positive, got nan"),
+    (lambda: multilabel(spectral_radius=0.0), "spectral_radius must be a positive number, got 0.0"),
+    (lambda: multilabel(spectral_radius=NAN), "spectral_radius must be a positive number, got nan"),
+    (lambda: multilabel(spectral_radius=math.inf), "spectral_radius must be a positive number"),
+    (lambda: mdeq(groups=3), "groups must be even and at least 2, got 3"),
+    (lambda: mdeq(groups=8.0), "groups must be an integer, got 8.0"),
+    (
+        lambda: mdeq(channels=(4, 5, 8)),
+        r"channels must be multiples of groups = 2, got \[4, 5, 8\]",
+    ),
+    (lambda: mdeq(channels=8), "channels must be a list, got 8"),
+    (lambda: mdeq(channels=(8.0, 8)), r"channels must hold integers, got \[8.0, 8\]"),
+    (
+        lambda: mdeq(head_channels=(2, 3)),
+        r"head_channels must be 3 positive widths, .* got \[2, 3\]",
+    ),
+    (lambda: mdeq(features=0), "features must be at least 1, got 0"),
+    (lambda: mdeq(expansion=0), "expansion must be at least 1, got 0"),
+    (lambda: mdeq(stem_strides=(1, 0)), r"stem_strides must be two positive numbers, got \[1, 0\]"),
+    (lambda: mdeq(dropout=1.0), r"dropout must lie in \[0, 1\), got 1"),
+    (lambda: mdeq(init_std=-0.1), "init_std must be finite and not negative, got -0.1"),
+    (lambda: mdeq()(torch.zeros(2, 1, 8, 8)), r"images must be \(B, 3, H, W\), got \(2, 1, 8, 8\)"),
+    (lambda: mdeq()(torch.zeros(2, 3, 8, 10)), "multiples of 4, for 3 scales, got 8 x 10"),
+    (lambda: mdeq()(torch.zeros(2, 3, 8, 8), unrolled=-1), "unrolled must be at least 0, got -1"),
+    (lambda: transformer(width=9, heads=3), "width must be even, .* got 9"),
+    (lambda: transformer(heads=3), "width must be a multiple of heads = 3, got 8"),
+    (lambda: transformer(inner=0), "inner must be at least 1, got 0"),
+    (lambda: transformer(width=0), "width must be at least 2, got 0"),
+    (lambda: transformer(cutoffs=(6, 6)), "cutoffs must increase strictly .* vocabulary = 30, got"),
+    (
+        lambda: transformer(cutoffs=(1, 2, 3, 4)),
+        "shrinkage must leave the last table a width, .* 2",
+    ),
+    (lambda: transformer(cutoffs=6), "cutoffs must be a list, got 6"),
+    (lambda: transformer(cutoffs=(6.5, 20)), r"cutoffs must hold integers, got \[6.5, 20\]"),
+    (lambda: transformer(shrinkage=0), "shrinkage must be at least 1, got 0"),
+    (lambda: transformer(memory_length=-1), "memory_length must be at least 0, got -1"),
+    (lambda: transformer(window=0), "window must be at least 1, got 0"),
+    (lambda: transformer(raw_residual=True), "raw_residual must be False without pre_norm, got Tr"),
+    (lambda: transformer(dropout=1.0), r"dropout must lie in \[0, 1\), got 1.0"),
+    (lambda: transformer(attention_dropout=-0.1), r"attention_dropout must lie in \[0, 1\), got"),
+    (lambda: transformer(output_dropout="x"), "output_dropout must be 'tokens' or .*, got 'x'"),
+    (lambda: transformer(embedding_std=-1.0), "embedding_std must be finite and not negative, got"),
+    (
+        lambda: segment(tokens=ones(5)),
+        r"tokens must be integers \(B, L\), got torch.int64 .* \(5,\)",
+    ),
+    (lambda: segment(tokens=torch.zeros(3, 5)), "tokens must be integers .* got torch.float"),
+    (lambda: segment(tokens=30 * ones(3, 5)), r"tokens must lie in \[0, 30\), got 30 to 30"),
+    (lambda: segment(targets=-ones(3, 5)), r"targets must lie in \[0, 30\), got -1 to -1"),
+    (lambda: segment(targets=ones(3, 4)), r"targets must be \(3, 5\) like tokens, got \(3, 4\)"),
+    (lambda: segment(memory=some_memory(2)), r"memory must hold states \(3, M, 8\) .* \(2, 4, 8\)"),
+    (
+        lambda: segment(memory=Memory(torch.zeros(3, 4, 8), torch.zeros(3, 3, 24))),
+        r"injections \(3, M, 24\), got \(3, 4, 8\) and \(3, 3, 24\)",
+    ),
+    (lambda: segment(unrolled=-1), "unrolled must be at least 0, got -1"),
+    (lambda: segment(memory_length=-1), "memory_length must be at least 0, got -1"),
+]
+TYPES: list[Case] = [
+    (lambda: pg.DEQ(torch.tanh, SOLVER, UPG), "cell must be a torch.nn.Module, got builtin"),
+    (
+        lambda: pg.DEQ(TanhCell(), UPG, SOLVER),
+        "solver must be an object with a .* solve .*got Unro",
+    ),
+    (lambda: pg.DEQ(TanhCell(), pg.Broyden, UPG), "solver must be .*, got the class Broyden"),
+    (
+        lambda: pg.DEQ(TanhCell(), SOLVER, "upg"),
+        "gradient must be an object with .* attach .*got str",
+    ),
+    (lambda: layer(X, z0={"z": 1}), "sequence of tensors, got dict"),
+    (lambda: layer(X, z0=(X, None)), "got NoneType in it"),
+    (lambda: layer(X, cell=TanhOfFirst, z0=(X, X)), "the result of f for several states must be a"),
+    (lambda: recomputed(torch.tanh, X), "within must be given if part is not a module, got"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), [*SOLVERS, *GRADIENTS, *LAYERS, *MODELS])
+def test_bad_values_are_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(("call", "message"), TYPES)
+def test_bad_types_are_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("measure", [pg.spectral_radius, pg.jacobian_regularizer])
+def test_inference_mode_is_refused(measure: Callable[..., torch.Tensor]) -> None:
+    with torch.inference_mode(), pytest.raises(RuntimeError, match="cannot be taken under torch"):
+        measure(torch.tanh, torch.randn(3, 4))
+
+
+def test_edges_to_unknown_nodes_are_refused() -> None:
+    with pytest.raises((RuntimeError, IndexError)):
+        normalized_adjacency(torch.tensor([[0], [7]]), 3)
+
+
+@pytest.mark.parametrize("solver", [pg.FixedPoint(), pg.Anderson(), pg.Broyden()])
+@pytest.mark.parametrize(
+    ("f", "error", "message"),
+    [
+        (lambda z: z[:, :1], ValueError, r"it maps \(3, 4\) to \(3, 1\)"),
+        (lambda z: z.to("meta"), ValueError, r"z is on cpu, f\(z\) on meta"),
+        (lambda z: (z, z), TypeError, "f must return one tensor, got tuple"),
+        (lambda z: torch.tanh(z.add_(1)), ValueError, "f must not modify its argument in place"),
+    ],
+)
+def test_maps_that_break_the_contract_are_refused(
+    solver: pg.Solver, f: pg.Map, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        solver.solve(f, X.clone())
