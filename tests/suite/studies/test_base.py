@@ -53,11 +53,8 @@ def test_seed_determines_the_numbers(study: type[Study]) -> None:
         *(
             (study, {name: 0}, f"{name} must be at least 1, got 0")
             for study, names in {
-                Precision: ("rows", "samples", "batch", "iterations", "broyden_iterations"),
-                Dynamics: ("rows", "samples", "iterations", "forward_iterations"),
-                AscentCondition: ("size", "samples"),
+                Precision: ("rows", "samples"),
                 SeriesConvergence: ("rough_steps",),
-                SGDConvergence: ("seeds", "size", "data", "batch"),
                 Complexity: ("batch", "repeats"),
             }.items()
             for name in names

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from omegaconf import OmegaConf
+from studies.test_throughput import CPU, IMPLICIT, NPG, ROWS, UPG, Ticking
 from torch import Tensor, nn
 from training import Script, Workplace
 
@@ -24,16 +25,10 @@ from phantomgrad.gradients import (
 from phantomgrad.solvers import FixedPoint
 from phantomgrad_suite.runs.records import read_study
 from phantomgrad_suite.studies import Findings, Throughput
-from phantomgrad_suite.studies.meters import Clock
 from phantomgrad_suite.studies.throughput import counted, evaluations
 from phantomgrad_suite.studies.training import TrainingStep
 from phantomgrad_suite.tasks import JacobianRegularisation
 
-CPU = torch.device("cpu")
-ROWS = IMPLICIT, UPG, NPG = (
-    *("table1/implicit", "table1/upg_k5_d0.5_no_dropout"),
-    "table1/npg_k5_d0.5_no_dropout",
-)
 in_float32 = pytest.mark.usefixtures("float32", "hydra_restore_singletons")
 
 
@@ -140,13 +135,6 @@ def test_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Rows take turns; they are compared with the first one, or with a baseline of their own.
     """
-
-    class Ticking(Clock):
-        now = 0.0
-
-        def mark(self) -> float:
-            self.now += 1
-            return self.now
 
     turns: list[str] = []
     measure = TrainingStep.measure
