@@ -81,10 +81,10 @@ def _measure(config: DictConfig, identity: Identity) -> tuple[StudyRecord, str]:
     return record, f"{claims} ({record.seconds['total']:.0f} s)"
 
 
-def find_device(name: str) -> torch.device:
+def find_device(name: str, allowed: str = "cpu or cuda") -> torch.device:
     """Return the device called ``name``, for example ``cuda:1``."""
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise UserError(f"device must be cpu or cuda, got {name!r}")
+        raise UserError(f"device must be {allowed}, got {name!r}")
     if name != "cpu" and not torch.cuda.is_available():
         raise UserError(f"device={name}, but torch sees no CUDA device")
     return torch.device(name)

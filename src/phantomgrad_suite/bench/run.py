@@ -64,7 +64,7 @@ def run(options: Options) -> None:
     name = options.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    device, version = find_device(name), peer.version()
+    device, version = find_device(name, "auto, cpu or cuda"), peer.version()
     if options.quick:
         options = replace(options, repeats=min(options.repeats, 2), seconds=0.0, epochs=1)
     if version is None:
