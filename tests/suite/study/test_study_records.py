@@ -16,7 +16,6 @@ from phantomgrad_suite.runs.records import (
     StudyRecord,
     read_any,
     read_record,
-    read_records,
     read_study,
     write_record,
 )
@@ -59,13 +58,6 @@ def test_a_check_of_what_is_not_finite_is_nan_when_read_back(tmp_path: Path, val
     (check,) = read_study(tmp_path / "r.json").checks
     assert math.isnan(check.value)
     assert (check.claim, check.bound, check.holds) == ("x", 1.0, False)
-
-
-def test_runs_and_studies_are_read_in_the_order_of_their_paths(tmp_path: Path) -> None:
-    write_record(RECORD, tmp_path / "b.json")
-    write_record(STUDY, tmp_path / "a.json")
-    write_record(STUDY, tmp_path / "c.json")
-    assert list(read_records(tmp_path)) == [STUDY, RECORD, STUDY]
 
 
 def test_neither_reader_takes_the_other_kind(tmp_path: Path) -> None:
