@@ -4,14 +4,42 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from hydra.errors import InstantiationException
 from hydra.utils import get_class, instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.data.base import Synthetic
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.tasks import Task
+
+
+def check_settings(config: DictConfig) -> None:
+    """Refuse values that would fail late with a long traceback.
+
+    Raises:
+        UserError: a value is not allowed, or needs hardware that is missing.
+    """
+    runtime, trainer = config.runtime, config.trainer
+    minutes = runtime.checkpoint.every_minutes
+    gpus = runtime.trainer.accelerator != "cpu" and torch.cuda.is_available()
+    for key, allowed, rule in (
+        ("nonfinite", config.nonfinite in ("stop", "skip", None), "stop, skip or null"),
+        (
+            "trainer.max_epochs",
+            type(trainer.max_epochs) is int and trainer.max_epochs > 0,
+            "a positive integer",
+        ),
+        ("trainer.sync_batchnorm", gpus or not trainer.get("sync_batchnorm"), "false without GPUs"),
+        (
+            "runtime.checkpoint.every_minutes",
+            minutes is None or (isinstance(minutes, int | float) and minutes >= 0),
+            "a number (0: after every step) or null",
+        ),
+    ):
+        if not allowed:
+            raise UserError(f"{key} must be {rule}, got {OmegaConf.select(config, key)!r}")
 
 
 def build(node: Any, name: str, **more: Any) -> Any:
@@ -36,19 +64,10 @@ def build_data(config: DictConfig) -> DataModule:
 
 
 def build_task(config: DictConfig, data: DataModule | Synthetic) -> Task:
-    """Return the task of a configuration, with its model in the sizes of ``data``.
-
-    Raises:
-        UserError: a part refuses its arguments.
-    """
+    """Return the task of a configuration, with its model in the sizes of ``data``."""
     model = build(config.model, "model", **data.sizes())
-    task: Task = build(
-        config.task,
-        "task",
-        model=model,
-        evaluation_sets=data.evaluation_sets,
-        **data.targets(),
-    )
+    sets = data.evaluation_sets
+    task: Task = build(config.task, "task", model=model, evaluation_sets=sets, **data.targets())
     try:
         task.configure_optimizers()  # Lightning repeats it; a wrong key is reported early
     except (TypeError, ValueError) as error:

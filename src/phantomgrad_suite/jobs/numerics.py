@@ -16,9 +16,13 @@ def set_float32_precision(precision: str) -> None:
     residuals from falling below about 1e-4.
 
     Args:
-        precision: ``highest`` for float32; ``high`` or ``medium`` for TF32 where the device has it,
-            see ``torch.set_float32_matmul_precision``.
+        precision: ``highest`` for float32; ``high`` or ``medium`` for TF32 where the device has it.
+
+    Raises:
+        UserError: it is none of these.
     """
+    if precision not in ("highest", "high", "medium"):
+        raise UserError(f"matmul_precision must be highest, high or medium, got {precision!r}")
     torch.set_float32_matmul_precision(precision)
     torch.backends.cudnn.allow_tf32 = precision != "highest"
 
@@ -32,7 +36,7 @@ def compile_solves(model: nn.Module, mode: str | None, device: torch.device) -> 
         device: the device it will be trained on.
 
     Raises:
-        UserError: torch finds no working compiler.
+        UserError: torch knows no such mode, or finds no working compiler.
     """
     if mode is None:
         return
@@ -40,9 +44,7 @@ def compile_solves(model: nn.Module, mode: str | None, device: torch.device) -> 
         torch.compile(lambda x: x.sin() + x, mode=mode)(torch.ones(2, device=device))
     except Exception as error:
         reason = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"runtime.compile={mode} needs a working compiler for {device}: {reason}"
-        ) from error
+        raise UserError(f"runtime.compile={mode} does not work on {device}: {reason}") from error
     for module in model.modules():
         if isinstance(module, DEQ):
             module.compile_solve(mode=mode)
