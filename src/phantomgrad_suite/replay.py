@@ -73,8 +73,8 @@ def replay(path: Path) -> dict[str, Any]:
         "parameters": before,
         "modules": modules,
         "gradients": nonfinite_gradients(task),
-        "solve": [float(s.residual.nan_to_num(torch.inf).max()) for s, _ in solves if s],
-        "adjoint": [float(a.residual.nan_to_num(torch.inf).max()) for _, a in solves if a],
+        "solve": [_largest(solve.residual) for solve, _ in solves if solve is not None],
+        "adjoint": [_largest(solve.residual) for _, solve in solves if solve is not None],
     }
 
 
@@ -107,3 +107,7 @@ def _nonfinite(tree: Any) -> list[str]:
 
 def _values(tensor: Tensor) -> Tensor:
     return (tensor.values() if tensor.layout == torch.sparse_csr else tensor).detach()
+
+
+def _largest(residual: Tensor) -> float:
+    return float(residual.nan_to_num(nan=torch.inf, posinf=torch.inf).max())

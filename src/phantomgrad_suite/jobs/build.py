@@ -16,38 +16,25 @@ from phantomgrad_suite.tasks import Task
 
 
 def check_settings(config: DictConfig) -> None:
-    """Refuse values that would fail late with a long traceback.
-
-    Raises:
-        UserError: a value is not allowed, or needs hardware that is missing.
-    """
+    """Raise :class:`UserError` for values that would fail late with a long traceback."""
     runtime, trainer = config.runtime, config.trainer
     minutes = runtime.checkpoint.every_minutes
     gpus = runtime.trainer.accelerator != "cpu" and torch.cuda.is_available()
-    for key, allowed, rule in (
-        ("nonfinite", config.nonfinite in ("stop", "skip", None), "stop, skip or null"),
-        (
-            "trainer.max_epochs",
-            type(trainer.max_epochs) is int and trainer.max_epochs > 0,
-            "a positive integer",
-        ),
-        ("trainer.sync_batchnorm", gpus or not trainer.get("sync_batchnorm"), "false without GPUs"),
-        (
-            "runtime.checkpoint.every_minutes",
-            minutes is None or (isinstance(minutes, int | float) and minutes >= 0),
-            "a number (0: after every step) or null",
-        ),
-    ):
-        if not allowed:
+    epochs, shared = trainer.max_epochs, trainer.get("sync_batchnorm")
+    is_time = minutes is None or (isinstance(minutes, int | float) and minutes >= 0)
+    rules = {
+        "nonfinite": (config.nonfinite in ("stop", "skip", None), "stop, skip or null"),
+        "trainer.max_epochs": (type(epochs) is int and epochs > 0, "a positive integer"),
+        "trainer.sync_batchnorm": (gpus or not shared, "false without GPUs"),
+        "runtime.checkpoint.every_minutes": (is_time, "a number (0: after every step) or null"),
+    }
+    for key, (holds, rule) in rules.items():
+        if not holds:
             raise UserError(f"{key} must be {rule}, got {OmegaConf.select(config, key)!r}")
 
 
 def build(node: Any, name: str, **more: Any) -> Any:
-    """Instantiate a configured object; a wrong key or value is reported in one line.
-
-    Raises:
-        UserError: the object refuses its arguments.
-    """
+    """Instantiate a configured object; a :class:`UserError` reports a wrong key or value."""
     try:
         return instantiate(node, **more)
     except InstantiationException as error:
@@ -78,13 +65,8 @@ def build_task(config: DictConfig, data: DataModule | Synthetic) -> Task:
 def synthetic_data(dataset: DictConfig, **changes: Any) -> Synthetic:
     """Return random batches in the shapes of a configured data set, without reading its files.
 
-    Args:
-        dataset: the configuration of the data module.
-        changes: settings that replace those of ``dataset``.
-
-    Raises:
-        UserError: the data set has no synthetic batches.
-        ValueError: a setting is out of range.
+    ``changes`` replace settings of ``dataset``. Raises :class:`UserError` if it has no such
+    batches, ``ValueError`` if a setting is out of range.
     """
     module: type[DataModule] = get_class(dataset._target_)
     settings = {str(k): v for k, v in dataset.items() if not str(k).startswith("_")}

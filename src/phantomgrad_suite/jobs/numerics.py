@@ -15,11 +15,7 @@ def set_float32_precision(precision: str) -> None:
     By default, torch computes products in float32 on CUDA but convolutions in TF32, which stops
     residuals from falling below about 1e-4.
 
-    Args:
-        precision: ``highest`` for float32; ``high`` or ``medium`` for TF32 where the device has it.
-
-    Raises:
-        UserError: it is none of these.
+    ``highest`` is float32; ``high`` and ``medium`` are TF32 where the device has it.
     """
     if precision not in ("highest", "high", "medium"):
         raise UserError(f"matmul_precision must be highest, high or medium, got {precision!r}")
@@ -28,15 +24,10 @@ def set_float32_precision(precision: str) -> None:
 
 
 def compile_solves(model: nn.Module, mode: str | None, device: torch.device) -> None:
-    """Compile the solves of every equilibrium layer of ``model``.
-
-    Args:
-        model: the network, which need not be on ``device`` yet.
-        mode: of ``torch.compile``; ``None`` leaves the model as it is.
-        device: the device it will be trained on.
+    """Compile the solves of the layers of ``model``, which will be on ``device``; not for ``None``.
 
     Raises:
-        UserError: torch knows no such mode, or finds no working compiler.
+        UserError: ``torch.compile`` knows no such mode, or finds no working compiler.
     """
     if mode is None:
         return

@@ -158,12 +158,12 @@ class StudyRecord(_Finished):
 
 
 def read_record(path: Path) -> Record:
-    """Read the record of a run; a :class:`RecordError` names a file that cannot be used."""
+    """Read the record of a run; as below, a :class:`RecordError` names an unusable file."""
     return _made(read_json(path), path, Record)
 
 
 def read_study(path: Path) -> StudyRecord:
-    """Read the record of a study; a :class:`RecordError` names a file that cannot be used."""
+    """Read the record of a study."""
     return _made(read_json(path), path, StudyRecord)
 
 
@@ -221,7 +221,7 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
     """
     kind: Any = get_origin(hint) or hint
     arguments = get_args(hint)
-    if is_dataclass(kind) and isinstance(value, dict):
+    if is_dataclass(hint) and isinstance(value, dict):
         hints = _hints(kind)
         return kind(**{key: _typed(v, hints.get(key, Any), key) for key, v in value.items()})
     if kind is list and isinstance(value, list) and is_dataclass(arguments[0]):

@@ -53,8 +53,6 @@ def test_misspelt_key_in_an_experiment_file_is_refused(
     ("text", "message"),
     [
         ("optimzer: {lr: 0.5}", "'optimzer'; the nearest are optimizer"),
-        ("nonfinit: skip", "'nonfinit'; the nearest are nonfinite"),
-        ("experimnt: chains/implicit", "'experimnt'; the nearest are "),
         ("table: chains", "'table'; the nearest are label"),
     ],
 )
@@ -75,13 +73,6 @@ def test_key_that_an_interpolation_refers_to_is_accepted(workplace: Workplace) -
     assert record.config["gradient"]["steps"] == 3
 
 
-@pytest.mark.parametrize("override", ["+optimzer.lr=5", "+nonfinit=skip", "++adjiont.tol=1e-3"])
-def test_misspelt_key_with_a_plus_is_refused(workplace: Workplace, override: str) -> None:
-    with pytest.raises(UserError, match=r"there is no setting '\w+'; the nearest are "):
-        workplace.train(*CHAINS, override)
-    assert not list(workplace.path.glob("**/record.json"))
-
-
 @pytest.mark.parametrize("group", ["experiment", "table", "tune", "cluster"])
 def test_every_file_sets_known_keys(group: str) -> None:
     known = set(composed([]))
@@ -94,16 +85,14 @@ def test_every_file_sets_known_keys(group: str) -> None:
     ("override", "message"),
     [
         ("optimizer.lr=-1", "optimizer or schedule cannot be built: Invalid learning rate: -1"),
-        ("optimizer.lr=fast", "optimizer or schedule cannot be built: "),
         ("trainer.max_epochs=0", "trainer.max_epochs must be a positive integer"),
-        ("trainer.max_epochs=many", "trainer.max_epochs must be a positive integer"),
         ("seed=-1", r"seed must be an integer from 0 to 4294967295, got -1"),
         ("seed=abc", r"seed must be an integer from 0 to 4294967295, got 'abc'"),
-        ("seed=1.5", r"seed must be an integer from 0 to 4294967295, got 1.5"),
         (
             "matmul_precision=low",
             "matmul_precision must be highest, high or medium, got 'low'",
         ),
+        ("+optimzer.lr=5", "there is no setting 'optimzer'; the nearest are optimizer"),
         ("gradient.steps=0", "steps must be at least 1, got 0"),
         ("model.kappa=1", r"kappa must lie in \(0, 1\), got 1"),
         ("dataset.length=3", "needs at least 320 nodes"),

@@ -30,23 +30,6 @@ def test_script_reports_an_error_in_one_line(script: Script) -> None:
     assert outcome.out.count("\n") == 1
 
 
-def test_script_reports_a_corrupt_file_in_one_line(script: Script, workplace: Workplace) -> None:
-    assert script(*CHAINS).code == 0
-    (record,) = workplace.path.glob("runs/**/record.json")
-    (checkpoint,) = workplace.path.glob("runs/**/last.ckpt")
-    record.write_text("{")
-    outcome = script(*CHAINS)
-    assert (outcome.code, outcome.out.count("\n")) == (1, 1)
-    assert "is no readable record" in outcome.out
-    assert record.read_text() == "{"
-    record.unlink()
-    checkpoint.write_text("{")
-    outcome = script(*CHAINS)
-    assert (outcome.code, outcome.out.count("\n")) == (0, 3)
-    assert "last.ckpt is damaged (BadZipFile: File is not a zip file): kept" in outcome.out
-    assert checkpoint.with_name("last.ckpt.damaged").read_text() == "{"
-
-
 def test_table_goes_on_after_a_failed_run(script: Script, workplace: Workplace) -> None:
     """The exit code is 1, and the other rows are executed."""
     rows = "experiment=chains/implicit,chains/upg_k5_d0.5,chains/npg_k5_d0.5"
@@ -116,27 +99,6 @@ def test_two_processes_make_one_run_and_one_record(tmp_path: Path) -> None:
     assert record.result.best > 0.5
     assert "trainer.devices=2" in record.changes
     assert record.environment["processes"] == 2
-
-
-# The environment of a shell opened by `srun --pty bash`.
-SHELL = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_NAME": "bash", "SLURM_JOB_ID": "7"}
-
-
-@pytest.mark.skipif(
-    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
-    reason="this build of torch has no gloo backend",
-)
-def test_two_processes_in_a_shell_of_slurm(tmp_path: Path) -> None:
-    """Both inherit SLURM_PROCID=0 from the shell; only one of them is the first."""
-    row = ("experiment=digits/one_step", *TWO, "+trainer.limit_train_batches=2")
-    process = start(tmp_path, *row, OMP_NUM_THREADS="1", **SHELL)
-    try:
-        out, _ = process.communicate(timeout=120)
-    finally:
-        process.kill()
-    assert process.returncode == 0, out
-    (path,) = tmp_path.glob("runs/digits/one_step/*/record.json")
-    assert read_record(path).environment["processes"] == 2
 
 
 def test_table_does_not_start_processes_of_its_own(script: Script) -> None:
