@@ -10,6 +10,7 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 
 from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
+from phantomgrad_suite.runs.errors import UserError
 
 PROVENANCE, GENERATORS, LOADER = "provenance", "generators", "loader"
 
@@ -26,19 +27,21 @@ class RunState(Callback):
     loader with ``spans_epochs``, such as that of a text, continues there.
 
     Args:
-        facts: command, configuration, revision, versions, start time.
-
-    Attributes:
-        attempts: start, revision and hardware of each attempt up to the present one, since a run
-            may be resumed by another revision or on another machine.
+        facts: command, configuration and its hash, revision, versions, start time; complete when
+            training starts.
     """
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self._facts = facts
         self._restored: dict[str, Any] = {}
+        self._earlier: list[dict[str, Any]] = []
+
+    @property
+    def attempts(self) -> list[dict[str, Any]]:
+        """Start, revision and hardware of each attempt, as they may differ; this one is last."""
         kept = ("git", "processor", "threads", "accelerator")
-        environment = {name: facts["environment"][name] for name in kept}
-        self.attempts = [{"started": facts["started"], **environment}]
+        environment = {name: self._facts["environment"][name] for name in kept}
+        return [*self._earlier, {"started": self._facts["started"], **environment}]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Seed the GPUs of a distributed run differently."""
@@ -59,9 +62,18 @@ class RunState(Callback):
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Keep the state until training starts."""
-        self._restored = checkpoint
-        self.attempts = [*checkpoint[PROVENANCE]["attempts"], *self.attempts]
+        """Keep the state until training starts.
+
+        Raises:
+            UserError: the checkpoint is one of another configuration.
+        """
+        made_by = checkpoint[PROVENANCE]
+        if made_by["config_hash"] != self._facts["config_hash"]:
+            raise UserError(
+                f"{trainer.ckpt_path} is a checkpoint of another configuration (the experiment was "
+                "changed since): move it away, or choose another runtime.paths.runs"
+            )
+        self._restored, self._earlier = checkpoint, made_by["attempts"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Restore the state: nothing is drawn between this hook and the first batch."""

@@ -35,10 +35,7 @@ def test_checkpoint_is_described(workplace: Workplace) -> None:
     assert "trainer.max_epochs=12" in command
     assert "run        chains/upg_k5_d0.5 seed0-" in text
     assert "in epoch 5 of 12, after step 5" in text
-    for part in ("optimizer", "random state", "schedule"):
-        assert part in next(line for line in text.splitlines() if line.startswith("holds"))
     assert f"torch {torch.__version__}"[:10] in text
-    assert "test/accuracy" in text
     assert "max_epochs: 12" not in text
     assert "max_epochs: 12" in describe(folder / "checkpoints" / "last.ckpt", config=True)
 
@@ -60,7 +57,7 @@ def test_command_of_a_row_of_a_table_does_that_row_alone(
 
 def test_record_is_described(workplace: Workplace) -> None:
     text = describe(workplace.train(*CHAINS))
-    assert "protocol reduced" in text
+    assert re.search(r"^finished   20\d\d-", text, re.M)
     assert "accuracy   best" in text
 
 
