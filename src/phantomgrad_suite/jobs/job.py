@@ -58,8 +58,7 @@ def run_job(config: DictConfig, work: Work) -> AnyRecord | None:
             log.info("%s: finished, skipped (%s)", title, folder.record)
             return read_any(folder.record)
         epochs = (config.get("trainer") or {}).get("max_epochs")
-        every = (config.runtime.get("checkpoint") or {}).get("every_minutes")
-        with log_attempt(folder.path, epochs=epochs, checkpoint_every_minutes=every):
+        with log_attempt(folder.path, epochs=epochs):
             folder.claim(identity)
             record, outcome = work(identity, folder)
             _save(record, folder, Path(config.runtime.paths.records))

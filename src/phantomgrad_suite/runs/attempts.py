@@ -1,4 +1,4 @@
-"""The last attempt at a run, written to its folder: which process holds it, and why it failed.
+"""The last attempt at a run, written to its folder: its process, how far it is, why it failed.
 
 ``make status`` shows it. It is not part of the result: if the disk refuses it, the run goes on.
 """
@@ -48,6 +48,12 @@ def log_failure(folder: Path) -> Iterator[None]:
             attempt = {**_process(), **attempt, "failed": _first_line(error), "ended": _now()}
             _write(folder, attempt)
         raise
+
+
+def log_epoch(folder: Path, epoch: int) -> None:
+    """Add the epoch of a new checkpoint, from 1."""
+    if attempt := read_attempt(folder):
+        _write(folder, {**attempt, "epoch": epoch})
 
 
 def read_attempt(folder: Path) -> dict[str, Any]:
