@@ -9,6 +9,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -122,10 +123,9 @@ def history(record: Record) -> Iterator[dict[str, float]]:
 
 def build_report(table: str, records: Sequence[Record], text: str) -> Any:
     """Return a report, not sent yet: the table as text, bar charts, and a panel for each curve."""
-    import wandb_workspaces.reports.v2 as wr
-
-    grouped: Any = {"groupby": "Group", "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
-    panels: list[Any] = []
+    wr: Any = import_module("wandb_workspaces.reports.v2")
+    grouped = {"groupby": "Group", "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
+    panels = []
     for metric, mode in dict.fromkeys((r.result.metric, r.result.mode) for r in records):
         best = wr.SummaryMetric(f"test/{metric}.{mode}")
         panels.append(wr.BarPlot(title=f"best test/{metric}", metrics=[best], **grouped))
