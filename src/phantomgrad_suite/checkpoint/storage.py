@@ -14,6 +14,7 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import nn
 
+from phantomgrad_suite.runs.attempts import log_epoch
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import atomic_write
 
@@ -37,6 +38,7 @@ class WholeCheckpointIO(TorchCheckpointIO):
             temporary.write_bytes(content.getbuffer())
             if target.exists():
                 target.replace(previous_of(target))
+        log_epoch(target.parents[1], checkpoint["epoch"] + 1)
 
 
 def previous_of(path: Path) -> Path:

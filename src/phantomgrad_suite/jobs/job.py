@@ -55,8 +55,7 @@ def run_job(config: DictConfig, work: Work) -> AnyRecord | None:
             log.info("%s: finished, skipped (%s)", identity, folder.record)
             return read_any(folder.record)
         epochs = (config.get("trainer") or {}).get("max_epochs")
-        every = (runtime.get("checkpoint") or {}).get("every_minutes")
-        with log_attempt(folder.path, epochs=epochs, checkpoint_every_minutes=every):
+        with log_attempt(folder.path, epochs=epochs):
             record = work(identity, folder)
             if not identity.is_changed:  # the row as its file has it
                 published = Path(runtime.paths.records) / identity.row

@@ -1,4 +1,4 @@
-"""The last attempt at a run, written to its folder: which process holds it, and why it failed.
+"""The last attempt at a run, written to its folder: its process, how far it is, why it failed.
 
 ``make status`` shows it. It is not part of the result: if the disk refuses it, the run goes on.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -28,19 +28,22 @@ def log_attempt(folder: Path, **facts: Any) -> Iterator[None]:
     job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
     if job and (task := os.environ.get("SLURM_ARRAY_TASK_ID")):
         job = f"{job}_{task}"
-    attempt = {"host": platform.node(), "job": job, **facts}
-    with suppress(OSError):
-        write_json(attempt, folder / FILE)
+    _write(folder, {"host": platform.node(), "pid": os.getpid(), "job": job, **facts})
     try:
         yield
     except BaseException as error:
         was_stopped = isinstance(error, SystemExit | KeyboardInterrupt)
         end = {"stopped": True} if was_stopped else {"failed": _in_a_line(error)}
-        with suppress(OSError):
-            write_json({**attempt, **end}, folder / FILE)
+        _write(folder, {**read_attempt(folder), **end})
         raise
     with suppress(OSError):
         (folder / FILE).unlink(missing_ok=True)
+
+
+def log_epoch(folder: Path, epoch: int) -> None:
+    """Add the epoch of a new checkpoint, from 1."""
+    if attempt := read_attempt(folder):
+        _write(folder, {**attempt, "epoch": epoch})
 
 
 def read_attempt(folder: Path) -> dict[str, Any]:
@@ -49,6 +52,11 @@ def read_attempt(folder: Path) -> dict[str, Any]:
         attempt = json.loads((folder / FILE).read_text())
         return attempt if isinstance(attempt, dict) else {}
     return {}
+
+
+def _write(folder: Path, attempt: Mapping[str, Any]) -> None:
+    with suppress(OSError):
+        write_json(attempt, folder / FILE)
 
 
 def _in_a_line(error: BaseException) -> str:
