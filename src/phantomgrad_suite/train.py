@@ -15,20 +15,15 @@ import lightning
 import torch
 from hydra.core.hydra_config import HydraConfig
 from lightning import Callback, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
 from omegaconf import DictConfig
 
 from phantomgrad_suite.callbacks import CostMeter, History
 from phantomgrad_suite.callbacks.cost import peak_memory
-from phantomgrad_suite.checkpoint import (
-    FiniteSteps,
-    RunState,
-    TimedCheckpoint,
-    WholeCheckpointIO,
-)
+from phantomgrad_suite.checkpoint.finite import FiniteSteps
+from phantomgrad_suite.checkpoint.last import LastCheckpoint, Stopped
 from phantomgrad_suite.checkpoint.processes import explain_lost_worker, reap_workers
-from phantomgrad_suite.checkpoint.signals import Stopped, StopSignals
-from phantomgrad_suite.checkpoint.storage import previous_of, resumable
+from phantomgrad_suite.checkpoint.state import RunState
+from phantomgrad_suite.checkpoint.storage import WholeCheckpointIO, previous_of, resumable
 from phantomgrad_suite.cluster.slurm import slurm_environment
 from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.jobs.build import build, build_data, build_task
@@ -51,7 +46,6 @@ _KNOWN_WARNINGS = (
     ".*LeafSpec.*",
     ".*does not have many workers.*",
     ".*smaller than the logging interval.*",
-    ".*Checkpoint directory .* exists and is not empty.*",
     ".*The `srun` command is available.*",
     ".*use `self.log\\('seconds/.*sync_dist.*",  # the clock of the first process is meant
 )
@@ -67,17 +61,18 @@ def train(config: DictConfig) -> None:
         UserError: something the user can put right; nothing has been overwritten.
         Stopped: a signal has stopped the run; there is a checkpoint, or the record.
     """
-    signals = StopSignals()
+    signum = 0
 
     def work(identity: Identity, folder: RunFolder) -> tuple[Record, str]:
-        record = _Run(config, identity, folder, signals).execute()
+        nonlocal signum
+        record, signum = _Run(config, identity, folder).execute()
         return record, _headline(record)
 
     run_job(config, work)
-    if signals.asked in (signal.SIGTERM, signal.SIGINT):
+    if signum in (signal.SIGTERM, signal.SIGINT):
         # In the last epoch: the next runs are not started. (SIGUSR2 is for jobs of one run.)
-        log.warning("stopped by %s, at the end of the run", signal.Signals(signals.asked).name)
-        raise Stopped(signals.asked)
+        log.warning("stopped by %s, at the end of the run", signal.Signals(signum).name)
+        raise Stopped(signum)
 
 
 @dataclass
@@ -87,16 +82,17 @@ class _Run:
     config: DictConfig
     identity: Identity
     folder: RunFolder
-    signals: StopSignals
 
-    def execute(self) -> Record:
+    def execute(self) -> tuple[Record, int]:
+        """Return the record, and the signal received in the last epoch or 0."""
         clock = time.perf_counter()
         _silence_lightning()
         task, data = self._build()
-        history, cost, facts = History(), CostMeter(), self._facts()
-        state = RunState(facts)
-        finite = FiniteSteps(self.config.nonfinite, self.folder.nonfinite, facts)
-        trainer = self._trainer([history, cost, state, finite])
+        history, cost, state = History(), CostMeter(), RunState(self._facts())
+        every = self.config.runtime.checkpoint
+        checkpoint = LastCheckpoint(self.folder.last_checkpoint, **every)
+        kept = [history, cost, state, *([FiniteSteps()] if self.config.nonfinite else [])]
+        trainer = self._trainer([*kept, checkpoint])
         check_processes(self.config, trainer)
         with reap_workers(), explain_lost_worker() if trainer.world_size > 1 else nullcontext():
             path = resumable(self.folder.last_checkpoint, task, keeper=is_first_process())
@@ -110,7 +106,7 @@ class _Run:
             previous_of(self.folder.last_checkpoint).unlink(missing_ok=True)
         total = cost.earlier + time.perf_counter() - clock
         seconds = {"total": total, **cost.means()}
-        return self._record(task, data, history, seconds, state.attempts)
+        return self._record(task, data, history, seconds, state.attempts), checkpoint.asked
 
     def _build(self) -> tuple[Task, DataModule]:
         config = self.config
@@ -125,16 +121,6 @@ class _Run:
 
     def _trainer(self, kept: list[Callback]) -> Trainer:
         config, runtime = self.config, self.config.runtime
-        timed = TimedCheckpoint(
-            self.folder.last_checkpoint, runtime.checkpoint.every_minutes, self.signals
-        )
-        checkpoint = ModelCheckpoint(
-            dirpath=self.folder.checkpoints,
-            filename="last",
-            every_n_epochs=runtime.checkpoint.every_n_epochs,
-            save_on_train_epoch_end=True,
-            enable_version_counter=False,
-        )
         callbacks = [
             build(callback, f"{where}.{name}")
             for where, group in (
@@ -150,8 +136,7 @@ class _Run:
             config.trainer,
             "trainer",
             **runtime.trainer,
-            # The checkpoints come last: they save the state of the other callbacks.
-            callbacks=[*kept, *callbacks, timed, checkpoint],
+            callbacks=[*kept, *callbacks],  # the checkpoint is moved to the end
             logger=logger,
             plugins=[WholeCheckpointIO(), *slurm_environment()],
         )

@@ -7,12 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from lightning import LightningModule, Trainer
-from tqdm import tqdm
 
 from phantomgrad.checks import check_at_least, check_rate
-from phantomgrad.models import ImplicitGraphLayer
 from phantomgrad_suite.callbacks.curves import History, Series
 from phantomgrad_suite.runs.errors import UserError
 
@@ -48,34 +45,34 @@ class Collapse(Series):
         if not loss_factor > 1:
             raise ValueError(f"loss_factor must be above 1, got {loss_factor}")
         check_rate("kept", kept)
-        if not 0 <= solved <= 1:
-            raise ValueError(f"solved must lie in [0, 1], got {solved}")
+        check_rate("solved", solved)
         self._patience, self._loss_factor = patience, loss_factor
         self._kept, self._solved, self._stop = kept, solved, stop
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         task: Any = pl_module
-        data = getattr(trainer, "datamodule", None)
-        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-        (history,) = (c for c in callbacks if isinstance(c, History))
+        loop: Any = trainer
+        (history,) = (c for c in loop.callbacks if isinstance(c, History))
         part = "validation" if "validation" in task.evaluation_sets else "test"
         signs = self.signs(
             history.curves,
             f"{part}/{task.metric}",
             good=1 if task.metric_mode == "max" else -1,
-            constant=None if data is None else data.constant_score(part),
+            constant=loop.datamodule.constant_score(part),
         )
         warned = {name for name, curve in self.curves.items() if any(curve)}
         self.keep({name: float(bool(found)) for name, found in signs.items()})
         new = [sign for name, found in signs.items() if name not in warned for sign in found]
         if not new:
             return
-        line = f"training collapsed: {'; '.join(new)}. {_advice(trainer, pl_module)}"
+        line = (
+            f"training collapsed: {'; '.join(new)}. Look at the solves, the norms of W and the "
+            "learning rate"
+        )
         if self._stop:
             raise UserError(f"{line} (measure.collapse.stop ends the run here)")
         if trainer.is_global_zero:
-            with tqdm.external_write_mode():  # not on the line of a progress bar
-                log.warning(line)
+            log.warning(line)
 
     def signs(
         self,
@@ -112,22 +109,3 @@ class Collapse(Series):
                 last = f"{recent[-1][1]:.4g} (since epoch {recent[0][0]})"
                 signs.append(f"{name} went{start} to {last}")
         return found
-
-
-@torch.no_grad()
-def _advice(trainer: Trainer, module: LightningModule) -> str:
-    """Return what to look at, with the current values."""
-    metrics = trainer.callback_metrics
-    values = [
-        f"{name}: residual {float(metrics[f'{name}/residual']):.2g} after "
-        f"{float(metrics[f'{name}/evaluations']):.0f} evaluations"
-        for name in ("solver", "adjoint")
-        if f"{name}/residual" in metrics
-    ]
-    layers = [layer for layer in module.modules() if isinstance(layer, ImplicitGraphLayer)]
-    norms = [(float(m.weight.abs().sum(dim=1).max()), m.bound) for m in layers]
-    if norms:
-        norm, bound = max(norms, key=lambda pair: pair[0] / pair[1])
-        values.append(f"‖W‖ {norm:.4g} of at most {bound:.4g}")
-    values.append(f"learning rate {trainer.optimizers[0].param_groups[0]['lr']:.3g}")
-    return f"Look at the solves, the norms of W and the learning rate ({', '.join(values)})"

@@ -16,9 +16,8 @@ from phantomgrad.deq import DEQ
 from phantomgrad.diagnostics import agreement, estimated_gradient, exact_gradient
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.solvers import Map, Solver
-from phantomgrad_suite.callbacks.capture import Listener, Pass, layers_of, radii
+from phantomgrad_suite.callbacks.capture import Listener, Pass, radii
 from phantomgrad_suite.callbacks.curves import Series
-from phantomgrad_suite.runs.errors import UserError
 
 
 class GradientPrecision(Series):
@@ -27,12 +26,10 @@ class GradientPrecision(Series):
     The gradient of the loss by the trainable parameters of the cells is computed by each estimator
     at the equilibria of the step, and exactly at tightly solved ones, with the weights and dropout
     masks of the step. The gradients of all layers form one vector (Geng et al., 2021, fig.
-    "real_cos"); of several passes through a layer the last one counts. The run is not changed, the
-    time counts as the step's. Each process measures its part of the batch.
+    "real_cos"); of several passes through a layer the last one counts. The run is not changed.
 
-    The curves, which are also logged step by step:
+    The curves, which are also logged step by step (``precision/step``):
 
-    - ``precision/step``: the optimizer steps before; the axis of the others.
     - ``precision/<estimator>/cosine`` and ``/norm_ratio``: see :class:`phantomgrad.Agreement`.
     - ``precision/exact/residual`` and ``/adjoint_residual``: of the exact gradient, relative to
       the whole state, the largest over layers and samples, as are:
@@ -40,7 +37,6 @@ class GradientPrecision(Series):
       :math:`\lambda\, \partial F / \partial h + (1 - \lambda) I` at the equilibria of the step.
 
     Args:
-        estimators: the compared estimators, by name.
         solver: finds the tight equilibrium, starting from that of the step.
         adjoint: solves the adjoint equation there; by default like ``solver``.
         every_n_steps: interval of the measurements; 0 for none.
@@ -72,14 +68,6 @@ class GradientPrecision(Series):
         self._listener = Listener(self._hear)
         self._passes: dict[DEQ, Pass] = {}
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        cells = [layer.cell for layer in layers_of(pl_module)]
-        if self._every and not any(p.requires_grad for cell in cells for p in cell.parameters()):
-            raise UserError(
-                "GradientPrecision needs an equilibrium layer whose cell has trainable parameters, "
-                f"got {len(cells)} layers without: leave callbacks.precision out"
-            )
-
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         step, steps = trainer.global_step, self.curves.get("precision/step")
         if self._every and step % self._every == 0 and not (steps and steps[-1] == step):
@@ -108,7 +96,7 @@ class GradientPrecision(Series):
     def _measure(self, passes: list[Pass]) -> dict[str, float]:
         exact: list[Tensor] = []
         estimates: dict[str, list[Tensor]] = {name: [] for name in self._estimators}
-        by_layer: dict[str, list[Tensor]] = defaultdict(list)
+        by_layer: dict[str, list[Tensor]] = defaultdict(list)  # of each layer, by sample
         for captured in passes:
             with captured.replay() as (f, z, v, wanted):
                 found = exact_gradient(f, z, v, wanted, solver=self._solver, adjoint=self._adjoint)

@@ -31,11 +31,11 @@ class EpochProgress(Callback):
         )
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert self._bar is not None
-        metrics = trainer.callback_metrics
-        shown = {n: f"{float(metrics[n]):.4f}" for n in self._shown if n in metrics}
-        self._bar.set_postfix(shown, refresh=False)
-        self._bar.update()
+        if self._bar is not None:
+            metrics = trainer.callback_metrics
+            shown = {n: f"{float(metrics[n]):.4f}" for n in self._shown if n in metrics}
+            self._bar.set_postfix(shown, refresh=False)
+            self._bar.update()
 
     def on_train_end(self, *_: Any) -> None:
         if self._bar is not None:

@@ -25,9 +25,6 @@ class RunState(Callback):
     computed before (for a schedule by step), and resets the loader at the end of an epoch. A
     loader with ``spans_epochs``, such as that of a text, continues there.
 
-    Args:
-        facts: command, configuration, revision, versions, start time.
-
     Attributes:
         attempts: start, revision and hardware of each attempt up to the present one, since a run
             may be resumed by another revision or on another machine.
@@ -41,14 +38,12 @@ class RunState(Callback):
         self.attempts = [{"started": facts["started"], **environment}]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Seed the GPUs of a distributed run differently."""
         if trainer.world_size > 1:
             torch.cuda.manual_seed(torch.initial_seed() + trainer.global_rank)
 
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Add provenance, generators and, for a loader that has one, its position."""
         checkpoint[PROVENANCE] = {**self._facts, "attempts": self.attempts}
         checkpoint[GENERATORS] = of_all_processes(generator_states())
         loader: Any = trainer.train_dataloader
@@ -59,7 +54,6 @@ class RunState(Callback):
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Keep the state until training starts."""
         self._restored = checkpoint
         self.attempts = [*checkpoint[PROVENANCE]["attempts"], *self.attempts]
 
@@ -82,11 +76,11 @@ def is_resumable(loader: Any) -> bool:
 
 def generator_states() -> dict[str, Any]:
     """Return the states of the generators of torch (CPU and CUDA), numpy and Python."""
-    numpy_state = np.random.get_state(legacy=True)  # noqa: NPY002
+    numpy_state: Any = np.random.get_state()  # noqa: NPY002
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "numpy": (numpy_state[0], numpy_state[1].tolist(), *numpy_state[2:]),  # type: ignore[index]
+        "numpy": (numpy_state[0], numpy_state[1].tolist(), *numpy_state[2:]),
         "python": random.getstate(),
     }
 
@@ -94,8 +88,7 @@ def generator_states() -> dict[str, Any]:
 def set_generators(states: dict[str, Any]) -> None:
     """Restore the states that :func:`generator_states` returned, perhaps on fewer devices."""
     torch.set_rng_state(states["torch"])
-    if states["cuda"] and torch.cuda.is_available():
-        for device, state in zip(range(torch.cuda.device_count()), states["cuda"], strict=False):
-            torch.cuda.set_rng_state(state, device)
+    for device in range(min(torch.cuda.device_count(), len(states["cuda"]))):
+        torch.cuda.set_rng_state(states["cuda"][device], device)
     np.random.set_state(states["numpy"])  # noqa: NPY002
     random.setstate(states["python"])

@@ -44,13 +44,19 @@ def previous_of(path: Path) -> Path:
     return path.with_suffix(f".previous{path.suffix}")
 
 
-def newest_whole(path: Path, *, keeper: bool = True) -> Path | None:
-    """Return ``path``, the previous checkpoint if that is damaged or missing, or ``None``.
+def resumable(path: Path, model: nn.Module, *, keeper: bool) -> Path | None:
+    """Return the checkpoint to resume from, ``None`` to start from the beginning.
+
+    It is the last one or, if that is damaged or missing, the one before.
 
     Args:
         path: of the last checkpoint.
+        model: receives its parameters and buffers.
         keeper: whether to set damaged files aside and remove those of interrupted writes, which
             one process of a run should do.
+
+    Raises:
+        UserError: the checkpoint cannot be read, or is of another model.
     """
     if keeper:
         for unfinished in path.parent.glob(f".{path.name}.*"):
@@ -59,6 +65,8 @@ def newest_whole(path: Path, *, keeper: bool = True) -> Path | None:
     for candidate in filter(Path.exists, (path, previous_of(path))):
         reason = damage(candidate)
         if reason is None:
+            _load(candidate, model)
+            log.info("resuming from %s", candidate)
             return candidate
         damaged = True
         if keeper:
@@ -69,30 +77,16 @@ def newest_whole(path: Path, *, keeper: bool = True) -> Path | None:
     return None
 
 
-def resumable(path: Path, model: nn.Module, *, keeper: bool) -> Path | None:
-    """Return the checkpoint to resume from, ``None`` to start from the beginning.
-
-    Args:
-        path: of the last checkpoint.
-        model: whose tensors it must hold.
-        keeper: see :func:`newest_whole`.
-
-    Raises:
-        UserError: the checkpoint cannot be read, or is of a model of another size.
-    """
-    found, remedy = newest_whole(path, keeper=keeper), "delete it to start from the beginning"
-    if found is None:
-        return None
+def _load(path: Path, model: nn.Module) -> None:
     try:
-        saved = torch.load(found, map_location="cpu", weights_only=True)["state_dict"]
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        model.load_state_dict(content["state_dict"])
     except Exception as error:
-        name = type(error).__name__
-        raise UserError(f"{found} is not a readable checkpoint ({name}): {remedy}") from error
-    for name, tensor in model.state_dict().items():
-        if name not in saved or saved[name].shape != tensor.shape:
-            raise UserError(f"{found} has a model of another size ({name} differs): {remedy}")
-    log.info("resuming from %s", found)
-    return found
+        reason = str(error).partition("\n\t")[2].partition("\n")[0] or type(error).__name__
+        raise UserError(
+            f"{path} is not a checkpoint of this model ({reason}): delete it to start from the "
+            "beginning"
+        ) from error
 
 
 def damage(path: Path) -> str | None:

@@ -18,7 +18,7 @@ from phantomgrad_suite.jobs.job import has_several_processes
 from phantomgrad_suite.runs.errors import UserError
 
 _CHOICES = {
-    "nonfinite": ("stop", "skip", None),
+    "nonfinite": ("stop", None),
     "matmul_precision": ("highest", "high", "medium"),
     "runtime.compile": (None, "default", "reduce-overhead", "max-autotune"),
 }
@@ -48,6 +48,11 @@ def check_settings(config: DictConfig) -> None:
                 f"trainer.{name}={limit} would end the run where it cannot be resumed: set "
                 "trainer.max_epochs instead"
             )
+    epochs = config.runtime.checkpoint.every_n_epochs
+    if type(epochs) is not int or epochs < 1:
+        raise UserError(
+            f"runtime.checkpoint.every_n_epochs must be a positive integer, got {epochs!r}"
+        )
     minutes = config.runtime.checkpoint.every_minutes
     if minutes is not None and (type(minutes) not in (int, float) or not minutes >= 0):
         raise UserError(

@@ -36,11 +36,6 @@ class RunFolder:
         """The checkpoint that a restart resumes from."""
         return self.checkpoints / "last.ckpt"
 
-    @property
-    def nonfinite(self) -> Path:
-        """The folder of the saved steps whose gradient was NaN or infinite."""
-        return self.path / "nonfinite"
-
     def finished(self, identity: Identity) -> bool:
         """Return whether this run is finished.
 

@@ -30,10 +30,8 @@ class LanguageModelling(Task):
         evaluation_memory: positions that the model remembers in evaluation; ``None`` for its own.
         other_memories: further memory lengths at which the evaluation sets, except ``validation``,
             are evaluated, logged as ``test/perplexity_at_480`` and the like.
-        pretraining_steps, pretraining_layers: see :meth:`phantomgrad_suite.tasks.Task.pretrain`.
         evaluate_pretrained: during pretraining, evaluate the unrolled network as in the official
             code; else always solve for the equilibrium.
-        metric, task: see :class:`phantomgrad_suite.tasks.Task`.
     """
 
     def __init__(
@@ -93,7 +91,6 @@ class LanguageModelling(Task):
             self._losses[name + at].update(losses)  # type: ignore[operator]
 
     def on_validation_epoch_end(self) -> None:
-        """Log the perplexities and clear the memories of the evaluation."""
         for name in self.evaluation_sets:
             metrics = {}
             for at, _ in self._evaluations(name):
@@ -113,15 +110,6 @@ class LanguageModelling(Task):
             memory = Memory(*(part.to(batch.tokens.device) for part in memory))
         losses, self._memory[key] = self.model(batch.tokens, batch.targets, memory, **options)
         return losses.to(torch.promote_types(losses.dtype, torch.float32))  # type: ignore[no-any-return]
-
-    def carried(self, batch: TokenBatch) -> dict[str, Any]:
-        memory = None if batch.first else self._memory.get("train")
-        return {} if memory is None else {"memory": tuple(memory)}
-
-    def carry(self, carried: dict[str, Any]) -> None:
-        self._memory.pop("train", None)
-        if "memory" in carried:
-            self._memory["train"] = Memory(*carried["memory"])
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)

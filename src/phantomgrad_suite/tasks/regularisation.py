@@ -19,16 +19,15 @@ from phantomgrad.solvers import Map
 class JacobianRegularisation:
     r"""The penalty :math:`\gamma \|J\|_F^2 / N` at the equilibria of a step (Bai et al., 2021).
 
-    :math:`J = \partial f / \partial z` is estimated by
-    :func:`phantomgrad.jacobian.jacobian_regularizer`. A random share of the training steps has the
-    penalty, none during pretraining. The weight :math:`\gamma` grows along the run.
+    A random share of the training steps has the penalty, none during pretraining. The weight
+    :math:`\gamma` grows along the run.
 
     Args:
         weight: initial :math:`\gamma`.
         frequency: probability that a step has the penalty.
         increase, every, from_step: the weight grows by ``increase`` at every multiple of ``every``
             optimizer steps after ``from_step``.
-        samples: random vectors of the estimate.
+        samples: see :func:`phantomgrad.jacobian.jacobian_regularizer`.
         through_equilibrium: differentiate the penalty through the equilibrium as well, with the
             gradient estimator of the layer; else only parameters and inputs of ``f`` receive it.
     """
@@ -53,7 +52,6 @@ class JacobianRegularisation:
         check_at_least("samples", self.samples, 1)
 
     def weight_at(self, step: int) -> float:
-        """Return the weight after ``step`` optimizer steps."""
         increases = step // self.every - self.from_step // self.every
         return self.weight + self.increase * max(increases, 0)
 

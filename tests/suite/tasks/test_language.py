@@ -134,22 +134,6 @@ def test_further_memory_lengths_change_nothing_else() -> None:
     assert longer == pytest.approx(both["test/perplexity_at_5"])
 
 
-@pytest.mark.parametrize("remembered", [False, True])
-@pytest.mark.parametrize("first", [False, True])
-def test_memory_of_a_skipped_step_is_dropped(remembered: bool, first: bool) -> None:
-    """The next segment continues the one before; at the beginning of a text there is none."""
-    task, words = task_of(Bigrams()), torch.ones(1, 3, dtype=torch.int64)
-    if remembered:
-        task._memory = {"train": Memory(torch.zeros(1, 2, 4), torch.zeros(1, 2, 12))}
-    before = task.carried(TokenBatch(words, words, first))
-    task._memory["train"] = Memory(torch.full((1, 2, 4), math.nan), torch.zeros(1, 2, 12))
-    task.carry(before)
-    if remembered and not first:
-        assert torch.equal(task._memory["train"].states, torch.zeros(1, 2, 4))
-    else:
-        assert task._memory == {}
-
-
 def test_memory_that_no_stream_fills_is_refused() -> None:
     with pytest.raises(UserError, match=r"task\.other_memories must be less than the 23 tokens"):
         fit(task_of(Bigrams(), other_memories=[23]), counting())

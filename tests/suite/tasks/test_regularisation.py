@@ -99,7 +99,7 @@ def test_penalty_of_a_linear_cell(gradient: GradientEstimator) -> None:
 def test_penalty_is_logged_without_its_weight() -> None:
     task = task_of(jacobian=JacobianRegularisation(weight=0.5))
     loss = loss_of(task)
-    means = task._means.take()
+    means = task.take_means()
     torch.testing.assert_close(means["train/loss"] + 0.5 * means["train/jacobian"], loss.detach())
     assert means["train/jacobian_weight"] == 0.5
     layer = task.model.deq
@@ -173,7 +173,7 @@ def test_no_penalty_in_pretraining_or_evaluation() -> None:
     task.model.eval()
     with torch.no_grad():
         task.scored(BATCH, "test")
-    assert set(task._means.take()) == {"train/loss"}
+    assert set(task.take_means()) == {"train/loss"}
     assert task.model.budgets == [60]
     loss_of(task_of())
     assert torch.equal(torch.get_rng_state(), before)  # nor is anything drawn

@@ -1,0 +1,122 @@
+"""The last checkpoint of a run: every few epochs, within long ones, and when asked to stop."""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+from torch import Tensor
+
+from phantomgrad_suite.checkpoint.finite import check_finite
+from phantomgrad_suite.checkpoint.processes import leave_signals_to_main_process
+from phantomgrad_suite.checkpoint.state import is_resumable
+
+log = logging.getLogger(__name__)
+
+_STEPS_BETWEEN_AGREEMENTS = 10
+_DUE = 1  # less than the number of any signal that is recorded
+
+
+class Stopped(SIGTERMException):
+    """A run that saved and stopped at a signal; the process exits as if the signal ended it."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(128 + signum)
+
+
+class LastCheckpoint(Checkpoint):
+    """Saves at the end of epochs, in the middle of long ones, and on SIGTERM, SIGINT or SIGUSR2.
+
+    After a signal it saves as soon as possible and raises :class:`Stopped`; a second SIGINT stops
+    the run at once. SIGUSR2 is what submitit has SLURM send shortly before the time limit of a job.
+    With a loader that cannot restore its position, a run saves at the end of its epochs only.
+
+    Lightning's ``ModelCheckpoint`` knows neither signals nor such loaders, and its handler of
+    SIGTERM would communicate with the other processes in the middle of another exchange.
+
+    Args:
+        path: of the checkpoint.
+        every_n_epochs: interval of the checkpoints at the end of an epoch.
+        every_minutes: interval of those within an epoch; 0 for one after every step (after every
+            tenth in a distributed run), ``None`` for none.
+
+    Attributes:
+        asked: the signal received, or 0. A run in its last epoch ends normally: its caller
+            must check this attribute afterwards.
+    """
+
+    def __init__(self, path: Path, every_n_epochs: int, every_minutes: float | None) -> None:
+        self._path, self._epochs = path, every_n_epochs
+        self._seconds = math.inf if every_minutes is None else 60 * every_minutes
+        self._last = time.monotonic()
+        self.asked = 0
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        data.worker_init_fn = leave_signals_to_main_process
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Replace Lightning's signal handlers; it restores those from before ``fit``."""
+        if threading.current_thread() is threading.main_thread():  # no other may
+            for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
+                signal.signal(signum, self._record)
+
+    def _record(self, signum: int, frame: FrameType | None) -> None:
+        if signum == signal.SIGINT and self.asked:
+            raise KeyboardInterrupt
+        if not self.asked and getattr(rank_zero_only, "rank", 0) == 0:
+            name = signal.Signals(signum).name
+            log.warning("%s: stopping at the next checkpoint, at the latest after the epoch", name)
+        self.asked = signum
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
+        """Save if it is due and the epoch is not over."""
+        agreeing = trainer.world_size == 1 or args[-1] % _STEPS_BETWEEN_AGREEMENTS == 0
+        if agreeing and not trainer.is_last_batch and is_resumable(trainer.train_dataloader):
+            is_due = time.monotonic() - self._last >= self._seconds
+            self._save(trainer, pl_module, is_due, self.asked)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save if it is due or a signal asked for it; the last epoch ends the run anyway."""
+        epoch = trainer.current_epoch + 1
+        signum = 0 if epoch == trainer.max_epochs else self.asked
+        self._save(trainer, pl_module, epoch % self._epochs == 0, signum)
+
+    def _save(self, trainer: Trainer, task: Any, is_due: bool, signum: int) -> None:
+        own = signum or (_DUE if is_due else 0)
+        reason = int(_reduced(trainer, torch.tensor(own), "max"))
+        if not reason:
+            return
+        if task.total_loss is not None:
+            check_finite(_reduced(trainer, task.total_loss, "sum"), trainer.current_epoch + 1)
+        trainer.save_checkpoint(self._path)
+        self._last = time.monotonic()
+        if reason == _DUE:
+            return
+        if trainer.is_global_zero:
+            log.warning(
+                "stopped by %s in epoch %d, after step %d: the same command resumes from there",
+                signal.Signals(reason).name,
+                trainer.current_epoch + 1,
+                trainer.global_step,
+            )
+        raise Stopped(reason)
+
+
+def _reduced(trainer: Trainer, value: Tensor, operation: str) -> Tensor:
+    """Return the sum or maximum over the processes, which all save or all do not."""
+    if trainer.world_size == 1:
+        return value
+    own = value.to(trainer.strategy.root_device, copy=True)
+    return trainer.strategy.reduce(own, reduce_op=operation)
