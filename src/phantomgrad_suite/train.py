@@ -17,8 +17,8 @@ from hydra.core.hydra_config import HydraConfig
 from lightning import Callback, Trainer
 from omegaconf import DictConfig
 
-from phantomgrad_suite.callbacks import CostMeter, History
-from phantomgrad_suite.callbacks.cost import peak_memory
+from phantomgrad_suite.callbacks.cost import CostMeter, peak_memory
+from phantomgrad_suite.callbacks.curves import History
 from phantomgrad_suite.checkpoint.finite import FiniteSteps
 from phantomgrad_suite.checkpoint.last import LastCheckpoint, Stopped
 from phantomgrad_suite.checkpoint.processes import explain_lost_worker, reap_workers

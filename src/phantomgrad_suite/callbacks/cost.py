@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
 import resource
 import sys
 import time
@@ -15,21 +14,16 @@ from typing import Any
 import torch
 from lightning import Callback, LightningModule, Trainer
 
-_STATUS = Path("/proc/self/status")
-
 
 class CostMeter(Callback):
     """Measures epochs, steps, and their forward and backward passes, in seconds.
 
     On CUDA, phases are bracketed by events that are read once an epoch, so that measuring does not
     synchronise with the device.
-
-    Attributes:
-        earlier: seconds of the run before the checkpoint from which it was resumed.
     """
 
     def __init__(self) -> None:
-        self.earlier = 0.0
+        self.earlier = 0.0  # seconds before the checkpoint from which the run was resumed
         self._start = time.perf_counter()
         self._seconds: dict[str, float] = defaultdict(float)  # of the run, by phase
         self._counts: dict[str, int] = defaultdict(int)
@@ -119,9 +113,5 @@ def peak_memory(device: torch.device) -> dict[str, Any]:
     """Return the peak memory of the CUDA allocator, or the peak resident set of the process."""
     if device.type == "cuda":
         return {"kind": "cuda", "peak_bytes": torch.cuda.max_memory_allocated(device)}
-    with suppress(OSError):
-        if found := re.search(rb"VmHWM:\s+(\d+) kB", _STATUS.read_bytes()):
-            return {"kind": "process", "peak_bytes": int(found[1]) * 1024}
-    # Where there is no such file; this peak cannot be reset.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"kind": "process", "peak_bytes": peak * (1 if sys.platform == "darwin" else 1024)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import signal
-import threading
 import time
 from pathlib import Path
 from types import FrameType
@@ -48,8 +47,8 @@ class LastCheckpoint(Checkpoint):
     Args:
         path: of the checkpoint.
         every_n_epochs: interval of the checkpoints at the end of an epoch.
-        every_minutes: interval of those within an epoch; 0 for one after every step (after every
-            tenth in a distributed run), ``None`` for none.
+        every_minutes: interval of those within an epoch; 0 for every step (in a distributed run
+            for every tenth), ``None`` for none.
 
     Attributes:
         asked: the signal received, or 0. A run in its last epoch ends normally: its caller
@@ -68,9 +67,8 @@ class LastCheckpoint(Checkpoint):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Replace Lightning's signal handlers; it restores those from before ``fit``."""
-        if threading.current_thread() is threading.main_thread():  # no other may
-            for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
-                signal.signal(signum, self._record)
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
+            signal.signal(signum, self._record)
 
     def _record(self, signum: int, frame: FrameType | None) -> None:
         if signum == signal.SIGINT and self.asked:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,10 +22,9 @@ def _joined() -> bool:
 
 def of_all_processes(state: Any) -> list[Any]:
     """Return the state of each process by rank; every process must call this."""
-    if not _joined():
-        return [state]
-    states: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(states, state)
+    states = [state] * (distributed.get_world_size() if _joined() else 1)
+    if _joined():
+        distributed.all_gather_object(states, state)
     return states
 
 
@@ -63,14 +61,12 @@ def reap_workers() -> Iterator[None]:
     try:
         yield
     finally:
-        in_main_thread = threading.current_thread() is threading.main_thread()  # no other may
         # The handler that torch installs raises for a killed worker.
-        handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL) if in_main_thread else None
+        handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for process in set(multiprocessing.active_children()) - before:
             process.kill()
             process.join()
-        if in_main_thread:
-            signal.signal(signal.SIGCHLD, handler or signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, handler or signal.SIG_DFL)
 
 
 def leave_signals_to_main_process(worker: int) -> None:

@@ -45,9 +45,7 @@ def previous_of(path: Path) -> Path:
 
 
 def resumable(path: Path, model: nn.Module, *, keeper: bool) -> Path | None:
-    """Return the checkpoint to resume from, ``None`` to start from the beginning.
-
-    It is the last one or, if that is damaged or missing, the one before.
+    """Return the last checkpoint or, if that is damaged or missing, the one before, or ``None``.
 
     Args:
         path: of the last checkpoint.
@@ -94,9 +92,6 @@ def damage(path: Path) -> str | None:
 
     Compares the CRC-32 of every part, which ``torch.load`` ignores, and reads the structure around
     the parts as torch does.
-
-    Raises:
-        UserError: the file cannot be read for a reason other than its content.
     """
     try:
         with zipfile.ZipFile(path) as archive:

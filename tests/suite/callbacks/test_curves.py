@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from phantomgrad_suite.callbacks import History
+from phantomgrad_suite.callbacks.curves import History
 from phantomgrad_suite.runs.errors import UserError
 
 NAN = math.nan

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -75,9 +73,10 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         describe(tmp_path / "cut.ckpt")
 
 
-def test_script_answers_in_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, REPOSITORY / "scripts" / "show.py", str(tmp_path / "none.ckpt")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "none.ckpt" in done.stderr
+def test_script_answers_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome = Script(monkeypatch, capsys, REPOSITORY / "scripts" / "show.py", ())("none.ckpt")
+    assert outcome.code == 1
+    assert outcome.err.count("\n") == 1
+    assert "none.ckpt" in outcome.err

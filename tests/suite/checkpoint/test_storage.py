@@ -105,14 +105,13 @@ def test_newest_intact_checkpoint_is_chosen(
     assert names == ["last.ckpt.damaged", "last.previous.ckpt.damaged"]
 
 
-@pytest.mark.parametrize("reason", [errno.EIO, errno.EACCES, errno.EMFILE])
 def test_unreadable_checkpoint_is_not_set_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = save(tmp_path / "last.ckpt", 1)
 
     def fail(*_: Any, **__: Any) -> None:
-        raise OSError(reason, os.strerror(reason))
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr("phantomgrad_suite.checkpoint.storage.zipfile.ZipFile", fail)
     with pytest.raises(UserError, match=r"last.ckpt cannot be read at the moment \(.*\)\. It is"):

@@ -11,9 +11,7 @@ import torch
 from tasks.fitting import QUIET, fit
 from torch import Tensor, nn
 
-from phantomgrad import Broyden, UnrolledPhantomGradient
-from phantomgrad.models import Memory, TransformerLM
-from phantomgrad_suite.data import PydocTopics
+from phantomgrad.models import Memory
 from phantomgrad_suite.data.text.base import Corpus, LanguageData
 from phantomgrad_suite.data.text.streams import TokenBatch
 from phantomgrad_suite.runs.errors import UserError
@@ -169,24 +167,3 @@ def test_checkpoint_keeps_the_training_memory() -> None:
     assert task.model.calls[0][1:3] == (4, 5)
     task.training_loss(TokenBatch(tokens, tokens, first=True))
     assert task.model.calls[1][1:3] == (0, -1)
-
-
-@pytest.mark.usefixtures("float32")
-def test_transformer_learns_the_help_texts() -> None:
-    """Real words and the real model: far below the perplexity of guessing."""
-    data = PydocTopics(batch_size=8, test_batch_size=2, segment_length=24, segments_per_epoch=60)
-    solver = Broyden(max_evaluations=8, tol=1e-9)
-    model = TransformerLM(
-        **{**data.sizes(), "width": 16, "heads": 2, "inner": 32, "memory_length": 24},
-        solver=solver,
-        gradient=UnrolledPhantomGradient(2, 0.8),
-        cutoffs=(100, 500),
-        shrinkage=2,
-    )
-    task = task_of(model, budget_jitter=2, pretraining_steps=20)
-    trainer = fit(task, data, gradient_clip_val=0.25, limit_val_batches=8)
-    metrics = trainer.callback_metrics
-    assert model.deq.solver == solver
-    assert metrics["train/loss"] < 6.3 < math.log(data.sizes()["vocabulary"])
-    assert metrics["validation/perplexity"] < 400
-    assert 6 < metrics["solver/evaluations"] < 8
