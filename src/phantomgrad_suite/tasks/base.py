@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from phantomgrad.checks import check_at_least, check_choice
 from phantomgrad.gradients import AdaptiveDamping
 from phantomgrad_suite.callbacks.capture import layers_of
+from phantomgrad_suite.checkpoint.finite import check_finite
 from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
 from phantomgrad_suite.tasks.regularisation import JacobianRegularisation, perturbed
 
@@ -126,7 +127,11 @@ class Task(LightningModule):
     def optimizer_step(self, *arguments: Any, **options: Any) -> None:
         """Update the model and project it, so that no checkpoint comes between the two."""
         super().optimizer_step(*arguments, **options)
-        getattr(self.model, "project_", lambda: None)()
+        try:
+            getattr(self.model, "project_", lambda: None)()
+        except RuntimeError:  # a decomposition of NaN weights
+            check_finite(self.total_loss, self.current_epoch + 1)
+            raise
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self.trainer.is_last_batch:
