@@ -22,7 +22,7 @@ class Series(Callback):
         self._length = 0
 
     def keep(self, values: dict[str, float]) -> None:
-        """Add a point; points without a value before it get ``nan``."""
+        """Add a point; earlier ones without a value get ``nan``."""
         for name, value in values.items():
             curve = self.curves.setdefault(name, [])
             curve.extend([math.nan] * (self._length - len(curve)))

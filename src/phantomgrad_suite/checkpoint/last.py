@@ -15,7 +15,6 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
-from torch import Tensor
 
 from phantomgrad_suite.checkpoint.finite import check_finite
 from phantomgrad_suite.checkpoint.processes import leave_signals_to_main_process
@@ -40,9 +39,7 @@ class LastCheckpoint(Checkpoint):
     After a signal it saves as soon as possible and raises :class:`Stopped`; a second SIGINT stops
     the run at once. SIGUSR2 is what submitit has SLURM send shortly before the time limit of a job.
     With a loader that cannot restore its position, a run saves at the end of its epochs only.
-
-    Lightning's ``ModelCheckpoint`` knows neither signals nor such loaders, and its handler of
-    SIGTERM would communicate with the other processes in the middle of another exchange.
+    Lightning's ``ModelCheckpoint`` knows neither signals nor such loaders.
 
     Args:
         path: of the checkpoint.
@@ -66,7 +63,7 @@ class LastCheckpoint(Checkpoint):
         data.worker_init_fn = leave_signals_to_main_process
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Replace Lightning's signal handlers; it restores those from before ``fit``."""
+        """Replace Lightning's handlers, which would communicate amid another exchange."""
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
             signal.signal(signum, self._record)
 
@@ -79,25 +76,24 @@ class LastCheckpoint(Checkpoint):
         self.asked = signum
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
-        """Save if it is due and the epoch is not over."""
         agreeing = trainer.world_size == 1 or args[-1] % _STEPS_BETWEEN_AGREEMENTS == 0
         if agreeing and not trainer.is_last_batch and is_resumable(trainer.train_dataloader):
             is_due = time.monotonic() - self._last >= self._seconds
             self._save(trainer, pl_module, is_due, self.asked)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save if it is due or a signal asked for it; the last epoch ends the run anyway."""
         epoch = trainer.current_epoch + 1
-        signum = 0 if epoch == trainer.max_epochs else self.asked
+        signum = 0 if epoch == trainer.max_epochs else self.asked  # the run ends anyway
         self._save(trainer, pl_module, epoch % self._epochs == 0, signum)
 
     def _save(self, trainer: Trainer, task: Any, is_due: bool, signum: int) -> None:
-        own = signum or (_DUE if is_due else 0)
-        reason = int(_reduced(trainer, torch.tensor(own), "max"))
+        reason = signum or (_DUE if is_due else 0)
+        if trainer.world_size > 1:  # all processes save, or none
+            own = torch.tensor(reason, device=trainer.strategy.root_device)
+            reason = int(trainer.strategy.reduce(own, reduce_op="max"))
         if not reason:
             return
-        if task.total_loss is not None:
-            check_finite(_reduced(trainer, task.total_loss, "sum"), trainer.current_epoch + 1)
+        check_finite(task.total_loss, trainer.current_epoch + 1)
         trainer.save_checkpoint(self._path)
         self._last = time.monotonic()
         if reason == _DUE:
@@ -110,11 +106,3 @@ class LastCheckpoint(Checkpoint):
                 trainer.global_step,
             )
         raise Stopped(reason)
-
-
-def _reduced(trainer: Trainer, value: Tensor, operation: str) -> Tensor:
-    """Return the sum or maximum over the processes, which all save or all do not."""
-    if trainer.world_size == 1:
-        return value
-    own = value.to(trainer.strategy.root_device, copy=True)
-    return trainer.strategy.reduce(own, reduce_op=operation)

@@ -30,7 +30,6 @@ class WholeCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
-        """Write ``checkpoint`` to ``path``; what was there becomes :func:`previous_of` it."""
         content, target = io.BytesIO(), Path(path)
         torch.save(checkpoint, content)  # in memory: on a full disk torch raises no OSError
         with atomic_write(target) as temporary:
@@ -50,8 +49,8 @@ def resumable(path: Path, model: nn.Module, *, keeper: bool) -> Path | None:
     Args:
         path: of the last checkpoint.
         model: receives its parameters and buffers.
-        keeper: whether to set damaged files aside and remove those of interrupted writes, which
-            one process of a run should do.
+        keeper: whether to set damaged files aside and remove those of interrupted writes; true for
+            one process of a run.
 
     Raises:
         UserError: the checkpoint cannot be read, or is of another model.

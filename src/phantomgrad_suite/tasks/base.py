@@ -24,16 +24,14 @@ from phantomgrad_suite.tasks.regularisation import JacobianRegularisation, pertu
 class Task(LightningModule):
     """A model with its loss, optimizer and schedule.
 
-    Training loss and solver statistics are logged as means over the epoch. After each optimizer
-    step a model with a method ``project_`` is projected back to well-posed weights.
+    After each optimizer step a model with a method ``project_`` is projected to well-posed weights.
 
     Args:
         schedule: called with the optimizer and, by step, with ``steps``, those of the whole run.
         schedule_by: whether the schedule advances after every ``epoch`` or every ``step``.
         clip_each: largest gradient norm of each parameter tensor on its own.
-        metric: the metric that the tables report.
+        metric, metric_mode: what the tables report, and whether its ``max`` or ``min`` is best.
         evaluation_sets: names of the validation loaders, in order.
-        metric_mode: whether the largest (``max``) or the smallest (``min``) value is the best.
         budget_jitter: largest random reduction of the solvers' budgets in a training step.
     """
 
@@ -66,17 +64,13 @@ class Task(LightningModule):
         self._optimizer, self._clip_each = optimizer, clip_each
         self._schedule, self._schedule_by = schedule, schedule_by
         self._budget_jitter, self.jacobian = budget_jitter, jacobian
-        # Of this epoch: weighted values and their weights by name. Unlike those that Lightning's
-        # ``log`` adds up, they are saved in the middle of an epoch.
+        # Of this epoch: weighted values and their weights. Unlike Lightning's, they are saved.
         self._sums: dict[str, tuple[Tensor, float]] = {}
         self._means: dict[str, Tensor] = {}  # of the epoch before
         self.pretrain(0, 1)
 
     def pretrain(self, steps: int, layers: int) -> None:
-        """Unroll ``layers`` applications of the cell in the first ``steps`` optimizer steps.
-
-        They replace solver and gradient (Bai et al., 2019 and 2020).
-        """
+        """Unroll ``layers`` applications of the cell, without solver, in the first ``steps``."""
         check_at_least("pretraining_steps", steps, 0)
         check_at_least("pretraining_layers", layers, 1)
         self._pretraining = steps, layers

@@ -18,10 +18,7 @@ from phantomgrad_suite.tasks.base import Task
 
 
 class Classification(Task):
-    """Negative log-likelihood, and accuracy over all labels of an evaluation set.
-
-    ``task`` are the arguments of :class:`phantomgrad_suite.tasks.Task`.
-    """
+    """Negative log-likelihood, and accuracy over all labels of an evaluation set."""
 
     score, score_class = "accuracy", MulticlassAccuracy
     loss: Callable[[Tensor, Tensor], Tensor] = staticmethod(F.nll_loss)
@@ -50,7 +47,6 @@ class Classification(Task):
             self.log("validation/loss", self.loss(scores, labels), sync_dist=True, **options)
 
     def predicted(self, scores: Tensor) -> Tensor:
-        """Return what the metric compares with the labels."""
         return scores
 
 
@@ -93,11 +89,7 @@ class MultilabelNodeClassification(Classification):
 
 
 class ImageClassification(Classification):
-    """One label per image; evaluation solves for the equilibrium during pretraining, too.
-
-    A batch is any pair of images and labels. The arguments are those of :class:`Classification`
-    and :meth:`phantomgrad_suite.tasks.Task.pretrain`.
-    """
+    """One label per image; evaluation solves for the equilibrium during pretraining, too."""
 
     def __init__(
         self, *, pretraining_steps: int = 0, pretraining_layers: int = 10, **classification: Any

@@ -23,8 +23,7 @@ class LanguageModelling(Task):
     .. math:: \mathrm{perplexity} = \exp\Big(-\frac{1}{N} \sum_{i=1}^{N} \log p(w_i)\Big)
 
     over the N predicted words of an evaluation set, ``<eos>`` and ``<unk>`` included. Each segment
-    passes its memory to the next one of its streams. The memory of training is kept during
-    evaluation and saved in checkpoints.
+    passes its memory to the next one of its streams.
 
     Args:
         evaluation_memory: positions that the model remembers in evaluation; ``None`` for its own.

@@ -30,9 +30,8 @@ def warmup_cosine(optimizer: Optimizer, *, steps: int, warmup: int) -> LRSchedul
     .. math:: \eta_t = \eta_0 \frac{\max(t, 1)}{W} \quad (t < W), \qquad
               \eta_t = \eta_0 \frac{1 + \cos(\pi t / T)}{2} \quad (t \ge W)
 
-    As in the official code of the DEQ-Transformer, the cosine runs from step 0, not from W.
-
-    ``steps`` is T, the optimizer steps of the run, and ``warmup`` is W; 0 for none.
+    T are the ``steps`` of the run, W is ``warmup``. As in the official code of the DEQ-Transformer,
+    the cosine runs from step 0, not from W.
     """
     check_at_least("warmup", warmup, 0)
 

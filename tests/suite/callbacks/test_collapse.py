@@ -33,7 +33,7 @@ def signs(name: str, values: list[float], **options: Any) -> list[str]:
 
 
 LEARNT = {"constant": 0.4}
-FALLS = {"constant": 900.0, "good": -1}
+FALLS = {"constant": 900.0, "sense": -1}
 
 
 @pytest.mark.parametrize(
