@@ -71,15 +71,3 @@ def test_first_batch_of_every_nth_epoch_is_measured(every: int, expected: list[i
             counts.append(len(module.logged))
     assert counts == expected
     assert not any(layer._forward_hooks for layer in layers_of(module))
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"every_n_epochs": -1}, "every_n_epochs must be at least 0, got -1"),
-        ({"iterations": 0}, "iterations must be at least 1, got 0"),
-    ],
-)
-def test_bad_settings_are_refused(bad: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        SpectralRadius(**bad)

@@ -22,7 +22,7 @@ CHAINS = (
 )
 
 
-def test_checkpoint_is_described(workplace: Workplace) -> None:
+def test_checkpoint_and_record_are_described(workplace: Workplace) -> None:
     folder = interrupted(workplace, 8, *CHAINS)
     text = describe(folder)
     command = next(line for line in text.splitlines() if line.startswith("command"))
@@ -39,6 +39,9 @@ def test_checkpoint_is_described(workplace: Workplace) -> None:
     assert "test/accuracy" in text
     assert "max_epochs: 12" not in text
     assert "max_epochs: 12" in describe(folder / "checkpoints" / "last.ckpt", config=True)
+    text = describe(workplace.train(*CHAINS))
+    assert "protocol reduced" in text
+    assert "accuracy   best" in text
 
 
 def test_command_of_a_row_of_a_table_does_that_row_alone(
@@ -54,12 +57,6 @@ def test_command_of_a_row_of_a_table_does_that_row_alone(
         assert script(*shlex.split(command[1])).code == 0
         assert (folder / "record.json").exists()
     assert len(list(workplace.path.glob("runs/**/last.ckpt"))) == 2
-
-
-def test_record_is_described(workplace: Workplace) -> None:
-    text = describe(workplace.train(*CHAINS))
-    assert "protocol reduced" in text
-    assert "accuracy   best" in text
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

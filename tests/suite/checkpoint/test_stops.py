@@ -32,22 +32,21 @@ def bomb(signum: int, **when: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("row", "when", "steps"),
+    ("row", "signum", "when", "steps"),
     [
-        (DIGITS, {"step": 7}, 7),
-        (DIGITS, {"epoch": 2}, 34),  # while it evaluates: at the end of the epoch
-        (DIGITS, {"step": 17}, 17),  # the last of an epoch
-        (CHAINS, {"step": 4}, 4),  # every one is the last of its epoch
+        (DIGITS, signal.SIGTERM, {"step": 7}, 7),
+        (DIGITS, signal.SIGUSR2, {"epoch": 2}, 34),  # while it evaluates: at the epoch's end
+        (DIGITS, signal.SIGINT, {"step": 17}, 17),  # the last of an epoch
+        (CHAINS, signal.SIGINT, {"step": 4}, 4),  # every one is the last of its epoch
     ],
 )
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_signal_saves_a_checkpoint(
     workplace: Workplace,
     caplog: pytest.LogCaptureFixture,
     row: tuple[str, ...],
+    signum: int,
     when: dict[str, int],
     steps: int,
-    signum: int,
 ) -> None:
     whole = workplace.train(*row, "runtime.paths.runs=whole")
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)

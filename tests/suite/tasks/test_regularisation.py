@@ -156,11 +156,8 @@ def test_weight_grows_along_the_run(every: int, first: int) -> None:
     [
         ({"weight": -1.0}, "weight must not be negative, got -1.0"),
         ({"frequency": 1.5}, r"frequency must lie in \[0, 1\], got 1.5"),
-        ({"weight": "0.5"}, "weight must be a finite number, got '0.5'"),
         ({"increase": float("nan")}, "increase must be a finite number, got nan"),
         ({"every": 0}, "every must be at least 1, got 0"),
-        ({"from_step": -1}, "from_step must be at least 0, got -1"),
-        ({"samples": 0}, "samples must be at least 1, got 0"),
     ],
 )
 def test_numbers_out_of_range_are_refused(bad: dict[str, Any], message: str) -> None:
