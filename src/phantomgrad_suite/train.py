@@ -10,27 +10,21 @@ import signal
 import time
 import warnings
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import lightning
 import torch
 from hydra.core.hydra_config import HydraConfig
 from lightning import Callback, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
 from omegaconf import DictConfig
 
-from phantomgrad_suite.callbacks import CostMeter, History
-from phantomgrad_suite.callbacks.cost import peak_memory
-from phantomgrad_suite.checkpoint import (
-    FiniteSteps,
-    RunState,
-    TimedCheckpoint,
-    WholeCheckpointIO,
-)
+from phantomgrad_suite.callbacks.cost import CostMeter, peak_memory
+from phantomgrad_suite.callbacks.curves import History
+from phantomgrad_suite.checkpoint.finite import FiniteSteps
+from phantomgrad_suite.checkpoint.last import LastCheckpoint, Stopped
 from phantomgrad_suite.checkpoint.processes import explain_lost_worker, reap_workers
-from phantomgrad_suite.checkpoint.signals import Stopped, StopSignals
-from phantomgrad_suite.checkpoint.storage import previous_of, resumable
+from phantomgrad_suite.checkpoint.state import RunState
+from phantomgrad_suite.checkpoint.storage import WholeCheckpointIO, previous_of, resumable
 from phantomgrad_suite.cluster.slurm import slurm_environment
 from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.jobs.build import build, build_data, build_task, check_settings
@@ -72,27 +66,30 @@ def train(config: DictConfig) -> None:
         UserError: something the user can put right; nothing has been overwritten.
         Stopped: a signal has stopped the run; there is a checkpoint, or the record.
     """
-    signals = StopSignals()
-    run_job(config, partial(_execute, config, signals))
-    if signals.asked in (signal.SIGTERM, signal.SIGINT):
+    signum = 0
+
+    def work(identity: Identity, folder: RunFolder) -> Record:
+        nonlocal signum
+        record, signum = _execute(config, identity, folder)
+        return record
+
+    run_job(config, work)
+    if signum in (signal.SIGTERM, signal.SIGINT):
         # In the last epoch: the next runs are not started. (SIGUSR2 is for jobs of one run.)
-        log.warning("stopped by %s, at the end of the run", signal.Signals(signals.asked).name)
-        raise Stopped(signals.asked)
+        log.warning("stopped by %s, at the end of the run", signal.Signals(signum).name)
+        raise Stopped(signum)
 
 
-def _execute(
-    config: DictConfig, signals: StopSignals, identity: Identity, folder: RunFolder
-) -> Record:
-    """Build, fit and record."""
+def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple[Record, int]:
+    """Build, fit and record; return the record, and the signal of the last epoch or 0."""
     clock = time.perf_counter()
     _silence_lightning()
     task, data = _build(config)
     facts = {**origin(config, identity), "command": command_line(HydraConfig.get())}
     history, cost, state = History(), CostMeter(), RunState(facts)
-    finite = FiniteSteps(config.nonfinite, folder.path / "nonfinite", facts)
-    every = config.runtime.checkpoint.every_minutes
-    timed = TimedCheckpoint(folder.last_checkpoint, every, signals)
-    trainer = _trainer(config, folder, [history, cost, state, finite], timed)
+    checkpoint = LastCheckpoint(folder.last_checkpoint, **config.runtime.checkpoint)
+    finite = [FiniteSteps()] if config.nonfinite else []
+    trainer = _trainer(config, [history, cost, state, *finite, checkpoint])
     device = trainer.strategy.root_device
     facts["environment"] = describe_environment(device)
     compile_solves(task.model, config.runtime.compile, device)
@@ -108,7 +105,7 @@ def _execute(
         started=state.attempts[0]["started"],
     )
     log.info("%s: %s", identity, _headline(record))
-    return record
+    return record, checkpoint.asked
 
 
 def _build(config: DictConfig) -> tuple[Task, DataModule]:
@@ -119,17 +116,8 @@ def _build(config: DictConfig) -> tuple[Task, DataModule]:
     return build_task(config, data), data
 
 
-def _trainer(
-    config: DictConfig, folder: RunFolder, kept: list[Callback], timed: TimedCheckpoint
-) -> Trainer:
+def _trainer(config: DictConfig, kept: list[Callback]) -> Trainer:
     runtime = config.runtime
-    checkpoint = ModelCheckpoint(
-        dirpath=folder.checkpoints,
-        filename="last",
-        every_n_epochs=runtime.checkpoint.every_n_epochs,
-        save_on_train_epoch_end=True,
-        enable_version_counter=False,
-    )
     groups = {"runtime.callbacks": runtime.callbacks, "measure": config.measure}
     callbacks = [
         build(callback, f"{where}.{name}")
@@ -143,8 +131,7 @@ def _trainer(
         config.trainer,
         "trainer",
         **runtime.trainer,
-        # The checkpoints come last: they save the state of the other callbacks.
-        callbacks=[*kept, *callbacks, timed, checkpoint],
+        callbacks=[*kept, *callbacks],  # Lightning moves the checkpoint to the end
         logger=logger,
         plugins=[WholeCheckpointIO(), *slurm_environment()],
     )

@@ -18,14 +18,18 @@ from phantomgrad_suite.tasks import Task
 def check_settings(config: DictConfig) -> None:
     """Raise :class:`UserError` for values that would fail late with a long traceback."""
     runtime, trainer = config.runtime, config.trainer
-    minutes = runtime.checkpoint.every_minutes
+    minutes, every = runtime.checkpoint.every_minutes, runtime.checkpoint.every_n_epochs
     gpus = runtime.trainer.accelerator != "cpu" and torch.cuda.is_available()
     epochs, shared = trainer.max_epochs, trainer.get("sync_batchnorm")
     is_time = minutes is None or (isinstance(minutes, int | float) and minutes >= 0)
     rules = {
-        "nonfinite": (config.nonfinite in ("stop", "skip", None), "stop, skip or null"),
+        "nonfinite": (config.nonfinite in ("stop", None), "stop or null"),
         "trainer.max_epochs": (type(epochs) is int and epochs > 0, "a positive integer"),
         "trainer.sync_batchnorm": (gpus or not shared, "false without GPUs"),
+        "runtime.checkpoint.every_n_epochs": (
+            type(every) is int and every > 0,
+            "a positive integer",
+        ),
         "runtime.checkpoint.every_minutes": (is_time, "a number (0: after every step) or null"),
     }
     for key, (holds, rule) in rules.items():

@@ -15,7 +15,7 @@ from image_data import write_cifar10, write_image
 from PIL import Image
 from recorder import Recorder, trainer
 
-from phantomgrad_suite.checkpoint import RunState
+from phantomgrad_suite.checkpoint.state import RunState
 from phantomgrad_suite.data import Cifar10, ImageBatch
 from phantomgrad_suite.data.base import Share
 from phantomgrad_suite.data.images.base import in_order
