@@ -22,8 +22,7 @@ class RunState(Callback):
     and random vectors, are seeded differently in each process.
 
     The position of the training loader: Lightning restores none if the number of steps was
-    computed before (for a schedule by step), and resets the loader at the end of an epoch. A
-    loader with ``spans_epochs``, such as that of a text, continues there.
+    computed before (for a schedule by step), and resets the loader at the end of an epoch.
 
     Args:
         facts: command, configuration, revision, versions, start time.
@@ -71,7 +70,7 @@ class RunState(Callback):
         loader: Any = trainer.train_dataloader
         if LOADER in restored and is_resumable(loader):
             saved = restored[LOADER]
-            if getattr(loader, "spans_epochs", False) or not saved["epoch_is_over"]:
+            if not saved["epoch_is_over"]:
                 loader.load_state_dict(saved["state"])
 
 

@@ -75,10 +75,11 @@ class LanguageModelling(Task):
             lengths.append(("task.evaluation_memory", self._evaluation_memory or 0, loader))
             lengths += [("task.other_memories", n, loader) for n in self._other_memories]
         for name, length, loader in lengths:
-            if isinstance(loader, Segments) and length >= loader.layout.length:
+            text = getattr(loader, "dataset", None)
+            if isinstance(text, Segments) and length >= text.length:
                 raise UserError(
-                    f"{name} must be less than the {loader.layout.length} tokens of a stream of "
-                    f"the {loader.name} text, got {length}"
+                    f"{name} must be less than the {text.length} tokens of a stream of the "
+                    f"{text.name} text, got {length}"
                 )
 
     def training_loss(self, batch: TokenBatch) -> tuple[Tensor, int]:

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from phantomgrad import Broyden, UnrolledPhantomGradient
 from phantomgrad.models import Memory, TransformerLM
-from phantomgrad_suite.data import PydocTopics
-from phantomgrad_suite.data.text.base import Corpus, LanguageData
+from phantomgrad_suite.data import Corpus, LanguageData, PydocTopics
 from phantomgrad_suite.data.text.streams import TokenBatch
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.tasks import LanguageModelling

@@ -121,7 +121,7 @@ def test_gradient_is_clipped_as_a_whole(workplace: Workplace, text_root: Path) -
 
 
 def test_missing_texts_name_the_command(workplace: Workplace) -> None:
-    with pytest.raises(MissingDataError, match=r"python scripts/fetch_data\.py WikiText103"):
+    with pytest.raises(MissingDataError, match=r"python scripts/fetch_data\.py wikitext103-valid"):
         workplace.train("experiment=wikitext/postln_implicit")
 
 

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from phantomgrad.checks import check_at_least
 from phantomgrad_suite.data.base import Synthetic, missing_data
-from phantomgrad_suite.data.cache import cached, digest, file_times
-from phantomgrad_suite.data.text.base import Corpus, LanguageData, random_words
-from phantomgrad_suite.data.text.vocabulary import Vocabulary, read_lines
+from phantomgrad_suite.data.sources import cached, digest
+from phantomgrad_suite.data.text.streams import Corpus, LanguageData, TokenBatch
+from phantomgrad_suite.data.text.vocabulary import encode, number_words, read_lines
 from phantomgrad_suite.runs.errors import UserError
 
 FOLDER = "wikitext-103"
@@ -69,19 +70,39 @@ class WikiText103(LanguageData):
         self.evaluation_sets = self._parts[:0:-1]
         missing = [str(path) for path in self._files.values() if not path.exists()]
         if missing:
-            raise missing_data(f"WikiText-103 lacks {', '.join(missing)}", "WikiText103")
+            raise missing_data(f"WikiText-103 lacks {', '.join(missing)}", name)
 
     @classmethod
     def synthetic(cls, **settings: Any) -> Synthetic:
-        """Return random words, as many different ones as the text has."""
-        words = _WORDS[settings.get("name", "wikitext103")]
-        return random_words(words, settings["batch_size"], settings["segment_length"])
+        """Return segments of random words, as many different ones as the text has.
+
+        The r-th word has a probability proportional to 1 / (r + 2.7) (Mandelbrot, 1953), which
+        gives each cluster of an adaptive softmax about the work that it has with text.
+        """
+        vocabulary = _WORDS[settings.get("name", "wikitext103")]
+        streams, length = settings["batch_size"], settings["segment_length"]
+        check_at_least("dataset.batch_size", streams, 1)
+        check_at_least("dataset.segment_length", length, 1)
+
+        def draw(generator: torch.Generator) -> TokenBatch:
+            weights = (torch.arange(vocabulary, dtype=torch.float64) + 3.7).reciprocal()
+            places = torch.rand(streams * (length + 1), generator=generator, dtype=torch.float64)
+            words = torch.searchsorted(weights.cumsum(0), places * weights.sum())
+            words = words.clamp_(max=vocabulary - 1).view(streams, length + 1)
+            return TokenBatch(words[:, :-1], words[:, 1:], first=False)
+
+        return Synthetic(
+            samples=streams * length,
+            unit="tokens",
+            draw=draw,
+            sizes=lambda: {"vocabulary": vocabulary},
+        )
 
     def read(self) -> Corpus:
         """Return the texts, from the cache if it was made from the same files."""
         share = f"-{self.validation_share:g}" if self.validation_share else ""
         path = self._folder / f"{self.name}{share}.pt"
-        *parts, words = cached(path, file_times(self._files.values()), self._encoded)
+        *parts, words = cached(path, self._files.values(), self._encoded)
         return Corpus(
             dict(zip(self._parts, parts, strict=True)),
             int((words == ord("\n")).sum()),
@@ -100,12 +121,12 @@ class WikiText103(LanguageData):
     def _encoded(self) -> list[Tensor]:
         """Return the numbers of each part, and the words, one a line, as bytes."""
         min_count = None if self.name == "wikitext103" else 1
-        vocabulary = Vocabulary.of(self._lines("train"), min_count)
+        numbers = number_words(self._lines("train"), min_count)
         parts = [
-            vocabulary.encode(self._lines(part), str(self._files.get(part, self._files["train"])))
+            encode(numbers, self._lines(part), str(self._files.get(part, self._files["train"])))
             for part in self._parts
         ]
-        words = "".join(f"{word}\n" for word in vocabulary.words).encode()
+        words = "".join(f"{word}\n" for word in numbers).encode()
         return [*parts, torch.from_numpy(np.frombuffer(words, np.uint8).copy())]
 
     def _lines(self, part: str) -> Iterable[str]:
