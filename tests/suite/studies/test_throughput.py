@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from phantomgrad.models.transformer.attention import Context
 from phantomgrad.solvers import Broyden
-from phantomgrad_suite.data import Cifar10, Digits, ImageNet, WikiText103
+from phantomgrad_suite.data import Cifar10, Digits, ImageNet, PydocTopics, WikiText103
 from phantomgrad_suite.jobs.build import build_task, synthetic_data
 from phantomgrad_suite.jobs.compose import compose_row
 from phantomgrad_suite.runs.errors import UserError
@@ -27,8 +27,8 @@ IMPLICIT, UPG, NPG = ROWS = (
     *("table1/implicit", "table1/upg_k5_d0.5_no_dropout"),
     "table1/npg_k5_d0.5_no_dropout",
 )
-POSTLN, PRELN = (
-    "wikitext/postln_upg_k5_d0.8",
+WORDS, POSTLN, PRELN = (
+    *("lm/pydoc_postln_implicit", "wikitext/postln_upg_k5_d0.8"),
     "wikitext/preln_jr_upg_k5_d0.8",
 )
 pytestmark = [
@@ -81,6 +81,14 @@ def test_synthetic_words_follow_the_law_of_a_text() -> None:
     expected = float(weights[:20_000].sum() / weights.sum())
     assert float((tokens < 20_000).double().mean()) == pytest.approx(expected, abs=0.05)
     assert int(tokens.max()) < 267_735
+
+
+def test_the_synthetic_vocabulary_of_the_help_texts_is_their_own() -> None:
+    dataset = compose_row(WORDS).dataset
+    noise = synthetic_data(dataset)
+    own = PydocTopics(batch_size=1, test_batch_size=1, segment_length=8)
+    assert noise.sizes() == own.sizes()
+    assert noise.samples == dataset.batch_size * dataset.segment_length
 
 
 def test_data_without_synthetic_batches_are_refused() -> None:
@@ -213,7 +221,7 @@ def test_whole_budgets_are_spent() -> None:
     """Without them the adjoint solve of random weights ends sooner."""
     spent = {}
     for whole in (False, True):
-        step = TrainingStep("wikitext/postln_implicit", 2, 0, Clock(CPU), whole_budgets=whole)
+        step = TrainingStep(WORDS, 2, 0, Clock(CPU), whole_budgets=whole)
         step._step()
         spent[whole] = evaluations(step.layers)
     assert spent[False]["adjoint"]["mean"] < spent[False]["adjoint"]["budget"]

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.utils.data import Dataset, DistributedSampler
 
-from phantomgrad_suite.data.base import DataModule, Share
+from phantomgrad.checks import check_at_least
+from phantomgrad_suite.data.base import DataModule, Share, Synthetic
 from phantomgrad_suite.data.loaders import ResumableLoader
 from phantomgrad_suite.runs.errors import UserError
 
@@ -88,6 +90,30 @@ class Corpus(NamedTuple):
     parts: dict[str, Tensor]
     vocabulary: int
     fingerprint: str
+
+
+def random_words(vocabulary: int, streams: int, length: int) -> Synthetic:
+    """Return segments of random words, distributed as in natural text.
+
+    The r-th word has a probability proportional to 1 / (r + 2.7) (Mandelbrot, 1953), which gives
+    each cluster of an adaptive softmax about the work that it has with text.
+    """
+    check_at_least("dataset.batch_size", streams, 1)
+    check_at_least("dataset.segment_length", length, 1)
+
+    def draw(generator: torch.Generator) -> TokenBatch:
+        weights = (torch.arange(vocabulary, dtype=torch.float64) + 3.7).reciprocal()
+        places = torch.rand(streams * (length + 1), generator=generator, dtype=torch.float64)
+        words = torch.searchsorted(weights.cumsum(0), places * weights.sum())
+        words = words.clamp_(max=vocabulary - 1).view(streams, length + 1)
+        return TokenBatch(words[:, :-1], words[:, 1:], first=False)
+
+    return Synthetic(
+        samples=streams * length,
+        unit="tokens",
+        draw=draw,
+        sizes=lambda: {"vocabulary": vocabulary},
+    )
 
 
 @dataclass(kw_only=True, eq=False)

@@ -7,7 +7,8 @@ import platform
 from dataclasses import dataclass
 from typing import Any
 
-from phantomgrad_suite.data.text.streams import Corpus, LanguageData
+from phantomgrad_suite.data.base import Synthetic
+from phantomgrad_suite.data.text.streams import Corpus, LanguageData, random_words
 from phantomgrad_suite.data.text.vocabulary import encode, number_words
 
 _HELD_OUT = {3: "validation", 7: "test"}  # of every eight topics
@@ -31,6 +32,12 @@ class PydocTopics(LanguageData):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_settings(1, "min_count")
+
+    @classmethod
+    def synthetic(cls, **settings: Any) -> Synthetic:
+        """Return random words, as many different ones as the texts have."""
+        words = len(number_words(topics()["train"], settings.get("min_count", 3)))
+        return random_words(words, settings["batch_size"], settings["segment_length"])
 
     def read(self) -> Corpus:
         """Return the texts, with the fingerprint of their letters."""

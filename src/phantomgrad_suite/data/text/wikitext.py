@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least
 from phantomgrad_suite.data.base import Synthetic, missing_data
 from phantomgrad_suite.data.sources import cached, digest
-from phantomgrad_suite.data.text.streams import Corpus, LanguageData, TokenBatch
+from phantomgrad_suite.data.text.streams import Corpus, LanguageData, random_words
 from phantomgrad_suite.data.text.vocabulary import encode, number_words, read_lines
 from phantomgrad_suite.runs.errors import UserError
 
@@ -74,29 +73,9 @@ class WikiText103(LanguageData):
 
     @classmethod
     def synthetic(cls, **settings: Any) -> Synthetic:
-        """Return segments of random words, as many different ones as the text has.
-
-        The r-th word has a probability proportional to 1 / (r + 2.7) (Mandelbrot, 1953), which
-        gives each cluster of an adaptive softmax about the work that it has with text.
-        """
-        vocabulary = _WORDS[settings.get("name", "wikitext103")]
-        streams, length = settings["batch_size"], settings["segment_length"]
-        check_at_least("dataset.batch_size", streams, 1)
-        check_at_least("dataset.segment_length", length, 1)
-
-        def draw(generator: torch.Generator) -> TokenBatch:
-            weights = (torch.arange(vocabulary, dtype=torch.float64) + 3.7).reciprocal()
-            places = torch.rand(streams * (length + 1), generator=generator, dtype=torch.float64)
-            words = torch.searchsorted(weights.cumsum(0), places * weights.sum())
-            words = words.clamp_(max=vocabulary - 1).view(streams, length + 1)
-            return TokenBatch(words[:, :-1], words[:, 1:], first=False)
-
-        return Synthetic(
-            samples=streams * length,
-            unit="tokens",
-            draw=draw,
-            sizes=lambda: {"vocabulary": vocabulary},
-        )
+        """Return random words, as many different ones as the text has."""
+        words = _WORDS[settings.get("name", "wikitext103")]
+        return random_words(words, settings["batch_size"], settings["segment_length"])
 
     def read(self) -> Corpus:
         """Return the texts, from the cache if it was made from the same files."""
