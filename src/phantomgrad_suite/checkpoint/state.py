@@ -21,9 +21,8 @@ class RunState(Callback):
     The generators of the CPU are equal in all processes, which therefore agree on the order of the
     data; those of the GPUs, which draw masks and random vectors, are seeded differently.
 
-    Lightning does not restore the position of the training loader if the number of steps was
-    computed before (for a schedule by step), and resets the loader at the end of an epoch. A
-    loader with ``spans_epochs``, such as that of a text, continues there.
+    The position of the training loader: Lightning restores none if the number of steps was
+    computed before (for a schedule by step), and resets the loader at the end of an epoch.
 
     Args:
         facts: command, configuration and its hash, revision, versions, start time; complete when
@@ -92,7 +91,7 @@ class RunState(Callback):
         loader: Any = trainer.train_dataloader
         if LOADER in restored and is_resumable(loader):
             saved = restored[LOADER]
-            if getattr(loader, "spans_epochs", False) or not saved["epoch_is_over"]:
+            if not saved["epoch_is_over"]:
                 loader.load_state_dict(saved["state"])
 
 

@@ -71,10 +71,11 @@ class LanguageModelling(Task):
                 name = "other_memories" if at else "evaluation_memory"
                 lengths.append((f"task.{name}", length or 0, loader))
         for name, length, loader in lengths:
-            if isinstance(loader, Segments) and length >= loader.layout.length:
+            text = getattr(loader, "dataset", None)
+            if isinstance(text, Segments) and length >= text.length:
                 raise UserError(
-                    f"{name} must be less than the {loader.layout.length} tokens of a stream of "
-                    f"the {loader.name} text, got {length}"
+                    f"{name} must be less than the {text.length} tokens of a stream of the "
+                    f"{text.name} text, got {length}"
                 )
 
     def training_loss(self, batch: TokenBatch) -> tuple[Tensor, int]:

@@ -16,7 +16,7 @@ from tasks.fitting import QUIET, fit
 from phantomgrad import DEQ, FixedPoint, ImplicitGradient, UnrolledPhantomGradient
 from phantomgrad.models import GraphClassifier, NodeClassifier, Propagation
 from phantomgrad_suite.data.graphs.chains import make_chains
-from phantomgrad_suite.data.loaders import fixed_batches
+from phantomgrad_suite.data.loaders import ResumableLoader
 from phantomgrad_suite.tasks import NodeClassification
 from phantomgrad_suite.tasks.base import solver_statistics
 
@@ -33,7 +33,7 @@ def chains_task(lr: float = 5.0, **settings: Any) -> NodeClassification:
 
 
 def fit_chains(task: NodeClassification, epochs: int = 2) -> Trainer:
-    batches = fixed_batches([make_chains(16, 10, 20, noise=0.0, seed=0)])
+    batches = ResumableLoader([make_chains(16, 10, 20, noise=0.0, seed=0)], batch_size=None)
     return fit(task, batches, batches, epochs=epochs)
 
 

@@ -12,7 +12,7 @@ from tasks.fitting import QUIET, fit
 from torch import Tensor, nn
 
 from phantomgrad.models import Memory
-from phantomgrad_suite.data.text.base import Corpus, LanguageData
+from phantomgrad_suite.data import Corpus, LanguageData
 from phantomgrad_suite.data.text.streams import TokenBatch
 from phantomgrad_suite.tasks import LanguageModelling
 
