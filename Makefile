@@ -80,8 +80,8 @@ tune: env ## Tune λ on COX2, on validation data (TUNE=lambda: on the digits; 20
 status: env ## Done, running, failed and missing runs by table (TABLE=table1: its rows; FAILED=1: errors)
 	@$(BIN)/python scripts/status.py $(if $(TABLE),--table $(TABLE)) $(if $(FAILED),--failed)
 
-dashboard: env ## A live page of the runs, at http://127.0.0.1:8000 (PORT=8001, RUNS=folder)
-	@$(BIN)/python scripts/dashboard.py port=$(or $(PORT),8000) $(if $(RUNS),runs=$(RUNS))
+dashboard: env ## Curves of the runs in TensorBoard, at http://localhost:6006 (PORT=6007, RUNS=folder)
+	@$(BIN)/tensorboard --logdir $(or $(RUNS),runs) --port $(or $(PORT),6006)
 
 report: env ## Rebuild every table and figure from results/records
 	@$(RUN) scripts/report.py

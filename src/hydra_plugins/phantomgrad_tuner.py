@@ -43,7 +43,7 @@ class Tuner(Sweeper):
         from phantomgrad_suite.runs.errors import UserError
 
         try:
-            from phantomgrad_suite.tuning.command import tune
+            from phantomgrad_suite.tuning import tune
         except ModuleNotFoundError as error:
             sys.exit(
                 f"tune needs the package {error.name}: pip install -e '.[tune]' in the checkout"

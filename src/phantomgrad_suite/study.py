@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 
 import torch
 from omegaconf import DictConfig
-from tqdm import tqdm
 
 from phantomgrad_suite.jobs.build import build
-from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.jobs.environment import describe_environment
-from phantomgrad_suite.jobs.job import run_job
+from phantomgrad_suite.jobs.job import now, origin, protocol, run_job
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import Identity
 from phantomgrad_suite.runs.records import StudyRecord
-from phantomgrad_suite.studies.base import Study, T
+from phantomgrad_suite.studies.base import Study
 
 log = logging.getLogger(__name__)
-_SETTINGS = {"seed", "device", "threads", "label", "runtime", "setting", "rows"}
 
 
 def run_study(config: DictConfig) -> None:
@@ -34,12 +30,6 @@ def run_study(config: DictConfig) -> None:
         UserError: something the user can put right, or a claim of the study does not hold; its
             record says which, and by how much.
     """
-    unknown = sorted(set(config) - _SETTINGS)
-    if unknown:
-        raise UserError(
-            f"a study has no {', '.join(unknown)}: what it measures is set by "
-            f"setting.{', setting.'.join(k for k in config.setting if not k.startswith('_'))}"
-        )
     record = run_job(config, lambda identity, _: _measure(config, identity))
     failed = [check for check in getattr(record, "checks", []) if not check.holds]
     if failed:
@@ -47,55 +37,40 @@ def run_study(config: DictConfig) -> None:
         raise UserError(f"{config.label.row}: a claim does not hold: {claims}")
 
 
-def _measure(config: DictConfig, identity: Identity) -> tuple[StudyRecord, str]:
-    started, clock, cpu = datetime.now(UTC), time.perf_counter(), time.process_time()
-    study, device = build(config.setting, "setting"), _device(config.device)
+def _measure(config: DictConfig, identity: Identity) -> StudyRecord:
+    facts, clock, cpu = origin(config, identity), time.perf_counter(), time.process_time()
+    study, device = build(config.setting, "setting"), find_device(str(config.device))
     if not isinstance(study, Study):
         raise UserError(f"setting._target_ must be a study, got {type(study).__name__}")
     if config.threads is not None:
         if type(config.threads) is not int or config.threads < 1:
             raise UserError(f"threads must be a positive integer, got {config.threads!r}")
         torch.set_num_threads(config.threads)
-    title = f"{identity.row} {identity.instance}"
-    log.info("%s: started", title)
+    log.info("%s: started", identity)
     try:
-        findings = study.measure(config.seed, device, lambda items, name: _bar(items, title, name))
+        findings = study.measure(config.seed, device)
     except ValueError as error:
         raise UserError(f"{identity.row}: {error}") from error
-    changes, resolved = [*config.label.reduced, *identity.changes], as_dict(config)
     record = StudyRecord(
-        row=identity.row,
-        instance=identity.instance,
-        protocol="reduced" if changes else "full",
-        changes=changes,
-        setting={k: v for k, v in resolved["setting"].items() if k != "_target_"},
+        **facts,
+        **protocol(config, identity),
+        setting={k: v for k, v in facts["config"]["setting"].items() if k != "_target_"},
         numbers=findings.numbers,
         checks=findings.checks,
         seconds={"total": time.perf_counter() - clock, "cpu": time.process_time() - cpu},
         environment=describe_environment(device),
-        config=resolved,
-        config_hash=identity.config_hash,
-        started=started.isoformat(timespec="seconds"),
-        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        finished=now(),
     )
-    return record, f"{findings.headline} ({record.seconds['total']:.0f} s)"
+    hold, total = sum(check.holds for check in record.checks), len(record.checks)
+    claims = f"{hold} of {total} claims hold" if total else "measured"
+    log.info("%s: %s (%.0f s)", identity, claims, record.seconds["total"])
+    return record
 
 
-def _bar(items: Sequence[T], title: str, name: str) -> Iterable[T]:
-    bar: Iterable[T] = tqdm(
-        items, desc=f"{title}: {name}", dynamic_ncols=True, mininterval=0.5, leave=False
-    )
-    return bar
-
-
-def _device(name: str) -> torch.device:
-    refusal = f"device must be cpu or cuda, got {name!r}"
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise UserError(refusal) from error
-    if device.type not in ("cpu", "cuda"):
-        raise UserError(refusal)
-    if device.type == "cuda" and not torch.cuda.is_available():
+def find_device(name: str, allowed: str = "cpu or cuda") -> torch.device:
+    """Return the device called ``name``, for example ``cuda:1``."""
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise UserError(f"device must be {allowed}, got {name!r}")
+    if name != "cpu" and not torch.cuda.is_available():
         raise UserError(f"device={name}, but torch sees no CUDA device")
-    return device
+    return torch.device(name)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,32 +37,12 @@ def tu_root() -> Path:
     return real_data("TUDataset/COX2/raw", "TUDataset/PROTEINS/raw") / "TUDataset"
 
 
-@pytest.fixture(scope="session")
-def ppi_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of data with small synthetic graphs, prepared by the loader."""
-    from phantomgrad_suite.data import PPI
-
-    root = tmp_path_factory.mktemp("data")
-    PPI(root=str(root), name="ppi-synthetic", scale=PPI_SCALE)
-    return root
-
-
 @pytest.fixture
 def small_ppi(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets PPI have as few nodes as the synthetic graphs."""
+    """Lets PPI have as few nodes as small synthetic graphs."""
     from phantomgrad_suite.data.graphs import ppi_files
 
     monkeypatch.setattr(ppi_files, "NODES", ppi_files.scaled(PPI_SCALE))
-
-
-@pytest.fixture
-def ppi_files(ppi_root: Path, tmp_path: Path, small_ppi: None) -> Path:
-    """A folder of small raw files that are taken for those of PPI."""
-    raw = tmp_path / "source" / "raw"
-    shutil.copytree(ppi_root / "ppi-synthetic" / f"scale{PPI_SCALE}-seed0" / "raw", raw)
-    for path in raw.glob("*.json"):
-        path.write_text(json.dumps({**json.loads(path.read_text()), "graph": {}}))
-    return raw
 
 
 def real_data(*needed: str) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import pickle
 import shutil
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from graph_data import real_data
 from PIL import Image
 
 from phantomgrad_suite.data.images.cifar import CLASSES
-from phantomgrad_suite.data.sources import sha256
 
 
 @pytest.fixture(scope="session")
@@ -26,22 +24,11 @@ def jpeg_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def jpeg_copy(jpeg_root: Path, tmp_path: Path) -> Path:
     """A copy of the JPEG files alone, to be damaged."""
-    shutil.copytree(jpeg_root / "cifar10-jpeg", tmp_path / "copy" / "cifar10-jpeg")
+    without_cache = shutil.ignore_patterns("*.pt")
+    shutil.copytree(
+        jpeg_root / "cifar10-jpeg", tmp_path / "copy" / "cifar10-jpeg", ignore=without_cache
+    )
     return tmp_path / "copy"
-
-
-@pytest.fixture
-def jpeg_archive(jpeg_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a small cifar10-jpeg.tar.xz of known checksum and size."""
-    (tmp_path / "source").mkdir()
-    path = tmp_path / "source" / "cifar10-jpeg.tar.xz"
-    with tarfile.open(path, "w:xz") as archive:
-        for part in ("train", "test"):
-            archive.add(jpeg_root / "cifar10-jpeg" / part, part)
-    sums = {path.name: sha256(path)}
-    known = lambda folder="": {} if folder else sums  # noqa: E731
-    monkeypatch.setattr("phantomgrad_suite.data.fetch.known_checksums", known)
-    return path.parent
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from lightning import Callback, LightningModule, Trainer
-from torch import nn
 
 if TYPE_CHECKING:
     from training import Workplace
@@ -109,31 +108,18 @@ class Signal(Callback):
             os.kill(os.getpid(), self._signum)
 
 
-class InfiniteGradient(Callback):
-    """Sets a gradient to infinity in some steps (counted from 1)."""
-
-    def __init__(self, first: int, last: int) -> None:
-        self._steps = range(first, last + 1)
-
-    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.global_step + 1 in self._steps:
-            next(pl_module.parameters()).grad.fill_(math.inf)  # type: ignore[union-attr]
-
-
 class Watched(Callback):
-    """Remembers the loss of every step, and the parameters after it."""
+    """Remembers the loss of every step."""
 
     losses: list[float]
-    weights: list[torch.Tensor]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        Watched.losses, Watched.weights = [], []
+        Watched.losses = []
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         Watched.losses.append(float(outputs["loss"]))
-        Watched.weights.append(nn.utils.parameters_to_vector(pl_module.parameters()).detach())
 
 
 class SignalToAll(Callback):

@@ -38,10 +38,10 @@ def test_commands_and_links_exist(page: Path):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_command_lines_compose(page: Path):
-    from phantomgrad_suite.jobs.command_line import check_overrides
+    from training import check_line
 
     for root, line in re.findall(
         r"^python scripts/(train|study)\.py ([^#|\n]+)", page.read_text(), re.M
     ):
         if "mine" not in line:
-            check_overrides(line.split(), root)
+            check_line(line, root)

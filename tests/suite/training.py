@@ -44,6 +44,18 @@ def composed(
     return config
 
 
+def check_line(line: str, root: str = "train") -> None:
+    """Compose the first run of a command line; a mistake in it raises an error."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    first = []
+    for override in OverridesParser.create().parse_overrides(line.split()):
+        swept = override.is_sweep_override()
+        value = next(iter(override.sweep_string_iterator())) if swept else ""
+        first.append(f"{override.get_key_element()}={value}" if swept else override.input_line)
+    composed(first, root=root)
+
+
 @dataclass
 class Workplace:
     """A working directory for runs, with its own ``runs/`` and ``results/records/``."""

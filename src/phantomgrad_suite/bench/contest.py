@@ -9,8 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from phantomgrad_suite.studies.clock import Clock, frozen_heap, paired_ratio, spread
-from phantomgrad_suite.studies.memory import peak_bytes
+from phantomgrad_suite.studies.meters import (
+    Clock,
+    frozen_heap,
+    paired_ratio,
+    peak_bytes,
+    spread,
+)
 
 OURS, IMPLICIT, PEER = "ours", "our implicit", "torchdeq"
 MEMORY = "peak memory"
@@ -80,7 +85,6 @@ def measure(
             if late and done >= _LEAST_ROUNDS and case.rounds is None:
                 break
             for name in order:
-                gc.collect()
                 clock.settle()
                 runs[name].append(contenders[name]())
             order.append(order.pop(0))  # another one goes first in the next round

@@ -17,8 +17,8 @@ from phantomgrad.models import SyntheticCell
 from phantomgrad.solvers import Broyden, FixedPoint
 from phantomgrad_suite.bench import peer
 from phantomgrad_suite.bench.contest import OURS, PEER, Aim, Case, Contender, Run
-from phantomgrad_suite.studies.clock import Clock
 from phantomgrad_suite.studies.figure1 import Precision, Setting
+from phantomgrad_suite.studies.meters import Clock
 
 
 def figure1_case(study: Precision) -> Case:

@@ -24,8 +24,9 @@ from phantomgrad_suite.jobs.environment import describe_environment
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 from phantomgrad_suite.runs.formats import duration
 from phantomgrad_suite.runs.records import write_json
-from phantomgrad_suite.studies.clock import Clock
 from phantomgrad_suite.studies.figure1 import Precision
+from phantomgrad_suite.studies.meters import Clock
+from phantomgrad_suite.study import find_device
 
 _log = logging.getLogger("phantomgrad_suite")
 
@@ -60,7 +61,10 @@ def run(options: Options) -> None:
         UserError: the device is unknown or not available, or no case has ``options.only`` in its
             name.
     """
-    device, version = _device(options.device), peer.version()
+    name = options.device
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    device, version = find_device(name, "auto, cpu or cuda"), peer.version()
     if options.quick:
         options = replace(options, repeats=min(options.repeats, 2), seconds=0.0, epochs=1)
     if version is None:
@@ -97,16 +101,6 @@ def _measured(cases: Sequence[Case], clock: Clock, options: Options) -> Iterator
             continue
         spent = duration(time.perf_counter() - started)
         _log.info("[%d/%d] %s (%s)", number, len(cases), case.name, spent)
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise UserError(f"device must be auto, cpu or cuda, got {name!r}")
-    if name != "cpu" and not torch.cuda.is_available():
-        raise UserError(f"device={name}, but torch sees no CUDA device")
-    return torch.device(name)
 
 
 def _cases(options: Options) -> list[Case]:

@@ -13,7 +13,7 @@ import torch
 from phantomgrad.solvers import Anderson, Broyden, FixedPoint, Map
 from phantomgrad_suite.bench.contest import MEMORY, OURS, PEER, Aim, Case, Contender, Run
 from phantomgrad_suite.bench.peer import PeerSolver
-from phantomgrad_suite.studies.clock import Clock, Watch
+from phantomgrad_suite.studies.meters import Clock, Watch
 
 # MDEQ-Tiny on CIFAR-10, a small transformer, a batch of graphs in IGNN, and a small state.
 SHAPES = ((64, 30720), (128, 64, 64), (1, 5354, 64), (512, 128))

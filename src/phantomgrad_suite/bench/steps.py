@@ -28,7 +28,7 @@ from phantomgrad_suite.bench.peer import HOISTED, PeerDEQ, use_peer
 from phantomgrad_suite.data import WikiText103
 from phantomgrad_suite.data.graphs.tu import GraphBatch, GraphFolds
 from phantomgrad_suite.jobs.compose import CONFIGS
-from phantomgrad_suite.studies.clock import Clock, Watch
+from phantomgrad_suite.studies.meters import Clock, Watch
 
 Step = tuple[nn.Module, Callable[[], Tensor]]
 """A model, and a call that computes its loss."""

@@ -1,18 +1,13 @@
 """Callbacks of training runs: metrics, costs, progress, and measurements along the run."""
 
 from phantomgrad_suite.callbacks.collapse import Collapse
-from phantomgrad_suite.callbacks.cost import CostMeter
-from phantomgrad_suite.callbacks.curves import History, Series
 from phantomgrad_suite.callbacks.gradient_precision import GradientPrecision
 from phantomgrad_suite.callbacks.progress import EpochProgress
 from phantomgrad_suite.callbacks.spectral_radius import SpectralRadius
 
 __all__ = [
     "Collapse",
-    "CostMeter",
     "EpochProgress",
     "GradientPrecision",
-    "History",
-    "Series",
     "SpectralRadius",
 ]

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
 from lightning import LightningModule, Trainer
-from tqdm import tqdm
 
 from phantomgrad.checks import check_at_least, check_rate
-from phantomgrad.models import ImplicitGraphLayer
 from phantomgrad_suite.callbacks.curves import History, Series
 from phantomgrad_suite.runs.errors import UserError
 
 log = logging.getLogger(__name__)
+Curves = Mapping[str, Sequence[float]]
 
 _LEARNT = 0.1  # of a constant predictor's metric: a smaller improvement on it may be noise
 
@@ -48,86 +46,62 @@ class Collapse(Series):
         if not loss_factor > 1:
             raise ValueError(f"loss_factor must be above 1, got {loss_factor}")
         check_rate("kept", kept)
-        if not 0 <= solved <= 1:
-            raise ValueError(f"solved must lie in [0, 1], got {solved}")
+        check_rate("solved", solved)
         self._patience, self._loss_factor = patience, loss_factor
         self._kept, self._solved, self._stop = kept, solved, stop
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         task: Any = pl_module
-        data = getattr(trainer, "datamodule", None)
-        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-        (history,) = (c for c in callbacks if isinstance(c, History))
+        loop: Any = trainer
+        (history,) = (c for c in loop.callbacks if isinstance(c, History))
         part = "validation" if "validation" in task.evaluation_sets else "test"
-        signs = self.signs(
-            history.curves,
-            f"{part}/{task.metric}",
-            good=1 if task.metric_mode == "max" else -1,
-            constant=None if data is None else data.constant_score(part),
-        )
+        sense = 1 if task.metric_mode == "max" else -1
+        constant = loop.datamodule.constant_score(part)
+        signs = self.signs(history.curves, f"{part}/{task.metric}", sense, constant)
         warned = {name for name, curve in self.curves.items() if any(curve)}
         self.keep({name: float(bool(found)) for name, found in signs.items()})
         new = [sign for name, found in signs.items() if name not in warned for sign in found]
-        if not new:
-            return
-        line = f"training collapsed: {'; '.join(new)}. {_advice(trainer, pl_module)}"
-        if self._stop:
+        line = (
+            f"training collapsed: {'; '.join(new)}. Look at the solves, the norms of W and the "
+            "learning rate"
+        )
+        if new and self._stop:
             raise UserError(f"{line} (measure.collapse.stop ends the run here)")
-        if trainer.is_global_zero:
-            with tqdm.external_write_mode():  # not on the line of a progress bar
-                log.warning(line)
+        if new and trainer.is_global_zero:
+            log.warning(line)
 
     def signs(
-        self,
-        curves: Mapping[str, Sequence[float]],
-        metric: str,
-        good: int = 1,
-        constant: float | None = None,
+        self, curves: Curves, metric: str, sense: int = 1, constant: float | None = None
     ) -> dict[str, list[str]]:
         """Return the signs in the last epochs, by the name of their curve.
 
-        The large values of the curve ``metric`` are ``good`` (1) or the small ones (-1);
-        ``constant`` is its value for a constant predictor, where it is known.
+        ``constant`` is the ``metric`` of a constant predictor, where it is known; small values of
+        the metric are good if ``sense`` is -1.
         """
 
         def least(best: float) -> float:
-            if constant is None or good * (best - constant) < _LEARNT * abs(constant):
+            if constant is None or sense * (best - constant) < _LEARNT * abs(constant):
                 return math.nan
             return constant + self._kept * (best - constant)
 
-        found: dict[str, list[str]] = {}
-        for kind, name, sense, limit_at in (
-            ("collapse/loss", "train/loss", -1, lambda best: self._loss_factor * best),
-            ("collapse/metric", metric, good, least),
-            ("collapse/solves", "solver/converged", 1, lambda _: self._solved),
-            ("collapse/solves", "adjoint/converged", 1, lambda _: self._solved),
-        ):
-            points = [(i, x) for i, x in enumerate(curves.get(name, ()), 1) if not math.isnan(x)]
-            before, recent = points[: -self._patience], points[-self._patience :]
-            epoch, best = max(before, key=lambda p: sense * p[1], default=(0, math.nan))
-            limit, signs = limit_at(best), found.setdefault(kind, [])
-            beyond = [sense * x < sense * limit for _, x in recent]  # nothing is beyond nan
-            if len(recent) == self._patience and all(beyond):
-                start = f" from {best:.4g} (epoch {epoch})" if before else ""
-                last = f"{recent[-1][1]:.4g} (since epoch {recent[0][0]})"
-                signs.append(f"{name} went{start} to {last}")
-        return found
+        return {
+            "collapse/loss": self._sign(curves, "train/loss", -1, lambda x: self._loss_factor * x),
+            "collapse/metric": self._sign(curves, metric, sense, least),
+            "collapse/solves": [
+                *self._sign(curves, "solver/converged", 1, lambda _: self._solved),
+                *self._sign(curves, "adjoint/converged", 1, lambda _: self._solved),
+            ],
+        }
 
-
-@torch.no_grad()
-def _advice(trainer: Trainer, module: LightningModule) -> str:
-    """Return what to look at, with the current values."""
-    metrics = trainer.callback_metrics
-    values = [
-        f"{name}: residual {float(metrics[f'{name}/residual']):.2g} after "
-        f"{float(metrics[f'{name}/evaluations']):.0f} evaluations"
-        for name in ("solver", "adjoint")
-        if f"{name}/residual" in metrics
-    ]
-    layers = [layer for layer in module.modules() if isinstance(layer, ImplicitGraphLayer)]
-    norms = [(float(m.weight.abs().sum(dim=1).max()), m.bound) for m in layers]
-    if norms:
-        norm, bound = max(norms, key=lambda pair: pair[0] / pair[1])
-        values.append(f"‖W‖ {norm:.4g} of at most {bound:.4g}")
-    values.append(f"learning rate {trainer.optimizers[0].param_groups[0]['lr']:.3g}")
-    return f"Look at the solves, the norms of W and the learning rate ({', '.join(values)})"
+    def _sign(
+        self, curves: Curves, name: str, sense: int, limit: Callable[[float], float]
+    ) -> list[str]:
+        """Return whether a curve has lately been beyond a limit that depends on its best value."""
+        points = [(i, x) for i, x in enumerate(curves.get(name, ()), 1) if not math.isnan(x)]
+        before, recent = points[: -self._patience], points[-self._patience :]
+        epoch, best = max(before, key=lambda p: sense * p[1], default=(0, math.nan))
+        beyond = [sense * x < sense * limit(best) for _, x in recent]  # nothing is beyond nan
+        if len(recent) < self._patience or not all(beyond):
+            return []
+        start = f" from {best:.4g} (epoch {epoch})" if before else ""
+        return [f"{name} went{start} to {recent[-1][1]:.4g} (since epoch {recent[0][0]})"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
 import resource
 import sys
 import time
@@ -15,26 +14,22 @@ from typing import Any
 import torch
 from lightning import Callback, LightningModule, Trainer
 
-_PHASES = (("forward", 0, 1), ("backward", 1, 2), ("step", 0, -1))  # between marks of a step
-_STATUS = Path("/proc/self/status")
-
 
 class CostMeter(Callback):
     """Measures epochs, steps, and their forward and backward passes, in seconds.
 
     On CUDA, phases are bracketed by events that are read once an epoch, so that measuring does not
-    synchronise with the device. Checkpoints keep the totals. ``earlier`` holds the seconds of the
-    run before the checkpoint from which it was resumed.
+    synchronise with the device.
     """
 
     def __init__(self) -> None:
-        self.earlier = 0.0
+        self.earlier = 0.0  # seconds before the checkpoint from which the run was resumed
         self._start = time.perf_counter()
-        self._seconds: dict[str, float] = defaultdict(float)  # of the epochs before, by phase
-        self._phases: dict[str, float] = defaultdict(float)  # of this epoch
+        self._seconds: dict[str, float] = defaultdict(float)  # of the run, by phase
         self._counts: dict[str, int] = defaultdict(int)
-        self._steps: list[list[Any]] = []  # the marks of each
-        self._epoch_start = _clocks()
+        self._epoch: dict[str, float] = defaultdict(float)  # of this epoch, by phase
+        self._marks: list[list[Any]] = []  # of each step of this epoch
+        self._clocks = _clocks()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Reset the peak memory of this process, which CUDA and Linux support."""
@@ -45,58 +40,54 @@ class CostMeter(Callback):
             with suppress(OSError):
                 Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
-    def on_train_epoch_start(self, *_: Any) -> None:
-        self._epoch_start = _clocks()
+    def on_train_epoch_start(self, *_: Any) -> None:  # not of an epoch that is continued
+        self._epoch.clear()
+        self._clocks = _clocks()
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        self._steps.append([_mark(pl_module.device)])
+        self._marks.append([_mark(pl_module.device)])
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        self._steps[-1].append(_mark(pl_module.device))
+        self._marks[-1].append(_mark(pl_module.device))
 
     on_after_backward = on_train_batch_end = on_before_backward  # type: ignore[assignment]
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._read_marks()
-        phases = {**self._phases, **self._epoch_so_far()}
-        self._phases.clear()
-        for name, seconds in phases.items():
+        self._read()
+        for name, seconds in self._epoch.items():
             self._seconds[name] += seconds
-        for name in self._epoch_start:
+        for name in self._clocks:
             self._counts[name] += 1
-        pl_module.log_dict({f"seconds/{name}": seconds for name, seconds in phases.items()})
+        pl_module.log_dict({f"seconds/{name}": seconds for name, seconds in self._epoch.items()})
+        self._epoch.clear()
 
     def means(self) -> dict[str, float]:
-        """Return the mean seconds of each phase and of an epoch, there of the processor as well."""
+        """Return the mean seconds of each phase, of an epoch, and there of the processor."""
         return {name: self._seconds[name] / self._counts[name] for name in sorted(self._counts)}
 
     def state_dict(self) -> dict[str, Any]:
-        self._read_marks()
-        return {
-            "seconds": dict(self._seconds),
-            "counts": dict(self._counts),
-            "phases": dict(self._phases),
-            "epoch": self._epoch_so_far(),
-            "total": self.earlier + time.perf_counter() - self._start,
-        }
+        self._read()
+        total = self.earlier + time.perf_counter() - self._start
+        sums = {"seconds": dict(self._seconds), "counts": dict(self._counts)}
+        return {"total": total, "epoch": dict(self._epoch), **sums}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._seconds.update(state_dict["seconds"])
         self._counts.update(state_dict["counts"])
-        self._phases.update(state_dict["phases"])
-        past = state_dict["epoch"]
-        self._epoch_start = {name: now - past[name] for name, now in _clocks().items()}
-        self.earlier = state_dict["total"]
+        self._epoch.update(state_dict["epoch"])
+        self._clocks, self.earlier = _clocks(), state_dict["total"]
 
-    def _read_marks(self) -> None:
-        for marks in self._steps:
-            for phase, i, j in _PHASES:
-                self._phases[phase] += _seconds(marks[i], marks[j])
-                self._counts[phase] += 1
-        self._steps.clear()
-
-    def _epoch_so_far(self) -> dict[str, float]:
-        return {name: now - self._epoch_start[name] for name, now in _clocks().items()}
+    def _read(self) -> None:
+        """Add up the marks and clocks since the last reading."""
+        for start, loss, gradient, end in self._marks:
+            phases = {"forward": (start, loss), "backward": (loss, gradient), "step": (start, end)}
+            for name, (first, last) in phases.items():
+                self._epoch[name] += _seconds(first, last)
+                self._counts[name] += 1
+        self._marks.clear()
+        before, self._clocks = self._clocks, _clocks()
+        for name, now in self._clocks.items():
+            self._epoch[name] += now - before[name]
 
 
 def _clocks() -> dict[str, float]:
@@ -122,9 +113,5 @@ def peak_memory(device: torch.device) -> dict[str, Any]:
     """Return the peak memory of the CUDA allocator, or the peak resident set of the process."""
     if device.type == "cuda":
         return {"kind": "cuda", "peak_bytes": torch.cuda.max_memory_allocated(device)}
-    with suppress(OSError):
-        if found := re.search(rb"VmHWM:\s+(\d+) kB", _STATUS.read_bytes()):
-            return {"kind": "process", "peak_bytes": int(found[1]) * 1024}
-    # Where there is no such file; this peak cannot be reset.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"kind": "process", "peak_bytes": peak * (1 if sys.platform == "darwin" else 1024)}

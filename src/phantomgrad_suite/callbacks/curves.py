@@ -15,14 +15,14 @@ from phantomgrad_suite.runs.records import Result
 
 
 class Series(Callback):
-    """A callback with curves for the record, saved in checkpoints: values by name and point."""
+    """A callback with curves for the record, by name, which are saved in checkpoints."""
 
     def __init__(self) -> None:
         self.curves: dict[str, list[float]] = {}
         self._length = 0
 
     def keep(self, values: dict[str, float]) -> None:
-        """Add a point; points without a value before it get ``nan``."""
+        """Add a point; earlier ones without a value get ``nan``."""
         for name, value in values.items():
             curve = self.curves.setdefault(name, [])
             curve.extend([math.nan] * (self._length - len(curve)))
@@ -30,8 +30,7 @@ class Series(Callback):
         self._length += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a copy, as a checkpoint may be written in the background."""
-        return {"curves": {k: list(v) for k, v in self.curves.items()}, "length": self._length}
+        return {"curves": self.curves, "length": self._length}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.curves, self._length = state_dict["curves"], state_dict["length"]
@@ -45,8 +44,7 @@ class History(Series):
         return self._length
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if getattr(pl_module, "has_counted", True):
-            check_finite(trainer.callback_metrics.get("train/loss"), self.epochs + 1)
+        check_finite(trainer.callback_metrics.get("train/loss"), self.epochs + 1)
         self.keep({name: float(value) for name, value in trainer.callback_metrics.items()})
 
     def recorded(self, callbacks: Iterable[Callback]) -> dict[str, list[float]]:
@@ -74,9 +72,6 @@ class History(Series):
 
         The epoch with the best validation value is selected, of equal ones that with the smallest
         validation loss. Further ties go to the earliest epoch.
-
-        Raises:
-            UserError: there is no test value.
         """
         test = self.curves.get(f"test/{metric}")
         if test is None:
@@ -99,5 +94,4 @@ class History(Series):
 
 
 def _rounded(value: float) -> float:
-    exact = isinstance(value, int) or not math.isfinite(value)
-    return value if exact else float(f"{value:.6g}")
+    return value if isinstance(value, int) else float(f"{value:.6g}")

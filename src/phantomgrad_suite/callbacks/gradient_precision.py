@@ -16,9 +16,8 @@ from phantomgrad.deq import DEQ
 from phantomgrad.diagnostics import agreement, estimated_gradient, exact_gradient
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.solvers import Map, Solver
-from phantomgrad_suite.callbacks.capture import Listener, Pass, layers_of, radii
+from phantomgrad_suite.callbacks.capture import Listener, Pass, radii
 from phantomgrad_suite.callbacks.curves import Series
-from phantomgrad_suite.runs.errors import UserError
 
 
 class GradientPrecision(Series):
@@ -27,20 +26,15 @@ class GradientPrecision(Series):
     The gradient of the loss by the trainable parameters of the cells is computed by each estimator
     at the equilibria of the step, and exactly at tightly solved ones, with the weights and dropout
     masks of the step. The gradients of all layers form one vector (Geng et al., 2021, fig.
-    "real_cos"); of several passes through a layer the last one counts. The run is not changed, the
-    time counts as the step's. Each process measures its part of the batch.
+    "real_cos"); of several passes through a layer the last one counts. The run is not changed.
 
-    The curves, which are also logged step by step:
-
-    - ``precision/step``: the optimizer steps before; the axis of the others.
-    - ``precision/<estimator>/cosine`` and ``/norm_ratio``: see :class:`phantomgrad.Agreement`.
-    - ``precision/exact/residual`` and ``/adjoint_residual``: of the exact gradient, relative to
-      the whole state, the largest over layers and samples, as are:
-    - ``precision/spectral_radius/F`` and ``/F_damped``: of :math:`\partial F / \partial h` and of
-      :math:`\lambda\, \partial F / \partial h + (1 - \lambda) I` at the equilibria of the step.
+    The curves by ``precision/step``, which are also logged, are :class:`phantomgrad.Agreement`
+    with the exact gradient, the residuals of the latter, and the spectral radii of
+    :math:`\partial F / \partial h` and of
+    :math:`\lambda\, \partial F / \partial h + (1 - \lambda) I` at the equilibria of the step, the
+    largest over layers and samples.
 
     Args:
-        estimators: the compared estimators, by name.
         solver: finds the tight equilibrium, starting from that of the step.
         adjoint: solves the adjoint equation there; by default like ``solver``.
         every_n_steps: interval of the measurements; 0 for none.
@@ -61,24 +55,10 @@ class GradientPrecision(Series):
         check_at_least("every_n_steps", every_n_steps, 0)
         check_at_least("iterations", iterations, 1)
         check_damping(damping)
-        for name, estimator in estimators.items():
-            if estimator.needs_recorded_solve:
-                raise ValueError(
-                    "estimators must attach a given equilibrium, "
-                    f"got {type(estimator).__name__} as {name!r}"
-                )
         self._estimators, self._solver, self._adjoint = dict(estimators), solver, adjoint or solver
         self._every, self._damping, self._iterations = every_n_steps, damping, iterations
         self._listener = Listener(self._hear)
         self._passes: dict[DEQ, Pass] = {}
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        cells = [layer.cell for layer in layers_of(pl_module)]
-        if self._every and not any(p.requires_grad for cell in cells for p in cell.parameters()):
-            raise UserError(
-                "GradientPrecision needs an equilibrium layer whose cell has trainable parameters, "
-                f"got {len(cells)} layers without: leave callbacks.precision out"
-            )
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         step, steps = trainer.global_step, self.curves.get("precision/step")
@@ -108,25 +88,28 @@ class GradientPrecision(Series):
     def _measure(self, passes: list[Pass]) -> dict[str, float]:
         exact: list[Tensor] = []
         estimates: dict[str, list[Tensor]] = {name: [] for name in self._estimators}
-        by_layer: dict[str, list[Tensor]] = defaultdict(list)
+        by_layer: dict[str, list[float]] = defaultdict(list)
         for captured in passes:
             with captured.replay() as (f, z, v, wanted):
                 found = exact_gradient(f, z, v, wanted, solver=self._solver, adjoint=self._adjoint)
                 exact += found.gradient
                 for name, estimator in self._estimators.items():
                     estimates[name] += estimated_gradient(f, z, v, estimator, wanted)
-                by_layer["exact/residual"].append(found.residual)
-                by_layer["exact/adjoint_residual"].append(found.adjoint_residual)
                 damped = partial(_damped, f, self._damping)
-                by_layer["spectral_radius/F"].append(radii(f, z, self._iterations))
-                by_layer["spectral_radius/F_damped"].append(radii(damped, z, self._iterations))
-        values: dict[str, float] = {}
-        for name, estimate in estimates.items():
-            for quantity, value in agreement(estimate, exact)._asdict().items():
-                values[f"precision/{name}/{quantity}"] = value
-        for name, found_by_layer in by_layer.items():
-            values[f"precision/{name}"] = max(float(value.max()) for value in found_by_layer)
-        return values
+                for name, by_sample in (
+                    ("exact/residual", found.residual),
+                    ("exact/adjoint_residual", found.adjoint_residual),
+                    ("spectral_radius/F", radii(f, z, self._iterations)),
+                    ("spectral_radius/F_damped", radii(damped, z, self._iterations)),
+                ):
+                    by_layer[name].append(float(by_sample.max()))
+        values = {
+            f"{name}/{quantity}": value
+            for name, estimate in estimates.items()
+            for quantity, value in agreement(estimate, exact)._asdict().items()
+        }
+        values |= {name: max(layers) for name, layers in by_layer.items()}
+        return {f"precision/{name}": value for name, value in values.items()}
 
 
 def _damped(f: Map, damping: float, h: Tensor) -> Tensor:

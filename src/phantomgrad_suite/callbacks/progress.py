@@ -17,7 +17,7 @@ class EpochProgress(Callback):
         shown: tuple[str, ...] = ("train/loss", "test/accuracy", "test/perplexity"),
     ) -> None:
         self._title, self._shown = title, tuple(shown)
-        self._bar: tqdm[None] | None = None
+        self._bar: Any = tqdm(disable=True)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._bar = tqdm(
@@ -31,15 +31,12 @@ class EpochProgress(Callback):
         )
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert self._bar is not None
         metrics = trainer.callback_metrics
         shown = {n: f"{float(metrics[n]):.4f}" for n in self._shown if n in metrics}
         self._bar.set_postfix(shown, refresh=False)
         self._bar.update()
 
     def on_train_end(self, *_: Any) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        self._bar.close()
 
-    def on_exception(self, *_: Any) -> None:
-        self.on_train_end()  # the message gets a line of its own
+    on_exception = on_train_end  # type: ignore[assignment]  # a line of its own for the message

@@ -10,11 +10,10 @@ from lightning import Callback, LightningModule, Trainer
 from phantomgrad.checks import check_at_least
 from phantomgrad.deq import DEQ
 from phantomgrad_suite.callbacks.capture import Listener, radii
-from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
 
 
 class SpectralRadius(Callback):
-    """Logs the largest spectral radius of ``df/dz`` at the equilibria of a training batch.
+    """Logs the largest spectral radius of ``df/dz`` at the equilibria of an epoch's first batch.
 
     Args:
         every_n_epochs: interval of the measurements; 0 for none.
@@ -32,25 +31,15 @@ class SpectralRadius(Callback):
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
         if self._every and batch_idx == 0 and trainer.current_epoch % self._every == 0:
-            self._radii.clear()
             self._listener.start(pl_module)
 
-    def on_before_backward(self, *_: Any) -> None:
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         self._listener.stop()
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Log at the last batch of the epoch; until then a checkpoint keeps the radii."""
-        if trainer.is_last_batch and self._radii:
-            largest = torch.cat([found.to(pl_module.device) for found in self._radii]).max()
+        if self._radii:
+            largest = torch.cat(self._radii).max()
             options: dict[str, Any] = {"on_step": False, "on_epoch": True, "batch_size": 1}
             pl_module.log("spectral_radius", largest, reduce_fx="max", sync_dist=True, **options)
             self._radii.clear()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"radii": of_all_processes([found.cpu() for found in self._radii])}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._radii = of_this_process(state_dict["radii"])
 
     def _measure(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
         f, z, _ = layer.close_over(inputs, output[0])

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch.distributed
-from torch.distributed import DistError
+from torch import distributed
 
 from phantomgrad_suite.runs.errors import UserError
 
@@ -18,34 +16,33 @@ from phantomgrad_suite.runs.errors import UserError
 _LOST = ("closed by peer", "reset by peer", "broken pipe", "timed out waiting", "socket timeout")
 
 
+def _joined() -> bool:
+    return distributed.is_available() and distributed.is_initialized()
+
+
 def of_all_processes(state: Any) -> list[Any]:
     """Return the state of each process by rank; every process must call this."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return [state]
-    states: list[Any] = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(states, state)
+    states = [state] * (distributed.get_world_size() if _joined() else 1)
+    if _joined():
+        distributed.all_gather_object(states, state)
     return states
 
 
 def of_this_process(states: list[Any]) -> Any:
     """Return the own one of such states; the first one if they come from fewer processes."""
-    alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
-    rank = 0 if alone else torch.distributed.get_rank()
+    rank = distributed.get_rank() if _joined() else 0
     return states[rank if rank < len(states) else 0]
 
 
 @contextmanager
 def explain_lost_worker() -> Iterator[None]:
-    """Turn the communication error of a process that waits in vain into one line.
-
-    Raises:
-        UserError: another process of the run was lost.
-    """
+    """Turn the error of a process that waits for a lost one into a :class:`UserError`."""
     try:
         yield
     except RuntimeError as error:
         message = str(error).strip() or repr(error)
-        if not isinstance(error, DistError) and not any(s in message.lower() for s in _LOST):
+        lost = isinstance(error, distributed.DistError)
+        if not lost and not any(s in message.lower() for s in _LOST):
             raise
         raise UserError(
             "another process of this run was lost or hangs: its own output says why. The same "
@@ -64,11 +61,19 @@ def reap_workers() -> Iterator[None]:
     try:
         yield
     finally:
-        in_main_thread = threading.current_thread() is threading.main_thread()  # no other may
         # The handler that torch installs raises for a killed worker.
-        handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL) if in_main_thread else None
+        handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for process in set(multiprocessing.active_children()) - before:
             process.kill()
             process.join()
-        if in_main_thread:
-            signal.signal(signal.SIGCHLD, handler or signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, handler or signal.SIG_DFL)
+
+
+def leave_signals_to_main_process(worker: int) -> None:
+    """Make a data-loading process ignore requests to stop; a ``worker_init_fn``.
+
+    A scheduler signals every process of a job. If those that load data ended at once, the run would
+    fail before it could save. :func:`reap_workers` ends them.
+    """
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(signum, signal.SIG_IGN)

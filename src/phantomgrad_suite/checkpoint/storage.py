@@ -14,6 +14,7 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import nn
 
+from phantomgrad_suite.runs.attempts import log_epoch
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import atomic_write
 
@@ -30,13 +31,13 @@ class WholeCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
-        """Write ``checkpoint`` to ``path``; what was there becomes :func:`previous_of` it."""
         content, target = io.BytesIO(), Path(path)
         torch.save(checkpoint, content)  # in memory: on a full disk torch raises no OSError
         with atomic_write(target) as temporary:
             temporary.write_bytes(content.getbuffer())
             if target.exists():
                 target.replace(previous_of(target))
+        log_epoch(target.parents[1], checkpoint["epoch"] + 1)
 
 
 def previous_of(path: Path) -> Path:
@@ -44,13 +45,17 @@ def previous_of(path: Path) -> Path:
     return path.with_suffix(f".previous{path.suffix}")
 
 
-def newest_whole(path: Path, *, keeper: bool = True) -> Path | None:
-    """Return ``path``, the previous checkpoint if that is damaged or missing, or ``None``.
+def resumable(path: Path, model: nn.Module, *, keeper: bool) -> Path | None:
+    """Return the last checkpoint or, if that is damaged or missing, the one before, or ``None``.
 
     Args:
         path: of the last checkpoint.
-        keeper: whether to set damaged files aside and remove those of interrupted writes, which
-            one process of a run should do.
+        model: receives its parameters and buffers.
+        keeper: whether to set damaged files aside and remove those of interrupted writes; true for
+            one process of a run.
+
+    Raises:
+        UserError: the checkpoint cannot be read, or is of another model.
     """
     if keeper:
         for unfinished in path.parent.glob(f".{path.name}.*"):
@@ -59,6 +64,8 @@ def newest_whole(path: Path, *, keeper: bool = True) -> Path | None:
     for candidate in filter(Path.exists, (path, previous_of(path))):
         reason = damage(candidate)
         if reason is None:
+            _load(candidate, model)
+            log.info("resuming from %s", candidate)
             return candidate
         damaged = True
         if keeper:
@@ -69,30 +76,16 @@ def newest_whole(path: Path, *, keeper: bool = True) -> Path | None:
     return None
 
 
-def resumable(path: Path, model: nn.Module, *, keeper: bool) -> Path | None:
-    """Return the checkpoint to resume from, ``None`` to start from the beginning.
-
-    Args:
-        path: of the last checkpoint.
-        model: whose tensors it must hold.
-        keeper: see :func:`newest_whole`.
-
-    Raises:
-        UserError: the checkpoint cannot be read, or is of a model of another size.
-    """
-    found, remedy = newest_whole(path, keeper=keeper), "delete it to start from the beginning"
-    if found is None:
-        return None
+def _load(path: Path, model: nn.Module) -> None:
     try:
-        saved = torch.load(found, map_location="cpu", weights_only=True)["state_dict"]
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        model.load_state_dict(content["state_dict"])
     except Exception as error:
-        name = type(error).__name__
-        raise UserError(f"{found} is not a readable checkpoint ({name}): {remedy}") from error
-    for name, tensor in model.state_dict().items():
-        if name not in saved or saved[name].shape != tensor.shape:
-            raise UserError(f"{found} has a model of another size ({name} differs): {remedy}")
-    log.info("resuming from %s", found)
-    return found
+        reason = str(error).partition("\n\t")[2].partition("\n")[0] or type(error).__name__
+        raise UserError(
+            f"{path} is not a checkpoint of this model ({reason}): delete it to start from the "
+            "beginning"
+        ) from error
 
 
 def damage(path: Path) -> str | None:
@@ -100,9 +93,6 @@ def damage(path: Path) -> str | None:
 
     Compares the CRC-32 of every part, which ``torch.load`` ignores, and reads the structure around
     the parts as torch does.
-
-    Raises:
-        UserError: the file cannot be read for a reason other than its content.
     """
     try:
         with zipfile.ZipFile(path) as archive:

@@ -18,29 +18,19 @@ _LAUNCHER = ("cluster=", "+cluster=", "runtime.cluster.", "+runtime.cluster.")
 
 @dataclass(frozen=True)
 class Command:
-    """One run.
-
-    Args:
-        name: row and instance.
-        arguments: of the script, for this run alone, in the process itself.
-        folder: the run folder.
-        config_hash: of the configuration.
-        devices: processes on a node, each with a device of its own.
-        nodes: machines that share the run.
-        gpu: whether the devices are to be GPUs.
-    """
+    """One run: its row and instance, the arguments of the script, its folder, and its needs."""
 
     name: str
     arguments: tuple[str, ...]
     folder: Path
     config_hash: str = ""
-    devices: int = 1
+    devices: int = 1  # processes on a node, each with a device of its own
     nodes: int = 1
-    gpu: bool = False
+    gpu: bool = False  # whether the devices are GPUs
 
     @classmethod
     def of(cls, config: DictConfig, overrides: Sequence[str]) -> Command:
-        """Return the command of a composed row or study, with Hydra's own part.
+        """Return the command of a configuration, composed with Hydra's own part.
 
         Raises:
             UserError: the number of devices of the row is not fixed.

@@ -9,7 +9,6 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -26,47 +25,33 @@ LOG = "log.txt"
 _FORKS = sys.platform == "linux"  # elsewhere, not all system libraries survive it
 
 
-@dataclass(frozen=True)
-class _Started:
-    command: Command
-    process: Any
-    slot: int
-
-    def report(self) -> bool:
-        """Print the last line of an ended run, without the bars before it; return if it failed."""
-        lines = (self.command.folder / LOG).read_text(errors="replace").splitlines()
-        line = next((line for line in reversed(lines) if line.strip()), "no output")
-        if code := self.process.exitcode:
-            line = f"{self.command.name}: failed (exit code {code}): {line}"
-        print(line, flush=True)
-        return bool(code)
-
-
 def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> None:
     """Do the runs, ``settings.jobs`` at a time, and print one line for each that has ended.
 
     A run writes into ``log.txt`` of its folder. One that fails stops no other; all are stopped
-    when this process is.
+    with this process.
 
     Raises:
         UserError: a setting is out of range, or a run failed.
     """
-    gpus = visible_gpus()
+    gpus = _visible_gpus()
     slots = _slots(commands, settings.jobs, gpus)
     print(f"{len(commands)} runs, {slots} at a time", flush=True)
     prepare(settings)
     waiting, free, failed = deque(commands), deque(range(slots)), 0
-    running: dict[Any, _Started] = {}
+    running: dict[Any, tuple[Command, Any, int]] = {}
     handlers = {s: signal.signal(s, _exit) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         while waiting or running:
             while waiting and free:
-                started = _start(waiting.popleft(), script, free.popleft(), gpus)
-                running[started.process.sentinel] = started
-            for ended in map(running.pop, wait(list(running))):
-                ended.process.join()
-                failed += ended.report()
-                free.append(ended.slot)
+                command, slot = waiting.popleft(), free.popleft()
+                process = _start(command, script, slot, gpus)
+                running[process.sentinel] = command, process, slot
+            for command, process, slot in map(running.pop, wait(list(running))):
+                process.join()
+                print(_outcome(command, process.exitcode), flush=True)
+                failed += bool(process.exitcode)
+                free.append(slot)
     finally:
         children = multiprocessing.active_children()
         for child in children:
@@ -77,6 +62,13 @@ def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> 
             signal.signal(signum, handler)
     if failed:
         raise UserError(f"{failed} of {len(commands)} runs failed: see their {LOG}")
+
+
+def _outcome(command: Command, code: int) -> str:
+    """Return the last line of an ended run, without the bars before it."""
+    lines = (command.folder / LOG).read_text(errors="replace").splitlines()
+    line = next((line for line in reversed(lines) if line.strip()), "no output")
+    return f"{command.name}: failed (exit code {code}): {line}" if code else line
 
 
 def _exit(signum: int, frame: FrameType | None) -> NoReturn:
@@ -91,8 +83,7 @@ def prepare(settings: DictConfig) -> None:
         forkserver.ensure_running()
 
 
-def visible_gpus() -> list[str]:
-    """Return the GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+def _visible_gpus() -> list[str]:
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is None:
         return [str(i) for i in range(torch.cuda.device_count())]
@@ -100,7 +91,6 @@ def visible_gpus() -> list[str]:
 
 
 def _slots(commands: Sequence[Command], jobs: Any, gpus: Sequence[str]) -> int:
-    """Return how many runs may go on at the same time."""
     if jobs is not None and (type(jobs) is not int or jobs < 1):
         raise UserError(f"runtime.cluster.jobs must be a positive integer or null, got {jobs!r}")
     needed = max((command.devices for command in commands if command.gpu and gpus), default=0)
@@ -110,7 +100,7 @@ def _slots(commands: Sequence[Command], jobs: Any, gpus: Sequence[str]) -> int:
     return jobs or (len(gpus) // needed if needed else cores)
 
 
-def _start(command: Command, script: Path, slot: int, gpus: Sequence[str]) -> _Started:
+def _start(command: Command, script: Path, slot: int, gpus: Sequence[str]) -> Any:
     """Start a run on GPUs of its own, in turn if there are more slots than GPUs."""
     environment = dict(os.environ)
     if command.gpu and gpus:
@@ -124,7 +114,7 @@ def _start(command: Command, script: Path, slot: int, gpus: Sequence[str]) -> _S
     arguments = (script, command.arguments, command.folder / LOG, environment)
     process = context.Process(target=_run, args=arguments)
     process.start()
-    return _Started(command, process, slot)
+    return process
 
 
 def _run(script: Path, arguments: Sequence[str], log: Path, environment: dict[str, str]) -> None:

@@ -76,11 +76,7 @@ def submit(
 ) -> list[str]:
     """Submit the runs, those with equal needs as one array; return the numbers of the jobs.
 
-    Args:
-        commands: the runs.
-        settings: of ``configs/cluster/slurm.yaml``.
-        script: to run.
-        folder: for the logs of the jobs.
+    ``settings`` are those of ``configs/cluster/slurm.yaml``; ``folder`` is for the logs.
 
     Raises:
         UserError: there is no SLURM, it refuses the jobs, or they would be warned at their start.

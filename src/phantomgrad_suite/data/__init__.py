@@ -1,10 +1,10 @@
 """Data modules over the loaders of torchvision, PyG and torch; none downloads during a run.
 
-To add a data set, subclass :class:`DataModule`; :class:`LabelledData` for classes,
-:class:`ImageData` for images that travel as bytes, :class:`LanguageData` for texts.
+To add a data set, subclass :class:`DataModule`, or :class:`ImageData` for images that travel as
+bytes, :class:`LanguageData` for texts.
 """
 
-from phantomgrad_suite.data.base import DataModule, LabelledData
+from phantomgrad_suite.data.base import DataModule
 from phantomgrad_suite.data.graphs.chains import Chains
 from phantomgrad_suite.data.graphs.ppi import PPI
 from phantomgrad_suite.data.graphs.tu import GraphFolds
@@ -12,7 +12,7 @@ from phantomgrad_suite.data.images.base import ImageBatch, ImageData
 from phantomgrad_suite.data.images.cifar import Cifar10
 from phantomgrad_suite.data.images.digits import Digits
 from phantomgrad_suite.data.images.imagenet import ImageNet
-from phantomgrad_suite.data.text.base import Corpus, LanguageData
+from phantomgrad_suite.data.text.streams import Corpus, LanguageData
 from phantomgrad_suite.data.text.topics import PydocTopics
 from phantomgrad_suite.data.text.wikitext import WikiText103
 
@@ -27,7 +27,6 @@ __all__ = [
     "ImageBatch",
     "ImageData",
     "ImageNet",
-    "LabelledData",
     "LanguageData",
     "PydocTopics",
     "WikiText103",

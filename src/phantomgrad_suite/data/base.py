@@ -1,4 +1,4 @@
-"""The base classes of data modules, and synthetic batches for timings."""
+"""The base class of data modules, and synthetic batches for timings."""
 
 from __future__ import annotations
 
@@ -35,25 +35,29 @@ class Synthetic:
 class DataModule(LightningDataModule):
     """A data set with named evaluation sets, and facts for the record of a run.
 
-    A subclass defines :meth:`sizes`, :meth:`facts`, and either :meth:`loader` or Lightning's
-    ``train_dataloader`` and ``val_dataloader``.
+    A subclass defines :meth:`facts`; ``in_channels`` and ``classes``, or :meth:`sizes` and
+    :meth:`targets`; and :meth:`loader`, or Lightning's ``train_dataloader`` and
+    ``val_dataloader``.
 
     Attributes:
+        in_channels, classes: number of input features and of classes, in classification.
         evaluation_sets: the names of the validation loaders, in order; ``test`` is one of them,
             and ``validation`` where epochs are selected without the test set.
         worker_init_fn: what loaders should pass to their worker processes; set by the run.
     """
 
+    in_channels: int
+    classes: int
     evaluation_sets: tuple[str, ...] = ("test",)
     worker_init_fn: Callable[[int], None] | None = None
 
     def sizes(self) -> Mapping[str, float]:
         """Return the arguments of the model that depend on the data."""
-        raise NotImplementedError
+        return {"in_channels": self.in_channels, "classes": self.classes}
 
     def targets(self) -> dict[str, int]:
         """Return the arguments of the task that depend on the data."""
-        return {}
+        return {"classes": self.classes}
 
     def facts(self) -> dict[str, Any]:
         """Return ``name``, ``fingerprint``, sizes, and ``reduced`` if not all data are used."""
@@ -94,24 +98,17 @@ class DataModule(LightningDataModule):
         raise UserError(f"{cls.__name__} has no synthetic batches")
 
 
-class LabelledData(DataModule):
-    """A data set for classification, of ``in_channels`` input features and ``classes`` classes."""
-
-    in_channels: int
-    classes: int
-
-    def sizes(self) -> dict[str, int]:
-        """Return ``in_channels`` and ``classes``."""
-        return {"in_channels": self.in_channels, "classes": self.classes}
-
-    def targets(self) -> dict[str, int]:
-        """Return ``classes``."""
-        return {"classes": self.classes}
-
-
 def missing_data(problem: str, name: str) -> MissingDataError:
     """Return the error of a data set that ``fetch_data.py`` knows under ``name``."""
     return MissingDataError(
         f"{problem}: fetch it with `python scripts/fetch_data.py {name}` (or, without network, "
         "add `--from DIR`), or set runtime.dataset.root"
+    )
+
+
+def damaged_data(problem: str, name: str) -> UserError:
+    """Return the error of a data set that must be fetched again."""
+    return UserError(
+        f"{problem}: delete the folder and fetch {name} again with `python scripts/fetch_data.py "
+        f"{name}`"
     )

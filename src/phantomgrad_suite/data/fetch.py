@@ -6,39 +6,37 @@ to its place.
 
 from __future__ import annotations
 
+import lzma
 import shutil
+import tarfile
 import tempfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from phantomgrad_suite.data.graphs.base import pyg_dataset
+from phantomgrad_suite.data.graphs.base import pyg
 from phantomgrad_suite.data.graphs.ppi import PPI
-from phantomgrad_suite.data.graphs.ppi_files import FILES
 from phantomgrad_suite.data.graphs.tu import load_tu_dataset
-from phantomgrad_suite.data.images.base import open_folder
 from phantomgrad_suite.data.images.cifar import Cifar10
-from phantomgrad_suite.data.sources import known_checksums, sha256, unpack
-from phantomgrad_suite.data.text.vocabulary import read_lines
-from phantomgrad_suite.data.text.wikitext import FILES as TEXTS
-from phantomgrad_suite.data.text.wikitext import FOLDER, WikiText103
+from phantomgrad_suite.data.images.imagenet import ImageNet
+from phantomgrad_suite.data.sources import known_checksums, sha256
+from phantomgrad_suite.data.text.wikitext import FILES, FOLDER, WikiText103
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
 # Merity et al. (2017), and an <eos> for every line.
 TOKENS = {"train": 103_227_021, "validation": 217_646, "test": 245_569}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Recipe:
     name: str
-    place: str  # of the files, below the folder of all data
-    sources: tuple[str, ...]  # of these files, or an archive of them, below a ``--from`` folder
-    files: tuple[str, ...] = ("*",)  # patterns of the files to copy
-    required: tuple[str, ...] = ()
-    download: Callable[[str], Any] | None  # into ``downloaded``, below the folder it is given
-    downloaded: str = ""
-    load: Callable[[Path], str]  # reads the data set from the folder of all data; describes it
+    place: str  # of its files, below the folder of all data
+    load: Callable[[Path], str]  # reads it from the folder of all data; describes it
+    download: Callable[[Path], Any] | None  # into its place below that folder
+    archive: tuple[str, str] | None = None  # and the folder in which to unpack it
 
 
 def fetch(name: str, target: Path, source: Path | None = None) -> str:
@@ -48,194 +46,180 @@ def fetch(name: str, target: Path, source: Path | None = None) -> str:
         name: of the data set, or of its file in ``configs/dataset``; an unknown name is taken for
             that of a TU data set.
         target: the folder of all data (``runtime.paths.data``).
-        source: a folder to copy it from; ``None`` to download it.
+        source: a folder laid out like it, to copy from; ``None`` to download.
 
     Raises:
         MissingDataError: ``source`` does not contain it, or the download failed.
         UserError: a file is missing or damaged; nothing is installed.
     """
     plain = name.casefold().replace("-", "").replace("_", "")
-    if plain == "imagenet":
-        return _find_imagenet(source or target / "imagenet")
     recipe = _RECIPES.get(plain) or _tu(name)
     place = target / recipe.place
-    incomplete = recipe is _WIKITEXT and not (place / TEXTS["train"]).exists()
-    if place.is_dir() and any(place.iterdir()) and not incomplete:
+    if place.exists():
         summary = _verified(recipe, target, f"delete {place} and fetch it again")
         return f"{recipe.name}: {summary} in {place} (already there)"
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target, prefix=".fetch-") as folder:
-        parts, staging = Path(folder) / "parts", Path(folder) / "data"
-        new = staging / recipe.place
-        for path in (parts, new.parent):
-            path.mkdir(parents=True)
-        origin = _copy(recipe, source, parts, new) if source else _download(recipe, parts, new)
+        staging = Path(folder)
+        if source:
+            _copy(recipe, source, staging)
+        else:
+            _download(recipe, staging)
         try:
             summary = _verified(recipe, staging, "nothing was installed")
         except UserError as error:
-            raise UserError(str(error).replace(str(new), origin)) from error
-        _move(staging, target)
+            origin = str(source or "the download")
+            raise UserError(str(error).replace(str(staging), origin)) from error
+        place.parent.mkdir(parents=True, exist_ok=True)
+        (staging / recipe.place).rename(place)
     return f"{recipe.name}: {summary} in {place}"
 
 
 def _verified(recipe: _Recipe, root: Path, remedy: str) -> str:
     place = root / recipe.place
-    expected = {**dict.fromkeys(recipe.required), **known_checksums(recipe.place)}
     wrong = [
         file
-        for file, digest in expected.items()
-        if not (place / file).exists() or (digest and sha256(place / file) != digest)
+        for file, digest in known_checksums(recipe.place).items()
+        if not (place / file).exists() or sha256(place / file) != digest
     ]
     try:
         if wrong:
             raise UserError(f"{', '.join(wrong)} in {place} are missing or damaged")
         return recipe.load(root)
     except UserError as error:
-        raise UserError(f"{str(error).split(': delete')[0]}: {remedy}") from error
+        problem = str(error).split(": delete")[0].split(": fetch")[0]
+        raise UserError(f"{problem}: {remedy}") from error
 
 
-def _copy(recipe: _Recipe, source: Path, parts: Path, new: Path) -> str:
-    """Copy the files or unpack the archive in ``source``; return its path."""
-    for origin in (source / place for place in recipe.sources):
-        if origin.is_file():
-            if known_checksums().get(origin.name, digest := sha256(origin)) != digest:
-                raise UserError(f"{origin} is damaged (its checksum differs)")
-            unpack(origin, parts)
-            inner = parts / new.name
-            (inner if inner.is_dir() else parts).rename(new)
-            return str(origin)
-        if origin.is_dir() and all((origin / file).exists() for file in recipe.required):
-            new.mkdir()
-            for path in (path for pattern in recipe.files for path in origin.glob(pattern)):
-                shutil.copyfile(path, new / path.name)
-            return str(origin)
-    expected = " or ".join(str(source / place) for place in recipe.sources)
-    files = f" with {', '.join(recipe.required[:2])}" if recipe.required else ""
-    raise MissingDataError(f"{source} does not contain {recipe.name}: expected {expected}{files}")
+def _copy(recipe: _Recipe, source: Path, staging: Path) -> None:
+    origin, new = source / recipe.place, staging / recipe.place
+    if origin.is_dir():
+        for path in (path for path in origin.rglob("*") if path.is_file()):
+            copy = new / path.relative_to(origin)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+    elif recipe.archive and (source / recipe.archive[0]).is_file():
+        _unpack(source / recipe.archive[0], staging / recipe.archive[1])
+    else:
+        archive = f" or {source / recipe.archive[0]}" if recipe.archive else ""
+        raise MissingDataError(
+            f"{source} does not contain {recipe.name}: expected {origin}{archive}"
+        )
 
 
-def _download(recipe: _Recipe, parts: Path, new: Path) -> str:
+def _unpack(archive: Path, folder: Path) -> None:
+    if known_checksums().get(archive.name, digest := sha256(archive)) != digest:
+        raise UserError(f"{archive} is damaged (its checksum differs)")
+    # Python has filters since 3.11.4; Debian 12 has 3.11.2.
+    safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    try:
+        with tarfile.open(archive) as content:
+            content.extractall(folder, **safely)
+    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError) as error:
+        problem = f"{archive} is truncated or damaged ({type(error).__name__}: {error})"
+        raise UserError(problem) from error
+
+
+def _download(recipe: _Recipe, staging: Path) -> None:
+    files = recipe.archive[0] if recipe.archive else recipe.place
     if not recipe.download:
         raise MissingDataError(
             f"{recipe.name} has no address to download it from: use `--from DIR`, where DIR "
-            f"contains {recipe.sources[0]}"
+            f"contains {files}"
         )
     try:
-        recipe.download(str(parts))
-        (parts / recipe.downloaded).rename(new)
+        recipe.download(staging)
+    except UserError:
+        raise
     except Exception as error:
         raise MissingDataError(
             f"{recipe.name} could not be downloaded ({type(error).__name__}: {error}); on a "
-            f"machine without network, copy {recipe.sources[0]} and use `--from DIR`"
+            f"machine without network, use `--from DIR`, where DIR contains {files}"
         ) from error
-    return "the download"
-
-
-def _move(source: Path, target: Path) -> None:
-    """Move the content of a folder; a folder that does not exist in ``target`` in one step."""
-    for path in source.iterdir():
-        if (target / path.name).is_dir():
-            _move(path, target / path.name)
-        else:
-            path.replace(target / path.name)
-
-
-def _find_imagenet(root: Path) -> str:
-    if not any((root / part).is_dir() for part in ("train", "val")):
-        raise MissingDataError(
-            "ImageNet cannot be downloaded without an account of image-net.org (ILSVRC 2012): "
-            f"unpack the training images to {root}/train/<class>/*.JPEG and the validation images "
-            f"to {root}/val/<class>/*.JPEG, with the same 1000 class folders (n01440764 ...); "
-            "a link to where they are will do"
-        )
-    train, val = (open_folder(root, part, "ImageNet") for part in ("train", "val"))
-    return (
-        f"ImageNet: {len(train)} training and {len(val)} validation images of "
-        f"{len(train.classes)} classes in {root}"
-    )
 
 
 def _tu(name: str) -> _Recipe:
     return _Recipe(
-        name=name,
-        place=f"TUDataset/{name}/raw",
-        sources=(f"TUDataset/{name}/raw", f"{name}/raw"),
-        files=(f"{name}_*.txt",),
-        required=(f"{name}_A.txt", f"{name}_graph_indicator.txt"),
-        download=lambda folder: pyg_dataset("TUDataset")(folder, name),
-        downloaded=f"{name}/raw",
+        name,
+        f"TUDataset/{name}/raw",
         load=lambda root: f"{len(load_tu_dataset(name, root / 'TUDataset'))} graphs",
+        download=lambda root: pyg("datasets").TUDataset(str(root / "TUDataset"), name),
     )
 
 
-def _download_cifar10(folder: str) -> None:
-    from torchvision.datasets import CIFAR10
-
-    CIFAR10(folder, download=True)
-
-
-def _load_cifar10(name: str, root: Path) -> str:
-    facts = Cifar10(root=str(root), name=name).facts()
+def _load_images(data: Cifar10 | ImageNet) -> str:
+    facts = data.facts()
     return f"{facts['train']} training and {facts['test']} test images"
 
 
-def _download_wikitext(folder: str) -> None:
+def _download_cifar10(root: Path) -> None:
+    from torchvision.datasets import CIFAR10
+
+    CIFAR10(str(root), download=True)
+
+
+def _explain_imagenet(root: Path) -> None:
+    raise MissingDataError(
+        "ImageNet cannot be downloaded without an account of image-net.org (ILSVRC 2012): unpack "
+        "the training images to data/imagenet/train/<class>/*.JPEG and the validation images to "
+        "data/imagenet/val/<class>/*.JPEG, with the same 1000 class folders (n01440764 ...); a "
+        "link to where they are will do"
+    )
+
+
+def _load_wikitext(name: str, root: Path) -> str:
+    data = WikiText103(root=str(root), name=name)
+    for part, tokens in data.corpus.parts.items():
+        original = "validation" if name != "wikitext103" and part == "train" else part
+        if len(tokens) != TOKENS[original]:
+            raise UserError(
+                f"{root / FOLDER / FILES[original]} has {len(tokens)} tokens, the {original} text "
+                f"of WikiText-103 has {TOKENS[original]}"
+            )
+    return f"texts of {data.corpus.vocabulary} words"
+
+
+def _download_wikitext(root: Path) -> None:
     from datasets import load_dataset
 
+    (root / FOLDER).mkdir()
     texts = load_dataset("Salesforce/wikitext", "wikitext-103-v1")
-    for part, file in TEXTS.items():
+    for part, file in FILES.items():
         lines = (f"{line.rstrip()}\n" for line in texts[part]["text"])
-        Path(folder, file).write_text("".join(lines), encoding="utf-8")
+        (root / FOLDER / file).write_text("".join(lines), encoding="utf-8")
 
 
-def _load_wikitext(root: Path) -> str:
-    folder = root / FOLDER
-    for part, file in TEXTS.items():
-        if (folder / file).exists():
-            tokens = sum(len(line.split()) + 1 for line in read_lines(folder / file))
-            if tokens != TOKENS[part]:
-                expected = f"the {part} text of WikiText-103 has {TOKENS[part]}"
-                raise UserError(f"{folder / file} has {tokens} tokens, {expected}")
-    if not (folder / TEXTS["train"]).exists():
-        return "validation and test text, for dataset=wikitext103_valid alone,"
-    return f"texts of {WikiText103(root=str(root)).sizes()['vocabulary']} words"
-
-
-_WIKITEXT = _Recipe(
-    name="WikiText103",
-    place=FOLDER,
-    sources=(FOLDER, ""),
-    files=tuple(TEXTS.values()),
-    required=(TEXTS["validation"], TEXTS["test"]),
-    download=_download_wikitext,
-    load=_load_wikitext,
-)
 _RECIPES = {
-    "wikitext103": _WIKITEXT,
-    "wikitext103valid": _WIKITEXT,
-    "ppi": _Recipe(
-        name="PPI",
-        place="ppi/raw",
-        sources=("ppi/raw", "raw", ""),
-        files=FILES,
-        required=FILES,
-        download=lambda folder: pyg_dataset("PPI")(folder),
-        downloaded="raw",
-        load=lambda root: f"24 graphs with {PPI(root=str(root)).facts()['nodes']} nodes",
-    ),
     "cifar10": _Recipe(
-        name="CIFAR10",
-        place="cifar-10-batches-py",
-        sources=("cifar-10-batches-py", "cifar-10-python.tar.gz"),
+        "CIFAR10",
+        "cifar-10-batches-py",
+        load=lambda root: _load_images(Cifar10(root=str(root))),
         download=_download_cifar10,
-        downloaded="cifar-10-batches-py",
-        load=lambda root: _load_cifar10("cifar10", root),
+        archive=("cifar-10-python.tar.gz", "."),
     ),
     "cifar10jpeg": _Recipe(
-        name="CIFAR10-JPEG",
-        place="cifar10-jpeg",
-        sources=("cifar10-jpeg.tar.xz",),
+        "CIFAR10-JPEG",
+        "cifar10-jpeg",
+        load=lambda root: _load_images(Cifar10(root=str(root), name="cifar10-jpeg")),
         download=None,
-        load=lambda root: _load_cifar10("cifar10-jpeg", root),
+        archive=("cifar10-jpeg.tar.xz", "cifar10-jpeg"),
     ),
+    "imagenet": _Recipe(
+        "ImageNet",
+        "imagenet",
+        load=lambda root: _load_images(ImageNet(root=str(root / "imagenet"))),
+        download=_explain_imagenet,
+    ),
+    "ppi": _Recipe(
+        "PPI",
+        "ppi/raw",
+        load=lambda root: f"24 graphs with {PPI(root=str(root)).facts()['nodes']} nodes",
+        download=lambda root: pyg("datasets").PPI(str(root / "ppi")),
+    ),
+    **{
+        name.replace("-", ""): _Recipe(
+            name, FOLDER, load=partial(_load_wikitext, name), download=_download_wikitext
+        )
+        for name in ("wikitext103", "wikitext103-valid")
+    },
 }

@@ -45,11 +45,13 @@ class ResumableLoader(DataLoader[Any]):
     """A loader that counts its batches, and after ``load_state_dict`` skips those already taken.
 
     It has a generator of its own: torch draws a seed for each new iterator, and a resumed run,
-    which makes one more of them, must not draw from the generator of the dropout masks.
+    which makes one more of them, must not draw from the generator of the dropout masks. It
+    collates nothing: data sets return whole batches, by ``__getitems__`` or, with
+    ``batch_size=None``, by ``__getitem__``.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        options.setdefault("generator", torch.Generator())
+        options = {"generator": torch.Generator(), "collate_fn": _as_is, **options}
         super().__init__(*arguments, **options)
         self._batches = self._skip = 0
 
@@ -92,15 +94,5 @@ class _Remaining:
         yield from islice(iter(self._batches), skip, None)
 
 
-def as_is(batch: Any) -> Any:
-    """Collate nothing: the data set returns whole batches."""
+def _as_is(batch: Any) -> Any:
     return batch
-
-
-def fixed_batches(batches: list[Any]) -> DataLoader[Any]:
-    """Return a loader of prepared batches, always in the same order.
-
-    Its generator is its own for the same reason as that of :class:`ResumableLoader`.
-    """
-    generator = torch.Generator()
-    return DataLoader(batches, batch_size=None, collate_fn=as_is, generator=generator)  # type: ignore[arg-type]

@@ -1,17 +1,19 @@
-"""The files of data sets: their checksums and archives."""
+"""The files of data sets: their checksums, and a cache of tensors that are slow to make of them."""
 
 from __future__ import annotations
 
 import hashlib
-import lzma
-import tarfile
-import zlib
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
-from phantomgrad_suite.runs.errors import UserError
+import torch
+from torch import Tensor
+
+from phantomgrad_suite.runs.files import atomic_write
+
+log = logging.getLogger(__name__)
 
 
 def sha256(path: Path) -> str:
@@ -36,14 +38,36 @@ def known_checksums(folder: str = "") -> dict[str, str]:
     return {p.removeprefix(prefix): digest for p, digest in known.items() if p.startswith(prefix)}
 
 
-def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a tar archive; a truncated or damaged one raises ``UserError``."""
-    # Python has filters since 3.11.4; Debian 12 has 3.11.2.
-    safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+def cached(path: Path, sources: Iterable[Path], make: Callable[[], list[Tensor]]) -> list[Tensor]:
+    """Return the tensors in the file ``path``, or make them from ``sources`` and write that file.
+
+    A file is used only if it is undamaged and the sources have the same sizes and times. If it
+    cannot be written, a warning is logged and the tensors are made in every run.
+    """
+    stats = [("/".join(source.parts[-2:]), source.stat()) for source in sorted(sources)]
+    lines = [f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats]
+    origin = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     try:
-        with tarfile.open(archive) as content:
-            content.extractall(folder, **safely)
-    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError) as error:
-        raise UserError(
-            f"{archive} is truncated or damaged ({type(error).__name__}: {error})"
-        ) from error
+        kept = torch.load(path, weights_only=True)
+        if kept["source"] == origin and kept["sha256"] == digest(kept["tensors"]):
+            return kept["tensors"]  # type: ignore[no-any-return]
+    except Exception:  # a damaged file can raise almost anything
+        pass
+    if path.exists():
+        log.warning("%s is damaged or made from other data: making it again", path)
+    tensors = make()
+    content = {"source": origin, "sha256": digest(tensors), "tensors": tensors}
+    try:
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
+            torch.save(content, file)
+    except OSError as error:
+        log.warning("%s could not be written (%s): it is made in every run", path, error)
+    return tensors
+
+
+def digest(tensors: Iterable[Tensor]) -> str:
+    """Return the SHA-256 of the contents of tensors on the CPU, in hexadecimal."""
+    content = hashlib.sha256()
+    for tensor in tensors:
+        content.update(tensor.contiguous().numpy().data)
+    return content.hexdigest()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from hydra.errors import InstantiationException
 from hydra.utils import get_class, instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.data.base import Synthetic
@@ -14,12 +15,30 @@ from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.tasks import Task
 
 
-def build(node: Any, name: str, **more: Any) -> Any:
-    """Instantiate a configured object; a wrong key or value is reported in one line.
+def check_settings(config: DictConfig) -> None:
+    """Raise :class:`UserError` for values that would fail late with a long traceback."""
+    runtime, trainer = config.runtime, config.trainer
+    minutes, every = runtime.checkpoint.every_minutes, runtime.checkpoint.every_n_epochs
+    gpus = runtime.trainer.accelerator != "cpu" and torch.cuda.is_available()
+    epochs, shared = trainer.max_epochs, trainer.get("sync_batchnorm")
+    is_time = minutes is None or (isinstance(minutes, int | float) and minutes >= 0)
+    rules = {
+        "nonfinite": (config.nonfinite in ("stop", None), "stop or null"),
+        "trainer.max_epochs": (type(epochs) is int and epochs > 0, "a positive integer"),
+        "trainer.sync_batchnorm": (gpus or not shared, "false without GPUs"),
+        "runtime.checkpoint.every_n_epochs": (
+            type(every) is int and every > 0,
+            "a positive integer",
+        ),
+        "runtime.checkpoint.every_minutes": (is_time, "a number (0: after every step) or null"),
+    }
+    for key, (holds, rule) in rules.items():
+        if not holds:
+            raise UserError(f"{key} must be {rule}, got {OmegaConf.select(config, key)!r}")
 
-    Raises:
-        UserError: the object refuses its arguments.
-    """
+
+def build(node: Any, name: str, **more: Any) -> Any:
+    """Instantiate a configured object; a :class:`UserError` reports a wrong key or value."""
     try:
         return instantiate(node, **more)
     except InstantiationException as error:
@@ -36,19 +55,10 @@ def build_data(config: DictConfig) -> DataModule:
 
 
 def build_task(config: DictConfig, data: DataModule | Synthetic) -> Task:
-    """Return the task of a configuration, with its model in the sizes of ``data``.
-
-    Raises:
-        UserError: a part refuses its arguments.
-    """
+    """Return the task of a configuration, with its model in the sizes of ``data``."""
     model = build(config.model, "model", **data.sizes())
-    task: Task = build(
-        config.task,
-        "task",
-        model=model,
-        evaluation_sets=data.evaluation_sets,
-        **data.targets(),
-    )
+    sets = data.evaluation_sets
+    task: Task = build(config.task, "task", model=model, evaluation_sets=sets, **data.targets())
     try:
         task.configure_optimizers()  # Lightning repeats it; a wrong key is reported early
     except (TypeError, ValueError) as error:
@@ -59,13 +69,8 @@ def build_task(config: DictConfig, data: DataModule | Synthetic) -> Task:
 def synthetic_data(dataset: DictConfig, **changes: Any) -> Synthetic:
     """Return random batches in the shapes of a configured data set, without reading its files.
 
-    Args:
-        dataset: the configuration of the data module.
-        changes: settings that replace those of ``dataset``.
-
-    Raises:
-        UserError: the data set has no synthetic batches.
-        ValueError: a setting is out of range.
+    ``changes`` replace settings of ``dataset``. Raises :class:`UserError` if it has no such
+    batches, ``ValueError`` if a setting is out of range.
     """
     module: type[DataModule] = get_class(dataset._target_)
     settings = {str(k): v for k, v in dataset.items() if not str(k).startswith("_")}

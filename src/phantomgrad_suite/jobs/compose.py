@@ -1,16 +1,19 @@
-"""Hydra configurations: composed by name, resolved, and identified."""
+"""Hydra configurations: composed by name, resolved, identified; mistakes explained in one line."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -26,14 +29,9 @@ def composing() -> AbstractContextManager[Any]:
     """Return a context for ``hydra.compose``, inside a running Hydra application or outside."""
     if GlobalHydra.instance().is_initialized():
         return nullcontext()
-    return initialize_config_dir(str(_config_folder()), version_base="1.3")
-
-
-def _config_folder() -> Path:
-    if not HydraConfig.initialized():
-        return CONFIGS
-    sources = HydraConfig.get().runtime.config_sources
-    return next((Path(s.path) for s in sources if s.provider == "main"), CONFIGS)
+    sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
+    folder = next((source.path for source in sources if source.provider == "main"), str(CONFIGS))
+    return initialize_config_dir(folder, version_base="1.3")
 
 
 def compose_row(row: str) -> DictConfig:
@@ -42,9 +40,11 @@ def compose_row(row: str) -> DictConfig:
     Raises:
         UserError: there is no such experiment.
     """
-    check_choice("experiment", row)
     with composing():
-        return compose("train", [f"experiment={row}"])
+        try:
+            return compose("train", [f"experiment={row}"])
+        except HydraException as error:
+            raise UserError(explain(error, "train")) from error
 
 
 def identity_of(config: DictConfig) -> Identity:
@@ -57,19 +57,23 @@ def identity_of(config: DictConfig) -> Identity:
         config: the configuration, without Hydra's own part, which is ``HydraConfig``.
 
     Raises:
-        UserError: the seed is not a valid seed, or an interpolation cannot be resolved.
+        UserError: a setting is unknown, the seed is not valid, or an interpolation fails.
     """
-    resolved = as_dict(config)
+    hydra = HydraConfig.get()
+    resolved, root = as_dict(config), str(hydra.job.config_name)
+    named = re.findall(r"\$\{(\w+)", OmegaConf.to_yaml(config))
+    for key in resolved:  # Hydra accepts any key from a file or with a plus
+        if key not in (*_top_level(root), *named):
+            raise UserError(_unknown(key, _top_level(root), root))
     if resolved["label"]["row"] is None:
         return identify(resolved, None)
-    hydra = HydraConfig.get()
     naming = {"experiment", "table", "tune", "study", "suite", *resolved["label"]["varied"]}
     overrides = [o for o in hydra.overrides.task if not o.startswith("runtime.")]
     chosen = [o for o in overrides if _key(o) in naming]
     if set(map(_key, overrides)) <= naming | {"seed", "dataset.fold", "cluster", "logger"}:
         return identify(resolved, resolved)  # the row as its file has it
     with composing():
-        row = compose(hydra.job.config_name, chosen)
+        row = compose(root, chosen)
     # Names in `label` and `runtime` refer to the running application, and identify nothing.
     decisive = OmegaConf.masked_copy(row, [str(k) for k in row if k not in ("label", "runtime")])
     return identify(resolved, as_dict(decisive))
@@ -96,27 +100,59 @@ def names(group: str) -> list[str]:
     return sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
 
 
-def check_choice(group: str, choice: str) -> None:
-    """Raise a :class:`UserError` unless ``group`` is no group, or has a file named ``choice``."""
-    if (CONFIGS / group).is_dir() and choice not in ("", "null", *names(group)):
-        near = nearest(choice, names(group), f"{group}/")
-        raise UserError(f"there is no {group} {choice!r}; {near}")
+def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:
+    """Return an error of Hydra's in one line, with the nearest names that exist.
+
+    Args:
+        error: why a configuration could not be composed.
+        root: the name of its root file.
+        arguments: the command line; what its groups can be set to is known as well.
+    """
+    first = str(error).strip().splitlines()[0]
+    if isinstance(error, OverrideParseException):
+        return f"cannot read the overrides: {first}"
+    if isinstance(error, MissingConfigException):
+        group, _, choice = (error.missing_cfg_file or "").partition("/")
+        return f"there is no {group} {choice!r}; {_nearest(choice, names(group), f'{group}/')}"
+    found = re.match(r"Could not override '([^']+)'", first)
+    return (
+        _unknown(found[1], _known(root, arguments), root) if found else " ".join(str(error).split())
+    )
 
 
-def nearest(wanted: str, known: Sequence[str], where: str) -> str:
-    """Return which of ``known`` a misspelt name may mean, and where all of them are listed."""
+def _unknown(key: str, known: Sequence[str], root: str) -> str:
+    plus = f"; a plus adds an argument or entry: +{key}=..." if "." in key else ""
+    return f"there is no setting {key!r}; {_nearest(key, known, f'{root}.yaml')}{plus}"
+
+
+def _nearest(wanted: str, known: Sequence[str], where: str) -> str:
     near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.3)
     suggestion = f"the nearest are {', '.join(near)}" if near else "there is none like it"
     return f"{suggestion} (all of them: configs/{where})"
 
 
-def _key(override: str) -> str:
-    return override.lstrip("+~").partition("=")[0]
+def _known(root: str, arguments: Sequence[str]) -> list[str]:
+    """Return all settings, with the choices on the command line where these can be composed."""
+    groups = [a.split(",")[0] for a in arguments if (CONFIGS / _key(a).partition("@")[0]).is_dir()]
+    for choices in (groups, []):
+        with suppress(HydraException), composing():
+            return list(_keys(OmegaConf.to_container(compose(root, choices), resolve=False)))
+    return []
 
 
-def keys(node: object, prefix: str = "") -> Iterable[str]:
+@cache
+def _top_level(root: str) -> list[str]:
+    with composing():
+        return list(map(str, compose(root)))
+
+
+def _keys(node: object, prefix: str = "") -> Iterator[str]:
     """Yield the dotted names of all settings of a configuration."""
     if isinstance(node, dict):
         for key, value in node.items():
             yield f"{prefix}{key}"
-            yield from keys(value, f"{prefix}{key}.")
+            yield from _keys(value, f"{prefix}{key}.")
+
+
+def _key(override: str) -> str:
+    return override.lstrip("+~").partition("=")[0]

@@ -6,10 +6,17 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from lightning import Trainer
+from omegaconf import DictConfig
+
+from phantomgrad_suite.runs.errors import UserError
 
 _PACKAGES = (
     *("torch", "torchvision", "torchmetrics", "lightning", "hydra-core", "torch-geometric"),
@@ -18,11 +25,7 @@ _PACKAGES = (
 
 
 def describe_environment(device: torch.device) -> dict[str, Any]:
-    """Return git revision, versions, processor, threads and accelerator.
-
-    Args:
-        device: the device in use; an unused accelerator is not listed.
-    """
+    """Return git revision, versions, processor, threads and, if it is in use, the accelerator."""
     return {
         "git": git_revision(),
         "python": platform.python_version(),
@@ -35,48 +38,49 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
 
 
 def is_first_process() -> bool:
-    """Return whether this is the first process of a distributed run, or its only one."""
-    if "RANK" in os.environ:
-        ranks: tuple[str, ...] = ("RANK",)
-    elif _started_by_slurm():
-        ranks = ("SLURM_PROCID",)
-    else:
-        ranks = ("NODE_RANK", "LOCAL_RANK")
-    return all(int(os.environ.get(name, "0")) == 0 for name in ranks)
+    """Return whether this is the first process of a distributed run, before Lightning knows it."""
+    ranks = (os.environ.get(name) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
+    rank = next((rank for rank in ranks if rank is not None), "0")
+    # Without RANK, LOCAL_RANK counts on the node.
+    return int(rank) == 0 and ("RANK" in os.environ or os.environ.get("NODE_RANK", "0") == "0")
 
 
-def own_device(accelerator: str) -> torch.device:
-    """Return the device that this process will train on, before a trainer exists."""
-    if accelerator == "cpu" or not torch.cuda.is_available():
-        return torch.device("cpu")
-    local = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0
-    visible = torch.cuda.device_count()  # 1 where the scheduler shows each process its own GPU
-    return torch.device("cuda", max(0, min(int(local), visible - 1)))
+def has_several_processes(config: DictConfig) -> bool:
+    """Return whether a run has several processes, one for each device of each node."""
+    trainer = config.get("trainer") or {}
+    return bool(trainer.get("devices", 1) != 1 or trainer.get("num_nodes", 1) != 1)
 
 
-def launched_from_outside() -> bool:
-    """Return whether torchrun or srun has started all processes of a distributed run."""
-    tasks = int(os.environ.get("SLURM_NTASKS", "1"))  # 1 also in a batch script without srun
-    return "TORCHELASTIC_RUN_ID" in os.environ or (_started_by_slurm() and tasks > 1)
+def check_processes(config: DictConfig, trainer: Trainer) -> None:
+    """Refuse a run whose processes are not those of its configuration, or cannot be started.
 
-
-def _started_by_slurm() -> bool:
-    """Return whether Lightning takes its processes from SLURM.
-
-    In an interactive shell Lightning starts them, and all inherit SLURM_PROCID from the shell.
+    Raises:
+        UserError: torchrun or SLURM started more or fewer processes than ``trainer.devices`` of
+            each node, or the run is one of a table and must start them itself.
     """
-    shells = ("bash", "interactive")
-    return "SLURM_NTASKS" in os.environ and os.environ.get("SLURM_JOB_NAME") not in shells
+    devices, nodes = config.trainer.devices, config.trainer.num_nodes
+    expected, started = trainer.num_devices * trainer.num_nodes, trainer.world_size
+    if str(devices) not in ("auto", "-1") and started != expected:
+        raise UserError(
+            f"trainer.devices={devices} of trainer.num_nodes={nodes} is {expected} processes, but "
+            f"{started} started: under SLURM start the row by "
+            f"srun --ntasks-per-node={trainer.num_devices}, or by cluster=slurm"
+        )
+    cluster: Any = getattr(trainer.strategy, "cluster_environment", None)
+    from_outside = cluster is not None and cluster.creates_processes_externally
+    if started > 1 and HydraConfig.get().mode is RunMode.MULTIRUN and not from_outside:
+        raise UserError(
+            f"a table cannot start the processes of trainer.devices={devices} for each of its "
+            "rows: start the rows one by one (experiment=...), or with cluster=slurm, "
+            "cluster=local, torchrun or srun"
+        )
 
 
 def git_revision() -> str | None:
     """Return the commit of this checkout, with ``+dirty`` if source or configs were changed."""
     revision = _git("rev-parse", "HEAD")
-    if revision is None:
-        return None
-    return (
-        f"{revision}+dirty" if _git("status", "--porcelain", "--", "src", "configs") else revision
-    )
+    changed = revision and _git("status", "--porcelain", "--", "src", "configs")
+    return f"{revision}+dirty" if changed else revision
 
 
 def _git(*arguments: str) -> str | None:
@@ -92,20 +96,16 @@ def _git(*arguments: str) -> str | None:
 
 def _versions() -> dict[str, str]:
     """Return the versions of installed packages and, with a GPU, of its libraries."""
-    found = {name: version for name in _PACKAGES if (version := _version(name))}
+    found = {}
+    for name in _PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
     if torch.cuda.device_count():
         # Some builds have no cuDNN; those for AMD GPUs have no CUDA.
         cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
         libraries = {"cuda": torch.version.cuda, "cudnn": cudnn}
         found |= {name: str(version) for name, version in libraries.items() if version}
     return found
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _processor() -> str:

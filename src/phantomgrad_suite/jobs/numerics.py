@@ -15,24 +15,19 @@ def set_float32_precision(precision: str) -> None:
     By default, torch computes products in float32 on CUDA but convolutions in TF32, which stops
     residuals from falling below about 1e-4.
 
-    Args:
-        precision: ``highest`` for float32; ``high`` or ``medium`` for TF32 where the device has it,
-            see ``torch.set_float32_matmul_precision``.
+    ``highest`` is float32; ``high`` and ``medium`` are TF32 where the device has it.
     """
+    if precision not in ("highest", "high", "medium"):
+        raise UserError(f"matmul_precision must be highest, high or medium, got {precision!r}")
     torch.set_float32_matmul_precision(precision)
     torch.backends.cudnn.allow_tf32 = precision != "highest"
 
 
 def compile_solves(model: nn.Module, mode: str | None, device: torch.device) -> None:
-    """Compile the solves of every equilibrium layer of ``model``.
-
-    Args:
-        model: the network, which need not be on ``device`` yet.
-        mode: of ``torch.compile``; ``None`` leaves the model as it is.
-        device: the device it will be trained on.
+    """Compile the solves of the layers of ``model``, which will be on ``device``; not for ``None``.
 
     Raises:
-        UserError: torch finds no working compiler.
+        UserError: ``torch.compile`` knows no such mode, or finds no working compiler.
     """
     if mode is None:
         return
@@ -40,9 +35,7 @@ def compile_solves(model: nn.Module, mode: str | None, device: torch.device) -> 
         torch.compile(lambda x: x.sin() + x, mode=mode)(torch.ones(2, device=device))
     except Exception as error:
         reason = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"runtime.compile={mode} needs a working compiler for {device}: {reason}"
-        ) from error
+        raise UserError(f"runtime.compile={mode} does not work on {device}: {reason}") from error
     for module in model.modules():
         if isinstance(module, DEQ):
             module.compile_solve(mode=mode)

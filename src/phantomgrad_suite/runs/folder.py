@@ -11,8 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.identity import Identity
-from phantomgrad_suite.runs.records import RecordError, read_any
+from phantomgrad_suite.runs.records import read_any
 
 
 @dataclass(frozen=True)
@@ -36,12 +35,7 @@ class RunFolder:
         """The checkpoint that a restart resumes from."""
         return self.checkpoints / "last.ckpt"
 
-    @property
-    def nonfinite(self) -> Path:
-        """The folder of the saved steps whose gradient was NaN or infinite."""
-        return self.path / "nonfinite"
-
-    def finished(self, identity: Identity) -> bool:
+    def finished(self, config_hash: str) -> bool:
         """Return whether this run is finished.
 
         Raises:
@@ -49,25 +43,12 @@ class RunFolder:
         """
         if not self.record.exists():
             return False
-        try:
-            record = read_any(self.record)
-        except RecordError as error:
-            raise UserError(str(error)) from error
-        if record.config_hash != identity.config_hash:
-            raise _other_configuration(f"{self.path} holds a finished run")
+        if read_any(self.record).config_hash != config_hash:
+            raise UserError(
+                f"{self.path} holds a finished run of another configuration (the experiment was "
+                "changed since): move it away, or choose another runtime.paths.runs"
+            )
         return True
-
-    def claim(self, identity: Identity) -> None:
-        """Write down which configuration the checkpoints in this folder belong to.
-
-        Raises:
-            UserError: there is a checkpoint of another configuration.
-        """
-        note = self.path / "config_hash"
-        if not any(self.checkpoints.glob("*.ckpt")):
-            note.write_text(identity.config_hash)
-        elif note.exists() and note.read_text() != identity.config_hash:
-            raise _other_configuration(f"{self.last_checkpoint} is a checkpoint")
 
     @contextmanager
     def locked(self) -> Iterator[bool]:
@@ -97,10 +78,3 @@ class RunFolder:
             yield True
         finally:
             lock.release()
-
-
-def _other_configuration(what: str) -> UserError:
-    return UserError(
-        f"{what} of another configuration (the experiment was changed since): move it away, or "
-        "choose another runtime.paths.runs"
-    )

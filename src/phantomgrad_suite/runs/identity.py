@@ -34,6 +34,14 @@ class Identity:
     changes: tuple[str, ...]
     config_hash: str
 
+    def __str__(self) -> str:
+        return f"{self.row} {self.instance}"
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether it differs from its row, or has none."""
+        return self.instance.endswith(self.config_hash[:8])
+
 
 def identify(config: Config, row_config: Config | None) -> Identity:
     """Return the identity of a run.
@@ -43,16 +51,15 @@ def identify(config: Config, row_config: Config | None) -> Identity:
         row_config: that of its row composed alone, ``None`` where there is no row.
 
     Raises:
-        UserError: the seed is not a valid seed.
+        UserError: the seed or the fold is not an integer that can seed generators.
     """
-    seed = config["seed"]
-    if type(seed) is not int or not 0 <= seed < 2**32:
-        raise UserError(f"seed must be an integer from 0 to {2**32 - 1}, got {seed!r}")
+    fold = config.get("dataset", {}).get("fold")
+    for name, value in (("seed", config["seed"]), ("dataset.fold", 0 if fold is None else fold)):
+        if type(value) is not int or not 0 <= value < 2**32:
+            raise UserError(f"{name} must be an integer from 0 to {2**32 - 1}, got {value!r}")
     changes = tuple(difference(config, row_config or {}))
     config_hash = hash_config(config)
-    instance = f"seed{seed}"
-    if "fold" in config.get("dataset", {}):
-        instance += f"-fold{config['dataset']['fold']}"
+    instance = f"seed{config['seed']}" + ("" if fold is None else f"-fold{fold}")
     if row_config is None or changes:
         instance += f"-{config_hash[:8]}"
     return Identity(config["label"]["row"] or "custom", instance, changes, config_hash)
@@ -69,8 +76,9 @@ def difference(config: Config, reference: Config) -> list[str]:
     One ``key=value`` each. Where an object is of another class (``_target_``), its arguments are
     not compared one by one. Copies made by interpolation (``model.solver``) are listed once.
     """
+    differing = _differing(_decisive(config), _decisive(reference))
     listed: dict[Any, str] = {}
-    for key, value in sorted(_differing(_decisive(config), _decisive(reference)), key=_depth):
+    for key, value in sorted(differing, key=lambda item: item[0].count(".")):
         leaf = key.rpartition(".")[2]
         listed.setdefault((leaf, repr(value)), f"{key}={_printed(value)}")
     return sorted(listed.values())
@@ -78,7 +86,7 @@ def difference(config: Config, reference: Config) -> list[str]:
 
 def _decisive(config: Config) -> dict[str, Any]:
     kept = {k: v for k, v in config.items() if k not in (*_DESCRIPTIVE, "seed")}
-    if "fold" in kept.get("dataset", {}):
+    if "dataset" in kept:
         kept["dataset"] = {k: v for k, v in kept["dataset"].items() if k != "fold"}
     return kept
 
@@ -93,10 +101,6 @@ def _differing(new: Config, old: Config, prefix: str = "") -> Iterator[tuple[str
             yield from _differing(a, b, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", a
-
-
-def _depth(item: tuple[str, Any]) -> int:
-    return item[0].count(".")
 
 
 def _printed(value: Any) -> str:

@@ -7,16 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Metric:
-    """How tables and figures show a metric.
-
-    Attributes:
-        key: its name in records, for example ``micro_f1``.
-        title: its printed name.
-        unit: its printed unit.
-        scale: factor from the value in a record to the printed one.
-        decimals: of the printed value.
-        higher_is_better: whether larger values are better.
-    """
+    """How tables show a metric: ``key`` in records, ``scale`` times the value, in ``decimals``."""
 
     key: str
     title: str

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_origin, get_type_hints
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import atomic_write
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 _T = TypeVar("_T", bound="DataclassInstance")
+
+_NUMBERS_OF: dict[Any, Any] = {float: int | float, float | None: int | float | None}
 
 # An indented list of numbers. JSON strings hold no line break, so they cannot match.
 _NUMBERS = re.compile(r"\[\n([-+.,\s0-9eEnul]+)\n\s*\]")
@@ -54,14 +57,6 @@ class Result:
     selected: float | None = None
     selected_epoch: int | None = None
     mode: str = "max"
-
-    def __post_init__(self) -> None:
-        """Refuse values of the wrong type, as a damaged file may hold them."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            is_name = field.name in ("metric", "mode")
-            if not isinstance(value, str if is_name else int | float | None):
-                raise TypeError(f"{field.name} is {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +120,7 @@ class Check:
 
     Attributes:
         claim: for example ``the two exact gradients agree``.
-        value: the measured value; a file stores NaN and infinity as null, read as NaN.
+        value: the measured value; NaN and infinity are read back as NaN.
         bound: the value that it must exceed or stay below, according to the claim.
         holds: whether it does.
     """
@@ -145,14 +140,6 @@ class Check:
         """Return the check that ``value`` stays below ``bound``; it fails for NaN."""
         return cls(claim, value, bound, value < bound)
 
-    @classmethod
-    def from_json(cls, claim: str, value: float | None, bound: float, holds: bool) -> Check:
-        """Return a check read from a file, where null stands for a value that was not finite."""
-        value = float("nan") if value is None else value
-        if not (isinstance(value, int | float) and isinstance(bound, int | float)):
-            raise TypeError(f"value and bound must be numbers, got {value!r} and {bound!r}")
-        return cls(claim, value, bound, bool(holds))
-
 
 @dataclass(frozen=True, kw_only=True)
 class StudyRecord(_Finished):
@@ -171,34 +158,20 @@ class StudyRecord(_Finished):
 
 
 def read_record(path: Path) -> Record:
-    """Read the record of a run; a :class:`RecordError` names a file that cannot be used."""
-    record = _parse(read_json(path), path, Record, result=lambda found: Result(**found))
-    if not all(isinstance(curve, list) for curve in record.curves.values()):
-        raise RecordError(f"{path} has unusable curves: delete it and repeat the run")
-    return record
+    """Read the record of a run; as below, a :class:`RecordError` names an unusable file."""
+    return _made(read_json(path), path, Record)
 
 
 def read_study(path: Path) -> StudyRecord:
-    """Read the record of a study; a :class:`RecordError` names a file that cannot be used."""
-    return _parse(
-        read_json(path),
-        path,
-        StudyRecord,
-        checks=lambda found: [Check.from_json(**check) for check in found],
-    )
+    """Read the record of a study."""
+    return _made(read_json(path), path, StudyRecord)
 
 
 def read_any(path: Path) -> Record | StudyRecord:
     """Read the record of a run or of a study."""
     content = read_json(path)
     is_study = isinstance(content, dict) and content.get("kind") == "study"
-    return read_study(path) if is_study else read_record(path)
-
-
-def read_records(folder: Path) -> Iterator[Record | StudyRecord]:
-    """Read every record below ``folder``, in the order of their paths."""
-    for path in sorted(folder.rglob("*.json")):
-        yield read_any(path)
+    return _made(content, path, StudyRecord) if is_study else _made(content, path, Record)
 
 
 def write_json(content: Any, path: Path) -> None:
@@ -223,44 +196,47 @@ def read_json(path: Path) -> Any:
         ) from error
 
 
-def _parse(content: Any, path: Path, kind: type[_T], **nested: Callable[[Any], Any]) -> _T:
+def _made(content: Any, path: Path, kind: type[_T]) -> _T:
     """Return the JSON ``content`` of ``path`` as a record of ``kind``.
-
-    Args:
-        content: what the file holds.
-        path: of the file, for error messages.
-        kind: the dataclass of the record.
-        nested: for attributes that are not plain JSON, the function that makes their value.
 
     Raises:
         RecordError: the schema differs, or an attribute is missing, unknown or of a wrong type.
     """
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise RecordError(f"{path} is no record of schema {SCHEMA}: delete it and repeat the run")
-    required = {field.name: field.default is MISSING for field in fields(kind)}
-    missing = sorted(name for name, needed in required.items() if needed and name not in content)
-    unknown = sorted(set(content) - set(required))
-    if missing or unknown:
+    try:
+        record: _T = _typed(content, kind, "record")
+    except TypeError as error:
         raise RecordError(
-            f"{path} is no complete record (missing: {missing}, unknown: {unknown}): "
-            "delete it and repeat the run"
-        )
-    values = dict(content)
-    for name, make in nested.items():
-        try:
-            values[name] = make(content[name])
-        except TypeError as error:
-            raise RecordError(
-                f"{path} has an unusable {name} ({error}): delete it and repeat the run"
-            ) from error
-    wrong = [
-        name
-        for name, hint in get_type_hints(kind).items()
-        if name in values and not isinstance(values[name], get_origin(hint) or hint)
-    ]
-    if wrong:
-        raise RecordError(f"{path} has unusable {', '.join(wrong)}: delete it and repeat the run")
-    return kind(**values)
+            f"{path} is no valid record ({error}): delete it and repeat the run"
+        ) from error
+    return record
+
+
+def _typed(value: Any, hint: Any, name: str) -> Any:
+    """Return a JSON ``value`` as one of type ``hint``; entries of lists of numbers are not checked.
+
+    Raises:
+        TypeError: it is of another type, or an attribute of a dataclass is missing or unknown.
+    """
+    kind: Any = get_origin(hint) or hint
+    arguments = get_args(hint)
+    if is_dataclass(hint) and isinstance(value, dict):
+        hints = _hints(kind)
+        return kind(**{key: _typed(v, hints.get(key, Any), key) for key, v in value.items()})
+    if kind is list and isinstance(value, list) and is_dataclass(arguments[0]):
+        return [_typed(item, arguments[0], name) for item in value]
+    if kind is dict and isinstance(value, dict):
+        return {key: _typed(v, arguments[1], f"{name}.{key}") for key, v in value.items()}
+    if hint is float and value is None:
+        return math.nan
+    accepted = _NUMBERS_OF.get(hint, hint if isinstance(hint, UnionType) else kind)
+    if accepted is not Any and not isinstance(value, accepted):
+        raise TypeError(f"{name} is {value!r:.40}")
+    return value
+
+
+_hints = cache(get_type_hints)
 
 
 def _on_one_line(match: re.Match[str]) -> str:

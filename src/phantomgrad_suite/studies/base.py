@@ -7,12 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from tqdm import tqdm
 
 from phantomgrad.checks import check_at_least, check_damping, check_several
 from phantomgrad.gradients.phantom import neumann_sums
@@ -23,25 +24,12 @@ T = TypeVar("T")
 Matrix = NDArray[np.floating[Any]]
 
 
-class Track(Protocol):
-    """Iterates over a sequence, and may show the progress."""
-
-    def __call__(self, items: Sequence[T], title: str) -> Iterable[T]:
-        """Return ``items``."""
-
-
-def silently(items: Sequence[T], title: str) -> Iterable[T]:
-    """Return ``items`` and show nothing."""
-    return items
-
-
 @dataclass(frozen=True)
 class Findings:
-    """The result of a study: plain data, the claims that were tested, and a line for the log."""
+    """The result of a study: plain data, and the claims that were tested."""
 
     numbers: dict[str, Any]
     checks: list[Check] = field(default_factory=list)
-    headline: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,8 +59,14 @@ class Study(ABC):
                     entries[name](entry)
 
     @abstractmethod
-    def measure(self, seed: int, device: torch.device, track: Track = silently) -> Findings:
-        """Run the study; ``track`` wraps the long loops, to show their progress."""
+    def measure(self, seed: int, device: torch.device) -> Findings: ...
+
+
+def progress(items: Sequence[T], title: str) -> Iterable[T]:
+    """Iterate over ``items``, with a progress bar on a terminal."""
+    options = {"dynamic_ncols": True, "mininterval": 0.5, "leave": False, "disable": None}
+    bar: Iterable[T] = tqdm(items, title, **options)
+    return bar
 
 
 def rounded(value: Tensor | float, digits: int = 8) -> float:
@@ -80,20 +74,13 @@ def rounded(value: Tensor | float, digits: int = 8) -> float:
     return float(f"{float(value):.{digits}g}")
 
 
-def distribution(values: Tensor) -> dict[str, Any]:
-    """Return mean, standard deviation and the 101 percentiles of ``values``, all finite.
-
-    The percentiles are entries of ``values`` (the nearest ones), to eight digits.
-    """
-    ordered = values.flatten().double().sort().values
-    shares = torch.tensor([i / 100 for i in range(101)], dtype=torch.float64)
-    places = shares * (ordered.numel() - 1)
-    return {
-        "n": ordered.numel(),
-        "mean": rounded(ordered.mean()),
-        "std": rounded(ordered.std(unbiased=False)),
-        "percentiles": [rounded(x) for x in ordered[places.round().long()]],
-    }
+def synthetic_problem(
+    study: Any, norm: float, generator: torch.Generator, device: torch.device
+) -> tuple[SyntheticCell, Tensor]:
+    """Draw a cell of the Lipschitz constant ``norm`` and an input, ``(1, D)``, in float64."""
+    cell = SyntheticCell(study.size, norm, study.nonlinearity, generator)
+    u = torch.randn(1, study.size, generator=generator, dtype=torch.float64)
+    return cell.to(device, torch.float64), u.to(device)
 
 
 def dense_jacobian(cell: SyntheticCell, h: Tensor, u: Tensor) -> Tensor:
@@ -106,6 +93,11 @@ def dense_jacobian(cell: SyntheticCell, h: Tensor, u: Tensor) -> Tensor:
     return by_entry.transpose(0, 1)
 
 
+def as_matrix(derivative: Tensor) -> Matrix:
+    """Return ``(D, *argument)`` in the paper's layout: ``(p, D)``, which acts on cotangents."""
+    return np.ascontiguousarray(derivative.flatten(1).T.cpu().numpy())
+
+
 def truncated_series(m: Matrix, damping: float, steps: Sequence[int]) -> dict[int, Matrix]:
     r"""Return :math:`\lambda (I + B + \dots + B^{k-1})` by k, a truncated :math:`(I - M)^{-1}`.
 
@@ -115,8 +107,3 @@ def truncated_series(m: Matrix, damping: float, steps: Sequence[int]) -> dict[in
     b = damping * m + (1 - damping) * eye
     sums = islice(neumann_sums(lambda u: b @ u, eye), max(steps))
     return {k: damping * total for k, total in enumerate(sums, start=1) if k in steps}
-
-
-def as_matrix(derivative: Tensor) -> Matrix:
-    """Return ``(D, *argument)`` in the paper's layout: ``(p, D)``, which acts on cotangents."""
-    return np.ascontiguousarray(derivative.flatten(1).T.cpu().numpy())

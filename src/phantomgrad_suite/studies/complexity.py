@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,8 @@ from phantomgrad.gradients import (
 from phantomgrad.models import SyntheticCell
 from phantomgrad.solvers import Broyden, FixedPoint, Solver
 from phantomgrad_suite.runs.records import Check
-from phantomgrad_suite.studies.base import Findings, Study, Track, silently
-from phantomgrad_suite.studies.clock import Clock, frozen_heap
-from phantomgrad_suite.studies.memory import peak_bytes
+from phantomgrad_suite.studies.base import Findings, Study, progress
+from phantomgrad_suite.studies.meters import Clock, frozen_heap, peak_bytes
 
 QUANTITIES = ("seconds", "graph_bytes", "peak_bytes")
 _GROWS, _FLAT = 0.5, 0.25  # by which share of its right end the fitted line rises
@@ -37,13 +36,9 @@ class Complexity(Study):
     r"""Time and memory of the gradient alone (Geng et al., 2021, Table 2).
 
     Each estimator is attached to an equilibrium of the synthetic layer, and a cotangent is pulled
-    back to its weight and input. Measured are the time of both, the bytes that the graph holds
-    between them (each saved tensor once), and the peak memory. Implicit differentiation solves
-    the adjoint equation with K evaluations, by fixed-point iteration and by Broyden's method; the
-    phantom gradients take k steps.
-
-    Numbers: for each of ``methods`` the three quantities by size (``seconds`` is the median over
-    the rounds) and their ``fits`` (see :func:`fit`); ``state_bytes`` is the size of one state.
+    back to its weight and input. Measured are the median time of both, the bytes that the graph
+    holds between them, and the peak memory. Implicit differentiation solves the adjoint equation
+    with K evaluations; the phantom gradients take k steps.
 
     Args (see :class:`Study` for the others):
         batch: number of states.
@@ -64,56 +59,46 @@ class Complexity(Study):
         for name in ("steps", "budgets"):
             check_several(name, getattr(self, name), 3)
 
-    def measure(self, seed: int, device: torch.device, track: Track = silently) -> Findings:
-        """Measure memory once, then time in turns."""
+    def measure(self, seed: int, device: torch.device) -> Findings:
         problem, methods = _Problem(self, seed, device), self._methods()
-        cases = {
-            (name, size): make(size) for name, (_, sizes, make) in methods.items() for size in sizes
-        }
-        graphs = {case: problem.graph_bytes(estimator) for case, estimator in cases.items()}
-        peaks = {
-            case: peak_bytes(partial(problem.gradient, estimator), device)
-            for case, estimator in cases.items()
-        }
+        estimators = [make(size) for _, _, sizes, make in methods for size in sizes]
+        graphs = [problem.graph_bytes(estimator) for estimator in estimators]
+        peaks = [peak_bytes(partial(problem.gradient, e), device) for e in estimators]
         with frozen_heap():
             rounds = [
-                [problem.seconds(estimator) for estimator in cases.values()]
-                for _ in track(range(self.repeats), "rounds")
+                [problem.seconds(estimator) for estimator in estimators]
+                for _ in progress(range(self.repeats), "rounds")
             ]
         medians = map(statistics.median, zip(*rounds, strict=True))
-        measured: list[dict[tuple[str, int], Any]]
-        measured = [dict(zip(cases, medians, strict=True)), graphs, peaks]
+        costs = zip(medians, graphs, peaks, strict=True)
         found: list[dict[str, Any]] = []
-        for name, (variable, sizes, _) in methods.items():
-            values = {
-                q: [by_case[name, size] for size in sizes]
-                for q, by_case in zip(QUANTITIES, measured, strict=True)
-            }
-            fits = {q: fit(sizes, values[q], variable) for q in QUANTITIES}
+        for name, variable, sizes, _ in methods:
+            columns = map(list, zip(*islice(costs, len(sizes)), strict=True))
+            values = dict(zip(QUANTITIES, columns, strict=True))
+            fits = {q: fit(sizes, column, variable) for q, column in values.items()}
             found.append(
                 {"name": name, "variable": variable, "sizes": list(sizes), **values, "fits": fits}
             )
-        state = self.batch * self.rows * self.size * 4
-        slopes = ", ".join(
-            f"{m['name']} {m['fits']['seconds']['slope'] * 1e3:.2g} ms per {m['variable']}"
-            for m in found
-        )
-        numbers = {"methods": found, "state_bytes": state, "clock": problem.clock.name}
-        return Findings(numbers, _checks(found), slopes)
+        numbers = {
+            "methods": found,
+            "state_bytes": self.batch * self.rows * self.size * 4,
+            "clock": problem.clock.name,
+        }
+        return Findings(numbers, _checks(found))
 
-    def _methods(self) -> dict[str, tuple[str, Sequence[int], Callable[[int], GradientEstimator]]]:
-        """Return variable, sizes and estimator of each method."""
+    def _methods(self) -> list[tuple[str, str, Sequence[int], Callable[[int], GradientEstimator]]]:
+        """Return name, variable, sizes and estimator of each method."""
 
         def implicit(kind: type[Solver], budget: int) -> GradientEstimator:
             solver = kind(max_evaluations=budget, tol=0)
             return ImplicitGradient(solver=solver, on_failure="ignore")
 
-        return {
-            "Implicit, fixed point": ("K", self.budgets, partial(implicit, FixedPoint)),
-            "Implicit, Broyden": ("K", self.budgets, partial(implicit, Broyden)),
-            "UPG": ("k", self.steps, lambda k: UnrolledPhantomGradient(k, self.damping)),
-            "NPG": ("k", self.steps, lambda k: NeumannPhantomGradient(k, self.damping)),
-        }
+        return [
+            ("Implicit, fixed point", "K", self.budgets, partial(implicit, FixedPoint)),
+            ("Implicit, Broyden", "K", self.budgets, partial(implicit, Broyden)),
+            ("UPG", "k", self.steps, lambda k: UnrolledPhantomGradient(k, self.damping)),
+            ("NPG", "k", self.steps, lambda k: NeumannPhantomGradient(k, self.damping)),
+        ]
 
 
 class _Problem:
@@ -137,7 +122,6 @@ class _Problem:
         torch.autograd.grad(self.attach(estimator), (self.cell.weight, self.u), self.v)
 
     def seconds(self, estimator: GradientEstimator) -> float:
-        gc.collect()
         self.clock.settle()
         return self.clock.time(partial(self.gradient, estimator))
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, islice
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from phantomgrad.models.synthetic import SyntheticCell
 from phantomgrad.nn.linear import Nonlinearity
 from phantomgrad.solvers import Broyden, Map
 from phantomgrad_suite.runs.records import Check
-from phantomgrad_suite.studies.base import Findings, Study, Track, distribution, silently
+from phantomgrad_suite.studies.base import Findings, Study, progress, rounded
 
 Setting = tuple[str, int, float]
 """Form (``NPG`` or ``UPG``), k and lambda."""
@@ -30,15 +31,11 @@ class Precision(Study):
     r"""Cosine similarity of NPG and UPG to the exact gradient (Geng et al., 2021, Figure 1).
 
     For random pairs (u, y) of ``N x D`` standard normal numbers, :math:`h^* = F(h^* + u)` is found
-    by fixed-point iteration from zero. Every estimator then gives the gradient of the mean squared
-    error between :math:`h^*` and y with respect to u. The exact gradient is computed twice: by
-    backpropagation through all iterations, which is the reference, and by implicit differentiation
-    with Broyden's method.
-
-    Numbers: distributions of the ``agreement`` (cosine) of the two exact gradients and of the
-    ``residual`` of :math:`h^*`; for each of ``estimates``, those of its cosine to the exact
-    gradient over ``states``, ``(N, D)``, and ``rows`` (the paper does not say which is a sample),
-    and of ``norm_ratio``, its norm over the exact one.
+    by fixed-point iteration from zero, and the mean squared error between :math:`h^*` and y is
+    differentiated by u. The exact gradient is computed twice: by backpropagation through all
+    iterations, which is the reference, and by implicit differentiation with Broyden's method.
+    Cosines are taken over ``states``, ``(N, D)``, and over their ``rows``, as the paper does not
+    say which is a sample.
 
     Args (see :class:`Study` for the others):
         iterations: of the fixed-point iteration. Fewer would do for :math:`h^*`, but the gradient
@@ -60,33 +57,46 @@ class Precision(Study):
     broyden_iterations: int = 20
     batch: int = 50
 
-    def measure(self, seed: int, device: torch.device, track: Track = silently) -> Findings:
-        """Measure every pair."""
+    def measure(self, seed: int, device: torch.device) -> Findings:
         generator = torch.Generator().manual_seed(seed)
         cell = SyntheticCell(self.size, self.lipschitz, self.nonlinearity, generator).to(device)
         values: dict[Any, dict[str, list[Tensor]]] = defaultdict(lambda: defaultdict(list))
         batches = [min(self.batch, self.samples - i) for i in range(0, self.samples, self.batch)]
-        for size in track(batches, f"batches of {self.batch} samples"):
+        for size in progress(batches, f"batches of {self.batch} samples"):
             # Pair after pair, so that the draws do not depend on the batch.
             pairs = torch.randn(size, 2, self.rows, self.size, generator=generator)
             u, y = pairs.transpose(0, 1).contiguous().to(device)
-            for name, found in _compared(self.gradients(cell, u, y)):
-                for quantity, batch in found.items():
+            gradients = self.gradients(cell, u, y)
+            _, exact = next(gradients)
+            squares = exact.square().sum(dim=-1)  # (B, N)
+            for name, found in gradients:
+                compared = {"states": found}
+                if name != "residual":
+                    compared = _compare(found, exact, squares)
+                for quantity, batch in compared.items():
                     values[name][quantity].append(batch.flatten())
-        return self._findings(
-            {
-                name: {k: distribution(torch.cat(parts)) for k, parts in quantities.items()}
-                for name, quantities in values.items()
-            }
-        )
+        distributions = {
+            name: {quantity: distribution(torch.cat(parts)) for quantity, parts in found.items()}
+            for name, found in values.items()
+        }
+        agreement, residual = (distributions.pop(x)["states"] for x in ("implicit", "residual"))
+        least, largest = agreement["percentiles"][0], residual["percentiles"][-1]
+        estimates = [
+            {"form": form, "steps": k, "damping": damping, **found}
+            for (form, k, damping), found in sorted(distributions.items(), key=itemgetter(0))
+        ]
+        checks = [
+            Check.above("smallest cosine between the two exact gradients", least, 0.9999),
+            Check.below("largest relative error of h*", largest, self.tol),
+            *conclusions({key: found["states"]["mean"] for key, found in distributions.items()}),
+        ]
+        exact_ones = {"agreement": agreement, "residual": residual}
+        return Findings({"exact": exact_ones, "estimates": estimates}, checks)
 
     def gradients(
         self, cell: SyntheticCell, u: Tensor, y: Tensor
     ) -> Iterator[tuple[str | Setting, Tensor]]:
-        """Yield every gradient by its name, ``exact`` first, and the ``residual`` of the state.
-
-        Inputs ``u`` and targets ``y`` are ``(B, N, D)``.
-        """
+        """Yield every gradient by its name, ``exact`` first, and the ``residual`` of the state."""
         f: Map = partial(cell, u=u.requires_grad_())
 
         def pull(h: Tensor) -> Tensor:
@@ -112,24 +122,6 @@ class Precision(Study):
                     if k in self.steps:
                         yield (form, k, damping), gradient
 
-    def _findings(self, found: dict[Any, dict[str, Any]]) -> Findings:
-        agreement, residual = found.pop("implicit")["states"], found.pop("residual")["states"]
-        estimates = [
-            {"form": form, "steps": steps, "damping": damping, **found[form, steps, damping]}
-            for form, steps, damping in sorted(found)
-        ]
-        least = agreement["percentiles"][0]
-        checks = [
-            Check.above("smallest cosine between the two exact gradients", least, 0.9999),
-            Check.below("largest relative error of h*", residual["percentiles"][-1], self.tol),
-            *conclusions({key: found[key]["states"]["mean"] for key in found}),
-        ]
-        return Findings(
-            {"exact": {"agreement": agreement, "residual": residual}, "estimates": estimates},
-            checks,
-            f"the two exact gradients agree to a cosine of {least:.7f}",
-        )
-
 
 def _neumann_path(f: Map, z: Tensor, u: Tensor, v: Tensor, damping: float) -> Iterator[Tensor]:
     """Yield NPG by u for k = 1, 2, ..., from the partial sums of one series."""
@@ -140,21 +132,26 @@ def _neumann_path(f: Map, z: Tensor, u: Tensor, v: Tensor, damping: float) -> It
         partial_sum = torch.lerp(partial_sum, by_z, damping) + v
 
 
-def _compared(
-    gradients: Iterator[tuple[str | Setting, Tensor]],
-) -> Iterator[tuple[str | Setting, dict[str, Tensor]]]:
-    """Yield cosines and norm ratios of every gradient against the first one."""
-    _, exact = next(gradients)
-    squares = exact.square().sum(dim=-1)  # (B, N)
-    for name, value in gradients:
-        if name == "residual":
-            yield name, {"states": value}
-            continue
-        dots, ours = (value * exact).sum(dim=-1), value.square().sum(dim=-1)
-        rows = dots / (ours * squares).sqrt()
-        dots, ours, theirs = dots.sum(1), ours.sum(1), squares.sum(1)
-        states, norm_ratio = dots / (ours * theirs).sqrt(), (ours / theirs).sqrt()
-        yield name, {"rows": rows, "states": states, "norm_ratio": norm_ratio}
+def _compare(gradient: Tensor, exact: Tensor, squares: Tensor) -> dict[str, Tensor]:
+    """Return cosines by row, ``(B, N)``, and by state, ``(B,)``, and ratios of norms."""
+    dots, ours = (gradient * exact).sum(dim=-1), gradient.square().sum(dim=-1)
+    rows = dots / (ours * squares).sqrt()
+    dots, ours, theirs = dots.sum(1), ours.sum(1), squares.sum(1)
+    states, norm_ratio = dots / (ours * theirs).sqrt(), (ours / theirs).sqrt()
+    return {"rows": rows, "states": states, "norm_ratio": norm_ratio}
+
+
+def distribution(values: Tensor) -> dict[str, Any]:
+    """Return mean, standard deviation, and the percentiles 0 to 100: the nearest of ``values``."""
+    ordered = values.flatten().double().sort().values
+    shares = torch.arange(101, dtype=torch.float64) / 100
+    places = (shares * (ordered.numel() - 1)).round().long()
+    return {
+        "n": ordered.numel(),
+        "mean": rounded(ordered.mean()),
+        "std": rounded(ordered.std(unbiased=False)),
+        "percentiles": [rounded(x) for x in ordered[places]],
+    }
 
 
 def conclusions(means: dict[Setting, float]) -> list[Check]:

@@ -18,14 +18,7 @@ from phantomgrad.nn.linear import Nonlinearity
 from phantomgrad.solvers import Broyden, FixedPoint, Map
 from phantomgrad.solvers.maps import flat
 from phantomgrad_suite.runs.records import Check
-from phantomgrad_suite.studies.base import (
-    Findings,
-    Study,
-    Track,
-    dense_jacobian,
-    rounded,
-    silently,
-)
+from phantomgrad_suite.studies.base import Findings, Study, dense_jacobian, progress, rounded
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """The quantiles over the samples that are recorded."""
@@ -40,19 +33,14 @@ class Dynamics(Study):
 
     With J the Jacobian at :math:`h^*`, found by fixed-point iteration, and v the gradient of the
     mean squared error by :math:`h^*`, Broyden's method solves
-    :math:`\hat g = J^\top \hat g + v`. Along its iterates, and along k for the phantom gradients,
-    four quantities are measured:
+    :math:`\hat g = J^\top \hat g + v` from :math:`\hat g = v`. Along its iterates, and along k for
+    the phantom gradients, four quantities are measured:
 
     .. math:: \|(I - J^\top) \hat g - v\|, \quad \|(I - J^\top) \hat g - v\| / \|\hat g\|, \quad
               \cos(\hat g, g), \quad \|\hat g\|_1
 
     where g is the exact solution, by a dense solve in float64. For UPG, :math:`\hat g` is the
     gradient that its backward pass gives a constant added to F.
-
-    Numbers: for each of ``levels`` the largest ``residual`` of :math:`h^*`, the ``condition`` of
-    :math:`I - J^\top` (median over the rows), the ``l1_norm`` of g, and for each of ``methods`` the
-    quantiles of each quantity over the samples by iteration, ``(iterations, 5)``: from the start
-    :math:`\hat g = v` for Broyden, from k = 1 for the others.
 
     Args (see :class:`Study` for the others):
         iterations: of Broyden's method, and the largest k.
@@ -68,16 +56,11 @@ class Dynamics(Study):
     dampings: Sequence[float] = (0.5, 1.0)
     forward_iterations: int = 100
 
-    def measure(self, seed: int, device: torch.device, track: Track = silently) -> Findings:
-        """Measure every level, with the same random draws for each."""
-        levels = [self._level(x, seed, device) for x in track(self.lipschitz, "levels")]
-        worst = levels[-1]["methods"][0]["relative_error"][-1][_MEDIAN]
+    def measure(self, seed: int, device: torch.device) -> Findings:
+        levels = [self._level(x, seed, device) for x in progress(self.lipschitz, "levels")]
         ill_conditioned = self.nonlinearity == "linear" and max(self.lipschitz) >= _ILL_CONDITIONED
-        return Findings(
-            {"levels": levels, "shares": list(SHARES)},
-            conclusions(levels, ill_conditioned),
-            f"Broyden ends at a relative error of {worst:.2g} for L = {self.lipschitz[-1]}",
-        )
+        checks = conclusions(levels, ill_conditioned)
+        return Findings({"levels": levels, "shares": list(SHARES)}, checks)
 
     def _level(self, lipschitz: float, seed: int, device: torch.device) -> dict[str, Any]:
         generator = torch.Generator().manual_seed(seed)
@@ -92,7 +75,7 @@ class Dynamics(Study):
         exact = torch.linalg.solve(system, v.flatten(0, 1).double()).view(v.shape)
         vjp, n = Linearization(f, solution.z).vjp, self.iterations
         image: Map = lambda g: vjp(g) + v  # noqa: E731
-        paths: dict[tuple[str, float | None], Iterator[Tensor]]
+        paths: dict[tuple[str, float | None], Iterable[Tensor]]
         paths = {("Broyden", None): broyden_path(image, v, n)}
         for damping in self.dampings:
             paths["NPG", damping] = neumann_path(vjp, v, n, damping)
@@ -109,8 +92,8 @@ class Dynamics(Study):
         }
 
 
-def broyden_path(image: Map, v: Tensor, iterations: int) -> Iterator[Tensor]:
-    """Yield the iterates of Broyden's method: the arguments at which it evaluates its map."""
+def broyden_path(image: Map, v: Tensor, iterations: int) -> list[Tensor]:
+    """Return the iterates of Broyden's method: the arguments at which it evaluates its map."""
     iterates: list[Tensor] = []
 
     def recorded(g: Tensor) -> Tensor:
@@ -118,7 +101,7 @@ def broyden_path(image: Map, v: Tensor, iterations: int) -> Iterator[Tensor]:
         return image(g)
 
     Broyden(max_evaluations=iterations + 1, tol=0).solve(recorded, v)
-    yield from iterates
+    return iterates
 
 
 def neumann_path(vjp: Map, v: Tensor, iterations: int, damping: float) -> Iterator[Tensor]:

@@ -13,21 +13,11 @@ import numpy as np
 import torch
 
 from phantomgrad.diagnostics import agreement
-from phantomgrad.models.synthetic import SyntheticCell
 from phantomgrad.nn.linear import Nonlinearity
 from phantomgrad.solvers import FixedPoint
 from phantomgrad_suite.runs.records import Check
-from phantomgrad_suite.studies.base import (
-    Findings,
-    Matrix,
-    Study,
-    Track,
-    as_matrix,
-    dense_jacobian,
-    rounded,
-    silently,
-    truncated_series,
-)
+from phantomgrad_suite.studies import base
+from phantomgrad_suite.studies.base import Findings, Matrix, Study, rounded
 
 # Half steps reach equilibria that plain iteration leaves where the map is not a contraction.
 _SOLVER = FixedPoint(max_evaluations=20_000, tol=1e-13, damping=0.5)
@@ -42,15 +32,10 @@ class AscentCondition(Study):
 
     A sample is a cell :math:`\sigma(W (h + u))` with a new W, a Gaussian input u and a Gaussian
     target y; the loss is :math:`|h^* - y|^2 / 2`. The gradient is NPG (at the equilibrium UPG is
-    the same), by the input u and by the weight W.
+    the same), by the input u and by the weight W. Theorem 1 needs no contraction: with a Lipschitz
+    constant above 1 ascent can fail, and then the condition must not hold.
 
-    Numbers: for each of ``cases`` (Lipschitz constant, ``wanted`` tensor, k and lambda) the shares
-    of samples ``holds`` (the condition of Theorem 1), ``reduced`` (that of Remark 1), ``every``
-    (ascent for every loss) and ``ascends`` (for this loss); medians of the sides of the
-    inequalities; and the ``cosine``.
-
-    Theorem 1 needs no contraction: with a Lipschitz constant above 1 ascent can fail, and then the
-    condition must not hold. ``samples`` is the number for each Lipschitz constant.
+    ``samples`` is the number for each Lipschitz constant.
     """
 
     size: int = 32
@@ -60,43 +45,35 @@ class AscentCondition(Study):
     dampings: Sequence[float] = (0.5, 0.8, 1.0)
     nonlinearity: Nonlinearity = "tanh"
 
-    def measure(self, seed: int, device: torch.device, track: Track = silently) -> Findings:
-        """Measure every case on the same samples."""
+    def measure(self, seed: int, device: torch.device) -> Findings:
         generator = torch.Generator().manual_seed(seed)
         groups: dict[tuple[Any, ...], list[Outcome]] = defaultdict(list)
-        for norm, _ in track(list(product(self.lipschitz, range(self.samples))), "samples"):
+        for norm, _ in base.progress([*product(self.lipschitz, range(self.samples))], "samples"):
             by_state, by_weight, v = self._sample(norm, generator, device)
-            by_damping = {x: truncated_series(by_state, x, self.steps) for x in self.dampings}
-            series = {(k, x): by_damping[x][k] for k, x in product(self.steps, self.dampings)}
+            sums = {x: base.truncated_series(by_state, x, self.steps) for x in self.dampings}
+            series = {(k, x): sums[x][k] for k, x in product(self.steps, self.dampings)}
             for wanted, by_wanted in (("input", by_state), ("weight", by_weight)):
                 for key, outcome in ascent_outcomes(by_state, by_wanted, v, series).items():
                     groups[norm, wanted, *key].append(outcome)
         outcomes = [outcome for group in groups.values() for outcome in group]
-        held, ascents = (int(sum(o[name] for o in outcomes)) for name in ("holds", "every"))
-        return Findings(
-            {"cases": [_case(key, group) for key, group in groups.items()]},
-            ascent_checks(outcomes),
-            f"of {len(outcomes)} cases the condition holds in {held}, ascent in {ascents}",
-        )
+        cases = [_case(key, group) for key, group in groups.items()]
+        return Findings({"cases": cases}, ascent_checks(outcomes))
 
     def _sample(
         self, norm: float, generator: torch.Generator, device: torch.device
     ) -> tuple[Matrix, Matrix, Matrix]:
         """Return the derivatives of F by h (and u) and by W, and that of the loss by h."""
-        cell = SyntheticCell(self.size, norm, self.nonlinearity, generator)
-        cell = cell.to(device, torch.float64)
-        u, y = (
-            torch.randn(1, self.size, generator=generator, dtype=torch.float64).to(device)
-            for _ in range(2)
-        )
+        cell, u = base.synthetic_problem(self, norm, generator, device)
+        y = torch.randn(1, self.size, generator=generator, dtype=torch.float64).to(device)
         solution = _SOLVER.solve(lambda h: cell(h, u), torch.zeros_like(u))
-        if not bool(solution.converged.all()):
-            raise ValueError(f"lipschitz must let half steps reach an equilibrium, got {norm}")
         h = solution.z
-        by_state = as_matrix(dense_jacobian(cell, h, u)[0])
+        # Where the norm of its image overflows, the relative residual of a state is zero.
+        if not (solution.converged.all() and cell(h, u).norm().isfinite()):
+            raise ValueError(f"lipschitz must let half steps reach an equilibrium, got {norm}")
+        by_state = base.as_matrix(base.dense_jacobian(cell, h, u)[0])
         image = cell.requires_grad_()(h, u)[0]
         rows = [torch.autograd.grad(x, cell.weight, retain_graph=True)[0] for x in image]
-        return by_state, as_matrix(torch.stack(rows)), (h - y)[0].cpu().numpy()
+        return by_state, base.as_matrix(torch.stack(rows)), (h - y)[0].cpu().numpy()
 
 
 def ascent_outcomes(
@@ -104,15 +81,15 @@ def ascent_outcomes(
 ) -> dict[Any, Outcome]:
     r"""Return both sides of Theorem 1 and Remark 1 for phantom gradients at one equilibrium.
 
-    Theorem 1: the phantom gradient :math:`A v` is an ascent direction, whatever the loss, if
+    Theorem 1 (Geng et al., 2021, "General Condition on the Phantom Gradient"): the phantom
+    gradient :math:`A v` is an ascent direction, whatever the loss, if
 
     .. math:: \|A (I - \partial F / \partial h) - \partial F / \partial \theta\|
               < \sigma_{\min}^2 / \sigma_{\max}
 
     with the extreme singular values of :math:`\partial F / \partial \theta`. Remark 1, for
     :math:`A = (\partial F / \partial \theta) D`: it is enough that
-    :math:`\|D (I - \partial F / \partial h) - I\| < 1 / \kappa^2`. Norms are spectral. (Geng et
-    al., 2021, "General Condition on the Phantom Gradient".) With
+    :math:`\|D (I - \partial F / \partial h) - I\| < 1 / \kappa^2`. With
     :math:`u = (I - \partial F / \partial h)^{-1} v` and the exact gradient g, it ascends for every
     loss exactly if the ``margin``, the least :math:`\langle A v, g \rangle / |u|^2` over all v, is
     positive. The ``slack`` is the margin less the bound in the proof, over
@@ -159,6 +136,7 @@ def ascent_outcomes(
 
 
 def _case(key: tuple[Any, ...], group: list[Outcome]) -> dict[str, Any]:
+    """Return shares of the samples, medians, and the cosine of one case."""
     values = {name: [outcome[name] for outcome in group] for name in group[0]}
     shares = {name: fmean(values[name]) for name in ("holds", "reduced", "every", "ascends")}
     medians = {name: rounded(median(values[name])) for name in ("left", "right", "reduced_right")}
@@ -170,21 +148,14 @@ def _case(key: tuple[Any, ...], group: list[Outcome]) -> dict[str, Any]:
 def ascent_checks(outcomes: Sequence[Outcome]) -> list[Check]:
     """Check that the conditions can hold, imply ascent and are consistent."""
     held = [o for o in outcomes if o["holds"]]
+    failed = sum(not (o["ascends"] and o["every"]) for o in held)
+    odd = sum(bool(o["reduced"] and not o["holds"]) for o in outcomes)
+    slack = min(o["slack"] for o in outcomes)
+    ascent = "of these, cases without an ascent direction, for this loss or for some other"
+    bound = "least inner product over |u|^2 less the bound in the proof, over sigma_max^2"
     return [
         Check.above("cases in which the condition of Theorem 1 holds", len(held), 0),
-        Check.below(
-            "of these, cases without an ascent direction, for this loss or for some other",
-            sum(not (o["ascends"] and o["every"]) for o in held),
-            1,
-        ),
-        Check.below(
-            "cases in which Remark 1 holds and Theorem 1 does not",
-            sum(bool(o["reduced"] and not o["holds"]) for o in outcomes),
-            1,
-        ),
-        Check.above(
-            "least inner product over |u|^2 less the bound in the proof, over sigma_max^2",
-            min(o["slack"] for o in outcomes),
-            _ROUNDING,
-        ),
+        Check.below(ascent, failed, 1),
+        Check.below("cases in which Remark 1 holds and Theorem 1 does not", odd, 1),
+        Check.above(bound, slack, _ROUNDING),
     ]

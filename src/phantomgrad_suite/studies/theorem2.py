@@ -17,17 +17,8 @@ from phantomgrad.models.synthetic import SyntheticCell
 from phantomgrad.nn.linear import Nonlinearity
 from phantomgrad.solvers import FixedPoint
 from phantomgrad_suite.runs.records import Check
-from phantomgrad_suite.studies.base import (
-    Findings,
-    Matrix,
-    Study,
-    Track,
-    as_matrix,
-    dense_jacobian,
-    rounded,
-    silently,
-    truncated_series,
-)
+from phantomgrad_suite.studies import base
+from phantomgrad_suite.studies.base import Findings, Matrix, Study, rounded
 
 _SOLVER = FixedPoint(max_evaluations=20_000, tol=1e-15)
 _FLOOR = 1e-12  # relative errors below it are rounding and left out of a fit
@@ -48,13 +39,10 @@ class SeriesConvergence(Study):
               \le \|B\|^k \|(I - M)^{-1}\| \le \frac{\lambda \|B\|^k}{1 - \|B\|}
 
     The rest of the series is :math:`B^k` times its limit, hence the first bound, and the second
-    (the paper's) as the limit is :math:`\lambda (I - B)^{-1}`. The first one is tested. Part (ii)
-    is the Jacobian of k damped steps by the input u, from starts that are not equilibria, against
-    the exact one; both errors decay like :math:`\rho(B)^k` in the end, in (ii) with a factor k.
-
-    Numbers: for each Lipschitz constant (one sample) and lambda, ``neumann`` has ``norm`` and
-    ``radius`` of B, the ``error`` by k over the norm of the limit, ``looseness`` (the paper's bound
-    over the tested one) and the fitted ``rate``; ``unrolled`` has the same for each ``start``.
+    (the paper's) as the limit is :math:`\lambda (I - B)^{-1}`. The first one is tested; the
+    ``looseness`` is the second over the first. Part (ii) is the Jacobian of k damped steps by the
+    input u, from starts that are not equilibria, against the exact one; both errors decay like
+    :math:`\rho(B)^k` in the end, in (ii) with a factor k. Errors are relative to the limit.
 
     Args (see :class:`Study` for the others):
         lipschitz: each in (0, 1).
@@ -76,32 +64,26 @@ class SeriesConvergence(Study):
         if not max(self.lipschitz) < 1:
             raise ValueError(f"lipschitz must lie in (0, 1), got {max(self.lipschitz)}")
 
-    def measure(self, seed: int, device: torch.device, track: Track = silently) -> Findings:
-        """Measure both parts at one state for each Lipschitz constant."""
+    def measure(self, seed: int, device: torch.device) -> Findings:
         generator = torch.Generator().manual_seed(seed)
         neumann: list[Case] = []
         unrolled: list[Case] = []
-        for norm in track(self.lipschitz, "Lipschitz constants"):
-            cell = SyntheticCell(self.size, norm, self.nonlinearity, generator)
-            cell = cell.to(device, torch.float64)
-            u = torch.randn(1, self.size, generator=generator, dtype=torch.float64).to(device)
+        for norm in base.progress(self.lipschitz, "Lipschitz constants"):
+            cell, u = base.synthetic_problem(self, norm, generator, device)
             f, zero = partial(cell, u=u), torch.zeros_like(u)
             rough = FixedPoint(max_evaluations=self.rough_steps, tol=0).solve(f, zero).z
-            m = as_matrix(dense_jacobian(cell, _SOLVER.solve(f, zero).z, u)[0])
+            m = base.as_matrix(base.dense_jacobian(cell, _SOLVER.solve(f, zero).z, u)[0])
             limit = np.linalg.inv(np.eye(self.size) - m)
             for damping in self.dampings:
                 case = {"lipschitz": norm, "damping": damping, **_of_b(m, limit, damping)}
-                series = truncated_series(m, damping, self.steps)
+                series = base.truncated_series(m, damping, self.steps)
                 neumann.append({**case, **self._curve([series[k] for k in self.steps], limit)})
                 for start, h in (("zero", zero), ("rough", rough)):
                     jacobians = [unrolled_jacobian(cell, u, h, k, damping) for k in self.steps]
                     curve = self._curve(jacobians, m @ limit)  # M is the derivative by u too
                     unrolled.append({**case, "start": start, **curve})
-        return Findings(
-            {"steps": list(self.steps), "neumann": neumann, "unrolled": unrolled},
-            self._checks(neumann, unrolled),
-            f"fitted rates within {_worst_rate([*neumann, *unrolled]):.1%} of rho(B)",
-        )
+        numbers = {"steps": list(self.steps), "neumann": neumann, "unrolled": unrolled}
+        return Findings(numbers, self._checks(neumann, unrolled))
 
     def _curve(self, estimates: Sequence[Matrix], limit: Matrix) -> Case:
         size = np.linalg.norm(limit, 2)
@@ -114,20 +96,18 @@ class SeriesConvergence(Study):
             for case in neumann
             for k, error in zip(self.steps, case["error"], strict=True)
         )
+        norm, rates = max(case["norm"] for case in neumann), map(_worst_rate, (neumann, unrolled))
+        decay = max(case["error"][-1] / case["error"][0] for case in unrolled)
         return [
             Check.below("(i) error over its bound, in units of the limit", excess, _SLACK),
-            Check.below("(i) norm of B", max(case["norm"] for case in neumann), 1),
-            Check.below("(i) fitted rate against rho(B)", _worst_rate(neumann), _RATE),
-            Check.below("(ii) fitted rate against rho(B)", _worst_rate(unrolled), _UNROLLED_RATE),
-            Check.below(
-                "(ii) error at the last k over the one at the first",
-                max(case["error"][-1] / case["error"][0] for case in unrolled),
-                1e-3,
-            ),
+            Check.below("(i) norm of B", norm, 1),
+            Check.below("(i) fitted rate against rho(B)", next(rates), _RATE),
+            Check.below("(ii) fitted rate against rho(B)", next(rates), _UNROLLED_RATE),
+            Check.below("(ii) error at the last k over the one at the first", decay, 1e-3),
         ]
 
 
-def _of_b(m: Matrix, limit: Matrix, damping: float) -> dict[str, float]:
+def _of_b(m: Matrix, limit: Matrix, damping: float) -> Case:
     b = damping * m + (1 - damping) * np.eye(len(m))
     norm = float(np.linalg.norm(b, 2))
     return {

@@ -14,14 +14,10 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from phantomgrad.diagnostics import estimated_gradient
-from phantomgrad.gradients import (
-    GradientEstimator,
-    NeumannPhantomGradient,
-    UnrolledPhantomGradient,
-)
+from phantomgrad.gradients import GradientEstimator, NeumannPhantomGradient, UnrolledPhantomGradient
 from phantomgrad.models.synthetic import symmetric_matrix
 from phantomgrad_suite.runs.records import Check
-from phantomgrad_suite.studies.base import Findings, Study, Track, rounded, silently
+from phantomgrad_suite.studies.base import Findings, Study, progress, rounded
 
 _POINTS = 60  # of a curve
 _RANK = 0.9
@@ -43,12 +39,6 @@ class SGDConvergence(Study):
     minibatches. The proof adds :math:`G \epsilon` to the bound on :math:`L_N` of an exact gradient,
     with G the largest :math:`\|\nabla R(W_n)\|` and :math:`\epsilon` the largest
     :math:`\|g_n - g_n^{\text{exact}}\|`.
-
-    Numbers: for each of ``gradients``, the exact one first, and each seed: ``level`` (the left side
-    after all steps), ``late`` (over their second half), ``epsilon`` (over the steps), ``bias``
-    (mean error of the gradient of R itself), ``bound`` (G) and ``risk`` (R at the end); in the mean
-    over the seeds at ``steps``, ``curve`` (the left side) and ``square`` (:math:`\|\nabla R\|^2`).
-    ``norm`` is the largest spectral norm that any W had, below 1 for a contraction.
 
     Args:
         neumann, unrolled: pairs of k and lambda.
@@ -84,19 +74,16 @@ class SGDConvergence(Study):
             if not holds:
                 raise ValueError(f"{name} must {rule}, got {getattr(self, name)}")
 
-    def measure(self, seed: int, device: torch.device, track: Track = silently) -> Findings:
-        """Run SGD with every gradient on the same minibatches."""
+    def measure(self, seed: int, device: torch.device) -> Findings:
         generator = torch.Generator().manual_seed(seed)
         problem, start = self._problem(generator, device)
-        phantoms = [
-            *(("npg", k, x, NeumannPhantomGradient(k, x)) for k, x in self.neumann),
-            *(("upg", k, x, UnrolledPhantomGradient(k, x)) for k, x in self.unrolled),
-        ]
-        estimators = [estimator for *_, estimator in phantoms]
-        weight = start.repeat(1 + len(phantoms), 1, 1, 1)  # (gradients, seeds, D, D)
+        npg = {("npg", k, x): NeumannPhantomGradient(k, x) for k, x in self.neumann}
+        upg = {("upg", k, x): UnrolledPhantomGradient(k, x) for k, x in self.unrolled}
+        names, estimators = [("exact", None, None), *npg, *upg], [*npg.values(), *upg.values()]
+        weight = start.repeat(len(names), 1, 1, 1)  # (gradients, seeds, D, D)
         h, norm, history = torch.zeros_like(problem.u), 0.0, []
         rates = [self.rate / math.sqrt(n) for n in range(1, self.iterations + 1)]
-        for rate in track(rates, "steps of SGD"):
+        for rate in progress(rates, "steps of SGD"):
             index = torch.randint(self.data, (self.seeds, self.batch), generator=generator)
             norm = max(norm, float(torch.linalg.matrix_norm(weight, ord=2).max()))
             h = problem.equilibrium(weight, h)
@@ -110,18 +97,15 @@ class SGDConvergence(Study):
         by_gradient = torch.stack(history, dim=2).transpose(0, 1).cpu()  # (gradients, 3, N, seeds)
         steps = torch.tensor(rates, dtype=torch.float64).unsqueeze(1)
         entries = [_entry(*found, steps) for found in zip(by_gradient, risk, strict=True)]
-        names = [("exact", None, None), *((kind, k, x) for kind, k, x, _ in phantoms)]
         numbers = {
             "steps": [n + 1 for n in spread(self.iterations)],
             "gradients": [
                 {"kind": kind, "steps": k, "damping": damping, **entry}
                 for (kind, k, damping), entry in zip(names, entries, strict=True)
             ],
-            "norm": norm,
+            "norm": norm,  # the largest spectral norm that any W had
         }
-        levels = [fmean(entry["level"]) for entry in entries]
-        headline = f"level {levels[0]:.3g} with the exact gradient, up to {max(levels):.3g}"
-        return Findings(numbers, sgd_checks(entries, norm), headline)
+        return Findings(numbers, sgd_checks(entries, norm))
 
     def _problem(
         self, generator: torch.Generator, device: torch.device
@@ -163,11 +147,7 @@ class Regression:
         return torch.tanh((h + self.u) @ weight.mT)
 
     def equilibrium(self, weight: Tensor, h: Tensor) -> Tensor:
-        """Return the equilibria by iteration from ``h``.
-
-        Raises:
-            ValueError: the iteration does not converge, as W is not a contraction any more.
-        """
+        """Return the equilibria by iteration from ``h``."""
         for _ in range(_MOST_STEPS):
             before, h = h, self.image(weight, h)
             if float((h - before).abs().max()) < _TOLERANCE:
@@ -200,7 +180,10 @@ class Regression:
 
 
 def _entry(history: Tensor, risk: Tensor, rates: Tensor) -> dict[str, Any]:
-    """Return the numbers of one gradient from the three norms by step and seed."""
+    """Return the numbers of one gradient: by seed, but ``curve`` and ``square`` by step.
+
+    ``history`` has the norms of the exact gradient, of the error in a minibatch and of the bias.
+    """
     norms, epsilon, bias = history
     square, half, shown = norms.square(), len(rates) // 2, spread(len(rates))
     level = weighted_mean(square, rates)

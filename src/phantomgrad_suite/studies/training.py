@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -14,16 +14,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
-from phantomgrad.checks import check_choice
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import ImplicitGradient
 from phantomgrad.nn import shared_parametrizations
 from phantomgrad_suite.jobs.build import build_task, synthetic_data
 from phantomgrad_suite.jobs.compose import compose_row
-from phantomgrad_suite.jobs.numerics import compile_solves, set_float32_precision
-from phantomgrad_suite.studies.clock import Clock
-from phantomgrad_suite.studies.memory import peak_bytes
-from phantomgrad_suite.tasks import JacobianRegularisation
+from phantomgrad_suite.jobs.numerics import set_float32_precision
+from phantomgrad_suite.studies.meters import Clock, peak_bytes
 
 PHASES = ("step", "forward", "backward", "update")
 
@@ -37,36 +34,21 @@ class TrainingStep:
     of the steps, one step with and one without are made, and their mean is weighted by that share.
 
     ``seconds`` has a list of measurements for each phase, and for one evaluation of f by every
-    layer (``f``); ``peak_bytes`` is the peak memory of a step. The options are those of
-    :class:`Throughput`; the experiment must be trained in float32.
+    layer (``f``); ``peak_bytes`` is the peak memory of a step.
     """
 
     def __init__(
-        self,
-        name: str,
-        batch_size: int | None,
-        seed: int,
-        clock: Clock,
-        compiled: str | None = None,
-        *,
-        precision: str = "32-true",
-        whole_budgets: bool = False,
+        self, name: str, batch_size: int | None, seed: int, clock: Clock, whole_budgets: bool
     ) -> None:
         self.name, self.config, self._clock = name, compose_row(name), clock
-        trained_in = self.config.trainer.get("precision", "32-true")
-        if trained_in != "32-true":
-            raise ValueError(
-                f"rows must be trained in precision 32-true, {name} has {trained_in!r}"
-            )
-        check_choice("precision", precision, ("32-true", "bf16-mixed"))
-        mixed = precision == "bf16-mixed"
-        self._autocast = partial(torch.autocast, clock.device.type, torch.bfloat16, enabled=mixed)
+        precision = self.config.trainer.get("precision", "32-true")
+        if precision != "32-true":
+            raise ValueError(f"rows must be trained in precision 32-true, {name} has {precision!r}")
         if "pretraining_steps" in self.config.task:
             self.config.task.pretraining_steps = 0
         changes = {} if batch_size is None else {"batch_size": batch_size}
         self.data = synthetic_data(self.config.dataset, **changes)
         self.task = build_task(self.config, self.data).to(clock.device).train()
-        compile_solves(self.task.model, compiled, clock.device)
         batch = self.data.draw(torch.Generator().manual_seed(seed))
         self._batch = self.task.transfer_batch_to_device(batch, clock.device, 0)
         found: Any = self.task.configure_optimizers()
@@ -95,28 +77,28 @@ class TrainingStep:
 
     def measure(self) -> None:
         """Time a step and one evaluation of f."""
-        gc.collect()
         self._clock.settle()
-        own, steps = self.task.jacobian, []
-        try:
-            for share, self.task.jacobian in _shares(own):
-                steps.append((share, self._step()))
-        finally:
-            self.task.jacobian = own
-        for phase in PHASES:
-            self.seconds[phase].append(sum(share * seconds[phase] for share, seconds in steps))
-        self.seconds["f"].append(self._one_f())
+        jacobian = self.task.jacobian
+        share = 0.0 if jacobian is None else jacobian.frequency
+        always = None if jacobian is None else replace(jacobian, frequency=1.0)
+        total = dict.fromkeys(PHASES, 0.0)
+        for weight, self.task.jacobian in ((share, always), (1 - share, None)):
+            if weight:
+                for phase, seconds in self._step().items():
+                    total[phase] += weight * seconds
+        self.task.jacobian = jacobian
+        for phase, seconds in (total | {"f": self._one_f()}).items():
+            self.seconds[phase].append(seconds)
 
     def _step(self) -> dict[str, float]:
         """Do what Lightning does between two batches, without logs; return seconds by phase."""
         set_float32_precision(self.config.matmul_precision)
         self._optimizer.zero_grad()
-        start = self._clock.mark()
-        with self._autocast():
-            loss: Tensor = self.task.training_step(self._batch, 0)
-        forward = self._clock.mark()
+        marks = [self._clock.mark()]
+        loss: Tensor = self.task.training_step(self._batch, 0)
+        marks.append(self._clock.mark())
         loss.backward()  # type: ignore[no-untyped-call]
-        backward = self._clock.mark()
+        marks.append(self._clock.mark())
         self.task.on_after_backward()
         self.task.on_before_optimizer_step(self._optimizer)
         trainer = self.config.trainer
@@ -124,8 +106,8 @@ class TrainingStep:
         by = GradClipAlgorithmType(trainer.get("gradient_clip_algorithm") or "norm")
         Precision().clip_gradients(self._optimizer, limit, by)
         self.task.optimizer_step(0, 0, self._optimizer, lambda: None)
-        end = self._clock.mark()
-        spans = ((start, end), (start, forward), (forward, backward), (backward, end))
+        marks.append(self._clock.mark())
+        spans = [(marks[0], marks[-1]), *pairwise(marks)]
         return {p: self._clock.seconds(*span) for p, span in zip(PHASES, spans, strict=True)}
 
     def _note(self, layer: DEQ, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -138,16 +120,6 @@ class TrainingStep:
         total = 0.0
         for layer, inputs, z0 in self._calls:
             f, z, _ = layer.close_over(inputs, z0)
-            with shared_parametrizations(layer.cell), self._autocast():
+            with shared_parametrizations(layer.cell):
                 total += self._clock.time(partial(f, f(z)))
         return total
-
-
-def _shares(
-    jacobian: JacobianRegularisation | None,
-) -> list[tuple[float, JacobianRegularisation | None]]:
-    """Return the penalties that occur in training, each with its share of the steps."""
-    if jacobian is None or jacobian.frequency == 0:
-        return [(1.0, None)]
-    always, share = replace(jacobian, frequency=1.0), jacobian.frequency
-    return [(share, always)] if share == 1 else [(share, always), (1 - share, None)]

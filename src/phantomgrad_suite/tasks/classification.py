@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch.nn.functional as F
@@ -18,16 +18,16 @@ from phantomgrad_suite.tasks.base import Task
 
 
 class Classification(Task):
-    """Negative log-likelihood, and accuracy over all labels of an evaluation set.
+    """Negative log-likelihood, and accuracy over all labels of an evaluation set."""
 
-    ``task`` are the arguments of :class:`phantomgrad_suite.tasks.Task`.
-    """
-
-    score = "accuracy"
+    score, score_class = "accuracy", MulticlassAccuracy
+    loss: Callable[[Tensor, Tensor], Tensor] = staticmethod(F.nll_loss)
 
     def __init__(self, *, classes: int, **task: Any) -> None:
         super().__init__(**task)
-        self._scores = nn.ModuleList(self._new_score(classes) for _ in self.evaluation_sets)
+        new: Any = self.score_class
+        options = {"average": "micro", "validate_args": False}
+        self._scores = nn.ModuleList(new(classes, **options) for _ in self.evaluation_sets)
 
     @abstractmethod
     def scored(self, batch: Any, part: str) -> tuple[Tensor, Tensor]:
@@ -35,24 +35,18 @@ class Classification(Task):
 
     def training_loss(self, batch: Any) -> tuple[Tensor, int]:
         scores, labels = self.scored(batch, "train")
-        return self._loss(scores, labels), len(labels)
+        return self.loss(scores, labels), len(labels)
 
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
         name, score = self.evaluation_sets[dataloader_idx], self._scores[dataloader_idx]
         scores, labels = self.scored(batch, name)
-        score.update(self._predicted(scores), labels)  # type: ignore[operator]
+        score.update(self.predicted(scores), labels)  # type: ignore[operator]
         self.log(f"{name}/{self.score}", score, on_epoch=True, add_dataloader_idx=False)
         if name == "validation":
             options: Any = {"batch_size": len(labels), "add_dataloader_idx": False}
-            self.log("validation/loss", self._loss(scores, labels), sync_dist=True, **options)
+            self.log("validation/loss", self.loss(scores, labels), sync_dist=True, **options)
 
-    def _new_score(self, classes: int) -> Any:
-        return MulticlassAccuracy(classes, average="micro", validate_args=False)
-
-    def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return F.nll_loss(scores, labels)
-
-    def _predicted(self, scores: Tensor) -> Tensor:
+    def predicted(self, scores: Tensor) -> Tensor:
         return scores
 
 
@@ -81,7 +75,8 @@ class MultilabelNodeClassification(Classification):
     predicted where its logit is positive.
     """
 
-    score = "micro_f1"
+    score, score_class = "micro_f1", MultilabelF1Score
+    loss = staticmethod(F.binary_cross_entropy_with_logits)
 
     def __init__(self, *, labels: int, metric: str = "micro_f1", **task: Any) -> None:
         super().__init__(classes=labels, metric=metric, **task)
@@ -89,23 +84,12 @@ class MultilabelNodeClassification(Classification):
     def scored(self, batch: MultilabelGraph, part: str) -> tuple[Tensor, Tensor]:
         return self.model(batch.features, batch.propagation), batch.labels
 
-    def _new_score(self, classes: int) -> Any:
-        return MultilabelF1Score(classes, average="micro", validate_args=False)
-
-    def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return F.binary_cross_entropy_with_logits(scores, labels)
-
-    def _predicted(self, scores: Tensor) -> Tensor:
+    def predicted(self, scores: Tensor) -> Tensor:
         return (scores > 0).int()
 
 
 class ImageClassification(Classification):
-    """One label per image.
-
-    A batch is any pair of images and labels, as of a torchvision data set. The arguments are those
-    of :class:`Classification` and :meth:`phantomgrad_suite.tasks.Task.pretrain`. Evaluation solves
-    for the equilibrium during pretraining, too.
-    """
+    """One label per image; evaluation solves for the equilibrium during pretraining, too."""
 
     def __init__(
         self, *, pretraining_steps: int = 0, pretraining_layers: int = 10, **classification: Any

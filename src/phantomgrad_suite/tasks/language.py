@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,17 +23,14 @@ class LanguageModelling(Task):
     .. math:: \mathrm{perplexity} = \exp\Big(-\frac{1}{N} \sum_{i=1}^{N} \log p(w_i)\Big)
 
     over the N predicted words of an evaluation set, ``<eos>`` and ``<unk>`` included. Each segment
-    passes its memory to the next one of its streams. The memory of training is kept during
-    evaluation and saved in checkpoints.
+    passes its memory to the next one of its streams.
 
     Args:
         evaluation_memory: positions that the model remembers in evaluation; ``None`` for its own.
         other_memories: further memory lengths at which the evaluation sets, except ``validation``,
             are evaluated, logged as ``test/perplexity_at_480`` and the like.
-        pretraining_steps, pretraining_layers: see :meth:`phantomgrad_suite.tasks.Task.pretrain`.
         evaluate_pretrained: during pretraining, evaluate the unrolled network as in the official
             code; else always solve for the equilibrium.
-        metric, task: see :class:`phantomgrad_suite.tasks.Task`.
     """
 
     def __init__(
@@ -53,18 +50,16 @@ class LanguageModelling(Task):
         check_list("other_memories", other_memories)
         for length in other_memories:
             check_at_least("other_memories", length, 0)
-        self._evaluation_memory, self._other_memories = evaluation_memory, tuple(other_memories)
         self._evaluate_pretrained = evaluate_pretrained
-        keys = [name + at for name in self.evaluation_sets for at, _ in self._evaluations(name)]
+        # The suffix of each metric of an evaluation set, and the memory length.
+        alone = {"": evaluation_memory}
+        several = alone | {f"_at_{length}": length for length in other_memories}
+        self._evaluations = {
+            name: alone if name == "validation" else several for name in self.evaluation_sets
+        }
+        keys = [name + at for name, lengths in self._evaluations.items() for at in lengths]
         self._losses = nn.ModuleDict({key: MeanMetric() for key in keys})
         self._memory: dict[str, Memory] = {}
-
-    def _evaluations(self, name: str) -> Iterator[tuple[str, int | None]]:
-        """Yield the suffix of the metric, and the memory length."""
-        yield "", self._evaluation_memory
-        if name != "validation":
-            for length in self._other_memories:
-                yield f"_at_{length}", length
 
     def on_train_start(self) -> None:
         """Raise a :class:`UserError` if a stream of a text is too short to fill a memory."""
@@ -72,13 +67,15 @@ class LanguageModelling(Task):
         lengths = [("model.memory_length", own, self.trainer.train_dataloader)]
         # In evaluation the model's own memory may be longer than a text.
         for loader in self.trainer.val_dataloaders or []:
-            lengths.append(("task.evaluation_memory", self._evaluation_memory or 0, loader))
-            lengths += [("task.other_memories", n, loader) for n in self._other_memories]
+            for at, length in self._evaluations["test"].items():
+                name = "other_memories" if at else "evaluation_memory"
+                lengths.append((f"task.{name}", length or 0, loader))
         for name, length, loader in lengths:
-            if isinstance(loader, Segments) and length >= loader.layout.length:
+            text = getattr(loader, "dataset", None)
+            if isinstance(text, Segments) and length >= text.length:
                 raise UserError(
-                    f"{name} must be less than the {loader.layout.length} tokens of a stream of "
-                    f"the {loader.name} text, got {length}"
+                    f"{name} must be less than the {text.length} tokens of a stream of the "
+                    f"{text.name} text, got {length}"
                 )
 
     def training_loss(self, batch: TokenBatch) -> tuple[Tensor, int]:
@@ -88,15 +85,14 @@ class LanguageModelling(Task):
     def validation_step(self, batch: TokenBatch, batch_idx: int, dataloader_idx: int = 0) -> None:
         name = self.evaluation_sets[dataloader_idx]
         layers = self.unrolled_layers if self._evaluate_pretrained else 0
-        for at, length in self._evaluations(name):
+        for at, length in self._evaluations[name].items():
             losses = self._word_losses(batch, name + at, unrolled=layers, memory_length=length)
             self._losses[name + at].update(losses)  # type: ignore[operator]
 
     def on_validation_epoch_end(self) -> None:
-        """Log the perplexities and clear the memories of the evaluation."""
-        for name in self.evaluation_sets:
+        for name, lengths in self._evaluations.items():
             metrics = {}
-            for at, _ in self._evaluations(name):
+            for at in lengths:
                 mean: Any = self._losses[name + at]
                 loss = mean.compute()
                 metrics[f"{name}/perplexity{at}"] = loss.exp()
@@ -113,15 +109,6 @@ class LanguageModelling(Task):
             memory = Memory(*(part.to(batch.tokens.device) for part in memory))
         losses, self._memory[key] = self.model(batch.tokens, batch.targets, memory, **options)
         return losses.to(torch.promote_types(losses.dtype, torch.float32))  # type: ignore[no-any-return]
-
-    def carried(self, batch: TokenBatch) -> dict[str, Any]:
-        memory = None if batch.first else self._memory.get("train")
-        return {} if memory is None else {"memory": tuple(memory)}
-
-    def carry(self, carried: dict[str, Any]) -> None:
-        self._memory.pop("train", None)
-        if "memory" in carried:
-            self._memory["train"] = Memory(*carried["memory"])
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)

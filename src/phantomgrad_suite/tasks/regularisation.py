@@ -19,16 +19,12 @@ from phantomgrad.solvers import Map
 class JacobianRegularisation:
     r"""The penalty :math:`\gamma \|J\|_F^2 / N` at the equilibria of a step (Bai et al., 2021).
 
-    :math:`J = \partial f / \partial z` is estimated by
-    :func:`phantomgrad.jacobian.jacobian_regularizer`. A random share of the training steps has the
-    penalty, none during pretraining. The weight :math:`\gamma` grows along the run.
-
     Args:
         weight: initial :math:`\gamma`.
-        frequency: probability that a step has the penalty.
+        frequency: probability that a step has the penalty; none has it during pretraining.
         increase, every, from_step: the weight grows by ``increase`` at every multiple of ``every``
             optimizer steps after ``from_step``.
-        samples: random vectors of the estimate.
+        samples: see :func:`phantomgrad.jacobian.jacobian_regularizer`.
         through_equilibrium: differentiate the penalty through the equilibrium as well, with the
             gradient estimator of the layer; else only parameters and inputs of ``f`` receive it.
     """
@@ -53,16 +49,13 @@ class JacobianRegularisation:
         check_at_least("samples", self.samples, 1)
 
     def weight_at(self, step: int) -> float:
-        """Return the weight after ``step`` optimizer steps."""
         increases = step // self.every - self.from_step // self.every
         return self.weight + self.increase * max(increases, 0)
 
     def is_due(self) -> bool:
-        """Draw from torch's global generator whether a step has the penalty."""
         return bool(torch.rand(()) < self.frequency)
 
     def penalty(self, f: Map, z_star: Tensor, attached: Tensor) -> Tensor:
-        """Return the unweighted penalty at an equilibrium."""
         z = attached if self.through_equilibrium else z_star.detach()
         return jacobian_regularizer(f, z, samples=self.samples)
 
@@ -71,10 +64,9 @@ class JacobianRegularisation:
 def perturbed(
     layers: Sequence[DEQ], jitter: int, jacobian: JacobianRegularisation | None
 ) -> Iterator[list[Tensor]]:
-    """Change equilibrium layers for one training step; yield a list for their penalties.
+    """Change equilibrium layers for a training step; yield a list that receives their penalties.
 
-    All solver budgets are reduced by one random number of evaluations, at most ``jitter``. The list
-    holds the penalties when the block ends.
+    All solver budgets are reduced by one random number of evaluations, at most ``jitter``.
     """
     solvers = [layer.solver for layer in layers]
     fewer = int(torch.randint(jitter + 1, ())) if jitter else 0

@@ -17,11 +17,7 @@ def cosine_by_step(
 
     .. math:: \eta_t = \eta_{\min} + (\eta_0 - \eta_{\min}) \frac{1 + \cos(\pi t / T)}{2}
 
-    Args:
-        optimizer: its learning rate is :math:`\eta_0`.
-        steps: T, the optimizer steps of the run.
-        minimum: :math:`\eta_{\min}`.
-        horizon: T of a longer run of which this one is the beginning.
+    T are the ``steps`` of the run, or the ``horizon`` of a longer one of which it is the beginning.
     """
     if horizon is not None:
         check_at_least("horizon", horizon, steps)
@@ -34,9 +30,8 @@ def warmup_cosine(optimizer: Optimizer, *, steps: int, warmup: int) -> LRSchedul
     .. math:: \eta_t = \eta_0 \frac{\max(t, 1)}{W} \quad (t < W), \qquad
               \eta_t = \eta_0 \frac{1 + \cos(\pi t / T)}{2} \quad (t \ge W)
 
-    As in the official code of the DEQ-Transformer, the cosine runs from step 0, not from W.
-
-    ``steps`` is T, the optimizer steps of the run, and ``warmup`` is W; 0 for none.
+    T are the ``steps`` of the run, W is ``warmup``. As in the official code of the DEQ-Transformer,
+    the cosine runs from step 0, not from W.
     """
     check_at_least("warmup", warmup, 0)
 

@@ -19,7 +19,7 @@ from phantomgrad_suite.bench.contest import (
     measure,
 )
 from phantomgrad_suite.bench.report import case_table
-from phantomgrad_suite.studies.clock import Clock
+from phantomgrad_suite.studies.meters import Clock
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Profiler.*")
 

@@ -15,7 +15,7 @@ from phantomgrad_suite.bench.contest import IMPLICIT, OURS
 from phantomgrad_suite.bench.solves import solver_cases
 from phantomgrad_suite.bench.steps import epoch_case, training_cases
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.studies.clock import Clock
+from phantomgrad_suite.studies.meters import Clock
 
 pytestmark = [
     pytest.mark.usefixtures("float32"),  # as the benchmark runs

@@ -20,7 +20,7 @@ from phantomgrad_suite.bench.contest import IMPLICIT, OURS, PEER, Case
 from phantomgrad_suite.bench.peer import HOISTED, PeerSolver, get_layer, use_peer
 from phantomgrad_suite.bench.solves import elementwise_map, solver_cases
 from phantomgrad_suite.bench.steps import mdeq, step_cases, transformer
-from phantomgrad_suite.studies.clock import Clock
+from phantomgrad_suite.studies.meters import Clock
 
 BUILDS = {"MDEQ": partial(mdeq, "tiny", 1, side=8), "Transformer": partial(transformer, 2, 3)}
 SOLVED = Broyden(max_evaluations=200, tol=1e-11)

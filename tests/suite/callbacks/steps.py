@@ -74,7 +74,6 @@ def train_step(
     plugin = SimpleNamespace(forward_context=contextlib.nullcontext)
     trainer: Any = SimpleNamespace(global_step=step, loggers=[logger], precision_plugin=plugin)
     module.zero_grad()
-    callback.on_train_start(trainer, module)
     callback.on_train_batch_start(trainer, module)
     loss = module(x).square().sum()
     callback.on_before_backward()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +12,8 @@ import torch
 from torch import nn
 from training import Workplace
 
-from phantomgrad import FixedPoint, UnrolledPhantomGradient
-from phantomgrad.models import MultilabelNodeClassifier
-from phantomgrad_suite.callbacks import Collapse, History
+from phantomgrad_suite.callbacks import Collapse
+from phantomgrad_suite.callbacks.curves import History
 from phantomgrad_suite.runs.errors import UserError
 
 NAN = math.nan
@@ -35,7 +33,7 @@ def signs(name: str, values: list[float], **options: Any) -> list[str]:
 
 
 LEARNT = {"constant": 0.4}
-FALLS = {"constant": 900.0, "good": -1}
+FALLS = {"constant": 900.0, "sense": -1}
 
 
 @pytest.mark.parametrize(
@@ -81,19 +79,14 @@ class Module(nn.Module):
     def __init__(self, *evaluation_sets: str) -> None:
         super().__init__()
         self.evaluation_sets = evaluation_sets or ("test", "validation")
-        self.model = MultilabelNodeClassifier(
-            2, 3, 4.0, FixedPoint(), UnrolledPhantomGradient(1, 1.0), channels=(4,)
-        )
 
 
 def go(callback: Collapse, epochs: list[dict[str, float]], module: Any = None) -> None:
     """The end of every epoch as the callback sees it."""
     module, history = module or Module(), History()
-    parameter = nn.Parameter(torch.zeros(1))
     trainer: Any = SimpleNamespace(
         callbacks=[history, callback],
         datamodule=SimpleNamespace(constant_score={"test": 0.4, "validation": 0.3}.get),
-        optimizers=[torch.optim.SGD([parameter], lr=0.005)],
         is_global_zero=True,
     )
     for metrics in epochs:
@@ -102,8 +95,9 @@ def go(callback: Collapse, epochs: list[dict[str, float]], module: Any = None) -
         callback.on_train_epoch_end(trainer, module)
 
 
-SOLVES = {"solver/residual": 3e-4, "solver/evaluations": 300.0, "solver/converged": 1.0}
-EPOCHS = [{"train/loss": value, **SOLVES} for value in (5.0, 0.3, 9.0, 8.4, 8.0, 0.3)]
+EPOCHS = [
+    {"train/loss": value, "solver/converged": 1.0} for value in (5.0, 0.3, 9.0, 8.4, 8.0, 0.3)
+]
 
 
 def test_warning_names_the_sign_and_what_to_look_at(caplog: pytest.LogCaptureFixture) -> None:
@@ -113,8 +107,7 @@ def test_warning_names_the_sign_and_what_to_look_at(caplog: pytest.LogCaptureFix
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == (
         "training collapsed: train/loss went from 0.3 (epoch 2) to 8.4 (since epoch 3). Look at "
-        "the solves, the norms of W and the learning rate (solver: residual 0.0003 after 300 "
-        "evaluations, ‖W‖ 0.245 of at most 0.245, learning rate 0.005)"
+        "the solves, the norms of W and the learning rate"
     )
     curves = callback.curves
     assert curves["collapse/loss"] == [0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0]
@@ -146,10 +139,8 @@ def test_each_sign_warns_once_also_after_a_restart(caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ({"patience": 0}, "patience must be at least 1, got 0"),
         ({"loss_factor": NAN}, "loss_factor must be above 1, got nan"),
         ({"kept": 1.0}, r"kept must lie in \[0, 1\), got 1.0"),
-        ({"solved": 1.5}, r"solved must lie in \[0, 1\], got 1.5"),
     ],
 )
 def test_bad_settings_are_refused(bad: dict[str, Any], message: str) -> None:
@@ -175,10 +166,8 @@ def test_absurd_learning_rate_collapses(
     assert record.curves["collapse/loss"] == [0, 0, 0, 0, 1]
     (line,) = [m for m in caplog.messages if m.startswith("training collapsed")]
     assert "(since epoch 4)" in line
-    assert "learning rate 5e+03" in line
 
 
-def test_collapse_may_stop_the_run(workplace: Workplace) -> None:
+def test_collapse_may_stop_the_run() -> None:
     with pytest.raises(UserError, match=r"training collapsed: train/loss .*ends the run here\)$"):
-        workplace.train(*ABSURD, "measure.collapse.stop=true")
-    assert not list(Path().glob("runs/**/record.json"))
+        go(Collapse(patience=2, stop=True), EPOCHS)

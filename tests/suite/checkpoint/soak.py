@@ -21,7 +21,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
@@ -53,83 +52,10 @@ FAILURE, STOPPED, KILLED = 1, 128 + signal.SIGTERM, -signal.SIGKILL
 KINDS = ("kill", "kill", "term", "truncate", "flip", "litter", "full")
 
 
-@dataclass
-class Soak:
-    """Disturbances, counted by kind."""
-
-    folder: Path
-    chance: random.Random
-    counts: Counter[str] = field(default_factory=Counter)
-    ends: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def kills(self) -> int:
-        """How many processes were killed before they had ended."""
-        return self.ends[str(KILLED)]
-
-    def disturb(self, row: str, seconds: float, patience: int) -> Path:
-        """Finish a row through at most ``patience`` disturbances; return its folder."""
-        folder = self.folder / "disturbed"
-        shutil.rmtree(folder, ignore_errors=True)
-        for _ in range(patience):
-            if records := list(folder.glob("runs/**/record.json")):
-                return records[0].parent
-            self._attempt(row, folder, seconds)
-        return undisturbed(row, folder)
-
-    def _attempt(self, row: str, folder: Path, seconds: float) -> None:
-        kind = self.chance.choice(KINDS)
-        checkpoints = [p for p in folder.glob("runs/**/last.ckpt") if p.stat().st_size]
-        size = checkpoints[0].stat().st_size if checkpoints else 100_000
-        limit = self.chance.randrange(size // 5, size) if kind == "full" else None
-        process = fork(row, folder, limit)
-        if kind != "full":
-            time.sleep(self.chance.uniform(0, 0.7 * seconds))
-            os.kill(process, signal.SIGTERM if kind == "term" else signal.SIGKILL)
-        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        # A run that has finished returns 0; before training, SIGTERM ends the process at once.
-        assert status in (0, FAILURE, STOPPED, KILLED, -signal.SIGTERM), (kind, status, log(folder))
-        assert status != FAILURE or kind == "full", (kind, log(folder))
-        assert status != FAILURE or "the disk is full" in log(folder), log(folder)
-        self.counts[kind] += 1
-        self.ends[str(status)] += 1
-        if status != 0:  # otherwise the run is finished, and its last checkpoint is compared
-            damage(kind, folder, self.chance)
-
-
-def damage(kind: str, folder: Path, chance: random.Random) -> None:
-    """Damage the last checkpoint as a bad disk does."""
-    for path in folder.glob("runs/**/last.ckpt"):
-        content = bytearray(path.read_bytes())
-        if kind == "truncate":
-            path.write_bytes(content[: chance.randrange(len(content))])
-        elif kind == "flip":
-            content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
-            path.write_bytes(content)
-        elif kind == "litter":
-            path.with_name(".last.ckpt.part").write_bytes(content[: len(content) // 2])
-
-
-def undisturbed(row: str, folder: Path) -> Path:
-    """Finish a row, or the rest of it, in one attempt; return its folder."""
-    status = os.waitstatus_to_exitcode(os.waitpid(fork(row, folder), 0)[1])
-    assert status == 0, log(folder)
-    (record,) = folder.glob("runs/**/record.json")
-    return record.parent
-
-
-def log(folder: Path) -> str:
-    """Return the output of the last attempt."""
-    return (folder / "log.txt").read_text()
-
-
-def fork(row: str, folder: Path, limit: int | None = None) -> int:
+def attempt(row: str, folder: Path, limit: int | None = None) -> int:
     """Start the script in a new process; return its number.
 
-    Args:
-        row: of ``ROWS``.
-        folder: where it works.
-        limit: the longest file that it may write, in bytes, as on a full disk.
+    Its files may not be longer than ``limit`` bytes, as on a full disk.
     """
     folder.mkdir(parents=True, exist_ok=True)
     process = os.fork()
@@ -155,33 +81,79 @@ def _run(row: str, folder: Path, limit: int | None) -> NoReturn:
         os._exit(code if isinstance(code, int) else FAILURE)
 
 
-def same(folder: Path, whole: Path) -> None:
-    """Raise unless the two runs agree in every bit."""
-    assert_same_run(folder, whole)
-    ours, theirs = (read_record(path / "record.json") for path in (folder, whole))
-    assert ours.result == theirs.result
-    assert str(ours.curves) == str(theirs.curves)  # nan is nan
+def status_of(process: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
-def soak(kills: int, seed: int, rows: list[str], folder: Path) -> Soak:
-    """Disturb the rows in turn until there were ``kills``; print the outcome of each."""
-    found = Soak(folder, random.Random(seed))
+def undisturbed(row: str, folder: Path) -> Path:
+    """Finish a row, or the rest of it, in one attempt; return its folder."""
+    status = status_of(attempt(row, folder))
+    assert status == 0, (folder / "log.txt").read_text()
+    (record,) = folder.glob("runs/**/record.json")
+    return record.parent
+
+
+def disturb(row: str, folder: Path, seconds: float, chance: random.Random) -> tuple[str, int]:
+    """Disturb an attempt that would take so many seconds; return how, and its exit status."""
+    kind = chance.choice(KINDS)
+    sizes = [p.stat().st_size for p in folder.glob("runs/**/last.ckpt")]
+    size = sizes[0] if sizes and sizes[0] else 100_000
+    process = attempt(row, folder, chance.randrange(size // 5, size) if kind == "full" else None)
+    if kind != "full":
+        time.sleep(chance.uniform(0, 0.7 * seconds))
+        os.kill(process, signal.SIGTERM if kind == "term" else signal.SIGKILL)
+    status, log = status_of(process), (folder / "log.txt").read_text()
+    # A run that has finished returns 0; before training, SIGTERM ends the process at once.
+    assert status in (0, FAILURE, STOPPED, KILLED, -signal.SIGTERM), (kind, status, log)
+    assert status != FAILURE or (kind == "full" and "the disk is full" in log), (kind, log)
+    if status != 0:  # otherwise the run is finished, and its last checkpoint is compared
+        damage(kind, folder, chance)
+    return kind, status
+
+
+def damage(kind: str, folder: Path, chance: random.Random) -> None:
+    """Damage the last checkpoint as a bad disk does."""
+    for path in folder.glob("runs/**/last.ckpt"):
+        content = bytearray(path.read_bytes())
+        if kind == "truncate":
+            path.write_bytes(content[: chance.randrange(len(content))])
+        elif kind == "flip":
+            content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+            path.write_bytes(content)
+        elif kind == "litter":
+            path.with_name(".last.ckpt.part").write_bytes(content[: len(content) // 2])
+
+
+def soak(kills: int, seed: int, rows: list[str], root: Path) -> Counter[tuple[str, int]]:
+    """Disturb the rows in turn until there were ``kills``; count the disturbances."""
+    counts: Counter[tuple[str, int]] = Counter()
     wholes: dict[str, tuple[Path, float]] = {}
-    for number in itertools.count():
-        if found.kills >= kills:
-            break
-        row = rows[number % len(rows)]
+    chance, folder = random.Random(seed), root / "disturbed"
+    for row in itertools.cycle(rows):
         if row not in wholes:
             started = time.monotonic()
-            wholes[row] = undisturbed(row, folder / row), time.monotonic() - started
-        before = found.counts.total()
-        same(found.disturb(row, wholes[row][1], 25), wholes[row][0])
-        print(f"{row}: equal after {found.counts.total() - before} disturbances", flush=True)
-    return found
+            wholes[row] = undisturbed(row, root / row), time.monotonic() - started
+        whole, seconds = wholes[row]
+        before = counts.total()
+        while counts.total() < before + 25 and not list(folder.glob("runs/**/record.json")):
+            counts[disturb(row, folder, seconds, chance)] += 1
+        ours = undisturbed(row, folder)  # skips a run that is finished
+        assert_same_run(ours, whole)
+        a, b = (read_record(path / "record.json") for path in (ours, whole))
+        assert a.result == b.result
+        assert str(a.curves) == str(b.curves)  # nan is nan
+        print(f"{row}: equal after {counts.total() - before} disturbances", flush=True)
+        shutil.rmtree(folder)
+        if killed(counts) >= kills:
+            return counts
+    raise AssertionError("there are no rows")
+
+
+def killed(counts: Counter[tuple[str, int]]) -> int:
+    return sum(n for (_, status), n in counts.items() if status == KILLED)
 
 
 def main() -> None:
-    """Read the command line, and soak."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("kills", type=int)
     parser.add_argument("--seed", type=int, default=0)
@@ -189,13 +161,11 @@ def main() -> None:
     asked = parser.parse_args()
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        found = soak(asked.kills, asked.seed, asked.rows, Path(folder))
-    kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(found.counts.items()))
-    ends = ", ".join(f"{end}: {n}" for end, n in sorted(found.ends.items()))
+        counts = soak(asked.kills, asked.seed, asked.rows, Path(folder))
+    each = ", ".join(f"{kind} with exit status {s}: {n}" for (kind, s), n in sorted(counts.items()))
     print(
-        f"{found.kills} kills in {found.counts.total()} disturbances ({kinds}; exit statuses "
-        f"{ends}) in {time.monotonic() - started:.0f} s: "
-        "every run equals the undisturbed one in every bit"
+        f"{killed(counts)} kills in {counts.total()} disturbances ({each}) in "
+        f"{time.monotonic() - started:.0f} s: every run equals the undisturbed one in every bit"
     )
 
 

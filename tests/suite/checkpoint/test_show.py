@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,7 +22,7 @@ CHAINS = (
 )
 
 
-def test_checkpoint_is_described(workplace: Workplace) -> None:
+def test_checkpoint_and_record_are_described(workplace: Workplace) -> None:
     folder = interrupted(workplace, 8, *CHAINS)
     text = describe(folder)
     command = next(line for line in text.splitlines() if line.startswith("command"))
@@ -35,12 +33,12 @@ def test_checkpoint_is_described(workplace: Workplace) -> None:
     assert "trainer.max_epochs=12" in command
     assert "run        chains/upg_k5_d0.5 seed0-" in text
     assert "in epoch 5 of 12, after step 5" in text
-    for part in ("optimizer", "random state", "schedule"):
-        assert part in next(line for line in text.splitlines() if line.startswith("holds"))
     assert f"torch {torch.__version__}"[:10] in text
-    assert "test/accuracy" in text
     assert "max_epochs: 12" not in text
     assert "max_epochs: 12" in describe(folder / "checkpoints" / "last.ckpt", config=True)
+    text = describe(workplace.train(*CHAINS))
+    assert "protocol reduced" in text
+    assert "accuracy   best" in text
 
 
 def test_command_of_a_row_of_a_table_does_that_row_alone(
@@ -58,12 +56,6 @@ def test_command_of_a_row_of_a_table_does_that_row_alone(
     assert len(list(workplace.path.glob("runs/**/last.ckpt"))) == 2
 
 
-def test_record_is_described(workplace: Workplace) -> None:
-    text = describe(workplace.train(*CHAINS))
-    assert "protocol reduced" in text
-    assert "accuracy   best" in text
-
-
 def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no file .*last.ckpt: name a checkpoint"):
         describe(tmp_path)
@@ -75,10 +67,10 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         describe(tmp_path / "cut.ckpt")
 
 
-def test_scripts_answer_in_one_line(tmp_path: Path) -> None:
-    for name in ("show.py", "replay.py"):
-        command = [sys.executable, REPOSITORY / "scripts" / name, str(tmp_path / "none.ckpt")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 1
-        assert done.stderr.count("\n") == 1
-        assert "none.ckpt" in done.stderr
+def test_script_answers_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome = Script(monkeypatch, capsys, REPOSITORY / "scripts" / "show.py", ())("none.ckpt")
+    assert outcome.code == 1
+    assert outcome.err.count("\n") == 1
+    assert "none.ckpt" in outcome.err

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from phantomgrad_suite.checkpoint import RunState
+from phantomgrad_suite.checkpoint.state import RunState
 
 HARDWARE = dict.fromkeys(("git", "processor", "threads", "accelerator"))
 FACTS = {"environment": HARDWARE, "started": "now"}

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from interruptions import Watched, assert_same_run, checkpoint
+from interruptions import assert_same_run, checkpoint
 from training import Script, Workplace, start
 
-from phantomgrad_suite.checkpoint.signals import Stopped
+from phantomgrad_suite.checkpoint.last import Stopped
 from phantomgrad_suite.runs.attempts import read_attempt
 
 DIGITS = (
@@ -32,22 +32,21 @@ def bomb(signum: int, **when: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("row", "when", "steps"),
+    ("row", "signum", "when", "steps"),
     [
-        (DIGITS, {"step": 7}, 7),
-        (DIGITS, {"epoch": 2}, 34),  # while it evaluates: at the end of the epoch
-        (DIGITS, {"step": 17}, 17),  # the last of an epoch
-        (CHAINS, {"step": 4}, 4),  # every one is the last of its epoch
+        (DIGITS, signal.SIGTERM, {"step": 7}, 7),
+        (DIGITS, signal.SIGUSR2, {"epoch": 2}, 34),  # while it evaluates: at the epoch's end
+        (DIGITS, signal.SIGINT, {"step": 17}, 17),  # the last of an epoch
+        (CHAINS, signal.SIGINT, {"step": 4}, 4),  # every one is the last of its epoch
     ],
 )
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_signal_saves_a_checkpoint(
     workplace: Workplace,
     caplog: pytest.LogCaptureFixture,
     row: tuple[str, ...],
+    signum: int,
     when: dict[str, int],
     steps: int,
-    signum: int,
 ) -> None:
     whole = workplace.train(*row, "runtime.paths.runs=whole")
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
@@ -56,40 +55,18 @@ def test_signal_saves_a_checkpoint(
     assert stopped.value.code == 128 + signum
     name = signal.Signals(signum).name
     assert f"stopped by {name}" in caplog.text
-    at_once = row == DIGITS and when == {"step": 7}
-    assert caplog.text.count(f"{name}: stopping at the next checkpoint") == (not at_once)
+    assert caplog.text.count(f"{name}: stopping at the next checkpoint") == 1
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     (path,) = workplace.path.glob("runs/**/last.ckpt")
     folder = path.parents[1]
     assert checkpoint(folder)["global_step"] == steps
     attempt = read_attempt(folder)
-    assert (attempt["epochs"], attempt["checkpoint_every_minutes"]) == (
-        int(row[1].split("=")[1]),
-        10,
-    )
+    assert attempt["epochs"] == int(row[1].split("=")[1])
+    assert attempt["epoch"] == checkpoint(folder)["epoch"] + 1
     assert "stopped" in attempt
     assert "failed" not in attempt
     assert workplace.train(*row) == folder
     assert_same_run(folder, whole)
-
-
-def test_stop_at_the_end_of_the_epoch_is_announced_at_once(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A loader that cannot restore its position has no checkpoint in the middle of an epoch."""
-    monkeypatch.setattr("phantomgrad_suite.checkpoint.timed.is_resumable", lambda _: False)
-    logged: list[tuple[int, str]] = []
-    monkeypatch.setattr(
-        "phantomgrad_suite.checkpoint.timed.log.warning",
-        lambda text, *values: logged.append((len(Watched.losses), text % values)),
-    )
-    watched = "+runtime.callbacks.watched={_target_: interruptions.Watched}"
-    with pytest.raises(Stopped):
-        workplace.train(*DIGITS, bomb(signal.SIGTERM, step=7), watched)
-    assert [(steps, line.partition(",")[0]) for steps, line in logged] == [
-        (7, "SIGTERM: stopping at the next checkpoint"),
-        (17, "stopped by SIGTERM in epoch 1"),
-    ]
 
 
 def test_signal_in_the_last_epoch_ends_the_table_after_the_run(

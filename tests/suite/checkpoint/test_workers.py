@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -52,30 +51,6 @@ def test_failed_run_leaves_no_process(workplace: Workplace, folder_copy: Path) -
     with pytest.raises(UserError, match="cannot be read as an image"):
         workplace.train(*here, "solver.max_evaluations=3", "runtime.dataset.workers=2")
     assert set(multiprocessing.active_children()) <= before
-
-
-LEFT = """
-import sys
-from phantomgrad_suite.checkpoint.signals import leave_signals_to_main_process
-from phantomgrad_suite.data import ImageNet
-
-data = ImageNet(root=sys.argv[1], batch_size=4, test_batch_size=2, workers=2)
-data.worker_init_fn = leave_signals_to_main_process
-batches = iter(data.train_dataloader())
-print(len(next(batches).images), flush=True)
-"""
-
-
-def test_processes_that_load_data_end_with_a_program_that_leaves_them(folder_root: Path) -> None:
-    """Python sends them SIGTERM and waits; from any other sender they ignore it."""
-    left = subprocess.run(
-        [sys.executable, "-c", LEFT, str(folder_root)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert left.stdout == "4\n"
 
 
 def finished(folder: Path) -> Path:

@@ -9,7 +9,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from phantomgrad_suite.jobs.compose import as_dict
-from phantomgrad_suite.jobs.environment import is_first_process, launched_from_outside
+from phantomgrad_suite.jobs.environment import is_first_process
 from phantomgrad_suite.jobs.job import run_job
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
@@ -63,9 +63,9 @@ def _unchanged_row(monkeypatch: pytest.MonkeyPatch) -> None:
 executed: list[str] = []
 
 
-def work(identity: Identity, _: RunFolder) -> tuple[StudyRecord, str]:
+def work(identity: Identity, _: RunFolder) -> StudyRecord:
     executed.append(identity.instance)
-    record = StudyRecord(
+    return StudyRecord(
         row=identity.row,
         instance=identity.instance,
         protocol="full",
@@ -80,7 +80,6 @@ def work(identity: Identity, _: RunFolder) -> tuple[StudyRecord, str]:
         started="",
         finished="",
     )
-    return record, "done"
 
 
 def records(folder: Path) -> list[Path]:
@@ -111,23 +110,6 @@ def test_process_that_only_shares_a_table_executes_and_records_its_own_runs(tmp_
     assert len(records(tmp_path)) == 2  # in the run folder, and among the results
 
 
-@pytest.mark.parametrize(
-    ("environment", "outside"),
-    [
-        ({}, False),
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, False),  # a batch script, without srun
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, True),
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_JOB_NAME": "bash"}, False),
-        ({"TORCHELASTIC_RUN_ID": "x"}, True),
-    ],
-)
-def test_processes_started_by_torchrun_or_srun_are_recognised(
-    environment: dict[str, str], outside: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(environment, monkeypatch)
-    assert launched_from_outside() is outside
-
-
 SHELL = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_NAME": "bash"}
 
 
@@ -150,19 +132,6 @@ def test_first_process_is_the_one_that_lightning_counts_from(
 ) -> None:
     put(environment, monkeypatch)
     assert is_first_process() is first
-
-
-@pytest.mark.parametrize("name", [None, "bash", "interactive", "train.sh"])
-@pytest.mark.parametrize("tasks", [None, "2"])
-def test_srun_is_seen_where_lightning_sees_it(
-    name: str | None, tasks: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
-
-    monkeypatch.setattr("shutil.which", lambda _: None)  # Lightning's advice
-    variables = {"SLURM_NTASKS": tasks, "SLURM_JOB_NAME": name}
-    put({key: value for key, value in variables.items() if value is not None}, monkeypatch)
-    assert launched_from_outside() is SLURMEnvironment.detect()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
-from train.chains import CHAINS, ROW, shorten
+from train.chains import CHAINS, ROW
 from training import Workplace, composed
 
 from phantomgrad_suite.jobs.compose import identity_of
@@ -142,13 +142,6 @@ def test_seed_and_fold_are_part_of_the_instance_alone() -> None:
 # --- Runs ------------------------------------------------------------------------------------
 
 
-def test_changed_configurations_do_not_share_a_folder(workplace: Workplace) -> None:
-    changes: list[tuple[str, ...]] = [(), ("optimizer.lr=0.02",), ("seed=1",), ("gradient=npg",)]
-    folders = {workplace.train(*CHAINS, *change) for change in changes}
-    assert len(folders) == len(changes)
-    assert all((folder / "record.json").exists() for folder in folders)
-
-
 def test_finished_run_is_skipped(workplace: Workplace, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     folder = workplace.train(*CHAINS)
@@ -163,13 +156,6 @@ def test_run_without_a_row_is_called_custom(workplace: Workplace) -> None:
     record = read_record(folder / "record.json")
     assert (record.row, record.instance) == ("custom", f"seed0-{record.config_hash[:8]}")
     assert not (workplace.path / "results").exists()
-
-
-def test_record_of_a_row_with_its_own_settings_repeated_is_published(workplace: Workplace) -> None:
-    shorten(workplace, 2)
-    record = workplace.record(ROW, "trainer.max_epochs=2", "trainer.num_nodes=1")
-    assert (record.changes, record.instance) == (record.config["label"]["reduced"], "seed0")
-    assert (workplace.path / "results/records" / record.row / "seed0.json").exists()
 
 
 def test_each_fold_has_its_own_seed(

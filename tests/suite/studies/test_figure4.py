@@ -35,46 +35,34 @@ TINY: dict[str, Any] = {
 }
 
 
-# The exact solution ---------------------------------------------------------------------------
+def test_levels_of_a_linear_map_have_a_closed_form() -> None:
+    """The condition of ``I - W`` from eigenvalues, the exact norm from the inverse, no residual.
 
-
-def test_broyden_reaches_the_exact_solution() -> None:
-    """With more iterations than the system has dimensions."""
+    Broyden, with more iterations than the system has dimensions, reaches the exact solution.
+    """
     study = Dynamics(nonlinearity="linear", **{**TINY, "iterations": 40})
-    level = study.measure(0, CPU).numbers["levels"][0]
-    broyden = level["methods"][0]
-    assert (broyden["name"], broyden["damping"]) == ("Broyden", None)
-    assert broyden["cosine"][-1] == [1.0] * 5
-    assert broyden["relative_error"][-1][-1] < 1e-10
-    assert broyden["l1_norm"][-1] == pytest.approx(level["l1_norm"], rel=1e-5)
-
-
-@pytest.mark.parametrize("lipschitz", [0.9, 0.99])
-def test_level_of_a_linear_map_has_a_closed_form(lipschitz: float) -> None:
-    """The condition of ``I - W`` from eigenvalues, the exact norm from the inverse, no residual."""
-    study = Dynamics(nonlinearity="linear", **{**TINY, "lipschitz": [lipschitz]})
-    (level,) = study.measure(0, CPU).numbers["levels"]
-    generator = torch.Generator().manual_seed(0)
-    w = SyntheticCell(8, lipschitz, "linear", generator).weight
-    u, y = torch.randn(2, 3, 2, 8, generator=generator)
-    inverse = torch.linalg.inv(torch.eye(8) - w)
-    v = 2 * (u @ inverse @ w - y) / 16
-    away = (1 - torch.linalg.eigvalsh(w)).abs()
-    assert level["lipschitz"] == lipschitz
-    assert level["residual"] < 1e-12
-    assert level["condition"] == pytest.approx(float(away.max() / away.min()), rel=1e-9)
-    expected = quantiles((v @ inverse).abs().sum(dim=(1, 2)))
-    assert level["l1_norm"] == pytest.approx(expected, rel=1e-5)
-
-
-# The paths ------------------------------------------------------------------------------------
+    for level in study.measure(0, CPU).numbers["levels"]:
+        generator = torch.Generator().manual_seed(0)
+        w = SyntheticCell(8, level["lipschitz"], "linear", generator).weight
+        u, y = torch.randn(2, 3, 2, 8, generator=generator)
+        inverse = torch.linalg.inv(torch.eye(8) - w)
+        v = 2 * (u @ inverse @ w - y) / 16
+        away = (1 - torch.linalg.eigvalsh(w)).abs()
+        assert level["residual"] < 1e-12
+        assert level["condition"] == pytest.approx(float(away.max() / away.min()), rel=1e-9)
+        expected = quantiles((v @ inverse).abs().sum(dim=(1, 2)))
+        assert level["l1_norm"] == pytest.approx(expected, rel=1e-5)
+        broyden = level["methods"][0]
+        assert broyden["cosine"][-1] == [1.0] * 5
+        assert broyden["relative_error"][-1][-1] < 1e-10
+        assert broyden["l1_norm"][-1] == pytest.approx(expected, rel=1e-5)
 
 
 def test_path_of_broyden_is_that_of_the_solver() -> None:
     """It begins at v and ends where the solver does."""
     affine, v = Affine.random(), torch.randn(3, 5)
     at = Linearization(affine, affine.equilibrium())
-    path = list(broyden_path(lambda g: at.vjp(g) + v, v, 4))
+    path = broyden_path(lambda g: at.vjp(g) + v, v, 4)
     assert len(path) == 5
     assert torch.equal(path[0], v)
     solution = Broyden(max_evaluations=5, tol=0).solve(lambda g: at.vjp(g) + v, v)
@@ -106,9 +94,6 @@ def test_unrolling_uses_the_derivatives_at_its_own_iterates() -> None:
     assert [float(g) for g in unrolled_path(f, z, one, 2, 1.0)] == [1.0, 1.5]
 
 
-# What is measured -----------------------------------------------------------------------------
-
-
 def test_quantities_at_known_vectors() -> None:
     """``J = diag(1/2, 0)``, ``v = (1, 1)``: ``g = (2, 1)``, and everything at ``(3, -4)``."""
     exact, diagonal = torch.tensor([[2.0, 1.0]]), torch.tensor([0.5, 0.0])
@@ -118,50 +103,42 @@ def test_quantities_at_known_vectors() -> None:
     assert found["relative_error"][0] == [pytest.approx(objective / 5, rel=1e-5)] * 5
     assert found["cosine"] == [[pytest.approx(2 / (5 * 5**0.5), rel=1e-5)] * 5, [1.0] * 5]
     assert found["l1_norm"] == [[7.0] * 5, [3.0] * 5]
-
-
-def test_quantiles_are_those_of_the_samples() -> None:
     assert quantiles(torch.arange(101.0)) == [100 * share for share in SHARES]
-    assert quantiles(torch.tensor([2.0])) == [2.0] * 5
     assert quantiles(torch.tensor([1.0, math.nan]))[0] != 1.0  # nan counts as large
-
-
-# The study ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu", "linear"])
 def test_paths_of_every_method_are_recorded(nonlinearity: Any) -> None:
     """Five quantiles at every point; that of Broyden has its start as well."""
     findings = Dynamics(nonlinearity=nonlinearity, **TINY).measure(0, CPU)
-    levels = findings.numbers["levels"]
     assert findings.numbers["shares"] == list(SHARES)
-    assert [level["lipschitz"] for level in levels] == [0.9, 0.99]
-    for level in levels:
-        methods = {(m["name"], m["damping"]): m for m in level["methods"]}
-        assert next(iter(methods)) == ("Broyden", None)
-        assert set(methods) == {("Broyden", None)} | {
-            (name, d) for name in ("NPG", "UPG") for d in (0.5, 1.0)
-        }
-        for (name, _), method in methods.items():
+    assert [level["lipschitz"] for level in findings.numbers["levels"]] == [0.9, 0.99]
+    for level in findings.numbers["levels"]:
+        names = [(m["name"], m["damping"]) for m in level["methods"]]
+        phantoms = [(name, d) for d in (0.5, 1.0) for name in ("NPG", "UPG")]
+        assert names == [("Broyden", None), *phantoms]
+        for method in level["methods"]:
             for quantity in ("objective", "relative_error", "cosine", "l1_norm"):
                 points = method[quantity]
-                assert len(points) == (5 if name == "Broyden" else 4)
+                assert len(points) == 4 + (method["damping"] is None)
                 assert all(point == sorted(point) and len(point) == 5 for point in points)
-        assert methods["Broyden", None]["objective"][0] == methods["NPG", 1.0]["objective"][0]
 
 
 def level(lipschitz: float, **medians: list[float]) -> dict[str, Any]:
     """A level whose methods have these objectives, norms and low cosines; Broyden's come first."""
-
-    def path(values: list[float]) -> list[list[float]]:
-        return [[x] * 5 for x in values]
-
-    broyden = {
-        "objective": path(medians.get("objective", [1.0, 50.0])),
-        "l1_norm": path(medians.get("norm", [1.0, 400.0])),
-        "cosine": path(medians.get("cosine", [0.9, -0.5])),
+    defaults = {
+        "objective": [1.0, 50.0],
+        "norm": [1.0, 400.0],
+        "cosine": [0.9, -0.5],
+        "phantom": [1.0, 0.5],
     }
-    phantom = {"objective": path(medians.get("phantom", [1.0, 0.5])), "l1_norm": path([1.0, 2.0])}
+    paths = {name: [[x] * 5 for x in values] for name, values in (defaults | medians).items()}
+    broyden = {
+        "objective": paths["objective"],
+        "l1_norm": paths["norm"],
+        "cosine": paths["cosine"],
+    }
+    phantom = {"objective": paths["phantom"], "l1_norm": [[1.0] * 5, [2.0] * 5]}
     return {"lipschitz": lipschitz, "methods": [broyden, phantom]}
 
 

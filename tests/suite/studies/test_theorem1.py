@@ -69,14 +69,11 @@ def test_descent_direction_is_found() -> None:
     assert diagonal(a, c, 9, 0.5)["holds"]  # damping makes it a contraction
 
 
-def test_condition_cannot_hold_at_a_deficient_rank() -> None:
-    """An entry of the state that no wanted tensor moves, to working precision."""
+def test_degenerate_maps() -> None:
+    """An entry of the state that no wanted tensor moves, to working precision; a zero gradient."""
     found = diagonal([0.5, 0.5, 0.5], [1.0, 2.0, 1e-9], 50, 1.0)
-    assert (found["right"], found["reduced_right"], found["holds"]) == (0, 0, False)
-    assert not found["reduced"]
-
-
-def test_zero_gradient_does_not_ascend() -> None:
+    assert (found["right"], found["reduced_right"]) == (0, 0)
+    assert (found["holds"], found["reduced"]) == (False, False)
     found = diagonal([0.5, 0.5], [1.0, 2.0], 2, 0.5, [0.0, 0.0])
     assert math.isnan(found["cosine"])
     assert not found["ascends"]
@@ -138,7 +135,9 @@ def test_each_check_can_fail(changes: dict[str, float], verdicts: list[bool]) ->
     assert [check.holds for check in ascent_checks([{**good, **changes}])] == verdicts
 
 
-def test_map_without_a_reachable_equilibrium_is_refused() -> None:
-    study = AscentCondition(**SMALL, lipschitz=(30.0,), nonlinearity="linear")
+@pytest.mark.parametrize(("nonlinearity", "norm"), [("linear", 30.0), ("relu", 2.0)])
+def test_map_without_a_reachable_equilibrium_is_refused(nonlinearity: Any, norm: float) -> None:
+    """States that overflow included."""
+    study = AscentCondition(**SMALL, lipschitz=(norm,), nonlinearity=nonlinearity)
     with pytest.raises(ValueError, match="half steps reach an equilibrium"):
         study.measure(0, CPU)

@@ -111,12 +111,9 @@ def test_each_check_can_fail(levels: tuple[float, ...], norm: float, verdicts: l
     assert [check.holds for check in sgd_checks(entries, norm)] == verdicts
 
 
-def test_the_left_side_is_weighted_by_the_rates() -> None:
+def test_curves_keep_few_places_and_are_weighted_by_the_rates() -> None:
     mean = weighted_mean(torch.tensor([[4.0], [1.0]]), torch.tensor([[1.0], [0.5]]))
     assert mean.flatten().tolist() == pytest.approx([4.0, 3.0])
-
-
-def test_curves_keep_few_places() -> None:
     assert spread(2) == [0, 1]
     places = spread(1000)
     assert (places[0], places[-1]) == (0, 999)

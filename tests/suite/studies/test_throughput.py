@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from omegaconf import OmegaConf
-from torch import Tensor, nn
 
 from phantomgrad.models.transformer.attention import Context
 from phantomgrad.solvers import Broyden
@@ -17,10 +15,9 @@ from phantomgrad_suite.data import Cifar10, Digits, ImageNet, PydocTopics, WikiT
 from phantomgrad_suite.jobs.build import build_task, synthetic_data
 from phantomgrad_suite.jobs.compose import compose_row
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.studies.clock import Clock
+from phantomgrad_suite.studies.meters import Clock
 from phantomgrad_suite.studies.throughput import evaluations
-from phantomgrad_suite.studies.training import PHASES, TrainingStep, _shares
-from phantomgrad_suite.tasks import JacobianRegularisation
+from phantomgrad_suite.studies.training import PHASES, TrainingStep
 
 CPU = torch.device("cpu")
 IMPLICIT, UPG, NPG = ROWS = (
@@ -83,27 +80,21 @@ def test_synthetic_words_follow_the_law_of_a_text() -> None:
     assert int(tokens.max()) < 267_735
 
 
-def test_the_synthetic_vocabulary_of_the_help_texts_is_their_own() -> None:
+def test_a_row_is_built_without_its_data(tmp_path: Path) -> None:
+    """The vocabulary of the help texts is their own; digits have no synthetic batches."""
     dataset = compose_row(WORDS).dataset
     noise = synthetic_data(dataset)
     own = PydocTopics(batch_size=1, test_batch_size=1, segment_length=8)
     assert noise.sizes() == own.sizes()
     assert noise.samples == dataset.batch_size * dataset.segment_length
-
-
-def test_data_without_synthetic_batches_are_refused() -> None:
-    with pytest.raises(UserError, match="Digits has no synthetic batches"):
-        Digits.synthetic(batch_size=2)
-
-
-def test_a_row_is_built_without_its_data(tmp_path: Path) -> None:
     config = compose_row("table3/imagenet_upg")
     config.runtime.paths.data = str(tmp_path)
     data = synthetic_data(config.dataset, batch_size=2)
     assert (data.samples, synthetic_data(config.dataset).samples) == (2, 16)
     task = build_task(config, data)
     assert sum(p.numel() for p in task.model.parameters()) == 16_808_936
-    assert config.gradient.damping == 0.6
+    with pytest.raises(UserError, match="Digits has no synthetic batches"):
+        Digits.synthetic(batch_size=2)
 
 
 # A step ---------------------------------------------------------------------------------------
@@ -113,7 +104,7 @@ def test_a_row_is_built_without_its_data(tmp_path: Path) -> None:
 def steps() -> dict[str, TrainingStep]:
     """A step of each row, warmed up and measured once, on a batch of two."""
     torch.set_default_dtype(torch.float32)
-    found = {row: TrainingStep(row, 2, 0, Ticking(CPU)) for row in ROWS}
+    found = {row: TrainingStep(row, 2, 0, Ticking(CPU), False) for row in ROWS}
     for step in found.values():
         step.warm_up(1)
         step.measure()
@@ -121,13 +112,18 @@ def steps() -> dict[str, TrainingStep]:
 
 
 def test_a_step_is_of_the_equilibrium_stage(steps: dict[str, TrainingStep]) -> None:
-    """The row of implicit differentiation is pretrained; the step solves all the same."""
+    """The row of implicit differentiation is pretrained; the step solves all the same.
+
+    The clock is read four times in a step, and twice around one evaluation of f.
+    """
     (layer,) = steps[IMPLICIT].layers
     assert steps[IMPLICIT].config.task.pretraining_steps == 0
     assert isinstance(layer.solver, Broyden)
     assert layer.last_solution is not None
     assert layer.last_solution.evaluations.tolist() == [23, 23]
     assert steps[UPG].layers[0].last_adjoint is None
+    seconds = {phase: values[-1] for phase, values in steps[NPG].seconds.items()}
+    assert seconds == {"step": 3, "forward": 1, "backward": 1, "update": 1, "f": 1}
 
 
 def test_a_step_changes_no_weight(steps: dict[str, TrainingStep]) -> None:
@@ -143,7 +139,7 @@ def test_a_step_changes_no_weight(steps: dict[str, TrainingStep]) -> None:
 
 def test_a_step_clips_as_the_trainer_of_its_row() -> None:
     """By norm, by value, or not at all."""
-    step = TrainingStep(POSTLN, 1, 0, Ticking(CPU))
+    step = TrainingStep(POSTLN, 1, 0, Ticking(CPU), False)
     assert step.config.trainer.gradient_clip_val == 0.25
     norms = []
     for value, algorithm in ((None, None), (0.25, None), (1e-3, None), (1e-5, "value")):
@@ -160,7 +156,7 @@ def test_a_step_clips_as_the_trainer_of_its_row() -> None:
 
 def test_the_inputs_of_a_layer_keep_no_graph_alive() -> None:
     """The context of a segment is a tuple of tensors."""
-    step = TrainingStep(POSTLN, 1, 0, Ticking(CPU))
+    step = TrainingStep(POSTLN, 1, 0, Ticking(CPU), False)
     step.warm_up(1)
     ((_, (context,), z0),) = step._calls
     assert isinstance(context, Context)
@@ -169,20 +165,10 @@ def test_the_inputs_of_a_layer_keep_no_graph_alive() -> None:
     assert step.seconds["f"] == [1]
 
 
-def test_phases_add_up(steps: dict[str, TrainingStep]) -> None:
-    """The clock is read four times in a step, and twice around one evaluation of f."""
-    seconds = {phase: values[-1] for phase, values in steps[NPG].seconds.items()}
-    assert seconds == {"step": 3, "forward": 1, "backward": 1, "update": 1, "f": 1}
-
-
 def test_steps_with_and_without_a_penalty_are_weighted_by_their_share(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    penalty = JacobianRegularisation(weight=1.0, frequency=0.25)
-    assert [(s, j and j.frequency) for s, j in _shares(penalty)] == [(0.25, 1.0), (0.75, None)]
-    assert _shares(None) == _shares(replace(penalty, frequency=0.0)) == [(1.0, None)]
-    assert _shares(replace(penalty, frequency=1.0)) == [(1.0, replace(penalty, frequency=1.0))]
-    step = TrainingStep(PRELN, 1, 0, Ticking(CPU))
+    step = TrainingStep(PRELN, 1, 0, Ticking(CPU), False)
     step.warm_up(2)  # the second step has a memory
     own, made = step.task.jacobian, []
 
@@ -198,30 +184,11 @@ def test_steps_with_and_without_a_penalty_are_weighted_by_their_share(
     assert step.task.jacobian is own
 
 
-@pytest.mark.parametrize(
-    ("precision", "dtype"), [("32-true", torch.float32), ("bf16-mixed", torch.bfloat16)]
-)
-def test_precision_is_that_of_f(precision: str, dtype: torch.dtype) -> None:
-    """In a step as well as in one evaluation; parameters stay in float32."""
-    step, seen = TrainingStep(NPG, 1, 0, Clock(CPU), precision=precision), set()
-
-    def note(module: nn.Module, inputs: Any, output: Tensor) -> None:
-        seen.add(output.dtype)
-
-    for module in step.layers[0].cell.modules():
-        if isinstance(module, nn.Conv2d):
-            module.register_forward_hook(note)
-    step.warm_up(1)
-    step._one_f()
-    assert seen == {dtype}
-    assert {p.dtype for p in step.task.parameters()} == {torch.float32}
-
-
 def test_whole_budgets_are_spent() -> None:
     """Without them the adjoint solve of random weights ends sooner."""
     spent = {}
     for whole in (False, True):
-        step = TrainingStep(WORDS, 2, 0, Clock(CPU), whole_budgets=whole)
+        step = TrainingStep(WORDS, 2, 0, Clock(CPU), whole)
         step._step()
         spent[whole] = evaluations(step.layers)
     assert spent[False]["adjoint"]["mean"] < spent[False]["adjoint"]["budget"]
@@ -229,13 +196,9 @@ def test_whole_budgets_are_spent() -> None:
     assert all(solves["mean"] == solves["budget"] for solves in spent[True].values())
 
 
-def test_unknown_options_of_a_step_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="compile=gcc needs"):
-        TrainingStep(UPG, 2, 0, Clock(CPU), "gcc")
-    with pytest.raises(ValueError, match="'32-true' or 'bf16-mixed', got '16-true'"):
-        TrainingStep(UPG, 2, 0, Clock(CPU), precision="16-true")
+def test_a_row_in_another_precision_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     config = compose_row(UPG)
     config.trainer.precision = "bf16-mixed"
     monkeypatch.setattr("phantomgrad_suite.studies.training.compose_row", lambda name: config)
     with pytest.raises(ValueError, match=rf"32-true, {UPG} has 'bf16-mixed'"):
-        TrainingStep(UPG, 2, 0, Clock(CPU))
+        TrainingStep(UPG, 2, 0, Clock(CPU), False)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from omegaconf import OmegaConf
+from studies.test_throughput import CPU, IMPLICIT, NPG, ROWS, UPG, Ticking
 from torch import Tensor, nn
 from training import Script, Workplace
 
@@ -24,17 +25,10 @@ from phantomgrad.gradients import (
 from phantomgrad.solvers import FixedPoint
 from phantomgrad_suite.runs.records import read_study
 from phantomgrad_suite.studies import Findings, Throughput
-from phantomgrad_suite.studies.clock import Clock
 from phantomgrad_suite.studies.throughput import counted, evaluations
 from phantomgrad_suite.studies.training import TrainingStep
 from phantomgrad_suite.tasks import JacobianRegularisation
 
-CPU = torch.device("cpu")
-ROWS = IMPLICIT, UPG, NPG = (
-    *("table1/implicit", "table1/upg_k5_d0.5_no_dropout"),
-    "table1/npg_k5_d0.5_no_dropout",
-)
-THROUGHPUT = "phantomgrad_suite.studies.throughput"
 in_float32 = pytest.mark.usefixtures("float32", "hydra_restore_singletons")
 
 
@@ -137,27 +131,27 @@ def test_a_solve_lasts_until_its_slowest_sample() -> None:
 
 @in_float32
 def test_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a clock that moves by a second whenever it is read, every phase takes a second."""
+    """With a clock that moves by a second whenever it is read, every phase takes a second.
 
-    class Ticking(Clock):
-        now = 0.0
+    Rows take turns; they are compared with the first one, or with a baseline of their own.
+    """
 
-        def mark(self) -> float:
-            self.now += 1
-            return self.now
-
-    monkeypatch.setattr(f"{THROUGHPUT}.Clock", Ticking)
+    turns: list[str] = []
+    measure = TrainingStep.measure
+    monkeypatch.setattr(TrainingStep, "measure", lambda s: (turns.append(s.name), measure(s)))
+    monkeypatch.setattr("phantomgrad_suite.studies.throughput.Clock", Ticking)
     monkeypatch.setattr("phantomgrad_suite.studies.training.peak_bytes", lambda run, device: 640)
     study = Throughput(
         rows=ROWS,
         batch_size=1,
         batch_sizes={UPG: 2},
-        baselines={UPG: IMPLICIT, NPG: "table1/elsewhere"},
+        baselines={NPG: "table1/elsewhere"},
         stands_for={UPG: "table3/any"},
         warmup=1,
         repeats=2,
     )
     rows = {row["row"]: row for row in study.measure(0, CPU).numbers["rows"]}
+    assert turns == [*ROWS, *ROWS]
     implicit, upg, npg = rows.values()
     assert (implicit["batch"], implicit["own_batch"], implicit["effective_batch"]) == (1, 128, 128)
     assert (upg["stands_for"], npg["stands_for"]) == ("table3/any", None)
@@ -180,35 +174,6 @@ def test_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (upg["peak_bytes"], upg["parameters"]) == (640, 158_986)
 
 
-@in_float32
-@pytest.mark.filterwarnings("ignore:.*Profiler.*")
-def test_batches_of_text_are_counted_in_tokens() -> None:
-    study = Throughput(rows=["wikitext/preln_jr_upg_k5_d0.8"], batch_size=2, repeats=1)
-    (row,) = study.measure(0, CPU).numbers["rows"]
-    assert (row["batch"], row["own_batch"], row["unit"]) == (2 * 64, 16 * 64, "tokens")
-
-
-def test_rows_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every row once in each round, after the warm-up of all."""
-    turns: list[str] = []
-    monkeypatch.setattr(
-        TrainingStep, "__init__", lambda self, n, *_, **__: setattr(self, "name", n)
-    )
-    monkeypatch.setattr(TrainingStep, "warm_up", lambda self, n: turns.append(f"warm {self.name}"))
-    monkeypatch.setattr(TrainingStep, "measure", lambda self: turns.append(self.name))
-    monkeypatch.setattr(f"{THROUGHPUT}._numbers", lambda row: {})
-    monkeypatch.setattr(f"{THROUGHPUT}._headline", lambda row: "")
-    Throughput(rows=["a", "b"], repeats=2).measure(0, CPU)
-    assert turns == ["warm a", "warm b", "a", "b", "a", "b"]
-
-
-def test_a_baseline_of_its_own_comes_before_the_common_one() -> None:
-    """No row is compared with itself."""
-    plain = Throughput(rows=("a", "b", "c"), baselines={"c": "b"})
-    assert [plain._baseline(row) for row in "abc"] == ["", "", "b"]
-    assert [replace(plain, against="a")._baseline(row) for row in "abc"] == ["", "a", "b"]
-
-
 # The command ----------------------------------------------------------------------------------
 
 
@@ -221,7 +186,7 @@ def test_each_list_of_rows_has_a_record_of_its_own(
 
     def measure(study: Throughput, *_: Any) -> Findings:
         measured.append(study)
-        return Findings({"clock": "none", "rows": []}, headline="measured")
+        return Findings({"clock": "none", "rows": []})
 
     monkeypatch.setattr(Throughput, "measure", measure)
     for rows in ("table1/implicit,table1/sgd", "lm/pydoc_postln_implicit"):
@@ -235,7 +200,6 @@ def test_each_list_of_rows_has_a_record_of_its_own(
     assert {p.parent.relative_to(records) for p in records.rglob("*.json")} == {first, second}
     assert read_study(records / first / "seed0.json").protocol == "full"
     assert measured[0].rows == ["table1/implicit", "table1/sgd"]
-    assert measured[0].against == "table1/implicit"
 
 
 @in_float32

@@ -13,7 +13,6 @@ from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.records import Check, read_study
 from phantomgrad_suite.studies import Findings, Study
-from phantomgrad_suite.studies.base import Track, silently
 
 # --- A study and its record ------------------------------------------------------------------
 
@@ -49,10 +48,10 @@ def test_study_reduced_by_its_own_file_is_published(workplace: Workplace) -> Non
 
 
 def test_changed_study_is_reduced_and_not_published(workplace: Workplace) -> None:
-    """Its folder is named by the hash of its configuration."""
-    record = read_study(workplace.study(*TINY) / "record.json")
+    """Its folder is named by the hash of its configuration, of which the threads are a part."""
+    record = read_study(workplace.study(*TINY, "threads=1") / "record.json")
     assert record.protocol == "reduced"
-    changed = {line.partition("=")[0] for line in TINY if line != STUDY}
+    changed = {line.partition("=")[0] for line in (*TINY, "threads=1") if line != STUDY}
     assert {change.partition("=")[0] for change in record.changes} == changed
     assert record.instance == f"seed0-{record.config_hash[:8]}"
     assert not (workplace.path / "results").exists()
@@ -74,7 +73,7 @@ def test_study_that_was_changed_since_is_not_overwritten(workplace: Workplace) -
 class Doubtful(Study):
     """A study with a claim that holds and two that do not."""
 
-    def measure(self, seed: int, device: torch.device, track: Track = silently) -> Findings:
+    def measure(self, seed: int, device: torch.device) -> Findings:
         return Findings(
             {"seed": seed},
             [
@@ -82,7 +81,6 @@ class Doubtful(Study):
                 Check.below("pigs fly", 2.5, 1.0),
                 Check.above("nothing is known", float("nan"), 0.5),
             ],
-            "all measured",
         )
 
 
@@ -104,14 +102,6 @@ def test_failed_claims_are_recorded_and_named(
     with pytest.raises(UserError, match="pigs fly"):
         workplace.study(STUDY)
     assert "finished, skipped" in caplog.messages[-1]
-
-
-def test_number_of_threads_is_part_of_the_identity(workplace: Workplace) -> None:
-    """The times in the record depend on it."""
-    plain = read_study(workplace.study(*TINY) / "record.json")
-    other = read_study(workplace.study(*TINY, "threads=1") / "record.json")
-    assert other.changes == [*plain.changes, "threads=1"]
-    assert other.instance != plain.instance
 
 
 def test_target_must_be_a_study(workplace: Workplace) -> None:

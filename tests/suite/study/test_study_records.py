@@ -16,7 +16,6 @@ from phantomgrad_suite.runs.records import (
     StudyRecord,
     read_any,
     read_record,
-    read_records,
     read_study,
     write_record,
 )
@@ -61,19 +60,12 @@ def test_a_check_of_what_is_not_finite_is_nan_when_read_back(tmp_path: Path, val
     assert (check.claim, check.bound, check.holds) == ("x", 1.0, False)
 
 
-def test_runs_and_studies_are_read_in_the_order_of_their_paths(tmp_path: Path) -> None:
-    write_record(RECORD, tmp_path / "b.json")
-    write_record(STUDY, tmp_path / "a.json")
-    write_record(STUDY, tmp_path / "c.json")
-    assert list(read_records(tmp_path)) == [STUDY, RECORD, STUDY]
-
-
 def test_neither_reader_takes_the_other_kind(tmp_path: Path) -> None:
     write_record(RECORD, tmp_path / "run.json")
     write_record(STUDY, tmp_path / "study.json")
-    with pytest.raises(RecordError, match=r"run\.json is no complete record \(missing: \['checks'"):
+    with pytest.raises(RecordError, match=r"run\.json is no valid record .*unexpected.*'curves'"):
         read_study(tmp_path / "run.json")
-    with pytest.raises(RecordError, match=r"study\.json is no complete record .*'kind'"):
+    with pytest.raises(RecordError, match=r"study\.json is no valid record .*unexpected"):
         read_record(tmp_path / "study.json")
 
 
@@ -87,12 +79,11 @@ CHECK = asdict(STUDY.checks[0])
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (damaged(kind="walk"), "no complete record"),  # so it is read as the record of a run
-        (damaged(numbers=[1.0], seconds=None), "unusable seconds, numbers"),
-        (damaged(checks=[3]), "unusable checks"),
-        (damaged(checks=[{"claim": "x"}]), "unusable checks"),
-        (damaged(checks=[{**CHECK, "value": "much"}]), "unusable checks"),
-        (damaged(checks=[{**CHECK, "bound": None}]), "unusable checks"),
+        (damaged(kind="walk"), "no valid record"),  # so it is read as the record of a run
+        (damaged(numbers=[1.0]), r"numbers is \[1.0\]"),
+        (damaged(checks=[3]), "checks is 3"),
+        (damaged(checks=[{"claim": "x"}]), "missing 3 required"),
+        (damaged(checks=[{**CHECK, "value": "much"}]), "value is 'much'"),
     ],
 )
 def test_damaged_record_of_a_study_is_refused(tmp_path: Path, content: str, message: str) -> None:

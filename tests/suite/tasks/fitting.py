@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import recorder
 import torch
 from lightning import LightningModule, Trainer
 
@@ -17,17 +18,7 @@ QUIET = pytest.mark.filterwarnings(
 
 
 def fit(task: LightningModule, *data: Any, epochs: int = 1, **options: Any) -> Trainer:
-    """Train on the CPU, without any output or file."""
-    trainer = Trainer(
-        accelerator="cpu",
-        max_epochs=epochs,
-        num_sanity_val_steps=0,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **options,
-    )
+    trainer = recorder.trainer(epochs, **options)
     trainer.fit(task, *data)
     return trainer
 

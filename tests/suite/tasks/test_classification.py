@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from tasks.fitting import QUIET, SGD, fit, logged
+from tasks.fitting import SGD, logged
 from torch import Tensor, nn
 
-from phantomgrad import Anderson, ImplicitGradient
-from phantomgrad.models import ImageClassifier, Propagation
-from phantomgrad_suite.data import Digits, ImageBatch
+from phantomgrad.models import Propagation
+from phantomgrad_suite.data import ImageBatch
 from phantomgrad_suite.data.graphs.chains import NodeBatch
 from phantomgrad_suite.data.graphs.ppi import MultilabelGraph
 from phantomgrad_suite.data.graphs.tu import GraphBatch
@@ -150,31 +148,3 @@ def test_batch_of_images_is_any_pair(pair: Any, monkeypatch: pytest.MonkeyPatch)
     torch.testing.assert_close(task.training_step(pair(images, labels), 0), expected)
     task.validation_step(pair(images, labels), 0)
     assert found["test/accuracy"].compute().item() == pytest.approx(2 / 3)
-
-
-SOLVER = Anderson(max_evaluations=40, tol=1e-3)
-
-
-def image_task(data: Any, **options: Any) -> ImageClassification:
-    model = ImageClassifier(**data.sizes(), solver=SOLVER, gradient=ImplicitGradient(solver=SOLVER))
-    optimizer = partial(torch.optim.Adam, lr=0.005)
-    return ImageClassification(model=model, optimizer=optimizer, **data.targets(), **options)
-
-
-@QUIET
-def test_an_epoch_on_the_digits() -> None:
-    """The loss falls, the solvers converge, the kernels are projected."""
-    data = Digits()
-    task = image_task(data, evaluation_sets=PARTS)
-    first = next(iter(data.train_dataloader()))
-    with torch.no_grad():
-        before = F.nll_loss(task.model(first.images), first.labels)
-    metrics = fit(task, data).callback_metrics
-    with torch.no_grad():
-        assert F.nll_loss(task.model(first.images), first.labels) < before / 4
-    assert metrics["test/accuracy"] > 0.8
-    assert metrics["validation/accuracy"] > 0.8
-    assert metrics["solver/converged"] == metrics["adjoint/converged"] == 1
-    assert metrics["solver/residual"] < SOLVER.tol
-    kernel = task.model.deq.cell.first.weight.flatten(1)
-    assert torch.linalg.matrix_norm(kernel, ord=2) <= task.model.deq.cell.kappa + 1e-5

@@ -45,12 +45,6 @@ def test_cosine_follows_its_formula(steps: int, horizon: int | None) -> None:
         schedule.step()
 
 
-def test_run_longer_than_its_horizon_is_refused() -> None:
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=RATE)
-    with pytest.raises(ValueError, match="horizon must be at least 8, got 7"):
-        cosine_by_step(optimizer, steps=8, horizon=7)
-
-
 @pytest.mark.usefixtures("float32")
 @QUIET
 def test_task_moves_on_every_step_and_knows_their_number() -> None:
@@ -58,12 +52,6 @@ def test_task_moves_on_every_step_and_knows_their_number() -> None:
     task = Line(schedule=partial(cosine_by_step, minimum=LEAST), schedule_by="step")
     fit(task, DataLoader(torch.ones(4, 1), batch_size=1), epochs=3)
     assert task.rates == pytest.approx([expected(step, 12) for step in range(12)], rel=1e-9)
-
-
-def test_schedule_can_be_checked_before_there_is_a_trainer() -> None:
-    task = Line(schedule=cosine_by_step, schedule_by="step")
-    _, (entry,) = task.configure_optimizers()
-    assert entry["interval"] == "step"
 
 
 def test_warm_up_and_cosine_of_the_language_rows() -> None:

@@ -22,7 +22,10 @@ def test_checkpoint_of_another_size_is_reported_and_kept(workplace: Workplace) -
     name, weight = next((k, v) for k, v in content["state_dict"].items() if v.dim() == 2)
     content["state_dict"][name] = weight[:-1]
     torch.save(content, path)
-    with pytest.raises(UserError, match=rf"last.ckpt has a model of another size \({name} .*\): "):
+    with pytest.raises(
+        UserError,
+        match=rf"last.ckpt is not .* of this model \(.* for {name}: .*\): ",
+    ):
         workplace.train(*CHAINS)
     assert path.exists()
 
@@ -56,7 +59,7 @@ def test_unknown_kind_of_checkpoint_is_reported_and_kept(workplace: Workplace) -
     torch.save(["nothing"], path)
     before = path.read_bytes()
     with pytest.raises(
-        UserError, match=r"last.ckpt is not a readable checkpoint .* delete it to start"
+        UserError, match=r"last.ckpt is not a checkpoint of this model .* delete it to start"
     ):
         workplace.train(*CHAINS)
     assert path.read_bytes() == before

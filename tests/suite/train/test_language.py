@@ -9,7 +9,7 @@ import torch
 from interruptions import assert_same_run, checkpoint, interrupted
 from training import Workplace, start
 
-from phantomgrad_suite.runs.errors import MissingDataError, UserError
+from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record
 
 EVERY_STEP = "runtime.checkpoint.every_minutes=0"
@@ -40,7 +40,7 @@ JR = (
 
 
 @pytest.mark.parametrize(
-    ("unit", "at"), [("epoch", 2), ("epoch", 3), *(("step", n) for n in (3, 6, 8, 9, 15, 16))]
+    ("unit", "at"), [("epoch", 2), ("epoch", 3), *(("step", n) for n in (3, 8, 15))]
 )
 def test_resumed_run_is_the_uninterrupted_one(
     workplace: Workplace, text_root: Path, unit: str, at: int
@@ -120,16 +120,10 @@ def test_gradient_is_clipped_as_a_whole(workplace: Workplace, text_root: Path) -
     assert losses[0] == pytest.approx(losses[-1], rel=1e-4)
 
 
-def test_missing_texts_name_the_command(workplace: Workplace) -> None:
-    with pytest.raises(MissingDataError, match=r"python scripts/fetch_data\.py WikiText103"):
-        workplace.train("experiment=wikitext/postln_implicit")
-
-
 @pytest.mark.parametrize(
     ("override", "message"),
     [
         ("dataset.segment_length=5000", r"dataset\.segment_length must be less than the"),
-        ("dataset.batch_size=100000", "too few for 100000 streams"),
         (
             "model.memory_length=5000",
             r"model\.memory_length must be less than the \d+ tokens .* train.* got 5000",
@@ -146,7 +140,7 @@ def test_missing_texts_name_the_command(workplace: Workplace) -> None:
         ("schedule.warmup=-5", "warmup must be at least 0, got -5"),
     ],
 )
-def test_bad_value_is_said_in_a_line(
+def test_bad_value_is_reported_in_one_line(
     workplace: Workplace, text_root: Path, override: str, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):

@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from phantomgrad import DEQ, GradientEstimator
-from phantomgrad_suite.data import LabelledData
+from phantomgrad_suite.data import DataModule
 
 
 class Cell(nn.Module):
@@ -42,7 +42,7 @@ class Model(nn.Module):
         return torch.log_softmax(self.decoder(z), dim=1)
 
 
-class Data(LabelledData):
+class Data(DataModule):
     in_channels, classes = 4, 2
 
     def __init__(self, name):

@@ -12,9 +12,9 @@ from phantomgrad_suite.runs.errors import UserError
     ("devices", "tasks", "message"),
     [
         # A batch script without srun: the only process would do the run alone.
-        ("2", 1, r"2 processes, but there is 1: .* srun --ntasks-per-no"),
-        ("'2'", 1, r"2 processes, but there is 1: "),
-        ("2", 4, r"2 processes, but there are 4: "),
+        ("2", 1, r"2 processes, but 1 started: .* srun --ntasks-per-no"),
+        ("'2'", 1, r"2 processes, but 1 started: "),
+        ("2", 4, r"2 processes, but 4 started: "),
     ],
 )
 def test_other_number_of_processes_is_refused(

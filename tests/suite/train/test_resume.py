@@ -55,7 +55,7 @@ def test_resumed_run_is_the_uninterrupted_one(
     assert rates["milestones"] == {5: 1}
 
 
-@pytest.mark.parametrize("step", [2, 3, 5, 8, 11, 12, 13])
+@pytest.mark.parametrize("step", [2, 5, 8, 12])
 @pytest.mark.parametrize("row", ["digits/npg_k5_d0.5", "table1/implicit"])
 @pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning")
 def test_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(

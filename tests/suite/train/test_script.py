@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -21,55 +22,12 @@ def test_script_executes_a_run_and_skips_it_the_second_time(script: Script) -> N
     assert "finished, skipped" in second.out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ("trainer.max_epoch=3",),
-            "there is no setting 'trainer.max_epoch'; the nearest are trainer.max_epochs,",
-        ),
-        (
-            ("experiment=table4/cox2_implict",),
-            "there is no experiment 'table4/cox2_implict'; the nearest are table4/cox2_implicit,",
-        ),
-        (("table=tabel4",), "there is no table 'tabel4'; the nearest are table4, "),
-        (("solver=broydn",), "there is no solver 'broydn'; the nearest are broyden "),
-        (("experiment=chains/implicit", "x y"), "cannot read the overrides:"),
-    ],
-)
-def test_script_reports_a_mistake_in_one_line(
-    script: Script, arguments: tuple[str, ...], message: str
-) -> None:
-    outcome = script(*arguments)
-    assert outcome.code == 1
-    assert outcome.out == ""
-    assert outcome.err.startswith(message)
-    assert outcome.err.count("\n") == 1
-
-
 def test_script_reports_an_error_in_one_line(script: Script) -> None:
     outcome = script("experiment=table4/cox2_implicit")
     assert outcome.code == 1
     assert outcome.err == ""
     assert outcome.out.startswith("COX2 is not in data/TUDataset: fetch it with")
     assert outcome.out.count("\n") == 1
-
-
-def test_script_reports_a_corrupt_file_in_one_line(script: Script, workplace: Workplace) -> None:
-    assert script(*CHAINS).code == 0
-    (record,) = workplace.path.glob("runs/**/record.json")
-    (checkpoint,) = workplace.path.glob("runs/**/last.ckpt")
-    record.write_text("{")
-    outcome = script(*CHAINS)
-    assert (outcome.code, outcome.out.count("\n")) == (1, 1)
-    assert "is no readable record" in outcome.out
-    assert record.read_text() == "{"
-    record.unlink()
-    checkpoint.write_text("{")
-    outcome = script(*CHAINS)
-    assert (outcome.code, outcome.out.count("\n")) == (0, 3)
-    assert "last.ckpt is damaged (BadZipFile: File is not a zip file): kept" in outcome.out
-    assert checkpoint.with_name("last.ckpt.damaged").read_text() == "{"
 
 
 def test_table_goes_on_after_a_failed_run(script: Script, workplace: Workplace) -> None:
@@ -91,14 +49,10 @@ def test_table_goes_on_after_a_failed_run(script: Script, workplace: Workplace) 
 
 
 def test_table_names_the_failed_run(script: Script) -> None:
-    """Of a single run the name is omitted; a message that begins with it is not prefixed again."""
+    """An error that several runs share is logged for the first of them."""
     rows = ("experiment=chains/implicit,chains/upg_k5_d0.5", "model.kappa=1")
-    lines = script("-m", *rows, "seed=0,1").out.splitlines()
-    assert [line.partition(" seed")[0] for line in lines] == [
-        *("chains/implicit", "chains/implicit"),
-        *("chains/upg_k5_d0.5", "chains/upg_k5_d0.5"),
-    ]
-    assert all("kappa must lie in" in line.partition(": ")[2] for line in lines)
+    (line,) = script("-m", *rows, "seed=0,1").out.splitlines()
+    assert re.match("chains/implicit seed0-.*: model cannot be built: .*kappa must lie in", line)
 
 
 def test_missing_data_are_reported_once_and_other_rows_go_on(
@@ -145,27 +99,6 @@ def test_two_processes_make_one_run_and_one_record(tmp_path: Path) -> None:
     assert record.result.best > 0.5
     assert "trainer.devices=2" in record.changes
     assert record.environment["processes"] == 2
-
-
-# The environment of a shell opened by `srun --pty bash`.
-SHELL = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_NAME": "bash", "SLURM_JOB_ID": "7"}
-
-
-@pytest.mark.skipif(
-    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
-    reason="this build of torch has no gloo backend",
-)
-def test_two_processes_in_a_shell_of_slurm(tmp_path: Path) -> None:
-    """Both inherit SLURM_PROCID=0 from the shell; only one of them is the first."""
-    row = ("experiment=digits/one_step", *TWO, "+trainer.limit_train_batches=2")
-    process = start(tmp_path, *row, OMP_NUM_THREADS="1", **SHELL)
-    try:
-        out, _ = process.communicate(timeout=120)
-    finally:
-        process.kill()
-    assert process.returncode == 0, out
-    (path,) = tmp_path.glob("runs/digits/one_step/*/record.json")
-    assert read_record(path).environment["processes"] == 2
 
 
 def test_table_does_not_start_processes_of_its_own(script: Script) -> None:

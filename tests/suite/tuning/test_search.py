@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
-import optuna
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from report.conftest import record
 
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.tuning.search import Search, SearchPlan, format_value
+from phantomgrad_suite.tuning import Search, SearchPlan, format_value
 
-SEARCH = Search(
-    objective="validation/loss",
-    direction="minimize",
-    trials=9,
-    startup=2,
-    step=0.01,
-    first=[{"gradient.damping": 0.5}],
-    seed=0,
-)
+SETTINGS = {
+    "objective": "validation/loss",
+    "direction": "minimize",
+    "trials": 9,
+    "startup": 2,
+    "first": [{"gradient.damping": 0.5}],
+    "seed": 0,
+}
 
 
 def plan(*overrides: str) -> SearchPlan:
@@ -31,14 +30,17 @@ def plan(*overrides: str) -> SearchPlan:
 SPACE = plan("gradient.damping=interval(0.1,1.0)", "gradient.steps=1,3,5").space(0.01)
 
 
-def search_for(search: Search, trials: int, space: Any = SPACE) -> list[dict[str, Any]]:
+def search(space: Any = SPACE, **changes: Any) -> Search:
+    return Search(SimpleNamespace(**{**SETTINGS, **changes}), space)
+
+
+def proposals(trials: int, space: Any = SPACE, **changes: Any) -> list[dict[str, Any]]:
     """Answer proposals by the distance of λ to 0.3."""
-    finished: list[optuna.trial.FrozenTrial] = []
+    made = search(space, **changes)
     for position in range(trials):
-        params = search.propose(position, space, finished)
-        value = abs(params.get("gradient.damping", 1.0) - 0.3)
-        finished.append(optuna.create_trial(params=params, distributions=space, value=value))
-    return [trial.params for trial in finished]
+        trial = made.propose(position)
+        made.study.tell(trial, abs(trial.params.get("gradient.damping", 1.0) - 0.3))
+    return [trial.params for trial in made.finished()]
 
 
 def test_overrides_are_sorted_by_their_role() -> None:
@@ -66,7 +68,7 @@ def test_values_are_printed_without_rounding_errors(value: Any, text: str) -> No
 
 def test_proposals_lie_in_the_space_and_approach_the_optimum() -> None:
     """At random the median distance would be 0.25."""
-    found = search_for(SEARCH, 40)
+    found = proposals(40)
     for params in found:
         hundredths = params["gradient.damping"] * 100
         assert 10 <= round(hundredths) <= 100
@@ -77,7 +79,7 @@ def test_proposals_lie_in_the_space_and_approach_the_optimum() -> None:
 
 
 def test_nothing_is_proposed_twice_while_something_is_left() -> None:
-    found = search_for(replace(SEARCH, first=None), 5, plan("gradient.steps=1,3,5,9").space(0.01))
+    found = proposals(5, plan("gradient.steps=1,3,5,9").space(0.01), first=None)
     tried = [params["gradient.steps"] for params in found]
     assert sorted(tried[:4]) == ["1", "3", "5", "9"]
     assert tried[4] in tried[:4]
@@ -85,14 +87,14 @@ def test_nothing_is_proposed_twice_while_something_is_left() -> None:
 
 def test_first_trials_come_first_if_they_lie_in_the_space() -> None:
     first = [{"gradient.damping": 2.0}, {"other": 1}, {"gradient.damping": 0.8}]
-    (params,) = search_for(replace(SEARCH, first=first), 1)
+    (params,) = proposals(1, first=first)
     assert params["gradient.damping"] == 0.8
 
 
 def test_proposals_depend_on_seed_position_and_earlier_trials_only() -> None:
-    found = search_for(SEARCH, 6)
-    assert search_for(SEARCH, 6) == found
-    assert search_for(replace(SEARCH, seed=1), 6) != found
+    found = proposals(6)
+    assert proposals(6) == found
+    assert proposals(6, seed=1) != found
 
 
 def test_objective_of_a_run_is_that_of_its_best_epoch() -> None:
@@ -100,8 +102,8 @@ def test_objective_of_a_run_is_that_of_its_best_epoch() -> None:
         named = {f"validation/{name}": curve for name, curve in curves.items()}
         return replace(record("toy", "seed0", [0.5]), curves=cast("Any", named))
 
-    assert SEARCH.value(run(loss=[3.0, None, 1.0, 2.0])) == 1.0
-    assert replace(SEARCH, direction="maximize").value(run(loss=[3.0, None, 1.0])) == 3.0
-    assert SEARCH.value(run(loss=[None, None])) is None
+    assert search().value(run(loss=[3.0, None, 1.0, 2.0])) == 1.0
+    assert search(direction="maximize").value(run(loss=[3.0, None, 1.0])) == 3.0
+    assert search().value(run(loss=[None, None])) is None
     with pytest.raises(UserError, match="must be one of validation/f1, got 'validation/loss'"):
-        SEARCH.value(run(f1=[0.1]))
+        search().value(run(f1=[0.1]))

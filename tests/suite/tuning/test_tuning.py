@@ -10,9 +10,9 @@ import pytest
 from training import Script, Workplace
 from tuning.conftest import ROW, SHORT, counted, records, trials
 
+import phantomgrad_suite.tuning
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import Record, read_record
-from phantomgrad_suite.tuning import command
 
 
 def searched(script: Script, *arguments: str) -> list[tuple[int, dict[str, str], str]]:
@@ -86,14 +86,6 @@ def test_failed_trial_is_left_for_the_next_start(script: Script) -> None:
     assert [number for number, *_ in trials(done.out)] == [1, 2, 3]
 
 
-def test_search_ends_if_its_first_trial_fails(script: Script) -> None:
-    """Nothing is known then, and the second trial would probably fail in the same way."""
-    with counted(dict.fromkeys(range(9), UserError("no data"))) as begun:
-        done = script(*SHORT, "runtime.tune.trials=3")
-    assert (done.code, len(begun)) == (1, 1)
-    assert "trial 1 of 3, gradient.damping=0.5: the first trial has failed, see above" in done.err
-
-
 def test_no_test_value_is_read(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """The search is the same when records hold nothing of the test data."""
 
@@ -103,7 +95,7 @@ def test_no_test_value_is_read(script: Script, monkeypatch: pytest.MonkeyPatch) 
         return replace(record, result=None, curves=curves)  # type: ignore[arg-type]
 
     expected = searched(script, *SHORT, "runtime.tune.trials=2")
-    monkeypatch.setattr(command, "read_record", read)
+    monkeypatch.setattr(phantomgrad_suite.tuning, "read_record", read)
     assert searched(script, *SHORT, "runtime.tune.trials=2") == expected
 
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from phantomgrad.nn.propagation import Propagation, normalized_adjacency
-from phantomgrad_suite.data.base import LabelledData
+from phantomgrad_suite.data.base import DataModule
 from phantomgrad_suite.data.graphs.base import GraphData
-from phantomgrad_suite.data.loaders import fixed_batches
+from phantomgrad_suite.data.loaders import ResumableLoader
 from phantomgrad_suite.runs.errors import UserError
 
 
@@ -28,7 +28,7 @@ class NodeBatch(GraphData):
 
 
 @dataclass(kw_only=True, eq=False)
-class Chains(LabelledData):
+class Chains(DataModule):
     """Directed chains; only the first node of each shows the class of all (Gu et al., 2020).
 
     Args:
@@ -69,7 +69,7 @@ class Chains(LabelledData):
 
     def loader(self, part: str) -> Any:
         """Return the same graph for every part; the task selects the nodes by masks."""
-        return fixed_batches([self._batch])
+        return ResumableLoader([self._batch], batch_size=None)
 
 
 def make_chains(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 
 FEATURES, LABELS = 50, 121
 SPLITS = {"train": "train", "validation": "valid", "test": "test"}  # how files name the parts
@@ -41,18 +39,6 @@ def scaled(scale: float) -> dict[str, tuple[int, ...]]:
     }
 
 
-def write_once(root: Path, scale: float, seed: int) -> Path:
-    """Return the raw folder of synthetic graphs below ``root``; write it if it does not exist."""
-    raw = root / f"scale{scale:g}-seed{seed}" / "raw"
-    if not raw.exists():
-        raw.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / ".lock"), tempfile.TemporaryDirectory(dir=root) as part:
-            if not raw.exists():  # another process may have written it
-                write_ppi(Path(part) / "raw", scale, seed)
-                (Path(part) / "raw").rename(raw)
-    return raw
-
-
 def write_ppi(raw: Path, scale: float = 1.0, seed: int = 0) -> None:
     r"""Write the twelve files of PPI with synthetic content.
 
@@ -62,7 +48,7 @@ def write_ppi(raw: Path, scale: float = 1.0, seed: int = 0) -> None:
     are random of rank 8, so that it depends on the neighbours.
     """
     rng = np.random.default_rng(seed)
-    raw.mkdir(parents=True)
+    raw.mkdir(parents=True, exist_ok=True)
     sizes = scaled(scale)
     links = {part: _links(counts, rng) for part, counts in sizes.items()}
     rates = rng.dirichlet(np.ones(FEATURES - 1)) * _INDICATORS

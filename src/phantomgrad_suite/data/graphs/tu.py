@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from phantomgrad.nn.propagation import Propagation, checked_sparse, normalized_adjacency
-from phantomgrad_suite.data.base import LabelledData, missing_data
+from phantomgrad_suite.data.base import DataModule, damaged_data, missing_data
 from phantomgrad_suite.data.folds import authors_split, stratified_split
-from phantomgrad_suite.data.graphs.base import Graph, GraphData, load_graphs
-from phantomgrad_suite.data.loaders import fixed_batches
+from phantomgrad_suite.data.graphs.base import Graph, GraphData, pyg
+from phantomgrad_suite.data.loaders import ResumableLoader
 from phantomgrad_suite.data.sources import fingerprint
 from phantomgrad_suite.runs.errors import UserError
 
@@ -29,7 +29,7 @@ class GraphBatch(GraphData):
 
 
 @dataclass(kw_only=True, eq=False)
-class GraphFolds(LabelledData):
+class GraphFolds(DataModule):
     """One fold of a TU data set.
 
     Args:
@@ -74,9 +74,10 @@ class GraphFolds(LabelledData):
 
     def facts(self) -> dict[str, Any]:
         """Return name, fingerprint and sizes."""
+        raw = Path(self.root, self.name, "raw")
         return {
             "name": self.name,
-            "fingerprint": fingerprint(tu_files(self.name, Path(self.root))),
+            "fingerprint": fingerprint(sorted(raw.glob("*_*.txt"))),
             "graphs": len(self._graphs),
             **{name: len(part) for name, part in self._split._asdict().items()},
         }
@@ -97,7 +98,7 @@ class GraphFolds(LabelledData):
 
     def loader(self, part: str) -> Any:
         """Return the batches of a part."""
-        return fixed_batches(self._batches[part])
+        return ResumableLoader(self._batches[part], batch_size=None)
 
 
 def collate(graphs: list[Graph], edge_weight: float) -> GraphBatch:
@@ -115,14 +116,24 @@ def collate(graphs: list[Graph], edge_weight: float) -> GraphBatch:
     return GraphBatch(propagation(features), propagation, Propagation(pooling), labels)
 
 
-def tu_files(name: str, root: Path) -> list[Path]:
-    """Return the files of a TU data set in ``root/<name>/raw``."""
-    return sorted((root / name / "raw").glob("*_*.txt"))
-
-
 def load_tu_dataset(name: str, root: Path) -> list[Graph]:
-    """Read a TU data set from ``root/<name>/raw``."""
-    files = tu_files(name, root)
-    if not {f"{name}_A.txt", f"{name}_graph_indicator.txt"} <= {path.name for path in files}:
+    """Read a TU data set from ``root/<name>/raw``; continuous node attributes are left out."""
+    raw = root / name / "raw"
+    if not all((raw / f"{name}_{part}.txt").exists() for part in ("A", "graph_indicator")):
         raise missing_data(f"{name} is not in {root}", name)
-    return load_graphs(name, files, "TUDataset", [name], folder=name)
+    try:
+        data, slices, widths = pyg("io").read_tu_data(str(raw), name)
+        if data.x is None:
+            features, nodes = torch.empty(data.num_nodes, 0), data._num_nodes
+        else:
+            features = data.x[:, widths["num_node_attributes"] :]
+            nodes = slices["x"].diff().tolist()
+        parts = (
+            torch.split(features, nodes),
+            torch.split(data.edge_index, slices["edge_index"].diff().tolist(), dim=1),
+            torch.split(data.y, 1),
+        )
+        return [Graph(*graph) for graph in zip(*parts, strict=True)]
+    except Exception as error:
+        problem = f"{raw} cannot be read ({type(error).__name__}: {error})"
+        raise damaged_data(problem, name) from error

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from phantomgrad.checks import check_at_least
-from phantomgrad_suite.data.base import LabelledData, Share, Synthetic
-from phantomgrad_suite.data.loaders import ResumableLoader, as_is
+from phantomgrad_suite.data.base import DataModule, Share, Synthetic
+from phantomgrad_suite.data.loaders import ResumableLoader
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
 
@@ -32,7 +32,7 @@ class ImageSet(TensorDataset):
         return ImageBatch(*(tensor[indices] for tensor in self.tensors))
 
 
-class ImageData(LabelledData):
+class ImageData(DataModule):
     """Colour images whose batches are bytes, which the device normalises.
 
     Attributes:
@@ -91,8 +91,7 @@ class ImageData(LabelledData):
         return ResumableLoader(
             data,
             batch_size=batch_size,
-            sampler=in_order(data, batch_size, self.share) if sampler is None else sampler,
-            collate_fn=as_is,
+            sampler=sampler or in_order(data, batch_size, self.share),
             pin_memory=bool(trainer and trainer.strategy.root_device.type == "cuda"),
             **options,
         )

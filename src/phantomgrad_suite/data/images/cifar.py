@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from phantomgrad_suite.data.base import Share, missing_data
-from phantomgrad_suite.data.cache import cached, digest, file_times
+from phantomgrad_suite.data.base import Share, damaged_data, missing_data
 from phantomgrad_suite.data.folds import held_out
 from phantomgrad_suite.data.images.base import ImageBatch, ImageData, ImageSet, open_folder
 from phantomgrad_suite.data.loaders import Shuffled
-from phantomgrad_suite.data.sources import unpack
+from phantomgrad_suite.data.sources import cached, digest
 from phantomgrad_suite.runs.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -29,10 +27,7 @@ CLASSES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
     *("dog", "frog", "horse", "ship", "truck"),
 )
-_SOURCES = {
-    "cifar10": ("cifar-10-batches-py",),
-    "cifar10-jpeg": ("cifar10-jpeg", "cifar10-jpeg.tar.xz"),
-}
+_FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar10-jpeg": "cifar10-jpeg"}
 _PADDING = 4
 
 
@@ -45,8 +40,7 @@ class Cifar10(ImageData):
 
     Args:
         name: ``"cifar10"``, or ``"cifar10-jpeg"``, the same images after lossy compression.
-        root: the folder that holds ``cifar-10-batches-py``, or ``cifar10-jpeg`` (a folder or a
-            ``.tar.xz``).
+        root: the folder that holds ``cifar-10-batches-py`` or ``cifar10-jpeg``.
         batch_size: training images in a batch of one process; the last one may be smaller.
         test_batch_size: images in a batch of an evaluation set.
         augment: crop at random after padding with 4 black pixels, and mirror every second image
@@ -78,24 +72,21 @@ class Cifar10(ImageData):
         super().__init__()
         self.check_settings(1, "batch_size", "test_batch_size", "subset")
         self.check_settings(0, "validation", "seed")
-        if self.name not in _SOURCES:
-            raise UserError(f"dataset.name must be one of {', '.join(_SOURCES)}, got {self.name!r}")
-        found = [p for s in _SOURCES[self.name] if (p := Path(self.root, s)).exists()]
-        if not found:
+        if self.name not in _FOLDERS:
+            raise UserError(f"dataset.name must be one of {', '.join(_FOLDERS)}, got {self.name!r}")
+        if not Path(self.root, _FOLDERS[self.name]).exists():
             raise missing_data(f"{self.name} is not in {self.root}", self.name.upper())
-        self._source = found[0]
         self.evaluation_sets = ("test", "validation") if self.validation else ("test",)
 
     @cached_property
     def pixels(self) -> dict[str, ImageBatch]:
         """The images of the training and the test part, read when they are first needed."""
-        source = self._source
         if self.name == "cifar10":
-            tensors = _read_original(source)
+            tensors = _read_original(self.root)
         else:
-            path, files = source.with_name("cifar10-jpeg.pt"), source.glob("*/*/*")
-            times = file_times([source] if source.is_file() else files)
-            tensors = cached(path, times, lambda: _decoded(source))
+            folder = Path(self.root, _FOLDERS[self.name])
+            path, files = folder / "pixels.pt", folder.glob("*/*/*")
+            tensors = cached(path, files, lambda: _decode(folder))
         train, test = ImageBatch(*tensors[:2]), ImageBatch(*tensors[2:])
         if self.subset is not None:
             train = _first_of_each_class(train, self.subset)
@@ -115,10 +106,6 @@ class Cifar10(ImageData):
             facts["reduced"] = f"the first {self.subset} training images of each class"
         return facts
 
-    def prepare_data(self) -> None:
-        """Decode the images in one process, while the others wait for its cache file."""
-        _ = self.pixels
-
     def setup(self, stage: str | None = None) -> None:
         """Split the images into parts."""
         parts = dict(self.pixels)
@@ -137,39 +124,27 @@ class Cifar10(ImageData):
 
     def augmented(self, images: Tensor) -> Tensor:
         """Return random crops, some of them mirrored, if ``augment`` is set."""
-        if not self.augment:
-            return images
-        return crop_and_flip(images, draw(len(images), _PADDING, self.share), _PADDING)
+        return random_crops(images, self.share) if self.augment else images
 
 
-class Draws(NamedTuple):
-    """First row and column of each crop in its padded image, and whether it is mirrored."""
+def random_crops(images: Tensor, share: Share) -> Tensor:
+    """Return random crops of images ``(B, C, H, W)`` with 4 black pixels around; half are mirrored.
 
-    top: Tensor
-    left: Tensor
-    flip: Tensor
-
-
-def draw(images: int, padding: int, share: Share) -> Draws:
-    """Draw from torch's global generator on the CPU.
-
-    Every process draws for all and takes its own part, so that their generators stay equal.
+    torch's global generator on the CPU draws for the images of all processes, and each takes its
+    own part, so that their generators stay equal.
     """
-    top, left = torch.randint(2 * padding + 1, (2, share.processes, images))
-    flip = torch.randint(2, (share.processes, images)).bool()
-    return Draws(*(drawn[share.process] for drawn in (top, left, flip)))
-
-
-def crop_and_flip(images: Tensor, draws: Draws, padding: int) -> Tensor:
-    """Return crops of images ``(B, C, H, W)``, padded with zeros on every side, some mirrored."""
     batch, channels, height, width = images.shape
-    top, left, flip = (d.to(images.device, non_blocking=True).unsqueeze(1) for d in draws)
+    corners = torch.randint(2 * _PADDING + 1, (2, share.processes, batch))[:, share.process]
+    mirrored = torch.randint(2, (share.processes, batch)).bool()[share.process]
+    top, left, mirrored = (
+        drawn.to(images.device, non_blocking=True).unsqueeze(1) for drawn in (*corners, mirrored)
+    )
     rows = top + torch.arange(height, device=images.device)  # (B, H)
     columns = torch.arange(width, device=images.device)
-    columns = left + torch.where(flip, width - 1 - columns, columns)  # (B, W)
-    pixels = rows.unsqueeze(2) * (width + 2 * padding) + columns.unsqueeze(1)  # (B, H, W)
+    columns = left + torch.where(mirrored, width - 1 - columns, columns)  # (B, W)
+    pixels = rows.unsqueeze(2) * (width + 2 * _PADDING) + columns.unsqueeze(1)  # (B, H, W)
     pixels = pixels.view(batch, 1, -1).expand(-1, channels, -1)
-    return F.pad(images, [padding] * 4).flatten(2).gather(2, pixels).view(images.shape)
+    return F.pad(images, [_PADDING] * 4).flatten(2).gather(2, pixels).view(images.shape)
 
 
 def _first_of_each_class(batch: ImageBatch, count: int) -> ImageBatch:
@@ -184,51 +159,40 @@ def _pick(batch: ImageBatch, indices: Tensor) -> ImageBatch:
     return ImageBatch(*(tensor[indices] for tensor in batch))
 
 
-def _read_original(folder: Path) -> list[Tensor]:
+def _read_original(root: str) -> list[Tensor]:
     from torchvision.datasets import CIFAR10
 
     try:
-        parts = [CIFAR10(str(folder.parent), train=train) for train in (True, False)]
+        parts = [CIFAR10(root, train=train) for train in (True, False)]
     except RuntimeError as error:  # torchvision verifies checksums
-        raise UserError(
-            f"files in {folder} are missing or damaged: delete that folder and fetch it again with "
-            "`python scripts/fetch_data.py CIFAR10`"
-        ) from error
+        problem = f"files in {Path(root, _FOLDERS['cifar10'])} are missing or damaged"
+        raise damaged_data(problem, "CIFAR10") from error
     return [tensor for part in parts for tensor in _tensors(part.data, part.targets)]
 
 
-def _decoded(source: Path) -> list[Tensor]:
+def _decode(folder: Path) -> list[Tensor]:
     """Return images and labels of the training part, then of the test part, sorted by name."""
-    if source.is_file():
-        with tempfile.TemporaryDirectory() as folder:
-            unpack(source, Path(folder))
-            return _decoded(Path(folder))
-    log.info("decoding the images of %s, once", source)
+    from torchvision.datasets.folder import pil_loader
+
+    log.info("decoding the images of %s, once", folder)
     tensors: list[Tensor] = []
     for part in ("train", "test"):
-        images = open_folder(source, part, "CIFAR10-JPEG")
+        images = open_folder(folder, part, "CIFAR10-JPEG")
         counts = Counter(images.classes[label] for label in images.targets)
         fewest = min(CLASSES, key=lambda name: counts[name])
         if counts[fewest] != max(counts.values()):
-            raise UserError(
-                f"{source / part} has only {counts[fewest]} images of class {fewest}: delete "
-                f"{source} and fetch it again with `python scripts/fetch_data.py CIFAR10-JPEG`"
-            )
-        tensors += _tensors(np.stack([_image(path) for path, _ in images.samples]), images.targets)
+            problem = f"{folder / part} has only {counts[fewest]} images of class {fewest}"
+            raise damaged_data(problem, "CIFAR10-JPEG")
+        pixels = np.empty((len(images), 32, 32, 3), np.uint8)
+        for image, (path, _) in zip(pixels, images.samples, strict=True):
+            try:
+                image[:] = pil_loader(path)
+            except (OSError, ValueError) as error:
+                raise UserError(
+                    f"{path} cannot be read as an image of 32 x 32 ({error})"
+                ) from error
+        tensors += _tensors(pixels, images.targets)
     return tensors
-
-
-def _image(path: str) -> np.ndarray:
-    from torchvision.datasets.folder import pil_loader
-
-    try:
-        pixels = np.asarray(pil_loader(path))
-    except OSError as error:
-        raise UserError(f"{path} cannot be read as an image ({error})") from error
-    if pixels.shape != (32, 32, 3):
-        height, width, _ = pixels.shape
-        raise UserError(f"{path} must be 32 x 32 pixels, is {height} x {width}")
-    return pixels
 
 
 def _tensors(images: np.ndarray, labels: list[int]) -> tuple[Tensor, Tensor]:

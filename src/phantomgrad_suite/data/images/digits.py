@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch.utils.data import SequentialSampler
 
-from phantomgrad_suite.data.base import LabelledData
+from phantomgrad_suite.data.base import DataModule
 from phantomgrad_suite.data.folds import stratified_split
 from phantomgrad_suite.data.images.base import ImageSet
-from phantomgrad_suite.data.loaders import ResumableLoader, Shuffled, as_is
+from phantomgrad_suite.data.loaders import ResumableLoader, Shuffled
 
 _WHITE = 16  # the largest value of a pixel
 _FIFTHS = 5  # three of them train, one validates, one is tested
 
 
 @dataclass(kw_only=True, eq=False)
-class Digits(LabelledData):
+class Digits(DataModule):
     """The 1,797 digits of the UCI test set (Alpaydin and Kaynak, 1998), ``(1, 8, 8)`` each.
 
     Pixels are scaled to [0, 1], then standardised over the training part. The split is stratified:
@@ -60,7 +60,7 @@ class Digits(LabelledData):
         """Return a part; that of training in an order from torch's global generator."""
         data = self._parts[part]
         sampler = Shuffled(data) if part == "train" else SequentialSampler(data)
-        return ResumableLoader(data, self.batch_size, sampler=sampler, collate_fn=as_is)
+        return ResumableLoader(data, self.batch_size, sampler=sampler)
 
 
 def load_pixels() -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,6 @@ from phantomgrad_suite.data.folds import held_out
 from phantomgrad_suite.data.images.base import ImageBatch, ImageData, open_folder
 from phantomgrad_suite.runs.errors import UserError
 
-PARTS = ("train", "val")
 _SIZE, _RESIZED = 224, 256
 # Area and aspect ratio of the random crops, relative to the image.
 _CROPS = {
@@ -38,9 +37,9 @@ class ImageNet(ImageData):
     Args:
         root: the folder that holds ``train/<class>/*`` and ``val/<class>/*``.
         name: of the data set.
-        protocol: ``"mdeq"`` (random crops of torchvision's defaults) or ``"phantom"`` (the phantom
-            gradient release: area 0.1 to 1, aspect 0.8 to 1.25; its DALI pipeline tries a hundred
-            random crops before it falls back to the centre, torchvision ten).
+        protocol: ``"mdeq"`` (random crops of torchvision's defaults) or ``"phantom"`` (those of the
+            phantom gradient release; its DALI pipeline tries a hundred random crops before it falls
+            back to the centre, torchvision ten).
         batch_size, test_batch_size, validation, seed: as in :class:`.Cifar10`.
         workers: decoding processes of each training process.
 
@@ -70,7 +69,8 @@ class ImageNet(ImageData):
         self.check_settings(1, "batch_size", "test_batch_size")
         self.check_settings(0, "workers", "validation", "seed")
         root = Path(self.root)
-        train, test = self._folders = [open_folder(root, part, "ImageNet") for part in PARTS]
+        train, test = (open_folder(root, part, "ImageNet") for part in ("train", "val"))
+        self._paths = [path for path, _ in train.samples + test.samples]
         different = sorted(set(train.classes) ^ set(test.classes))
         if different or len(train.classes) < 2:
             found = f"only in one of them: {', '.join(different[:3])}" if different else "one class"
@@ -88,10 +88,9 @@ class ImageNet(ImageData):
     def facts(self) -> dict[str, Any]:
         """Return name, sizes and a fingerprint of names and sizes of all files, not of pixels."""
         listing = hashlib.sha256()
-        for part, folder in zip(PARTS, self._folders, strict=True):
-            for path, _ in folder.samples:
-                relative = Path(path).relative_to(folder.root).as_posix()
-                listing.update(f"{part}/{relative} {Path(path).stat().st_size}\n".encode())
+        for path in self._paths:
+            relative = Path(path).relative_to(self.root).as_posix()
+            listing.update(f"{relative} {Path(path).stat().st_size}\n".encode())
         return {
             "name": self.name,
             "fingerprint": f"sha256-of-names-and-sizes:{listing.hexdigest()}",

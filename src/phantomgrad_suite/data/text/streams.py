@@ -1,13 +1,19 @@
-"""A text cut into parallel streams, and these into the segments of training and evaluation."""
+"""The data sets of language models: texts cut into parallel streams, and these into segments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
+from torch.utils.data import Dataset, DistributedSampler
 
-from phantomgrad_suite.data.base import Share
+from phantomgrad.checks import check_at_least
+from phantomgrad_suite.data.base import DataModule, Share, Synthetic
+from phantomgrad_suite.data.loaders import ResumableLoader
 from phantomgrad_suite.runs.errors import UserError
 
 
@@ -22,86 +28,150 @@ class TokenBatch(NamedTuple):
     first: bool
 
 
-class Layout(NamedTuple):
-    """The tokens and the segments of a stream."""
+class Segments(Dataset[TokenBatch]):
+    """A text, ``(N,)``, cut into ``streams`` contiguous streams of ``length`` tokens for a process.
 
-    length: int
-    segments: int
-
-
-class Segments:
-    """A resumable loader of the segments of a text, in order.
-
-    The text is cut into contiguous streams of ``floor(N / streams)`` tokens, and each stream into
-    segments that do not overlap; the last segment is shorter. The first token of a stream is not
-    predicted. In a distributed run each process has streams of its own.
-
-    Args:
-        tokens: the text, ``(N,)``.
-        streams: of this process.
-        segment_length: tokens of a segment.
-        share: which of the processes this is.
-        per_epoch: segments of an epoch, which continues where the previous one ended, and at the
-            end of the text from its beginning; ``None`` for passes over the whole text.
-        name: of the text, for error messages.
+    Each stream is cut into segments of ``segment_length`` tokens, the last of which is shorter. The
+    first token of a stream is not predicted. In a distributed run each process has streams of its
+    own. ``name`` is that of the text, for error messages.
     """
 
     def __init__(
-        self,
-        tokens: Tensor,
-        streams: int,
-        segment_length: int,
-        *,
-        share: Share = Share(),  # noqa: B008
-        per_epoch: int | None = None,
-        name: str = "training",
+        self, tokens: Tensor, streams: int, segment_length: int, share: Share, name: str
     ) -> None:
         everywhere = streams * share.processes
-        length = len(tokens) // everywhere
-        if not length:
+        self.name, self.length = name, len(tokens) // everywhere
+        if not self.length:
             raise UserError(
                 f"the {name} text has {len(tokens)} tokens, too few for {everywhere} streams: "
                 "choose fewer"
             )
-        if length <= segment_length:
+        if self.length <= segment_length:
             raise UserError(
-                f"dataset.segment_length must be less than the {length} tokens of each of "
+                f"dataset.segment_length must be less than the {self.length} tokens of each of "
                 f"{everywhere} streams of the {name} text, got {segment_length}"
             )
-        self.name = name
-        self.layout = Layout(length, segments=-(-(length - 1) // segment_length))
-        self.spans_epochs = per_epoch is not None
-        """Whether an epoch continues where the previous one ended."""
-        rows = tokens[: everywhere * length].view(everywhere, length)
+        rows = tokens[: everywhere * self.length].view(everywhere, self.length)
         self._rows = rows[streams * share.process : streams * (share.process + 1)]
         self._segment_length = segment_length
-        self._per_epoch = per_epoch or self.layout.segments
-        self._place = self._taken = self._skip = 0
+
+    def __len__(self) -> int:
+        return -(-(self.length - 1) // self._segment_length)
+
+    def __getitem__(self, number: int) -> TokenBatch:
+        start = number * self._segment_length
+        end = min(start + self._segment_length, self.length - 1)
+        inputs, targets = self._rows[:, start:end], self._rows[:, start + 1 : end + 1]
+        return TokenBatch(inputs.long(), targets.long(), first=number == 0)
+
+
+class InOrder(DistributedSampler[Any]):
+    """The same ``per_epoch`` indices in every process; an epoch continues the previous one.
+
+    After the last index comes the first. (Lightning sets the epoch of a ``DistributedSampler``, and
+    does not replace it in a distributed run.)
+    """
+
+    def __init__(self, data: Segments, per_epoch: int) -> None:
+        super().__init__(data, num_replicas=1, rank=0)
+        self._size, self._per_epoch = len(data), per_epoch
 
     def __len__(self) -> int:
         return self._per_epoch
 
-    def __iter__(self) -> Iterator[TokenBatch]:
-        self._taken, self._skip = self._skip, 0
-        if not self.spans_epochs and not self._taken:
-            self._place = 0
-        while self._taken < self._per_epoch:
-            segment = self._segment(self._place)
-            self._place = (self._place + 1) % self.layout.segments
-            self._taken += 1
-            yield segment
+    def __iter__(self) -> Iterator[int]:
+        first = self.epoch * self._per_epoch
+        return ((first + i) % self._size for i in range(self._per_epoch))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the index of the next segment, and how many of this epoch were taken."""
-        return {"place": self._place, "handed_out": self._taken}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue at the saved position."""
-        self._place = state_dict["place"]
-        self._skip = state_dict["handed_out"] % self._per_epoch
+class Corpus(NamedTuple):
+    """The words of each part of a text as numbers, ``(N,)``, out of ``vocabulary`` many."""
 
-    def _segment(self, number: int) -> TokenBatch:
-        start = number * self._segment_length
-        end = min(start + self._segment_length, self.layout.length - 1)
-        inputs, targets = self._rows[:, start:end], self._rows[:, start + 1 : end + 1]
-        return TokenBatch(inputs.long(), targets.long(), first=number == 0)
+    parts: dict[str, Tensor]
+    vocabulary: int
+    fingerprint: str
+
+
+def random_words(vocabulary: int, streams: int, length: int) -> Synthetic:
+    """Return segments of random words, distributed as in natural text.
+
+    The r-th word has a probability proportional to 1 / (r + 2.7) (Mandelbrot, 1953), which gives
+    each cluster of an adaptive softmax about the work that it has with text.
+    """
+    check_at_least("dataset.batch_size", streams, 1)
+    check_at_least("dataset.segment_length", length, 1)
+
+    def draw(generator: torch.Generator) -> TokenBatch:
+        weights = (torch.arange(vocabulary, dtype=torch.float64) + 3.7).reciprocal()
+        places = torch.rand(streams * (length + 1), generator=generator, dtype=torch.float64)
+        words = torch.searchsorted(weights.cumsum(0), places * weights.sum())
+        words = words.clamp_(max=vocabulary - 1).view(streams, length + 1)
+        return TokenBatch(words[:, :-1], words[:, 1:], first=False)
+
+    return Synthetic(
+        samples=streams * length,
+        unit="tokens",
+        draw=draw,
+        sizes=lambda: {"vocabulary": vocabulary},
+    )
+
+
+@dataclass(kw_only=True, eq=False)
+class LanguageData(DataModule):
+    """The next word of a text; batches are segments of parallel streams (:class:`Segments`).
+
+    Args:
+        batch_size: training streams of one process.
+        test_batch_size: streams of an evaluation set, over all processes.
+        segment_length: tokens of a segment.
+        segments_per_epoch: training segments of an epoch, which continues where the previous one
+            ended; ``None`` for the whole text.
+    """
+
+    batch_size: int = 16
+    test_batch_size: int = 16
+    segment_length: int = 64
+    segments_per_epoch: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.check_settings(1, "batch_size", "test_batch_size")
+        self.check_settings(1, "segment_length", "segments_per_epoch")
+
+    def read(self) -> Corpus:
+        """Return the text."""
+        raise NotImplementedError
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The text, read when it is first needed."""
+        return self.read()
+
+    def sizes(self) -> dict[str, int]:
+        """Return the number of different words."""
+        return {"vocabulary": self.corpus.vocabulary}
+
+    def targets(self) -> dict[str, int]:
+        """Return nothing."""
+        return {}
+
+    def facts(self) -> dict[str, Any]:
+        """Return fingerprint, number of different words, and tokens of each part."""
+        parts, vocabulary, fingerprint = self.corpus
+        tokens = {name: len(part) for name, part in parts.items()}
+        return {"fingerprint": f"sha256:{fingerprint}", "vocabulary": vocabulary, **tokens}
+
+    def loader(self, part: str) -> ResumableLoader:
+        """Return the segments of a part."""
+        training, share, streams = part == "train", self.share, self.batch_size
+        if not training:
+            streams, rest = divmod(self.test_batch_size, share.processes)
+            if rest:
+                raise UserError(
+                    f"dataset.test_batch_size must be a multiple of the {share.processes} "
+                    f"processes, got {self.test_batch_size}"
+                )
+        name = "training" if training else part
+        text = Segments(self.corpus.parts[part], streams, self.segment_length, share, name)
+        per_epoch = (training and self.segments_per_epoch) or len(text)
+        return ResumableLoader(text, batch_size=None, sampler=InOrder(text, per_epoch))

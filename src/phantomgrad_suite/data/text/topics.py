@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from phantomgrad_suite.data.base import Synthetic
-from phantomgrad_suite.data.text.base import Corpus, LanguageData, random_words
-from phantomgrad_suite.data.text.vocabulary import Vocabulary
+from phantomgrad_suite.data.text.streams import Corpus, LanguageData, random_words
+from phantomgrad_suite.data.text.vocabulary import encode, number_words
 
 _HELD_OUT = {3: "validation", 7: "test"}  # of every eight topics
 
@@ -36,16 +36,16 @@ class PydocTopics(LanguageData):
     @classmethod
     def synthetic(cls, **settings: Any) -> Synthetic:
         """Return random words, as many different ones as the texts have."""
-        words = len(Vocabulary.of(topics()["train"], settings.get("min_count", 3)))
+        words = len(number_words(topics()["train"], settings.get("min_count", 3)))
         return random_words(words, settings["batch_size"], settings["segment_length"])
 
     def read(self) -> Corpus:
         """Return the texts, with the fingerprint of their letters."""
         parts = topics()
-        vocabulary = Vocabulary.of(parts["train"], self.min_count)
+        words = number_words(parts["train"], self.min_count)
         letters = hashlib.sha256("\n".join(map("\n".join, parts.values())).encode())
-        numbers = {name: vocabulary.encode(lines, name) for name, lines in parts.items()}
-        return Corpus(numbers, len(vocabulary), letters.hexdigest())
+        numbers = {name: encode(words, lines, name) for name, lines in parts.items()}
+        return Corpus(numbers, len(words), letters.hexdigest())
 
     def facts(self) -> dict[str, Any]:
         """Return name, version of Python, fingerprint and sizes."""

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from phantomgrad_suite.data.base import Synthetic, missing_data
-from phantomgrad_suite.data.cache import cached, digest, file_times
-from phantomgrad_suite.data.text.base import Corpus, LanguageData, random_words
-from phantomgrad_suite.data.text.vocabulary import Vocabulary, read_lines
+from phantomgrad_suite.data.sources import cached, digest
+from phantomgrad_suite.data.text.streams import Corpus, LanguageData, random_words
+from phantomgrad_suite.data.text.vocabulary import encode, number_words, read_lines
 from phantomgrad_suite.runs.errors import UserError
 
 FOLDER = "wikitext-103"
@@ -69,7 +69,7 @@ class WikiText103(LanguageData):
         self.evaluation_sets = self._parts[:0:-1]
         missing = [str(path) for path in self._files.values() if not path.exists()]
         if missing:
-            raise missing_data(f"WikiText-103 lacks {', '.join(missing)}", "WikiText103")
+            raise missing_data(f"WikiText-103 lacks {', '.join(missing)}", name)
 
     @classmethod
     def synthetic(cls, **settings: Any) -> Synthetic:
@@ -81,7 +81,7 @@ class WikiText103(LanguageData):
         """Return the texts, from the cache if it was made from the same files."""
         share = f"-{self.validation_share:g}" if self.validation_share else ""
         path = self._folder / f"{self.name}{share}.pt"
-        *parts, words = cached(path, file_times(self._files.values()), self._encoded)
+        *parts, words = cached(path, self._files.values(), self._encoded)
         return Corpus(
             dict(zip(self._parts, parts, strict=True)),
             int((words == ord("\n")).sum()),
@@ -100,12 +100,12 @@ class WikiText103(LanguageData):
     def _encoded(self) -> list[Tensor]:
         """Return the numbers of each part, and the words, one a line, as bytes."""
         min_count = None if self.name == "wikitext103" else 1
-        vocabulary = Vocabulary.of(self._lines("train"), min_count)
+        numbers = number_words(self._lines("train"), min_count)
         parts = [
-            vocabulary.encode(self._lines(part), str(self._files.get(part, self._files["train"])))
+            encode(numbers, self._lines(part), str(self._files.get(part, self._files["train"])))
             for part in self._parts
         ]
-        words = "".join(f"{word}\n" for word in vocabulary.words).encode()
+        words = "".join(f"{word}\n" for word in numbers).encode()
         return [*parts, torch.from_numpy(np.frombuffer(words, np.uint8).copy())]
 
     def _lines(self, part: str) -> Iterable[str]:

@@ -145,34 +145,6 @@ def test_error_of_a_damaged_file_is_one_line(tmp_path: Path, part: str, garbage:
     assert "\n" not in str(error.value)
 
 
-def test_files_are_read_again_only_when_they_or_pyg_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from torch_geometric.datasets import TUDataset
-
-    made, process = list[str](), TUDataset.process
-
-    def counted(self: TUDataset) -> None:
-        made.append(self.name)
-        process(self)
-
-    monkeypatch.setattr(TUDataset, "process", counted)
-    raw = write_tu_dataset(tmp_path, "ONE", graphs=12, seed=0)
-    before = load_tu_dataset("ONE", tmp_path)
-    again = load_tu_dataset("ONE", tmp_path)
-    assert made == ["ONE"]
-    assert all(map(torch.equal, before[3], again[3]))
-    labels = raw / "ONE_graph_labels.txt"
-    labels.write_text(labels.read_text().replace("-1", "1", 1))
-    changed = load_tu_dataset("ONE", tmp_path)
-    differ = [int(a.labels) != int(b.labels) for a, b in zip(before, changed, strict=True)]
-    assert sum(differ) == 1
-    assert made == ["ONE"] * 2
-    monkeypatch.setattr("importlib.metadata.version", lambda _: "99")
-    load_tu_dataset("ONE", tmp_path)
-    assert made == ["ONE"] * 3
-
-
 # --- The real data ---------------------------------------------------------------------------
 
 

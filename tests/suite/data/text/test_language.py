@@ -41,7 +41,7 @@ def test_wikitext_has_the_words_of_its_training_text(root: Path) -> None:
     (batch, *_) = data.train_dataloader()
     assert batch.tokens.shape == batch.targets.shape == (4, 10)
     for loader, name in zip(data.val_dataloader(), ("test", "valid"), strict=True):
-        assert loader.layout.length == tokens(root, name) // 2
+        assert loader.dataset.length == tokens(root, name) // 2
 
 
 def test_encoded_texts_are_cached(root: Path) -> None:
@@ -121,7 +121,7 @@ def test_unknown_word_is_reported_with_file_and_line(root: Path) -> None:
 
 def test_missing_files_name_the_command(root: Path) -> None:
     shutil.rmtree(root / "wikitext-103")
-    with pytest.raises(MissingDataError, match=r"lacks .*wiki.train.* scripts/fetch_data.py Wiki"):
+    with pytest.raises(MissingDataError, match=r"lacks .*wiki.train.* scripts/fetch_data.py wiki"):
         WikiText103(root=str(root))
     with pytest.raises(MissingDataError, match=r"lacks .*wiki.valid.tokens, .*wiki.test.tokens: "):
         WikiText103(root=str(root), name="wikitext103-valid")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from typing import Any
 
 import pytest
 import torch
@@ -10,10 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from phantomgrad_suite.data import PydocTopics
+from phantomgrad_suite.data import Corpus, PydocTopics
 from phantomgrad_suite.data.base import Share
-from phantomgrad_suite.data.text.streams import Segments, TokenBatch
+from phantomgrad_suite.data.text.streams import Segments
 from phantomgrad_suite.runs.errors import UserError
+
+TEXT = torch.arange(103, dtype=torch.int32)
+ALONE = Share()
+
+
+def segments(
+    text: Tensor, streams: int, length: int, share: Share = ALONE, name: str = "test"
+) -> Segments:
+    return Segments(text, streams, length, share, name)
 
 
 @pytest.mark.parametrize(
@@ -26,84 +35,61 @@ from phantomgrad_suite.runs.errors import UserError
 )
 def test_layout_of_wikitext103(tokens: int, streams: int, expected: tuple[int, int]) -> None:
     """Tokens and segments of a stream of the three texts; segments of 150 tokens."""
-    text = torch.zeros(1, dtype=torch.int32).expand(tokens)
-    assert Segments(text, streams, 150).layout == expected
+    text = segments(torch.zeros(1, dtype=torch.int32).expand(tokens), streams, 150)
+    assert (text.length, len(text)) == expected
 
 
 @given(st.integers(20, 400), st.integers(1, 5), st.integers(1, 3))
 def test_segments_are_the_text(tokens: int, streams: int, length: int) -> None:
     """Put together they are the streams; every token but the first is predicted once."""
-    text = torch.arange(tokens, dtype=torch.int32)
-    segments = Segments(text, streams, length)
-    batches = list(segments)
-    found = segments.layout
-    assert len(batches) == len(segments) == found.segments
+    words = torch.arange(tokens, dtype=torch.int32)
+    text = segments(words, streams, length)
+    batches = [text[i] for i in range(len(text))]
     inputs, targets = (torch.cat([b[i] for b in batches], dim=1) for i in range(2))  # type: ignore[misc]
-    expected = text[: streams * found.length].view(streams, -1).long()
+    expected = words[: streams * text.length].view(streams, -1).long()
     assert torch.equal(inputs, expected[:, :-1])
     assert torch.equal(targets, expected[:, 1:])
-    assert found.length == tokens // streams
+    assert text.length == tokens // streams
     assert [b.first for b in batches] == [True] + [False] * (len(batches) - 1)
 
 
-TEXT = torch.arange(103, dtype=torch.int32)
-
-
-def starts(batches: list[TokenBatch]) -> list[tuple[int, bool]]:
-    return [(int(batch.tokens[0, 0]), batch.first) for batch in batches]
-
-
-def test_partial_epochs_continue_through_the_text() -> None:
+@pytest.fixture
+def data(monkeypatch: pytest.MonkeyPatch) -> PydocTopics:
     """Streams of 25 tokens and five segments; an epoch has three of them."""
-    segments = Segments(TEXT, 4, 5, per_epoch=3)
-    assert len(segments) == 3
-    epochs = [starts(list(segments)) for _ in range(3)]
-    assert epochs[0] == [(0, True), (5, False), (10, False)]
-    assert epochs[1] == [(15, False), (20, False), (0, True)]
-    assert epochs[2] == [(5, False), (10, False), (15, False)]
+    monkeypatch.setattr(PydocTopics, "corpus", Corpus({"train": TEXT}, 200, ""))
+    return PydocTopics(batch_size=4, segment_length=5, segments_per_epoch=3)
 
 
-def test_full_pass_starts_at_the_beginning_after_an_interrupted_one() -> None:
-    segments = Segments(TEXT, 4, 5)
-    assert len(list(islice(segments, 2))) == 2
-    assert starts(list(segments))[0] == (0, True)
+def starts(loader: Any, epoch: int) -> list[tuple[int, bool]]:
+    loader.sampler.set_epoch(epoch)
+    return [(int(batch.tokens[0, 0]), batch.first) for batch in loader]
 
 
-@pytest.mark.parametrize("per_epoch", [None, 3])
-@pytest.mark.parametrize("at", [1, 3, 4, 6, 7])
-def test_loader_continues_from_its_state(per_epoch: int | None, at: int) -> None:
-    """In the middle of an epoch or between two; the rest of its epoch, then whole ones."""
+def test_partial_epochs_continue_through_the_text(data: PydocTopics) -> None:
+    loader = data.train_dataloader()
+    assert len(loader) == 3
+    assert starts(loader, 0) == [(0, True), (5, False), (10, False)]
+    assert starts(loader, 1) == [(15, False), (20, False), (0, True)]
+    assert starts(loader, 2) == [(5, False), (10, False), (15, False)]
 
-    def endless(segments: Segments) -> list[list[tuple[int, bool]]]:
-        return [starts(list(segments)) for _ in range(3)]
 
-    whole = [s for epoch in endless(Segments(TEXT, 4, 5, per_epoch=per_epoch)) for s in epoch]
-    segments = Segments(TEXT, 4, 5, per_epoch=per_epoch)
-    taken = 0
-    while taken < at:
-        for _ in segments:
-            taken += 1
-            if taken == at:
-                state = segments.state_dict()
-                break
-    resumed = Segments(TEXT, 4, 5, per_epoch=per_epoch)
-    resumed.load_state_dict(state)
-    rest = endless(resumed)
-    assert len(rest[0]) == len(resumed) - at % len(resumed)
-    assert len(rest[1]) == len(resumed)
-    assert [s for epoch in rest for s in epoch][: len(whole) - at] == whole[at:]
+def test_loader_continues_in_the_middle_of_an_epoch(data: PydocTopics) -> None:
+    loader = data.train_dataloader()
+    whole = starts(loader, 1)
+    next(iter(loader))
+    resumed = data.train_dataloader()
+    resumed.load_state_dict(loader.state_dict())
+    assert starts(resumed, 1) == whole[1:]
+    assert starts(resumed, 2) == starts(loader, 2)
 
 
 def test_processes_share_the_streams() -> None:
     """Together they have those of one process."""
-
-    def inputs(segments: Segments) -> Tensor:
-        return torch.cat([batch.tokens for batch in segments], dim=1)
-
-    alone = Segments(TEXT, 6, 4)
-    parts = [Segments(TEXT, 2, 4, share=Share(3, process)) for process in range(3)]
-    assert all(part.layout == alone.layout for part in parts)
-    assert torch.equal(torch.cat([inputs(part) for part in parts]), inputs(alone))
+    alone = segments(TEXT, 6, 4)
+    parts = [segments(TEXT, 2, 4, Share(3, process)) for process in range(3)]
+    assert all(part.length == alone.length for part in parts)
+    together = torch.cat([part[1].tokens for part in parts])
+    assert torch.equal(together, alone[1].tokens)
 
 
 def test_streams_of_an_evaluation_set_are_shared_equally(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,8 +103,8 @@ def test_streams_of_an_evaluation_set_are_shared_equally(monkeypatch: pytest.Mon
 
 def test_text_that_is_too_short_is_refused() -> None:
     with pytest.raises(UserError, match="test text has 103 tokens, too few for 104 streams"):
-        Segments(TEXT, 52, 1, share=Share(2, 0), name="test")
+        segments(TEXT, 52, 1, Share(2, 0))
     message = "segment_length must be less than the 25 tokens of each of 4 streams .*, got 25"
     with pytest.raises(UserError, match=message):
-        Segments(TEXT, 4, 25)
-    assert len(Segments(TEXT, 4, 24)) == 1
+        segments(TEXT, 4, 25)
+    assert len(segments(TEXT, 4, 24)) == 1

@@ -1,4 +1,4 @@
-"""Time on a device: a clock, solvers that are timed, and statistics of repeated measurements."""
+"""Time and peak memory of calls on a device, and statistics of repeated measurements."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 Mark = float | torch.cuda.Event
 
@@ -52,7 +54,8 @@ class Clock:
         return self.seconds(start, self.mark())
 
     def settle(self) -> None:
-        """Wait until the device is idle."""
+        """Collect garbage, and wait until the device is idle."""
+        gc.collect()
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -113,6 +116,31 @@ def frozen_heap() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
+
+
+def peak_bytes(run: Callable[[], object], device: torch.device) -> int:
+    """Return by how many bytes ``run`` raises the memory in use at its highest point.
+
+    On CUDA the allocator counts. On the CPU torch's profiler lists every allocation and release,
+    temporaries inside an operation included. (The resident set would include freed pages.)
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        run()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        run()
+    recorded: Any = profiler.profiler
+    events = sorted(recorded.kineto_results.events(), key=lambda event: event.start_ns())
+    changes: list[int] = [
+        event.nbytes()
+        for event in events
+        if event.name() == "[memory]" and event.device_type().name == "CPU"
+    ]
+    return max(accumulate(changes, initial=0))
 
 
 def spread(samples: Sequence[float]) -> dict[str, Any]:

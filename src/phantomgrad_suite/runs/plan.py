@@ -1,61 +1,18 @@
-"""The runs that the tables list, and their states: what both the text and the live page show.
+"""The runs that the tables list.
 
-Tables are read from the YAML files alone: Hydra takes seconds to compose some hundred runs.
+Read from the YAML files alone: Hydra takes seconds to compose some hundred runs.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
-
-from phantomgrad_suite.runs.status import STATES, Run, examine, run_folders
-
-Groups = dict[str, list[Run]]
-
-
-@dataclass(frozen=True)
-class Places:
-    """The folders of configuration files, runs, and published records (within the results)."""
-
-    configs: Path
-    runs: Path
-    records: Path
-
-
-def snapshot(places: Places, table: str | None = None) -> Groups:
-    """Return the runs by table: those of one table, or of all and then those of no table."""
-    names = [table] if table else tables(places.configs)
-    planned = {name: list(expected(places.configs, name)) for name in names}
-    if table is None:
-        listed = {run for runs in planned.values() for run in runs}
-        planned["in no table"] = sorted(set(run_folders(places.runs)) - listed)
-    return {
-        name: [examine(row, instance, places.runs, places.records) for row, instance in runs]
-        for name, runs in planned.items()
-        if runs
-    }
-
-
-def by_row(runs: Iterable[Run]) -> Groups:
-    """Return the runs grouped by row."""
-    groups: Groups = defaultdict(list)
-    for run in runs:
-        groups[run.row].append(run)
-    return groups
-
-
-def count(runs: Iterable[Run]) -> dict[str, int]:
-    """Return the number of runs in each state."""
-    counts = Counter(run.state for run in runs)
-    return {state: counts[state] for state in STATES}
 
 
 def tables(configs: Path) -> list[str]:
@@ -63,8 +20,7 @@ def tables(configs: Path) -> list[str]:
     return sorted(path.stem for path in (configs / "table").glob("*.yaml"))
 
 
-@cache
-def expected(configs: Path, table: str) -> tuple[tuple[str, str], ...]:
+def expected(configs: Path, table: str) -> list[tuple[str, str]]:
     """Return row and instance of every run of a table (:mod:`phantomgrad_suite.runs.identity`)."""
     files = _with_bases(configs, f"table/{table}")
     sweeps: Mapping[str, Any] = {}
@@ -81,7 +37,7 @@ def expected(configs: Path, table: str) -> tuple[tuple[str, str], ...]:
         seed, fold = _seed_and_fold(configs, swept["experiment"], swept.get("dataset"))
         seed, fold = swept.get("seed", seed), swept.get("dataset.fold", fold)
         runs.append((name, f"seed{seed}" + ("" if fold is None else f"-fold{fold}")))
-    return tuple(dict.fromkeys(runs))
+    return list(dict.fromkeys(runs))
 
 
 def _values(sweep: Any) -> list[str]:

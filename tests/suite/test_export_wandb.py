@@ -11,20 +11,49 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from dashboard.conftest import Workshop
 from report.conftest import record
 from wandb_files import read_offline
 
-from phantomgrad_suite.dashboard.command import dashboard
-from phantomgrad_suite.runs.records import Result
-from phantomgrad_suite.runs.wandb_naming import run_id, table_of, tags
+from phantomgrad_suite import export_wandb
+from phantomgrad_suite.runs.records import Result, write_record
+from phantomgrad_suite.runs.wandb_naming import names
 
 wandb = pytest.importorskip("wandb")
-from phantomgrad_suite.dashboard import export  # noqa: E402
 
 PLACE = ("toy/upg", "seed1")
 ROWS = ["toy/implicit", "toy/upg_k5_d0.5"]
-MODULE = "phantomgrad_suite.dashboard.export"
+CONFIG = {"runtime": {"run": {"gradient": "upg"}}, "seed": 1}
+FILES = {
+    "table/toy.yaml": "hydra: {sweeper: {params: {experiment: 'toy/implicit,toy/upg'}}}\n",
+    "train.yaml": "defaults: [{dataset: blank}]\nseed: 0\n",
+    "dataset/blank.yaml": "{}\n",
+    "experiment/toy/implicit.yaml": "{}\n",
+    "experiment/toy/upg.yaml": "{}\n",
+}
+
+
+class Toy:
+    """A table of two rows, its results and its runs."""
+
+    def __init__(self, path: Path) -> None:
+        self.configs, self.runs, self.results = path / "configs", path / "runs", path / "results"
+        for place, content in FILES.items():
+            (self.configs / place).parent.mkdir(parents=True, exist_ok=True)
+            (self.configs / place).write_text(content)
+
+    def publish(self, row: str, instance: str) -> Path:
+        path = self.results / "records" / row / f"{instance}.json"
+        write_record(record(row, instance, [0.5], config=CONFIG), path)
+        return path
+
+    def export(self, *more: str) -> int:
+        places = ["--runs", str(self.runs), "--results", str(self.results)]
+        return export_wandb.main(["toy", *places, *more], self.configs)
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Toy:
+    return Toy(tmp_path)
 
 
 @pytest.fixture
@@ -35,25 +64,19 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     wandb.teardown()
 
 
-def of_toy(workshop: Workshop, *more: str) -> int:
-    arguments = ["wandb", "table=toy", f"runs={workshop.runs}", f"results={workshop.results}"]
-    return dashboard([*arguments, *more], workshop.configs)
-
-
 def test_names() -> None:
-    assert run_id(*PLACE) == run_id("toy", "upg/seed1") == "db14ce454c89acc6"
-    assert run_id("toy/upg", "seed2") != run_id(*PLACE)
-    assert table_of("table4/honest/cox2") == "table4"
-    assert tags("table4/honest/cox2") == ["table4", "table4/honest/cox2"]
-    assert tags("custom") == ["custom"]
-    assert tags(f"toy/{'x' * 80}") == ["toy"]  # wandb refuses longer ones
+    assert names(*PLACE)["id"] == names("toy", "upg/seed1")["id"] == "db14ce454c89acc6"
+    assert names("toy/upg", "seed2")["id"] != names(*PLACE)["id"]
+    assert names("table4/honest/cox2", "seed0")["tags"] == ["table4", "table4/honest/cox2"]
+    assert names("custom", "seed0")["tags"] == ["custom"]
+    assert names(f"toy/{'x' * 80}", "seed0")["tags"] == ["toy"]  # wandb refuses longer ones
 
 
 def test_history() -> None:
     curves = {"precision/step": [0, 50], "precision/cosine": [0.5, None], "gradient/radius": [0.7]}
     made = record(*PLACE, [0.5, None])
     made = replace(made, curves={**made.curves, **curves})
-    assert list(export.history(made)) == [
+    assert list(export_wandb.history(made)) == [
         {"epoch": 0, "test/accuracy": 0.5, "train/loss": 1.0, "gradient/radius": 0.7},
         {"epoch": 1, "train/loss": 0.5},
         {"precision/step": 0, "precision/cosine": 0.5},
@@ -66,16 +89,16 @@ def test_run_has_the_content_of_its_record(tmp_path: Path) -> None:
     made = record(
         *PLACE,
         [0.5],
-        config={"runtime": {"run": {"gradient": "upg"}}, "seed": 1},
+        config=CONFIG,
         curves={"test/perplexity": [9.0, 7.0, 8.0]},
         result=Result("perplexity", 7, 2, 8, mode="min"),
     )
-    export.rebuild(made, tmp_path, project="mine", entity="us", mode="offline")
+    export_wandb.rebuild(made, tmp_path, project="mine", entity="us", mode="offline")
     wandb.teardown()
     (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     found = read_offline(path)
     run = found.run
-    assert (run.run_id, run.project, run.entity) == (run_id(*PLACE), "mine", "us")
+    assert (run.run_id, run.project, run.entity) == (names(*PLACE)["id"], "mine", "us")
     assert (run.run_group, run.display_name, run.job_type) == ("toy/upg", "seed1", "upg")
     assert list(run.tags) == ["toy", "toy/upg"]
     own = {"seed": 1, "table": "toy", "protocol": "full", "label": made.label, "row": "toy/upg"}
@@ -83,67 +106,64 @@ def test_run_has_the_content_of_its_record(tmp_path: Path) -> None:
     assert [line["test/perplexity"] for line in found.history] == [9.0, 7.0, 8.0]
     assert [line["epoch"] for line in found.history] == [0, 1, 2]
     assert found.summary["test/perplexity"] == {"min": 7, "last": 8}
-    result = {"metric": "perplexity", "best": 7, "best_epoch": 2, "last": 8}
-    costs = {"parameters/total": 37634, "cost/seconds_epoch": 0.4, "solver_mean/evaluations": 14}
-    assert {**result, **costs}.items() <= found.summary.items()
-    assert "selected" not in found.summary  # no validation data
+    result = json.loads(json.dumps(found.summary["result"]))
+    assert (result["metric"], result["best"], result["best_epoch"]) == ("perplexity", 7, 2)
+    assert found.summary["parameters"]["total"] == 37634
+    assert found.summary["seconds"]["epoch"] == 0.4
     assert found.metrics["test/perplexity"].step_metric == "epoch"
     assert found.metrics["train/*"].step_metric == "epoch"
     assert found.exit_code == 0
 
 
 @pytest.mark.usefixtures("offline")
-def test_table_is_rebuilt_without_duplicates(
-    workshop: Workshop, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_table_is_rebuilt_without_duplicates(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
     """In the order of its rows; records of other rows are left out."""
     for row, instance in (PLACE, ("toy/implicit", "seed0"), ("toy/other", "seed0")):
-        workshop.published(row, instance, [0.5])
+        toy.publish(row, instance)
     for _ in range(2):
-        assert of_toy(workshop) == 0
-    assert len(list((workshop.runs / ".wandb/wandb").glob("offline-run-*/run-*.wandb"))) == 2
+        assert toy.export() == 0
+    assert len(list((toy.runs / ".wandb/wandb").glob("offline-run-*/run-*.wandb"))) == 2
     lines = capsys.readouterr().out.splitlines()
     assert lines[-3:-1] == ["toy/implicit seed0", "toy/upg seed1"]
     assert lines[-1].startswith("2 runs; to send them: wandb sync ")
 
 
 def test_nothing_to_export_and_unreadable_records(
-    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+    toy: Toy, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert of_toy(workshop) == 1
-    assert "no run of toy is finished: python scripts/train.py" in capsys.readouterr().err
-    workshop.published(*PLACE, [0.5]).write_text("{")
-    assert of_toy(workshop) == 1
+    assert toy.export() == 1
+    assert "no run of it is finished: python scripts/train.py table=toy" in capsys.readouterr().err
+    toy.publish(*PLACE).write_text("{")
+    assert toy.export() == 1
     assert "is no readable record" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("package", ["wandb", "wandb_workspaces.reports.v2"])
 def test_missing_packages(
-    workshop: Workshop,
+    toy: Toy,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     package: str,
 ) -> None:
-    workshop.published(*PLACE, [0.5])
+    toy.publish(*PLACE)
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, MODULE)
-    assert of_toy(workshop, "--online") == 1
+    assert toy.export("--online") == 1
     message = f"this needs the package {package.partition('.')[0]}: install it (make env)"
     assert message in capsys.readouterr().err
-    assert not workshop.runs.exists()  # nothing was made before
+    assert not toy.runs.exists()  # nothing was made before
 
 
 @pytest.mark.usefixtures("offline")
 def test_online_without_an_account(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("wandb_workspaces.reports.v2")
-    workshop.published(*PLACE, [0.5])
-    monkeypatch.setenv("HOME", str(workshop.path))
+    toy.publish(*PLACE)
+    monkeypatch.setenv("HOME", str(toy.runs))
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    assert of_toy(workshop, "--online") == 1
+    assert toy.export("--online") == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("dashboard: wandb: ")
+    assert line.startswith("wandb: ")
     assert "api key" in line.lower().replace("_", " ")
 
 
@@ -156,12 +176,12 @@ def report() -> Any:
         record(ROWS[0], "seed0", [0.5]),
         replace(text, curves={**text.curves, **curves}),
     ]
-    return export.build_report("toy", ROWS, records, "mine", "# Toy")
+    return export_wandb.build_report("toy", records, "# Toy")
 
 
 def test_report_groups_by_row_and_has_a_panel_for_each_metric(report: Any) -> None:
     assert report.title == "phantomgrad: toy"
-    assert report.description == "2 rows, 2 finished runs; grouped by row."
+    assert report.description == "2 finished runs, grouped by row"
     spec = json.loads(report._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
     text, grid = (block for block in spec["blocks"] if block["type"] != "paragraph")
     assert text["content"] == "# Toy"
@@ -173,10 +193,10 @@ def test_report_groups_by_row_and_has_a_panel_for_each_metric(report: Any) -> No
     assert [(p["config"]["metrics"], p["config"].get("xAxis")) for p in panels] == [
         (["summary_metrics.test/accuracy.max"], None),
         (["summary_metrics.test/perplexity.min"], None),
+        (["precision/cosine"], "precision/step"),
         (["test/accuracy"], "epoch"),
         (["train/loss"], "epoch"),
         (["validation/loss"], "epoch"),
-        (["precision/cosine"], "precision/step"),
     ]
     assert {panel["config"]["groupBy"] for panel in panels} == {"group"}
     assert len({(p["layout"]["x"], p["layout"]["y"]) for p in panels}) == len(panels)
@@ -184,7 +204,7 @@ def test_report_groups_by_row_and_has_a_panel_for_each_metric(report: Any) -> No
 
 @pytest.mark.parametrize("earlier", [None, "an id"])
 def test_sent_report_replaces_the_one_with_its_title(
-    report: Any, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, earlier: str | None
+    report: Any, toy: Toy, monkeypatch: pytest.MonkeyPatch, earlier: str | None
 ) -> None:
     """What a server would be asked, as far as that can be checked without one."""
     others = [SimpleNamespace(display_name="another", id="x")]
@@ -192,15 +212,15 @@ def test_sent_report_replaces_the_one_with_its_title(
         others.append(SimpleNamespace(display_name="phantomgrad: toy", id=earlier))
     sent: list[Any] = []
     api = SimpleNamespace(default_entity="us", reports=lambda path: sent.append(path) or others)
-    monkeypatch.setattr(export.wandb, "Api", lambda: api)
-    monkeypatch.setattr(export, "rebuild", lambda *_, **where: sent.append(where))
+    monkeypatch.setattr(wandb, "Api", lambda: api)
+    monkeypatch.setattr(export_wandb, "rebuild", lambda *_, **where: sent.append(where))
     monkeypatch.setattr(
         type(report), "save", lambda self: sent.append(self) or SimpleNamespace(url="the address")
     )
-    workshop.published(*PLACE, [0.5])
-    (workshop.results / "tables").mkdir()
-    (workshop.results / "tables/toy.md").write_text("# As make report wrote it")
-    assert of_toy(workshop, "--online", "project=mine") == 0
+    toy.publish(*PLACE)
+    (toy.results / "tables").mkdir(parents=True)
+    (toy.results / "tables/toy.md").write_text("# As make report wrote it")
+    assert toy.export("--online", "--project", "mine") == 0
     run, asked, saved = sent
     assert run == {"project": "mine", "entity": None, "mode": "online"}
     assert asked == "us/mine"

@@ -6,8 +6,8 @@ import pytest
 from graph_data import REPOSITORY
 from training import composed
 
-from phantomgrad_suite.dashboard.plan import expected, tables
 from phantomgrad_suite.jobs.compose import identity_of
+from phantomgrad_suite.runs.plan import expected, tables
 
 CONFIGS = REPOSITORY / "configs"
 

@@ -10,8 +10,15 @@ import torch
 from torch import Tensor
 
 from phantomgrad import FixedPoint
-from phantomgrad_suite.studies.clock import Clock, Solves, Watch, frozen_heap, paired_ratio, spread
-from phantomgrad_suite.studies.memory import peak_bytes
+from phantomgrad_suite.studies.meters import (
+    Clock,
+    Solves,
+    Watch,
+    frozen_heap,
+    paired_ratio,
+    peak_bytes,
+    spread,
+)
 
 pytestmark = [
     pytest.mark.usefixtures("float32"),

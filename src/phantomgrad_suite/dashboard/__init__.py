@@ -1,1 +1,0 @@
-"""The runs of every table: as text, as a live page, and on wandb."""

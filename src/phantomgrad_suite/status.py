@@ -1,0 +1,131 @@
+"""``scripts/status.py``: the state of the runs of every table, read from their folders."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from argparse import ArgumentParser
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from phantomgrad_suite.runs.attempts import FILE, read_attempt
+from phantomgrad_suite.runs.formats import duration
+from phantomgrad_suite.runs.plan import expected, tables
+
+STATES = ("done", "running", "failed", "stopped", "missing")
+_SILENT_SECONDS = 3600
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run, its state, and a description of the state."""
+
+    row: str
+    instance: str
+    state: str
+    text: str = ""
+
+
+def status(arguments: Sequence[str], configs: Path) -> int:
+    """Print the state of the runs of all tables, or of one."""
+    parser = ArgumentParser(
+        description="The number of runs of each table that are done, running, failed (ended by an "
+        "error), stopped (killed or interrupted: the same command resumes them) and missing.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR")
+    parser.add_argument("--records", type=Path, default=Path("results/records"), metavar="DIR")
+    parser.add_argument(
+        "--table", choices=tables(configs), metavar="NAME", help="only this table, row by row"
+    )
+    parser.add_argument("--failed", action="store_true", help="only failed runs and their errors")
+    options = parser.parse_args(arguments)
+    groups: dict[str, list[Run]] = defaultdict(list)
+    for table, (row, instance) in _listed(configs, options.runs, options.table):
+        found = examine(row, instance, options.runs, options.records)
+        groups[row if options.table else table].append(found)
+    shown = ["running", "failed", "stopped"] if options.table else ["running"]
+    if options.failed:
+        shown = ["failed"]
+    else:
+        _print_counts(groups)
+    for state in shown:
+        for run in (run for group in groups.values() for run in group if run.state == state):
+            print(f"{state}: {run.row} {run.instance}: {run.text}")
+    return 0
+
+
+def examine(row: str, instance: str, runs: Path, records: Path) -> Run:
+    """Return a run with its state; a run that is only among the published records is done."""
+    folder = runs / row / instance
+    note, own = read_attempt(folder), folder / "record.json"
+    if own.exists() or not (folder / FILE).exists():
+        done = own.exists() or (records / row / f"{instance}.json").exists()
+        return Run(row, instance, "done" if done else "missing")
+    silent = max(time.time() - _modified(folder), 0)
+    job = f"job {note['job']} on " if note.get("job") else ""
+    where = f"({job}{note.get('host', 'this machine')})"
+    if "failed" in note:
+        return Run(row, instance, "failed", f"{note['failed']} {where}")
+    epoch = f"epoch {note['epoch']} of {note['epochs']}, " if "epoch" in note else ""
+    state = "running" if _is_running(note, silent) else "stopped"
+    return Run(row, instance, state, f"{epoch}last update {duration(silent)} ago {where}")
+
+
+def run_folders(runs: Path) -> Iterator[tuple[str, str]]:
+    """Yield row and instance of every run folder below ``runs``."""
+    for path, folders, files in os.walk(runs):
+        if not {FILE, "record.json"}.isdisjoint(files):
+            folders.clear()
+            row, _, instance = Path(path).relative_to(runs).as_posix().rpartition("/")
+            yield row, instance
+
+
+def _listed(configs: Path, runs: Path, table: str | None) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield the runs with their table: those of one, or of all and then those of no table."""
+    seen = set()
+    for name in [table] if table else tables(configs):
+        for run in expected(configs, name):
+            seen.add(run)
+            yield name, run
+    if table is None:
+        for run in sorted(set(run_folders(runs)) - seen):
+            yield "in no table", run
+
+
+def _print_counts(groups: Mapping[str, Sequence[Run]]) -> None:
+    width = max(map(len, groups))
+    print(" " * width, *(f"{title:>8}" for title in ("runs", *STATES)))
+    for name, runs in groups.items():
+        counts = Counter(run.state for run in runs)
+        cells = [len(runs), *(counts[state] or "·" for state in STATES)]
+        print(f"{name:<{width}}", *(f"{cell:>8}" for cell in cells))
+
+
+def _is_running(note: Mapping[str, Any], silent: float) -> bool:
+    """Return whether the process of an attempt lives; elsewhere, whether it wrote recently."""
+    if not note or "stopped" in note:
+        return False
+    if note.get("host") != platform.node():
+        return silent < _SILENT_SECONDS
+    try:
+        os.kill(note["pid"], 0)  # sends nothing
+    except PermissionError:
+        return True  # a process of another user
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _modified(folder: Path) -> float:
+    """Return when a file of the folder was last written, in seconds since 1970."""
+    latest = 0.0
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # removed meanwhile
+            latest = max(latest, path.stat().st_mtime)
+    return latest

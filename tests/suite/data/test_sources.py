@@ -1,0 +1,60 @@
+"""The cache of tensors: made once, and again when it is damaged or made from other data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from phantomgrad_suite.data.sources import cached
+
+
+def load(folder: Path, made: list[int]) -> list[Tensor]:
+    def make() -> list[Tensor]:
+        made.append(1)
+        return [torch.arange(1000), torch.zeros(3, dtype=torch.uint8)]
+
+    source = folder / "source"
+    if not source.exists():
+        source.touch()
+    return cached(folder / "kept.pt", [source], make)
+
+
+@pytest.mark.parametrize("damage", ["a bit", "the end", "source"])
+def test_tensors_are_made_once_unless_the_file_is_damaged_or_outdated(
+    tmp_path: Path, caplog: Any, damage: str
+) -> None:
+    made: list[int] = []
+    first, second = load(tmp_path, made), load(tmp_path, made)
+    assert all(map(torch.equal, first, second))
+    assert (len(made), caplog.text) == (1, "")
+    assert {path.name for path in tmp_path.iterdir()} == {"kept.pt", "source"}
+    path = tmp_path / "kept.pt"
+    content = bytearray(path.read_bytes())
+    if damage == "a bit":
+        content[len(content) // 2] ^= 1
+    elif damage == "the end":
+        del content[len(content) // 2 :]
+    else:
+        (tmp_path / "source").write_text("changed")
+    path.write_bytes(content)
+    assert load(tmp_path, made)[0].sum() == 499500
+    assert f"{path} is damaged or made from other data" in caplog.text
+    caplog.clear()
+    load(tmp_path, made)
+    assert (len(made), caplog.text) == (2, "")
+
+
+def test_full_disk_is_a_warning(
+    tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("phantomgrad_suite.data.sources.torch.save", full)
+    assert len(load(tmp_path, [])) == 2
+    assert "could not be written" in caplog.text
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
