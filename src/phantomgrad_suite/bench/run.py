@@ -16,7 +16,6 @@ import torch
 from phantomgrad.checks import check_at_least
 from phantomgrad_suite.bench import peer
 from phantomgrad_suite.bench.contest import Case, measure
-from phantomgrad_suite.bench.figure1 import figure1_case
 from phantomgrad_suite.bench.report import as_markdown
 from phantomgrad_suite.bench.solves import solver_cases
 from phantomgrad_suite.bench.steps import epoch_case, training_cases
@@ -24,7 +23,6 @@ from phantomgrad_suite.jobs.environment import describe_environment
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 from phantomgrad_suite.runs.formats import duration
 from phantomgrad_suite.runs.records import write_json
-from phantomgrad_suite.studies.figure1 import Precision
 from phantomgrad_suite.studies.meters import Clock
 from phantomgrad_suite.study import find_device
 
@@ -104,12 +102,8 @@ def _measured(cases: Sequence[Case], clock: Clock, options: Options) -> Iterator
 
 
 def _cases(options: Options) -> list[Case]:
-    solves, study = solver_cases(), Precision(samples=100)
-    if options.quick:
-        solves, study = solver_cases([(512, 128)]), Precision(samples=10, batch=5)
     cases = [
-        *solves,
-        figure1_case(study),
+        *(solver_cases([(512, 128)]) if options.quick else solver_cases()),
         *training_cases(quick=options.quick),
         epoch_case(options.data, options.epochs),
     ]

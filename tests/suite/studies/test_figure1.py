@@ -1,4 +1,4 @@
-"""Figure 1 against dense matrices and against a script of the peer."""
+"""Figure 1 against dense matrices."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from problems import dense_jacobian, newton_equilibrium
 from torch import Tensor
 
 from phantomgrad.models import SyntheticCell
-from phantomgrad_suite.bench import peer
-from phantomgrad_suite.bench.figure1 import script
 from phantomgrad_suite.studies import Precision
 from phantomgrad_suite.studies.figure1 import conclusions, distribution
 
@@ -127,16 +125,3 @@ def test_percentiles_are_the_nearest_entries() -> None:
     assert (found[:25], found[50], found[100]) == ([-1.0] * 25, 0.33333333, 7.0)
     # The sum of 2^24 and 1 is not a float32.
     assert distribution(torch.tensor([2.0**24, 1.0], dtype=torch.float32))["mean"] == 2**23 + 0.5
-
-
-@pytest.mark.skipif(
-    peer.version() is None, reason="torchdeq is not installed: pip install -e '.[bench]'"
-)
-@pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
-def test_script_of_the_peer_finds_the_same_means(nonlinearity: Any) -> None:
-    """So the benchmark compares times of the same figure."""
-    study = Precision(nonlinearity=nonlinearity, **TINY, iterations=200, tol=1e-8)
-    findings, theirs = study.measure(0, CPU), script(study, 0, CPU)
-    agreement = theirs.pop("implicit")
-    assert findings.numbers["exact"]["agreement"]["mean"] == pytest.approx(agreement, abs=1e-5)
-    assert means(findings.numbers) == pytest.approx(theirs, abs=1e-5)
