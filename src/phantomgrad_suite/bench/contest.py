@@ -9,13 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from phantomgrad_suite.studies.meters import (
-    Clock,
-    frozen_heap,
-    paired_ratio,
-    peak_bytes,
-    spread,
-)
+from phantomgrad_suite.studies.meters import Clock, frozen_heap, paired_ratio, peak_bytes, spread
 
 OURS, IMPLICIT, PEER = "ours", "our implicit", "torchdeq"
 MEMORY = "peak memory"
@@ -23,10 +17,7 @@ _LEAST_ROUNDS = 3
 
 
 class Run(NamedTuple):
-    """One run of a contender: ``seconds`` by quantity, and the evaluations of ``f``.
-
-    Ours has all quantities that the others have, and may have more.
-    """
+    """Seconds by quantity, of which ours may have more than others, and evaluations of ``f``."""
 
     seconds: dict[str, float]
     evaluations: int = 0
@@ -36,7 +27,7 @@ Contender = Callable[[], Run]
 
 
 class Aim(NamedTuple):
-    """The aim that ours needs ``times_less`` times less of a quantity than another contender."""
+    """Ours is to need ``times_less`` times less of a quantity than another contender."""
 
     quantity: str
     times_less: float
@@ -45,14 +36,7 @@ class Aim(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A task that several contenders can do.
-
-    Args:
-        name: of the case.
-        contenders: by name, how each is built; :data:`OURS` comes first.
-        aims: for ours against the others.
-        rounds: to measure, whatever the options of the run are.
-    """
+    """What contenders, :data:`OURS` first, can do; ``rounds`` overrules the options of the run."""
 
     name: str
     contenders: Mapping[str, Callable[[Clock], Contender]]
@@ -63,10 +47,9 @@ class Case:
 def measure(
     case: Case, clock: Clock, with_peer: bool, rounds: int, seconds: float
 ) -> dict[str, Any]:
-    """Return the comparison of a case: memory is measured first, as a warm-up, then time.
+    """Return the comparison of a case: memory, as a warm-up, then rounds in which each runs once.
 
-    In a round every contender runs once. After ``seconds`` no further round starts, but three
-    rounds are made at least.
+    After ``seconds`` no further round starts, but three rounds are made at least.
     """
     contenders = {
         name: build(clock)

@@ -38,7 +38,7 @@ def as_markdown(data: Mapping[str, Any], name: str) -> str:
 
 
 def case_table(cases: Iterable[Mapping[str, Any]]) -> str:
-    """Return a table with a row for each quantity of each case and each other contender."""
+    """Return a table with rows for each quantity and each other contender."""
     rows: list[Sequence[str]] = [_HEAD]
     for case in cases:
         ours = [*case["contenders"][OURS]["seconds"], MEMORY]

@@ -57,10 +57,7 @@ def _contender(solver: Any, shape: tuple[int, ...], clock: Clock) -> Contender:
 
 
 def elementwise_map(shape: tuple[int, ...], device: torch.device) -> Map:
-    r"""Return :math:`f(z) = x + c \tanh z` with random x and c: cheap, nonlinear, contracting.
-
-    The c spread over (-0.9, 0.9), so that no solver converges within its budget.
-    """
+    """Return ``x + c tanh z``, cheap; c in (-0.9, 0.9) lets no solver converge in its budget."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(shape, generator=generator).to(device)
     c = torch.rand(shape, generator=generator).mul_(1.8).sub_(0.9).to(device)

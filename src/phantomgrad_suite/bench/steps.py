@@ -30,17 +30,12 @@ from phantomgrad_suite.data.graphs.tu import GraphBatch, GraphFolds
 from phantomgrad_suite.jobs.compose import CONFIGS
 from phantomgrad_suite.studies.meters import Clock, Watch
 
-Step = tuple[nn.Module, Callable[[], Tensor]]
-"""A model, and a call that computes its loss."""
-
+Step = tuple[nn.Module, Callable[[], Tensor]]  # a model, and a call that computes its loss
 Build = Callable[[Solver, GradientEstimator, torch.device], Step]
 
 
 def training_cases(*, quick: bool = False) -> list[Case]:
-    """Return the steps of all models; if ``quick``, of small batches.
-
-    The budgets of MDEQ and of the Transformer are the paper's, as is k = 5.
-    """
+    """Return the steps of all models with the paper's budgets and k; of small batches if quick."""
     streams, length = (1, 16) if quick else (16, 64)
     sizes = {"tiny": (1, 23)} if quick else {"tiny": (64, 23), "large": (8, 19)}
     cases = []
@@ -80,11 +75,6 @@ def step_cases(
     """Return the step of a model by implicit differentiation, and by UPG with k = 5.
 
     Args:
-        name: of the model.
-        build: makes the step.
-        solver: finds the equilibria, on both sides.
-        adjoint: solves the adjoint equation, on both sides.
-        damping: of UPG.
         aim: the ratio of times that is expected of the peer to ours.
         saving: and of implicit differentiation to UPG, both ours.
         hoisted: whether our cell computes a context once per solve. The peer then gets a map that
@@ -208,10 +198,7 @@ _GRADIENTS: dict[str, GradientEstimator] = {
 
 
 def epoch_case(root: str, epochs: int) -> Case:
-    """Return the case: training on the authors' fold 0 from the same start, a round an epoch.
-
-    Building a contender raises :class:`MissingDataError` if COX2 is not in ``root``.
-    """
+    """Return the case of training on the authors' fold 0 from the same start, a round an epoch."""
     contenders = {name: partial(_epoch_contender, root, g) for name, g in _GRADIENTS.items()}
     return Case(name="IGNN on COX2, epoch, UPG", contenders=contenders, rounds=epochs)
 
