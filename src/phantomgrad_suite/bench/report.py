@@ -46,7 +46,9 @@ def case_table(cases: Iterable[Mapping[str, Any]]) -> str:
         pairs += [(q, None) for q in ours if q not in dict(pairs)]
         for i, (quantity, rival) in enumerate(pairs):
             rows.append(("" if i else case["case"], *_row(case, quantity, rival)))
-    return _table("<<><>>><", rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rows.insert(1, ["-" * width for width in widths])
+    return "\n".join(f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows)
 
 
 def _row(case: Mapping[str, Any], quantity: str, rival: str | None) -> tuple[str, ...]:
@@ -72,15 +74,3 @@ def _amount(contender: Mapping[str, Any], quantity: str) -> str:
     if quantity == "outside f" and "solves" in medians:
         share = f", {medians['outside f'] / medians['solves']:.1%}"
     return f"{medians[quantity] * 1e3:.2f} ms{share}"
-
-
-def _table(alignment: str, rows: Sequence[Sequence[str]]) -> str:
-    """Return an aligned Markdown table; ``alignment`` has ``<`` or ``>`` for each column."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    columns = list(zip(alignment, widths, strict=True))
-    rule = ["-" * width if side == "<" else "-" * (width - 1) + ":" for side, width in columns]
-    lines = [
-        " | ".join(f"{c:{side}{width}}" for c, (side, width) in zip(row, columns, strict=True))
-        for row in (rows[0], rule, *rows[1:])
-    ]
-    return "\n".join(f"| {line} |" for line in lines)

