@@ -26,21 +26,12 @@ class Run(NamedTuple):
 Contender = Callable[[], Run]
 
 
-class Aim(NamedTuple):
-    """Ours is to need ``times_less`` times less of a quantity than another contender."""
-
-    quantity: str
-    times_less: float
-    against: str = PEER
-
-
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """What contenders, :data:`OURS` first, can do; ``rounds`` overrules the options of the run."""
 
     name: str
     contenders: Mapping[str, Callable[[Clock], Contender]]
-    aims: tuple[Aim, ...] = ()
     rounds: int | None = None
 
 
@@ -75,7 +66,7 @@ def measure(
 
 
 def compare(case: Case, peaks: Mapping[str, int], runs: Mapping[str, list[Run]]) -> dict[str, Any]:
-    """Return all samples as plain data, the ratios to other contenders, and which aims are met."""
+    """Return all samples as plain data, and the ratios of the other contenders to ours."""
     seconds = {
         name: {q: [run.seconds[q] for run in done] for q in done[0].seconds}
         for name, done in runs.items()
@@ -100,7 +91,6 @@ def compare(case: Case, peaks: Mapping[str, int], runs: Mapping[str, list[Run]])
             for name, done in runs.items()
         },
         "times_less": ratios,
-        "aims": [{**aim._asdict(), "met": _met(aim, ratios)} for aim in case.aims],
     }
 
 
@@ -109,11 +99,3 @@ def _ratios(theirs: Sequence[float], ours: Sequence[float]) -> dict[str, float]:
         "ratio_of_medians": paired_ratio([statistics.median(theirs)], [statistics.median(ours)]),
         "median_of_paired_ratios": paired_ratio(theirs, ours),
     }
-
-
-def _met(aim: Aim, ratios: Mapping[str, Any]) -> bool | None:
-    """Return whether both ratios, to the two decimals that are printed, meet an aim."""
-    if aim.against not in ratios:
-        return None
-    lower: float = min(ratios[aim.against][aim.quantity].values())
-    return round(lower, 2) >= aim.times_less

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from phantomgrad_suite.bench.contest import MEMORY, OURS, PEER
+from phantomgrad_suite.bench.contest import MEMORY, OURS
 from phantomgrad_suite.runs.formats import hardware
 
 _TEXT = """# Ours against torchdeq {version}
@@ -19,8 +19,7 @@ once per segment, as ours is. Written by `make bench`; every sample is in `{name
 
 {cases}
 """
-_HEAD = ("case", "quantity", "ours", "against", "theirs", "times less", "paired", "aim")
-_VERDICTS = {True: "met", False: "NOT MET", None: "not measured"}
+_HEAD = ("case", "quantity", "ours", "against", "theirs", "times less", "paired")
 
 
 def as_markdown(data: Mapping[str, Any], name: str) -> str:
@@ -53,17 +52,12 @@ def case_table(cases: Iterable[Mapping[str, Any]]) -> str:
 
 def _row(case: Mapping[str, Any], quantity: str, rival: str | None) -> tuple[str, ...]:
     ours = _amount(case["contenders"][OURS], quantity)
-    aims = "; ".join(
-        f"{aim['times_less']:g} {_VERDICTS[aim['met']]}"
-        for aim in case["aims"]
-        if aim["quantity"] == quantity and aim["against"] == (rival or PEER)
-    )
     if rival is None:
-        return quantity, ours, "", "", "", "", aims
+        return quantity, ours, "", "", "", ""
     theirs, ratios = case["contenders"][rival], case["times_less"][rival][quantity]
     paired = "" if quantity == MEMORY else f"{ratios['median_of_paired_ratios']:.2f}"
     less = f"{ratios['ratio_of_medians']:.2f}"
-    return quantity, ours, rival, _amount(theirs, quantity), less, paired, aims
+    return quantity, ours, rival, _amount(theirs, quantity), less, paired
 
 
 def _amount(contender: Mapping[str, Any], quantity: str) -> str:
