@@ -126,9 +126,10 @@ def _trainer(config: DictConfig, kept: list[Callback]) -> Trainer:
         if callback
     ]
     logger = build(runtime.logger, "logger")
+    logger.log_hyperparams(as_dict(config))
     try:
-        logger.log_hyperparams(as_dict(config))
-    except TypeError as error:  # TensorBoard takes any argument, and opens its file here
+        logger.experiment  # noqa: B018  # TensorBoard takes any argument, and uses it here
+    except TypeError as error:
         raise UserError(f"logger cannot be built: {error}") from error
     trainer: Trainer = build(
         config.trainer,
