@@ -23,12 +23,8 @@ log = logging.getLogger(__name__)
 def run_study(config: DictConfig) -> None:
     """Execute the study that ``config`` describes, unless it is finished.
 
-    Args:
-        config: the composed configuration (``configs/study.yaml``).
-
     Raises:
-        UserError: something the user can put right, or a claim of the study does not hold; its
-            record says which, and by how much.
+        UserError: the user can put it right, or a claim of the study does not hold.
     """
     record = run_job(config, lambda identity, _: _measure(config, identity))
     failed = [check for check in getattr(record, "checks", []) if not check.holds]

@@ -9,13 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from phantomgrad_suite.studies.meters import (
-    Clock,
-    frozen_heap,
-    paired_ratio,
-    peak_bytes,
-    spread,
-)
+from phantomgrad_suite.studies.meters import Clock, frozen_heap, paired_ratio, peak_bytes, spread
 
 OURS, IMPLICIT, PEER = "ours", "our implicit", "torchdeq"
 MEMORY = "peak memory"
@@ -23,10 +17,7 @@ _LEAST_ROUNDS = 3
 
 
 class Run(NamedTuple):
-    """One run of a contender: ``seconds`` by quantity, and the evaluations of ``f``.
-
-    Ours has all quantities that the others have, and may have more.
-    """
+    """Seconds by quantity, of which ours may have more than others, and evaluations of ``f``."""
 
     seconds: dict[str, float]
     evaluations: int = 0
@@ -35,38 +26,21 @@ class Run(NamedTuple):
 Contender = Callable[[], Run]
 
 
-class Aim(NamedTuple):
-    """The aim that ours needs ``times_less`` times less of a quantity than another contender."""
-
-    quantity: str
-    times_less: float
-    against: str = PEER
-
-
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A task that several contenders can do.
-
-    Args:
-        name: of the case.
-        contenders: by name, how each is built; :data:`OURS` comes first.
-        aims: for ours against the others.
-        rounds: to measure, whatever the options of the run are.
-    """
+    """What contenders, :data:`OURS` first, can do; ``rounds`` overrules the options of the run."""
 
     name: str
     contenders: Mapping[str, Callable[[Clock], Contender]]
-    aims: tuple[Aim, ...] = ()
     rounds: int | None = None
 
 
 def measure(
     case: Case, clock: Clock, with_peer: bool, rounds: int, seconds: float
 ) -> dict[str, Any]:
-    """Return the comparison of a case: memory is measured first, as a warm-up, then time.
+    """Return the comparison of a case: memory, as a warm-up, then rounds in which each runs once.
 
-    In a round every contender runs once. After ``seconds`` no further round starts, but three
-    rounds are made at least.
+    After ``seconds`` no further round starts, but three rounds are made at least.
     """
     contenders = {
         name: build(clock)
@@ -92,7 +66,7 @@ def measure(
 
 
 def compare(case: Case, peaks: Mapping[str, int], runs: Mapping[str, list[Run]]) -> dict[str, Any]:
-    """Return all samples as plain data, the ratios to other contenders, and which aims are met."""
+    """Return all samples as plain data, and the ratios of the other contenders to ours."""
     seconds = {
         name: {q: [run.seconds[q] for run in done] for q in done[0].seconds}
         for name, done in runs.items()
@@ -117,7 +91,6 @@ def compare(case: Case, peaks: Mapping[str, int], runs: Mapping[str, list[Run]])
             for name, done in runs.items()
         },
         "times_less": ratios,
-        "aims": [{**aim._asdict(), "met": _met(aim, ratios)} for aim in case.aims],
     }
 
 
@@ -126,11 +99,3 @@ def _ratios(theirs: Sequence[float], ours: Sequence[float]) -> dict[str, float]:
         "ratio_of_medians": paired_ratio([statistics.median(theirs)], [statistics.median(ours)]),
         "median_of_paired_ratios": paired_ratio(theirs, ours),
     }
-
-
-def _met(aim: Aim, ratios: Mapping[str, Any]) -> bool | None:
-    """Return whether both ratios, to the two decimals that are printed, meet an aim."""
-    if aim.against not in ratios:
-        return None
-    lower: float = min(ratios[aim.against][aim.quantity].values())
-    return round(lower, 2) >= aim.times_less

@@ -36,7 +36,6 @@ class PeerSolver:
     solver: Solver
 
     def solve(self, f: Map, z0: Tensor) -> Tensor:
-        """Return the equilibrium of ``f`` that is found from ``z0``."""
         from torchdeq.solver import get_solver
 
         options = _solver_options(self.solver, "")
@@ -47,10 +46,7 @@ class PeerSolver:
 
 
 class PeerDEQ(nn.Module):
-    """The counterpart of one of our layers, with its cell, called alike.
-
-    It too computes parametrized weights once per forward, and packs several states into one.
-    """
+    """The counterpart of one of our layers, on the same cell, called alike."""
 
     def __init__(self, layer: DEQ) -> None:
         super().__init__()
@@ -59,7 +55,6 @@ class PeerDEQ(nn.Module):
         self._deq = get_layer(layer.solver, layer.gradient)
 
     def forward(self, *inputs: Any, z0: Any) -> tuple[Any, None]:
-        """Return the equilibrium, on the graph."""
         f, start, packing = self._close_over(inputs, z0)
         with shared_parametrizations(self.cell):
             z = self._deq(f, start)[0][-1]
@@ -67,18 +62,16 @@ class PeerDEQ(nn.Module):
 
 
 class WholeCell(nn.Module):
-    """The map ``cell(z, context)``, with a context that is computed anew at every evaluation."""
+    """A cell whose context is computed anew at every evaluation."""
 
     def __init__(self, cell: nn.Module) -> None:
         super().__init__()
         self.cell = cell
 
     def context(self, *inputs: Any) -> tuple[Any, ...]:
-        """Return the inputs in place of the context."""
         return inputs
 
     def forward(self, z: Tensor, inputs: tuple[Any, ...]) -> Tensor:
-        """Return the next state."""
         return self.cell(z, self.cell.context(*inputs))  # type: ignore[operator, no-any-return]
 
 

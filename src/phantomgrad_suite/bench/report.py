@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from phantomgrad_suite.bench.contest import MEMORY, OURS, PEER
+from phantomgrad_suite.bench.contest import MEMORY, OURS
 from phantomgrad_suite.runs.formats import hardware
 
 _TEXT = """# Ours against torchdeq {version}
@@ -19,8 +19,7 @@ once per segment, as ours is. Written by `make bench`; every sample is in `{name
 
 {cases}
 """
-_HEAD = ("case", "quantity", "ours", "against", "theirs", "times less", "paired", "aim")
-_VERDICTS = {True: "met", False: "NOT MET", None: "not measured"}
+_HEAD = ("case", "quantity", "ours", "against", "theirs", "times less", "paired")
 
 
 def as_markdown(data: Mapping[str, Any], name: str) -> str:
@@ -38,7 +37,7 @@ def as_markdown(data: Mapping[str, Any], name: str) -> str:
 
 
 def case_table(cases: Iterable[Mapping[str, Any]]) -> str:
-    """Return a table with a row for each quantity of each case and each other contender."""
+    """Return a table with rows for each quantity and each other contender."""
     rows: list[Sequence[str]] = [_HEAD]
     for case in cases:
         ours = [*case["contenders"][OURS]["seconds"], MEMORY]
@@ -46,22 +45,19 @@ def case_table(cases: Iterable[Mapping[str, Any]]) -> str:
         pairs += [(q, None) for q in ours if q not in dict(pairs)]
         for i, (quantity, rival) in enumerate(pairs):
             rows.append(("" if i else case["case"], *_row(case, quantity, rival)))
-    return _table("<<><>>><", rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rows.insert(1, ["-" * width for width in widths])
+    return "\n".join(f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows)
 
 
 def _row(case: Mapping[str, Any], quantity: str, rival: str | None) -> tuple[str, ...]:
     ours = _amount(case["contenders"][OURS], quantity)
-    aims = "; ".join(
-        f"{aim['times_less']:g} {_VERDICTS[aim['met']]}"
-        for aim in case["aims"]
-        if aim["quantity"] == quantity and aim["against"] == (rival or PEER)
-    )
     if rival is None:
-        return quantity, ours, "", "", "", "", aims
+        return quantity, ours, "", "", "", ""
     theirs, ratios = case["contenders"][rival], case["times_less"][rival][quantity]
     paired = "" if quantity == MEMORY else f"{ratios['median_of_paired_ratios']:.2f}"
     less = f"{ratios['ratio_of_medians']:.2f}"
-    return quantity, ours, rival, _amount(theirs, quantity), less, paired, aims
+    return quantity, ours, rival, _amount(theirs, quantity), less, paired
 
 
 def _amount(contender: Mapping[str, Any], quantity: str) -> str:
@@ -72,15 +68,3 @@ def _amount(contender: Mapping[str, Any], quantity: str) -> str:
     if quantity == "outside f" and "solves" in medians:
         share = f", {medians['outside f'] / medians['solves']:.1%}"
     return f"{medians[quantity] * 1e3:.2f} ms{share}"
-
-
-def _table(alignment: str, rows: Sequence[Sequence[str]]) -> str:
-    """Return an aligned Markdown table; ``alignment`` has ``<`` or ``>`` for each column."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    columns = list(zip(alignment, widths, strict=True))
-    rule = ["-" * width if side == "<" else "-" * (width - 1) + ":" for side, width in columns]
-    lines = [
-        " | ".join(f"{c:{side}{width}}" for c, (side, width) in zip(row, columns, strict=True))
-        for row in (rows[0], rule, *rows[1:])
-    ]
-    return "\n".join(f"| {line} |" for line in lines)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import time
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,15 +14,12 @@ import torch
 from phantomgrad.checks import check_at_least
 from phantomgrad_suite.bench import peer
 from phantomgrad_suite.bench.contest import Case, measure
-from phantomgrad_suite.bench.figure1 import figure1_case
 from phantomgrad_suite.bench.report import as_markdown
 from phantomgrad_suite.bench.solves import solver_cases
 from phantomgrad_suite.bench.steps import epoch_case, training_cases
 from phantomgrad_suite.jobs.environment import describe_environment
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
-from phantomgrad_suite.runs.formats import duration
 from phantomgrad_suite.runs.records import write_json
-from phantomgrad_suite.studies.figure1 import Precision
 from phantomgrad_suite.studies.meters import Clock
 from phantomgrad_suite.study import find_device
 
@@ -55,12 +50,7 @@ class Options:
 
 
 def run(options: Options) -> None:
-    """Measure every case, log the table, and write it and the data to ``options.output``.
-
-    Raises:
-        UserError: the device is unknown or not available, or no case has ``options.only`` in its
-            name.
-    """
+    """Measure every case, log the table, and write it and the data to ``options.output``."""
     name = options.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -80,7 +70,7 @@ def run(options: Options) -> None:
         "torchdeq": version,
         "environment": describe_environment(device),
         "options": asdict(options),
-        "cases": list(_measured(cases, clock, options)),
+        "cases": [found for case in cases if (found := _measured(case, clock, options))],
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     path = Path(options.output) / f"{_name(data)}.json"
@@ -91,25 +81,18 @@ def run(options: Options) -> None:
     _log.info("written: %s", path)
 
 
-def _measured(cases: Sequence[Case], clock: Clock, options: Options) -> Iterator[dict[str, Any]]:
-    for number, case in enumerate(cases, start=1):
-        started, limits = time.perf_counter(), (options.repeats, options.seconds)
-        try:
-            yield measure(case, clock, peer.version() is not None, *limits)
-        except MissingDataError as error:
-            _log.warning("%s is left out: %s", case.name, error)
-            continue
-        spent = duration(time.perf_counter() - started)
-        _log.info("[%d/%d] %s (%s)", number, len(cases), case.name, spent)
+def _measured(case: Case, clock: Clock, options: Options) -> dict[str, Any] | None:
+    _log.info("%s", case.name)
+    try:
+        return measure(case, clock, peer.version() is not None, options.repeats, options.seconds)
+    except MissingDataError as error:
+        _log.warning("%s is left out: %s", case.name, error)
+        return None
 
 
 def _cases(options: Options) -> list[Case]:
-    solves, study = solver_cases(), Precision(samples=100)
-    if options.quick:
-        solves, study = solver_cases([(512, 128)]), Precision(samples=10, batch=5)
     cases = [
-        *solves,
-        figure1_case(study),
+        *(solver_cases([(512, 128)]) if options.quick else solver_cases()),
         *training_cases(quick=options.quick),
         epoch_case(options.data, options.epochs),
     ]
@@ -125,12 +108,11 @@ def _name(data: dict[str, Any]) -> str:
     """Return the name of the files: a partial run never replaces a full one."""
     options, threads = data["options"], data["environment"]["threads"]
     device = data["device"].split(":")[0]
+    part = re.sub(r"[^a-z0-9]+", "-", options["only"].casefold()).strip("-") or "part"
     marks = {
         f"{threads}threads": device == "cpu" and threads != 1,
         "quick": options["quick"],
-        re.sub(r"[^a-z0-9]+", "-", options["only"].casefold()).strip("-") or "part": options[
-            "only"
-        ],
+        part: options["only"],
         "alone": data["torchdeq"] is None,
     }
     return "-".join([device, *(mark for mark, holds in marks.items() if holds)])

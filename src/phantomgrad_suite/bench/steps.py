@@ -23,24 +23,19 @@ from phantomgrad.gradients import (
 from phantomgrad.models import MDEQ, GraphClassifier, TransformerLM
 from phantomgrad.models.transformer import Memory
 from phantomgrad.solvers import Broyden, FixedPoint, Solver
-from phantomgrad_suite.bench.contest import IMPLICIT, MEMORY, OURS, PEER, Aim, Case, Contender, Run
+from phantomgrad_suite.bench.contest import IMPLICIT, OURS, PEER, Case, Contender, Run
 from phantomgrad_suite.bench.peer import HOISTED, PeerDEQ, use_peer
 from phantomgrad_suite.data import WikiText103
 from phantomgrad_suite.data.graphs.tu import GraphBatch, GraphFolds
 from phantomgrad_suite.jobs.compose import CONFIGS
 from phantomgrad_suite.studies.meters import Clock, Watch
 
-Step = tuple[nn.Module, Callable[[], Tensor]]
-"""A model, and a call that computes its loss."""
-
+Step = tuple[nn.Module, Callable[[], Tensor]]  # a model, and a call that computes its loss
 Build = Callable[[Solver, GradientEstimator, torch.device], Step]
 
 
 def training_cases(*, quick: bool = False) -> list[Case]:
-    """Return the steps of all models; if ``quick``, of small batches.
-
-    The budgets of MDEQ and of the Transformer are the paper's, as is k = 5.
-    """
+    """Return the steps of all models with the paper's budgets and k; of small batches if quick."""
     streams, length = (1, 16) if quick else (16, 64)
     sizes = {"tiny": (1, 23)} if quick else {"tiny": (64, 23), "large": (8, 19)}
     cases = []
@@ -50,8 +45,6 @@ def training_cases(*, quick: bool = False) -> list[Case]:
             partial(mdeq, size, batch),
             solver=Broyden(max_evaluations=budget, tol=0),
             adjoint=Broyden(max_evaluations=budget, tol=0),
-            aim=2.0,
-            saving=1.4,
         )
     cases += step_cases(
         f"TransformerLM, {streams} x {length} words",
@@ -59,8 +52,6 @@ def training_cases(*, quick: bool = False) -> list[Case]:
         solver=Broyden(max_evaluations=31, tol=0),
         adjoint=Broyden(max_evaluations=41, tol=0),
         damping=0.8,
-        aim=1.5,
-        saving=1.7,  # Table 3
         hoisted=True,
     )
     return cases
@@ -73,22 +64,12 @@ def step_cases(
     solver: Solver,
     adjoint: Solver,
     damping: float = 0.5,
-    aim: float = 1.0,
-    saving: float = 1.0,
     hoisted: bool = False,
 ) -> list[Case]:
     """Return the step of a model by implicit differentiation, and by UPG with k = 5.
 
-    Args:
-        name: of the model.
-        build: makes the step.
-        solver: finds the equilibria, on both sides.
-        adjoint: solves the adjoint equation, on both sides.
-        damping: of UPG.
-        aim: the ratio of times that is expected of the peer to ours.
-        saving: and of implicit differentiation to UPG, both ours.
-        hoisted: whether our cell computes a context once per solve. The peer then gets a map that
-            does so at every evaluation, and ours as another contender.
+    If ``hoisted``, our cell computes a context once per solve. The peer then gets a map that does
+    so at every evaluation, and ours as another contender.
     """
     implicit = ImplicitGradient(solver=adjoint, on_failure="ignore")
     cases = []
@@ -98,13 +79,11 @@ def step_cases(
             OURS: partial(contender, make),
             PEER: partial(contender, make, adapt=partial(use_peer, whole=hoisted)),
         }
-        aims = [Aim("step", aim), Aim(MEMORY, 1.0)]
         if gradient is not implicit:
             contenders[IMPLICIT] = partial(contender, partial(build, solver, implicit))
-            aims.append(Aim("step", saving, against=IMPLICIT))
         if hoisted:
             contenders[HOISTED] = partial(contender, make, adapt=use_peer)
-        cases.append(Case(name=f"{name}, {label}", contenders=contenders, aims=tuple(aims)))
+        cases.append(Case(name=f"{name}, {label}", contenders=contenders))
     return cases
 
 
@@ -208,10 +187,7 @@ _GRADIENTS: dict[str, GradientEstimator] = {
 
 
 def epoch_case(root: str, epochs: int) -> Case:
-    """Return the case: training on the authors' fold 0 from the same start, a round an epoch.
-
-    Building a contender raises :class:`MissingDataError` if COX2 is not in ``root``.
-    """
+    """Return the case of training on the authors' fold 0 from the same start, a round an epoch."""
     contenders = {name: partial(_epoch_contender, root, g) for name, g in _GRADIENTS.items()}
     return Case(name="IGNN on COX2, epoch, UPG", contenders=contenders, rounds=epochs)
 

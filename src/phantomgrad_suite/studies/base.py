@@ -36,10 +36,9 @@ class Findings:
 class Study(ABC):
     """A measurement; subclasses are frozen dataclasses of its setting.
 
-    Settings that several studies share: the ``nonlinearity`` of F, which the paper does not name;
-    ``lipschitz``, its Lipschitz constant L_h; ``size``, the width D of a state, and ``rows``, the
-    number N of its rows; ``samples``, the number of random problems; ``steps``, the values of k,
-    and ``dampings``, those of lambda. Values out of range raise a ``ValueError``.
+    Shared settings: the ``nonlinearity`` of F, which the paper does not name, and its constant
+    ``lipschitz``; width D (``size``) and ``rows`` N of a state; ``samples``, the number of random
+    problems; ``steps``, the values of k, and ``dampings``, those of lambda.
     """
 
     def __post_init__(self) -> None:
@@ -62,11 +61,9 @@ class Study(ABC):
     def measure(self, seed: int, device: torch.device) -> Findings: ...
 
 
-def progress(items: Sequence[T], title: str) -> Iterable[T]:
+def progress(items: Sequence[T]) -> Iterable[T]:
     """Iterate over ``items``, with a progress bar on a terminal."""
-    options = {"dynamic_ncols": True, "mininterval": 0.5, "leave": False, "disable": None}
-    bar: Iterable[T] = tqdm(items, title, **options)
-    return bar
+    return tqdm(items, leave=False, disable=None)  # type: ignore[no-any-return]
 
 
 def rounded(value: Tensor | float, digits: int = 8) -> float:
@@ -99,10 +96,7 @@ def as_matrix(derivative: Tensor) -> Matrix:
 
 
 def truncated_series(m: Matrix, damping: float, steps: Sequence[int]) -> dict[int, Matrix]:
-    r"""Return :math:`\lambda (I + B + \dots + B^{k-1})` by k, a truncated :math:`(I - M)^{-1}`.
-
-    Here M is ``m``, ``(D, D)``, and :math:`B = \lambda M + (1 - \lambda) I`.
-    """
+    r"""Return :math:`\lambda \sum_{i<k} B^i` by k, with :math:`B = \lambda M + (1-\lambda) I`."""
     eye = np.eye(len(m))
     b = damping * m + (1 - damping) * eye
     sums = islice(neumann_sums(lambda u: b @ u, eye), max(steps))

@@ -33,17 +33,11 @@ _GROWS, _FLAT = 0.5, 0.25  # by which share of its right end the fitted line ris
 
 @dataclass(frozen=True, kw_only=True)
 class Complexity(Study):
-    r"""Time and memory of the gradient alone (Geng et al., 2021, Table 2).
+    """Time and memory of the gradient alone (Geng et al., 2021, Table 2).
 
     Each estimator is attached to an equilibrium of the synthetic layer, and a cotangent is pulled
-    back to its weight and input. Measured are the median time of both, the bytes that the graph
-    holds between them, and the peak memory. Implicit differentiation solves the adjoint equation
-    with K evaluations; the phantom gradients take k steps.
-
-    Args (see :class:`Study` for the others):
-        batch: number of states.
-        budgets: the values of K, evaluations of the adjoint map.
-        repeats: rounds, in each of which every case runs once.
+    back to its weight and input: the median time of both, the bytes that the graph holds between
+    them, and the peak memory, by the steps k or the ``budgets`` K of the adjoint solve.
     """
 
     size: int = 128
@@ -67,7 +61,7 @@ class Complexity(Study):
         with frozen_heap():
             rounds = [
                 [problem.seconds(estimator) for estimator in estimators]
-                for _ in progress(range(self.repeats), "rounds")
+                for _ in progress(range(self.repeats))
             ]
         medians = map(statistics.median, zip(*rounds, strict=True))
         costs = zip(medians, graphs, peaks, strict=True)
@@ -87,8 +81,6 @@ class Complexity(Study):
         return Findings(numbers, _checks(found))
 
     def _methods(self) -> list[tuple[str, str, Sequence[int], Callable[[int], GradientEstimator]]]:
-        """Return name, variable, sizes and estimator of each method."""
-
         def implicit(kind: type[Solver], budget: int) -> GradientEstimator:
             solver = kind(max_evaluations=budget, tol=0)
             return ImplicitGradient(solver=solver, on_failure="ignore")
@@ -102,8 +94,6 @@ class Complexity(Study):
 
 
 class _Problem:
-    """An equilibrium and a cotangent to differentiate it with."""
-
     def __init__(self, study: Complexity, seed: int, device: torch.device) -> None:
         generator = torch.Generator().manual_seed(seed)
         self.clock = Clock(device)
@@ -143,11 +133,10 @@ class _Problem:
 
 
 def fit(sizes: Sequence[int], values: Sequence[float], variable: str) -> dict[str, Any]:
-    """Return the least-squares line of ``values`` over ``sizes``, and the order that it suggests.
+    """Return the least-squares line, and the order that it suggests: O(1), O(k), O(k²) or unclear.
 
-    The order is ``O(1)``, ``O(k)``, ``O(k²)`` or ``unclear``. ``climbs`` is the rise of the line as
-    a share of its right end. ``curve`` holds polynomial coefficients, constant first: those of the
-    line, or of a parabola that opens upwards where that explains far more of the variance.
+    ``climbs`` is the rise of the line as a share of its right end; ``curve`` has its coefficients,
+    or those of a parabola that opens upwards where that explains far more of the variance.
     """
     slope, intercept = statistics.linear_regression(sizes, values)
     right = intercept + slope * max(sizes)
@@ -181,7 +170,7 @@ def _unexplained(curve: Sequence[float], sizes: Sequence[int], values: Sequence[
 
 
 def _checks(methods: Sequence[dict[str, Any]]) -> list[Check]:
-    """Test the entries of the paper's table; of the peaks NPG's alone, as solvers need memory."""
+    # Of the peaks NPG's alone, as solvers need memory.
     climbs = {m["name"]: {q: m["fits"][q]["climbs"] for q in QUANTITIES} for m in methods}
     grows = [(name, "seconds") for name in climbs] + [("UPG", "graph_bytes")]
     flat = [(name, "graph_bytes") for name in climbs if name != "UPG"] + [("NPG", "peak_bytes")]

@@ -22,27 +22,18 @@ from phantomgrad.solvers import Broyden, Map
 from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies.base import Findings, Study, progress, rounded
 
-Setting = tuple[str, int, float]
-"""Form (``NPG`` or ``UPG``), k and lambda."""
+Setting = tuple[str, int, float]  # form (NPG or UPG), k and lambda
 
 
 @dataclass(frozen=True, kw_only=True)
 class Precision(Study):
     r"""Cosine similarity of NPG and UPG to the exact gradient (Geng et al., 2021, Figure 1).
 
-    For random pairs (u, y) of ``N x D`` standard normal numbers, :math:`h^* = F(h^* + u)` is found
-    by fixed-point iteration from zero, and the mean squared error between :math:`h^*` and y is
-    differentiated by u. The exact gradient is computed twice: by backpropagation through all
-    iterations, which is the reference, and by implicit differentiation with Broyden's method.
-    Cosines are taken over ``states``, ``(N, D)``, and over their ``rows``, as the paper does not
-    say which is a sample.
-
-    Args (see :class:`Study` for the others):
-        iterations: of the fixed-point iteration. Fewer would do for :math:`h^*`, but the gradient
-            through the iterations converges more slowly.
-        tol: required relative error of :math:`h^*`.
-        broyden_iterations: of the adjoint solve.
-        batch: pairs computed at once.
+    For random pairs (u, y) of ``N x D`` standard normal numbers, the mean squared error between
+    :math:`h^* = F(h^* + u)` and y is differentiated by u. The exact gradient is computed twice: by
+    backpropagation through all fixed-point ``iterations``, the reference, and implicitly with
+    Broyden's method. Cosines are taken over ``states``, ``(N, D)``, and over their ``rows``, as the
+    paper does not say which is a sample. ``tol`` is the required relative error of :math:`h^*`.
     """
 
     nonlinearity: Nonlinearity = "tanh"
@@ -62,7 +53,7 @@ class Precision(Study):
         cell = SyntheticCell(self.size, self.lipschitz, self.nonlinearity, generator).to(device)
         values: dict[Any, dict[str, list[Tensor]]] = defaultdict(lambda: defaultdict(list))
         batches = [min(self.batch, self.samples - i) for i in range(0, self.samples, self.batch)]
-        for size in progress(batches, f"batches of {self.batch} samples"):
+        for size in progress(batches):
             # Pair after pair, so that the draws do not depend on the batch.
             pairs = torch.randn(size, 2, self.rows, self.size, generator=generator)
             u, y = pairs.transpose(0, 1).contiguous().to(device)
@@ -133,7 +124,6 @@ def _neumann_path(f: Map, z: Tensor, u: Tensor, v: Tensor, damping: float) -> It
 
 
 def _compare(gradient: Tensor, exact: Tensor, squares: Tensor) -> dict[str, Tensor]:
-    """Return cosines by row, ``(B, N)``, and by state, ``(B,)``, and ratios of norms."""
     dots, ours = (gradient * exact).sum(dim=-1), gradient.square().sum(dim=-1)
     rows = dots / (ours * squares).sqrt()
     dots, ours, theirs = dots.sum(1), ours.sum(1), squares.sum(1)

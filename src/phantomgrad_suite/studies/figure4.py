@@ -20,9 +20,7 @@ from phantomgrad.solvers.maps import flat
 from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies.base import Findings, Study, dense_jacobian, progress, rounded
 
-SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""The quantiles over the samples that are recorded."""
-
+SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)  # the quantiles over the samples that are recorded
 _ILL_CONDITIONED = 0.999  # the Lipschitz constant from which the paper's effects show
 _LOW, _MEDIAN = 0, 2  # places in SHARES
 
@@ -31,20 +29,15 @@ _LOW, _MEDIAN = 0, 2  # places in SHARES
 class Dynamics(Study):
     r"""Solvers of the gradient, step by step (Geng et al., 2021, "Gradient Solver").
 
-    With J the Jacobian at :math:`h^*`, found by fixed-point iteration, and v the gradient of the
-    mean squared error by :math:`h^*`, Broyden's method solves
-    :math:`\hat g = J^\top \hat g + v` from :math:`\hat g = v`. Along its iterates, and along k for
-    the phantom gradients, four quantities are measured:
+    With J the Jacobian at :math:`h^*` and v the gradient of the mean squared error there, Broyden's
+    method solves :math:`\hat g = J^\top \hat g + v` from v. Along its ``iterations``, and along k
+    for the phantom gradients, four quantities are measured:
 
     .. math:: \|(I - J^\top) \hat g - v\|, \quad \|(I - J^\top) \hat g - v\| / \|\hat g\|, \quad
               \cos(\hat g, g), \quad \|\hat g\|_1
 
     where g is the exact solution, by a dense solve in float64. For UPG, :math:`\hat g` is the
     gradient that its backward pass gives a constant added to F.
-
-    Args (see :class:`Study` for the others):
-        iterations: of Broyden's method, and the largest k.
-        forward_iterations: of the fixed-point iteration.
     """
 
     nonlinearity: Nonlinearity = "tanh"
@@ -57,7 +50,7 @@ class Dynamics(Study):
     forward_iterations: int = 100
 
     def measure(self, seed: int, device: torch.device) -> Findings:
-        levels = [self._level(x, seed, device) for x in progress(self.lipschitz, "levels")]
+        levels = [self._level(x, seed, device) for x in progress(self.lipschitz)]
         ill_conditioned = self.nonlinearity == "linear" and max(self.lipschitz) >= _ILL_CONDITIONED
         checks = conclusions(levels, ill_conditioned)
         return Findings({"levels": levels, "shares": list(SHARES)}, checks)

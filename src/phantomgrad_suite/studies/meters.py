@@ -18,11 +18,10 @@ Mark = float | torch.cuda.Event
 
 
 class Clock:
-    """Reads the time of a device.
+    """Reads the time of a device: on CUDA by events, which only :meth:`seconds` waits for.
 
-    On CUDA marks are events in the current stream: setting one does not wait, only
-    :meth:`seconds` synchronises. On the CPU a mark is the CPU time of this thread where torch
-    uses a single thread (so that other processes do not count), and the wall clock otherwise.
+    On the CPU a mark is the CPU time of this thread where torch uses a single thread (so that
+    other processes do not count), and the wall clock otherwise.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -33,7 +32,6 @@ class Clock:
         self.name = "CUDA events" if device.type == "cuda" else on_cpu
 
     def mark(self) -> Mark:
-        """Return the present moment."""
         if self.device.type != "cuda":
             return self._read()
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -41,14 +39,12 @@ class Clock:
         return event
 
     def seconds(self, start: Any, end: Any) -> float:
-        """Return the time between two marks; on CUDA, wait until the later one is reached."""
         if isinstance(end, torch.cuda.Event):
             end.synchronize()
             return float(start.elapsed_time(end)) / 1000
         return float(end - start)
 
     def time(self, call: Callable[[], object]) -> float:
-        """Return the seconds that ``call`` takes."""
         start = self.mark()
         call()
         return self.seconds(start, self.mark())
@@ -144,7 +140,7 @@ def peak_bytes(run: Callable[[], object], device: torch.device) -> int:
 
 
 def spread(samples: Sequence[float]) -> dict[str, Any]:
-    """Return the median and the quartiles of ``samples``, and the samples."""
+    """Return median, quartiles and ``samples``."""
     middle, several = statistics.median(samples), len(samples) > 1
     quartiles = statistics.quantiles(samples, n=4, method="inclusive") if several else [middle] * 3
     return {"median": middle, "quartiles": quartiles, "samples": list(samples)}

@@ -33,9 +33,8 @@ class AscentCondition(Study):
     A sample is a cell :math:`\sigma(W (h + u))` with a new W, a Gaussian input u and a Gaussian
     target y; the loss is :math:`|h^* - y|^2 / 2`. The gradient is NPG (at the equilibrium UPG is
     the same), by the input u and by the weight W. Theorem 1 needs no contraction: with a Lipschitz
-    constant above 1 ascent can fail, and then the condition must not hold.
-
-    ``samples`` is the number for each Lipschitz constant.
+    constant above 1 ascent can fail, and then the condition must not hold. ``samples`` are drawn
+    for each constant.
     """
 
     size: int = 32
@@ -48,7 +47,7 @@ class AscentCondition(Study):
     def measure(self, seed: int, device: torch.device) -> Findings:
         generator = torch.Generator().manual_seed(seed)
         groups: dict[tuple[Any, ...], list[Outcome]] = defaultdict(list)
-        for norm, _ in base.progress([*product(self.lipschitz, range(self.samples))], "samples"):
+        for norm, _ in base.progress([*product(self.lipschitz, range(self.samples))]):
             by_state, by_weight, v = self._sample(norm, generator, device)
             sums = {x: base.truncated_series(by_state, x, self.steps) for x in self.dampings}
             series = {(k, x): sums[x][k] for k, x in product(self.steps, self.dampings)}
@@ -93,13 +92,8 @@ def ascent_outcomes(
     :math:`u = (I - \partial F / \partial h)^{-1} v` and the exact gradient g, it ascends for every
     loss exactly if the ``margin``, the least :math:`\langle A v, g \rangle / |u|^2` over all v, is
     positive. The ``slack`` is the margin less the bound in the proof, over
-    :math:`\sigma_{\max}^2`.
-
-    Args:
-        by_state: :math:`\partial F / \partial h`, ``(d, d)``, as it acts on cotangents.
-        by_wanted: :math:`\partial F / \partial \theta`, ``(p, d)`` with p at least d.
-        v: the derivative of one loss by the state, ``(d,)``.
-        series: by name, the matrix D of each phantom gradient, ``(d, d)``.
+    :math:`\sigma_{\max}^2`. Derivatives are by the state, ``(d, d)`` as they act on cotangents, and
+    by the wanted tensor, ``(p, d)``; ``series`` has the matrix D of each phantom gradient.
     """
     eye = np.eye(len(by_state))
     rest = eye - by_state
@@ -136,7 +130,6 @@ def ascent_outcomes(
 
 
 def _case(key: tuple[Any, ...], group: list[Outcome]) -> dict[str, Any]:
-    """Return shares of the samples, medians, and the cosine of one case."""
     values = {name: [outcome[name] for outcome in group] for name in group[0]}
     shares = {name: fmean(values[name]) for name in ("holds", "reduced", "every", "ascends")}
     medians = {name: rounded(median(values[name])) for name in ("left", "right", "reduced_right")}

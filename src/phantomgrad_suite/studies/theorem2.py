@@ -42,12 +42,8 @@ class SeriesConvergence(Study):
     (the paper's) as the limit is :math:`\lambda (I - B)^{-1}`. The first one is tested; the
     ``looseness`` is the second over the first. Part (ii) is the Jacobian of k damped steps by the
     input u, from starts that are not equilibria, against the exact one; both errors decay like
-    :math:`\rho(B)^k` in the end, in (ii) with a factor k. Errors are relative to the limit.
-
-    Args (see :class:`Study` for the others):
-        lipschitz: each in (0, 1).
-        steps: rising.
-        rough_steps: evaluations of F in the rough solve that gives the second start.
+    :math:`\rho(B)^k` in the end, in (ii) with a factor k. Errors are relative to the limit. The
+    starts are zero and a rough solve of ``rough_steps``.
     """
 
     size: int = 64
@@ -68,7 +64,7 @@ class SeriesConvergence(Study):
         generator = torch.Generator().manual_seed(seed)
         neumann: list[Case] = []
         unrolled: list[Case] = []
-        for norm in base.progress(self.lipschitz, "Lipschitz constants"):
+        for norm in base.progress(self.lipschitz):
             cell, u = base.synthetic_problem(self, norm, generator, device)
             f, zero = partial(cell, u=u), torch.zeros_like(u)
             rough = FixedPoint(max_evaluations=self.rough_steps, tol=0).solve(f, zero).z

@@ -39,28 +39,18 @@ class SGDConvergence(Study):
     minibatches. The proof adds :math:`G \epsilon` to the bound on :math:`L_N` of an exact gradient,
     with G the largest :math:`\|\nabla R(W_n)\|` and :math:`\epsilon` the largest
     :math:`\|g_n - g_n^{\text{exact}}\|`.
-
-    Args:
-        neumann, unrolled: pairs of k and lambda.
-        seeds: runs of each gradient.
-        iterations: N.
-        rate: :math:`\eta_0`.
-        size, data, batch: D, and the samples of the data set and of a minibatch, with replacement.
-        noise: standard deviation of the noise of the targets.
-        norm: spectral norm of W at the start, in (0, 1).
-        decay: the weight of the penalty on W.
     """
 
-    neumann: Sequence[tuple[int, float]] = ((1, 1.0), (2, 0.5), (5, 0.5), (10, 0.5))
+    neumann: Sequence[tuple[int, float]] = ((1, 1.0), (2, 0.5), (5, 0.5), (10, 0.5))  # k, lambda
     unrolled: Sequence[tuple[int, float]] = ((1, 0.5), (2, 1.0), (3, 0.5), (5, 1.0))
     seeds: int = 4
-    iterations: int = 1000
-    rate: float = 0.2
+    iterations: int = 1000  # N
+    rate: float = 0.2  # eta_0
     size: int = 6
     data: int = 48
-    batch: int = 16
+    batch: int = 16  # drawn with replacement
     noise: float = 0.1
-    norm: float = 0.5
+    norm: float = 0.5  # of W at the start
     decay: float = 0.5
 
     def __post_init__(self) -> None:
@@ -83,7 +73,7 @@ class SGDConvergence(Study):
         weight = start.repeat(len(names), 1, 1, 1)  # (gradients, seeds, D, D)
         h, norm, history = torch.zeros_like(problem.u), 0.0, []
         rates = [self.rate / math.sqrt(n) for n in range(1, self.iterations + 1)]
-        for rate in progress(rates, "steps of SGD"):
+        for rate in progress(rates):
             index = torch.randint(self.data, (self.seeds, self.batch), generator=generator)
             norm = max(norm, float(torch.linalg.matrix_norm(weight, ord=2).max()))
             h = problem.equilibrium(weight, h)
@@ -110,7 +100,6 @@ class SGDConvergence(Study):
     def _problem(
         self, generator: torch.Generator, device: torch.device
     ) -> tuple[Regression, Tensor]:
-        """Draw data and teacher, and the first W, ``(seeds, D, D)``, for each seed."""
         shape, size = (self.seeds, self.data, self.size), self.size
         u, e = torch.randn(2, *shape, generator=generator, dtype=torch.float64)
         teacher = torch.randn(self.seeds, size, size, generator=generator, dtype=torch.float64)
@@ -143,7 +132,6 @@ class Regression:
         return batch, h[:, seeds, index]
 
     def image(self, weight: Tensor, h: Tensor) -> Tensor:
-        """Return ``tanh(W (h + u))``."""
         return torch.tanh((h + self.u) @ weight.mT)
 
     def equilibrium(self, weight: Tensor, h: Tensor) -> Tensor:
@@ -174,7 +162,6 @@ class Regression:
         return estimates, exact
 
     def risk(self, weight: Tensor, h: Tensor) -> Tensor:
-        """Return R, ``(gradients, seeds)``."""
         misfit = (h - self.y).square().sum(dim=3).mean(dim=2)
         return 0.5 * (misfit + self.decay * weight.square().sum(dim=(2, 3)))
 

@@ -31,15 +31,10 @@ class Throughput(Study):
     Rows take turns, step by step, so that noise of the machine affects all of them alike.
 
     Args:
-        rows: experiments.
-        batch_size: of one process, replaces the rows' own; ``None`` keeps them.
-        batch_sizes: likewise, by row.
-        baselines: by row, the row that it is compared with, or ``None``. Other rows are compared
-            with the first one.
+        batch_size, batch_sizes: of one process, for all or by row, in place of the rows' own.
+        baselines: by row, what it is compared with, or ``None``; other rows with the first one.
         stands_for: by row, the larger row in whose place it is measured, and reported as reduced.
         whole_budgets: set all tolerances to zero, so that solves spend their whole budgets.
-        warmup: steps of each row before anything is measured.
-        repeats: rounds, in each of which every row makes a step.
     """
 
     rows: Sequence[str]
@@ -63,10 +58,10 @@ class Throughput(Study):
             steps[row] = TrainingStep(row, batch_size, seed, clock, self.whole_budgets)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AdjointWarning)  # solves need not converge here
-            for step in progress(list(steps.values()), "warm-up"):
+            for step in steps.values():
                 step.warm_up(self.warmup)
             with frozen_heap():
-                for _ in progress(range(self.repeats), "rounds"):
+                for _ in progress(range(self.repeats)):
                     for step in steps.values():
                         step.measure()
         rows = []
@@ -78,7 +73,6 @@ class Throughput(Study):
 
 
 def _numbers(step: TrainingStep) -> dict[str, Any]:
-    """Return the costs of a step; ``own_batch`` is the configured one of a single process."""
     own = synthetic_data(step.config.dataset).samples
     devices, nodes = step.config.trainer.get("devices", 1), step.config.trainer.get("num_nodes", 1)
     processes = devices * nodes if isinstance(devices, int) else 1
@@ -101,7 +95,6 @@ def _numbers(step: TrainingStep) -> dict[str, Any]:
 
 
 def _speedup(step: TrainingStep, baseline: TrainingStep | None) -> dict[str, Any]:
-    """Return how many times faster than the baseline a step is, sample by sample."""
     if baseline is None:
         return {"baseline": None, "faster": {}}
     share = step.data.samples / baseline.data.samples

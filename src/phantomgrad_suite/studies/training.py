@@ -28,13 +28,11 @@ PHASES = ("step", "forward", "backward", "update")
 class TrainingStep:
     """The task of an experiment, its optimizer, and one synthetic batch on the device.
 
-    What is timed is the equilibrium stage, without pretraining. ``update`` includes gradient
-    clipping as the trainer of the experiment does it. The learning rate is zero, so that every
-    step starts from the same weights at the usual cost. If the Jacobian is regularised in a share
-    of the steps, one step with and one without are made, and their mean is weighted by that share.
-
-    ``seconds`` has a list of measurements for each phase, and for one evaluation of f by every
-    layer (``f``); ``peak_bytes`` is the peak memory of a step.
+    The equilibrium stage is timed, without pretraining; ``update`` includes gradient clipping as
+    the trainer does it. The learning rate is zero, so that every step starts from the same weights.
+    If the Jacobian is regularised in a share of the steps, one step with and one without are made,
+    weighted by that share. ``seconds`` has the measurements by phase, and of one evaluation of f by
+    every layer (``f``).
     """
 
     def __init__(

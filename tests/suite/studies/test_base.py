@@ -21,7 +21,7 @@ from phantomgrad_suite.studies import (
     Study,
     Throughput,
 )
-from phantomgrad_suite.studies.base import as_matrix, dense_jacobian, truncated_series
+from phantomgrad_suite.studies.base import dense_jacobian, truncated_series
 
 CPU = torch.device("cpu")
 
@@ -50,31 +50,18 @@ def test_seed_determines_the_numbers(study: type[Study]) -> None:
 @pytest.mark.parametrize(
     ("study", "arguments", "message"),
     [
-        *(
-            (study, {name: 0}, f"{name} must be at least 1, got 0")
-            for study, names in {
-                Precision: ("rows", "samples"),
-                SeriesConvergence: ("rough_steps",),
-                Complexity: ("batch", "repeats"),
-            }.items()
-            for name in names
-        ),
+        (Precision, {"samples": 0}, "samples must be at least 1, got 0"),
         (Precision, {"steps": []}, "steps must hold at least 1 different values"),
         (Precision, {"steps": [3, 0]}, "steps must be at least 1, got 0"),
-        (Precision, {"dampings": []}, "dampings must hold at least 1 different values"),
         (Precision, {"dampings": [0.5, 1.5]}, r"damping must lie in \(0, 1\], got 1.5"),
         (Precision, {"lipschitz": -1.0}, "lipschitz must be positive, got -1.0"),
         (Precision, {"nonlinearity": "sin"}, "nonlinearity must be .*, got 'sin'"),
-        (Dynamics, {"lipschitz": []}, "lipschitz must hold at least 1 different values"),
         (Dynamics, {"lipschitz": [0.9, 0]}, "lipschitz must be positive, got 0"),
         (Complexity, {"steps": [1, 2]}, "steps must hold at least 3 different values"),
         (Complexity, {"budgets": [1]}, "budgets must hold at least 3 different values"),
         (Throughput, {"rows": "table1/implicit"}, "rows must be a list"),
         (Throughput, {"rows": []}, "rows must hold at least 1"),
-        (Throughput, {"rows": ["a"], "repeats": 0}, "repeats must be at least 1, got 0"),
-        (Throughput, {"rows": ["a"], "warmup": 0}, "warmup must be at least 1, got 0"),
         (SeriesConvergence, {"lipschitz": (1.0,)}, r"lipschitz must lie in \(0, 1\), got 1.0"),
-        (SeriesConvergence, {"steps": (1, 2, 3)}, "steps must be at least four rising numbers"),
         (SeriesConvergence, {"steps": (4, 3, 2, 1)}, "steps must be at least four rising numbers"),
         (SGDConvergence, {"iterations": 1}, "iterations must be at least 2, got 1"),
         (SGDConvergence, {"rate": 0.0}, "rate must be positive, got 0.0"),
@@ -111,9 +98,3 @@ def test_truncated_series_are_sums_of_powers() -> None:
     for k, total in found.items():
         powers = [np.linalg.matrix_power(b, i) for i in range(k)]
         np.testing.assert_allclose(total, 0.4 * sum(powers), rtol=1e-12)
-
-
-def test_matrix_acts_on_cotangents() -> None:
-    """The derivative of ``c theta`` by theta becomes the transpose of c, whatever theta's shape."""
-    c = torch.randn(3, 2, 5)
-    np.testing.assert_array_equal(as_matrix(c), c.view(3, 10).T.numpy())

@@ -48,14 +48,6 @@ def test_diagonal_map_has_closed_forms() -> None:
     assert found["slack"] == pytest.approx((margin - 1 + 4 * found["left"]) / 16)
 
 
-def test_conditions_are_strict() -> None:
-    """At a = -1 both sides of both conditions are 1."""
-    found = diagonal([-1.0, 0.0], [1.0, 1.0], 1, 1.0)
-    assert found["left"] == found["right"] == found["reduced_left"] == found["reduced_right"] == 1
-    assert not found["holds"]
-    assert not found["reduced"]
-
-
 def test_descent_direction_is_found() -> None:
     """For a = -1.5 the series without damping has the sum 1 - 1.5 < 0 after two terms."""
     a, c = [-1.5, 0.1, 0.1], [1.0, 1.0, 1.0]
@@ -109,16 +101,6 @@ def test_all_checks_hold_in_every_case() -> None:
     for case in cases:
         assert case["reduced"] <= case["holds"] <= case["every"] <= case["ascends"] <= 1
         assert case["left"] > 0
-
-
-def test_linear_map_has_its_condition_number() -> None:
-    """By u the matrix is W itself, whose largest singular value is L_h; B^k is known too."""
-    study = AscentCondition(
-        size=5, samples=1, lipschitz=(0.7,), steps=(2,), dampings=(1.0,), nonlinearity="linear"
-    )
-    case = next(c for c in study.measure(0, CPU).numbers["cases"] if c["wanted"] == "input")
-    assert case["left"] == pytest.approx(0.7**3)
-    assert case["right"] == pytest.approx(0.7 * case["reduced_right"])
 
 
 @pytest.mark.parametrize(

@@ -200,10 +200,3 @@ def test_each_list_of_rows_has_a_record_of_its_own(
     assert {p.parent.relative_to(records) for p in records.rglob("*.json")} == {first, second}
     assert read_study(records / first / "seed0.json").protocol == "full"
     assert measured[0].rows == ["table1/implicit", "table1/sgd"]
-
-
-@in_float32
-def test_a_study_refuses_the_settings_of_a_run(study_script: Script) -> None:
-    outcome = study_script("study=throughput", "+trainer.precision=bf16-mixed")
-    assert outcome.code == 1
-    assert outcome.out.startswith("a study has no trainer: what it measures is set by setting.rows")
