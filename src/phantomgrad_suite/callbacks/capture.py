@@ -1,7 +1,5 @@
 """Passes through equilibrium layers: watched in a training step, and evaluated again later."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

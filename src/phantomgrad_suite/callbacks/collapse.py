@@ -1,7 +1,5 @@
 """Detection of collapsing training, as the paper reports it on PPI for every gradient."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Seconds of epochs, steps and their phases, and peak memory."""
 
-from __future__ import annotations
-
 import gc
 import resource
 import sys

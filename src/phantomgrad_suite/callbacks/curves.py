@@ -1,7 +1,5 @@
 """Curves that enter the record of a run: the logged metrics, and those of other callbacks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The precision of gradient estimators along a training run (Figure 2 of the paper)."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import partial

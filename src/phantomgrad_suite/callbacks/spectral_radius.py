@@ -1,7 +1,5 @@
 """The spectral radius of the equilibrium layers along a training run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The base class of data modules, and synthetic batches for timings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ A data set is put together in a temporary folder, verified there by loading it, 
 to its place.
 """
 
-from __future__ import annotations
-
 import lzma
 import shutil
 import tarfile

@@ -1,7 +1,5 @@
 """Splits of a labelled data set into training, validation and test parts."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

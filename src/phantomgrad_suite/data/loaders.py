@@ -1,7 +1,5 @@
 """Loaders whose position can be saved and restored in the middle of an epoch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sized
 from itertools import islice
 from typing import Any

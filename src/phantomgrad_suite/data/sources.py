@@ -1,7 +1,5 @@
 """The files of data sets: their checksums, and a cache of tensors that are slow to make of them."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Callable, Iterable

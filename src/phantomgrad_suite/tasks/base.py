@@ -1,7 +1,5 @@
 """What all tasks share: optimizer, schedule, pretraining, regularisation and solver statistics."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Language modelling: prediction of the next word, segment by segment."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Changes to the equilibrium layers in a training step: Jacobian penalty, random solver budget."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Curves of callbacks and the history of a run, and the results picked from it."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """GradientPrecision: dense values in a step of two layers, and no effect on a run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The progress bar: epochs, title, metrics, and its end."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

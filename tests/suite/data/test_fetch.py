@@ -1,7 +1,5 @@
 """Fetching: from a folder, an archive or a download; verified, and whole or not at all."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import shutil

@@ -1,7 +1,5 @@
 """The folds: those of the official script, and stratified ones."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from sklearn.model_selection import StratifiedKFold

@@ -1,7 +1,5 @@
 """Language modelling: perplexity, memory and pretraining by their definitions."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any

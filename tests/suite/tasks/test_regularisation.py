@@ -1,7 +1,5 @@
 """The Jacobian penalty and the random solver budget, in steps of a task."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

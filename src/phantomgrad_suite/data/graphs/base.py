@@ -1,7 +1,5 @@
 """Graphs as files give them, and batches that move between devices."""
 
-from __future__ import annotations
-
 import importlib
 import warnings
 from dataclasses import replace

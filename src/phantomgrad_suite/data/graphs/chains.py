@@ -1,7 +1,5 @@
 """The Chains graphs of IGNN: a label that must travel along a path. Generated, never fetched."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """PPI, 24 graphs of proteins with many labels each, and synthetic graphs of its shapes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

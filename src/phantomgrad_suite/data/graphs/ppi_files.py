@@ -1,7 +1,5 @@
 """The raw files of PPI: their names and sizes, and random graphs in the same format."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

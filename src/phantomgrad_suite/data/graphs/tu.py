@@ -1,7 +1,5 @@
 """Graph classification: any TU data set, in ten folds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """The base class of image data sets: batches of bytes, normalised on the device."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path

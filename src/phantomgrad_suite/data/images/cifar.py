@@ -1,7 +1,5 @@
 """CIFAR-10, original or as JPEG files, in memory; augmented and normalised on the device."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from dataclasses import dataclass

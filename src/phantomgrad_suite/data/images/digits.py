@@ -1,7 +1,5 @@
 """Handwritten digits of 8 x 8 pixels, which come with scikit-learn."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """ImageNet, or any data set in torchvision's ImageFolder layout, by the papers' protocols."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterator

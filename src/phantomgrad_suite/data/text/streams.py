@@ -1,7 +1,5 @@
 """The data sets of language models: texts cut into parallel streams, and these into segments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

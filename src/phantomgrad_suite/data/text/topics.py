@@ -1,7 +1,5 @@
 """The help texts that come with Python."""
 
-from __future__ import annotations
-
 import hashlib
 import platform
 from dataclasses import dataclass

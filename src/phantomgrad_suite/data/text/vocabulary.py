@@ -1,7 +1,5 @@
 """The numbers of words."""
 
-from __future__ import annotations
-
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """WikiText-103, and its validation text as a small corpus of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The Chains graphs against the description of their generator."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

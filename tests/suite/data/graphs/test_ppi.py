@@ -1,7 +1,5 @@
 """PPI and its synthetic twin: batches, order, facts, errors, and the synthetic files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Graph data sets: batches against dense algebra, and the official run's first losses."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """CIFAR-10: exact pixels from both formats, its parts and their order, its way to the device."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

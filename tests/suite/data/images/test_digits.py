@@ -1,7 +1,5 @@
 """The digits: what they are, how they are split, and the order in which they come."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from data.images.helpers import whole

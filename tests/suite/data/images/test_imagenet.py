@@ -1,7 +1,5 @@
 """ImageNet from class folders: the two protocols, the order, the workers, the validation part."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The texts: their parts, their facts, and the errors about them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Texts cut into streams and segments, in order, through epochs, checkpoints and processes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

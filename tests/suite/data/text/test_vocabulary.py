@@ -1,7 +1,5 @@
 """Words become numbers: their order, line ends, what is rare or unknown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
