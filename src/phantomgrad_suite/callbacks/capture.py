@@ -37,7 +37,6 @@ class Listener:
         self._handles: list[RemovableHandle] = []
 
     def start(self, module: nn.Module) -> None:
-        """Listen to the equilibrium layers of ``module`` alone."""
         self.stop()
         self._handles = [layer.register_forward_hook(self._hear) for layer in layers_of(module)]
 

@@ -60,7 +60,6 @@ class CostMeter(Callback):
         self._epoch.clear()
 
     def means(self) -> dict[str, float]:
-        """Return the mean seconds of each phase, of an epoch, and there of the processor."""
         return {name: self._seconds[name] / self._counts[name] for name in sorted(self._counts)}
 
     def state_dict(self) -> dict[str, Any]:

@@ -31,11 +31,9 @@ class Shuffled(Sampler[int]):
         yield from torch.randperm(self._size, generator=generator).tolist()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the seed of the current epoch."""
         return {"seed": self._seed}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Use the saved seed for the next epoch, and draw none."""
         self._seed = self._restored = state_dict["seed"]
 
 
@@ -60,12 +58,10 @@ class ResumableLoader(DataLoader[Any]):
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the number of batches taken in this epoch, and the state of the sampler."""
         order: dict[str, Any] = getattr(self.sampler, "state_dict", dict)()
         return {"batches": self._batches, "order": order}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Start the next epoch at the saved position."""
         self._skip = state_dict["batches"]
         if state_dict["order"]:
             self.sampler.load_state_dict(state_dict["order"])  # type: ignore[attr-defined]

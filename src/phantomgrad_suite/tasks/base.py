@@ -147,7 +147,6 @@ class Task(LightningModule):
 
     @property
     def total_loss(self) -> Tensor | None:
-        """The sum of the training losses of this epoch so far."""
         return self._sums.get("train/loss", (None, 0))[0]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

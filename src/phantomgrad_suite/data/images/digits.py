@@ -21,12 +21,7 @@ _FIFTHS = 5  # three of them train, one validates, one is tested
 class Digits(DataModule):
     """The 1,797 digits of the UCI test set (Alpaydin and Kaynak, 1998), ``(1, 8, 8)`` each.
 
-    Pixels are scaled to [0, 1], then standardised over the training part. The split is stratified:
-    three fifths train, one fifth validates, one fifth is tested.
-
-    Args:
-        batch_size: images in a batch.
-        seed: of the split.
+    Pixels are scaled to [0, 1], then standardised over the training part. The split is stratified.
     """
 
     evaluation_sets = ("test", "validation")
@@ -50,12 +45,10 @@ class Digits(DataModule):
         }
 
     def facts(self) -> dict[str, Any]:
-        """Return name, fingerprint and sizes."""
         sizes = {name: len(part) for name, part in self._parts.items()}
         return {"name": "Digits", "fingerprint": f"sha256:{self._fingerprint}", **sizes}
 
     def loader(self, part: str) -> Any:
-        """Return a part; that of training in an order from torch's global generator."""
         data = self._parts[part]
         sampler = Shuffled(data) if part == "train" else SequentialSampler(data)
         return ResumableLoader(data, self.batch_size, sampler=sampler)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, DistributedSampler
 
+from phantomgrad.checks import check_choice
 from phantomgrad_suite.data.base import Share
 from phantomgrad_suite.data.folds import held_out
 from phantomgrad_suite.data.images.base import ImageBatch, ImageData, open_folder
@@ -34,16 +35,11 @@ class ImageNet(ImageData):
 
     Args:
         root: the folder that holds ``train/<class>/*`` and ``val/<class>/*``.
-        name: of the data set.
         protocol: ``"mdeq"`` (random crops of torchvision's defaults) or ``"phantom"`` (those of the
             phantom gradient release; its DALI pipeline tries a hundred random crops before it falls
             back to the centre, torchvision ten).
         batch_size, test_batch_size, validation, seed: as in :class:`.Cifar10`.
         workers: decoding processes of each training process.
-
-    Raises:
-        MissingDataError: ``root`` does not contain the two folders.
-        UserError: they have fewer than two classes, or different ones.
     """
 
     mean = (0.485, 0.456, 0.406)
@@ -62,8 +58,7 @@ class ImageNet(ImageData):
 
     def __post_init__(self) -> None:
         super().__init__()
-        if self.protocol not in _CROPS:
-            raise UserError(f"dataset.protocol must be 'mdeq' or 'phantom', got {self.protocol!r}")
+        check_choice("dataset.protocol", self.protocol, tuple(_CROPS))
         self.check_settings(1, "batch_size", "test_batch_size")
         self.check_settings(0, "workers", "validation", "seed")
         root = Path(self.root)
@@ -97,7 +92,6 @@ class ImageNet(ImageData):
         }
 
     def loader(self, part: str) -> Any:
-        """Return a part as bytes; that of training in another order in every epoch."""
         training = part == "train"
         data = FolderSet(self._parts[part], transform(self.protocol if training else None))
         return self.image_loader(

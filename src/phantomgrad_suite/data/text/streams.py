@@ -16,14 +16,11 @@ from phantomgrad_suite.runs.errors import UserError
 
 
 class TokenBatch(NamedTuple):
-    """A segment of each of several streams, ``(B, L)``, and the tokens that follow each token.
-
-    ``first`` tells that the streams begin here, so that earlier memories must be dropped.
-    """
+    """A segment of each of several streams, ``(B, L)``, and the tokens that follow each token."""
 
     tokens: Tensor
     targets: Tensor
-    first: bool
+    first: bool  # the streams begin here, so that earlier memories must be dropped
 
 
 class Segments(Dataset[TokenBatch]):
@@ -121,7 +118,6 @@ class LanguageData(DataModule):
     Args:
         batch_size: training streams of one process.
         test_batch_size: streams of an evaluation set, over all processes.
-        segment_length: tokens of a segment.
         segments_per_epoch: training segments of an epoch, which continues where the previous one
             ended; ``None`` for the whole text.
     """
@@ -133,8 +129,8 @@ class LanguageData(DataModule):
 
     def __post_init__(self) -> None:
         super().__init__()
-        self.check_settings(1, "batch_size", "test_batch_size")
-        self.check_settings(1, "segment_length", "segments_per_epoch")
+        sizes = ("batch_size", "test_batch_size", "segment_length", "segments_per_epoch")
+        self.check_settings(1, *sizes)
 
     def read(self) -> Corpus:
         """Return the text."""
@@ -142,25 +138,20 @@ class LanguageData(DataModule):
 
     @cached_property
     def corpus(self) -> Corpus:
-        """The text, read when it is first needed."""
         return self.read()
 
     def sizes(self) -> dict[str, int]:
-        """Return the number of different words."""
         return {"vocabulary": self.corpus.vocabulary}
 
     def targets(self) -> dict[str, int]:
-        """Return nothing."""
         return {}
 
     def facts(self) -> dict[str, Any]:
-        """Return fingerprint, number of different words, and tokens of each part."""
         parts, vocabulary, fingerprint = self.corpus
         tokens = {name: len(part) for name, part in parts.items()}
         return {"fingerprint": f"sha256:{fingerprint}", "vocabulary": vocabulary, **tokens}
 
     def loader(self, part: str) -> ResumableLoader:
-        """Return the segments of a part."""
         training, share, streams = part == "train", self.share, self.batch_size
         if not training:
             streams, rest = divmod(self.test_batch_size, share.processes)

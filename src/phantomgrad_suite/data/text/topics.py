@@ -33,12 +33,10 @@ class PydocTopics(LanguageData):
 
     @classmethod
     def synthetic(cls, **settings: Any) -> Synthetic:
-        """Return random words, as many different ones as the texts have."""
         words = len(number_words(topics()["train"], settings.get("min_count", 3)))
         return random_words(words, settings["batch_size"], settings["segment_length"])
 
     def read(self) -> Corpus:
-        """Return the texts, with the fingerprint of their letters."""
         parts = topics()
         words = number_words(parts["train"], self.min_count)
         letters = hashlib.sha256("\n".join(map("\n".join, parts.values())).encode())
@@ -46,7 +44,6 @@ class PydocTopics(LanguageData):
         return Corpus(numbers, len(words), letters.hexdigest())
 
     def facts(self) -> dict[str, Any]:
-        """Return name, version of Python, fingerprint and sizes."""
         version = ".".join(platform.python_version_tuple()[:2])
         return {"name": "pydoc-topics", "python": version, **super().facts()}
 

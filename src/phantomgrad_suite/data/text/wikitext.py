@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from phantomgrad.checks import check_choice, check_rate
 from phantomgrad_suite.data.base import Synthetic, missing_data
 from phantomgrad_suite.data.sources import cached, digest
 from phantomgrad_suite.data.text.streams import Corpus, LanguageData, random_words
@@ -30,18 +31,13 @@ class WikiText103(LanguageData):
 
     ``name="wikitext103-valid"`` trains on the validation text and tests on the test text, where
     words that the former lacks become ``<unk>``. Results on it are never compared with those on
-    WikiText-103. ``validation_share`` gives it a validation part.
+    WikiText-103.
 
     Args:
         root: the folder that holds ``wikitext-103/wiki.{train,valid,test}.tokens``; the encoded
             texts are cached next to them.
-        name: ``"wikitext103"`` or ``"wikitext103-valid"``.
         validation_share: share of the lines of ``"wikitext103-valid"``, at its end, that validate
-            instead of training; 0 for none. The vocabulary is that of the remaining lines.
-
-    Raises:
-        MissingDataError: the texts are not in ``root``.
-        UserError: when the texts are read, they contain words that the training text lacks.
+            instead of training. The vocabulary is that of the remaining lines.
     """
 
     root: str
@@ -51,10 +47,8 @@ class WikiText103(LanguageData):
     def __post_init__(self) -> None:
         super().__post_init__()
         name, share = self.name, self.validation_share
-        if name not in _EDITIONS:
-            raise UserError(f"dataset.name must be one of {', '.join(_EDITIONS)}, got {name!r}")
-        if not 0 <= share < 1:
-            raise UserError(f"dataset.validation_share must lie in [0, 1), got {share}")
+        check_choice("dataset.name", name, tuple(_EDITIONS))
+        check_rate("dataset.validation_share", share)
         if share and "validation" in _EDITIONS[name]:
             raise UserError(
                 f"dataset.validation_share must be 0 for {name}, which has a validation text, "
@@ -71,12 +65,10 @@ class WikiText103(LanguageData):
 
     @classmethod
     def synthetic(cls, **settings: Any) -> Synthetic:
-        """Return random words, as many different ones as the text has."""
         words = _WORDS[settings.get("name", "wikitext103")]
         return random_words(words, settings["batch_size"], settings["segment_length"])
 
     def read(self) -> Corpus:
-        """Return the texts, from the cache if it was made from the same files."""
         share = f"-{self.validation_share:g}" if self.validation_share else ""
         path = self._folder / f"{self.name}{share}.pt"
         *parts, words = cached(path, self._files.values(), self._encoded)
@@ -87,7 +79,6 @@ class WikiText103(LanguageData):
         )
 
     def facts(self) -> dict[str, Any]:
-        """Return name, fingerprint and sizes; and which part of the texts is used."""
         facts = {"name": self.name, **super().facts()}
         if self.name == "wikitext103-valid":
             share = self.validation_share

@@ -101,7 +101,7 @@ def test_missing_data_set_names_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ({"name": "ppi"}, "dataset.name must be PPI or ppi-synthetic, got 'ppi'"),
+        ({"name": "ppi"}, "dataset.name must be 'PPI' or 'ppi-synthetic', got 'ppi'"),
         ({"scale": 0.5}, "dataset.scale must be 1 for PPI itself, got 0.5"),
         ({"name": "ppi-synthetic", "scale": 0}, r"dataset.scale must be in \(0, 1\], got 0"),
         ({"name": "ppi-synthetic", "scale": 1.5}, r"dataset.scale must be in \(0, 1\], got 1.5"),

@@ -194,7 +194,7 @@ def test_resumed_run_sees_what_the_uninterrupted_one_sees(jpeg_root: Path, tmp_p
 
     def run(epochs: int, checkpoint: Path | None = None) -> Recorder:
         data = cifar(jpeg_root, augment=True, batch_size=30)
-        state = RunState({"environment": hardware, "started": "now"})
+        state = RunState({"environment": hardware, "started": "now", "config_hash": "0"})
         options: dict[str, Any] = {"ckpt_path": checkpoint, "weights_only": True}
         return fit(data, epochs, callbacks=[state], **options)
 
@@ -276,7 +276,7 @@ def test_missing_images_are_counted(jpeg_copy: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"name": "cifar100"}, "one of cifar10, cifar10-jpeg, got 'cifar100'"),
+        ({"name": "cifar100"}, "must be 'cifar10' or 'cifar10-jpeg', got 'cifar100'"),
         ({"batch_size": 0}, r"dataset\.batch_size must be at least 1, got 0"),
         ({"validation": -1}, r"dataset\.validation must be at least 0, got -1"),
         ({"validation": 9}, r"dataset.validation must lie in \[10, 90\] .* 9"),

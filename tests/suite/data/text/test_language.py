@@ -97,7 +97,7 @@ def test_last_lines_of_the_validation_text_may_validate(root: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"name": "wikitext2"}, "name must be one of wikitext103, wikitext103-valid, got"),
+        ({"name": "wikitext2"}, "name must be 'wikitext103' or 'wikitext103-valid', got"),
         ({"validation_share": 1.0}, r"share must lie in \[0, 1\), got"),
         ({"validation_share": 0.1}, "share must be 0 for wikitext103, which has"),
         ({"batch_size": 0}, "dataset.batch_size must be at least 1, got 0"),
