@@ -32,12 +32,8 @@ class GradientPrecision(Series):
     :math:`\lambda\, \partial F / \partial h + (1 - \lambda) I` at the equilibria of the step, the
     largest over layers and samples.
 
-    Args:
-        solver: finds the tight equilibrium, starting from that of the step.
-        adjoint: solves the adjoint equation there; by default like ``solver``.
-        every_n_steps: interval of the measurements; 0 for none.
-        damping: :math:`\lambda` of the damped map.
-        iterations: vector-Jacobian products of a power iteration.
+    ``solver`` finds the tight equilibrium, starting from that of the step, and ``adjoint`` solves
+    the adjoint equation there; :math:`\lambda` is ``damping``.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least, check_number
+from phantomgrad.checks import check_at_least, check_deviation, check_number
 from phantomgrad.deq import DEQ
 from phantomgrad.jacobian import jacobian_regularizer
 from phantomgrad.solvers import Map
@@ -22,7 +22,6 @@ class JacobianRegularisation:
         frequency: probability that a step has the penalty; none has it during pretraining.
         increase, every, from_step: the weight grows by ``increase`` at every multiple of ``every``
             optimizer steps after ``from_step``.
-        samples: see :func:`phantomgrad.jacobian.jacobian_regularizer`.
         through_equilibrium: differentiate the penalty through the equilibrium as well, with the
             gradient estimator of the layer; else only parameters and inputs of ``f`` receive it.
     """
@@ -36,10 +35,8 @@ class JacobianRegularisation:
     through_equilibrium: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("weight", "frequency", "increase"):
-            check_number(name, getattr(self, name))
-        if self.weight < 0:
-            raise ValueError(f"weight must not be negative, got {self.weight}")
+        check_deviation("weight", self.weight)
+        check_number("increase", self.increase)
         if not 0 <= self.frequency <= 1:
             raise ValueError(f"frequency must lie in [0, 1], got {self.frequency}")
         check_at_least("every", self.every, 1)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.datasets import load_digits
 from torch.utils.data import SequentialSampler
 
 from phantomgrad_suite.data.base import DataModule
@@ -34,7 +35,8 @@ class Digits(DataModule):
         super().__init__()
         self.check_settings(1, "batch_size")
         self.check_settings(0, "seed")
-        pixels, labels = load_pixels()
+        digits = load_digits()
+        pixels, labels = (a.astype(np.uint8) for a in (digits.images, digits.target))
         self._fingerprint = hashlib.sha256(pixels.tobytes() + labels.tobytes()).hexdigest()
         images = torch.from_numpy(pixels).float().div(_WHITE).unsqueeze(1)  # (1797, 1, 8, 8)
         targets = torch.from_numpy(labels).long()
@@ -52,11 +54,3 @@ class Digits(DataModule):
         data = self._parts[part]
         sampler = Shuffled(data) if part == "train" else SequentialSampler(data)
         return ResumableLoader(data, self.batch_size, sampler=sampler)
-
-
-def load_pixels() -> tuple[np.ndarray, np.ndarray]:
-    """Return pixels from 0 to 16, ``(1797, 8, 8)``, and labels, ``(1797,)``, as bytes."""
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    return digits.images.astype(np.uint8), digits.target.astype(np.uint8)

@@ -132,13 +132,9 @@ class LanguageData(DataModule):
         sizes = ("batch_size", "test_batch_size", "segment_length", "segments_per_epoch")
         self.check_settings(1, *sizes)
 
-    def read(self) -> Corpus:
-        """Return the text."""
-        raise NotImplementedError
-
     @cached_property
     def corpus(self) -> Corpus:
-        return self.read()
+        raise NotImplementedError
 
     def sizes(self) -> dict[str, int]:
         return {"vocabulary": self.corpus.vocabulary}

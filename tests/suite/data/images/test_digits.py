@@ -3,10 +3,10 @@
 import pytest
 import torch
 from data.images.helpers import whole
+from sklearn.datasets import load_digits
 
 from phantomgrad_suite.data import Digits
 from phantomgrad_suite.data.images.base import ImageBatch
-from phantomgrad_suite.data.images.digits import load_pixels
 
 pytestmark = pytest.mark.usefixtures("float32")
 PARTS = ("train", "validation", "test")
@@ -36,8 +36,8 @@ def test_pixels_are_standardised_by_the_training_part() -> None:
 
 def test_images_keep_their_labels() -> None:
     """In every order, an image comes with the label that it has in the data set."""
-    pixels, labels = load_pixels()
-    known = {p.tobytes(): int(label) for p, label in zip(pixels, labels, strict=True)}
+    pixels, labels = load_digits(return_X_y=True)
+    known = {p.astype("u1").tobytes(): int(n) for p, n in zip(pixels, labels, strict=True)}
     data = Digits()
     batch = whole(data, "train")
     step = batch.images.unique().diff().min()

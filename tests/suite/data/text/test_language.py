@@ -9,7 +9,7 @@ from graph_data import real_data
 from text_data import write_texts
 
 from phantomgrad_suite.data import PydocTopics, WikiText103
-from phantomgrad_suite.data.text.topics import topics
+from phantomgrad_suite.data.text.corpora import topics
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
 SMALL: dict[str, Any] = {"batch_size": 4, "test_batch_size": 2, "segment_length": 10}

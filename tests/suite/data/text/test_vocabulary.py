@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from phantomgrad_suite.data.text.vocabulary import encode, number_words, read_lines
+from phantomgrad_suite.data.text.corpora import encode, number_words, read_lines
 from phantomgrad_suite.runs.errors import UserError
 
 TEXT = ["b a\u00a0a", "", "  c a \u2003 b  ", "d"]
