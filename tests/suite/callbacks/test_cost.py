@@ -114,8 +114,3 @@ def test_run_does_not_inherit_the_peak_of_the_one_before() -> None:
     module: Any = SimpleNamespace(device=torch.device("cpu"))
     CostMeter().on_fit_start(None, module)  # type: ignore[arg-type]
     assert peak_memory(module.device)["peak_bytes"] < peak - 300_000_000
-
-
-def test_peak_memory_of_an_accelerator_is_its_allocators(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 123)
-    assert peak_memory(torch.device("cuda")) == {"kind": "cuda", "peak_bytes": 123}

@@ -186,12 +186,6 @@ def test_folder_without_the_data_set(target: Path, tmp_path: Path, name: str) ->
         fetch(name, target, tmp_path / "nowhere")
 
 
-def test_small_corpus_needs_no_training_text(source: Path, target: Path) -> None:
-    (source / "wikitext-103" / TEXTS[0]).unlink()
-    assert "102 words in" in fetch("wikitext103_valid", target, source)
-    WikiText103(root=str(target), name="wikitext103-valid").sizes()
-
-
 # --- Archives --------------------------------------------------------------------------------
 
 

@@ -65,13 +65,6 @@ def test_facts_name_synthetic_data(data: PPI) -> None:
     assert facts["fingerprint"].startswith("sha256:")
 
 
-def test_graph_moves_whole(data: PPI) -> None:
-    graph = data._graphs["train"][0]
-    moved = graph.to("meta")
-    assert {moved.features.device.type, moved.labels.device.type} == {"meta"}
-    assert moved.spectral_radius == graph.spectral_radius
-
-
 @pytest.mark.parametrize("nodes", [50, 400])
 def test_spectral_radius_is_the_dense_one(nodes: int) -> None:
     """By all eigenvalues and by the largest alone; of directed graphs too."""

@@ -144,19 +144,6 @@ def test_crops_are_those_of_torchvision_image_by_image() -> None:
         assert torch.equal(found[i], slow.horizontal_flip(crop) if flip[i] else crop)
 
 
-def test_crops_are_evenly_distributed() -> None:
-    """Nine rows and nine columns equally often, every second image mirrored: within 5 sigma."""
-    count = 20_000
-    images = torch.zeros(count, 1, 9, 9, dtype=torch.uint8)
-    images[:, :, 4, 4], images[:, :, 4, 5] = 1, 2  # the middle, and its right neighbour
-    crops = random_crops(images, Share())
-    rows, columns = ((crops == 1).sum(dim=d).squeeze(1).double() for d in (3, 2))
-    for places in (rows, columns):
-        assert (places.mean(dim=0) - 1 / 9).abs().max() < 5 * (8 / 81 / count) ** 0.5
-    right = (crops == 2).squeeze(1)[:, :, 1:] & (crops == 1).squeeze(1)[:, :, :-1]
-    assert abs(right.sum() / (8 / 9 * count) - 0.5) < 5 * 0.5 / (8 / 9 * count) ** 0.5
-
-
 def test_processes_draw_apart_and_stay_in_step() -> None:
     """Other crops in each process, yet the same state of the generator after them."""
     images = torch.randint(256, (50, 3, 32, 32), dtype=torch.uint8)
@@ -181,12 +168,6 @@ def test_batches_are_normalised_and_evaluation_is_not_augmented(jpeg_root: Path)
     plain = as_set(data.on_after_batch_transfer(data.pixels["train"], 0).images)
     assert not as_set(module.images()) & plain
     assert as_set(fit(cifar(jpeg_root), 1).images()) == plain
-
-
-def test_precision_of_the_trainer_is_that_of_the_batches(jpeg_root: Path) -> None:
-    module = Recorder()
-    trainer(1, precision="64-true").fit(module, cifar(jpeg_root))
-    assert module.images().dtype == torch.float64
 
 
 def test_resumed_run_sees_what_the_uninterrupted_one_sees(jpeg_root: Path, tmp_path: Path) -> None:
