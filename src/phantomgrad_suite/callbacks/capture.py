@@ -103,9 +103,8 @@ class Pass:
     def replay(self) -> Iterator[tuple[Map, Tensor, Tensor, list[nn.Parameter]]]:
         """Evaluate the pass again, with its dropout masks and copies of weights and generators.
 
-        Yields:
-            The map ``f``, its equilibrium ``z`` as the solver found it, the gradient ``v`` of the
-            loss by that equilibrium, all ``(B, *state)``, and the trainable parameters of the cell.
+        Yields the map ``f``, the ``z`` that the solver found, the gradient ``v`` of the loss by it,
+        all ``(B, *state)``, and the trainable parameters of the cell.
         """
         layer = copy.deepcopy(self._layer)
         for module in layer.modules():

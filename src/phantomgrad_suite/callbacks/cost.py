@@ -16,8 +16,7 @@ from lightning import Callback, LightningModule, Trainer
 class CostMeter(Callback):
     """Measures epochs, steps, and their forward and backward passes, in seconds.
 
-    On CUDA, phases are bracketed by events that are read once an epoch, so that measuring does not
-    synchronise with the device.
+    CUDA's events are read once an epoch, so that measuring does not wait for the device.
     """
 
     def __init__(self) -> None:

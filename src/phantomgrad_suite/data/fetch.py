@@ -17,7 +17,7 @@ from typing import Any
 
 from torchvision.datasets import CIFAR10
 
-from phantomgrad_suite.data.graphs.base import pyg
+from phantomgrad_suite.data.graphs import pyg
 from phantomgrad_suite.data.graphs.ppi import PPI
 from phantomgrad_suite.data.graphs.tu import load_tu_dataset
 from phantomgrad_suite.data.images.cifar import Cifar10
@@ -43,14 +43,9 @@ def fetch(name: str, target: Path, source: Path | None = None) -> str:
     """Fetch a data set unless it is there, and return a description of it.
 
     Args:
-        name: of the data set, or of its file in ``configs/dataset``; an unknown name is taken for
-            that of a TU data set.
+        name: of the data set; an unknown one is taken for that of a TU data set.
         target: the folder of all data (``runtime.paths.data``).
         source: a folder laid out like it, to copy from; ``None`` to download.
-
-    Raises:
-        MissingDataError: ``source`` does not contain it, or the download failed.
-        UserError: a file is missing or damaged; nothing is installed.
     """
     plain = name.casefold().replace("-", "").replace("_", "")
     recipe = _RECIPES.get(plain) or _tu(name)

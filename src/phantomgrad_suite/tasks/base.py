@@ -26,10 +26,8 @@ class Task(LightningModule):
 
     Args:
         schedule: called with the optimizer and, by step, with ``steps``, those of the whole run.
-        schedule_by: whether the schedule advances after every ``epoch`` or every ``step``.
         clip_each: largest gradient norm of each parameter tensor on its own.
         metric, metric_mode: what the tables report, and whether its ``max`` or ``min`` is best.
-        evaluation_sets: names of the validation loaders, in order.
         budget_jitter: largest random reduction of the solvers' budgets in a training step.
     """
 

@@ -25,8 +25,7 @@ class LanguageModelling(Task):
 
     Args:
         evaluation_memory: positions that the model remembers in evaluation; ``None`` for its own.
-        other_memories: further memory lengths at which the evaluation sets, except ``validation``,
-            are evaluated, logged as ``test/perplexity_at_480`` and the like.
+        other_memories: further lengths for the test set, logged as ``test/perplexity_at_480``.
         evaluate_pretrained: during pretraining, evaluate the unrolled network as in the official
             code; else always solve for the equilibrium.
     """

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from phantomgrad.nn.propagation import Propagation, normalized_adjacency
 from phantomgrad_suite.data.base import DataModule
-from phantomgrad_suite.data.graphs.base import GraphData
+from phantomgrad_suite.data.graphs import GraphData
 from phantomgrad_suite.data.loaders import ResumableLoader
 from phantomgrad_suite.runs.errors import UserError
 

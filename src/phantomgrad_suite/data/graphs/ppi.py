@@ -17,8 +17,7 @@ from torch import Tensor
 from phantomgrad.checks import check_choice
 from phantomgrad.nn.propagation import Propagation, adjacency
 from phantomgrad_suite.data.base import DataModule, damaged_data, missing_data
-from phantomgrad_suite.data.graphs import ppi_files
-from phantomgrad_suite.data.graphs.base import Graph, GraphData
+from phantomgrad_suite.data.graphs import Graph, GraphData, ppi_files
 from phantomgrad_suite.data.loaders import ResumableLoader, Shuffled
 from phantomgrad_suite.data.sources import fingerprint
 from phantomgrad_suite.runs.errors import UserError

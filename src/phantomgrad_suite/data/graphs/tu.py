@@ -11,7 +11,7 @@ from phantomgrad.checks import check_choice
 from phantomgrad.nn.propagation import Propagation, checked_sparse, normalized_adjacency
 from phantomgrad_suite.data.base import DataModule, damaged_data, missing_data
 from phantomgrad_suite.data.folds import authors_split, stratified_split
-from phantomgrad_suite.data.graphs.base import Graph, GraphData, pyg
+from phantomgrad_suite.data.graphs import Graph, GraphData, pyg
 from phantomgrad_suite.data.loaders import ResumableLoader
 from phantomgrad_suite.data.sources import fingerprint
 from phantomgrad_suite.runs.errors import UserError

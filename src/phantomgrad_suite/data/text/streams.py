@@ -26,9 +26,8 @@ class TokenBatch(NamedTuple):
 class Segments(Dataset[TokenBatch]):
     """A text, ``(N,)``, cut into ``streams`` contiguous streams of ``length`` tokens for a process.
 
-    Each stream is cut into segments of ``segment_length`` tokens, the last of which is shorter. The
-    first token of a stream is not predicted. In a distributed run each process has streams of its
-    own. ``name`` is that of the text, for error messages.
+    Each stream is cut into segments of ``segment_length`` tokens, the last of which is shorter. In
+    a distributed run each process has streams of its own. ``name`` is that of the text, for errors.
     """
 
     def __init__(
@@ -88,10 +87,9 @@ class Corpus(NamedTuple):
 
 
 def random_words(vocabulary: int, streams: int, length: int) -> Synthetic:
-    """Return segments of random words, distributed as in natural text.
+    """Return segments of random words, the r-th as probable as 1 / (r + 2.7) (Mandelbrot, 1953).
 
-    The r-th word has a probability proportional to 1 / (r + 2.7) (Mandelbrot, 1953), which gives
-    each cluster of an adaptive softmax about the work that it has with text.
+    This gives each cluster of an adaptive softmax about the work that it has with text.
     """
     check_at_least("dataset.batch_size", streams, 1)
     check_at_least("dataset.segment_length", length, 1)

@@ -12,7 +12,7 @@ from torch import Tensor
 from phantomgrad import FixedPoint, ImplicitGradient
 from phantomgrad.models import GraphClassifier
 from phantomgrad_suite.data import GraphFolds
-from phantomgrad_suite.data.graphs.base import Graph
+from phantomgrad_suite.data.graphs import Graph
 from phantomgrad_suite.data.graphs.tu import GraphBatch, collate, load_tu_dataset
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 

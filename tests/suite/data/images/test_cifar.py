@@ -121,15 +121,6 @@ def test_every_image_comes_once_with_its_label(jpeg_root: Path) -> None:
     assert [len(b.labels) for b in data.val_dataloader()[0]] == [8, 8, 4]
 
 
-def test_evaluation_has_a_fixed_order_and_draws_nothing(jpeg_root: Path) -> None:
-    data = cifar(jpeg_root, augment=True)
-    before = torch.get_rng_state()
-    images = whole(data, "test").images
-    data.on_after_batch_transfer(ImageBatch(images, torch.zeros(20)), 0)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(images, data.pixels["test"].images)
-
-
 # --- Random crops ----------------------------------------------------------------------------
 
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from data.images.helpers import whole
-from sklearn.datasets import load_digits
 
 from phantomgrad_suite.data import Digits
 from phantomgrad_suite.data.images.base import ImageBatch
@@ -32,17 +31,6 @@ def test_pixels_are_standardised_by_the_training_part() -> None:
     # One affine map for all: the values are still seventeen, evenly spaced.
     values = torch.cat([train, test]).unique()
     torch.testing.assert_close(values.diff(), (values[1] - values[0]).expand(16))
-
-
-def test_images_keep_their_labels() -> None:
-    """In every order, an image comes with the label that it has in the data set."""
-    pixels, labels = load_digits(return_X_y=True)
-    known = {p.astype("u1").tobytes(): int(n) for p, n in zip(pixels, labels, strict=True)}
-    data = Digits()
-    batch = whole(data, "train")
-    step = batch.images.unique().diff().min()
-    raw = ((batch.images - batch.images.min()) / step).round().byte().squeeze(1)
-    assert [known[image.numpy().tobytes()] for image in raw] == batch.labels.tolist()
 
 
 def test_training_batches_are_shuffled_anew_in_every_epoch() -> None:
