@@ -27,10 +27,9 @@ class GradientPrecision(Series):
     "real_cos"); of several passes through a layer the last one counts. The run is not changed.
 
     The curves by ``precision/step``, which are also logged, are :class:`phantomgrad.Agreement`
-    with the exact gradient, the residuals of the latter, and the spectral radii of
+    with the exact gradient, its residuals, and the largest spectral radii of
     :math:`\partial F / \partial h` and of
-    :math:`\lambda\, \partial F / \partial h + (1 - \lambda) I` at the equilibria of the step, the
-    largest over layers and samples.
+    :math:`\lambda\, \partial F / \partial h + (1 - \lambda) I` at the equilibria of the step.
 
     ``solver`` finds the tight equilibrium, starting from that of the step, and ``adjoint`` solves
     the adjoint equation there; :math:`\lambda` is ``damping``.

@@ -42,8 +42,7 @@ class ResumableLoader(DataLoader[Any]):
 
     It has a generator of its own: torch draws a seed for each new iterator, and a resumed run,
     which makes one more of them, must not draw from the generator of the dropout masks. It
-    collates nothing: data sets return whole batches, by ``__getitems__`` or, with
-    ``batch_size=None``, by ``__getitem__``.
+    collates nothing: data sets return whole batches.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -22,8 +22,7 @@ class JacobianRegularisation:
         frequency: probability that a step has the penalty; none has it during pretraining.
         increase, every, from_step: the weight grows by ``increase`` at every multiple of ``every``
             optimizer steps after ``from_step``.
-        through_equilibrium: differentiate the penalty through the equilibrium as well, with the
-            gradient estimator of the layer; else only parameters and inputs of ``f`` receive it.
+        through_equilibrium: differentiate the penalty through the equilibrium as well.
     """
 
     weight: float

@@ -43,8 +43,7 @@ class PPI(DataModule):
     20 graphs train, 2 validate, 2 are tested; 56,944 nodes with 50 features, as they are in the
     files, and 121 labels. The adjacency is plain: no self loops, no normalisation.
 
-    ``name="ppi-synthetic"`` makes random graphs of these shapes (:func:`.write_ppi`). Results on
-    them are never compared with those on PPI.
+    ``name="ppi-synthetic"`` makes random graphs of these shapes (:func:`.write_ppi`).
 
     Args:
         root: the folder that holds ``ppi/raw``.

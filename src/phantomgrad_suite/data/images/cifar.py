@@ -34,8 +34,7 @@ _PADDING = 4
 class Cifar10(ImageData):
     """50,000 training and 10,000 test images of ten classes (Krizhevsky, 2009), ``(3, 32, 32)``.
 
-    In a distributed run each process takes its own part of every epoch (a few images are repeated
-    to make the parts equal), and each evaluation image counts exactly once.
+    In a distributed run each process takes its own part of every epoch.
 
     Args:
         name: ``"cifar10"``, or ``"cifar10-jpeg"``, the same images after lossy compression.
@@ -117,8 +116,7 @@ class Cifar10(ImageData):
 def random_crops(images: Tensor, share: Share) -> Tensor:
     """Return random crops of images ``(B, C, H, W)`` with 4 black pixels around; half are mirrored.
 
-    torch's global generator on the CPU draws for the images of all processes, and each takes its
-    own part, so that their generators stay equal.
+    torch's global generator draws for all processes, so that their generators stay equal.
     """
     batch, channels, height, width = images.shape
     corners = torch.randint(2 * _PADDING + 1, (2, share.processes, batch))[:, share.process]

@@ -160,11 +160,10 @@ def topics() -> dict[str, list[str]]:
 
 
 def number_words(lines: Iterable[str], min_count: int | None = None) -> dict[str, int]:
-    """Return the number of each word of a training text, in increasing order.
+    """Return the number of each word of a training text: first ``<eos>``, then the most frequent.
 
-    Every line, even a blank one, ends in ``<eos>``, number 0. The words follow by decreasing
-    frequency, then by first appearance. Those rarer than ``min_count`` become ``<unk>``, and so do
-    unknown words of other texts; with ``None`` only the words of this text have a number.
+    Words rarer than ``min_count`` become ``<unk>``, and so do unknown words of other texts; with
+    ``None`` only the words of this text have a number.
     """
     counts: Counter[str] = Counter()
     for line in lines:

@@ -62,8 +62,7 @@ class Segments(Dataset[TokenBatch]):
 class InOrder(DistributedSampler[Any]):
     """The same ``per_epoch`` indices in every process; an epoch continues the previous one.
 
-    After the last index comes the first. (Lightning sets the epoch of a ``DistributedSampler``, and
-    does not replace it in a distributed run.)
+    (Lightning sets the epoch of a ``DistributedSampler``, and does not replace it.)
     """
 
     def __init__(self, data: Segments, per_epoch: int) -> None:
@@ -116,8 +115,7 @@ class LanguageData(DataModule):
     Args:
         batch_size: training streams of one process.
         test_batch_size: streams of an evaluation set, over all processes.
-        segments_per_epoch: training segments of an epoch, which continues where the previous one
-            ended; ``None`` for the whole text.
+        segments_per_epoch: training segments of an epoch; ``None`` for the whole text.
     """
 
     batch_size: int = 16

@@ -90,15 +90,6 @@ def test_degree_stands_in_for_missing_features(tmp_path: Path) -> None:
 # --- Facts and errors ------------- -----------------------------------------------------------
 
 
-def test_facts_and_sizes(folds: GraphFolds) -> None:
-    assert folds.sizes() == {"in_channels": 4, "classes": 2}
-    assert folds.evaluation_sets == ("test",)
-    facts = folds.facts()
-    assert facts["name"] == "COX2"
-    assert facts["graphs"] == facts["train"] + facts["test"] == 40
-    assert facts["fingerprint"].startswith("sha256:")
-
-
 def test_missing_data_set_names_the_command(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError) as error:
         GraphFolds(name="COX2", root=str(tmp_path))

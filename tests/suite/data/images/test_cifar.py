@@ -50,17 +50,6 @@ def test_jpeg_files_give_their_pixels(jpeg_root: Path) -> None:
         assert np.array_equal(train.images[10 * label + i].numpy(), expected)
 
 
-def test_images_are_decoded_once(jpeg_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And again when one of them changes."""
-    first = cifar(jpeg_copy).facts()
-    with monkeypatch.context() as patch:
-        patch.setattr("phantomgrad_suite.data.images.cifar._decode", None)
-        assert cifar(jpeg_copy).facts() == first
-    assert (jpeg_copy / "cifar10-jpeg" / "pixels.pt").exists()
-    write_image(jpeg_copy / "cifar10-jpeg/train/cat/0000.jpg", np.random.default_rng(9), 32, 32)
-    assert cifar(jpeg_copy).facts()["fingerprint"] != first["fingerprint"]
-
-
 def test_facts_and_sizes(jpeg_root: Path, cifar_root: Path) -> None:
     data = cifar(jpeg_root)
     assert (dict(data.sizes()), data.targets()) == (
