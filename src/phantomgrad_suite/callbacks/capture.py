@@ -48,10 +48,7 @@ class Listener:
 
 
 class SpectralRadius(Callback):
-    """Logs the largest spectral radius of ``df/dz`` at the equilibria of an epoch's first batch.
-
-    ``iterations`` are those of a power iteration; with ``every_n_epochs=0`` there is nothing.
-    """
+    """Logs the largest spectral radius of ``df/dz`` at the equilibria of an epoch's first batch."""
 
     def __init__(self, every_n_epochs: int = 20, iterations: int = 20) -> None:
         check_at_least("every_n_epochs", every_n_epochs, 0)

@@ -20,8 +20,7 @@ class LanguageModelling(Task):
 
     .. math:: \mathrm{perplexity} = \exp\Big(-\frac{1}{N} \sum_{i=1}^{N} \log p(w_i)\Big)
 
-    over the N predicted words of an evaluation set, ``<eos>`` and ``<unk>`` included. Each segment
-    passes its memory to the next one of its streams.
+    over the N predicted words of an evaluation set, ``<eos>`` and ``<unk>`` included.
 
     Args:
         evaluation_memory: positions that the model remembers in evaluation; ``None`` for its own.
