@@ -5,7 +5,6 @@ import torch
 from data.images.helpers import whole
 
 from phantomgrad_suite.data import Digits
-from phantomgrad_suite.data.images.base import ImageBatch
 
 pytestmark = pytest.mark.usefixtures("float32")
 PARTS = ("train", "validation", "test")
@@ -31,15 +30,6 @@ def test_pixels_are_standardised_by_the_training_part() -> None:
     # One affine map for all: the values are still seventeen, evenly spaced.
     values = torch.cat([train, test]).unique()
     torch.testing.assert_close(values.diff(), (values[1] - values[0]).expand(16))
-
-
-def test_training_batches_are_shuffled_anew_in_every_epoch() -> None:
-    data = Digits(batch_size=100)
-    loader = data.train_dataloader()
-    first, second = list(loader), list(loader)
-    assert [len(batch.labels) for batch in first] == [100] * 10 + [77]
-    assert not torch.equal(first[0].labels, second[0].labels)
-    assert isinstance(first[0], ImageBatch)
 
 
 def test_order_is_that_of_the_global_generator_at_the_first_batch() -> None:
