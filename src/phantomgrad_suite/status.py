@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from phantomgrad_suite.runs.attempts import FILE, read_attempt
+from phantomgrad_suite.runs.folder import ATTEMPT, read_attempt
 from phantomgrad_suite.runs.formats import duration
 from phantomgrad_suite.runs.plan import expected, tables
 
@@ -64,7 +64,7 @@ def examine(row: str, instance: str, runs: Path, records: Path) -> Run:
     """Return a run with its state; a run that is only among the published records is done."""
     folder = runs / row / instance
     note, own = read_attempt(folder), folder / "record.json"
-    if own.exists() or not (folder / FILE).exists():
+    if own.exists() or not (folder / ATTEMPT).exists():
         done = own.exists() or (records / row / f"{instance}.json").exists()
         return Run(row, instance, "done" if done else "missing")
     silent = max(time.time() - _modified(folder), 0)
@@ -80,7 +80,7 @@ def examine(row: str, instance: str, runs: Path, records: Path) -> Run:
 def run_folders(runs: Path) -> Iterator[tuple[str, str]]:
     """Yield row and instance of every run folder below ``runs``."""
     for path, folders, files in os.walk(runs):
-        if not {FILE, "record.json"}.isdisjoint(files):
+        if not {ATTEMPT, "record.json"}.isdisjoint(files):
             folders.clear()
             row, _, instance = Path(path).relative_to(runs).as_posix().rpartition("/")
             yield row, instance

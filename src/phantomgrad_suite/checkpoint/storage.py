@@ -14,9 +14,9 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import nn
 
-from phantomgrad_suite.runs.attempts import log_epoch
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import atomic_write
+from phantomgrad_suite.runs.folder import log_epoch
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,8 @@ from omegaconf import DictConfig
 from phantomgrad.checks import ShapeError
 from phantomgrad_suite.jobs.compose import as_dict, identity_of
 from phantomgrad_suite.jobs.environment import has_several_processes, is_first_process
-from phantomgrad_suite.runs.attempts import log_attempt
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.folder import RunFolder
+from phantomgrad_suite.runs.folder import RunFolder, log_attempt
 from phantomgrad_suite.runs.identity import Identity
 from phantomgrad_suite.runs.records import Record, StudyRecord, read_any, write_record
 

@@ -44,11 +44,7 @@ class Identity:
 
 
 def identify(config: Config, row_config: Config | None) -> Identity:
-    """Return the identity of a run.
-
-    Args:
-        config: its resolved configuration.
-        row_config: that of its row composed alone, ``None`` where there is no row.
+    """Return the identity of a run from its resolved configuration and that of its row alone.
 
     Raises:
         UserError: the seed or the fold is not an integer that can seed generators.

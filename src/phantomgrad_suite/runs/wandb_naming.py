@@ -49,16 +49,8 @@ def define_metrics(run: Any, metric: str, mode: str | None = None) -> None:
 def wandb_logger(*, group: str, name: str, metric: str, **options: Any) -> WandbLogger:
     """Return a logger with a stable run id: a resumed run continues its curves.
 
-    A run that is still open in this process is finished first.
-
-    Args:
-        group: the row.
-        name: the instance.
-        metric: the metric that the tables report.
-        options: of :class:`lightning.pytorch.loggers.WandbLogger`; they take precedence.
-
-    Raises:
-        UserError: wandb is not installed.
+    A run that is still open in this process is finished first. ``group`` is the row, ``name`` the
+    instance; ``options`` of :class:`~lightning.pytorch.loggers.WandbLogger` take precedence.
     """
     try:
         import wandb

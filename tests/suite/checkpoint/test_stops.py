@@ -11,7 +11,7 @@ from interruptions import assert_same_run, checkpoint
 from training import Script, Workplace, start
 
 from phantomgrad_suite.checkpoint.last import Stopped
-from phantomgrad_suite.runs.attempts import read_attempt
+from phantomgrad_suite.runs.folder import read_attempt
 
 DIGITS = (
     "experiment=digits/one_step",

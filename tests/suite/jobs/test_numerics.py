@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from phantomgrad_suite.jobs.numerics import set_float32_precision
+from phantomgrad_suite.jobs.environment import set_float32_precision
 
 
 @pytest.fixture(autouse=True)
