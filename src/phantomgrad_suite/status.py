@@ -53,7 +53,12 @@ def status(arguments: Sequence[str], configs: Path) -> int:
     if options.failed:
         shown = ["failed"]
     else:
-        _print_counts(groups)
+        width = max(map(len, groups))
+        print(" " * width, *(f"{title:>8}" for title in ("runs", *STATES)))
+        for name, runs in groups.items():
+            counts = Counter(run.state for run in runs)
+            cells = [len(runs), *(counts[state] or "·" for state in STATES)]
+            print(f"{name:<{width}}", *(f"{cell:>8}" for cell in cells))
     for state in shown:
         for run in (run for group in groups.values() for run in group if run.state == state):
             print(f"{state}: {run.row} {run.instance}: {run.text}")
@@ -98,15 +103,6 @@ def _listed(configs: Path, runs: Path, table: str | None) -> Iterator[tuple[str,
             yield "in no table", run
 
 
-def _print_counts(groups: Mapping[str, Sequence[Run]]) -> None:
-    width = max(map(len, groups))
-    print(" " * width, *(f"{title:>8}" for title in ("runs", *STATES)))
-    for name, runs in groups.items():
-        counts = Counter(run.state for run in runs)
-        cells = [len(runs), *(counts[state] or "·" for state in STATES)]
-        print(f"{name:<{width}}", *(f"{cell:>8}" for cell in cells))
-
-
 def _is_running(note: Mapping[str, Any], silent: float) -> bool:
     """Return whether the process of an attempt lives; elsewhere, whether it wrote recently."""
     if not note or "stopped" in note:
@@ -116,7 +112,7 @@ def _is_running(note: Mapping[str, Any], silent: float) -> bool:
     try:
         os.kill(note["pid"], 0)  # sends nothing
     except PermissionError:
-        return True  # a process of another user
+        return True  # of another user
     except ProcessLookupError:
         return False
     return True

@@ -132,7 +132,10 @@ def _trainer(config: DictConfig, kept: list[Callback]) -> Trainer:
         if callback
     ]
     logger = build(runtime.logger, "logger")
-    logger.log_hyperparams(as_dict(config))
+    try:
+        logger.log_hyperparams(as_dict(config))
+    except TypeError as error:  # of TensorBoard, which is not built before
+        raise UserError(f"logger cannot be built: {error}") from error
     trainer: Trainer = build(
         config.trainer,
         "trainer",

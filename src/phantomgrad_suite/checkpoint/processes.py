@@ -70,10 +70,10 @@ def reap_workers() -> Iterator[None]:
 
 
 def leave_signals_to_main_process(worker: int) -> None:
-    """Make a data-loading process ignore requests to stop; a ``worker_init_fn``.
+    """Make a data-loading process ignore requests to stop; :func:`reap_workers` ends it.
 
     A scheduler signals every process of a job. If those that load data ended at once, the run would
-    fail before it could save. :func:`reap_workers` ends them.
+    fail before it could save.
     """
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(signum, signal.SIG_IGN)

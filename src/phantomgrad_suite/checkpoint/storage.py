@@ -48,14 +48,8 @@ def previous_of(path: Path) -> Path:
 def resumable(path: Path, model: nn.Module, *, keeper: bool) -> Path | None:
     """Return the last checkpoint or, if that is damaged or missing, the one before, or ``None``.
 
-    Args:
-        path: of the last checkpoint.
-        model: receives its parameters and buffers.
-        keeper: whether to set damaged files aside and remove those of interrupted writes; true for
-            one process of a run.
-
-    Raises:
-        UserError: the checkpoint cannot be read, or is of another model.
+    Loads it into ``model``; a :class:`UserError` says that it cannot be read, or does not fit. The
+    ``keeper``, one process of a run, sets damaged files aside and removes unfinished ones.
     """
     if keeper:
         for unfinished in path.parent.glob(f".{path.name}.*"):

@@ -26,12 +26,9 @@ log = logging.getLogger(__name__)
 def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
     """Execute the job of the command line, or each of a table or suite, and exit.
 
-    All jobs are composed before the first one starts; a wrong override ends the script with one
-    line. A job that fails does not end the others, and errors that several share are logged once.
-
-    Args:
-        work: executes a job.
-        root: the name of the root of its configuration.
+    All jobs are composed before the first one starts, from ``configs/<root>.yaml``; a wrong
+    override ends the script with one line. A job that fails does not end the others, and errors
+    that several share are logged once.
     """
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises its errors, and prints nothing
     logging.getLogger("hydra").setLevel(logging.ERROR)

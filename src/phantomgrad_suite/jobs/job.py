@@ -23,21 +23,15 @@ from phantomgrad_suite.runs.records import Record, StudyRecord, read_any, write_
 log = logging.getLogger(__name__)
 
 AnyRecord = Record | StudyRecord
-Work = Callable[[Identity, RunFolder], AnyRecord]
-"""Executes the job; returns its record."""
 
 
-def run_job(config: DictConfig, work: Work) -> AnyRecord | None:
+def run_job(
+    config: DictConfig, work: Callable[[Identity, RunFolder], AnyRecord]
+) -> AnyRecord | None:
     """Execute the job that ``config`` describes, unless it is finished or executed elsewhere.
 
-    Returns its record, ``None`` if another process executes it.
-
-    Args:
-        config: the composed configuration; ``runtime.run`` is filled in.
-        work: executes it.
-
-    Raises:
-        UserError: something the user can put right; nothing has been overwritten.
+    Fills in ``runtime.run``. Returns the record, ``None`` if another process executes the job. When
+    it raises :class:`UserError`, nothing has been overwritten.
     """
     identity, runtime = identity_of(config), config.runtime
     folder = RunFolder(Path(runtime.paths.runs) / identity.row / identity.instance)
