@@ -49,14 +49,6 @@ def test_every_generator_is_restored_once() -> None:
     assert [attempt["started"] for attempt in state.attempts] == ["before", "now"]
 
 
-def test_fresh_run_is_left_alone() -> None:
-    torch.manual_seed(5)
-    expected = torch.rand(())
-    torch.manual_seed(5)
-    RunState(FACTS).on_train_start(TRAINER, TASK)
-    assert torch.equal(torch.rand(()), expected)
-
-
 def test_gpus_of_a_distributed_run_draw_different_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the CPU draws is common to all processes."""
     seeds: list[int] = []

@@ -132,13 +132,6 @@ def test_varied_settings_are_part_of_the_row() -> None:
     assert identity(*grid, "gradient.damping=1.0", "+gradient.value=image").changes
 
 
-@pytest.mark.usefixtures("workplace")
-def test_seed_and_fold_are_part_of_the_instance_alone() -> None:
-    first, second = identity(COX2), identity(COX2, "dataset.fold=3", "seed=1")
-    assert (first.instance, second.instance) == ("seed42-fold0", "seed1-fold3")
-    assert first.config_hash == second.config_hash
-
-
 # --- Runs ------------------------------------------------------------------------------------
 
 

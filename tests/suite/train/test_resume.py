@@ -87,34 +87,6 @@ def test_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(
     assert ours.result == theirs.result
 
 
-def test_infinite_loss_in_the_middle_of_an_epoch_keeps_the_checkpoint_before(
-    workplace: Workplace,
-) -> None:
-    """The loss is checked before a checkpoint even if gradients are not (``nonfinite=null``)."""
-    here = (
-        "experiment=digits/one_step",
-        "trainer.max_epochs=2",
-        "runtime.checkpoint.every_minutes=0",
-    )
-    unseen = (*here, "nonfinite=null")
-    folder = interrupted(workplace, 4, *unseen, unit="step")
-    with pytest.raises(UserError, match=r"training loss is nan in epoch 1: no checkpoint"):
-        workplace.train(
-            *unseen, "+runtime.callbacks.bomb={_target_: interruptions.PoisonedStep, step: 6}"
-        )
-    assert all(value.isfinite().all() for value in checkpoint(folder)["state_dict"].values())
-    assert checkpoint(folder)["global_step"] == 5
-
-
-def test_run_interrupted_before_its_first_checkpoint_starts_again(workplace: Workplace) -> None:
-    whole = workplace.train(*CHAINS, "runtime.paths.runs=whole")
-    with pytest.raises(InterruptedError):
-        workplace.train(
-            *CHAINS, "+runtime.callbacks.bomb={_target_: interruptions.Interrupt, epoch: 3}"
-        )
-    assert_same_run(workplace.train(*CHAINS), whole)
-
-
 def test_run_interrupted_before_its_record_only_writes_it(workplace: Workplace) -> None:
     folder = workplace.train(*CHAINS, "runtime.checkpoint.every_n_epochs=4")
     record = read_record(folder / "record.json")
