@@ -46,7 +46,12 @@ def status(arguments: Sequence[str], configs: Path) -> int:
     parser.add_argument("--failed", action="store_true", help="only failed runs and their errors")
     options = parser.parse_args(arguments)
     groups: dict[str, list[Run]] = defaultdict(list)
-    for table, (row, instance) in _listed(configs, options.runs, options.table):
+    chosen = [options.table] if options.table else tables(configs)
+    listed = [(table, run) for table in chosen for run in expected(configs, table)]
+    if not options.table:
+        others = set(run_folders(options.runs)) - {run for _, run in listed}
+        listed += [("in no table", run) for run in sorted(others)]
+    for table, (row, instance) in listed:
         found = examine(row, instance, options.runs, options.records)
         groups[row if options.table else table].append(found)
     shown = ["running", "failed", "stopped"] if options.table else ["running"]
@@ -72,7 +77,11 @@ def examine(row: str, instance: str, runs: Path, records: Path) -> Run:
     if own.exists() or not (folder / ATTEMPT).exists():
         done = own.exists() or (records / row / f"{instance}.json").exists()
         return Run(row, instance, "done" if done else "missing")
-    silent = max(time.time() - _modified(folder), 0)
+    latest = 0.0
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # removed meanwhile
+            latest = max(latest, path.stat().st_mtime)
+    silent = max(time.time() - latest, 0)
     job = f"job {note['job']} on " if note.get("job") else ""
     where = f"({job}{note.get('host', 'this machine')})"
     if "failed" in note:
@@ -91,18 +100,6 @@ def run_folders(runs: Path) -> Iterator[tuple[str, str]]:
             yield row, instance
 
 
-def _listed(configs: Path, runs: Path, table: str | None) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield the runs with their table: those of one, or of all and then those of no table."""
-    seen = set()
-    for name in [table] if table else tables(configs):
-        for run in expected(configs, name):
-            seen.add(run)
-            yield name, run
-    if table is None:
-        for run in sorted(set(run_folders(runs)) - seen):
-            yield "in no table", run
-
-
 def _is_running(note: Mapping[str, Any], silent: float) -> bool:
     """Return whether the process of an attempt lives; elsewhere, whether it wrote recently."""
     if not note or "stopped" in note:
@@ -116,12 +113,3 @@ def _is_running(note: Mapping[str, Any], silent: float) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def _modified(folder: Path) -> float:
-    """Return when a file of the folder was last written, in seconds since 1970."""
-    latest = 0.0
-    for path in folder.rglob("*"):
-        with suppress(OSError):  # removed meanwhile
-            latest = max(latest, path.stat().st_mtime)
-    return latest

@@ -80,7 +80,15 @@ def tune(overrides: Sequence[Override], compose: Compose, launcher: Launcher) ->
     plan = SearchPlan.of(overrides)
     config = compose([*plan.fixed, *plan.repeats[0]])
     HydraConfig.instance().set_config(config)
-    _check_runs(config)
+    kind = (config.runtime.get("cluster") or {}).get("kind", "local")
+    if kind != "local":
+        raise UserError(f"tune waits for its runs: use cluster=local or none, got cluster={kind}")
+    if "validation" not in build_data(config).evaluation_sets:
+        raise UserError(
+            f"tune needs a validation part, and {config.dataset.get('name')} has none as it is "
+            "set: dataset.split=stratified (TU graphs), +dataset.validation=5000 (images) or "
+            "+dataset.validation_share=0.1 (texts) makes one"
+        )
     settings = config.runtime.tune
     try:
         search = Search(settings, plan.space(settings.step))
@@ -136,8 +144,8 @@ class Search:
     def propose(self, position: int) -> Trial:
         """Return the trial at ``position``, counted from 0.
 
-        Its settings depend only on the seed of the search, the position and the finished trials,
-        so that a search that was killed proposes the same trials again.
+        It depends only on the seed, the position and the finished trials, so that a search that was
+        killed proposes the same trials again.
         """
         seed = np.random.SeedSequence([self.settings.seed, position]).generate_state(1)[0]
         self.study.sampler = optuna.samplers.TPESampler(
@@ -195,19 +203,6 @@ def format_value(value: Any) -> str:
 
 def _listed(params: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={format_value(value)}" for key, value in params.items())
-
-
-def _check_runs(config: DictConfig) -> None:
-    """Raise before anything is trained if runs are not waited for or cannot be validated."""
-    kind = (config.runtime.get("cluster") or {}).get("kind", "local")
-    if kind != "local":
-        raise UserError(f"tune waits for its runs: use cluster=local or none, got cluster={kind}")
-    if "validation" not in build_data(config).evaluation_sets:
-        raise UserError(
-            f"tune needs a validation part, and {config.dataset.get('name')} has none as it is "
-            "set: dataset.split=stratified (TU graphs), +dataset.validation=5000 (images) or "
-            "+dataset.validation_share=0.1 (texts) makes one"
-        )
 
 
 def _distribution(override: Override, step: float) -> BaseDistribution:

@@ -58,7 +58,15 @@ def resumable(path: Path, model: nn.Module, *, keeper: bool) -> Path | None:
     for candidate in filter(Path.exists, (path, previous_of(path))):
         reason = damage(candidate)
         if reason is None:
-            _load(candidate, model)
+            try:
+                content = torch.load(candidate, map_location="cpu", weights_only=True)
+                model.load_state_dict(content["state_dict"])
+            except Exception as error:
+                why = str(error).partition("\n\t")[2].partition("\n")[0] or type(error).__name__
+                raise UserError(
+                    f"{candidate} is not a checkpoint of this model ({why}): delete it to start "
+                    "from the beginning"
+                ) from error
             log.info("resuming from %s", candidate)
             return candidate
         damaged = True
@@ -70,23 +78,10 @@ def resumable(path: Path, model: nn.Module, *, keeper: bool) -> Path | None:
     return None
 
 
-def _load(path: Path, model: nn.Module) -> None:
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        model.load_state_dict(content["state_dict"])
-    except Exception as error:
-        reason = str(error).partition("\n\t")[2].partition("\n")[0] or type(error).__name__
-        raise UserError(
-            f"{path} is not a checkpoint of this model ({reason}): delete it to start from the "
-            "beginning"
-        ) from error
-
-
 def damage(path: Path) -> str | None:
     """Return how a checkpoint file is damaged, or ``None`` if it is as it was written.
 
-    Compares the CRC-32 of every part, which ``torch.load`` ignores, and reads the structure around
-    the parts as torch does.
+    Compares the CRC-32 of every part, which ``torch.load`` ignores, and reads what is around them.
     """
     try:
         with zipfile.ZipFile(path) as archive:

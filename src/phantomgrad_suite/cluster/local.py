@@ -47,8 +47,12 @@ def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> 
                 running[process.sentinel] = command, process, slot
             for command, process, slot in map(running.pop, wait(list(running))):
                 process.join()
-                print(_outcome(command, process.exitcode), flush=True)
-                failed += bool(process.exitcode)
+                lines = (command.folder / LOG).read_text(errors="replace").splitlines()
+                last = next((line for line in reversed(lines) if line.strip()), "no output")
+                code = process.exitcode
+                why = f"{command.name}: failed (exit code {code}): " if code else ""
+                print(f"{why}{last}", flush=True)
+                failed += bool(code)
                 free.append(slot)
     finally:
         children = multiprocessing.active_children()
@@ -60,13 +64,6 @@ def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> 
             signal.signal(signum, handler)
     if failed:
         raise UserError(f"{failed} of {len(commands)} runs failed: see their {LOG}")
-
-
-def _outcome(command: Command, code: int) -> str:
-    """Return the last line of an ended run, without the bars before it."""
-    lines = (command.folder / LOG).read_text(errors="replace").splitlines()
-    line = next((line for line in reversed(lines) if line.strip()), "no output")
-    return f"{command.name}: failed (exit code {code}): {line}" if code else line
 
 
 def _exit(signum: int, frame: FrameType | None) -> NoReturn:

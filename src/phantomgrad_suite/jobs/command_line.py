@@ -42,7 +42,11 @@ def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
             work(config)
         except UserError as error:
             if str(error) not in failures:
-                log.error("%s", _named(str(error), config))
+                run, message = config.runtime.run, str(error)
+                row = str(run.row or config.label.get("row") or "custom")
+                if HydraConfig.get().mode is RunMode.MULTIRUN and not message.startswith(row):
+                    message = f"{' '.join(filter(None, (row, run.instance)))}: {message}"
+                log.error("%s", message)
             failures.append(str(error))
 
     try:
@@ -62,12 +66,3 @@ def command_line(hydra: HydraConf) -> str:
     # A table switches Hydra to multirun; the command is for one of its runs.
     alone = ["hydra.mode=RUN"] if hydra.mode is RunMode.MULTIRUN else []
     return shlex.join(["python", "scripts/train.py", *overrides, *alone])
-
-
-def _named(message: str, config: DictConfig) -> str:
-    """Return an error message, among several jobs after the name of this one."""
-    run = config.runtime.run
-    row = str(run.row or config.label.get("row") or "custom")
-    if HydraConfig.get().mode is not RunMode.MULTIRUN or message.startswith(row):
-        return message
-    return f"{' '.join(filter(None, (row, run.instance)))}: {message}"

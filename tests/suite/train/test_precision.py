@@ -76,13 +76,6 @@ def test_model_trains_in_another_precision(
         assert record.solver["adjoint_evaluations"] > 1
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_graphs_train_in_mixed_precision(workplace: Workplace, method: str) -> None:
-    settings = ("trainer.precision=bf16-mixed", "trainer.max_epochs=3")
-    losses = workplace.record(f"experiment=chains/{method}", *settings).curves["train/loss"]
-    assert losses[-1] < losses[0]
-
-
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
