@@ -15,7 +15,7 @@ from typing import Any
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.plan import expected, tables
-from phantomgrad_suite.runs.records import Record, RecordError, read_record
+from phantomgrad_suite.runs.records import Record, read_record
 from phantomgrad_suite.runs.wandb_naming import define_metrics, names, table_of
 
 _OUTCOME = ("result", "parameters", "seconds", "solver", "memory")
@@ -42,13 +42,12 @@ def main(arguments: Sequence[str], configs: Path) -> int:
         _export(rows, options)
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
-        message = f"this needs the package {package}: install it (make env)"
-    except (UserError, RecordError) as error:
-        message = str(error)
-    else:
-        return 0
-    print(message, file=sys.stderr)
-    return 1
+        print(f"this needs the package {package}: install it (make env)", file=sys.stderr)
+        return 1
+    except UserError as error:  # RecordError is one
+        print(error, file=sys.stderr)
+        return 1
+    return 0
 
 
 def _export(rows: Sequence[str], options: Namespace) -> None:

@@ -132,10 +132,12 @@ def _trainer(config: DictConfig, kept: list[Callback]) -> Trainer:
         if callback
     ]
     logger = build(runtime.logger, "logger")
-    try:
-        logger.log_hyperparams(as_dict(config))
-    except TypeError as error:  # of TensorBoard, which is not built before
-        raise UserError(f"logger cannot be built: {error}") from error
+    logger.log_hyperparams(as_dict(config))
+    if is_first_process():
+        try:
+            _ = logger.experiment  # TensorBoard reads its arguments only here
+        except TypeError as error:
+            raise UserError(f"logger cannot be built: {error}") from error
     trainer: Trainer = build(
         config.trainer,
         "trainer",

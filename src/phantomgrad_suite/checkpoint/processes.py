@@ -16,21 +16,19 @@ from phantomgrad_suite.runs.errors import UserError
 _LOST = ("closed by peer", "reset by peer", "broken pipe", "timed out waiting", "socket timeout")
 
 
-def _joined() -> bool:
-    return distributed.is_available() and distributed.is_initialized()
-
-
 def of_all_processes(state: Any) -> list[Any]:
     """Return the state of each process by rank; every process must call this."""
-    states = [state] * (distributed.get_world_size() if _joined() else 1)
-    if _joined():
-        distributed.all_gather_object(states, state)
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return [state]
+    states = [state] * distributed.get_world_size()
+    distributed.all_gather_object(states, state)
     return states
 
 
 def of_this_process(states: list[Any]) -> Any:
     """Return the own one of such states; the first one if they come from fewer processes."""
-    rank = distributed.get_rank() if _joined() else 0
+    joined = distributed.is_available() and distributed.is_initialized()
+    rank = distributed.get_rank() if joined else 0
     return states[rank if rank < len(states) else 0]
 
 

@@ -60,9 +60,8 @@ def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
 
 def command_line(hydra: HydraConf) -> str:
     """Return the shell command that executes the current run alone."""
-    overrides = [
-        o for o in hydra.overrides.task if not o.startswith(("cluster", "runtime.cluster"))
-    ]
+    launcher = ("cluster", "runtime.cluster")
+    overrides = [o for o in hydra.overrides.task if not o.startswith(launcher)]
     # A table switches Hydra to multirun; the command is for one of its runs.
     alone = ["hydra.mode=RUN"] if hydra.mode is RunMode.MULTIRUN else []
     return shlex.join(["python", "scripts/train.py", *overrides, *alone])

@@ -75,8 +75,7 @@ def difference(config: Config, reference: Config) -> list[str]:
     differing = _differing(_decisive(config), _decisive(reference))
     listed: dict[Any, str] = {}
     for key, value in sorted(differing, key=lambda item: item[0].count(".")):
-        leaf = key.rpartition(".")[2]
-        listed.setdefault((leaf, repr(value)), f"{key}={_printed(value)}")
+        listed.setdefault((key.rpartition(".")[2], repr(value)), f"{key}={_printed(value)}")
     return sorted(listed.values())
 
 

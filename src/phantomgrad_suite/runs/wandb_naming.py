@@ -11,10 +11,7 @@ from phantomgrad_suite.runs.metrics import metric_of
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import WandbLogger
 
-_BY_EPOCH = (
-    *("train/*", "test/*", "validation/*", "gradient/*", "collapse/*"),
-    *("solver/*", "adjoint/*", "seconds/*", "spectral_radius"),
-)
+_BY_EPOCH = ("train", "test", "validation", "gradient", "collapse", "solver", "adjoint", "seconds")
 _LONGEST_TAG = 64  # characters
 
 
@@ -41,7 +38,7 @@ def define_metrics(run: Any, metric: str, mode: str | None = None) -> None:
     """
     best = mode or ("max" if metric_of(metric).higher_is_better else "min")
     run.define_metric("epoch", hidden=True)
-    for name in _BY_EPOCH:
+    for name in (*(f"{group}/*" for group in _BY_EPOCH), "spectral_radius"):
         run.define_metric(name, step_metric="epoch")
     run.define_metric(f"test/{metric}", step_metric="epoch", summary=f"{best},last")
 
