@@ -136,9 +136,3 @@ def test_one_table_and_failed_runs(folder: Path, capsys: pytest.CaptureFixture[s
     assert out.splitlines()[-1].startswith("stopped: chains/implicit seed1: last update 0 s ago ")
     assert status(["--failed"], CONFIGS) == 0
     assert capsys.readouterr().out == f"{failed}\n"
-
-
-def test_wrong_arguments(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        status(["--table", "tabel4"], CONFIGS)
-    assert "argument --table: invalid choice: 'tabel4' (choose from" in capsys.readouterr().err

@@ -86,11 +86,7 @@ def set_float32_precision(precision: str) -> None:
 
 
 def compile_solves(model: nn.Module, mode: str | None, device: torch.device) -> None:
-    """Compile the solves of the layers of ``model``, which will be on ``device``; not for ``None``.
-
-    Raises:
-        UserError: ``torch.compile`` knows no such mode, or finds no working compiler.
-    """
+    """Compile the solves of the layers of ``model`` for ``device``, unless ``mode`` is ``None``."""
     if mode is None:
         return
     try:  # a failure in the first evaluation would be reported in a hundred lines

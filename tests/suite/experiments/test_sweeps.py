@@ -6,10 +6,9 @@ from itertools import product
 
 import pytest
 from experiments.rows import identity, resolved
-from training import Script, Workplace, composed
+from training import composed
 
 from phantomgrad_suite.runs.identity import hash_config
-from phantomgrad_suite.runs.records import read_record
 
 
 def combinations(table: str) -> list[list[str]]:
@@ -60,20 +59,3 @@ def test_sweep_on_cox2_says_what_it_reduces() -> None:
     assert config["label"]["reduced"] == ["3 of 10 folds"]
     assert found.row == "figure3/table4/cox2_implicit/upg_k5_d0.5"
     assert found.config_hash == hash_config(resolved("table4/cox2_upg_k5_d0.5"))
-
-
-def test_script_runs_a_sweep(script: Script, workplace: Workplace) -> None:
-    """Of two points; the short runs are changed ones, so nothing is published."""
-    outcome = script(
-        *("table=figure3", "experiment=chains/implicit", "gradient=upg", "gradient.steps=1,3"),
-        *("gradient.damping=0.5", "seed=0", "trainer.max_epochs=1"),
-    )
-    assert outcome.code == 0
-    folders = workplace.path.glob("runs/figure3/chains/implicit/*/seed0-*")
-    assert sorted(f.parent.name for f in folders) == ["upg_k1_d0.5", "upg_k3_d0.5"]
-    (path, _) = sorted(workplace.path.glob("runs/figure3/chains/implicit/*/*/record.json"))
-    record = read_record(path)
-    assert record.row == "figure3/chains/implicit/upg_k1_d0.5"
-    assert record.changes == [*record.config["label"]["reduced"], "trainer.max_epochs=1"]
-    assert record.label["method"] == "UPG A(1, 0.5)"
-    assert not (workplace.path / "results").exists()

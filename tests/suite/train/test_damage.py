@@ -55,14 +55,6 @@ def test_damaged_checkpoint_is_kept_and_the_run_goes_on(
     assert_same_run(folder, whole)
 
 
-def test_corrupt_record_is_reported_and_kept(workplace: Workplace) -> None:
-    folder = workplace.train(*CHAINS)
-    (folder / "record.json").write_text('{"row": ')
-    with pytest.raises(UserError, match=r"record.json is no readable record .* delete it"):
-        workplace.train(*CHAINS)
-    assert (folder / "record.json").read_text() == '{"row": '
-
-
 def test_infinite_loss_stops_the_run_before_a_checkpoint(workplace: Workplace) -> None:
     """The message names what may help; the checkpoint is the one from before."""
     unseen = "nonfinite=null"

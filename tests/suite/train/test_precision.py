@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import lightning
 import pytest
 import torch
 from torch import Tensor
@@ -89,22 +88,6 @@ def test_model_trains_in_another_precision(
 def test_impossible_settings_are_refused(workplace: Workplace, setting: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         workplace.train(setting)
-
-
-def test_synchronised_batch_norm_reaches_lightning(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a GPU that is only pretended."""
-
-    def trainer(**options: Any) -> Any:
-        raise ValueError(options["sync_batchnorm"], options["strategy"])
-
-    monkeypatch.setattr(lightning, "Trainer", trainer)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
-    settings = ("trainer=ddp", "trainer.devices=1", "runtime.trainer.accelerator=gpu")
-    with pytest.raises(UserError, match=r"\(True, 'ddp'\)"):
-        workplace.train(*settings, "trainer.sync_batchnorm=true")
 
 
 @pytest.mark.parametrize(
