@@ -140,10 +140,7 @@ def test_nothing_to_export_and_unreadable_records(
 
 @pytest.mark.parametrize("package", ["wandb", "wandb_workspaces.reports.v2"])
 def test_missing_packages(
-    toy: Toy,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    package: str,
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], package: str
 ) -> None:
     toy.publish(*PLACE)
     monkeypatch.setitem(sys.modules, package, None)
@@ -172,10 +169,7 @@ def report() -> Any:
     pytest.importorskip("wandb_workspaces.reports.v2")
     text = record(ROWS[1], "seed0", [0.5], result=Result("perplexity", 9, 1, 9, mode="min"))
     curves = {"validation/loss": [1.0], "precision/step": [0], "precision/cosine": [0.5]}
-    records = [
-        record(ROWS[0], "seed0", [0.5]),
-        replace(text, curves={**text.curves, **curves}),
-    ]
+    records = [record(ROWS[0], "seed0", [0.5]), replace(text, curves={**text.curves, **curves})]
     return export_wandb.build_report("toy", records, "# Toy")
 
 

@@ -37,19 +37,13 @@ class LastCheckpoint(Checkpoint):
     """Saves at the end of epochs, in the middle of long ones, and on SIGTERM, SIGINT or SIGUSR2.
 
     After a signal it saves as soon as possible and raises :class:`Stopped`; a second SIGINT stops
-    the run at once. SIGUSR2 is what submitit has SLURM send shortly before the time limit of a job.
+    the run at once. In its last epoch a run ends normally: then ``asked`` has the signal.
+    SIGUSR2 is what submitit has SLURM send shortly before the time limit of a job.
     With a loader that cannot restore its position, a run saves at the end of its epochs only.
     Lightning's ``ModelCheckpoint`` knows neither signals nor such loaders.
 
-    Args:
-        path: of the checkpoint.
-        every_n_epochs: interval of the checkpoints at the end of an epoch.
-        every_minutes: interval of those within an epoch; 0 for every step (in a distributed run
-            for every tenth), ``None`` for none.
-
-    Attributes:
-        asked: the signal received, or 0. A run in its last epoch ends normally: its caller
-            must check this attribute afterwards.
+    ``every_minutes=0`` saves after every step (in a distributed run every tenth), ``None`` only
+    at the end of epochs.
     """
 
     def __init__(self, path: Path, every_n_epochs: int, every_minutes: float | None) -> None:

@@ -1,7 +1,5 @@
 """Collapse: its signs on made-up curves, its warning, and a run that collapses."""
 
-from __future__ import annotations
-
 import logging
 import math
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Curves of callbacks and the history of a run, and the results picked from it."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -88,10 +86,3 @@ def test_loss_that_is_not_finite_stops_the_run(loss: float) -> None:
     with pytest.raises(UserError, match=rf"training loss is {loss} in epoch 2"):
         end_epoch(history, {"train/loss": loss})
     assert (history.epochs, history.curves) == (1, {"train/loss": [0.5]})
-
-
-def test_history_continues_from_its_state() -> None:
-    history, resumed = accuracies(0.5, 0.6), History()
-    resumed.load_state_dict(history.state_dict())
-    end_epoch(resumed, {"test/accuracy": 0.7})
-    assert (resumed.curves, resumed.epochs) == ({"test/accuracy": [0.5, 0.6, 0.7]}, 3)

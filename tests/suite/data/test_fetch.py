@@ -1,7 +1,5 @@
 """Fetching: from a folder, an archive or a download; verified, and whole or not at all."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import shutil
@@ -186,12 +184,6 @@ def test_interrupted_copy_installs_nothing(
 def test_folder_without_the_data_set(target: Path, tmp_path: Path, name: str) -> None:
     with pytest.raises(MissingDataError, match=rf"does not contain {name}: expected {tmp_path}"):
         fetch(name, target, tmp_path / "nowhere")
-
-
-def test_small_corpus_needs_no_training_text(source: Path, target: Path) -> None:
-    (source / "wikitext-103" / TEXTS[0]).unlink()
-    assert "102 words in" in fetch("wikitext103_valid", target, source)
-    WikiText103(root=str(target), name="wikitext103-valid").sizes()
 
 
 # --- Archives --------------------------------------------------------------------------------

@@ -7,24 +7,6 @@ import re
 import pytest
 from training import Script, check_line
 
-from phantomgrad_suite.jobs.compose import names
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "experiment='chains/implicit' seed=3",
-        "experiment=table4/cox2_implicit dataset.fold=3 dataset.split=stratified",
-        "solver=broyden solver@adjoint=anderson +adjoint.memory=4",
-        "~runtime.callbacks.spectrum +trainer.fast_dev_run=true",
-        "table=table1 cluster=slurm runtime.cluster.partition=gpu runtime.cluster.minutes=60",
-        "experiment=table4/cox2_implicit,table4/proteins_implicit dataset.fold=range(3)",
-    ],
-)
-def test_correct_command_lines_pass(line: str) -> None:
-    check_line(line)
-
-
 NO_SETTING = "there is no setting "
 
 
@@ -60,8 +42,3 @@ def test_new_entry_of_a_mapping_needs_a_plus(study_script: Script) -> None:
     line = "study=throughput/language_cpu setting.batch_sizes={wikitext/postln_implicit:2}"
     assert "a plus adds an argument or entry" in study_script(*line.split()).err
     check_line(line.replace("setting", "+setting"), root="study")
-
-
-def test_names_are_the_paths_of_nested_files() -> None:
-    assert {"chains/implicit", "table4/honest/cox2_implicit"} <= set(names("experiment"))
-    assert names("nothing") == []

@@ -143,10 +143,7 @@ def test_first_process_is_the_one_that_lightning_counts_from(
             "set label.dataset, or what it refers to",
         ),
         ({"model": {"width": "???"}}, r"model.width cannot be resolved \(Missing mandatory value"),
-        (
-            {"a": "${nothing:3}"},
-            r"a cannot be resolved \(Unsupported interpolation type nothing\)",
-        ),
+        ({"a": "${nothing:3}"}, r"a cannot be resolved \(Unsupported interpolation type nothing\)"),
     ],
 )
 def test_unresolvable_setting_is_named(content: dict[str, Any], message: str) -> None:

@@ -14,7 +14,6 @@ from training import Workplace, composed
 
 from phantomgrad_suite.jobs.compose import identity_of
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.identity import Identity, difference, hash_config, identify
 from phantomgrad_suite.runs.records import read_record
 
@@ -132,13 +131,6 @@ def test_varied_settings_are_part_of_the_row() -> None:
     assert identity(*grid, "gradient.damping=1.0", "+gradient.value=image").changes
 
 
-@pytest.mark.usefixtures("workplace")
-def test_seed_and_fold_are_part_of_the_instance_alone() -> None:
-    first, second = identity(COX2), identity(COX2, "dataset.fold=3", "seed=1")
-    assert (first.instance, second.instance) == ("seed42-fold0", "seed1-fold3")
-    assert first.config_hash == second.config_hash
-
-
 # --- Runs ------------------------------------------------------------------------------------
 
 
@@ -169,20 +161,6 @@ def test_each_fold_has_its_own_seed(
         here = (f"runtime.dataset.root={small_tu}", "trainer.max_epochs=1")
         workplace.train(COX2, *here, f"dataset.fold={fold}")
     assert seeds == [42, 45]
-
-
-def test_run_locked_by_another_process_is_skipped(
-    workplace: Workplace, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    folder = workplace.path / "runs" / "chains/upg_k5_d0.5" / identity(*CHAINS).instance
-    with RunFolder(folder).locked() as acquired:
-        assert acquired
-        workplace.train(*CHAINS)
-        assert "another process executes it" in caplog.messages[-1]
-        assert [path.name for path in folder.iterdir()] == [".lock"]
-    workplace.train(*CHAINS)
-    assert (folder / "record.json").exists()
 
 
 @pytest.mark.parametrize("error", [NotImplementedError("no flock"), PermissionError(13, "denied")])

@@ -1,7 +1,5 @@
 """What happens around a step of any task: optimizer, projection, clipping, statistics, means."""
 
-from __future__ import annotations
-
 import copy
 from functools import partial
 from types import SimpleNamespace

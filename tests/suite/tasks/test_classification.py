@@ -1,7 +1,5 @@
 """Classification: losses and metrics by their definitions, and short trainings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

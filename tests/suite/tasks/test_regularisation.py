@@ -1,7 +1,5 @@
 """The Jacobian penalty and the random solver budget, in steps of a task."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -154,7 +152,7 @@ def test_weight_grows_along_the_run(every: int, first: int) -> None:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ({"weight": -1.0}, "weight must not be negative, got -1.0"),
+        ({"weight": -1.0}, "weight must be finite and not negative, got -1.0"),
         ({"frequency": 1.5}, r"frequency must lie in \[0, 1\], got 1.5"),
         ({"increase": float("nan")}, "increase must be a finite number, got nan"),
         ({"every": 0}, "every must be at least 1, got 0"),

@@ -1,7 +1,5 @@
 """Schedules: their closed forms, and that a task knows the number of steps of the run."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -46,12 +46,6 @@ def test_record_names_the_gpu(workplace: Workplace) -> None:
     assert on_cpu.environment["accelerator"] is None
 
 
-def test_implicit_run_reports_its_adjoint_solver(workplace: Workplace) -> None:
-    record = workplace.record("experiment=chains/implicit", "trainer.max_epochs=2")
-    assert record.solver["adjoint_converged"] == 1
-    assert record.solver["adjoint_evaluations"] > 1
-
-
 def test_unchanged_row_is_published(workplace: Workplace) -> None:
     """Only `runtime` settings are overridden: the record is written to the results."""
     row = shorten(workplace, 40)

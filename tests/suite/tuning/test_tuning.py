@@ -46,10 +46,7 @@ def test_value_of_a_trial_is_the_mean_of_its_runs(script: Script, workplace: Wor
 
 def test_interrupted_and_continued_search_is_that_of_one_start(script: Script) -> None:
     """First for one trial, then killed in the second run of the third: no run is repeated."""
-    settings = (
-        *(*SHORT, "runtime.tune.first=[]"),
-        *("runtime.tune.startup=1", "seed=0,1"),
-    )
+    settings = (*(*SHORT, "runtime.tune.first=[]"), *("runtime.tune.startup=1", "seed=0,1"))
     whole = (*settings, "runtime.tune.trials=3")
     expected = searched(script, *whole, "runtime.paths.runs=whole/runs")
     assert len({params["gradient.damping"] for _, params, _ in expected}) == 3

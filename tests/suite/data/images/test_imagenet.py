@@ -1,7 +1,5 @@
 """ImageNet from class folders: the two protocols, the order, the workers, the validation part."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ from data.images.helpers import QUIET, fit, imagenet, normalised
 from image_data import write_image, write_image_folder
 from PIL import Image
 from recorder import Recorder, trainer
-from training import composed
 
 from phantomgrad_suite.data import ImageNet
 from phantomgrad_suite.data.base import Share
@@ -23,7 +20,6 @@ from phantomgrad_suite.data.images.imagenet import (
     SeededOrder,
     transform,
 )
-from phantomgrad_suite.jobs.build import build_data
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
 pytestmark = QUIET
@@ -146,20 +142,6 @@ def test_training_images_may_validate(folder_root: Path) -> None:
     _, validation = data.val_dataloader()
     (batch,) = validation
     assert batch.labels.tolist() == [0, 1, 2]
-    paths = [path for path, _ in data._parts["validation"]]
-    for path, image in zip(paths, batch.images, strict=True):
-        with Image.open(path) as original:
-            assert torch.equal(image, transform(None)(original.convert("RGB")))
-
-
-@pytest.mark.usefixtures("hydra_restore_singletons")
-def test_configuration_builds(folder_root: Path, tmp_path: Path) -> None:
-    """The release's protocol: 16 images in each of eight processes, 50 in evaluation."""
-    (tmp_path / "imagenet").symlink_to(folder_root)
-    config = composed(["dataset=imagenet", f"runtime.paths.data={tmp_path}"])
-    data = build_data(config)
-    assert data.facts() == imagenet(folder_root).facts()
-    assert (data.protocol, data.batch_size, data.test_batch_size) == ("phantom", 16, 50)  # type: ignore[attr-defined]
 
 
 # --- Errors ----------------------------------------------------------------------------------

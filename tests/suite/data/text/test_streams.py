@@ -1,7 +1,5 @@
 """Texts cut into streams and segments, in order, through epochs, checkpoints and processes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -23,20 +21,6 @@ def segments(
     text: Tensor, streams: int, length: int, share: Share = ALONE, name: str = "test"
 ) -> Segments:
     return Segments(text, streams, length, share, name)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "streams", "expected"),
-    [
-        (103_227_021, 56, (1_843_339, 12_289)),
-        (217_646, 16, (13_602, 91)),
-        (245_569, 16, (15_348, 103)),
-    ],
-)
-def test_layout_of_wikitext103(tokens: int, streams: int, expected: tuple[int, int]) -> None:
-    """Tokens and segments of a stream of the three texts; segments of 150 tokens."""
-    text = segments(torch.zeros(1, dtype=torch.int32).expand(tokens), streams, 150)
-    assert (text.length, len(text)) == expected
 
 
 @given(st.integers(20, 400), st.integers(1, 5), st.integers(1, 3))
