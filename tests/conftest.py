@@ -1,7 +1,5 @@
 """Every test runs in float64, from a fixed seed, and leaves no trace in the next one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

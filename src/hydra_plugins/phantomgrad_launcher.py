@@ -5,8 +5,6 @@ for jobs that take days, and exit with 0 when one of them failed. Every Hydra ap
 environment imports this module, so torch is imported only when it is used.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Hydra's own plugin for Optuna needs a version before 3, does not keep started ru
 other trials after a restart. Every Hydra application imports this module, so it imports little.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """Argument checks: each error names the argument, the rule and the value."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from numbers import Integral

@@ -1,7 +1,5 @@
 """The layer: an equilibrium found by a solver and differentiated by an estimator."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType

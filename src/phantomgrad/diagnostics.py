@@ -1,7 +1,5 @@
 """How close a gradient estimator comes to the exact gradient, at one equilibrium."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Sequence

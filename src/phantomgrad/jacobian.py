@@ -1,7 +1,5 @@
 """The Jacobian of a map: products with it, its spectral radius, its regularisation."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

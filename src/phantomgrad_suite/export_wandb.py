@@ -1,7 +1,5 @@
 """``scripts/export_wandb.py``: the finished runs of a table on wandb, and a report of the table."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Describe a checkpoint or a record: what made it, and how far its run got."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

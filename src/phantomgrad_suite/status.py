@@ -1,7 +1,5 @@
 """``scripts/status.py``: the state of the runs of every table, read from their folders."""
 
-from __future__ import annotations
-
 import os
 import platform
 import time

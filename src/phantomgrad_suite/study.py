@@ -1,7 +1,5 @@
 """One study from a composed configuration: skip it, or measure; then write its record."""
 
-from __future__ import annotations
-
 import logging
 import re
 import time

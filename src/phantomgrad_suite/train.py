@@ -3,8 +3,6 @@
 ``jobs/job.py`` has the life of a run around them: its folder, its lock, what is skipped.
 """
 
-from __future__ import annotations
-
 import logging
 import signal
 import time

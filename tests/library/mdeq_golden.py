@@ -17,8 +17,6 @@ vector-Jacobian products of the official map. ``golden/mdeq.json`` holds:
 - ``distance_to_exact``: cosine to the exact gradient and relative error by (steps, damping).
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

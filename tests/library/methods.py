@@ -1,7 +1,5 @@
 """Every solver, every gradient estimator with a solver for it, and every way to copy a model."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

@@ -1,7 +1,5 @@
 """A small model of every family, and inputs for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple

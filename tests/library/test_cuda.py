@@ -1,7 +1,5 @@
 """Solvers and gradients do not synchronise with a CUDA device; the activity flag."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

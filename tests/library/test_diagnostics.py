@@ -1,7 +1,5 @@
 """Estimators compared with the exact gradient, against closed forms of affine maps."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

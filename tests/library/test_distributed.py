@@ -1,7 +1,5 @@
 """Two processes, each with a half of the batch, find the gradients of the whole."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import distributed_worker

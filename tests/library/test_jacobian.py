@@ -1,7 +1,5 @@
 """Jacobian products, spectral radius and Jacobian regularisation."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

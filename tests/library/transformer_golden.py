@@ -7,8 +7,6 @@ tensors, row by row, or statistics: mean, L2 norm and the first three elements, 
 for gradients.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Fixtures of the experiment half: small graph data sets, single precision, real data."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

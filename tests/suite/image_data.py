@@ -1,7 +1,5 @@
 """Small image data sets in the formats of the real ones, and the real ones where they are."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 import shutil

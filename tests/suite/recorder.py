@@ -1,7 +1,5 @@
 """A module for Lightning's loop that keeps what it is shown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The shape of the source: who may import whom, and how long a thing may be."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

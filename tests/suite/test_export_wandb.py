@@ -1,7 +1,5 @@
 """Runs and reports of wandb made from records, read back from files and objects."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What is installed where: pyproject.toml, environment.yml and requirements.lock agree."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Records: written atomically, read back unchanged, refused when damaged."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The state of runs, read from their folders, and how ``make status`` prints it."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """Small texts in the place of WikiText-103."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The file is a log in blocks of 32 KiB: a header of seven bytes, then chunks of c
 kind (1: a whole record, 2: its first, 3: a middle, 4: its last part) and content.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The contract of gradient estimators: how a loss on an equilibrium reaches the parameters."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal

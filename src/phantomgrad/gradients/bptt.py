@@ -1,7 +1,5 @@
 """Backpropagation through the iterations of the solver."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """A damping that follows the spectral radius of the map through training."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

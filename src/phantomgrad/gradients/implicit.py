@@ -1,7 +1,5 @@
 """Implicit differentiation: the exact gradient, by an adjoint fixed-point solve."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,5 @@
 """Exact derivatives of any order by Newton steps at the equilibrium."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

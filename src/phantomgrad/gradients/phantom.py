@@ -1,7 +1,5 @@
 """The two phantom gradients of Geng et al. (2021)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial

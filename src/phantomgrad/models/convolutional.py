@@ -1,7 +1,5 @@
 """A small convolutional equilibrium model for images."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -4,8 +4,6 @@ Features are node-major here, ``(N, channels)``, and the graphs of a batch form 
 block-diagonal adjacency, so that one evaluation of the cell is one dense and one sparse product.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 

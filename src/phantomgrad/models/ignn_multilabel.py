@@ -1,7 +1,5 @@
 """IGNN for nodes with several labels at once, in many graphs (PPI)."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The map of the paper's synthetic setting, a layer with a given spectral norm."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import torch

@@ -1,7 +1,5 @@
 """Compiled evaluations of a cell where autograd does not record them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

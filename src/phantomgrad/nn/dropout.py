@@ -1,7 +1,5 @@
 """Dropout with one mask for a whole solve."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

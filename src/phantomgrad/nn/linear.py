@@ -1,7 +1,5 @@
 """``x W^T + b`` with the faster of torch's two matrix libraries for the CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal
 

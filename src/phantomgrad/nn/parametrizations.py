@@ -1,7 +1,5 @@
 """Parametrized weights, computed once for a solve and its gradient."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 

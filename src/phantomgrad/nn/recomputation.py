@@ -1,7 +1,5 @@
 """Activation checkpointing inside a cell, with the weights and masks of the forward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any

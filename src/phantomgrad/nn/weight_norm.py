@@ -1,7 +1,5 @@
 """Weight norm for modules that can be copied and pickled."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

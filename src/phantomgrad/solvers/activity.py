@@ -1,7 +1,5 @@
 """Whether any sample of a solve is still active, read without stalling an accelerator."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import torch

@@ -4,8 +4,6 @@ A method only proposes the next iterate. The base class evaluates ``f``, measure
 every sample, keeps its best iterate, freezes it once it has converged, and decides when to stop.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """Maps of a batch of states: their evaluation, and the precision they compute in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """Full precision for the matrix products of a solver, whatever precision ``f`` runs in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any

@@ -1,7 +1,5 @@
 """A case of the benchmark: contenders that are measured in turns, and their comparison."""
 
-from __future__ import annotations
-
 import gc
 import statistics
 import time

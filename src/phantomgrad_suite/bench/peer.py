@@ -1,7 +1,5 @@
 """torchdeq 0.1.0, the peer, with the interfaces of this library. No other module imports it."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The results of a run, plain data, as Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

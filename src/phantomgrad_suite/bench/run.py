@@ -1,7 +1,5 @@
 """A run of the benchmark, from its options to its files."""
 
-from __future__ import annotations
-
 import logging
 import re
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """Cases: a solve of a cheap map, without gradient."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Cases: training steps (forward and backward) of several models, and training epochs of IGNN."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """NaN and infinite numbers end a run before they reach its parameters or a checkpoint."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The last checkpoint of a run: every few epochs, within long ones, and when asked to stop."""
 
-from __future__ import annotations
-
 import logging
 import math
 import signal

@@ -1,7 +1,5 @@
 """The processes of a distributed run, and those that load data."""
 
-from __future__ import annotations
-
 import multiprocessing
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What checkpoints hold in addition to Lightning's own: random state, place in the data, origin."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checkpoint files: written atomically, verified before use, two generations of them."""
 
-from __future__ import annotations
-
 import errno
 import io
 import logging

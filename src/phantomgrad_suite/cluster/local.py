@@ -1,7 +1,5 @@
 """Several runs at once on this machine, each in a process with a core or a GPU of its own."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import runpy

@@ -5,8 +5,6 @@ submitit requeues the job, which is the same command again and resumes. SLURM it
 preempted jobs and those of a failed node. Lightning, which would listen to SIGUSR1, requeues none.
 """
 
-from __future__ import annotations
-
 import runpy
 import signal
 import sys

@@ -1,7 +1,5 @@
 """The parts of a run, built from its configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the scripts of runs and studies do with a command line."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Hydra configurations: composed by name, resolved, identified; mistakes explained in one line."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The environment of a run: revision, versions, hardware, processes, and settings of torch."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

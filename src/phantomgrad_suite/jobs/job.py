@@ -1,7 +1,5 @@
 """One job, a training run or a study: skip it, leave it to another process, or execute it."""
 
-from __future__ import annotations
-
 import errno
 import logging
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The catalogue: keys, titles, captions, notes and commands of all tables, from a TOML file."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass, field
 from importlib.resources import files

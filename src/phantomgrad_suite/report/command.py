@@ -1,7 +1,5 @@
 """The command: read everything, draw everything, then write everything."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

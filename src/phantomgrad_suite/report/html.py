@@ -1,7 +1,5 @@
 """All tables and figures on one HTML page, which needs no script and no network."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The inputs of the report: records, the paper's numbers, and curves that authors published."""
 
-from __future__ import annotations
-
 import csv
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A table as LaTeX, to be included with ``\\input`` (needs booktabs and graphicx)."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

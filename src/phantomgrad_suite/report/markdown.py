@@ -1,7 +1,5 @@
 """A table as Markdown, aligned so that the source can be read too."""
 
-from __future__ import annotations
-
 from phantomgrad_suite.report.table import Block, Section, Table
 
 

@@ -3,8 +3,6 @@
 The note, ``attempt.json``, is for ``make status``: if the disk refuses it, the run goes on.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

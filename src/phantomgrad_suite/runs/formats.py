@@ -1,7 +1,5 @@
 """How durations and hardware are printed, in tables, pages and log lines alike."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

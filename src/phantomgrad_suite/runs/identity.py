@@ -1,7 +1,5 @@
 """Which run a configuration describes, and how it differs from its row."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping

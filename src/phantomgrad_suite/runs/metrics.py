@@ -1,7 +1,5 @@
 """Names, units and number formats of metrics."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

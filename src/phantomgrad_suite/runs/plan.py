@@ -3,8 +3,6 @@
 Read from the YAML files alone: Hydra takes seconds to compose some hundred runs.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Mapping

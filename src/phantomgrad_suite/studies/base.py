@@ -1,7 +1,5 @@
 """What all studies share: settings, findings, summaries, and matrices of the synthetic setting."""
 
-from __future__ import annotations
-
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Table 2: what each gradient costs, in time and memory, against k and the solver's budget K."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

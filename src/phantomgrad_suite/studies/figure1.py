@@ -1,7 +1,5 @@
 """Figure 1: how precise the phantom gradient is in the synthetic setting."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

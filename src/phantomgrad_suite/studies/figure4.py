@@ -1,7 +1,5 @@
 """Figure 4 (appendix): gradient solvers along their iterations, as conditioning gets worse."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Time and peak memory of calls on a device, and statistics of repeated measurements."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import statistics

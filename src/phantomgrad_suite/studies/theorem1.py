@@ -1,7 +1,5 @@
 """Theorem 1 in the synthetic setting: when its condition holds, and what follows."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

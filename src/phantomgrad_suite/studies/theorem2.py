@@ -1,7 +1,5 @@
 """Theorem 2 in the synthetic setting: how fast the two phantom gradients become exact."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Throughput: what a training step of the suite's rows costs, on synthetic batches."""
 
-from __future__ import annotations
-
 import statistics
 import warnings
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The training step of an experiment, made by hand so that its phases can be timed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise

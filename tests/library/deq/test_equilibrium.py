@@ -1,7 +1,5 @@
 """The equilibrium of a layer and its gradient, its states, inputs and start."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

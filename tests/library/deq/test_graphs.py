@@ -1,7 +1,5 @@
 """When a layer records a graph, how often it can be used, and when it is freed."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The parts, state, copies and cells of a layer; nested and frozen layers."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from typing import Any

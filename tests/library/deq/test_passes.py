@@ -1,7 +1,5 @@
 """Shared weights and masks of a pass; compiled, checkpointed and autocast layers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Cases that once gave a wrong result without a word."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

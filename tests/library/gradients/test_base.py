@@ -1,7 +1,5 @@
 """Properties of all estimators; backpropagation through the solver."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from methods import ESTIMATORS

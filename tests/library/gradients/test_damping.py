@@ -1,7 +1,5 @@
 """Adaptive damping: its value, its effect and its state."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """Implicit differentiation: dense solves, closed forms, finite differences, failed adjoints."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The phantom gradients against dense matrices, manual unrolling and the exact gradient."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from problems import (

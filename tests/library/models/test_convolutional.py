@@ -1,7 +1,5 @@
 """The convolutional model: its equation, its equilibrium, its bound."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

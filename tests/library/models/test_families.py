@@ -1,7 +1,5 @@
 """What holds for the models of every family: gradients, masks, weights, copies, modes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from methods import assert_twins

@@ -1,7 +1,5 @@
 """The cell of the synthetic setting: its weight and its map, as in the paper."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

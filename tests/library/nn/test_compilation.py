@@ -1,7 +1,5 @@
 """Compiled solves equal eager ones, with shared weights and masks, and all derivatives."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import shutil

@@ -1,7 +1,5 @@
 """Dropout whose mask holds until it is resampled."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Linear maps through oneDNN, MKL and autocast, against torch's own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

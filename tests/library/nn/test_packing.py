@@ -1,7 +1,5 @@
 """Packing of several tensors, including channels-last images, to one state."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The sparse operator against dense linear algebra."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Recomputation in the backward pass uses the weights and masks of its own forward pass."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Linear maps with weight norm: equation and copies."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -1,7 +1,5 @@
 """Anderson acceleration: finite termination, documented iterates, singular systems."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from problems import Affine, Counted, Map, TanhCell

@@ -1,7 +1,5 @@
 """Broyden's method against a dense reference; finite termination."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

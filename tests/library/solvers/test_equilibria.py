@@ -1,7 +1,5 @@
 """Equilibria of any shape and precision; damped iteration; refused arguments."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

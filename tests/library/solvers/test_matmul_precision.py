@@ -1,7 +1,5 @@
 """Solvers keep full precision under autocast and TF32, whatever ``f`` does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Residuals, budgets, counts, the best iterate, traces, and independence of the samples."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

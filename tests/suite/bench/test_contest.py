@@ -1,7 +1,5 @@
 """How contenders are measured, compared and reported. Nothing is timed here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A run of the benchmark: its cases, its files, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Both sides of the benchmark do the same work: evaluations, equilibria, gradients."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

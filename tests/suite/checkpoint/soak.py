@@ -7,8 +7,6 @@ Every attempt is the same command in a process forked from one that has imported
 result, weights, optimizer and schedule must agree bit for bit.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os

@@ -1,7 +1,5 @@
 """A NaN or infinite gradient stops the run before the optimizer step."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

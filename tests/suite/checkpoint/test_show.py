@@ -1,7 +1,5 @@
 """Descriptions of checkpoints and records."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

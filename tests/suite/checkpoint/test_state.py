@@ -1,7 +1,5 @@
 """Random numbers after a restart equal those of an uninterrupted run."""
 
-from __future__ import annotations
-
 import io
 import random
 from types import SimpleNamespace

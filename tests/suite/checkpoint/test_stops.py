@@ -1,7 +1,5 @@
 """Runs asked to stop by a signal: a checkpoint first, and the exit status of the signal."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Checkpoints are complete, or the one before stays; damaged ones are detected."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lost processes of a distributed run, and processes that a failed run must not leave."""
 
-from __future__ import annotations
-
 import multiprocessing
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Commands to be launched, and the settings of a cluster's own file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

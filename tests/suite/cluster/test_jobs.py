@@ -1,7 +1,5 @@
 """A table as jobs of submitit: their parameters, and what a job does."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """A table as a list of commands, each of which is the run that the table would start."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest

@@ -1,7 +1,5 @@
 """Several runs at once on this machine, each on GPUs of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

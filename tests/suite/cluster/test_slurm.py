@@ -1,7 +1,5 @@
 """Real jobs of a real SLURM: arrays, a requeued job, several processes, a failure."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

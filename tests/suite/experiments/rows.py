@@ -1,7 +1,5 @@
 """All rows and tables: their files, their resolved configurations, the identities of their runs."""
 
-from __future__ import annotations
-
 from inspect import Parameter, signature
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every experiment and table file: its header, its place in a table, and its length."""
 
-from __future__ import annotations
-
 import csv
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows follow the paper's protocols, setting by setting; those made small keep to them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables that vary the settings of one experiment, and name their rows by them."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

@@ -1,7 +1,5 @@
 """Every row trains: a step and an evaluation through the real entry, on small data."""
 
-from __future__ import annotations
-
 import pytest
 from experiments.rows import ROWS
 from training import Workplace

@@ -1,7 +1,5 @@
 """Mistakes on a command line are reported in one line, before anything runs."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

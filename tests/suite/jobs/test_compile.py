@@ -1,7 +1,5 @@
 """Compiled solves in training runs: the same results."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a record states about the environment of a run, and how exact float32 is."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Jobs of several processes: which one executes the work and writes the record."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

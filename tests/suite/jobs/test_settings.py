@@ -1,7 +1,5 @@
 """Refused before training: missing data, misspelt keys, bad values."""
 
-from __future__ import annotations
-
 import pytest
 from train.chains import CHAINS, own_configs
 from training import Script, Workplace

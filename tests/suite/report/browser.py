@@ -1,7 +1,5 @@
 """Chromium without a window, spoken to in its own protocol over a pair of pipes."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

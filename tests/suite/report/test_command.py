@@ -1,7 +1,5 @@
 """The command: its arguments and its errors, after which nothing is changed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Figures: the points of their curves, and that they are written in every format."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The LaTeX: well-formed by counting, and compiled where a compiler is at hand."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

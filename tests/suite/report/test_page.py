@@ -1,7 +1,5 @@
 """The page of all results: its sections, their order, and its links."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """paper.csv against the tables of the paper, typed here from their LaTeX source."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

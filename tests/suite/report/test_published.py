@@ -1,7 +1,5 @@
 """The curves that authors published, next to ours."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

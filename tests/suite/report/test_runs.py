@@ -1,7 +1,5 @@
 """Statistics over runs, against numbers worked out by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Tables and figures of searches: the objective by λ, and the chosen trial."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

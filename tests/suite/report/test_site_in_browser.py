@@ -1,7 +1,5 @@
 """The page as a browser shows it, from disk: it fits the screen, and its pictures are there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

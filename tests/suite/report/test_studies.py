@@ -1,7 +1,5 @@
 """Tables of the studies, from the records in this repository, changed where a test needs it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

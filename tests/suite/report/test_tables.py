@@ -1,7 +1,5 @@
 """Tables of runs: values, dashes, and runs that are kept apart."""
 
-from __future__ import annotations
-
 import pytest
 from graph_data import REPOSITORY
 from report.conftest import rows

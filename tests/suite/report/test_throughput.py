@@ -1,7 +1,5 @@
 """Throughput: its table, and its column in other tables, which is not taken for runs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """``attempt.json``: it exists while a run is executed, and after it has failed."""
 
-from __future__ import annotations
-
 import os
 import platform
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Identity: which settings make a run another one, and what its folder and record are called."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The runs that table files list."""
 
-from __future__ import annotations
-
 import pytest
 from graph_data import REPOSITORY
 from training import composed

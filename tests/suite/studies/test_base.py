@@ -1,7 +1,5 @@
 """What all studies share: settings that are refused, seeds, summaries, dense matrices."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

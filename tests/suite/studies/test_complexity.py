@@ -1,7 +1,5 @@
 """Table 2: what graphs hold, and which order measurements suggest. Nothing is timed here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Figure 1 against dense matrices."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 from typing import Any

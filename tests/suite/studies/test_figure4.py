@@ -1,7 +1,5 @@
 """Figure 4: the exact solution, the paths of the solvers, and what is measured along them."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Time and peak memory are measured as documented. Nothing is timed here."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

@@ -1,7 +1,5 @@
 """Theorem 1: the conditions against closed forms, and what the study counts."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Theorem 2 in the synthetic setting: errors, bounds and rates."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

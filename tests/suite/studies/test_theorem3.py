@@ -1,7 +1,5 @@
 """Theorem 3: the gradients of the regression, and what the study records of SGD."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Throughput: rows are built as for training, and their steps are complete. Nothing is timed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

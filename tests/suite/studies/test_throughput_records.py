@@ -1,7 +1,5 @@
 """Throughput: what a study records, and the expected cost of a step. Nothing is timed here."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The files of studies and suites: their headers, what they build, and that suites list them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Studies from composition to record: published, reduced, skipped, and claims that fail."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

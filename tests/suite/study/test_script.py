@@ -1,7 +1,5 @@
 """The script of the studies: one study, a suite, and a line for each mistake."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Records of studies: round trip, distinct from those of runs, refused when damaged."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """A whole study in the time of a test, and the rows of a suite."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

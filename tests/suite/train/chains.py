@@ -1,7 +1,5 @@
 """A short run on the chains, and its row made shorter in a file of the test's own."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Damaged files, NaN losses and full disks are reported, and intact files are kept."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

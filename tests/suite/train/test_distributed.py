@@ -1,7 +1,5 @@
 """An MDEQ trained by two processes of one run, each with batch statistics of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import lightning

@@ -1,7 +1,5 @@
 """Language-model runs through the real entry: interrupted, resumed, and in two processes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

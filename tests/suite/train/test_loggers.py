@@ -1,7 +1,5 @@
 """What loggers receive: on wandb a run for each run, grouped and tagged; in a file the curves."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from types import ModuleType

@@ -1,7 +1,5 @@
 """A run on two nodes, each with an address of its own: one folder, one record."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """The files in docs/experiments.md make a row of a user's own model, data and gradient."""
 
-from __future__ import annotations
-
 import re
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """Training in other precisions than float32 and in several processes, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run and its record: full or reduced, published or not, and determined by the seed."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

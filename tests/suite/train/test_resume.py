@@ -1,7 +1,5 @@
 """Interrupted runs, resumed, equal the uninterrupted ones bit for bit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The training script: a run, a table, several processes, and mistakes in one line."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

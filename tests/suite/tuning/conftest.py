@@ -1,7 +1,5 @@
 """A short search on the chains, and the records of its runs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Searches that are refused, with one line, before anything is run."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The files of configs/tune, and plans and proposals of searches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Searches over λ and k: ordinary runs, validation data only, the same after an interruption."""
 
-from __future__ import annotations
-
 import statistics
 from dataclasses import replace
 from pathlib import Path

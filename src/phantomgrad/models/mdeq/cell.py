@@ -3,8 +3,6 @@
 A state is a tuple of images, scale i being ``(B, C_i, H / 2^i, W / 2^i)``.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """MDEQ for the classification of images."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Self
 

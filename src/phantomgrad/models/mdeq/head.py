@@ -1,7 +1,5 @@
 """The head: logits from the equilibrium of every scale."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The memory format of MDEQ's images and kernels."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize

@@ -1,7 +1,5 @@
 """Attention by content and distance, to a segment and the memory before it."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 A state is a segment of vectors, ``(B, L, d)``.
 """
 
-from __future__ import annotations
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 

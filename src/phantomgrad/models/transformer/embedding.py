@@ -1,7 +1,5 @@
 """Embeddings of words, with narrower tables for rare ones, and of distances."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The DEQ-Transformer as a language model."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Literal

@@ -1,7 +1,5 @@
 """The loss of the next word: an adaptive softmax with the tables of the embedding."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """The lines of a table of runs: the paper's rows in its order, and the runs that belong there."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

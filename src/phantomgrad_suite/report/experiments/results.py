@@ -1,7 +1,5 @@
 """The table of some runs: columns, footnotes and state."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Figures, drawn from the same tables as Markdown, LaTeX and HTML."""
 
-from __future__ import annotations
-
 from phantomgrad_suite.report.figures import run_figures, study_figures, sweep_figures
 from phantomgrad_suite.report.figures.plot import Plot
 from phantomgrad_suite.report.table import Table

@@ -4,8 +4,6 @@ The colours are those of Okabe and Ito, which colour-blind readers can distingui
 a line style and a marker, so that a figure can be read in grey too.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import textwrap

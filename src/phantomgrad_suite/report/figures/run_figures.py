@@ -1,7 +1,5 @@
 """The figures of runs: the values of a table, curves by epoch, and what training measured."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """The figures of the studies: Figures 1 and 4, Table 2, the theorems, and throughput."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Figure 3 and the searches: the influence of λ, k and the form of the phantom gradient."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import groupby
 

@@ -1,7 +1,5 @@
 """Tables of the studies, which measure without training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from phantomgrad_suite.report.catalogue import Entry

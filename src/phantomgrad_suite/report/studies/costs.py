@@ -1,7 +1,5 @@
 """Table 2 and throughput: the cost of gradients and of training steps."""
 
-from __future__ import annotations
-
 from phantomgrad_suite.report.catalogue import Entry
 from phantomgrad_suite.report.studies.parts import Numbers, Records, device, named, place
 from phantomgrad_suite.report.table import DASH, Section

@@ -1,7 +1,5 @@
 """What the tables of all studies share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figures 1 and 4 as tables: gradients in the synthetic setting, and under ill-conditioning."""
 
-from __future__ import annotations
-
 from phantomgrad_suite.report.catalogue import Entry
 from phantomgrad_suite.report.studies.parts import Numbers, Records, named
 from phantomgrad_suite.report.table import DASH, Section

@@ -1,7 +1,5 @@
 """The theorems of the paper as measurements."""
 
-from __future__ import annotations
-
 from itertools import groupby
 from statistics import fmean, pstdev
 

@@ -1,7 +1,5 @@
 """IGNN against the numbers of the official code; its sizes, projection and use."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

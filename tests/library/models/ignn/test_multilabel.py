@@ -1,7 +1,5 @@
 """IGNN for PPI: the authors' sizes, its stages in plain torch, one bound on W for all graphs."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

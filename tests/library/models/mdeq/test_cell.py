@@ -1,7 +1,5 @@
 """MDEQ: its equations, initialisation and shapes."""
 
-from __future__ import annotations
-
 import math
 
 import mdeq_golden as golden

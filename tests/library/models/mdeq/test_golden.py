@@ -1,7 +1,5 @@
 """MDEQ against the numbers of the official code: forward passes, solves, gradients, sizes."""
 
-from __future__ import annotations
-
 import functools
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Memory layout of MDEQ's kernels, which follows that of the images."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

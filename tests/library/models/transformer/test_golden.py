@@ -1,7 +1,5 @@
 """The DEQ-Transformer against the numbers of the official code."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

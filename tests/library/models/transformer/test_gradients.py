@@ -1,7 +1,5 @@
 """Gradients of the DEQ-Transformer, its recomputation, and what it computes once per pass."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from problems import relative_error

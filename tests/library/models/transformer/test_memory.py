@@ -1,7 +1,5 @@
 """The memory, causality and dropout of the DEQ-Transformer."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import transformer_golden as golden

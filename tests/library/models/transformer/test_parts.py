@@ -1,7 +1,5 @@
 """The parts of the DEQ-Transformer, each against its equation."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

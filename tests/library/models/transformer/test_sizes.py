@@ -1,7 +1,5 @@
 """Sizes, operations and initialisation of the DEQ-Transformer, compared to the official code."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
