@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from report.conftest import record
-from wandb_files import read_offline
+from train.wandb_files import read_offline
 
 from phantomgrad_suite import export_wandb
 from phantomgrad_suite.runs.records import Result, write_record

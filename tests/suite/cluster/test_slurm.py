@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from slurm_cluster import Slurm, submitted, wait_for
+from cluster.slurm_cluster import Slurm, submitted, wait_for
 from training import Script, Workplace
 
 from phantomgrad_suite.runs.records import read_record

@@ -7,8 +7,8 @@ from types import ModuleType
 import pytest
 from interruptions import interrupted
 from train.chains import CHAINS
+from train.wandb_files import read_offline
 from training import Workplace
-from wandb_files import read_offline
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record
