@@ -10,6 +10,7 @@ from graph_data import REPOSITORY
 
 SOURCE = REPOSITORY / "src"
 FILES = sorted(SOURCE.rglob("*.py"))
+TESTS = sorted((REPOSITORY / "tests").rglob("*.py"))
 
 
 def test_imports_go_down_only() -> None:
@@ -26,7 +27,10 @@ def test_imports_go_down_only() -> None:
 
 def test_library_imports_torch_alone() -> None:
     """In a process of its own: nothing of the experiments is loaded by the library."""
-    heavy = "hydra lightning matplotlib omegaconf scipy sklearn torch_geometric torchmetrics wandb"
+    heavy = (
+        "phantomgrad_suite torchvision hydra lightning matplotlib omegaconf scipy sklearn "
+        "torch_geometric torchmetrics wandb"
+    )
     code = (
         "import sys, phantomgrad, phantomgrad.models\n"
         f"print(*(name for name in {heavy.split()} if name in sys.modules))"
@@ -45,7 +49,14 @@ def test_files_and_functions_stay_small(path: Path) -> None:
             assert length <= 60, f"{path.name}: {node.name} has {length} lines"
 
 
-@pytest.mark.parametrize("folder", sorted({path.parent for path in FILES}), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: path.name)
+def test_files_of_tests_stay_small(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 300
+
+
+@pytest.mark.parametrize(
+    "folder", sorted({path.parent for path in FILES + TESTS}), ids=lambda p: p.name
+)
 def test_folders_stay_small(folder: Path) -> None:
     assert len(list(folder.glob("*.py"))) <= 12
 
