@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_choice, check_deviation
-from phantomgrad.solvers.activity import ActivityFlag
+from phantomgrad.solvers.accelerators import ActivityFlag, full_precision
 from phantomgrad.solvers.maps import Map, evaluate, flat
-from phantomgrad.solvers.matmul_precision import full_precision
 
 
 class Solution(NamedTuple):
