@@ -19,7 +19,6 @@ from phantomgrad.gradients import GradientEstimator
 from phantomgrad.models.mdeq.cell import MDEQCell, NormedConv2d
 from phantomgrad.models.mdeq.head import Head
 from phantomgrad.models.mdeq.layout import format_kernels_, image_format
-from phantomgrad.nn import shared_masks, shared_parametrizations
 from phantomgrad.solvers import Solver
 
 
@@ -112,7 +111,7 @@ class MDEQ(nn.Module):
         check_at_least("unrolled", unrolled, 0)
         u = self.inject(images)  # (B, C_0, H, W)
         z = self.start(u, images.dtype)  # (B, C_i, H / 2^i, W / 2^i)
-        z = self._unroll(z, u, unrolled) if unrolled else self.deq(u, z0=z)[0]
+        z = self.deq.unroll(z, unrolled, u) if unrolled else self.deq(u, z0=z)[0]
         logits = self.head(z)  # (B, classes)
         dtype = torch.promote_types(logits.dtype, torch.float32)  # logits may be bfloat16
         return F.log_softmax(logits, dim=1, dtype=dtype)
@@ -150,14 +149,6 @@ class MDEQ(nn.Module):
         if self.channels_last:
             format_kernels_(self)
         return self
-
-    def _unroll(self, z: tuple[Tensor, ...], u: Tensor, steps: int) -> tuple[Tensor, ...]:
-        cell = self.deq.cell
-        self.deq.last_solution = None  # nothing is solved, so there is nothing to log
-        with shared_masks(cell), shared_parametrizations(cell):
-            for _ in range(steps):
-                z = cell(z, u)
-        return z
 
     @torch.no_grad()
     def _initialise(self, std: float) -> None:

@@ -148,7 +148,7 @@ class TransformerLM(nn.Module):
             memory = memory or empty_memory(u, z.dtype)
             check_memory(memory, tokens.shape[0], self.width)
             context = self.context(u, memory)
-            z = self._unroll(z, context, unrolled) if unrolled else self.deq(context, z0=z)[0]
+            z = self.deq.unroll(z, unrolled, context) if unrolled else self.deq(context, z0=z)[0]
             hidden = self.output_dropout(z).flatten(0, 1)
         loss = self.softmax(hidden, targets.flatten().long(), self.embedding)
         return loss.view(targets.shape), memory.extended(z, u, kept)
@@ -164,12 +164,6 @@ class TransformerLM(nn.Module):
     def start(self, u: Tensor) -> Tensor:
         """Return the zero state for an injection ``u``, in the dtype of the model."""
         return self.injection.weight.new_zeros(*u.shape[:2], self.width)
-
-    def _unroll(self, z: Tensor, context: Context, steps: int) -> Tensor:
-        self.deq.last_solution = None  # nothing is solved, so there is nothing to log
-        for _ in range(steps):
-            z = self.cell(z, context)
-        return z
 
     @torch.no_grad()
     def _initialise(self, std: float) -> None:
