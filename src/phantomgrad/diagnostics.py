@@ -103,9 +103,9 @@ def exact_gradient(
 def check_map(f: Map, z: Tensor) -> None:
     """Warn of a map that is not one of its argument alone, or that mixes samples.
 
-    ``f`` is called twice at ``z``, ``(B, *state)``, and once with every other sample changed. The results of the
-    same sample must agree within a percent, which rounding to half precision does not exceed. The
-    states of random generators are restored.
+    ``f`` is called twice at ``z``, ``(B, *state)``, and once with every other sample changed. The
+    results of the same sample must agree within a percent, which rounding to half precision does
+    not exceed. The states of random generators are restored.
     """
     with torch.random.fork_rng([z.device] if z.device.type == "cuda" else []):
         fz = f(z)

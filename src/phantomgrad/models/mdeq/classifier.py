@@ -17,7 +17,7 @@ from phantomgrad.checks import (
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.models.mdeq.cell import MDEQCell, NormedConv2d
-from phantomgrad.models.mdeq.head import Head
+from phantomgrad.models.mdeq.head import Head, convolution
 from phantomgrad.models.mdeq.layout import format_kernels_, image_format
 from phantomgrad.solvers import Solver
 
@@ -84,9 +84,9 @@ class MDEQ(nn.Module):
         self.channels_last = channels_last
         first, second = stem_strides
         self.stem = nn.Sequential(
-            *_convolution(in_channels, channels[0], 3, first),
-            *_convolution(channels[0], channels[0], 3, second),
-            *(_convolution(channels[0], channels[0], 1, 1) if injection else ()),
+            *convolution(in_channels, channels[0], 3, first),
+            *convolution(channels[0], channels[0], 3, second),
+            *(convolution(channels[0], channels[0], 1) if injection else ()),
         )
         cell = MDEQCell(channels, expansion=expansion, groups=groups, dropout=dropout)
         self.deq = DEQ(cell, solver, gradient)
@@ -157,14 +157,6 @@ class MDEQ(nn.Module):
             if isinstance(module, nn.Conv2d) and not isinstance(module, NormedConv2d):
                 for parameter in module.parameters():
                     parameter.normal_(0, std)
-
-
-def _convolution(in_channels: int, channels: int, kernel: int, stride: int) -> list[nn.Module]:
-    return [
-        nn.Conv2d(in_channels, channels, kernel, stride, padding=kernel // 2, bias=False),
-        nn.BatchNorm2d(channels),
-        nn.ReLU(inplace=True),
-    ]
 
 
 def _check_scales(channels: Sequence[int], head_channels: Sequence[int], groups: int) -> None:
