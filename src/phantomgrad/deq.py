@@ -169,7 +169,7 @@ class DEQ(nn.Module):
         return z if packing is None else packing.unpack(z), solution
 
     def unroll(self, z: Any, steps: int, *inputs: Any) -> Any:
-        """Return the state after recorded applications of the cell, without solver or gradient."""
+        """Return ``z`` after recorded applications of the cell, without solver and gradient."""
         self.last_solution = None  # nothing is solved, so there is nothing to log
         with shared_masks(self.cell), shared_parametrizations(self.cell):
             for _ in range(steps):

@@ -23,10 +23,8 @@ from phantomgrad.solvers import Solver
 class IGNNCell(nn.Module):
     r"""The map :math:`X \mapsto \mathrm{ReLU}(P X W^\top + B)`, well-posed for small W.
 
-    The nodes are coupled, as are the graphs of a batch by their common residual.
-
-    Args:
-        channels: m, the width of the state.
+    The nodes are coupled, as are the graphs of a batch by their common residual. W is ``(m, m)``,
+    with m = ``channels``.
     """
 
     def __init__(self, channels: int) -> None:
@@ -90,7 +88,7 @@ class ImplicitGraphLayer(nn.Module):
         """Return the equilibrium, ``(N, m)``, for node features ``u``, ``(N, p)``.
 
         Args:
-            u: node features U, or P U, multiplied by P already, with ``propagated``.
+            u: node features U or, with ``propagated``, their product P U.
             propagation: P, ``(N, N)``.
             warm: start the solver from B, as in graph classification, instead of zero.
         """

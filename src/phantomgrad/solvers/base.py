@@ -152,12 +152,9 @@ class Solver(ABC):
         return state.solution(z0)
 
     def residual(self, g: Tensor, fz: Tensor, zero: Tensor) -> Tensor:
-        """Return the residual of each sample, ``(B,)``.
+        """Return the residual of each sample, ``(B,)``, from ``g = f(z) - z`` and ``fz = f(z)``.
 
-        Args:
-            g: flat ``f(z) - z``, ``(B, D)``.
-            fz: flat ``f(z)``, ``(B, D)``.
-            zero: the a of the relative residual, ``(B,)``, see :meth:`zero`.
+        Both are flat, ``(B, D)``; ``zero`` is the a of the relative residual, see :meth:`zero`.
         """
         size = self.size(g)
         if self.stop == "absolute":

@@ -46,12 +46,6 @@ class Block(nn.Module):
 
     The kernels are 3 x 3, weight-normed, from C to ``expansion`` C channels and back. Dropout drops
     whole channels, with one mask per forward pass of the model.
-
-    Args:
-        channels: C.
-        expansion: how many times wider the middle is.
-        groups: of the group normalisations.
-        dropout: rate.
     """
 
     def __init__(self, channels: int, expansion: int, groups: int, dropout: float) -> None:
@@ -78,10 +72,6 @@ class Fusion(nn.Module):
 
     From coarse to fine, T is a 1 x 1 convolution, GN and nearest-neighbour upsampling; from fine to
     coarse, one 3 x 3 convolution of stride 2 and GN for each halving, with a ReLU in between.
-
-    Args:
-        channels: C_i of each scale.
-        groups: of the group normalisations.
     """
 
     def __init__(self, channels: Sequence[int], groups: int) -> None:

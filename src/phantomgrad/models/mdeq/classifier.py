@@ -105,8 +105,7 @@ class MDEQ(nn.Module):
 
         Args:
             images: their resolution after the stem is a multiple of ``2^(n-1)``.
-            unrolled: number of recorded applications of the cell that replace solver and gradient
-                estimator (the pretraining stage); 0 for the equilibrium.
+            unrolled: steps of :meth:`DEQ.unroll` (the pretraining stage); 0 for the equilibrium.
         """
         check_at_least("unrolled", unrolled, 0)
         u = self.inject(images)  # (B, C_0, H, W)

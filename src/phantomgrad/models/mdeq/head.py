@@ -56,11 +56,7 @@ class Head(nn.Module):
     .. math:: t_0 = B_0(z_0), \quad t_{i+1} = B_{i+1}(z_{i+1}) + D_i(t_i), \quad
               V \, \mathrm{pool}(\mathrm{ReLU}(\mathrm{BN}(W * t_{n-1}))) + b .
 
-    Args:
-        channels: C_i of each scale.
-        widths: h_i of each scale.
-        features: channels that are pooled.
-        classes: number of classes.
+    Scale i has C_i = ``channels[i]`` channels, and its bottleneck h_i = ``widths[i]``.
     """
 
     def __init__(
