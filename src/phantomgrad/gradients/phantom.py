@@ -97,6 +97,7 @@ class NeumannPhantomGradient(PhantomGradient):
     computation, so it has no second derivative and refuses one.
 
     Args:
+        steps, damping: see :class:`PhantomGradient`.
         value: where the loss is taken. ``"equilibrium"``: at the result of the solver, as in the
             paper's listing. ``"image"``: at :math:`F(h^*)`, which is evaluated for the series
             anyway. The two differ by the residual of the solver. Where it is large, the first loss

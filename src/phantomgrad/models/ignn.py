@@ -186,7 +186,7 @@ class GraphClassifier(nn.Module):
 class NodeClassifier(nn.Module):
     """IGNN for the nodes of the Chains graphs: one implicit layer, from zero, and a linear one.
 
-    Its arguments are those of a :class:`GraphClassifier`.
+    Its arguments are those of a :class:`GraphClassifier`, without ``layers``.
     """
 
     def __init__(
