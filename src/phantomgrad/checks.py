@@ -36,25 +36,23 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
         raise ValueError(f"{name} must be {allowed}, got {value!r}")
 
 
-def check_list(name: str, values: object) -> None:
-    """Raise unless ``values`` is a sequence other than a string."""
+def check_list(name: str, values: object) -> Sequence[object]:
+    """Return ``values``; raise unless it is a sequence other than a string."""
     if not isinstance(values, Sequence) or isinstance(values, str):
         raise ValueError(f"{name} must be a list, got {values!r}")
+    return values
 
 
 def check_integers(name: str, values: object) -> None:
     """Raise unless ``values`` is a sequence of integers."""
-    check_list(name, values)
-    assert isinstance(values, Sequence)
-    if not all(isinstance(v, int | Integral) and not isinstance(v, bool) for v in values):
-        raise ValueError(f"{name} must hold integers, got {list(values)}")
+    members = check_list(name, values)
+    if not all(isinstance(v, int | Integral) and not isinstance(v, bool) for v in members):
+        raise ValueError(f"{name} must hold integers, got {list(members)}")
 
 
 def check_several(name: str, values: object, least: int = 1) -> None:
     """Raise unless ``values`` is a sequence with at least ``least`` different members."""
-    check_list(name, values)
-    assert isinstance(values, Sequence)
-    if len(set(values)) < least:
+    if len(set(check_list(name, values))) < least:
         raise ValueError(f"{name} must hold at least {least} different values, got {values!r}")
 
 

@@ -131,10 +131,9 @@ class DEQ(nn.Module):
         """Return the equilibrium, in the structure of ``z0``, and the solver's report.
 
         Args:
-            inputs: passed to the cell after the state.
+            inputs, keywords: passed to the cell, after the state.
             z0: where the solver starts, a tensor ``(B, *state)`` or a sequence of them; by
                 default zeros like the first input. It receives no gradient.
-            keywords: passed to the cell, for example a mask.
 
         Returns:
             The equilibrium on the graph, ``nan`` for samples without a finite evaluation, and the
@@ -169,14 +168,20 @@ class DEQ(nn.Module):
                     self.last_penalty = self.penalty(f, solution.z, z)
         return z if packing is None else packing.unpack(z), solution
 
+    def unroll(self, z: Any, steps: int, *inputs: Any) -> Any:
+        """Return ``z`` after recorded applications of the cell, without solver and gradient."""
+        self.last_solution = None  # nothing is solved, so there is nothing to log
+        with shared_masks(self.cell), shared_parametrizations(self.cell):
+            for _ in range(steps):
+                z = self.cell(z, *inputs)
+        return z
+
     def compile_solve(self, **options: Any) -> None:
         """Compile the evaluations of the cell that no graph records, those of the solver.
 
         Recorded evaluations, for the gradient or by ``BackpropThroughSolver``, run as before, with
-        all their derivatives. Copies and pickles of the layer are not compiled.
-
-        Args:
-            options: of ``torch.compile``: ``mode``, ``backend``, ``dynamic`` ...
+        all their derivatives. Copies and pickles of the layer are not compiled. ``options`` are
+        those of ``torch.compile``: ``mode``, ``backend``, ``dynamic`` ...
         """
         self._compiled = CompiledCalls(self.cell, **options)
 
@@ -195,12 +200,7 @@ class DEQ(nn.Module):
 
         Solvers and estimators work on one tensor, ``(B, *state)``. Several states are packed to
         ``(B, D)``, and coupled samples to a batch of one; a single tensor needs no packing
-        (``None``).
-
-        Args:
-            inputs: passed to the cell after the state.
-            z0: a tensor ``(B, *state)`` or a sequence of them; detached in the result.
-            keywords: passed to the cell.
+        (``None``). The result is detached from ``z0``.
         """
         if self._compiled is not None and self._compiled.module is not self.cell:
             self.compile_solve(**self._compiled.options)  # the cell has been replaced

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from phantomgrad.gradients import GradientEstimator
-from phantomgrad.jacobian import Linearization
+from phantomgrad.jacobian import Linearization, pulled_back
 from phantomgrad.solvers import Map, Solver
 from phantomgrad.solvers.maps import flat
 
@@ -34,7 +34,7 @@ class Agreement(NamedTuple):
     """An estimated gradient g compared with the exact one; ``nan`` where undefined.
 
     Attributes:
-        cosine: ``<g, g_exact> / (|g| |g_exact|)``.
+        cosine: ``<g, g_exact> / (|g| |g_exact|)``, the precision of Geng et al., 2021, section 4.2.
         norm_ratio: ``|g| / |g_exact|``.
     """
 
@@ -57,7 +57,6 @@ def estimated_gradient(
         f: the map, ``(B, *state)`` to the same shape, differentiable.
         z_star: its equilibrium as a solver found it, ``(B, *state)``.
         v: the cotangent of the equilibrium, ``(B, *state)``.
-        estimator: the estimator to evaluate.
         wanted: tensors that ``f`` closes over; the gradient by one that ``f`` does not depend on
             is zero.
 
@@ -71,7 +70,7 @@ def estimated_gradient(
         )
     with torch.enable_grad():
         attached = estimator.attach(f, z_star.detach())
-    return _pulled_back(attached, wanted, v)
+    return pulled_back(attached, wanted, v)
 
 
 def exact_gradient(
@@ -88,17 +87,15 @@ def exact_gradient(
     of the state; in float32 the residuals end near 1e-7.
 
     Args:
-        f: the map, ``(B, *state)`` to the same shape, differentiable.
+        f, v, wanted: as in :func:`estimated_gradient`.
         z_star: where the solver starts, ``(B, *state)``.
-        v: the cotangent of the equilibrium, ``(B, *state)``.
-        wanted: tensors that ``f`` closes over.
         solver: finds the equilibrium; its tolerance should be far below that of ``z_star``.
         adjoint: solves the adjoint equation, from ``u = v``.
     """
     solution = solver.solve(f, z_star.detach())
     at = Linearization(f, solution.z)
     dual = adjoint.solve(lambda u: at.vjp(u) + v, v)
-    gradient = _pulled_back(at.value, wanted, dual.z)
+    gradient = pulled_back(at.value, wanted, dual.z)
     return ExactGradient(gradient, solution.z, solution.residual, dual.residual)
 
 
@@ -106,13 +103,9 @@ def exact_gradient(
 def check_map(f: Map, z: Tensor) -> None:
     """Warn of a map that is not one of its argument alone, or that mixes samples.
 
-    ``f`` is called twice at ``z``, and once with every other sample changed. The results of the
-    same sample must agree within a percent, which rounding to half precision does not exceed. The
-    states of random generators are restored.
-
-    Args:
-        f: the map.
-        z: where it is tested, ``(B, *state)``.
+    ``f`` is called twice at ``z``, ``(B, *state)``, and once with every other sample changed. The
+    results of the same sample must agree within a percent, which rounding to half precision does
+    not exceed. The states of random generators are restored.
     """
     with torch.random.fork_rng([z.device] if z.device.type == "cuda" else []):
         fz = f(z)
@@ -141,32 +134,13 @@ def _differs(a: Tensor, b: Tensor) -> Tensor:
 
 
 def agreement(estimate: Sequence[Tensor], exact: Sequence[Tensor]) -> Agreement:
-    r"""Compare two gradients, each the concatenation of its tensors.
-
-    .. math:: \cos = \frac{\langle g, g_{\mathrm{exact}} \rangle}{|g|\,|g_{\mathrm{exact}}|},
-              \qquad \text{ratio} = \frac{|g|}{|g_{\mathrm{exact}}|}
-
-    The sums run in float64. (The cosine is the precision of Geng et al., 2021, section 4.2.)
-    """
+    """Compare two gradients, each the concatenation of its tensors, with sums in float64."""
     shapes, others = ([tuple(t.shape) for t in group] for group in (estimate, exact))
     if shapes != others:
         raise ValueError(f"estimate must have the shapes of exact, {others}, got {shapes}")
     inner = _dot(estimate, exact)
     size, exact_size = (math.sqrt(_dot(group, group)) for group in (estimate, exact))
     return Agreement(_quotient(_quotient(inner, size), exact_size), _quotient(size, exact_size))
-
-
-def _pulled_back(output: Tensor, wanted: Sequence[Tensor], v: Tensor) -> tuple[Tensor, ...]:
-    if not wanted or not output.requires_grad:
-        return tuple(torch.zeros_like(t) for t in wanted)
-    return torch.autograd.grad(
-        output,
-        list(wanted),
-        v.to(output.dtype),
-        retain_graph=True,  # several calls may share the graph of one weight
-        allow_unused=True,
-        materialize_grads=True,
-    )
 
 
 def _dot(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:

@@ -1,5 +1,7 @@
 """The Jacobian of a map: products with it, its spectral radius, its regularisation."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -47,7 +49,7 @@ class Linearization:
 
     def vjp(self, u: Tensor) -> Tensor:
         """Return :math:`J^T u`."""
-        return _vjp(self.value, self._z, u.to(self.value.dtype))
+        return _vjp(self.value, self._z, u)
 
     def vjps(self, u: Tensor, *wanted: Tensor) -> tuple[Tensor, ...]:
         r"""Return :math:`J^T u` and the same for each of ``wanted``, on which ``f`` depends."""
@@ -131,19 +133,24 @@ def _normalized(v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _vjp(output: Tensor, point: Tensor, u: Tensor, create_graph: bool = False) -> Tensor:
-    """Return ``J^T u`` of ``output`` by ``point``; zero if it does not depend on it."""
-    if not output.requires_grad:
-        return torch.zeros_like(point)
-    (product,) = torch.autograd.grad(
+    return pulled_back(output, [point], u, create_graph)[0]
+
+
+def pulled_back(
+    output: Tensor, wanted: Sequence[Tensor], u: Tensor, create_graph: bool = False
+) -> tuple[Tensor, ...]:
+    """Return ``J^T u`` of ``output`` by each of ``wanted``; zero where it does not depend on it."""
+    if not wanted or not output.requires_grad:
+        return tuple(torch.zeros_like(t) for t in wanted)
+    return torch.autograd.grad(
         output,
-        point,
-        u,
-        retain_graph=True,
+        list(wanted),
+        u.to(output.dtype),
+        retain_graph=True,  # several calls may share the graph of one weight
         create_graph=create_graph,
         allow_unused=True,
         materialize_grads=True,
     )
-    return product
 
 
 def _check_recordable() -> None:

@@ -19,8 +19,6 @@ from phantomgrad.gradients.phantom import neumann_series
 from phantomgrad.solvers import Broyden, Map, Solution, Solver
 from phantomgrad.solvers.maps import working_dtype
 
-_FALLBACK_STEPS, _FALLBACK_DAMPING = 5, 0.5
-
 
 class AdjointWarning(UserWarning):
     """The adjoint solve of some sample failed; its gradient is not the exact one."""
@@ -102,7 +100,7 @@ class ImplicitGradient(GradientEstimator):
         if not bool(failed.any()):
             return solution.z
         if self.on_failure == "phantom":
-            phantom = neumann_series(op, v, _FALLBACK_STEPS, _FALLBACK_DAMPING)
+            phantom = neumann_series(op, v, steps=5, damping=0.5)
             return phantom.where(failed.view(-1, *[1] * (v.dim() - 1)), solution.z)
         if self.on_failure == "raise":
             raise AdjointError(

@@ -70,11 +70,8 @@ class UnrolledPhantomGradient(PhantomGradient):
 
     The value is :math:`h_k`, which is :math:`h^*` up to the residual of the solver. The gradient
     is that of these k steps, so second derivatives work. Time and memory are O(k).
-    ``steps=1, damping=1`` is the one-step gradient (JFB).
-
-    Args:
-        steps: k, at least 1.
-        damping: :math:`\lambda`, see :class:`PhantomGradient`.
+    ``steps=1, damping=1`` is the one-step gradient (JFB). k and :math:`\lambda` are the ``steps``
+    and the ``damping`` of :class:`PhantomGradient`.
     """
 
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
@@ -100,8 +97,7 @@ class NeumannPhantomGradient(PhantomGradient):
     computation, so it has no second derivative and refuses one.
 
     Args:
-        steps: k, at least 1.
-        damping: :math:`\lambda`, in (0, 1], or an :class:`AdaptiveDamping`.
+        steps, damping: see :class:`PhantomGradient`.
         value: where the loss is taken. ``"equilibrium"``: at the result of the solver, as in the
             paper's listing. ``"image"``: at :math:`F(h^*)`, which is evaluated for the series
             anyway. The two differ by the residual of the solver. Where it is large, the first loss

@@ -4,10 +4,10 @@ from phantomgrad.models.convolutional import ConvolutionalCell, ImageClassifier
 from phantomgrad.models.ignn import (
     GraphClassifier,
     ImplicitGraphLayer,
+    MultilabelNodeClassifier,
     NodeClassifier,
     project_rows_onto_l1_ball,
 )
-from phantomgrad.models.ignn_multilabel import MultilabelNodeClassifier
 from phantomgrad.models.mdeq import MDEQ, MDEQCell
 from phantomgrad.models.synthetic import SyntheticCell, symmetric_matrix
 from phantomgrad.models.transformer import Memory, TransformerCell, TransformerLM

@@ -58,9 +58,7 @@ class ImageClassifier(nn.Module):
         classes: number of classes.
         solver: finds the equilibrium, from zero.
         gradient: differentiates it.
-        channels: width of the equilibrium.
-        groups: of the group normalisations; a divisor of ``channels``.
-        kappa: see :class:`ConvolutionalCell`.
+        channels, groups, kappa: see :class:`ConvolutionalCell`.
         pooled: height and width after pooling.
     """
 

@@ -6,6 +6,7 @@ block-diagonal adjacency, so that one evaluation of the cell is one dense and on
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -22,10 +23,8 @@ from phantomgrad.solvers import Solver
 class IGNNCell(nn.Module):
     r"""The map :math:`X \mapsto \mathrm{ReLU}(P X W^\top + B)`, well-posed for small W.
 
-    The nodes are coupled, as are the graphs of a batch by their common residual.
-
-    Args:
-        channels: m, the width of the state.
+    The nodes are coupled, as are the graphs of a batch by their common residual. W is ``(m, m)``,
+    with m = ``channels``.
     """
 
     def __init__(self, channels: int) -> None:
@@ -89,9 +88,8 @@ class ImplicitGraphLayer(nn.Module):
         """Return the equilibrium, ``(N, m)``, for node features ``u``, ``(N, p)``.
 
         Args:
-            u: node features U, or P U with ``propagated``.
+            u: node features U or, with ``propagated``, their product P U.
             propagation: P, ``(N, N)``.
-            propagated: whether ``u`` has been multiplied by P already.
             warm: start the solver from B, as in graph classification, instead of zero.
         """
         hidden = linear(u, self.omega)  # (N, m)
@@ -135,12 +133,10 @@ class GraphClassifier(nn.Module):
     Args:
         in_channels: width of the node features (35 for COX2, 3 for PROTEINS).
         classes: number of classes.
-        solver: finds the equilibria.
-        gradient: differentiates them.
         channels: width of every hidden layer.
         layers: number of implicit layers.
         dropout: rate before the last linear layer, the only dropout of the model.
-        kappa: see :class:`ImplicitGraphLayer`.
+        solver, gradient, kappa: of each :class:`ImplicitGraphLayer`.
     """
 
     def __init__(
@@ -171,10 +167,8 @@ class GraphClassifier(nn.Module):
         """Return log-probabilities, ``(graphs, classes)``.
 
         Args:
-            features: node features U, ``(N, F)``, or P U with ``propagated``.
-            propagation: P, ``(N, N)``.
+            features, propagation, propagated: as in :meth:`ImplicitGraphLayer.forward`.
             pooling: the 0/1 matrix that sums the nodes of each graph, ``(graphs, N)``.
-            propagated: whether ``features`` have been multiplied by P already.
         """
         x = features
         for i, layer in enumerate(self.layers):
@@ -190,16 +184,9 @@ class GraphClassifier(nn.Module):
 
 
 class NodeClassifier(nn.Module):
-    """IGNN for the nodes of the Chains graphs: one implicit layer and a linear one.
+    """IGNN for the nodes of the Chains graphs: one implicit layer, from zero, and a linear one.
 
-    Args:
-        in_channels: width of the node features.
-        classes: number of classes.
-        solver: finds the equilibrium, from zero.
-        gradient: differentiates it.
-        channels: width of the equilibrium.
-        dropout: rate before the linear layer.
-        kappa: see :class:`ImplicitGraphLayer`.
+    Its arguments are those of a :class:`GraphClassifier`, without ``layers``.
     """
 
     def __init__(
@@ -226,5 +213,61 @@ class NodeClassifier(nn.Module):
         return F.log_softmax(self.output(self.dropout(x)), dim=1)
 
     def project_(self) -> None:
-        """Make the layer well-posed again after an optimizer step (P is normalised)."""
+        """Make the layer well-posed again, as in :class:`GraphClassifier`."""
         self.layer.project_()
+
+
+class MultilabelNodeClassifier(nn.Module):
+    r"""IGNN for PPI: implicit layers, each with a parallel linear one (Gu et al., 2020).
+
+    .. math:: U_{i+1} = \mathrm{ELU}(X_i + U_i V_i^\top + c_i), \qquad
+              X_i = \mathrm{ReLU}(A X_i W_i^\top + A U_i \Omega_i^\top)
+
+    with no ELU in the last stage. A is the plain adjacency matrix, so the rows of W_i are bounded
+    by :math:`\kappa / \rho` with one fixed :math:`\rho`, the largest spectral radius of a training
+    graph. The official code uses the radius of the current graph instead and writes the projected
+    W back, in evaluation too, so that test graphs influence training. Here they do not, but a
+    graph with a larger radius than all training graphs need not have an equilibrium.
+
+    Args:
+        in_channels: width of the node features (50 for PPI).
+        labels: number of labels (121).
+        spectral_radius: :math:`\rho`, positive.
+        channels: widths of the stages before the last, whose width is ``labels``.
+        solver, gradient, kappa: of each :class:`ImplicitGraphLayer`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        labels: int,
+        spectral_radius: float,
+        solver: Solver,
+        gradient: GradientEstimator,
+        *,
+        channels: Sequence[int] = (1024, 512, 512, 256),
+        kappa: float = 0.98,
+    ) -> None:
+        super().__init__()
+        if not 0 < spectral_radius < math.inf:
+            raise ValueError(f"spectral_radius must be a positive number, got {spectral_radius}")
+        self.spectral_radius = spectral_radius
+        widths = list(itertools.pairwise([in_channels, *channels, labels]))
+        self.layers = nn.ModuleList(
+            ImplicitGraphLayer(p, m, solver, gradient, kappa) for p, m in widths
+        )
+        self.linears = nn.ModuleList(nn.Linear(p, m) for p, m in widths)
+        self.project_()
+
+    def forward(self, features: Tensor, propagation: Propagation) -> Tensor:
+        """Return logits, ``(N, labels)``, of node features ``(N, F)`` in a graph ``(N, N)``."""
+        x = features
+        for layer, parallel in zip(self.layers, self.linears, strict=True):
+            x = layer(x, propagation) + parallel(x)  # (N, m)
+            x = x if parallel is self.linears[-1] else F.elu(x)
+        return x
+
+    def project_(self) -> None:
+        """Make every layer well-posed again on the training graphs, after an optimizer step."""
+        for layer in self.layers:
+            layer.project_(self.spectral_radius)  # type: ignore[operator]

@@ -3,9 +3,13 @@
 from phantomgrad.nn.compilation import CompiledCalls
 from phantomgrad.nn.dropout import VariationalDropout, shared_masks
 from phantomgrad.nn.packing import CoupledPacking, Packing
-from phantomgrad.nn.parametrizations import discarded_parametrizations, shared_parametrizations
+from phantomgrad.nn.parametrizations import (
+    NormedLinear,
+    discarded_parametrizations,
+    reduce_normed,
+    shared_parametrizations,
+)
 from phantomgrad.nn.recomputation import recomputed
-from phantomgrad.nn.weight_norm import NormedLinear, reduce_normed
 
 __all__ = [
     "CompiledCalls",

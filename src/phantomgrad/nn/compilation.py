@@ -16,11 +16,7 @@ class CompiledCalls:
     vector-Jacobian product of an adjoint solve or a Neumann series, and refuses second derivatives;
     so recorded calls are left to eager autograd. A call that draws dropout masks is not compiled
     either, which keeps the stream of random numbers. Results are copied, since CUDA graphs would
-    overwrite them.
-
-    Args:
-        module: the module; it must keep no other state between calls.
-        options: of ``torch.compile``.
+    overwrite them. The module must keep no other state between calls.
     """
 
     def __init__(self, module: nn.Module, **options: Any) -> None:

@@ -1,10 +1,14 @@
-"""Parametrized weights, computed once for a solve and its gradient."""
+"""Parametrized weights: shared by a solve and its gradient, and weight norm that can be pickled."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+from torch.nn.utils.parametrizations import weight_norm
+
+from phantomgrad.nn.linear import affine
 
 
 @contextmanager
@@ -17,8 +21,10 @@ def shared_parametrizations(module: nn.Module) -> Iterator[None]:
     solve without a graph, and the cache would then hold weights without one.
     """
     with parametrize.cached():
-        for child, name in _parametrized(module):
-            getattr(child, name)
+        for child in module.modules():
+            if parametrize.is_parametrized(child):
+                for name in child.parametrizations:  # type: ignore[union-attr]
+                    getattr(child, name)
         yield
 
 
@@ -58,8 +64,36 @@ def restored_parametrizations(cached: Mapping[tuple[int, str], Tensor]) -> Itera
             parametrize._cache.update(others)
 
 
-def _parametrized(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
-    for child in module.modules():
-        if parametrize.is_parametrized(child):
-            for name in child.parametrizations:  # type: ignore[union-attr]
-                yield child, name
+def reduce_normed(module: nn.Module, *arguments: Any) -> tuple[Any, ...]:
+    """Return the ``__reduce__`` of a module with torch's weight norm, which torch cannot pickle.
+
+    ``arguments`` are those of its constructor without the last one, the device. A subclass with
+    others needs a ``__reduce__`` of its own.
+    """
+    make = parametrize.type_before_parametrizations(module)
+    # On the meta device, since the state brings the parameters: no memory, no random numbers.
+    state = module.__dict__.copy()
+    del state["_load_state_dict_pre_hooks"]  # torch's own; it cannot be pickled and is made anew
+    return make, (*arguments, "meta"), state
+
+
+class NormedLinear(nn.Linear):
+    r"""A linear map whose rows are :math:`g \, v / \|v\|`, each with a gain g.
+
+    v is drawn as in :class:`torch.nn.Linear` and g is its norm; the bias starts at zero.
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, device: Any = None
+    ) -> None:
+        super().__init__(in_features, out_features, bias, device)
+        if bias:
+            nn.init.zeros_(self.bias)
+        weight_norm(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``(..., out_features)`` of ``(..., in_features)``."""
+        return affine(x, self.weight, self.bias)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduce_normed(self, self.in_features, self.out_features, self.bias is not None)

@@ -119,10 +119,7 @@ def normalized_adjacency(
 def adjacency(edges: Tensor, nodes: int, *, dtype: torch.dtype | None = None) -> Propagation:
     """Return the operator of the plain adjacency matrix: a node sums over its incoming edges.
 
-    Args:
-        edges: ``(2, E)``, sources and targets; undirected edges in both directions.
-        nodes: number of nodes.
-        dtype: of the operator, float32 by default.
+    The arguments are those of :func:`normalized_adjacency`.
     """
     values = torch.ones(edges.shape[1], dtype=torch.float64, device=edges.device)
     matrix = checked_sparse(edges.flip(0), values, (nodes, nodes))

@@ -21,11 +21,7 @@ def recomputed(
     et al., 2016), with the shared weights and the :class:`VariationalDropout` masks of its own
     forward pass. ``torch.utils.checkpoint`` alone would find those of a later pass, or none.
     ``part`` must not draw other random numbers. Inside ``torch.compile`` it is called directly.
-
-    Args:
-        part: a module or a function.
-        arguments: of ``part``.
-        within: the module that holds its weights and masks; by default ``part``.
+    ``within`` is the module that holds its weights and masks, by default ``part`` itself.
     """
     owner = part if within is None else within
     if not isinstance(owner, nn.Module):

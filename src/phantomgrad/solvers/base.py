@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_choice, check_deviation
-from phantomgrad.solvers.activity import ActivityFlag
+from phantomgrad.solvers.accelerators import ActivityFlag, full_precision
 from phantomgrad.solvers.maps import Map, evaluate, flat
-from phantomgrad.solvers.matmul_precision import full_precision
 
 
 class Solution(NamedTuple):
@@ -153,12 +152,9 @@ class Solver(ABC):
         return state.solution(z0)
 
     def residual(self, g: Tensor, fz: Tensor, zero: Tensor) -> Tensor:
-        """Return the residual of each sample, ``(B,)``.
+        """Return the residual of each sample, ``(B,)``, from ``g = f(z) - z`` and ``fz = f(z)``.
 
-        Args:
-            g: flat ``f(z) - z``, ``(B, D)``.
-            fz: flat ``f(z)``, ``(B, D)``.
-            zero: the a of the relative residual, ``(B,)``, see :meth:`zero`.
+        Both are flat, ``(B, D)``; ``zero`` is the a of the relative residual, see :meth:`zero`.
         """
         size = self.size(g)
         if self.stop == "absolute":

@@ -12,19 +12,13 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from phantomgrad.nn import VariationalDropout, reduce_normed
-from phantomgrad.nn.weight_norm import Reduced
 
 
 class NormedConv2d(nn.Conv2d):
     r"""A convolution without bias whose kernels are :math:`g \, v / \|v\|`, channel by channel.
 
-    The parametrization is torch's, but this module can be pickled.
-
-    Args:
-        in_channels: of the input.
-        out_channels: of the output, each with a gain g.
-        kernel_size: odd; the padding keeps the resolution.
-        device: of the parameters.
+    The parametrization is torch's, but this module can be pickled. The size of the kernels is odd,
+    and the padding keeps the resolution.
     """
 
     def __init__(
@@ -40,7 +34,7 @@ class NormedConv2d(nn.Conv2d):
         )
         weight_norm(self)
 
-    def __reduce__(self) -> Reduced:
+    def __reduce__(self) -> tuple[Any, ...]:
         return reduce_normed(self, self.in_channels, self.out_channels, self.kernel_size[0])
 
 
@@ -52,12 +46,6 @@ class Block(nn.Module):
 
     The kernels are 3 x 3, weight-normed, from C to ``expansion`` C channels and back. Dropout drops
     whole channels, with one mask per forward pass of the model.
-
-    Args:
-        channels: C.
-        expansion: how many times wider the middle is.
-        groups: of the group normalisations.
-        dropout: rate.
     """
 
     def __init__(self, channels: int, expansion: int, groups: int, dropout: float) -> None:
@@ -84,10 +72,6 @@ class Fusion(nn.Module):
 
     From coarse to fine, T is a 1 x 1 convolution, GN and nearest-neighbour upsampling; from fine to
     coarse, one 3 x 3 convolution of stride 2 and GN for each halving, with a ReLU in between.
-
-    Args:
-        channels: C_i of each scale.
-        groups: of the group normalisations.
     """
 
     def __init__(self, channels: Sequence[int], groups: int) -> None:

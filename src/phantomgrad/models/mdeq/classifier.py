@@ -17,9 +17,8 @@ from phantomgrad.checks import (
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.models.mdeq.cell import MDEQCell, NormedConv2d
-from phantomgrad.models.mdeq.head import Head
+from phantomgrad.models.mdeq.head import Head, convolution
 from phantomgrad.models.mdeq.layout import format_kernels_, image_format
-from phantomgrad.nn import shared_masks, shared_parametrizations
 from phantomgrad.solvers import Solver
 
 
@@ -85,9 +84,9 @@ class MDEQ(nn.Module):
         self.channels_last = channels_last
         first, second = stem_strides
         self.stem = nn.Sequential(
-            *_convolution(in_channels, channels[0], 3, first),
-            *_convolution(channels[0], channels[0], 3, second),
-            *(_convolution(channels[0], channels[0], 1, 1) if injection else ()),
+            *convolution(in_channels, channels[0], 3, first),
+            *convolution(channels[0], channels[0], 3, second),
+            *(convolution(channels[0], channels[0], 1) if injection else ()),
         )
         cell = MDEQCell(channels, expansion=expansion, groups=groups, dropout=dropout)
         self.deq = DEQ(cell, solver, gradient)
@@ -106,13 +105,12 @@ class MDEQ(nn.Module):
 
         Args:
             images: their resolution after the stem is a multiple of ``2^(n-1)``.
-            unrolled: number of recorded applications of the cell that replace solver and gradient
-                estimator (the pretraining stage); 0 for the equilibrium.
+            unrolled: steps of :meth:`DEQ.unroll` (the pretraining stage); 0 for the equilibrium.
         """
         check_at_least("unrolled", unrolled, 0)
         u = self.inject(images)  # (B, C_0, H, W)
         z = self.start(u, images.dtype)  # (B, C_i, H / 2^i, W / 2^i)
-        z = self._unroll(z, u, unrolled) if unrolled else self.deq(u, z0=z)[0]
+        z = self.deq.unroll(z, unrolled, u) if unrolled else self.deq(u, z0=z)[0]
         logits = self.head(z)  # (B, classes)
         dtype = torch.promote_types(logits.dtype, torch.float32)  # logits may be bfloat16
         return F.log_softmax(logits, dim=1, dtype=dtype)
@@ -151,14 +149,6 @@ class MDEQ(nn.Module):
             format_kernels_(self)
         return self
 
-    def _unroll(self, z: tuple[Tensor, ...], u: Tensor, steps: int) -> tuple[Tensor, ...]:
-        cell = self.deq.cell
-        self.deq.last_solution = None  # nothing is solved, so there is nothing to log
-        with shared_masks(cell), shared_parametrizations(cell):
-            for _ in range(steps):
-                z = cell(z, u)
-        return z
-
     @torch.no_grad()
     def _initialise(self, std: float) -> None:
         check_deviation("init_std", std)
@@ -166,14 +156,6 @@ class MDEQ(nn.Module):
             if isinstance(module, nn.Conv2d) and not isinstance(module, NormedConv2d):
                 for parameter in module.parameters():
                     parameter.normal_(0, std)
-
-
-def _convolution(in_channels: int, channels: int, kernel: int, stride: int) -> list[nn.Module]:
-    return [
-        nn.Conv2d(in_channels, channels, kernel, stride, padding=kernel // 2, bias=False),
-        nn.BatchNorm2d(channels),
-        nn.ReLU(inplace=True),
-    ]
 
 
 def _check_scales(channels: Sequence[int], head_channels: Sequence[int], groups: int) -> None:

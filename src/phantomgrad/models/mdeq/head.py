@@ -9,32 +9,38 @@ from torch import Tensor, nn
 _EXPANSION = 4
 
 
+def convolution(
+    source: int,
+    target: int,
+    kernel: int,
+    stride: int = 1,
+    *,
+    bias: bool = False,
+    affine: bool = True,
+) -> list[nn.Module]:
+    """Return a convolution that keeps the resolution but for its stride, BN and ReLU."""
+    return [
+        nn.Conv2d(source, target, kernel, stride, padding=kernel // 2, bias=bias),
+        nn.BatchNorm2d(target, affine=affine),
+        nn.ReLU(inplace=True),
+    ]
+
+
 class Bottleneck(nn.Module):
     """Convolutions with BN, 1 x 1, 3 x 3, 1 x 1, of h, h, 4 h channels, and a 1 x 1 shortcut.
 
-    Only the BN of the shortcut has affine parameters.
-
-    Args:
-        in_channels: of the input.
-        width: h.
+    Only the BN of the shortcut has affine parameters. h is the ``width``.
     """
 
     def __init__(self, in_channels: int, width: int) -> None:
         super().__init__()
         out_channels = _EXPANSION * width
         self.main = nn.Sequential(
-            nn.Conv2d(in_channels, width, 1, bias=False),
-            nn.BatchNorm2d(width, affine=False),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(width, width, 3, padding=1, bias=False),
-            nn.BatchNorm2d(width, affine=False),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(width, out_channels, 1, bias=False),
-            nn.BatchNorm2d(out_channels, affine=False),
+            *convolution(in_channels, width, 1, affine=False),
+            *convolution(width, width, 3, affine=False),
+            *convolution(width, out_channels, 1, affine=False)[:-1],
         )
-        self.shortcut = nn.Sequential(
-            nn.Conv2d(in_channels, out_channels, 1, bias=False), nn.BatchNorm2d(out_channels)
-        )
+        self.shortcut = nn.Sequential(*convolution(in_channels, out_channels, 1)[:-1])
 
     def forward(self, z: Tensor) -> Tensor:
         """Return features ``(B, 4 h, H, W)`` of ``(B, C, H, W)``."""
@@ -50,11 +56,7 @@ class Head(nn.Module):
     .. math:: t_0 = B_0(z_0), \quad t_{i+1} = B_{i+1}(z_{i+1}) + D_i(t_i), \quad
               V \, \mathrm{pool}(\mathrm{ReLU}(\mathrm{BN}(W * t_{n-1}))) + b .
 
-    Args:
-        channels: C_i of each scale.
-        widths: h_i of each scale.
-        features: channels that are pooled.
-        classes: number of classes.
+    Scale i has C_i = ``channels[i]`` channels, and its bottleneck h_i = ``widths[i]``.
     """
 
     def __init__(
@@ -66,16 +68,10 @@ class Head(nn.Module):
         )
         merged = [_EXPANSION * h for h in widths]
         self.downs = nn.ModuleList(
-            nn.Sequential(
-                nn.Conv2d(fine, coarse, 3, stride=2, padding=1),
-                nn.BatchNorm2d(coarse),
-                nn.ReLU(inplace=True),
-            )
+            nn.Sequential(*convolution(fine, coarse, 3, stride=2, bias=True))
             for fine, coarse in itertools.pairwise(merged)
         )
-        self.final = nn.Sequential(
-            nn.Conv2d(merged[-1], features, 1), nn.BatchNorm2d(features), nn.ReLU(inplace=True)
-        )
+        self.final = nn.Sequential(*convolution(merged[-1], features, 1, bias=True))
         self.output = nn.Linear(features, classes)
 
     def forward(self, z: Sequence[Tensor]) -> Tensor:

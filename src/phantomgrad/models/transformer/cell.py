@@ -60,14 +60,12 @@ class TransformerCell(nn.Module):
 
     Args:
         width: d.
-        heads: see :class:`RelativeAttention`.
-        inner: see :class:`FeedForward`.
-        window: see :class:`RelativeAttention`.
+        heads, window: see :class:`RelativeAttention`.
+        inner, recompute: see :class:`FeedForward`.
         pre_norm: PreLN.
         raw_residual: the ordinary residual, for PreLN only.
         dropout: rate after both blocks and in the middle of the second.
         attention_dropout: rate on the probabilities of the attention.
-        recompute: see :class:`FeedForward`.
     """
 
     def __init__(

@@ -41,22 +41,19 @@ class TransformerLM(nn.Module):
         solver: finds the equilibrium.
         gradient: differentiates it.
         width: d, of states and of the embedding; even, and a multiple of ``heads``.
-        heads: of the attention.
-        inner: width in the middle of the feed-forward block.
+        heads, window: see :class:`RelativeAttention`.
+        inner, recompute: see :class:`FeedForward`.
         cutoffs: first words of the second, third, ... cluster of the vocabulary.
         shrinkage: ratio of the widths of the tables of consecutive clusters.
         memory_length: number of positions kept for the next segment.
-        pre_norm: PreLN instead of PostLN, see :class:`TransformerCell`.
-        raw_residual: see :class:`TransformerCell`.
+        pre_norm, raw_residual: see :class:`TransformerCell`.
         dropout: rate on embedding, distances, both blocks, the middle of the second, and the
             equilibrium. Except for the last, features are dropped for a whole segment.
         attention_dropout: rate on the probabilities of the attention.
         output_dropout: what is dropped from the equilibrium: ``"tokens"``, as in the official
             code, or ``"features"``.
-        window: a position sees itself and window - 1 positions before it.
         embedding_std: deviation of the normal distribution of all initial parameters except
             weight-normed ones and the biases of linear maps, which start at zero.
-        recompute: see :class:`FeedForward`.
     """
 
     def __init__(
@@ -133,8 +130,7 @@ class TransformerLM(nn.Module):
             tokens: the words of a segment, ``(B, L)`` integers.
             targets: the word after each, ``(B, L)`` integers.
             memory: returned for the segment before; ``None`` for a first segment.
-            unrolled: number of recorded applications of the cell that replace solver and gradient
-                estimator (the pretraining stage); 0 for the equilibrium.
+            unrolled: steps of :meth:`DEQ.unroll` (the pretraining stage); 0 for the equilibrium.
             memory_length: number of positions kept, by default that of the model.
         """
         check_at_least("unrolled", unrolled, 0)
@@ -148,7 +144,7 @@ class TransformerLM(nn.Module):
             memory = memory or empty_memory(u, z.dtype)
             check_memory(memory, tokens.shape[0], self.width)
             context = self.context(u, memory)
-            z = self._unroll(z, context, unrolled) if unrolled else self.deq(context, z0=z)[0]
+            z = self.deq.unroll(z, unrolled, context) if unrolled else self.deq(context, z0=z)[0]
             hidden = self.output_dropout(z).flatten(0, 1)
         loss = self.softmax(hidden, targets.flatten().long(), self.embedding)
         return loss.view(targets.shape), memory.extended(z, u, kept)
@@ -164,12 +160,6 @@ class TransformerLM(nn.Module):
     def start(self, u: Tensor) -> Tensor:
         """Return the zero state for an injection ``u``, in the dtype of the model."""
         return self.injection.weight.new_zeros(*u.shape[:2], self.width)
-
-    def _unroll(self, z: Tensor, context: Context, steps: int) -> Tensor:
-        self.deq.last_solution = None  # nothing is solved, so there is nothing to log
-        for _ in range(steps):
-            z = self.cell(z, context)
-        return z
 
     @torch.no_grad()
     def _initialise(self, std: float) -> None:

@@ -11,7 +11,7 @@ from methods import every_solver
 from torch import Tensor
 
 from phantomgrad import Solver
-from phantomgrad.solvers.matmul_precision import full_precision
+from phantomgrad.solvers.accelerators import full_precision
 
 CUDA = torch.device("cuda")
 
