@@ -26,7 +26,7 @@ def reduce_normed(module: nn.Module, *arguments: Any) -> Reduced:
     make = parametrize.type_before_parametrizations(module)
     # On the meta device, since the state brings the parameters: no memory, no random numbers.
     state = module.__dict__.copy()
-    del state["_load_state_dict_pre_hooks"]  # torch's own; it cannot be pickled and is made anew
+    del state["_load_state_dict_pre_hooks"]  # torch's; it cannot be pickled, and is set again
     return make, (*arguments, "meta"), state
 
 

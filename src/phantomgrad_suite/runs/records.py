@@ -192,7 +192,8 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RecordError(
-            f"{path} is no readable record ({error}): restore it, or delete it and repeat the run"
+            f"{path} is not a readable record ({error}): "
+            "restore it, or delete it and repeat the run"
         ) from error
 
 
@@ -203,12 +204,12 @@ def _made(content: Any, path: Path, kind: type[_T]) -> _T:
         RecordError: the schema differs, or an attribute is missing, unknown or of a wrong type.
     """
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise RecordError(f"{path} is no record of schema {SCHEMA}: delete it and repeat the run")
+        raise RecordError(f"{path} does not have schema {SCHEMA}: delete it and repeat the run")
     try:
         record: _T = _typed(content, kind, "record")
     except TypeError as error:
         raise RecordError(
-            f"{path} is no valid record ({error}): delete it and repeat the run"
+            f"{path} is not a valid record ({error}): delete it and repeat the run"
         ) from error
     return record
 

@@ -67,7 +67,7 @@ def progress(items: Sequence[T]) -> Iterable[T]:
 
 
 def rounded(value: Tensor | float, digits: int = 8) -> float:
-    """Return ``value`` to so many significant digits."""
+    """Return ``value`` rounded to ``digits`` significant digits."""
     return float(f"{float(value):.{digits}g}")
 
 

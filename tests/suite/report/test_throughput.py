@@ -53,14 +53,14 @@ def test_the_table_has_times_and_evaluations() -> None:
 
 
 def test_reduction_and_conditions_are_noted() -> None:
-    setting = {"whole_budgets": True, "precision": "bf16-mixed"}
-    table = study_table("throughput", published("throughput/cpu", setting=setting))
+    record = published("throughput/cpu", setting={"whole_budgets": True})
+    table = study_table("throughput", record)
     assert table.state == State.REDUCED
     assert table.sections[0].title.endswith(", reduced, cpu")
     assert "reduced: batches of one core" in table.sections[-1].notes[0]
     assert table.sections[0].text == (
-        "Seconds: CPU time, medians with quartiles. Solves spend their whole budgets, converged or "
-        "not. Precision: bf16-mixed."
+        "Seconds: CPU time, medians with quartiles. "
+        "Solves spend their whole budgets, converged or not."
     )
 
 

@@ -47,7 +47,7 @@ def test_images_keep_their_labels() -> None:
     assert [known[image.numpy().tobytes()] for image in raw] == batch.labels.tolist()
 
 
-def test_training_batches_are_shuffled_anew_in_every_epoch() -> None:
+def test_training_batches_are_shuffled_again_in_every_epoch() -> None:
     data = Digits(batch_size=100)
     loader = data.train_dataloader()
     first, second = list(loader), list(loader)
