@@ -135,7 +135,7 @@ def test_nothing_to_export_and_unreadable_records(
     assert "no run of it is finished: python scripts/train.py table=toy" in capsys.readouterr().err
     toy.publish(*PLACE).write_text("{")
     assert toy.export() == 1
-    assert "is no readable record" in capsys.readouterr().err
+    assert "is not a readable record" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("package", ["wandb", "wandb_workspaces.reports.v2"])

@@ -68,7 +68,7 @@ def test_unknown_kind_of_checkpoint_is_reported_and_kept(workplace: Workplace) -
 def test_corrupt_record_is_reported_and_kept(workplace: Workplace) -> None:
     folder = workplace.train(*CHAINS)
     (folder / "record.json").write_text('{"row": ')
-    with pytest.raises(UserError, match=r"record.json is no readable record .* delete it"):
+    with pytest.raises(UserError, match=r"record.json is not a readable record .* delete it"):
         workplace.train(*CHAINS)
     assert (folder / "record.json").read_text() == '{"row": '
 

@@ -43,7 +43,7 @@ def test_table_goes_on_after_a_failed_run(script: Script, workplace: Workplace) 
     before = kept.stat().st_mtime_ns
     outcome = script("-m", rows, *short)
     assert outcome.code == 1
-    assert "is no readable record" in outcome.out
+    assert "is not a readable record" in outcome.out
     assert kept.stat().st_mtime_ns == before
     assert lost.exists()
 
