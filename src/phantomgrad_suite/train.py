@@ -127,6 +127,10 @@ def _trainer(config: DictConfig, kept: list[Callback]) -> Trainer:
     ]
     logger = build(runtime.logger, "logger")
     logger.log_hyperparams(as_dict(config))
+    try:
+        logger.experiment  # noqa: B018  # TensorBoard takes any argument, and uses it here
+    except TypeError as error:
+        raise UserError(f"logger cannot be built: {error}") from error
     trainer: Trainer = build(
         config.trainer,
         "trainer",

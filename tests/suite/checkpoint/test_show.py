@@ -37,7 +37,6 @@ def test_checkpoint_and_record_are_described(workplace: Workplace) -> None:
     assert "max_epochs: 12" not in text
     assert "max_epochs: 12" in describe(folder / "checkpoints" / "last.ckpt", config=True)
     text = describe(workplace.train(*CHAINS))
-    assert "protocol reduced" in text
     assert "accuracy   best" in text
 
 

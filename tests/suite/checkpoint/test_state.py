@@ -14,7 +14,7 @@ import torch
 from phantomgrad_suite.checkpoint.state import RunState
 
 HARDWARE = dict.fromkeys(("git", "processor", "threads", "accelerator"))
-FACTS = {"environment": HARDWARE, "started": "now"}
+FACTS = {"environment": HARDWARE, "started": "now", "config_hash": "0"}
 TRAINER: Any = SimpleNamespace(train_dataloader=[])
 TASK: Any = None
 

@@ -11,9 +11,14 @@ from experiments.rows import CONFIGS, LISTS, ROWS, SWEEPS, TABLES, resolved, row
 from graph_data import REPOSITORY
 from training import composed
 
-from phantomgrad_suite.jobs.compose import names
+from phantomgrad_suite.jobs.compose import as_dict, names
 from phantomgrad_suite.runs.identity import hash_config
+from phantomgrad_suite.runs.records import read_any
 
+STUDIES = sorted(
+    path.relative_to(CONFIGS / "study").with_suffix("").as_posix()
+    for path in (CONFIGS / "study").glob("*/*.yaml")
+)
 PAPER = REPOSITORY / "results" / "paper.csv"
 
 
@@ -70,6 +75,23 @@ def test_table_lists_rows_of_its_own_name(table: str) -> None:
 def test_no_two_rows_of_a_table_are_the_same_experiment(table: str) -> None:
     rows = rows_of(table)
     assert len({hash_config(resolved(row)) for row in rows}) == len(rows)
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize("row", ROWS)
+def test_published_records_are_those_of_the_row(row: str) -> None:
+    """Their hash is that of the row as its file has it now."""
+    expected = hash_config(resolved(row))
+    for path in sorted((REPOSITORY / "results/records" / row).glob("*.json")):
+        assert read_any(path).config_hash == expected, path
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize("study", STUDIES)
+def test_published_records_are_those_of_the_study(study: str) -> None:
+    expected = hash_config(as_dict(composed([f"study={study}"], root="study")))
+    for path in sorted((REPOSITORY / "results/records" / study).glob("*.json")):
+        assert read_any(path).config_hash == expected, path
 
 
 def test_rows_of_the_paper_are_in_its_numbers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 
@@ -16,7 +17,7 @@ def test_attempt_names_the_process_and_is_removed_on_success(
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "815")
     with log_attempt(tmp_path, epochs=7):
-        expected = {"host": platform.node(), "job": "815", "epochs": 7}
+        expected = {"host": platform.node(), "pid": os.getpid(), "job": "815", "epochs": 7}
         assert read_attempt(tmp_path) == expected
     assert not (tmp_path / FILE).exists()
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "812")

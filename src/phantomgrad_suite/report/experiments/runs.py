@@ -22,8 +22,8 @@ class Stat(NamedTuple):
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Stat | None:
-        """Return the statistics of all values that are not ``None``, if there are any."""
-        known = [value for value in values if value is not None]
+        """Return the statistics of all finite values, if there are any."""
+        known = [value for value in values if value is not None and math.isfinite(value)]
         return cls(statistics.fmean(known), statistics.pstdev(known), len(known)) if known else None
 
 

@@ -196,7 +196,7 @@ def test_resumed_run_sees_what_the_uninterrupted_one_sees(jpeg_root: Path, tmp_p
 
     def run(epochs: int, checkpoint: Path | None = None) -> Recorder:
         data = cifar(jpeg_root, augment=True, batch_size=30)
-        state = RunState({"environment": hardware, "started": "now"})
+        state = RunState({"environment": hardware, "started": "now", "config_hash": "0"})
         options: dict[str, Any] = {"ckpt_path": checkpoint, "weights_only": True}
         return fit(data, epochs, callbacks=[state], **options)
 
