@@ -118,6 +118,6 @@ def test_a_run_among_studies_is_named(results: Any, capsys: Any, study: str) -> 
     path = results.add(f"{study}/tanh", "seed0", [0.8])
     assert results.report(study) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"report: {path} is no valid record (")
+    assert error.startswith(f"report: {path} is not a valid record (")
     assert error.count("\n") == 1
     assert not (results.path / "tables").exists()
