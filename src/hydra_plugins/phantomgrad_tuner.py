@@ -20,10 +20,9 @@ from omegaconf import DictConfig
 
 
 class Tuner(Sweeper):
-    """Searches what is swept; the runs of each trial are launched like those of a table.
+    """Searches what is swept; ``params`` are overrides, which the command line replaces.
 
-    ``params`` are overrides, which the command line replaces. ``max_batch_size`` belongs to
-    Hydra's own sweeper and is not used.
+    ``max_batch_size`` belongs to Hydra's own sweeper and is not used.
     """
 
     def __init__(self, params: Mapping[str, Any], max_batch_size: int | None = None) -> None:

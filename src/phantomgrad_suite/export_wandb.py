@@ -15,11 +15,16 @@ from typing import Any
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.plan import expected, tables
-from phantomgrad_suite.runs.records import Record, RecordError, read_record
+from phantomgrad_suite.runs.records import Record, read_record
 from phantomgrad_suite.runs.wandb_naming import define_metrics, names, table_of
 
 _OUTCOME = ("result", "parameters", "seconds", "solver", "memory")
 _PRECISION_AXIS = "precision/step"
+_ONLY_THE_RECORD = {  # nothing of this machine
+    **dict.fromkeys(("disable_git", "x_disable_meta", "x_disable_stats"), True),
+    **{"x_disable_machine_info": True, "x_save_requirements": False},
+    **{"silent": True, "console": "off"},
+}
 
 
 def main(arguments: Sequence[str], configs: Path) -> int:
@@ -37,13 +42,12 @@ def main(arguments: Sequence[str], configs: Path) -> int:
         _export(rows, options)
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
-        message = f"this needs the package {package}: install it (make env)"
-    except (UserError, RecordError) as error:
-        message = str(error)
-    else:
-        return 0
-    print(message, file=sys.stderr)
-    return 1
+        print(f"this needs the package {package}: install it (make env)", file=sys.stderr)
+        return 1
+    except UserError as error:  # RecordError is one
+        print(error, file=sys.stderr)
+        return 1
+    return 0
 
 
 def _export(rows: Sequence[str], options: Namespace) -> None:
@@ -74,10 +78,9 @@ def _export(rows: Sequence[str], options: Namespace) -> None:
 
 
 def rebuild(record: Record, folder: Path, **destination: Any) -> None:
-    """Make the run of a record: its configuration, its curves, and its result.
+    """Make the run of a record, with the id that the logger gives it, in place of an earlier one.
 
-    It has the id that the logger gives it and replaces what was rebuilt before. ``destination`` is
-    ``project``, ``entity`` and ``mode`` of ``wandb.init``.
+    ``destination`` is ``project``, ``entity`` and ``mode`` of ``wandb.init``.
     """
     import wandb
 
@@ -93,15 +96,7 @@ def rebuild(record: Record, folder: Path, **destination: Any) -> None:
         job_type=config["runtime"]["run"].get("gradient"),
         dir=str(folder),
         reinit="finish_previous",
-        settings=wandb.Settings(  # only what the record holds, nothing of this machine
-            silent=True,
-            console="off",
-            disable_git=True,
-            x_disable_meta=True,
-            x_disable_stats=True,
-            x_disable_machine_info=True,
-            x_save_requirements=False,
-        ),
+        settings=_ONLY_THE_RECORD,
     )
     define_metrics(run, record.result.metric, record.result.mode)
     run.define_metric("precision/*", step_metric=_PRECISION_AXIS)

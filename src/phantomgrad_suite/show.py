@@ -15,14 +15,9 @@ from phantomgrad_suite.runs.errors import UserError
 
 
 def describe(path: Path, *, config: bool = False) -> str:
-    """Return the description of a file as lines of text.
+    """Return the description of a checkpoint, a record, or a run folder as lines of text.
 
-    Args:
-        path: of a checkpoint or a record, or a run folder (its record, or its last checkpoint).
-        config: whether to append the whole configuration as YAML.
-
-    Raises:
-        UserError: there is no such file, it is damaged, or it does not say what made it.
+    ``config`` appends the whole configuration as YAML.
     """
     if path.is_dir():
         record = path / "record.json"
@@ -32,7 +27,10 @@ def describe(path: Path, *, config: bool = False) -> str:
     content = _read(path)
     facts = content.get(PROVENANCE, content)
     if not facts.keys() >= {"row", "instance", "config", "config_hash", "environment"}:
-        raise UserError(f"{path} does not say what made it: it is something else, or too old")
+        raise UserError(
+            f"{path} has no provenance: it is not a checkpoint or record of this project, "
+            "or an older version wrote it"
+        )
     environment = facts["environment"]
     versions = {"python": environment["python"], **environment["versions"]}
     parts = {

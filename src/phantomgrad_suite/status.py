@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from phantomgrad_suite.runs.attempts import FILE, read_attempt
+from phantomgrad_suite.runs.folder import ATTEMPT, read_attempt
 from phantomgrad_suite.runs.formats import duration
 from phantomgrad_suite.runs.plan import expected, tables
 
@@ -46,14 +46,24 @@ def status(arguments: Sequence[str], configs: Path) -> int:
     parser.add_argument("--failed", action="store_true", help="only failed runs and their errors")
     options = parser.parse_args(arguments)
     groups: dict[str, list[Run]] = defaultdict(list)
-    for table, (row, instance) in _listed(configs, options.runs, options.table):
+    chosen = [options.table] if options.table else tables(configs)
+    listed = [(table, run) for table in chosen for run in expected(configs, table)]
+    if not options.table:
+        others = set(run_folders(options.runs)) - {run for _, run in listed}
+        listed += [("in no table", run) for run in sorted(others)]
+    for table, (row, instance) in listed:
         found = examine(row, instance, options.runs, options.records)
         groups[row if options.table else table].append(found)
     shown = ["running", "failed", "stopped"] if options.table else ["running"]
     if options.failed:
         shown = ["failed"]
     else:
-        _print_counts(groups)
+        width = max(map(len, groups))
+        print(" " * width, *(f"{title:>8}" for title in ("runs", *STATES)))
+        for name, runs in groups.items():
+            counts = Counter(run.state for run in runs)
+            cells = [len(runs), *(counts[state] or "·" for state in STATES)]
+            print(f"{name:<{width}}", *(f"{cell:>8}" for cell in cells))
     for state in shown:
         for run in (run for group in groups.values() for run in group if run.state == state):
             print(f"{state}: {run.row} {run.instance}: {run.text}")
@@ -64,10 +74,14 @@ def examine(row: str, instance: str, runs: Path, records: Path) -> Run:
     """Return a run with its state; a run that is only among the published records is done."""
     folder = runs / row / instance
     note, own = read_attempt(folder), folder / "record.json"
-    if own.exists() or not (folder / FILE).exists():
+    if own.exists() or not (folder / ATTEMPT).exists():
         done = own.exists() or (records / row / f"{instance}.json").exists()
         return Run(row, instance, "done" if done else "missing")
-    silent = max(time.time() - _modified(folder), 0)
+    latest = 0.0
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # removed meanwhile
+            latest = max(latest, path.stat().st_mtime)
+    silent = max(time.time() - latest, 0)
     job = f"job {note['job']} on " if note.get("job") else ""
     where = f"({job}{note.get('host', 'this machine')})"
     if "failed" in note:
@@ -80,31 +94,10 @@ def examine(row: str, instance: str, runs: Path, records: Path) -> Run:
 def run_folders(runs: Path) -> Iterator[tuple[str, str]]:
     """Yield row and instance of every run folder below ``runs``."""
     for path, folders, files in os.walk(runs):
-        if not {FILE, "record.json"}.isdisjoint(files):
+        if not {ATTEMPT, "record.json"}.isdisjoint(files):
             folders.clear()
             row, _, instance = Path(path).relative_to(runs).as_posix().rpartition("/")
             yield row, instance
-
-
-def _listed(configs: Path, runs: Path, table: str | None) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield the runs with their table: those of one, or of all and then those of no table."""
-    seen = set()
-    for name in [table] if table else tables(configs):
-        for run in expected(configs, name):
-            seen.add(run)
-            yield name, run
-    if table is None:
-        for run in sorted(set(run_folders(runs)) - seen):
-            yield "in no table", run
-
-
-def _print_counts(groups: Mapping[str, Sequence[Run]]) -> None:
-    width = max(map(len, groups))
-    print(" " * width, *(f"{title:>8}" for title in ("runs", *STATES)))
-    for name, runs in groups.items():
-        counts = Counter(run.state for run in runs)
-        cells = [len(runs), *(counts[state] or "·" for state in STATES)]
-        print(f"{name:<{width}}", *(f"{cell:>8}" for cell in cells))
 
 
 def _is_running(note: Mapping[str, Any], silent: float) -> bool:
@@ -116,16 +109,7 @@ def _is_running(note: Mapping[str, Any], silent: float) -> bool:
     try:
         os.kill(note["pid"], 0)  # sends nothing
     except PermissionError:
-        return True  # a process of another user
+        return True  # of another user
     except ProcessLookupError:
         return False
     return True
-
-
-def _modified(folder: Path) -> float:
-    """Return when a file of the folder was last written, in seconds since 1970."""
-    latest = 0.0
-    for path in folder.rglob("*"):
-        with suppress(OSError):  # removed meanwhile
-            latest = max(latest, path.stat().st_mtime)
-    return latest

@@ -10,7 +10,6 @@ import signal
 import time
 import warnings
 from contextlib import nullcontext
-from typing import Any
 
 import lightning
 import torch
@@ -32,11 +31,12 @@ from phantomgrad_suite.jobs.command_line import command_line
 from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.jobs.environment import (
     check_processes,
+    compile_solves,
     describe_environment,
     is_first_process,
+    set_float32_precision,
 )
 from phantomgrad_suite.jobs.job import now, origin, protocol, run_job
-from phantomgrad_suite.jobs.numerics import compile_solves, set_float32_precision
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.identity import Identity
@@ -59,9 +59,6 @@ _KNOWN_WARNINGS = (
 def train(config: DictConfig) -> None:
     """Execute the training run that ``config`` describes, unless it is finished.
 
-    Args:
-        config: the composed configuration (``configs/train.yaml``).
-
     Raises:
         UserError: something the user can put right; nothing has been overwritten.
         Stopped: a signal has stopped the run; there is a checkpoint, or the record.
@@ -83,8 +80,14 @@ def train(config: DictConfig) -> None:
 def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple[Record, int]:
     """Build, fit and record; return the record, and the signal of the last epoch or 0."""
     clock = time.perf_counter()
-    _silence_lightning()
-    task, data = _build(config)
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for message in _KNOWN_WARNINGS:
+        warnings.filterwarnings("ignore", message=message)
+    check_settings(config)
+    set_float32_precision(config.matmul_precision)
+    lightning.seed_everything(config.seed + config.dataset.get("fold", 0), verbose=False)
+    data = build_data(config)
+    task = build_task(config, data)
     facts = {**origin(config, identity), "command": command_line(HydraConfig.get())}
     history, cost, state = History(), CostMeter(), RunState(facts)
     checkpoint = LastCheckpoint(folder.last_checkpoint, **config.runtime.checkpoint)
@@ -97,23 +100,26 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     environment = {**facts["environment"], "processes": trainer.world_size}
     if len(state.attempts) > 1:
         environment["earlier"] = state.attempts[:-1]
-    record = _record(
-        *(config, identity, task, data, history),
+    described, parameters = data.facts(), list(task.model.parameters())
+    record = Record(
+        **{**origin(config, identity), "started": state.attempts[0]["started"]},
+        **protocol(config, identity, *filter(None, [described.get("reduced")])),
+        label={key: str(config.label[key]) for key in ("dataset", "model", "method")},
+        result=history.result(task.metric, task.metric_mode),
+        curves=history.recorded(trainer.callbacks),  # type: ignore[attr-defined]
+        parameters={
+            "total": sum(p.numel() for p in parameters),
+            "trainable": sum(p.numel() for p in parameters if p.requires_grad),
+        },
+        data=described,
+        solver=history.solver_means(),
         seconds={"total": cost.earlier + time.perf_counter() - clock, **cost.means()},
         memory=peak_memory(device),
         environment=environment,
-        started=state.attempts[0]["started"],
+        finished=now(),
     )
     log.info("%s: %s", identity, _headline(record))
-    return record, checkpoint.asked
-
-
-def _build(config: DictConfig) -> tuple[Task, DataModule]:
-    check_settings(config)
-    set_float32_precision(config.matmul_precision)
-    lightning.seed_everything(config.seed + config.dataset.get("fold", 0), verbose=False)
-    data = build_data(config)
-    return build_task(config, data), data
+    return record, checkpoint.stop_signal
 
 
 def _trainer(config: DictConfig, kept: list[Callback]) -> Trainer:
@@ -127,10 +133,11 @@ def _trainer(config: DictConfig, kept: list[Callback]) -> Trainer:
     ]
     logger = build(runtime.logger, "logger")
     logger.log_hyperparams(as_dict(config))
-    try:
-        logger.experiment  # noqa: B018  # TensorBoard takes any argument, and uses it here
-    except TypeError as error:
-        raise UserError(f"logger cannot be built: {error}") from error
+    if is_first_process():
+        try:
+            _ = logger.experiment  # TensorBoard reads its arguments only here
+        except TypeError as error:
+            raise UserError(f"logger cannot be built: {error}") from error
     trainer: Trainer = build(
         config.trainer,
         "trainer",
@@ -162,41 +169,6 @@ def _fit(
         )
     if is_first_process():
         previous_of(folder.last_checkpoint).unlink(missing_ok=True)
-
-
-def _record(
-    config: DictConfig,
-    identity: Identity,
-    task: Task,
-    data: DataModule,
-    history: History,
-    **measured: Any,
-) -> Record:
-    facts = data.facts()
-    parameters = list(task.model.parameters())
-    return Record(
-        **{
-            **origin(config, identity),
-            **protocol(config, identity, *([facts["reduced"]] if facts.get("reduced") else [])),
-            **measured,
-        },
-        label={key: str(config.label[key]) for key in ("dataset", "model", "method")},
-        result=history.result(task.metric, task.metric_mode),
-        curves=history.recorded(task.trainer.callbacks),  # type: ignore[attr-defined]
-        parameters={
-            "total": sum(p.numel() for p in parameters),
-            "trainable": sum(p.numel() for p in parameters if p.requires_grad),
-        },
-        data=facts,
-        solver=history.solver_means(),
-        finished=now(),
-    )
-
-
-def _silence_lightning() -> None:
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    for message in _KNOWN_WARNINGS:
-        warnings.filterwarnings("ignore", message=message)
 
 
 def _headline(record: Record) -> str:

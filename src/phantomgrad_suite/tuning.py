@@ -28,7 +28,6 @@ from phantomgrad_suite.runs.records import Record, RecordError, read_record
 
 Compose = Callable[[list[str]], DictConfig]
 Space = dict[str, BaseDistribution]
-
 _DRAWS = 100  # until a proposal is new: a repeated trial would add nothing
 
 
@@ -42,11 +41,7 @@ class SearchPlan:
 
     @classmethod
     def of(cls, overrides: Sequence[Override]) -> SearchPlan:
-        """Sort ``overrides``; of several for one setting the last one counts.
-
-        Raises:
-            UserError: nothing is searched, or something that cannot be.
-        """
+        """Sort ``overrides``; of several for one setting the last one counts."""
         fixed, repeats, searched = [], [], []
         for key, override in {o.get_key_element(): o for o in overrides}.items():
             if not override.is_sweep_override():
@@ -80,14 +75,20 @@ def tune(overrides: Sequence[Override], compose: Compose, launcher: Launcher) ->
     """Search the settings that ``overrides`` sweep; runs that have a record are not repeated.
 
     ``compose`` returns the configuration of a run, with Hydra's own part, from its overrides.
-
-    Raises:
-        UserError: the search cannot be done; finished runs are kept.
+    A :class:`UserError` says why a search cannot be done; finished runs are kept.
     """
     plan = SearchPlan.of(overrides)
     config = compose([*plan.fixed, *plan.repeats[0]])
     HydraConfig.instance().set_config(config)
-    _check_runs(config)
+    kind = (config.runtime.get("cluster") or {}).get("kind", "local")
+    if kind != "local":
+        raise UserError(f"tune waits for its runs: use cluster=local or none, got cluster={kind}")
+    if "validation" not in build_data(config).evaluation_sets:
+        raise UserError(
+            f"tune needs a validation part, and {config.dataset.get('name')} has none as it is "
+            "set: dataset.split=stratified (TU graphs), +dataset.validation=5000 (images) or "
+            "+dataset.validation_share=0.1 (texts) makes one"
+        )
     settings = config.runtime.tune
     try:
         search = Search(settings, plan.space(settings.step))
@@ -98,11 +99,11 @@ def tune(overrides: Sequence[Override], compose: Compose, launcher: Launcher) ->
     with folder.locked() as locked:
         if not locked:
             raise UserError(f"another process runs the search in {folder.path}")
-        _do_trials(plan, search, compose, launcher)
+        _run_trials(plan, search, compose, launcher)
 
 
-def _do_trials(plan: SearchPlan, search: Search, compose: Compose, launcher: Launcher) -> None:
-    """Do the trials in order; one that fails is left for the next start."""
+def _run_trials(plan: SearchPlan, search: Search, compose: Compose, launcher: Launcher) -> None:
+    """Run the trials in order; a failed one is retried at the next start."""
     trials, best = search.settings.trials, ""
     for position in range(trials):
         trial = search.propose(position)
@@ -126,15 +127,7 @@ def _do_trials(plan: SearchPlan, search: Search, compose: Compose, launcher: Lau
 
 
 class Search:
-    """Optuna's study of a search.
-
-    Args:
-        settings: as in ``configs/tune``, where they are explained.
-        space: the distribution of each searched setting.
-
-    Raises:
-        ValueError, TypeError: a setting is out of range.
-    """
+    """Optuna's study of a search, with the settings that ``configs/tune`` explains."""
 
     def __init__(self, settings: Any, space: Space) -> None:
         if not settings.objective.startswith("validation/"):
@@ -151,8 +144,8 @@ class Search:
     def propose(self, position: int) -> Trial:
         """Return the trial at ``position``, counted from 0.
 
-        Its settings depend only on the seed of the search, the position and the finished trials,
-        so that a search that was killed proposes the same trials again.
+        It depends only on the seed, the position and the finished trials, so that a search that was
+        killed proposes the same trials again.
         """
         seed = np.random.SeedSequence([self.settings.seed, position]).generate_state(1)[0]
         self.study.sampler = optuna.samplers.TPESampler(
@@ -160,7 +153,7 @@ class Search:
         )
         if position < len(self._first):
             self.study.enqueue_trial(self._first[position])
-        tried = [trial.params for trial in self.finished()]
+        tried = [finished.params for finished in self.finished()]
         for _ in range(_DRAWS):
             trial = self.study.ask(self._space)
             if trial.params not in tried:
@@ -172,11 +165,7 @@ class Search:
         return self.study.get_trials(states=[TrialState.COMPLETE])
 
     def value(self, record: Record) -> float | None:
-        """Return the objective of a run at its best epoch, ``None`` if it was never finite.
-
-        Raises:
-            UserError: the run has no such curve.
-        """
+        """Return the objective of a run at its best epoch, ``None`` if it was never finite."""
         curve = record.curves.get(self.settings.objective)
         if curve is None:
             known = ", ".join(name for name in record.curves if name.startswith("validation/"))
@@ -214,19 +203,6 @@ def format_value(value: Any) -> str:
 
 def _listed(params: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={format_value(value)}" for key, value in params.items())
-
-
-def _check_runs(config: DictConfig) -> None:
-    """Raise before anything is trained if runs are not waited for or cannot be validated."""
-    kind = (config.runtime.get("cluster") or {}).get("kind", "local")
-    if kind != "local":
-        raise UserError(f"tune waits for its runs: use cluster=local or none, got cluster={kind}")
-    if "validation" not in build_data(config).evaluation_sets:
-        raise UserError(
-            f"tune needs a validation part, and {config.dataset.get('name')} has none as it is "
-            "set: dataset.split=stratified (TU graphs), +dataset.validation=5000 (images) or "
-            "+dataset.validation_share=0.1 (texts) makes one"
-        )
 
 
 def _distribution(override: Override, step: float) -> BaseDistribution:

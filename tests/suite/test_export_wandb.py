@@ -117,7 +117,7 @@ def test_run_has_the_content_of_its_record(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("offline")
 def test_table_is_rebuilt_without_duplicates(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
-    """In the order of its rows; records of other rows are left out."""
+    """The order is that of its rows; records of other rows are left out."""
     for row, instance in (PLACE, ("toy/implicit", "seed0"), ("toy/other", "seed0")):
         toy.publish(row, instance)
     for _ in range(2):
@@ -140,10 +140,7 @@ def test_nothing_to_export_and_unreadable_records(
 
 @pytest.mark.parametrize("package", ["wandb", "wandb_workspaces.reports.v2"])
 def test_missing_packages(
-    toy: Toy,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    package: str,
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], package: str
 ) -> None:
     toy.publish(*PLACE)
     monkeypatch.setitem(sys.modules, package, None)
@@ -172,10 +169,7 @@ def report() -> Any:
     pytest.importorskip("wandb_workspaces.reports.v2")
     text = record(ROWS[1], "seed0", [0.5], result=Result("perplexity", 9, 1, 9, mode="min"))
     curves = {"validation/loss": [1.0], "precision/step": [0], "precision/cosine": [0.5]}
-    records = [
-        record(ROWS[0], "seed0", [0.5]),
-        replace(text, curves={**text.curves, **curves}),
-    ]
+    records = [record(ROWS[0], "seed0", [0.5]), replace(text, curves={**text.curves, **curves})]
     return export_wandb.build_report("toy", records, "# Toy")
 
 
@@ -206,7 +200,7 @@ def test_report_groups_by_row_and_has_a_panel_for_each_metric(report: Any) -> No
 def test_sent_report_replaces_the_one_with_its_title(
     report: Any, toy: Toy, monkeypatch: pytest.MonkeyPatch, earlier: str | None
 ) -> None:
-    """What a server would be asked, as far as that can be checked without one."""
+    """A client without a server records what would be sent."""
     others = [SimpleNamespace(display_name="another", id="x")]
     if earlier:
         others.append(SimpleNamespace(display_name="phantomgrad: toy", id=earlier))

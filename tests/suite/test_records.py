@@ -66,22 +66,6 @@ def test_nan_and_infinity_become_null(tmp_path: Path) -> None:
     assert "NaN" not in (tmp_path / "r.json").read_text(encoding="utf-8")
 
 
-def test_a_failing_rename_leaves_the_old_file_and_no_temporary(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "r.json"
-    write_record(RECORD, path)
-
-    def refuse(self: Path, target: Path) -> None:
-        raise OSError("no")
-
-    monkeypatch.setattr(Path, "replace", refuse)
-    with pytest.raises(OSError, match="no"):
-        write_record(replace(RECORD, protocol="reduced"), path)
-    assert read_record(path) == RECORD
-    assert [p.name for p in tmp_path.iterdir()] == ["r.json"]
-
-
 def damaged(**changes: object) -> str:
     return json.dumps({**asdict(RECORD), **changes})
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -79,7 +77,7 @@ def test_run_of_this_machine_is_running_while_its_process_lives(
 def test_run_of_another_machine_is_running_until_it_is_silent(
     folder: Path, minutes: int, state: str
 ) -> None:
-    """The youngest of its files counts."""
+    """The age of the youngest of its files counts."""
     note(folder, host="gpu07")
     os.utime(folder / "attempt.json", (0, 0))
     (folder / "checkpoints").mkdir()
@@ -138,21 +136,3 @@ def test_one_table_and_failed_runs(folder: Path, capsys: pytest.CaptureFixture[s
     assert out.splitlines()[-1].startswith("stopped: chains/implicit seed1: last update 0 s ago ")
     assert status(["--failed"], CONFIGS) == 0
     assert capsys.readouterr().out == f"{failed}\n"
-
-
-def test_wrong_arguments(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        status(["--table", "tabel4"], CONFIGS)
-    assert "argument --table: invalid choice: 'tabel4' (choose from" in capsys.readouterr().err
-
-
-def test_status_imports_nothing_slow(tmp_path: Path) -> None:
-    code = (
-        "import runpy, sys\n"
-        "with __import__('contextlib').suppress(SystemExit):\n"
-        "    runpy.run_path(sys.argv[1], run_name='__main__')\n"
-        "print('loaded:', *{'torch', 'hydra', 'lightning', 'numpy'} & set(sys.modules))"
-    )
-    command = [sys.executable, "-c", code, str(REPOSITORY / "scripts/status.py")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "loaded:"

@@ -1,9 +1,9 @@
 """Callbacks of training runs: metrics, costs, progress, and measurements along the run."""
 
+from phantomgrad_suite.callbacks.capture import SpectralRadius
 from phantomgrad_suite.callbacks.collapse import Collapse
 from phantomgrad_suite.callbacks.gradient_precision import GradientPrecision
 from phantomgrad_suite.callbacks.progress import EpochProgress
-from phantomgrad_suite.callbacks.spectral_radius import SpectralRadius
 
 __all__ = [
     "Collapse",

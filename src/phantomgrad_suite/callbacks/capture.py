@@ -1,6 +1,4 @@
-"""Passes through equilibrium layers: watched in a training step, and evaluated again later."""
-
-from __future__ import annotations
+"""Passes through equilibrium layers: watched in a step, measured, and evaluated again later."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -9,11 +7,13 @@ from functools import partial
 from typing import Any
 
 import torch
+from lightning import Callback, LightningModule, Trainer
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils.hooks import RemovableHandle
 
+from phantomgrad.checks import check_at_least
 from phantomgrad.deq import DEQ
 from phantomgrad.jacobian import spectral_radius
 from phantomgrad.nn import shared_parametrizations
@@ -26,26 +26,54 @@ def layers_of(module: nn.Module) -> list[DEQ]:
 
 
 def radii(f: Map, z: Tensor, iterations: int) -> Tensor:
-    """Return the spectral radius of ``df/dz`` of each sample; the run's generators stay put."""
+    """Return each sample's spectral radius without advancing the run's generators."""
     generator = torch.Generator(device=z.device).manual_seed(0)
     return spectral_radius(f, z, iterations=iterations, generator=generator)
 
 
 class Listener:
-    """Calls ``hear(layer, inputs, output)`` after every pass through the layers of a module."""
+    """Calls ``on_pass(layer, inputs, output)`` after every pass through the layers of a module."""
 
-    def __init__(self, hear: Callable[[DEQ, tuple[Any, ...], Any], None]) -> None:
-        self._hear = hear
+    def __init__(self, on_pass: Callable[[DEQ, tuple[Any, ...], Any], None]) -> None:
+        self._on_pass = on_pass
         self._handles: list[RemovableHandle] = []
 
     def start(self, module: nn.Module) -> None:
-        """Listen to the equilibrium layers of ``module`` alone."""
         self.stop()
-        self._handles = [layer.register_forward_hook(self._hear) for layer in layers_of(module)]
+        self._handles = [layer.register_forward_hook(self._on_pass) for layer in layers_of(module)]
 
     def stop(self) -> None:
         while self._handles:
             self._handles.pop().remove()
+
+
+class SpectralRadius(Callback):
+    """Logs the largest spectral radius of ``df/dz`` at the equilibria of an epoch's first batch."""
+
+    def __init__(self, every_n_epochs: int = 20, iterations: int = 20) -> None:
+        check_at_least("every_n_epochs", every_n_epochs, 0)
+        check_at_least("iterations", iterations, 1)
+        self._every, self._iterations = every_n_epochs, iterations
+        self._listener = Listener(self._measure)
+        self._radii: list[Tensor] = []
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if self._every and batch_idx == 0 and trainer.current_epoch % self._every == 0:
+            self._listener.start(pl_module)
+
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        self._listener.stop()
+        if self._radii:
+            largest = torch.cat(self._radii).max()
+            options: dict[str, Any] = {"on_step": False, "on_epoch": True, "batch_size": 1}
+            pl_module.log("spectral_radius", largest, reduce_fx="max", sync_dist=True, **options)
+            self._radii.clear()
+
+    def _measure(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
+        f, z, _ = layer.close_over(inputs, output[0])
+        self._radii.append(radii(f, z, self._iterations))
 
 
 class Pass:
@@ -72,9 +100,8 @@ class Pass:
     def replay(self) -> Iterator[tuple[Map, Tensor, Tensor, list[nn.Parameter]]]:
         """Evaluate the pass again, with its dropout masks and copies of weights and generators.
 
-        Yields:
-            The map ``f``, its equilibrium ``z`` as the solver found it, the gradient ``v`` of the
-            loss by that equilibrium, all ``(B, *state)``, and the trainable parameters of the cell.
+        Yields the map ``f``, the ``z`` that the solver found, the gradient ``v`` of the loss by it,
+        all ``(B, *state)``, and the trainable parameters of the cell.
         """
         layer = copy.deepcopy(self._layer)
         for module in layer.modules():

@@ -1,7 +1,5 @@
 """Detection of collapsing training, as the paper reports it on PPI for every gradient."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -75,8 +73,7 @@ class Collapse(Series):
     ) -> dict[str, list[str]]:
         """Return the signs in the last epochs, by the name of their curve.
 
-        ``constant`` is the ``metric`` of a constant predictor, where it is known; small values of
-        the metric are good if ``sense`` is -1.
+        ``constant`` is the metric of a constant predictor; ``sense`` is -1 for one to minimise.
         """
 
         def least(best: float) -> float:

@@ -1,7 +1,5 @@
 """Seconds of epochs, steps and their phases, and peak memory."""
 
-from __future__ import annotations
-
 import gc
 import resource
 import sys
@@ -18,8 +16,7 @@ from lightning import Callback, LightningModule, Trainer
 class CostMeter(Callback):
     """Measures epochs, steps, and their forward and backward passes, in seconds.
 
-    On CUDA, phases are bracketed by events that are read once an epoch, so that measuring does not
-    synchronise with the device.
+    CUDA's events are read once an epoch, so that measuring does not wait for the device.
     """
 
     def __init__(self) -> None:
@@ -62,7 +59,6 @@ class CostMeter(Callback):
         self._epoch.clear()
 
     def means(self) -> dict[str, float]:
-        """Return the mean seconds of each phase, of an epoch, and there of the processor."""
         return {name: self._seconds[name] / self._counts[name] for name in sorted(self._counts)}
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Curves that enter the record of a run: the logged metrics, and those of other callbacks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import replace
@@ -70,8 +68,8 @@ class History(Series):
     def result(self, metric: str, mode: Literal["max", "min"] = "max") -> Result:
         """Return the best, the last and the selected test value of a metric.
 
-        The epoch with the best validation value is selected, of equal ones that with the smallest
-        validation loss. Further ties go to the earliest epoch.
+        The epoch with the best validation value is selected; ties are broken by the smaller
+        validation loss.
         """
         test = self.curves.get(f"test/{metric}")
         if test is None:

@@ -1,7 +1,5 @@
 """The precision of gradient estimators along a training run (Figure 2 of the paper)."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import partial
@@ -29,17 +27,12 @@ class GradientPrecision(Series):
     "real_cos"); of several passes through a layer the last one counts. The run is not changed.
 
     The curves by ``precision/step``, which are also logged, are :class:`phantomgrad.Agreement`
-    with the exact gradient, the residuals of the latter, and the spectral radii of
+    with the exact gradient, its residuals, and the largest spectral radii of
     :math:`\partial F / \partial h` and of
-    :math:`\lambda\, \partial F / \partial h + (1 - \lambda) I` at the equilibria of the step, the
-    largest over layers and samples.
+    :math:`\lambda\, \partial F / \partial h + (1 - \lambda) I` at the equilibria of the step.
 
-    Args:
-        solver: finds the tight equilibrium, starting from that of the step.
-        adjoint: solves the adjoint equation there; by default like ``solver``.
-        every_n_steps: interval of the measurements; 0 for none.
-        damping: :math:`\lambda` of the damped map.
-        iterations: vector-Jacobian products of a power iteration.
+    ``solver`` finds the tight equilibrium, starting from that of the step, and ``adjoint`` solves
+    the adjoint equation there; :math:`\lambda` is ``damping``.
     """
 
     def __init__(
@@ -57,7 +50,7 @@ class GradientPrecision(Series):
         check_damping(damping)
         self._estimators, self._solver, self._adjoint = dict(estimators), solver, adjoint or solver
         self._every, self._damping, self._iterations = every_n_steps, damping, iterations
-        self._listener = Listener(self._hear)
+        self._listener = Listener(self._on_pass)
         self._passes: dict[DEQ, Pass] = {}
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
@@ -81,7 +74,7 @@ class GradientPrecision(Series):
         for logger in trainer.loggers:
             logger.log_metrics(values, step=trainer.global_step)
 
-    def _hear(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
+    def _on_pass(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
         if torch.is_grad_enabled():
             self._passes[layer] = Pass(layer, inputs, output)
 

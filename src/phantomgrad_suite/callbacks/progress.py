@@ -1,7 +1,5 @@
 """A progress bar over the epochs of a run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lightning import Callback, LightningModule, Trainer

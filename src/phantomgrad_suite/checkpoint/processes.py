@@ -16,21 +16,19 @@ from phantomgrad_suite.runs.errors import UserError
 _LOST = ("closed by peer", "reset by peer", "broken pipe", "timed out waiting", "socket timeout")
 
 
-def _joined() -> bool:
-    return distributed.is_available() and distributed.is_initialized()
-
-
 def of_all_processes(state: Any) -> list[Any]:
     """Return the state of each process by rank; every process must call this."""
-    states = [state] * (distributed.get_world_size() if _joined() else 1)
-    if _joined():
-        distributed.all_gather_object(states, state)
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return [state]
+    states = [state] * distributed.get_world_size()
+    distributed.all_gather_object(states, state)
     return states
 
 
 def of_this_process(states: list[Any]) -> Any:
-    """Return the own one of such states; the first one if they come from fewer processes."""
-    rank = distributed.get_rank() if _joined() else 0
+    """Return this process's state; the first if fewer processes saved."""
+    joined = distributed.is_available() and distributed.is_initialized()
+    rank = distributed.get_rank() if joined else 0
     return states[rank if rank < len(states) else 0]
 
 
@@ -70,10 +68,10 @@ def reap_workers() -> Iterator[None]:
 
 
 def leave_signals_to_main_process(worker: int) -> None:
-    """Make a data-loading process ignore requests to stop; a ``worker_init_fn``.
+    """Make a data-loading process ignore requests to stop; :func:`reap_workers` ends it.
 
     A scheduler signals every process of a job. If those that load data ended at once, the run would
-    fail before it could save. :func:`reap_workers` ends them.
+    fail before it could save.
     """
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(signum, signal.SIG_IGN)

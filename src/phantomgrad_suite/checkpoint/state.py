@@ -24,9 +24,7 @@ class RunState(Callback):
     The position of the training loader: Lightning restores none if the number of steps was
     computed before (for a schedule by step), and resets the loader at the end of an epoch.
 
-    Args:
-        facts: command, configuration and its hash, revision, versions, start time; complete when
-            training starts.
+    ``facts`` say what made the checkpoint; they are complete when training starts.
     """
 
     def __init__(self, facts: dict[str, Any]) -> None:
@@ -65,11 +63,7 @@ class RunState(Callback):
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Keep the state until training starts.
-
-        Raises:
-            UserError: the checkpoint is one of another configuration.
-        """
+        """Keep the state until training starts; refuse that of another configuration."""
         made_by = checkpoint[PROVENANCE]
         if made_by["config_hash"] != self._facts["config_hash"]:
             raise UserError(
@@ -89,10 +83,9 @@ class RunState(Callback):
             for device in range(min(torch.cuda.device_count(), len(generators["cuda"]))):
                 torch.cuda.set_rng_state(generators["cuda"][device], device)
         loader: Any = trainer.train_dataloader
-        if LOADER in restored and is_resumable(loader):
-            saved = restored[LOADER]
-            if not saved["epoch_is_over"]:
-                loader.load_state_dict(saved["state"])
+        saved = restored.get(LOADER, {"epoch_is_over": True})
+        if not saved["epoch_is_over"] and is_resumable(loader):
+            loader.load_state_dict(saved["state"])
 
 
 def is_resumable(loader: Any) -> bool:

@@ -14,9 +14,9 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import nn
 
-from phantomgrad_suite.runs.attempts import log_epoch
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import atomic_write
+from phantomgrad_suite.runs.folder import log_epoch
 
 log = logging.getLogger(__name__)
 
@@ -48,14 +48,8 @@ def previous_of(path: Path) -> Path:
 def resumable(path: Path, model: nn.Module, *, keeper: bool) -> Path | None:
     """Return the last checkpoint or, if that is damaged or missing, the one before, or ``None``.
 
-    Args:
-        path: of the last checkpoint.
-        model: receives its parameters and buffers.
-        keeper: whether to set damaged files aside and remove those of interrupted writes; true for
-            one process of a run.
-
-    Raises:
-        UserError: the checkpoint cannot be read, or is of another model.
+    Loads it into ``model``; a :class:`UserError` says that it cannot be read, or does not fit. The
+    ``keeper``, one process of a run, sets damaged files aside and removes unfinished ones.
     """
     if keeper:
         for unfinished in path.parent.glob(f".{path.name}.*"):
@@ -64,7 +58,15 @@ def resumable(path: Path, model: nn.Module, *, keeper: bool) -> Path | None:
     for candidate in filter(Path.exists, (path, previous_of(path))):
         reason = damage(candidate)
         if reason is None:
-            _load(candidate, model)
+            try:
+                content = torch.load(candidate, map_location="cpu", weights_only=True)
+                model.load_state_dict(content["state_dict"])
+            except Exception as error:
+                why = str(error).partition("\n\t")[2].partition("\n")[0] or type(error).__name__
+                raise UserError(
+                    f"{candidate} is not a checkpoint of this model ({why}): delete it to start "
+                    "from the beginning"
+                ) from error
             log.info("resuming from %s", candidate)
             return candidate
         damaged = True
@@ -76,23 +78,10 @@ def resumable(path: Path, model: nn.Module, *, keeper: bool) -> Path | None:
     return None
 
 
-def _load(path: Path, model: nn.Module) -> None:
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        model.load_state_dict(content["state_dict"])
-    except Exception as error:
-        reason = str(error).partition("\n\t")[2].partition("\n")[0] or type(error).__name__
-        raise UserError(
-            f"{path} is not a checkpoint of this model ({reason}): delete it to start from the "
-            "beginning"
-        ) from error
-
-
 def damage(path: Path) -> str | None:
     """Return how a checkpoint file is damaged, or ``None`` if it is as it was written.
 
-    Compares the CRC-32 of every part, which ``torch.load`` ignores, and reads the structure around
-    the parts as torch does.
+    Compares the CRC-32 of every part, which ``torch.load`` ignores, and reads what is around them.
     """
     try:
         with zipfile.ZipFile(path) as archive:

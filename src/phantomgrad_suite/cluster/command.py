@@ -30,11 +30,7 @@ class Command:
 
     @classmethod
     def of(cls, config: DictConfig, overrides: Sequence[str]) -> Command:
-        """Return the command of a configuration, composed with Hydra's own part.
-
-        Raises:
-            UserError: the number of devices of the row is not fixed.
-        """
+        """Return the command of a configuration, composed with Hydra's own part."""
         HydraConfig.instance().set_config(config)
         identity = identity_of(
             OmegaConf.masked_copy(config, [str(k) for k in config if k != "hydra"])

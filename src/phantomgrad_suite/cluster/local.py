@@ -26,15 +26,13 @@ _FORKS = sys.platform == "linux"  # elsewhere, not all system libraries survive 
 
 
 def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> None:
-    """Do the runs, ``settings.jobs`` at a time, and print one line for each that has ended.
+    """Run the commands, ``settings.jobs`` at a time, and print one line for each that has ended.
 
     A run writes into ``log.txt`` of its folder. One that fails stops no other; all are stopped
-    with this process.
-
-    Raises:
-        UserError: a setting is out of range, or a run failed.
+    with this process. A :class:`UserError` says that one failed, or a setting is out of range.
     """
-    gpus = _visible_gpus()
+    own = ",".join(map(str, range(torch.cuda.device_count())))
+    gpus = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", own).split(",") if name]
     slots = _slots(commands, settings.jobs, gpus)
     print(f"{len(commands)} runs, {slots} at a time", flush=True)
     prepare(settings)
@@ -49,8 +47,12 @@ def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> 
                 running[process.sentinel] = command, process, slot
             for command, process, slot in map(running.pop, wait(list(running))):
                 process.join()
-                print(_outcome(command, process.exitcode), flush=True)
-                failed += bool(process.exitcode)
+                lines = (command.folder / LOG).read_text(errors="replace").splitlines()
+                last = next((line for line in reversed(lines) if line.strip()), "no output")
+                code = process.exitcode
+                why = f"{command.name}: failed (exit code {code}): " if code else ""
+                print(f"{why}{last}", flush=True)
+                failed += bool(code)
                 free.append(slot)
     finally:
         children = multiprocessing.active_children()
@@ -64,13 +66,6 @@ def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> 
         raise UserError(f"{failed} of {len(commands)} runs failed: see their {LOG}")
 
 
-def _outcome(command: Command, code: int) -> str:
-    """Return the last line of an ended run, without the bars before it."""
-    lines = (command.folder / LOG).read_text(errors="replace").splitlines()
-    line = next((line for line in reversed(lines) if line.strip()), "no output")
-    return f"{command.name}: failed (exit code {code}): {line}" if code else line
-
-
 def _exit(signum: int, frame: FrameType | None) -> NoReturn:
     sys.exit(128 + signum)
 
@@ -81,13 +76,6 @@ def prepare(settings: DictConfig) -> None:
     if _FORKS:
         forkserver.set_forkserver_preload(["phantomgrad_suite.train", "phantomgrad_suite.study"])
         forkserver.ensure_running()
-
-
-def _visible_gpus() -> list[str]:
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is None:
-        return [str(i) for i in range(torch.cuda.device_count())]
-    return [name for name in named.split(",") if name]
 
 
 def _slots(commands: Sequence[Command], jobs: Any, gpus: Sequence[str]) -> int:

@@ -77,9 +77,6 @@ def submit(
     """Submit the runs, those with equal needs as one array; return the numbers of the jobs.
 
     ``settings`` are those of ``configs/cluster/slurm.yaml``; ``folder`` is for the logs.
-
-    Raises:
-        UserError: there is no SLURM, it refuses the jobs, or they would be warned at their start.
     """
     minutes, seconds = settings.minutes, settings.warning_seconds
     valid = type(minutes) is type(seconds) is int and 0 < seconds < 60 * minutes

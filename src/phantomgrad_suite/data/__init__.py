@@ -12,9 +12,8 @@ from phantomgrad_suite.data.images.base import ImageBatch, ImageData
 from phantomgrad_suite.data.images.cifar import Cifar10
 from phantomgrad_suite.data.images.digits import Digits
 from phantomgrad_suite.data.images.imagenet import ImageNet
+from phantomgrad_suite.data.text.corpora import PydocTopics, WikiText103
 from phantomgrad_suite.data.text.streams import Corpus, LanguageData
-from phantomgrad_suite.data.text.topics import PydocTopics
-from phantomgrad_suite.data.text.wikitext import WikiText103
 
 __all__ = [
     "PPI",

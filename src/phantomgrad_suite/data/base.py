@@ -1,7 +1,5 @@
 """The base class of data modules, and synthetic batches for timings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -35,21 +33,15 @@ class Synthetic:
 class DataModule(LightningDataModule):
     """A data set with named evaluation sets, and facts for the record of a run.
 
-    A subclass defines :meth:`facts`; ``in_channels`` and ``classes``, or :meth:`sizes` and
-    :meth:`targets`; and :meth:`loader`, or Lightning's ``train_dataloader`` and
-    ``val_dataloader``.
-
-    Attributes:
-        in_channels, classes: number of input features and of classes, in classification.
-        evaluation_sets: the names of the validation loaders, in order; ``test`` is one of them,
-            and ``validation`` where epochs are selected without the test set.
-        worker_init_fn: what loaders should pass to their worker processes; set by the run.
+    A subclass defines :meth:`facts`, :meth:`loader`, and either ``in_channels`` and ``classes`` or
+    :meth:`sizes` and :meth:`targets`. Of its ``evaluation_sets``, the names of the validation
+    loaders, ``test`` is one, and ``validation`` where epochs are selected without the test set.
     """
 
     in_channels: int
     classes: int
     evaluation_sets: tuple[str, ...] = ("test",)
-    worker_init_fn: Callable[[int], None] | None = None
+    worker_init_fn: Callable[[int], None] | None = None  # set by the run
 
     def sizes(self) -> Mapping[str, float]:
         """Return the arguments of the model that depend on the data."""
@@ -68,11 +60,9 @@ class DataModule(LightningDataModule):
         raise NotImplementedError
 
     def train_dataloader(self) -> Any:
-        """Return the loader of the training part."""
         return self.loader("train")
 
     def val_dataloader(self) -> list[Any]:
-        """Return the loader of each evaluation set."""
         return [self.loader(name) for name in self.evaluation_sets]
 
     def constant_score(self, part: str) -> float | None:

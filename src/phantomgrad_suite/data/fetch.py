@@ -4,8 +4,6 @@ A data set is put together in a temporary folder, verified there by loading it, 
 to its place.
 """
 
-from __future__ import annotations
-
 import lzma
 import shutil
 import tarfile
@@ -17,13 +15,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from phantomgrad_suite.data.graphs.base import pyg
+from torchvision.datasets import CIFAR10
+
+from phantomgrad_suite.data.graphs import pyg
 from phantomgrad_suite.data.graphs.ppi import PPI
 from phantomgrad_suite.data.graphs.tu import load_tu_dataset
 from phantomgrad_suite.data.images.cifar import Cifar10
 from phantomgrad_suite.data.images.imagenet import ImageNet
 from phantomgrad_suite.data.sources import known_checksums, sha256
-from phantomgrad_suite.data.text.wikitext import FILES, FOLDER, WikiText103
+from phantomgrad_suite.data.text.corpora import FILES, FOLDER, WikiText103
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
 # Merity et al. (2017), and an <eos> for every line.
@@ -43,14 +43,9 @@ def fetch(name: str, target: Path, source: Path | None = None) -> str:
     """Fetch a data set unless it is there, and return a description of it.
 
     Args:
-        name: of the data set, or of its file in ``configs/dataset``; an unknown name is taken for
-            that of a TU data set.
+        name: of the data set; an unknown one is taken for that of a TU data set.
         target: the folder of all data (``runtime.paths.data``).
         source: a folder laid out like it, to copy from; ``None`` to download.
-
-    Raises:
-        MissingDataError: ``source`` does not contain it, or the download failed.
-        UserError: a file is missing or damaged; nothing is installed.
     """
     plain = name.casefold().replace("-", "").replace("_", "")
     recipe = _RECIPES.get(plain) or _tu(name)
@@ -152,12 +147,6 @@ def _load_images(data: Cifar10 | ImageNet) -> str:
     return f"{facts['train']} training and {facts['test']} test images"
 
 
-def _download_cifar10(root: Path) -> None:
-    from torchvision.datasets import CIFAR10
-
-    CIFAR10(str(root), download=True)
-
-
 def _explain_imagenet(root: Path) -> None:
     raise MissingDataError(
         "ImageNet cannot be downloaded without an account of image-net.org (ILSVRC 2012): unpack "
@@ -194,7 +183,7 @@ _RECIPES = {
         "CIFAR10",
         "cifar-10-batches-py",
         load=lambda root: _load_images(Cifar10(root=str(root))),
-        download=_download_cifar10,
+        download=lambda root: CIFAR10(str(root), download=True),
         archive=("cifar-10-python.tar.gz", "."),
     ),
     "cifar10jpeg": _Recipe(

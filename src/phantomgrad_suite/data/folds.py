@@ -1,7 +1,5 @@
 """Splits of a labelled data set into training, validation and test parts."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +21,7 @@ class Split(NamedTuple):
 def authors_split(labels: Tensor, fold: int, folds: int, seed: int) -> Split:
     """Return a fold as IGNN's script makes it; there is no validation part.
 
-    The script shuffles the data set, but stratifies by the labels in file order, so the folds are
+    It shuffles the data set, but stratifies by the labels in file order, so the folds are
     *not* stratified (the majority class makes 64 to 89 % of a COX2 test fold).
     """
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))

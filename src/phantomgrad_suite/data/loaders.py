@@ -1,7 +1,5 @@
 """Loaders whose position can be saved and restored in the middle of an epoch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sized
 from itertools import islice
 from typing import Any
@@ -33,11 +31,9 @@ class Shuffled(Sampler[int]):
         yield from torch.randperm(self._size, generator=generator).tolist()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the seed of the current epoch."""
         return {"seed": self._seed}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Use the saved seed for the next epoch, and draw none."""
         self._seed = self._restored = state_dict["seed"]
 
 
@@ -46,12 +42,11 @@ class ResumableLoader(DataLoader[Any]):
 
     It has a generator of its own: torch draws a seed for each new iterator, and a resumed run,
     which makes one more of them, must not draw from the generator of the dropout masks. It
-    collates nothing: data sets return whole batches, by ``__getitems__`` or, with
-    ``batch_size=None``, by ``__getitem__``.
+    collates nothing: data sets return whole batches.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        options = {"generator": torch.Generator(), "collate_fn": _as_is, **options}
+        options = {"generator": torch.Generator(), "collate_fn": _no_collate, **options}
         super().__init__(*arguments, **options)
         self._batches = self._skip = 0
 
@@ -62,12 +57,10 @@ class ResumableLoader(DataLoader[Any]):
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the number of batches taken in this epoch, and the state of the sampler."""
         order: dict[str, Any] = getattr(self.sampler, "state_dict", dict)()
         return {"batches": self._batches, "order": order}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Start the next epoch at the saved position."""
         self._skip = state_dict["batches"]
         if state_dict["order"]:
             self.sampler.load_state_dict(state_dict["order"])  # type: ignore[attr-defined]
@@ -94,5 +87,5 @@ class _Remaining:
         yield from islice(iter(self._batches), skip, None)
 
 
-def _as_is(batch: Any) -> Any:
+def _no_collate(batch: Any) -> Any:
     return batch

@@ -1,6 +1,4 @@
-"""The files of data sets: their checksums, and a cache of tensors that are slow to make of them."""
-
-from __future__ import annotations
+"""Checksums of data files, and a cache of tensors that are slow to derive from them."""
 
 import hashlib
 import logging
@@ -41,8 +39,7 @@ def known_checksums(folder: str = "") -> dict[str, str]:
 def cached(path: Path, sources: Iterable[Path], make: Callable[[], list[Tensor]]) -> list[Tensor]:
     """Return the tensors in the file ``path``, or make them from ``sources`` and write that file.
 
-    A file is used only if it is undamaged and the sources have the same sizes and times. If it
-    cannot be written, a warning is logged and the tensors are made in every run.
+    A file is used only if it is undamaged and the sources have the same sizes and times.
     """
     stats = [("/".join(source.parts[-2:]), source.stat()) for source in sorted(sources)]
     lines = [f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,24 +18,22 @@ from phantomgrad_suite.tasks import Task
 
 def check_settings(config: DictConfig) -> None:
     """Raise :class:`UserError` for values that would fail late with a long traceback."""
-    runtime, trainer = config.runtime, config.trainer
-    minutes, every = runtime.checkpoint.every_minutes, runtime.checkpoint.every_n_epochs
-    gpus = runtime.trainer.accelerator != "cpu" and torch.cuda.is_available()
-    epochs, shared = trainer.max_epochs, trainer.get("sync_batchnorm")
-    is_time = minutes is None or (isinstance(minutes, int | float) and minutes >= 0)
-    rules = {
-        "nonfinite": (config.nonfinite in ("stop", None), "stop or null"),
-        "trainer.max_epochs": (type(epochs) is int and epochs > 0, "a positive integer"),
-        "trainer.sync_batchnorm": (gpus or not shared, "false without GPUs"),
-        "runtime.checkpoint.every_n_epochs": (
-            type(every) is int and every > 0,
-            "a positive integer",
+    gpus = config.runtime.trainer.accelerator != "cpu" and torch.cuda.is_available()
+    positive = (lambda value: type(value) is int and value > 0), "a positive integer"
+    numbers = (int, float, type(None))
+    rules: dict[str, tuple[Callable[[Any], bool], str]] = {
+        "nonfinite": (lambda value: value in ("stop", None), "stop or null"),
+        "trainer.max_epochs": positive,
+        "trainer.sync_batchnorm": (lambda value: gpus or not value, "false without GPUs"),
+        "runtime.checkpoint.every_n_epochs": positive,
+        "runtime.checkpoint.every_minutes": (
+            lambda value: isinstance(value, numbers) and (value or 0) >= 0,
+            "a number (0: after every step) or null",
         ),
-        "runtime.checkpoint.every_minutes": (is_time, "a number (0: after every step) or null"),
     }
     for key, (holds, rule) in rules.items():
-        if not holds:
-            raise UserError(f"{key} must be {rule}, got {OmegaConf.select(config, key)!r}")
+        if not holds(value := OmegaConf.select(config, key)):
+            raise UserError(f"{key} must be {rule}, got {value!r}")
 
 
 def build(node: Any, name: str, **more: Any) -> Any:
@@ -50,8 +49,7 @@ def build(node: Any, name: str, **more: Any) -> Any:
 
 def build_data(config: DictConfig) -> DataModule:
     """Return the data module: ``dataset``, with the folders and workers of ``runtime.dataset``."""
-    data: DataModule = build(config.dataset, "dataset", **config.runtime.dataset)
-    return data
+    return build(config.dataset, "dataset", **config.runtime.dataset)  # type: ignore[no-any-return]
 
 
 def build_task(config: DictConfig, data: DataModule | Synthetic) -> Task:
@@ -67,10 +65,9 @@ def build_task(config: DictConfig, data: DataModule | Synthetic) -> Task:
 
 
 def synthetic_data(dataset: DictConfig, **changes: Any) -> Synthetic:
-    """Return random batches in the shapes of a configured data set, without reading its files.
+    """Return random batches in the shapes of a data set, without its files; or raise.
 
-    ``changes`` replace settings of ``dataset``. Raises :class:`UserError` if it has no such
-    batches, ``ValueError`` if a setting is out of range.
+    ``changes`` replace settings of ``dataset``.
     """
     module: type[DataModule] = get_class(dataset._target_)
     settings = {str(k): v for k, v in dataset.items() if not str(k).startswith("_")}

@@ -26,12 +26,9 @@ log = logging.getLogger(__name__)
 def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
     """Execute the job of the command line, or each of a table or suite, and exit.
 
-    All jobs are composed before the first one starts; a wrong override ends the script with one
-    line. A job that fails does not end the others, and errors that several share are logged once.
-
-    Args:
-        work: executes a job.
-        root: the name of the root of its configuration.
+    All jobs are composed before the first one starts, from ``configs/<root>.yaml``; a wrong
+    override ends the script with one line. A job that fails does not end the others, and errors
+    that several share are logged once.
     """
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises its errors, and prints nothing
     logging.getLogger("hydra").setLevel(logging.ERROR)
@@ -45,7 +42,11 @@ def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
             work(config)
         except UserError as error:
             if str(error) not in failures:
-                log.error("%s", _named(str(error), config))
+                run, message = config.runtime.run, str(error)
+                row = str(run.row or config.label.get("row") or "custom")
+                if HydraConfig.get().mode is RunMode.MULTIRUN and not message.startswith(row):
+                    message = f"{' '.join(filter(None, (row, run.instance)))}: {message}"
+                log.error("%s", message)
             failures.append(str(error))
 
     try:
@@ -59,18 +60,8 @@ def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
 
 def command_line(hydra: HydraConf) -> str:
     """Return the shell command that executes the current run alone."""
-    overrides = [
-        o for o in hydra.overrides.task if not o.startswith(("cluster", "runtime.cluster"))
-    ]
+    launcher = ("cluster", "runtime.cluster")
+    overrides = [o for o in hydra.overrides.task if not o.startswith(launcher)]
     # A table switches Hydra to multirun; the command is for one of its runs.
     alone = ["hydra.mode=RUN"] if hydra.mode is RunMode.MULTIRUN else []
     return shlex.join(["python", "scripts/train.py", *overrides, *alone])
-
-
-def _named(message: str, config: DictConfig) -> str:
-    """Return an error message, among several jobs after the name of this one."""
-    run = config.runtime.run
-    row = str(run.row or config.label.get("row") or "custom")
-    if HydraConfig.get().mode is not RunMode.MULTIRUN or message.startswith(row):
-        return message
-    return f"{' '.join(filter(None, (row, run.instance)))}: {message}"

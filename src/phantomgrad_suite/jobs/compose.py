@@ -35,11 +35,7 @@ def composing() -> AbstractContextManager[Any]:
 
 
 def compose_row(row: str) -> DictConfig:
-    """Return the configuration of an experiment, as ``scripts/train.py`` composes it.
-
-    Raises:
-        UserError: there is no such experiment.
-    """
+    """Return the configuration of an experiment, as ``scripts/train.py`` composes it."""
     with composing():
         try:
             return compose("train", [f"experiment={row}"])
@@ -51,13 +47,8 @@ def identity_of(config: DictConfig) -> Identity:
     """Return the identity of a configuration that Hydra has composed.
 
     Its row is composed alone, from those overrides that name it: the experiment or study, the table
-    that lists it, and the settings that the table varies (``label.varied``).
-
-    Args:
-        config: the configuration, without Hydra's own part, which is ``HydraConfig``.
-
-    Raises:
-        UserError: a setting is unknown, the seed is not valid, or an interpolation fails.
+    that lists it, and the settings that the table varies (``label.varied``). Hydra's own part is
+    in ``HydraConfig``, not in ``config``.
     """
     hydra = HydraConfig.get()
     resolved, root = as_dict(config), str(hydra.job.config_name)
@@ -80,11 +71,7 @@ def identity_of(config: DictConfig) -> Identity:
 
 
 def as_dict(config: DictConfig) -> dict[str, Any]:
-    """Return the configuration with every interpolation resolved.
-
-    Raises:
-        UserError: an interpolation refers to a missing key, or a mandatory value is missing.
-    """
+    """Return the configuration with every interpolation resolved."""
     try:
         return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
     except OmegaConfBaseException as error:
@@ -103,10 +90,7 @@ def names(group: str) -> list[str]:
 def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:
     """Return an error of Hydra's in one line, with the nearest names that exist.
 
-    Args:
-        error: why a configuration could not be composed.
-        root: the name of its root file.
-        arguments: the command line; what its groups can be set to is known as well.
+    These are the settings of ``configs/<root>.yaml`` with the groups chosen by ``arguments``.
     """
     first = str(error).strip().splitlines()[0]
     if isinstance(error, OverrideParseException):
@@ -114,10 +98,9 @@ def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:
     if isinstance(error, MissingConfigException):
         group, _, choice = (error.missing_cfg_file or "").partition("/")
         return f"there is no {group} {choice!r}; {_nearest(choice, names(group), f'{group}/')}"
-    found = re.match(r"Could not override '([^']+)'", first)
-    return (
-        _unknown(found[1], _known(root, arguments), root) if found else " ".join(str(error).split())
-    )
+    if found := re.match(r"Could not override '([^']+)'", first):
+        return _unknown(found[1], _known(root, arguments), root)
+    return " ".join(str(error).split())
 
 
 def _unknown(key: str, known: Sequence[str], root: str) -> str:
@@ -127,7 +110,7 @@ def _unknown(key: str, known: Sequence[str], root: str) -> str:
 
 def _nearest(wanted: str, known: Sequence[str], where: str) -> str:
     near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.3)
-    suggestion = f"the nearest are {', '.join(near)}" if near else "there is none like it"
+    suggestion = f"the nearest are {', '.join(near)}" if near else "no similar name exists"
     return f"{suggestion} (all of them: configs/{where})"
 
 

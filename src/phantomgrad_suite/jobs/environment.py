@@ -1,4 +1,4 @@
-"""The environment of a run: revision, versions, hardware, and its processes."""
+"""The environment of a run: revision, versions, hardware, processes, and settings of torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from lightning import Trainer
 from omegaconf import DictConfig
+from torch import nn
 
+from phantomgrad.deq import DEQ
 from phantomgrad_suite.runs.errors import UserError
 
 _PACKAGES = (
@@ -52,12 +54,7 @@ def has_several_processes(config: DictConfig) -> bool:
 
 
 def check_processes(config: DictConfig, trainer: Trainer) -> None:
-    """Refuse a run whose processes are not those of its configuration, or cannot be started.
-
-    Raises:
-        UserError: torchrun or SLURM started more or fewer processes than ``trainer.devices`` of
-            each node, or the run is one of a table and must start them itself.
-    """
+    """Raise if the processes are not those of the configuration, or a table must start them."""
     devices, nodes = config.trainer.devices, config.trainer.num_nodes
     expected, started = trainer.num_devices * trainer.num_nodes, trainer.world_size
     if str(devices) not in ("auto", "-1") and started != expected:
@@ -74,6 +71,32 @@ def check_processes(config: DictConfig, trainer: Trainer) -> None:
             "rows: start the rows one by one (experiment=...), or with cluster=slurm, "
             "cluster=local, torchrun or srun"
         )
+
+
+def set_float32_precision(precision: str) -> None:
+    """Set how float32 products and convolutions are computed: ``highest``, or TF32 if lower.
+
+    By default, torch computes convolutions in TF32 on CUDA, which stops residuals from falling
+    below about 1e-4.
+    """
+    if precision not in ("highest", "high", "medium"):
+        raise UserError(f"matmul_precision must be highest, high or medium, got {precision!r}")
+    torch.set_float32_matmul_precision(precision)
+    torch.backends.cudnn.allow_tf32 = precision != "highest"
+
+
+def compile_solves(model: nn.Module, mode: str | None, device: torch.device) -> None:
+    """Compile the solves of the layers of ``model`` for ``device``, unless ``mode`` is ``None``."""
+    if mode is None:
+        return
+    try:  # a failure in the first evaluation would be reported in a hundred lines
+        torch.compile(lambda x: x.sin() + x, mode=mode)(torch.ones(2, device=device))
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"runtime.compile={mode} does not work on {device}: {reason}") from error
+    for module in model.modules():
+        if isinstance(module, DEQ):
+            module.compile_solve(mode=mode)
 
 
 def git_revision() -> str | None:

@@ -15,30 +15,23 @@ from omegaconf import DictConfig
 from phantomgrad.checks import ShapeError
 from phantomgrad_suite.jobs.compose import as_dict, identity_of
 from phantomgrad_suite.jobs.environment import has_several_processes, is_first_process
-from phantomgrad_suite.runs.attempts import log_attempt
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.folder import RunFolder
+from phantomgrad_suite.runs.folder import RunFolder, log_attempt
 from phantomgrad_suite.runs.identity import Identity
 from phantomgrad_suite.runs.records import Record, StudyRecord, read_any, write_record
 
 log = logging.getLogger(__name__)
 
 AnyRecord = Record | StudyRecord
-Work = Callable[[Identity, RunFolder], AnyRecord]
-"""Executes the job; returns its record."""
 
 
-def run_job(config: DictConfig, work: Work) -> AnyRecord | None:
+def run_job(
+    config: DictConfig, work: Callable[[Identity, RunFolder], AnyRecord]
+) -> AnyRecord | None:
     """Execute the job that ``config`` describes, unless it is finished or executed elsewhere.
 
-    Returns its record, ``None`` if another process executes it.
-
-    Args:
-        config: the composed configuration; ``runtime.run`` is filled in.
-        work: executes it.
-
-    Raises:
-        UserError: something the user can put right; nothing has been overwritten.
+    Fills in ``runtime.run``. Returns the record, ``None`` if another process executes the job. When
+    it raises :class:`UserError`, nothing has been overwritten.
     """
     identity, runtime = identity_of(config), config.runtime
     folder = RunFolder(Path(runtime.paths.runs) / identity.row / identity.instance)

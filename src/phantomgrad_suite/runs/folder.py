@@ -1,22 +1,31 @@
-"""The folder of a run: its lock, its checkpoints, and whether it still has to be executed."""
+"""The folder of a run: its lock, its record, and the note on its last attempt.
+
+The note, ``attempt.json``, is for ``make status``: if the disk refuses it, the run goes on.
+"""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import read_any
+from phantomgrad_suite.runs.records import read_any, write_json
+
+ATTEMPT = "attempt.json"
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of one run: its checkpoints, its logs and, when it is finished, its record."""
+    """The folder of one run."""
 
     path: Path
 
@@ -26,21 +35,12 @@ class RunFolder:
         return self.path / "record.json"
 
     @property
-    def checkpoints(self) -> Path:
-        """The folder of the checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
     def last_checkpoint(self) -> Path:
         """The checkpoint that a restart resumes from."""
-        return self.checkpoints / "last.ckpt"
+        return self.path / "checkpoints" / "last.ckpt"
 
     def finished(self, config_hash: str) -> bool:
-        """Return whether this run is finished.
-
-        Raises:
-            UserError: the record is unreadable, or belongs to another configuration.
-        """
+        """Return whether this run is finished; raise if its record is of another configuration."""
         if not self.record.exists():
             return False
         if read_any(self.record).config_hash != config_hash:
@@ -56,9 +56,6 @@ class RunFolder:
 
         The lock ends with the process, however it ends. The same command may therefore be started
         several times: each process takes the runs that no other one executes.
-
-        Raises:
-            UserError: the folder cannot be written or locked.
         """
         lock = FileLock(self.path / ".lock", timeout=0, fallback_to_soft=False)
         try:
@@ -78,3 +75,45 @@ class RunFolder:
             yield True
         finally:
             lock.release()
+
+
+@contextmanager
+def log_attempt(folder: Path, **facts: Any) -> Iterator[None]:
+    """Write ``attempt.json`` when a run starts, and add why it failed or that it was stopped.
+
+    A finished run removes the file; a killed one leaves it as it was written at the start.
+    """
+    job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
+    if job and (task := os.environ.get("SLURM_ARRAY_TASK_ID")):
+        job = f"{job}_{task}"
+    _note(folder, {"host": platform.node(), "pid": os.getpid(), "job": job, **facts})
+    try:
+        yield
+    except BaseException as error:
+        lines = str(error).strip().splitlines()[:1]
+        kind = [] if isinstance(error, UserError) and lines else [type(error).__name__]
+        was_stopped = isinstance(error, SystemExit | KeyboardInterrupt)
+        end = {"stopped": True} if was_stopped else {"failed": ": ".join(kind + lines)}
+        _note(folder, {**read_attempt(folder), **end})
+        raise
+    with suppress(OSError):
+        (folder / ATTEMPT).unlink(missing_ok=True)
+
+
+def log_epoch(folder: Path, epoch: int) -> None:
+    """Add the epoch of a new checkpoint, from 1."""
+    if attempt := read_attempt(folder):
+        _note(folder, {**attempt, "epoch": epoch})
+
+
+def read_attempt(folder: Path) -> dict[str, Any]:
+    """Return the content of ``attempt.json``, empty if it cannot be read."""
+    with suppress(OSError, ValueError):
+        attempt = json.loads((folder / ATTEMPT).read_text())
+        return attempt if isinstance(attempt, dict) else {}
+    return {}
+
+
+def _note(folder: Path, attempt: Mapping[str, Any]) -> None:
+    with suppress(OSError):
+        write_json(attempt, folder / ATTEMPT)

@@ -18,8 +18,6 @@ def hardware(environment: Mapping[str, Any], on_gpu: bool) -> str:
     """Return the device in the ``environment`` of a record, for example ``AMD EPYC, 2 threads``."""
     if on_gpu:
         return str(environment.get("accelerator"))
-    processor, threads = (
-        environment.get("processor", "unknown processor"),
-        environment.get("threads"),
-    )
+    processor = environment.get("processor", "unknown processor")
+    threads = environment.get("threads")
     return f"{processor}, {threads} thread{'s' * (threads != 1)}"

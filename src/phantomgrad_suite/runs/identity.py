@@ -44,11 +44,7 @@ class Identity:
 
 
 def identify(config: Config, row_config: Config | None) -> Identity:
-    """Return the identity of a run.
-
-    Args:
-        config: its resolved configuration.
-        row_config: that of its row composed alone, ``None`` where there is no row.
+    """Return the identity of a run from its resolved configuration and that of its row alone.
 
     Raises:
         UserError: the seed or the fold is not an integer that can seed generators.
@@ -79,8 +75,7 @@ def difference(config: Config, reference: Config) -> list[str]:
     differing = _differing(_decisive(config), _decisive(reference))
     listed: dict[Any, str] = {}
     for key, value in sorted(differing, key=lambda item: item[0].count(".")):
-        leaf = key.rpartition(".")[2]
-        listed.setdefault((leaf, repr(value)), f"{key}={_printed(value)}")
+        listed.setdefault((key.rpartition(".")[2], repr(value)), f"{key}={_printed(value)}")
     return sorted(listed.values())
 
 

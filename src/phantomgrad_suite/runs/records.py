@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 _T = TypeVar("_T", bound="DataclassInstance")
+_hints = cache(get_type_hints)
 
 _NUMBERS_OF: dict[Any, Any] = {float: int | float, float | None: int | float | None}
 
@@ -40,14 +41,9 @@ class RecordError(UserError):
 class Result:
     """The result of a run, as a fraction or in the unit of the metric.
 
-    Attributes:
-        metric: for example ``accuracy``.
-        best: the best test value over the epochs (what the paper's tables hold).
-        best_epoch: its epoch, counted from 1.
-        last: the test value after the last epoch.
-        selected: the test value at the epoch chosen on validation data, if there are any.
-        selected_epoch: that epoch, counted from 1.
-        mode: whether the larger (``max``) or the smaller (``min``) value is better.
+    ``best`` over the epochs is what the paper's tables hold, ``selected`` the test value at the
+    epoch chosen on validation data. Epochs count from 1; ``mode`` says whether the larger
+    (``max``) or the smaller (``min``) value is better.
     """
 
     metric: str
@@ -64,18 +60,14 @@ class _Finished:
     """The common attributes of the records of runs and studies.
 
     Attributes:
-        row: for example ``table4/cox2_implicit``.
-        instance: seed and fold, for example ``seed42-fold3``.
         protocol: ``full``, or ``reduced`` if it is smaller than the paper's.
         changes: the differences from the full protocol, as overrides or descriptions.
         seconds: wall-clock time, ``total`` and, of a run, per ``epoch``; processor time as
             ``epoch_cpu`` of a run and ``cpu`` of a study.
         environment: git revision, versions, hardware, threads, processes. A resumed run also has
             ``earlier``: start, revision and hardware of each attempt before the last.
-        config: the resolved configuration.
         config_hash: the hash of the part of the configuration that determines the result.
-        started: UTC, ISO 8601.
-        finished: UTC, ISO 8601.
+        started: UTC, ISO 8601, as ``finished``.
     """
 
     row: str
@@ -97,9 +89,7 @@ class Record(_Finished):
 
     Attributes:
         label: how tables name the row (``dataset``, ``model``, ``method``).
-        result: the number in the table.
         curves: values by epoch, for example ``test/accuracy``.
-        parameters: ``total`` and ``trainable`` counts.
         data: name, fingerprint and sizes of the data.
         solver: means over training of what the solver spent, for example ``evaluations``.
         memory: ``peak_bytes`` and how they were measured (``kind``).
@@ -116,13 +106,9 @@ class Record(_Finished):
 
 @dataclass(frozen=True)
 class Check:
-    """A claim that a study tests.
+    """A claim that a study tests: its ``value`` must exceed or stay below ``bound``.
 
-    Attributes:
-        claim: for example ``the two exact gradients agree``.
-        value: the measured value; NaN and infinity are read back as NaN.
-        bound: the value that it must exceed or stay below, according to the claim.
-        holds: whether it does.
+    NaN and infinity are read back as NaN.
     """
 
     claim: str
@@ -143,13 +129,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyRecord(_Finished):
-    """The record of a finished study: a measurement without training.
-
-    Attributes:
-        setting: the arguments of the study.
-        numbers: the measurements, in the layout that the study documents.
-        checks: the claims that were tested.
-    """
+    """The record of a finished study: its arguments, what it measured, and claims it tested."""
 
     setting: dict[str, Any]
     numbers: dict[str, Any]
@@ -178,7 +158,8 @@ def write_json(content: Any, path: Path) -> None:
     """Write ``content`` to ``path`` atomically, lists of numbers on one line."""
     text = json.dumps(_finite(content), indent=1, sort_keys=True, allow_nan=False)
     with atomic_write(path) as temporary:
-        temporary.write_text(_NUMBERS.sub(_on_one_line, text) + "\n", encoding="utf-8")
+        text = _NUMBERS.sub(lambda match: f"[{' '.join(match[1].split())}]", text)
+        temporary.write_text(f"{text}\n", encoding="utf-8")
 
 
 def write_record(record: DataclassInstance, path: Path) -> None:
@@ -198,27 +179,21 @@ def read_json(path: Path) -> Any:
 
 
 def _made(content: Any, path: Path, kind: type[_T]) -> _T:
-    """Return the JSON ``content`` of ``path`` as a record of ``kind``.
-
-    Raises:
-        RecordError: the schema differs, or an attribute is missing, unknown or of a wrong type.
-    """
+    """Return the JSON ``content`` of ``path`` as a record of ``kind``."""
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise RecordError(f"{path} does not have schema {SCHEMA}: delete it and repeat the run")
     try:
-        record: _T = _typed(content, kind, "record")
+        return _typed(content, kind, "record")  # type: ignore[no-any-return]
     except TypeError as error:
         raise RecordError(
             f"{path} is not a valid record ({error}): delete it and repeat the run"
         ) from error
-    return record
 
 
 def _typed(value: Any, hint: Any, name: str) -> Any:
-    """Return a JSON ``value`` as one of type ``hint``; entries of lists of numbers are not checked.
+    """Return a JSON ``value`` as one of type ``hint``, or raise :class:`TypeError`.
 
-    Raises:
-        TypeError: it is of another type, or an attribute of a dataclass is missing or unknown.
+    Entries of lists of numbers are not checked.
     """
     kind: Any = get_origin(hint) or hint
     arguments = get_args(hint)
@@ -235,13 +210,6 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
     if accepted is not Any and not isinstance(value, accepted):
         raise TypeError(f"{name} is {value!r:.40}")
     return value
-
-
-_hints = cache(get_type_hints)
-
-
-def _on_one_line(match: re.Match[str]) -> str:
-    return f"[{' '.join(match.group(1).split())}]"
 
 
 def _finite(content: Any) -> Any:

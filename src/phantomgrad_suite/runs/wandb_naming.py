@@ -11,10 +11,7 @@ from phantomgrad_suite.runs.metrics import metric_of
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import WandbLogger
 
-_BY_EPOCH = (
-    *("train/*", "test/*", "validation/*", "gradient/*", "collapse/*"),
-    *("solver/*", "adjoint/*", "seconds/*", "spectral_radius"),
-)
+_BY_EPOCH = ("train", "test", "validation", "gradient", "collapse", "solver", "adjoint", "seconds")
 _LONGEST_TAG = 64  # characters
 
 
@@ -41,7 +38,7 @@ def define_metrics(run: Any, metric: str, mode: str | None = None) -> None:
     """
     best = mode or ("max" if metric_of(metric).higher_is_better else "min")
     run.define_metric("epoch", hidden=True)
-    for name in _BY_EPOCH:
+    for name in (*(f"{group}/*" for group in _BY_EPOCH), "spectral_radius"):
         run.define_metric(name, step_metric="epoch")
     run.define_metric(f"test/{metric}", step_metric="epoch", summary=f"{best},last")
 
@@ -49,16 +46,8 @@ def define_metrics(run: Any, metric: str, mode: str | None = None) -> None:
 def wandb_logger(*, group: str, name: str, metric: str, **options: Any) -> WandbLogger:
     """Return a logger with a stable run id: a resumed run continues its curves.
 
-    A run that is still open in this process is finished first.
-
-    Args:
-        group: the row.
-        name: the instance.
-        metric: the metric that the tables report.
-        options: of :class:`lightning.pytorch.loggers.WandbLogger`; they take precedence.
-
-    Raises:
-        UserError: wandb is not installed.
+    A run that is still open in this process is finished first. ``group`` is the row, ``name`` the
+    instance; ``options`` of :class:`~lightning.pytorch.loggers.WandbLogger` take precedence.
     """
     try:
         import wandb

@@ -19,7 +19,7 @@ from phantomgrad.gradients import ImplicitGradient
 from phantomgrad.nn import shared_parametrizations
 from phantomgrad_suite.jobs.build import build_task, synthetic_data
 from phantomgrad_suite.jobs.compose import compose_row
-from phantomgrad_suite.jobs.numerics import set_float32_precision
+from phantomgrad_suite.jobs.environment import set_float32_precision
 from phantomgrad_suite.studies.meters import Clock, peak_bytes
 
 PHASES = ("step", "forward", "backward", "update")

@@ -1,7 +1,5 @@
 """What all tasks share: optimizer, schedule, pretraining, regularisation and solver statistics."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
@@ -28,10 +26,8 @@ class Task(LightningModule):
 
     Args:
         schedule: called with the optimizer and, by step, with ``steps``, those of the whole run.
-        schedule_by: whether the schedule advances after every ``epoch`` or every ``step``.
         clip_each: largest gradient norm of each parameter tensor on its own.
         metric, metric_mode: what the tables report, and whether its ``max`` or ``min`` is best.
-        evaluation_sets: names of the validation loaders, in order.
         budget_jitter: largest random reduction of the solvers' budgets in a training step.
     """
 
@@ -149,7 +145,6 @@ class Task(LightningModule):
 
     @property
     def total_loss(self) -> Tensor | None:
-        """The sum of the training losses of this epoch so far."""
         return self._sums.get("train/loss", (None, 0))[0]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -1,7 +1,5 @@
 """Classification of graphs, nodes and images."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any

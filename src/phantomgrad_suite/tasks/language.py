@@ -1,7 +1,5 @@
 """Language modelling: prediction of the next word, segment by segment."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,13 +20,11 @@ class LanguageModelling(Task):
 
     .. math:: \mathrm{perplexity} = \exp\Big(-\frac{1}{N} \sum_{i=1}^{N} \log p(w_i)\Big)
 
-    over the N predicted words of an evaluation set, ``<eos>`` and ``<unk>`` included. Each segment
-    passes its memory to the next one of its streams.
+    over the N predicted words of an evaluation set, ``<eos>`` and ``<unk>`` included.
 
     Args:
         evaluation_memory: positions that the model remembers in evaluation; ``None`` for its own.
-        other_memories: further memory lengths at which the evaluation sets, except ``validation``,
-            are evaluated, logged as ``test/perplexity_at_480`` and the like.
+        other_memories: further lengths for the test set, logged as ``test/perplexity_at_480``.
         evaluate_pretrained: during pretraining, evaluate the unrolled network as in the official
             code; else always solve for the equilibrium.
     """

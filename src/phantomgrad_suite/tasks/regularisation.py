@@ -1,7 +1,5 @@
 """Changes to the equilibrium layers in a training step: Jacobian penalty, random solver budget."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -9,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least, check_number
+from phantomgrad.checks import check_at_least, check_deviation, check_number
 from phantomgrad.deq import DEQ
 from phantomgrad.jacobian import jacobian_regularizer
 from phantomgrad.solvers import Map
@@ -24,9 +22,7 @@ class JacobianRegularisation:
         frequency: probability that a step has the penalty; none has it during pretraining.
         increase, every, from_step: the weight grows by ``increase`` at every multiple of ``every``
             optimizer steps after ``from_step``.
-        samples: see :func:`phantomgrad.jacobian.jacobian_regularizer`.
-        through_equilibrium: differentiate the penalty through the equilibrium as well, with the
-            gradient estimator of the layer; else only parameters and inputs of ``f`` receive it.
+        through_equilibrium: differentiate the penalty through the equilibrium as well.
     """
 
     weight: float
@@ -38,10 +34,8 @@ class JacobianRegularisation:
     through_equilibrium: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("weight", "frequency", "increase"):
-            check_number(name, getattr(self, name))
-        if self.weight < 0:
-            raise ValueError(f"weight must not be negative, got {self.weight}")
+        check_deviation("weight", self.weight)
+        check_number("increase", self.increase)
         if not 0 <= self.frequency <= 1:
             raise ValueError(f"frequency must lie in [0, 1], got {self.frequency}")
         check_at_least("every", self.every, 1)

@@ -1,7 +1,5 @@
 """Learning-rate schedules over the steps of a whole run, for ``schedule_by: step`` of a task."""
 
-from __future__ import annotations
-
 import math
 
 from torch.optim import Optimizer

@@ -37,7 +37,7 @@ def test_evaluation_is_the_identity() -> None:
 
 
 def test_shared_dimensions_drop_whole_channels() -> None:
-    """``(2, 3)`` of ``(B, C, H, W)`` share one decision per sample and channel."""
+    """With ``(2, 3)``, an image ``(B, C, H, W)`` has one decision per sample and channel."""
     y = VariationalDropout(0.5, shared_dims=(2, 3))(torch.ones(8, 16, 3, 3))
     assert torch.equal(y, y[:, :, :1, :1].expand_as(y))
     assert y[:, :, 0, 0].unique().tolist() == [0.0, 2.0]

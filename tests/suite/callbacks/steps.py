@@ -1,7 +1,5 @@
 """The parts of a training step that GradientPrecision sees, and models to train."""
 
-from __future__ import annotations
-
 import contextlib
 from types import SimpleNamespace
 from typing import Any

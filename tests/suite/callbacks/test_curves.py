@@ -1,7 +1,5 @@
 """Curves of callbacks and the history of a run, and the results picked from it."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -45,7 +43,7 @@ def test_history_holds_a_value_for_each_epoch() -> None:
 
 @pytest.mark.parametrize("values", [(0.5, 0.9, 0.7), (0.5, 0.9, 0.9), (NAN, 0.9, 0.3)])
 def test_best_and_last_epoch(values: tuple[float, ...]) -> None:
-    """Ties go to the earliest epoch; one without a value is never the best."""
+    """Ties go to the earliest epoch; an epoch without a value is never the best."""
     result = accuracies(*values).result("accuracy")
     assert (result.best, result.best_epoch, result.last) == (0.9, 2, values[-1])
     assert (result.selected, result.selected_epoch) == (None, None)
@@ -62,7 +60,7 @@ def test_best_and_last_epoch(values: tuple[float, ...]) -> None:
     ],
 )
 def test_selected_epoch(epochs: list[tuple[float, float, float]], epoch: int) -> None:
-    """The best one on validation data."""
+    """The best epoch on validation data is selected."""
     result = validated(*epochs).result("accuracy")
     assert (result.selected, result.selected_epoch) == (epochs[epoch - 1][0], epoch)
 
@@ -88,10 +86,3 @@ def test_loss_that_is_not_finite_stops_the_run(loss: float) -> None:
     with pytest.raises(UserError, match=rf"training loss is {loss} in epoch 2"):
         end_epoch(history, {"train/loss": loss})
     assert (history.epochs, history.curves) == (1, {"train/loss": [0.5]})
-
-
-def test_history_continues_from_its_state() -> None:
-    history, resumed = accuracies(0.5, 0.6), History()
-    resumed.load_state_dict(history.state_dict())
-    end_epoch(resumed, {"test/accuracy": 0.7})
-    assert (resumed.curves, resumed.epochs) == ({"test/accuracy": [0.5, 0.6, 0.7]}, 3)

@@ -1,7 +1,5 @@
 """The progress bar: epochs, title, metrics, and its end."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +15,7 @@ METRICS = {"train/loss": torch.tensor(0.12345), "test/accuracy": torch.tensor(0.
 def test_bar_counts_epochs_and_shows_the_metrics(
     capsys: pytest.CaptureFixture[str], end: str
 ) -> None:
-    """Of a run resumed in the third epoch; a message gets a line of its own."""
+    """The run is resumed in the third epoch; a message gets a line of its own."""
     bar = EpochProgress(title="table4/cox2_implicit seed42-fold3")
     trainer: Any = SimpleNamespace(
         max_epochs=5, current_epoch=3, callback_metrics=METRICS, is_global_zero=True
@@ -33,17 +31,3 @@ def test_bar_counts_epochs_and_shows_the_metrics(
         assert part in last
     assert "test/perplexity" not in last
     assert last.endswith("\n")
-
-
-def test_failure_before_the_start_and_other_processes_show_nothing(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    bar, task = EpochProgress(), None
-    trainer: Any = SimpleNamespace(
-        max_epochs=5, current_epoch=0, callback_metrics={}, is_global_zero=False
-    )
-    bar.on_exception(trainer, task, RuntimeError())  # type: ignore[arg-type]
-    bar.on_train_start(trainer, task)  # type: ignore[arg-type]
-    bar.on_train_epoch_end(trainer, task)  # type: ignore[arg-type]
-    bar.on_train_end(trainer, task)
-    assert capsys.readouterr().err == ""

@@ -1,7 +1,5 @@
 """SpectralRadius: dense values, and when it measures."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

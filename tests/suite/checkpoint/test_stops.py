@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from interruptions import assert_same_run, checkpoint
 from training import Script, Workplace, start
 
 from phantomgrad_suite.checkpoint.last import Stopped
-from phantomgrad_suite.runs.attempts import read_attempt
+from phantomgrad_suite.runs.folder import read_attempt
 
 DIGITS = (
     "experiment=digits/one_step",
@@ -83,7 +85,7 @@ def test_signal_in_the_last_epoch_ends_the_table_after_the_run(
 def test_data_loading_processes_leave_signals_to_the_main_process(
     workplace: Workplace, folder_root: Path
 ) -> None:
-    """A scheduler signals all of them."""
+    """A scheduler signals all processes."""
     here = (
         *("experiment=digits/upg_k5_d0.5", "dataset=imagenet", "model=mdeq_tiny"),
         *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),
@@ -117,7 +119,7 @@ def wait_for(pattern: str, folder: Path) -> Path:
 
 
 def test_script_exits_as_a_process_ended_by_the_signal(tmp_path: Path) -> None:
-    """And the next rows of a table are not started."""
+    """The next rows of a table are not started."""
     here = (
         "-m",
         "experiment=chains/upg_k5_d0.5,chains/implicit",
@@ -130,3 +132,15 @@ def test_script_exits_as_a_process_ended_by_the_signal(tmp_path: Path) -> None:
     assert process.returncode == 128 + signal.SIGTERM, out
     assert "stopped by SIGTERM in epoch" in out
     assert not list(tmp_path.glob("runs/chains/implicit"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked, as on Linux")
+def test_disturbed_runs_equal_the_undisturbed_ones(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("soak.py")
+    command = [sys.executable, "-W", "ignore", str(script), "6", "--rows", "chains", "mdeq"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=400
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every run equals the undisturbed one in every bit" in done.stdout
+    assert int(done.stdout.splitlines()[-1].split()[0]) >= 6

@@ -14,12 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
 
-from phantomgrad_suite.checkpoint.storage import (
-    WholeCheckpointIO,
-    damage,
-    previous_of,
-    resumable,
-)
+from phantomgrad_suite.checkpoint.storage import WholeCheckpointIO, damage, previous_of, resumable
 from phantomgrad_suite.runs.errors import UserError
 
 

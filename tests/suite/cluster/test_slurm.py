@@ -52,7 +52,7 @@ def test_table_is_an_array_and_a_requeued_job_resumes(
 def test_row_on_two_devices_is_one_job_of_two_processes(
     slurm: Slurm, script: Script, workplace: Workplace
 ) -> None:
-    """SLURM starts both. Another row fails meanwhile: its exit code and its log tell."""
+    """SLURM starts both. Another row fails meanwhile, as its exit code and its log show."""
     short = "trainer.max_epochs=1"
     (failing,) = submitted(script, "experiment=table4/cox2_implicit", short).values()
     both = ("experiment=digits/one_step", "trainer=ddp", "trainer.devices=2")
@@ -66,3 +66,20 @@ def test_row_on_two_devices_is_one_job_of_two_processes(
     wait_for(lambda: slurm.state(trained)["JobState"] == "COMPLETED")
     (path,) = workplace.path.glob("runs/digits/one_step/*/record.json")
     assert read_record(path).result.best > 0.5
+
+
+def test_row_on_two_nodes_is_one_job_with_one_record(
+    slurm_of_two: Slurm, script: Script, workplace: Workplace
+) -> None:
+    """Half of each batch is on each; the process of the second one writes nothing."""
+    spread = ("trainer=ddp", "trainer.devices=1", "trainer.num_nodes=2", "trainer.max_epochs=1")
+    (job,) = submitted(script, "experiment=digits/one_step", *spread).values()
+    wait_for(lambda: slurm_of_two.state(job)["JobState"] in {"COMPLETED", "FAILED"})
+    ended = slurm_of_two.state(job)
+    assert (ended["JobState"], ended["NodeList"]) == ("COMPLETED", "alpha,beta")
+    output = [path.read_text() for path in workplace.path.glob("runs/.cluster/*_log.out")]
+    assert [text.count("accuracy best") for text in sorted(output, key=len)] == [0, 1]
+    (path,) = workplace.path.glob("runs/**/record.json")
+    record = read_record(path)
+    assert record.result.best > 0.5
+    assert "trainer.num_nodes=2" in record.changes

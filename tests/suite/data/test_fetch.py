@@ -1,7 +1,5 @@
 """Fetching: from a folder, an archive or a download; verified, and whole or not at all."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import shutil
@@ -73,7 +71,7 @@ def target(tmp_path: Path) -> Path:
     ],
 )
 def test_data_come_from_a_folder(source: Path, target: Path, name: str, found: str) -> None:
-    """The second time they are there, and verified again."""
+    """The second call finds them installed, and verifies them again."""
     message = fetch(name, target, source)
     assert re.fullmatch(f"{name}: {found} in {target / PLACES[name]}", message)
     shutil.rmtree(source)
@@ -99,7 +97,7 @@ def test_data_are_downloaded_by_their_library(
 def test_texts_come_from_the_hub(
     source: Path, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same tokens in the same lines, and so the same numbers, as from the files."""
+    """They have the same tokens in the same lines as the files, and so give the same numbers."""
     asked: list[tuple[str, ...]] = []
 
     def load_dataset(*names: str) -> dict[str, dict[str, list[str]]]:
@@ -151,7 +149,7 @@ def flip(path: Path) -> None:
 def test_damage_is_found(
     source: Path, target: Path, name: str, file: str, damage: Callable[[Path], Any], reason: str
 ) -> None:
-    """In a source nothing is installed from, and in what was installed."""
+    """Nothing is installed from a damaged source; damage to installed files is found as well."""
     place = PLACES[name]
     copy = shutil.copytree(source, source.with_name("copy"))
     damage(source / place / file)
@@ -186,12 +184,6 @@ def test_interrupted_copy_installs_nothing(
 def test_folder_without_the_data_set(target: Path, tmp_path: Path, name: str) -> None:
     with pytest.raises(MissingDataError, match=rf"does not contain {name}: expected {tmp_path}"):
         fetch(name, target, tmp_path / "nowhere")
-
-
-def test_small_corpus_needs_no_training_text(source: Path, target: Path) -> None:
-    (source / "wikitext-103" / TEXTS[0]).unlink()
-    assert "102 words in" in fetch("wikitext103_valid", target, source)
-    WikiText103(root=str(target), name="wikitext103-valid").sizes()
 
 
 # --- Archives --------------------------------------------------------------------------------

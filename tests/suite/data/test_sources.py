@@ -1,7 +1,5 @@
 """The cache of tensors: made once, and again when it is damaged or made from other data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

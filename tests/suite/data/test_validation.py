@@ -1,7 +1,5 @@
 """Every data set offers a validation part, and a run is selected on it: not on the test part."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, combinations

@@ -1,13 +1,14 @@
-"""What a record states about the environment of a run."""
+"""What a record states about the environment of a run, and how exact float32 is."""
 
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Iterator
 
 import pytest
 import torch
 
-from phantomgrad_suite.jobs.environment import describe_environment
+from phantomgrad_suite.jobs.environment import describe_environment, set_float32_precision
 
 CPU = torch.device("cpu")
 
@@ -38,3 +39,20 @@ def test_gpu_is_named_with_the_versions_of_its_libraries(
     assert found["accelerator"] == "a GPU, cuda:1"
     libraries = {name: found["versions"].get(name) for name in ("cuda", "cudnn")}
     assert libraries == {"cuda": cuda, "cudnn": str(cudnn) if cudnn else None}
+
+
+@pytest.fixture
+def left_as_it_was() -> Iterator[None]:
+    yield
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = True  # torch's own
+
+
+@pytest.mark.usefixtures("left_as_it_was")
+@pytest.mark.parametrize(("precision", "tf32"), [("highest", False), ("high", True)])
+def test_convolutions_are_as_exact_as_products(precision: str, tf32: bool) -> None:
+    """Torch alone would leave them in TF32."""
+    torch.backends.cudnn.allow_tf32 = not tf32
+    set_float32_precision(precision)
+    assert torch.get_float32_matmul_precision() == precision
+    assert torch.backends.cuda.matmul.allow_tf32 == torch.backends.cudnn.allow_tf32 == tf32

@@ -88,7 +88,7 @@ def records(folder: Path) -> list[Path]:
 
 @pytest.mark.usefixtures("_second")
 def test_process_of_a_distributed_run_follows(tmp_path: Path) -> None:
-    """It does its share while the first process holds the folder, and writes nothing."""
+    """It takes part while the first process holds the folder, and writes nothing."""
     executed.clear()
     config = configuration(tmp_path, devices=2)
     with RunFolder(tmp_path / "runs/row/seed0").locked() as held:
@@ -143,10 +143,7 @@ def test_first_process_is_the_one_that_lightning_counts_from(
             "set label.dataset, or what it refers to",
         ),
         ({"model": {"width": "???"}}, r"model.width cannot be resolved \(Missing mandatory value"),
-        (
-            {"a": "${nothing:3}"},
-            r"a cannot be resolved \(Unsupported interpolation type nothing\)",
-        ),
+        ({"a": "${nothing:3}"}, r"a cannot be resolved \(Unsupported interpolation type nothing\)"),
     ],
 )
 def test_unresolvable_setting_is_named(content: dict[str, Any], message: str) -> None:

@@ -65,7 +65,7 @@ def test_reduction_and_conditions_are_noted() -> None:
 
 
 def test_a_table_has_a_column_for_each_hardware(printed: Any) -> None:
-    """Whether or not its rows were run; reduced ones say so in the heading."""
+    """It has one even if its rows were not run; the heading says whether the rows were reduced."""
     printed.write(measured("cuda"))
     printed.write(measured("cpu", protocol="reduced"))
     results = printed.rows("table9")
@@ -77,7 +77,7 @@ def test_a_table_has_a_column_for_each_hardware(printed: Any) -> None:
 
 
 def test_a_hardware_has_one_column_whatever_measured_it(printed: Any) -> None:
-    """Vision and language rows of a table come from a study each."""
+    """Vision and language rows of a table come from different studies."""
     for name, row in (("a", IMPLICIT), ("b", UPG)):
         alone = {"row": row, "baseline": "table9/x"}
         printed.write(measured("cuda", alone, row=f"throughput/{name}"))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from phantomgrad_suite.runs.attempts import FILE, log_attempt, read_attempt
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.folder import ATTEMPT, log_attempt, read_attempt
 
 
 def test_attempt_names_the_process_and_is_removed_on_success(
@@ -19,7 +19,7 @@ def test_attempt_names_the_process_and_is_removed_on_success(
     with log_attempt(tmp_path, epochs=7):
         expected = {"host": platform.node(), "pid": os.getpid(), "job": "815", "epochs": 7}
         assert read_attempt(tmp_path) == expected
-    assert not (tmp_path / FILE).exists()
+    assert not (tmp_path / ATTEMPT).exists()
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "812")
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
     with log_attempt(tmp_path):
@@ -48,6 +48,6 @@ def test_end_is_logged_in_one_line(
 
 
 def test_unwritable_file_does_not_stop_a_run(tmp_path: Path) -> None:
-    (tmp_path / FILE).mkdir()
+    (tmp_path / ATTEMPT).mkdir()
     with log_attempt(tmp_path):
         assert read_attempt(tmp_path) == {}

@@ -14,7 +14,6 @@ from training import Workplace, composed
 
 from phantomgrad_suite.jobs.compose import identity_of
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.identity import Identity, difference, hash_config, identify
 from phantomgrad_suite.runs.records import read_record
 
@@ -57,7 +56,7 @@ def test_instance_has_seed_fold_and_hash_of_a_changed_configuration() -> None:
 
 
 def test_difference_lists_each_setting_once() -> None:
-    """Interpolated copies, objects of another class, and settings that only one side has."""
+    """It has interpolated copies, objects of another class, and settings of one side only."""
     old = config(a={"tol": 1, "old": 3}, g={"_target_": "m.Old", "x": 1})
     old["model"] = {"solver": old["a"], "g": old["g"]}
     new = config(a={"tol": 2}, g={"_target_": "m.New", "k": 5, "s": {"_target_": "m.S", "n": 1}})
@@ -114,7 +113,7 @@ def test_changes_are_the_settings_that_differ(
 
 @pytest.mark.usefixtures("workplace")
 def test_measurements_make_another_run() -> None:
-    """Otherwise it would be skipped as finished, without the measurement."""
+    """Otherwise the run would be skipped as finished, without the measurement."""
     (change,) = identity(ROW, "callbacks=precision").changes
     assert change.startswith("measure.precision=GradientPrecision(")
 
@@ -130,13 +129,6 @@ def test_varied_settings_are_part_of_the_row() -> None:
     found = identity(*grid, "gradient.damping=1.0", "seed=2")
     assert (found.row, found.instance) == ("figure3/digits/implicit/npg_k3_d1.0", "seed2")
     assert identity(*grid, "gradient.damping=1.0", "+gradient.value=image").changes
-
-
-@pytest.mark.usefixtures("workplace")
-def test_seed_and_fold_are_part_of_the_instance_alone() -> None:
-    first, second = identity(COX2), identity(COX2, "dataset.fold=3", "seed=1")
-    assert (first.instance, second.instance) == ("seed42-fold0", "seed1-fold3")
-    assert first.config_hash == second.config_hash
 
 
 # --- Runs ------------------------------------------------------------------------------------
@@ -171,20 +163,6 @@ def test_each_fold_has_its_own_seed(
     assert seeds == [42, 45]
 
 
-def test_run_locked_by_another_process_is_skipped(
-    workplace: Workplace, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    folder = workplace.path / "runs" / "chains/upg_k5_d0.5" / identity(*CHAINS).instance
-    with RunFolder(folder).locked() as acquired:
-        assert acquired
-        workplace.train(*CHAINS)
-        assert "another process executes it" in caplog.messages[-1]
-        assert [path.name for path in folder.iterdir()] == [".lock"]
-    workplace.train(*CHAINS)
-    assert (folder / "record.json").exists()
-
-
 @pytest.mark.parametrize("error", [NotImplementedError("no flock"), PermissionError(13, "denied")])
 def test_folder_that_cannot_be_locked_is_reported(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -199,7 +177,7 @@ def test_folder_that_cannot_be_locked_is_reported(
 
 
 def test_finished_run_of_another_configuration_is_kept(workplace: Workplace) -> None:
-    """The row's file was changed since: same folder, other experiment."""
+    """The row's file has changed since, so the folder is the same and the experiment is not."""
     folder = workplace.train(ROW, "trainer.max_epochs=2")
     record = json.loads((folder / "record.json").read_text())
     record["config_hash"] = "0" * 64

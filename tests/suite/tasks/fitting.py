@@ -1,7 +1,5 @@
 """Training a task through Lightning's loop, and what a task logs without one."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
@@ -17,6 +18,17 @@ from phantomgrad_suite.runs.wandb_naming import names
 
 ROW = "chains/upg_k5_d0.5"
 SHORT = (f"experiment={ROW}", "trainer.max_epochs=2")
+
+
+@pytest.fixture
+def wandb(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """wandb without network."""
+    module = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    yield module
+    module.finish()
+    module.teardown()
 
 
 def test_wandb_has_a_run_for_each_run(workplace: Workplace, wandb: ModuleType) -> None:

@@ -1,11 +1,10 @@
-"""Training in other precisions than float32: which part runs in which, and what is refused."""
+"""Training in other precisions than float32 and in several processes, and what is refused."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import lightning
 import pytest
 import torch
 from torch import Tensor
@@ -76,13 +75,6 @@ def test_model_trains_in_another_precision(
         assert record.solver["adjoint_evaluations"] > 1
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_graphs_train_in_mixed_precision(workplace: Workplace, method: str) -> None:
-    settings = ("trainer.precision=bf16-mixed", "trainer.max_epochs=3")
-    losses = workplace.record(f"experiment=chains/{method}", *settings).curves["train/loss"]
-    assert losses[-1] < losses[0]
-
-
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
@@ -98,17 +90,26 @@ def test_impossible_settings_are_refused(workplace: Workplace, setting: str, mes
         workplace.train(setting)
 
 
-def test_synchronised_batch_norm_reaches_lightning(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("devices", "tasks", "message"),
+    [
+        # A batch script without srun: the only process would do the run alone.
+        ("2", 1, r"2 processes, but 1 started: .* srun --ntasks-per-no"),
+        ("'2'", 1, r"2 processes, but 1 started: "),
+        ("2", 4, r"2 processes, but 4 started: "),
+    ],
+)
+def test_other_number_of_processes_is_refused(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, devices: str, tasks: int, message: str
 ) -> None:
-    """With a GPU that is only pretended."""
-
-    def trainer(**options: Any) -> Any:
-        raise ValueError(options["sync_batchnorm"], options["strategy"])
-
-    monkeypatch.setattr(lightning, "Trainer", trainer)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
-    settings = ("trainer=ddp", "trainer.devices=1", "runtime.trainer.accelerator=gpu")
-    with pytest.raises(UserError, match=r"\(True, 'ddp'\)"):
-        workplace.train(*settings, "trainer.sync_batchnorm=true")
+    """In the first process of a SLURM job."""
+    for name in ("PROCID", "LOCALID", "NODEID"):
+        monkeypatch.setenv(f"SLURM_{name}", "0")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_NTASKS", str(tasks))
+    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "2")  # what Lightning looks at
+    monkeypatch.setenv("SLURM_JOB_NAME", "train.sh")
+    row = ("experiment=digits/one_step", "trainer=ddp", f"trainer.devices={devices}")
+    with pytest.raises(UserError, match=message):
+        workplace.train(*row, "trainer.max_epochs=1")
+    assert not list(workplace.path.glob("**/record.json"))

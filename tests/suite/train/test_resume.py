@@ -33,7 +33,7 @@ NARROW = (
 def test_resumed_run_is_the_uninterrupted_one(
     workplace: Workplace, small_tu: Path, row: str, epoch: int
 ) -> None:
-    """Interrupted in the epoch after the checkpoint, where the learning rate drops, or later."""
+    """It is interrupted right after the checkpoint, where the learning rate drops, or later."""
     here = (*CHAINS[1:], *DROP, f"experiment={row}", "runtime.checkpoint.every_n_epochs=5")
     if row.startswith("table4"):
         here += (f"runtime.dataset.root={small_tu}", "dataset.folds=3", "dataset.batch_size=8")
@@ -61,7 +61,7 @@ def test_resumed_run_is_the_uninterrupted_one(
 def test_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(
     workplace: Workplace, cifar_root: Path, row: str, step: int
 ) -> None:
-    """Three epochs of five shuffled batches, evaluated after each; dropout and pretraining."""
+    """Each of three epochs has five shuffled batches; dropout and pretraining are on."""
     here: tuple[str, ...] = (
         f"experiment={row}",
         "trainer.max_epochs=3",
@@ -85,34 +85,6 @@ def test_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(
     ours, theirs = (read_record(path / "record.json") for path in (folder, whole))
     assert str(ours.curves) == str(theirs.curves)
     assert ours.result == theirs.result
-
-
-def test_infinite_loss_in_the_middle_of_an_epoch_keeps_the_checkpoint_before(
-    workplace: Workplace,
-) -> None:
-    """The loss is checked before a checkpoint even if gradients are not (``nonfinite=null``)."""
-    here = (
-        "experiment=digits/one_step",
-        "trainer.max_epochs=2",
-        "runtime.checkpoint.every_minutes=0",
-    )
-    unseen = (*here, "nonfinite=null")
-    folder = interrupted(workplace, 4, *unseen, unit="step")
-    with pytest.raises(UserError, match=r"training loss is nan in epoch 1: no checkpoint"):
-        workplace.train(
-            *unseen, "+runtime.callbacks.bomb={_target_: interruptions.PoisonedStep, step: 6}"
-        )
-    assert all(value.isfinite().all() for value in checkpoint(folder)["state_dict"].values())
-    assert checkpoint(folder)["global_step"] == 5
-
-
-def test_run_interrupted_before_its_first_checkpoint_starts_again(workplace: Workplace) -> None:
-    whole = workplace.train(*CHAINS, "runtime.paths.runs=whole")
-    with pytest.raises(InterruptedError):
-        workplace.train(
-            *CHAINS, "+runtime.callbacks.bomb={_target_: interruptions.Interrupt, epoch: 3}"
-        )
-    assert_same_run(workplace.train(*CHAINS), whole)
 
 
 def test_run_interrupted_before_its_record_only_writes_it(workplace: Workplace) -> None:
@@ -143,3 +115,30 @@ def test_checkpoint_of_another_configuration_is_not_resumed(workplace: Workplace
     with pytest.raises(UserError, match=r"checkpoint of another configuration .* move it away"):
         workplace.train(ROW, "runtime.checkpoint.every_n_epochs=5")
     assert (folder / "checkpoints" / "last.ckpt").read_bytes() == before
+
+
+EVERY = "gradient.damping={{_target_: phantomgrad.AdaptiveDamping, every: {}}}"
+
+
+@pytest.mark.parametrize(
+    ("gradient", "damping"), [("npg", EVERY.format(100)), ("upg", "gradient.damping=adaptive")]
+)
+def test_run_logs_its_damping(workplace: Workplace, gradient: str, damping: str) -> None:
+    record = workplace.record(f"gradient={gradient}", damping, "trainer.max_epochs=3")
+    radii, dampings = (record.curves[f"gradient/{name}"] for name in ("radius", "damping"))
+    assert len(radii) == 3
+    assert dampings == pytest.approx([min(1, 1 / radius) for radius in radii], rel=1e-5)
+
+
+def test_resumed_run_with_adaptive_damping_is_the_uninterrupted_one(workplace: Workplace) -> None:
+    """Measured every third pass, interrupted between two measurements."""
+    epochs = ("trainer.max_epochs=10", "runtime.checkpoint.every_n_epochs=5")
+    here = ("gradient=npg", EVERY.format(3), *epochs)
+    whole = workplace.train(*here, "runtime.paths.runs=whole")
+    folder = interrupted(workplace, 8, *here)
+    assert workplace.train(*here) == folder
+    assert_same_run(folder, whole)
+    states = [checkpoint(f)["callbacks"]["History"]["curves"] for f in (folder, whole)]
+    radii, others = (curves["gradient/radius"] for curves in states)
+    assert radii == others
+    assert len(set(radii)) == 4  # one for each measurement

@@ -89,7 +89,7 @@ TWO = (
     reason="this build of torch has no gloo backend",
 )
 def test_two_processes_make_one_run_and_one_record(tmp_path: Path) -> None:
-    """The second one, which the first one starts, finds the folder locked, and follows."""
+    """The second one, started by the first one, finds the folder locked, and follows."""
     process = start(tmp_path, "experiment=digits/one_step", *TWO, OMP_NUM_THREADS="1")
     out, _ = process.communicate(timeout=180)
     assert process.returncode == 0, out

@@ -1,4 +1,4 @@
-"""Plans and proposals of searches."""
+"""The files of configs/tune, and plans and proposals of searches."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from graph_data import REPOSITORY
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from report.conftest import record
+from training import composed
 
+from phantomgrad_suite.jobs.compose import identity_of, names
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.tuning import Search, SearchPlan, format_value
+from phantomgrad_suite.tuning import Search, SearchPlan
 
+HONEST = "table4/honest/cox2_upg_k5_d0.5"
 SETTINGS = {
     "objective": "validation/loss",
     "direction": "minimize",
@@ -44,7 +48,7 @@ def proposals(trials: int, space: Any = SPACE, **changes: Any) -> list[dict[str,
 
 
 def test_overrides_are_sorted_by_their_role() -> None:
-    """The last one for a setting counts; seeds and folds repeat a trial."""
+    """The last override of a setting counts; seeds and folds repeat a trial."""
     found = plan(
         *("gradient.damping=0.5", "tune=lambda", "seed=range(2)", "+a.b=[1,2]"),
         *("gradient.damping=interval(0.1,0.6)", "dataset.fold=3,4", "seed=7,8"),
@@ -59,15 +63,8 @@ def test_overrides_are_sorted_by_their_role() -> None:
     assert plan("x=1,2").runs({"x": "1"}) == [["x=1"]]
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(1.0, "1.0"), (0.1 + 0.2, "0.3"), ("a", "a"), (3, "3")]
-)
-def test_values_are_printed_without_rounding_errors(value: Any, text: str) -> None:
-    assert format_value(value) == text
-
-
 def test_proposals_lie_in_the_space_and_approach_the_optimum() -> None:
-    """At random the median distance would be 0.25."""
+    """Random proposals would have a median distance of 0.25."""
     found = proposals(40)
     for params in found:
         hundredths = params["gradient.damping"] * 100
@@ -107,3 +104,28 @@ def test_objective_of_a_run_is_that_of_its_best_epoch() -> None:
     assert search().value(run(loss=[None, None])) is None
     with pytest.raises(UserError, match="must be one of validation/f1, got 'validation/loss'"):
         search().value(run(f1=[0.1]))
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize("name", names("tune"))
+def test_file_names_its_own_command_and_a_row(name: str) -> None:
+    from hydra.core.hydra_config import HydraConfig
+
+    text = (REPOSITORY / "configs" / "tune" / f"{name}.yaml").read_text()
+    assert f"#   python scripts/train.py tune={name}" in text
+    composed([f"tune={name}"])
+    chosen = HydraConfig.get()
+    assert chosen.mode.name == "MULTIRUN"
+    assert chosen.sweeper.params["experiment"] in names("experiment")
+
+
+@pytest.mark.usefixtures("workplace")
+def test_runs_are_rows_of_their_own() -> None:
+    """Named by λ, reduced as the file lists, and without changes by overrides."""
+    own = ("seed=42", "dataset.fold=2", "gradient.damping=0.57")
+    config = composed(["tune=lambda_cox2", f"experiment={HONEST}", "runtime.tune.trials=30", *own])
+    found = identity_of(config)
+    assert (found.row, found.instance) == (f"tune/{HONEST}/upg_k5_d0.57", "seed42-fold2")
+    assert found.changes == ()
+    assert config.label.reduced == ["3 of 10 folds", "100 of 200 epochs"]
+    assert (config.trainer.max_epochs, config.dataset.split) == (100, "stratified")

@@ -1,7 +1,5 @@
 """The Chains graphs of IGNN: a label that must travel along a path. Generated, never fetched."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +10,7 @@ from torch import Tensor
 
 from phantomgrad.nn.propagation import Propagation, normalized_adjacency
 from phantomgrad_suite.data.base import DataModule
-from phantomgrad_suite.data.graphs.base import GraphData
+from phantomgrad_suite.data.graphs import GraphData
 from phantomgrad_suite.data.loaders import ResumableLoader
 from phantomgrad_suite.runs.errors import UserError
 
@@ -31,12 +29,8 @@ class NodeBatch(GraphData):
 class Chains(DataModule):
     """Directed chains; only the first node of each shows the class of all (Gu et al., 2020).
 
-    Args:
-        chains_per_class: number of chains of each of the two classes.
-        length: nodes of a chain.
-        features: width of the node features; the first two are the classes.
-        noise: half-width of the uniform noise on the features.
-        seed: of features and split (the official generator's, numpy's RandomState).
+    Nodes have ``features`` numbers, of which the first two are the classes, with uniform noise from
+    ``-noise`` to ``noise``.
     """
 
     evaluation_sets = ("test", "validation")
@@ -61,11 +55,10 @@ class Chains(DataModule):
         self._batch = make_chains(chains, length, self.features, self.noise, self.seed)
 
     def facts(self) -> dict[str, Any]:
-        """Return name, fingerprint and sizes."""
         content = self._batch.features.numpy().tobytes() + self._batch.labels.numpy().tobytes()
         sizes = {name: int(mask.sum()) for name, mask in self._batch.masks.items()}
-        digest = hashlib.sha256(content).hexdigest()
-        return {"name": f"Chains-{self.length}", "fingerprint": f"sha256:{digest}", **sizes}
+        fingerprint = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        return {"name": f"Chains-{self.length}", "fingerprint": fingerprint, **sizes}
 
     def loader(self, part: str) -> Any:
         """Return the same graph for every part; the task selects the nodes by masks."""

@@ -1,7 +1,5 @@
 """PPI, 24 graphs of proteins with many labels each, and synthetic graphs of its shapes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +14,10 @@ from scipy.sparse import coo_array
 from scipy.sparse.linalg import eigs
 from torch import Tensor
 
+from phantomgrad.checks import check_choice
 from phantomgrad.nn.propagation import Propagation, adjacency
 from phantomgrad_suite.data.base import DataModule, damaged_data, missing_data
-from phantomgrad_suite.data.graphs import ppi_files
-from phantomgrad_suite.data.graphs.base import Graph, GraphData
+from phantomgrad_suite.data.graphs import Graph, GraphData, ppi_files
 from phantomgrad_suite.data.loaders import ResumableLoader, Shuffled
 from phantomgrad_suite.data.sources import fingerprint
 from phantomgrad_suite.runs.errors import UserError
@@ -45,18 +43,12 @@ class PPI(DataModule):
     20 graphs train, 2 validate, 2 are tested; 56,944 nodes with 50 features, as they are in the
     files, and 121 labels. The adjacency is plain: no self loops, no normalisation.
 
-    ``name="ppi-synthetic"`` makes random graphs of these shapes (:func:`.write_ppi`). Results on
-    them are never compared with those on PPI.
+    ``name="ppi-synthetic"`` makes random graphs of these shapes (:func:`.write_ppi`).
 
     Args:
         root: the folder that holds ``ppi/raw``.
-        name: ``"PPI"`` or ``"ppi-synthetic"``.
-        scale: of the synthetic graphs: nodes of each, relative to PPI's.
+        scale: nodes of each synthetic graph, relative to PPI's.
         seed: of the synthetic graphs.
-
-    Raises:
-        MissingDataError: PPI is not in ``root``.
-        UserError: the files are damaged.
     """
 
     evaluation_sets = ("test", "validation")
@@ -69,8 +61,7 @@ class PPI(DataModule):
     def __post_init__(self) -> None:
         super().__init__()
         name, scale = self.name, self.scale
-        if name not in ("PPI", _SYNTHETIC):
-            raise UserError(f"dataset.name must be PPI or {_SYNTHETIC}, got {name!r}")
+        check_choice("dataset.name", name, ("PPI", _SYNTHETIC))
         if not 0 < scale <= 1 or (name == "PPI" and scale != 1):
             allowed = "1 for PPI itself" if name == "PPI" else "in (0, 1]"
             raise UserError(f"dataset.scale must be {allowed}, got {scale}")
@@ -98,16 +89,13 @@ class PPI(DataModule):
         self._fingerprint = fingerprint(paths)
 
     def sizes(self) -> dict[str, float]:
-        """Return the widths of features and labels, and the largest radius of a training graph."""
         radius = self._radius("train")
         return {"in_channels": ppi_files.FEATURES, **self.targets(), "spectral_radius": radius}
 
     def targets(self) -> dict[str, int]:
-        """Return the number of labels."""
         return {"labels": ppi_files.LABELS}
 
     def facts(self) -> dict[str, Any]:
-        """Return name, fingerprint, graphs of each part, and their largest spectral radii."""
         facts: dict[str, Any] = {
             "name": self.name,
             "fingerprint": self._fingerprint,
@@ -120,11 +108,9 @@ class PPI(DataModule):
         return facts
 
     def constant_score(self, part: str) -> float | None:
-        """Return the micro-F1 of a predictor that ignores the features."""
         return constant_micro_f1(torch.cat([graph.labels for graph in self._graphs[part]]))
 
     def loader(self, part: str) -> Any:
-        """Return the graphs of a part; those of training in an order from the global generator."""
         graphs = self._graphs[part]
         sampler = Shuffled(graphs) if part == "train" else None
         return ResumableLoader(graphs, batch_size=None, sampler=sampler)
@@ -134,11 +120,7 @@ class PPI(DataModule):
 
 
 def read_graphs(raw: Path, split: str, sizes: Sequence[int]) -> list[Graph]:
-    """Read the graphs of one part of PPI, as PyG does but in a tenth of its time.
-
-    Raises:
-        UserError: a file is damaged, or these are not graphs of ``sizes`` nodes.
-    """
+    """Read graphs of ``sizes`` nodes, one part of PPI, as PyG does but in a tenth of its time."""
     try:
         features, labels, number = (
             torch.from_numpy(np.load(raw / f"{split}_{kind}.npy"))
@@ -172,8 +154,7 @@ def read_graphs(raw: Path, split: str, sizes: Sequence[int]) -> list[Graph]:
 def constant_micro_f1(labels: Tensor) -> float:
     """Return the micro-F1 of predicting, for every node, the labels that more than half have.
 
-    A model that cannot tell nodes apart reaches it by minimising cross-entropy. ``labels`` are 0 or
-    1, ``(N, labels)``.
+    A model that cannot tell nodes apart reaches it by minimising cross-entropy.
     """
     frequency = labels.double().mean(dim=0)
     usual = frequency > 0.5

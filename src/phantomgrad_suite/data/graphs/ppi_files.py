@@ -1,7 +1,5 @@
 """The raw files of PPI: their names and sizes, and random graphs in the same format."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -42,10 +40,9 @@ def scaled(scale: float) -> dict[str, tuple[int, ...]]:
 def write_ppi(raw: Path, scale: float = 1.0, seed: int = 0) -> None:
     r"""Write the twelve files of PPI with synthetic content.
 
-    Graphs have the node counts of PPI, times ``scale``, and, if large enough, its mean degree with
-    heavy tails. Features U are sparse indicators, each standardised over the training part. A label
-    is given to the nodes with the largest entries of a column of :math:`U M + A U N`, where M and N
-    are random of rank 8, so that it depends on the neighbours.
+    Graphs have the node counts of PPI, times ``scale``, and its mean degree with heavy tails.
+    Features U are sparse indicators, standardised. A label is given to the nodes with the largest
+    entries of a column of :math:`U M + A U N`, where M and N are random of rank 8.
     """
     rng = np.random.default_rng(seed)
     raw.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,5 @@
 """Graph classification: any TU data set, in ten folds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -9,10 +7,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from phantomgrad.checks import check_choice
 from phantomgrad.nn.propagation import Propagation, checked_sparse, normalized_adjacency
 from phantomgrad_suite.data.base import DataModule, damaged_data, missing_data
 from phantomgrad_suite.data.folds import authors_split, stratified_split
-from phantomgrad_suite.data.graphs.base import Graph, GraphData, pyg
+from phantomgrad_suite.data.graphs import Graph, GraphData, pyg
 from phantomgrad_suite.data.loaders import ResumableLoader
 from phantomgrad_suite.data.sources import fingerprint
 from phantomgrad_suite.runs.errors import UserError
@@ -35,17 +34,10 @@ class GraphFolds(DataModule):
     Args:
         name: of the data set, as PyG knows it (COX2, PROTEINS, MUTAG, ...).
         root: the folder that holds ``<name>/raw``.
-        fold: index of the fold that is the test part.
-        folds: number of folds.
-        seed: of the order and the folds.
-        batch_size: graphs in a batch; batches are the same in every epoch.
+        fold: index of the fold that is the test part, out of ``folds``.
         split: ``"authors"`` (IGNN's folds, no validation part) or ``"stratified"`` (with one).
         test_edge_weight: weight of the edges relative to the self loops in evaluation; the
             official script trains with 1 but evaluates with 2.
-
-    Raises:
-        MissingDataError: the data set is not in ``root``.
-        UserError: a file is damaged.
     """
 
     name: str
@@ -59,8 +51,7 @@ class GraphFolds(DataModule):
 
     def __post_init__(self) -> None:
         super().__init__()
-        if self.split not in ("authors", "stratified"):
-            raise UserError(f"dataset.split must be 'authors' or 'stratified', got {self.split!r}")
+        check_choice("dataset.split", self.split, ("authors", "stratified"))
         if not 0 <= self.fold < self.folds:
             raise UserError(f"dataset.fold must lie in [0, {self.folds}), got {self.fold}")
         authors = self.split == "authors"
@@ -73,7 +64,6 @@ class GraphFolds(DataModule):
         self.classes = int(labels.max()) + 1
 
     def facts(self) -> dict[str, Any]:
-        """Return name, fingerprint and sizes."""
         raw = Path(self.root, self.name, "raw")
         return {
             "name": self.name,
@@ -83,7 +73,6 @@ class GraphFolds(DataModule):
         }
 
     def setup(self, stage: str | None = None) -> None:
-        """Make the batches of every part."""
         self._batches = {
             name: [
                 collate(
@@ -97,7 +86,6 @@ class GraphFolds(DataModule):
         }
 
     def loader(self, part: str) -> Any:
-        """Return the batches of a part."""
         return ResumableLoader(self._batches[part], batch_size=None)
 
 

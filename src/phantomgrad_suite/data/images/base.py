@@ -1,7 +1,5 @@
 """The base class of image data sets: batches of bytes, normalised on the device."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -33,19 +31,13 @@ class ImageSet(TensorDataset):
 
 
 class ImageData(DataModule):
-    """Colour images whose batches are bytes, which the device normalises.
-
-    Attributes:
-        mean, deviation: of each channel, for pixels from 0 to 1.
-        side: of an image as the network sees it, in pixels.
-        all_classes: number of classes of the whole data set.
-    """
+    """Colour images whose batches are bytes, which the device normalises."""
 
     in_channels = 3
-    mean: ClassVar[tuple[float, float, float]]
+    mean: ClassVar[tuple[float, float, float]]  # of each channel, for pixels from 0 to 1
     deviation: ClassVar[tuple[float, float, float]]
-    side: ClassVar[int]
-    all_classes: ClassVar[int]
+    side: ClassVar[int]  # of an image as the network sees it, in pixels
+    all_classes: ClassVar[int]  # of the whole data set
 
     def augmented(self, images: Tensor) -> Tensor:
         """Augment training images on the device, ``(B, 3, H, W)`` bytes, before normalisation."""
@@ -54,7 +46,6 @@ class ImageData(DataModule):
     def on_after_batch_transfer(
         self, batch: ImageBatch | Sequence[Tensor], dataloader_idx: int
     ) -> ImageBatch:
-        """Normalise a batch of bytes, a pair of images and labels; augment it in training."""
         trainer, (images, labels) = self.trainer, batch
         images = self.augmented(images) if trainer and trainer.training else images
         batch = ImageBatch(normalized(images, self.mean, self.deviation), labels)
@@ -62,7 +53,6 @@ class ImageData(DataModule):
 
     @classmethod
     def synthetic(cls, **settings: Any) -> Synthetic:
-        """Return random bytes, normalised as the images are, of random classes."""
         batch_size, classes = settings["batch_size"], cls.all_classes
         check_at_least("dataset.batch_size", batch_size, 1)
 
@@ -83,10 +73,7 @@ class ImageData(DataModule):
     def image_loader(
         self, data: Dataset[Any], batch_size: int, sampler: Any = None, **options: Any
     ) -> ResumableLoader:
-        """Return a loader of a data set that returns whole batches; the last one may be smaller.
-
-        Without a ``sampler`` the images come in order, each to exactly one process.
-        """
+        """Return a loader; without ``sampler`` in order, each image to exactly one process."""
         trainer = self.trainer
         return ResumableLoader(
             data,

@@ -1,7 +1,5 @@
 """CIFAR-10, original or as JPEG files, in memory; augmented and normalised on the device."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from phantomgrad.checks import check_choice
 from phantomgrad_suite.data.base import Share, damaged_data, missing_data
 from phantomgrad_suite.data.folds import held_out
 from phantomgrad_suite.data.images.base import ImageBatch, ImageData, ImageSet, open_folder
@@ -35,23 +34,16 @@ _PADDING = 4
 class Cifar10(ImageData):
     """50,000 training and 10,000 test images of ten classes (Krizhevsky, 2009), ``(3, 32, 32)``.
 
-    In a distributed run each process takes its own part of every epoch (a few images are repeated
-    to make the parts equal), and each evaluation image counts exactly once.
+    In a distributed run each process takes its own part of every epoch.
 
     Args:
         name: ``"cifar10"``, or ``"cifar10-jpeg"``, the same images after lossy compression.
         root: the folder that holds ``cifar-10-batches-py`` or ``cifar10-jpeg``.
-        batch_size: training images in a batch of one process; the last one may be smaller.
-        test_batch_size: images in a batch of an evaluation set.
-        augment: crop at random after padding with 4 black pixels, and mirror every second image
-            on average, by torch's global generator.
+        batch_size, test_batch_size: images in a batch of one process; the last may be smaller.
+        augment: crop at random after padding with 4 black pixels, and mirror every second image.
         validation: number of training images held out, stratified; 0 for none, as in the papers.
         subset: number of training images of each class, the first ones; ``None`` for all.
         seed: of the validation part.
-
-    Raises:
-        MissingDataError: the data set is not in ``root``.
-        UserError: the images, when they are read, are damaged, or fewer than the settings need.
     """
 
     mean = (0.4914, 0.4822, 0.4465)
@@ -72,15 +64,13 @@ class Cifar10(ImageData):
         super().__init__()
         self.check_settings(1, "batch_size", "test_batch_size", "subset")
         self.check_settings(0, "validation", "seed")
-        if self.name not in _FOLDERS:
-            raise UserError(f"dataset.name must be one of {', '.join(_FOLDERS)}, got {self.name!r}")
+        check_choice("dataset.name", self.name, tuple(_FOLDERS))
         if not Path(self.root, _FOLDERS[self.name]).exists():
             raise missing_data(f"{self.name} is not in {self.root}", self.name.upper())
         self.evaluation_sets = ("test", "validation") if self.validation else ("test",)
 
     @cached_property
     def pixels(self) -> dict[str, ImageBatch]:
-        """The images of the training and the test part, read when they are first needed."""
         if self.name == "cifar10":
             tensors = _read_original(self.root)
         else:
@@ -93,7 +83,6 @@ class Cifar10(ImageData):
         return {"train": train, "test": test}
 
     def facts(self) -> dict[str, Any]:
-        """Return name, fingerprint of all pixels and labels, and sizes; and the subset, if any."""
         train, test = self.pixels["train"], self.pixels["test"]
         facts = {
             "name": self.name,
@@ -107,7 +96,6 @@ class Cifar10(ImageData):
         return facts
 
     def setup(self, stage: str | None = None) -> None:
-        """Split the images into parts."""
         parts = dict(self.pixels)
         if self.validation:
             kept, held = held_out(parts["train"].labels, self.validation, self.seed)
@@ -116,22 +104,19 @@ class Cifar10(ImageData):
         self._parts = {name: ImageSet(*part) for name, part in parts.items()}
 
     def loader(self, part: str) -> Any:
-        """Return a part as bytes; that of training in an order from torch's global generator."""
         data = self._parts[part]
         if part == "train":
             return self.image_loader(data, self.batch_size, Shuffled(data))
         return self.image_loader(data, self.test_batch_size)
 
     def augmented(self, images: Tensor) -> Tensor:
-        """Return random crops, some of them mirrored, if ``augment`` is set."""
         return random_crops(images, self.share) if self.augment else images
 
 
 def random_crops(images: Tensor, share: Share) -> Tensor:
     """Return random crops of images ``(B, C, H, W)`` with 4 black pixels around; half are mirrored.
 
-    torch's global generator on the CPU draws for the images of all processes, and each takes its
-    own part, so that their generators stay equal.
+    torch's global generator draws for all processes, so that their generators stay equal.
     """
     batch, channels, height, width = images.shape
     corners = torch.randint(2 * _PADDING + 1, (2, share.processes, batch))[:, share.process]

@@ -1,13 +1,12 @@
 """Handwritten digits of 8 x 8 pixels, which come with scikit-learn."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.datasets import load_digits
 from torch.utils.data import SequentialSampler
 
 from phantomgrad_suite.data.base import DataModule
@@ -23,12 +22,7 @@ _FIFTHS = 5  # three of them train, one validates, one is tested
 class Digits(DataModule):
     """The 1,797 digits of the UCI test set (Alpaydin and Kaynak, 1998), ``(1, 8, 8)`` each.
 
-    Pixels are scaled to [0, 1], then standardised over the training part. The split is stratified:
-    three fifths train, one fifth validates, one fifth is tested.
-
-    Args:
-        batch_size: images in a batch.
-        seed: of the split.
+    Pixels are scaled to [0, 1], then standardised over the training part. The split is stratified.
     """
 
     evaluation_sets = ("test", "validation")
@@ -41,7 +35,8 @@ class Digits(DataModule):
         super().__init__()
         self.check_settings(1, "batch_size")
         self.check_settings(0, "seed")
-        pixels, labels = load_pixels()
+        digits = load_digits()
+        pixels, labels = (a.astype(np.uint8) for a in (digits.images, digits.target))
         self._fingerprint = hashlib.sha256(pixels.tobytes() + labels.tobytes()).hexdigest()
         images = torch.from_numpy(pixels).float().div(_WHITE).unsqueeze(1)  # (1797, 1, 8, 8)
         targets = torch.from_numpy(labels).long()
@@ -52,20 +47,10 @@ class Digits(DataModule):
         }
 
     def facts(self) -> dict[str, Any]:
-        """Return name, fingerprint and sizes."""
         sizes = {name: len(part) for name, part in self._parts.items()}
         return {"name": "Digits", "fingerprint": f"sha256:{self._fingerprint}", **sizes}
 
     def loader(self, part: str) -> Any:
-        """Return a part; that of training in an order from torch's global generator."""
         data = self._parts[part]
         sampler = Shuffled(data) if part == "train" else SequentialSampler(data)
         return ResumableLoader(data, self.batch_size, sampler=sampler)
-
-
-def load_pixels() -> tuple[np.ndarray, np.ndarray]:
-    """Return pixels from 0 to 16, ``(1797, 8, 8)``, and labels, ``(1797,)``, as bytes."""
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    return digits.images.astype(np.uint8), digits.target.astype(np.uint8)

@@ -1,7 +1,5 @@
 """ImageNet, or any data set in torchvision's ImageFolder layout, by the papers' protocols."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterator
@@ -14,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, DistributedSampler
 
+from phantomgrad.checks import check_choice
 from phantomgrad_suite.data.base import Share
 from phantomgrad_suite.data.folds import held_out
 from phantomgrad_suite.data.images.base import ImageBatch, ImageData, open_folder
@@ -36,16 +35,9 @@ class ImageNet(ImageData):
 
     Args:
         root: the folder that holds ``train/<class>/*`` and ``val/<class>/*``.
-        name: of the data set.
         protocol: ``"mdeq"`` (random crops of torchvision's defaults) or ``"phantom"`` (those of the
-            phantom gradient release; its DALI pipeline tries a hundred random crops before it falls
-            back to the centre, torchvision ten).
-        batch_size, test_batch_size, validation, seed: as in :class:`.Cifar10`.
+            phantom gradient release, which tries a hundred crops and not ten before the centre).
         workers: decoding processes of each training process.
-
-    Raises:
-        MissingDataError: ``root`` does not contain the two folders.
-        UserError: they have fewer than two classes, or different ones.
     """
 
     mean = (0.485, 0.456, 0.406)
@@ -64,8 +56,7 @@ class ImageNet(ImageData):
 
     def __post_init__(self) -> None:
         super().__init__()
-        if self.protocol not in _CROPS:
-            raise UserError(f"dataset.protocol must be 'mdeq' or 'phantom', got {self.protocol!r}")
+        check_choice("dataset.protocol", self.protocol, tuple(_CROPS))
         self.check_settings(1, "batch_size", "test_batch_size")
         self.check_settings(0, "workers", "validation", "seed")
         root = Path(self.root)
@@ -99,7 +90,6 @@ class ImageNet(ImageData):
         }
 
     def loader(self, part: str) -> Any:
-        """Return a part as bytes; that of training in another order in every epoch."""
         training = part == "train"
         data = FolderSet(self._parts[part], transform(self.protocol if training else None))
         return self.image_loader(
@@ -122,8 +112,7 @@ class FolderSet(Dataset[Any]):
     """Images in files, given by path and class; ``transform`` makes them ``(3, H, W)`` bytes."""
 
     def __init__(self, samples: list[tuple[str, int]], transform: Callable[[Any], Tensor]) -> None:
-        # In arrays, because reading a list of objects writes their reference counts, so that
-        # each worker would need a copy of its own.
+        # Arrays: reading a list writes reference counts, and each worker would copy it.
         self._paths = np.array([os.fsencode(path) for path, _ in samples])
         self._labels = np.array([label for _, label in samples])
         self._transform = transform
@@ -152,8 +141,7 @@ class FolderSet(Dataset[Any]):
 class SeededOrder(DistributedSampler[Any]):
     """A new order of the images in every epoch, and a random seed for each of them.
 
-    Both follow from torch's initial seed, the epoch (set by Lightning) and the image, so that a
-    resumed run continues as if it had not been interrupted.
+    Both follow from torch's initial seed, the epoch (set by Lightning) and the image.
     """
 
     def __init__(self, data: FolderSet, share: Share) -> None:
@@ -167,11 +155,7 @@ class SeededOrder(DistributedSampler[Any]):
 
 
 def transform(protocol: str | None) -> Any:
-    """Return a random crop, resized to 224 x 224 by a triangular filter, and a random flip.
-
-    In evaluation, without a protocol: the central 224 x 224 pixels of an image whose shorter side
-    is resized to 256.
-    """
+    """Return a random crop, resized to 224 x 224, and a random flip; in evaluation, the centre."""
     from torchvision.transforms import v2
 
     if protocol is None:

@@ -1,7 +1,5 @@
 """The data sets of language models: texts cut into parallel streams, and these into segments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,22 +16,18 @@ from phantomgrad_suite.runs.errors import UserError
 
 
 class TokenBatch(NamedTuple):
-    """A segment of each of several streams, ``(B, L)``, and the tokens that follow each token.
-
-    ``first`` tells that the streams begin here, so that earlier memories must be dropped.
-    """
+    """A segment of each of several streams, ``(B, L)``, and the tokens that follow each token."""
 
     tokens: Tensor
     targets: Tensor
-    first: bool
+    first: bool  # the streams begin here, so that earlier memories must be dropped
 
 
 class Segments(Dataset[TokenBatch]):
     """A text, ``(N,)``, cut into ``streams`` contiguous streams of ``length`` tokens for a process.
 
-    Each stream is cut into segments of ``segment_length`` tokens, the last of which is shorter. The
-    first token of a stream is not predicted. In a distributed run each process has streams of its
-    own. ``name`` is that of the text, for error messages.
+    Each stream is cut into segments of ``segment_length`` tokens, the last of which is shorter. In
+    a distributed run each process has streams of its own. ``name`` is that of the text, for errors.
     """
 
     def __init__(
@@ -68,8 +62,7 @@ class Segments(Dataset[TokenBatch]):
 class InOrder(DistributedSampler[Any]):
     """The same ``per_epoch`` indices in every process; an epoch continues the previous one.
 
-    After the last index comes the first. (Lightning sets the epoch of a ``DistributedSampler``, and
-    does not replace it in a distributed run.)
+    (Lightning sets the epoch of a ``DistributedSampler``, and does not replace it.)
     """
 
     def __init__(self, data: Segments, per_epoch: int) -> None:
@@ -93,10 +86,9 @@ class Corpus(NamedTuple):
 
 
 def random_words(vocabulary: int, streams: int, length: int) -> Synthetic:
-    """Return segments of random words, distributed as in natural text.
+    """Return segments of random words, the r-th as probable as 1 / (r + 2.7) (Mandelbrot, 1953).
 
-    The r-th word has a probability proportional to 1 / (r + 2.7) (Mandelbrot, 1953), which gives
-    each cluster of an adaptive softmax about the work that it has with text.
+    This gives each cluster of an adaptive softmax about the work that it has with text.
     """
     check_at_least("dataset.batch_size", streams, 1)
     check_at_least("dataset.segment_length", length, 1)
@@ -123,9 +115,7 @@ class LanguageData(DataModule):
     Args:
         batch_size: training streams of one process.
         test_batch_size: streams of an evaluation set, over all processes.
-        segment_length: tokens of a segment.
-        segments_per_epoch: training segments of an epoch, which continues where the previous one
-            ended; ``None`` for the whole text.
+        segments_per_epoch: training segments of an epoch; ``None`` for the whole text.
     """
 
     batch_size: int = 16
@@ -135,34 +125,25 @@ class LanguageData(DataModule):
 
     def __post_init__(self) -> None:
         super().__init__()
-        self.check_settings(1, "batch_size", "test_batch_size")
-        self.check_settings(1, "segment_length", "segments_per_epoch")
-
-    def read(self) -> Corpus:
-        """Return the text."""
-        raise NotImplementedError
+        sizes = ("batch_size", "test_batch_size", "segment_length", "segments_per_epoch")
+        self.check_settings(1, *sizes)
 
     @cached_property
     def corpus(self) -> Corpus:
-        """The text, read when it is first needed."""
-        return self.read()
+        raise NotImplementedError
 
     def sizes(self) -> dict[str, int]:
-        """Return the number of different words."""
         return {"vocabulary": self.corpus.vocabulary}
 
     def targets(self) -> dict[str, int]:
-        """Return nothing."""
         return {}
 
     def facts(self) -> dict[str, Any]:
-        """Return fingerprint, number of different words, and tokens of each part."""
         parts, vocabulary, fingerprint = self.corpus
         tokens = {name: len(part) for name, part in parts.items()}
         return {"fingerprint": f"sha256:{fingerprint}", "vocabulary": vocabulary, **tokens}
 
     def loader(self, part: str) -> ResumableLoader:
-        """Return the segments of a part."""
         training, share, streams = part == "train", self.share, self.batch_size
         if not training:
             streams, rest = divmod(self.test_batch_size, share.processes)

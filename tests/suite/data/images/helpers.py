@@ -1,7 +1,5 @@
 """Image data sets as the tests load them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,14 +1,10 @@
 """The digits: what they are, how they are split, and the order in which they come."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from data.images.helpers import whole
 
 from phantomgrad_suite.data import Digits
-from phantomgrad_suite.data.images.base import ImageBatch
-from phantomgrad_suite.data.images.digits import load_pixels
 
 pytestmark = pytest.mark.usefixtures("float32")
 PARTS = ("train", "validation", "test")
@@ -36,28 +32,8 @@ def test_pixels_are_standardised_by_the_training_part() -> None:
     torch.testing.assert_close(values.diff(), (values[1] - values[0]).expand(16))
 
 
-def test_images_keep_their_labels() -> None:
-    """In every order, an image comes with the label that it has in the data set."""
-    pixels, labels = load_pixels()
-    known = {p.tobytes(): int(label) for p, label in zip(pixels, labels, strict=True)}
-    data = Digits()
-    batch = whole(data, "train")
-    step = batch.images.unique().diff().min()
-    raw = ((batch.images - batch.images.min()) / step).round().byte().squeeze(1)
-    assert [known[image.numpy().tobytes()] for image in raw] == batch.labels.tolist()
-
-
-def test_training_batches_are_shuffled_again_in_every_epoch() -> None:
-    data = Digits(batch_size=100)
-    loader = data.train_dataloader()
-    first, second = list(loader), list(loader)
-    assert [len(batch.labels) for batch in first] == [100] * 10 + [77]
-    assert not torch.equal(first[0].labels, second[0].labels)
-    assert isinstance(first[0], ImageBatch)
-
-
 def test_order_is_that_of_the_global_generator_at_the_first_batch() -> None:
-    """Not before: a resumed run restores the generator after it has made its iterator."""
+    """A resumed run restores the generator after it has made its iterator."""
     loader = Digits().train_dataloader()
     torch.manual_seed(5)
     expected = next(iter(loader)).images

@@ -1,7 +1,5 @@
 """Texts cut into streams and segments, in order, through epochs, checkpoints and processes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -25,23 +23,9 @@ def segments(
     return Segments(text, streams, length, share, name)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "streams", "expected"),
-    [
-        (103_227_021, 56, (1_843_339, 12_289)),
-        (217_646, 16, (13_602, 91)),
-        (245_569, 16, (15_348, 103)),
-    ],
-)
-def test_layout_of_wikitext103(tokens: int, streams: int, expected: tuple[int, int]) -> None:
-    """Tokens and segments of a stream of the three texts; segments of 150 tokens."""
-    text = segments(torch.zeros(1, dtype=torch.int32).expand(tokens), streams, 150)
-    assert (text.length, len(text)) == expected
-
-
 @given(st.integers(20, 400), st.integers(1, 5), st.integers(1, 3))
 def test_segments_are_the_text(tokens: int, streams: int, length: int) -> None:
-    """Put together they are the streams; every token but the first is predicted once."""
+    """Concatenated they are the streams; every token but the first is predicted once."""
     words = torch.arange(tokens, dtype=torch.int32)
     text = segments(words, streams, length)
     batches = [text[i] for i in range(len(text))]
@@ -84,7 +68,7 @@ def test_loader_continues_in_the_middle_of_an_epoch(data: PydocTopics) -> None:
 
 
 def test_processes_share_the_streams() -> None:
-    """Together they have those of one process."""
+    """Together they have the streams of one process."""
     alone = segments(TEXT, 6, 4)
     parts = [segments(TEXT, 2, 4, Share(3, process)) for process in range(3)]
     assert all(part.length == alone.length for part in parts)

@@ -1,0 +1,212 @@
+"""The texts of language models: WikiText-103, Python's help texts, and the numbers of words."""
+
+import hashlib
+import platform
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from phantomgrad.checks import check_choice, check_rate
+from phantomgrad_suite.data.base import Synthetic, missing_data
+from phantomgrad_suite.data.sources import cached, digest
+from phantomgrad_suite.data.text.streams import Corpus, LanguageData, random_words
+from phantomgrad_suite.runs.errors import UserError
+
+FOLDER = "wikitext-103"
+FILES = {part: f"wiki.{part[:5]}.tokens" for part in ("train", "validation", "test")}
+_EDITIONS = {
+    "wikitext103": FILES,
+    "wikitext103-valid": {"train": FILES["validation"], "test": FILES["test"]},
+}
+_WORDS = {"wikitext103": 267_735, "wikitext103-valid": 18_891}
+_HELD_OUT = {3: "validation", 7: "test"}  # of every eight topics
+END, UNKNOWN = "<eos>", "<unk>"
+
+
+@dataclass(kw_only=True, eq=False)
+class WikiText103(LanguageData):
+    """WikiText-103, by words (Merity et al., 2017): 103,227,021 training tokens, 267,735 words.
+
+    ``name="wikitext103-valid"`` trains on the validation text and tests on the test text, where
+    words that the former lacks become ``<unk>``. Results on it are never compared with those on
+    WikiText-103.
+
+    Args:
+        root: the folder that holds ``wikitext-103/wiki.{train,valid,test}.tokens``; the encoded
+            texts are cached next to them.
+        validation_share: share of the lines of ``"wikitext103-valid"``, at its end, that validate
+            instead of training. The vocabulary is that of the remaining lines.
+    """
+
+    root: str
+    name: str = "wikitext103"
+    validation_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name, share = self.name, self.validation_share
+        check_choice("dataset.name", name, tuple(_EDITIONS))
+        check_rate("dataset.validation_share", share)
+        if share and "validation" in _EDITIONS[name]:
+            raise UserError(
+                f"dataset.validation_share must be 0 for {name}, which has a validation text, "
+                f"got {share}"
+            )
+        self._folder = Path(self.root) / FOLDER
+        self._files = {part: self._folder / file for part, file in _EDITIONS[name].items()}
+        held_out = share or "validation" in self._files
+        self._parts = ("train", "validation", "test") if held_out else ("train", "test")
+        self.evaluation_sets = self._parts[:0:-1]
+        missing = [str(path) for path in self._files.values() if not path.exists()]
+        if missing:
+            raise missing_data(f"WikiText-103 lacks {', '.join(missing)}", name)
+
+    @classmethod
+    def synthetic(cls, **settings: Any) -> Synthetic:
+        words = _WORDS[settings.get("name", "wikitext103")]
+        return random_words(words, settings["batch_size"], settings["segment_length"])
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        share = f"-{self.validation_share:g}" if self.validation_share else ""
+        path = self._folder / f"{self.name}{share}.pt"
+        *parts, words = cached(path, self._files.values(), self._encoded)
+        return Corpus(
+            dict(zip(self._parts, parts, strict=True)),
+            int((words == ord("\n")).sum()),
+            digest([*parts, words]),
+        )
+
+    def facts(self) -> dict[str, Any]:
+        facts = {"name": self.name, **super().facts()}
+        if self.name == "wikitext103-valid":
+            share = self.validation_share
+            rest = f", its last {share:.4g} held out" if share else ""
+            facts["reduced"] = f"trained on the validation text{rest}"
+        return facts
+
+    def _encoded(self) -> list[Tensor]:
+        """Return the numbers of each part, and the words, one a line, as bytes."""
+        min_count = None if self.name == "wikitext103" else 1
+        numbers = number_words(self._lines("train"), min_count)
+        parts = [
+            encode(numbers, self._lines(part), str(self._files.get(part, self._files["train"])))
+            for part in self._parts
+        ]
+        words = "".join(f"{word}\n" for word in numbers).encode()
+        return [*parts, torch.from_numpy(np.frombuffer(words, np.uint8).copy())]
+
+    def _lines(self, part: str) -> Iterable[str]:
+        if not self.validation_share or part == "test":
+            return read_lines(self._files[part])
+        lines = list(read_lines(self._files["train"]))
+        kept = round((1 - self.validation_share) * len(lines))
+        return lines[:kept] if part == "train" else lines[kept:]
+
+
+@dataclass(kw_only=True, eq=False)
+class PydocTopics(LanguageData):
+    """The help texts that come with Python (``pydoc_data.topics``), about 77,000 tokens.
+
+    Of eight topics in alphabetical order, the fourth validates and the last one is tested. The
+    texts differ between versions of Python, and so do fingerprint and results.
+
+    Args:
+        min_count: words that are rarer in the training text become ``<unk>``.
+    """
+
+    evaluation_sets = ("test", "validation")
+
+    min_count: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_settings(1, "min_count")
+
+    @classmethod
+    def synthetic(cls, **settings: Any) -> Synthetic:
+        words = len(number_words(topics()["train"], settings.get("min_count", 3)))
+        return random_words(words, settings["batch_size"], settings["segment_length"])
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        parts = topics()
+        words = number_words(parts["train"], self.min_count)
+        letters = hashlib.sha256("\n".join(map("\n".join, parts.values())).encode())
+        numbers = {name: encode(words, lines, name) for name, lines in parts.items()}
+        return Corpus(numbers, len(words), letters.hexdigest())
+
+    def facts(self) -> dict[str, Any]:
+        version = ".".join(platform.python_version_tuple()[:2])
+        return {"name": "pydoc-topics", "python": version, **super().facts()}
+
+
+def topics() -> dict[str, list[str]]:
+    """Return the lines of each part of Python's help texts."""
+    from pydoc_data.topics import topics as texts
+
+    parts: dict[str, list[str]] = {"train": [], "validation": [], "test": []}
+    for number, name in enumerate(sorted(texts)):
+        parts[_HELD_OUT.get(number % 8, "train")] += texts[name].splitlines()
+    return parts
+
+
+def number_words(lines: Iterable[str], min_count: int | None = None) -> dict[str, int]:
+    """Return the number of each word of a training text: first ``<eos>``, then the most frequent.
+
+    Words rarer than ``min_count`` become ``<unk>``, and so do unknown words of other texts; with
+    ``None`` only the words of this text have a number.
+    """
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts.update(line.split())
+    counts.pop(END, None)
+    if min_count is not None:
+        rare = {word: n for word, n in counts.items() if n < min_count and word != UNKNOWN}
+        counts[UNKNOWN] += sum(rare.values())
+        counts = Counter({word: n for word, n in counts.items() if word not in rare})
+    words = (END, *(word for word, _ in counts.most_common()))
+    kind = dict if min_count is None else _Open
+    return kind((word, number) for number, word in enumerate(words))
+
+
+def encode(numbers: dict[str, int], lines: Iterable[str], source: str) -> Tensor:
+    """Return the numbers of the words of the text ``source``, ``(N,)``, as 32-bit integers."""
+    encoded = array("i")
+    for at, line in enumerate(lines, start=1):
+        try:
+            encoded.extend(map(numbers.__getitem__, line.split()))
+        except KeyError as error:
+            raise UserError(
+                f"{source}, line {at}: the training text has no word {error.args[0]!r}; do "
+                "these texts belong to the same corpus?"
+            ) from error
+        encoded.append(numbers[END])
+    return torch.from_numpy(np.array(encoded, dtype=np.int32))
+
+
+class _Open(dict[str, int]):
+    """The numbers of words; all others have that of ``<unk>``."""
+
+    def __missing__(self, word: str) -> int:
+        return self[UNKNOWN]
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a file, which must be UTF-8."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            yield from file
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not UTF-8 text (byte {error.object[error.start]:#04x}: {error.reason}): "
+            "delete it and fetch it again"
+        ) from error
