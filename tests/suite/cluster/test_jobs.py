@@ -156,7 +156,7 @@ def test_job_is_the_script_and_its_exit_code(tmp_path: Path, monkeypatch: Any) -
 
 
 class Listening(Callback):
-    """Keeps who listens to the signal that Lightning would requeue at."""
+    """Records the handlers of the signal at which Lightning would requeue."""
 
     heard: tuple[Any, ...] = ()
 

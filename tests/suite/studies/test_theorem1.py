@@ -27,7 +27,7 @@ def outcome(m: Matrix, by_wanted: Matrix, k: int, damping: float, v: Matrix) -> 
 def diagonal(
     a: list[float], c: list[float], k: int, damping: float, v: list[float] | None = None
 ) -> Outcome:
-    """Of ``f(h) = a h + c theta``, whose matrices are diag(a) and diag(c)."""
+    """Return the outcome for ``f(h) = a h + c theta``, whose Jacobians are diag(a) and diag(c)."""
     return outcome(np.diag(a), np.diag(c), k, damping, np.array(v or [1.0] * len(a)))
 
 
