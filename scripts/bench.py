@@ -7,7 +7,7 @@ python scripts/bench.py quick=true device=cpu
 import os
 import sys
 
-# The profiler, which counts memory on the CPU, would otherwise report its own doings.
+# The profiler, which counts memory on the CPU, would otherwise log its own activity.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 # Large pages for large tensors: a step of MDEQ-Tiny on the CPU has 600,000 page faults without.

@@ -1,4 +1,4 @@
-"""Do one study of the gradient, or all of a suite.
+"""Run one study, or all studies of a suite.
 
 python scripts/study.py study=figure1/tanh
 python scripts/study.py suite=default
@@ -7,7 +7,7 @@ python scripts/study.py study=figure1/tanh setting.lipschitz=0.99 setting.sample
 
 import os
 
-# The profiler, which counts memory on the CPU, would otherwise report its own doings.
+# The profiler, which counts memory on the CPU, would otherwise log its own activity.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 # Large pages for large tensors: a step of MDEQ-Tiny on the CPU has 600,000 page faults without.

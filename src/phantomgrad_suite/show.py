@@ -25,7 +25,10 @@ def describe(path: Path, *, config: bool = False) -> str:
     content = _read(path)
     facts = content.get(PROVENANCE, content)
     if not facts.keys() >= {"row", "instance", "config", "config_hash", "environment"}:
-        raise UserError(f"{path} does not say what made it: it is something else, or too old")
+        raise UserError(
+            f"{path} has no provenance: it is not a checkpoint or record of this project, "
+            "or an older version wrote it"
+        )
     environment = facts["environment"]
     versions = {"python": environment["python"], **environment["versions"]}
     parts = {

@@ -117,7 +117,7 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
         finished=now(),
     )
     log.info("%s: %s", identity, _headline(record))
-    return record, checkpoint.asked
+    return record, checkpoint.stop_signal
 
 
 def _trainer(config: DictConfig, kept: list[Callback]) -> Trainer:

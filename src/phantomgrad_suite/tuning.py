@@ -99,11 +99,11 @@ def tune(overrides: Sequence[Override], compose: Compose, launcher: Launcher) ->
     with folder.locked() as locked:
         if not locked:
             raise UserError(f"another process runs the search in {folder.path}")
-        _do_trials(plan, search, compose, launcher)
+        _run_trials(plan, search, compose, launcher)
 
 
-def _do_trials(plan: SearchPlan, search: Search, compose: Compose, launcher: Launcher) -> None:
-    """Do the trials in order; one that fails is left for the next start."""
+def _run_trials(plan: SearchPlan, search: Search, compose: Compose, launcher: Launcher) -> None:
+    """Run the trials in order; a failed one is retried at the next start."""
     trials, best = search.settings.trials, ""
     for position in range(trials):
         trial = search.propose(position)

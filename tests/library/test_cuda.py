@@ -177,7 +177,7 @@ class Tanh(torch.nn.Linear):
 def test_no_iteration_reads_a_tensor_value(
     solver: pg.Solver, gradient: pg.GradientEstimator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tensors that have no values stand for those of a device."""
+    """Meta tensors, which have no values, take the place of tensors on a device."""
     monkeypatch.setattr(ActivityFlag, "any", lambda *_: True)
     monkeypatch.setattr(SolveState, "_keep_best", _keep_as_on_cuda)
     with FakeTensorMode():

@@ -54,7 +54,7 @@ def test_exact_gradient_is_the_dense_one_with_its_residuals(affine: Affine, v: T
 def test_no_grad_is_accumulated_and_graphs_stay_usable(
     affine: Affine, v: Tensor, grad: bool
 ) -> None:
-    """In any autograd mode."""
+    """This holds in any autograd mode."""
     shared = 1.0 * affine.weight
     f = Affine(shared, affine.bias)
     with torch.set_grad_enabled(grad):

@@ -22,7 +22,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", distributed_worker.CASES)
 def test_gradients_are_those_of_the_global_batch(ranks: list[dict[str, Any]], name: str) -> None:
-    """With batch statistics of their own, the mean of those of the halves."""
+    """With separate batch statistics, they are the mean of the gradients of the halves."""
     _, batch = distributed_worker.case(name)
     parts = batch.chunk(2) if name.endswith("own") else [batch]
     alone = [distributed_worker.gradients(distributed_worker.case(name)[0], x) for x in parts]

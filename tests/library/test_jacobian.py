@@ -25,7 +25,7 @@ def test_products_are_those_of_the_dense_jacobian() -> None:
 
 
 def test_the_value_is_on_the_graph_of_the_parameters() -> None:
-    """Also under ``no_grad``; ``z`` itself stays off the graph."""
+    """This holds under ``no_grad`` too; ``z`` itself stays off the graph."""
     weight, z = torch.ones(3, requires_grad=True), torch.randn(2, 3)
     with torch.no_grad():
         at = Linearization(lambda z: weight * z, z)
@@ -114,7 +114,7 @@ def problem() -> tuple[TanhCell, Tensor, Tensor]:
 
 
 def test_the_expected_penalty_is_the_frobenius_norm(problem: Any) -> None:
-    """``|J|_F^2 / N``."""
+    """The expected value is ``|J|_F^2 / N``."""
     cell, x, z = problem
     f: Map = lambda z: cell(z, x)  # noqa: E731
     draws = torch.stack([jacobian_regularizer(f, z) for _ in range(200)])

@@ -118,7 +118,7 @@ def segment(s: int) -> tuple[Tensor, Tensor]:
 
 
 def memory() -> Memory:
-    """Of six positions."""
+    """A memory of six positions."""
     return Memory(
         given(MEMORY_STATES, BATCH, MEMORY, WIDTH), given(MEMORY_INJECTIONS, BATCH, MEMORY, 60)
     )

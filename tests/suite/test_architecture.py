@@ -14,7 +14,7 @@ TESTS = sorted((REPOSITORY / "tests").rglob("*.py"))
 
 
 def test_imports_go_down_only() -> None:
-    """The contracts of pyproject.toml."""
+    """The contracts of pyproject.toml hold."""
     command = Path(sys.executable).parent / "lint-imports"
     if not command.exists():
         pytest.skip("import-linter is not installed (phantomgrad[dev])")
@@ -26,7 +26,7 @@ def test_imports_go_down_only() -> None:
 
 
 def test_library_imports_torch_alone() -> None:
-    """In a process of its own: nothing of the experiments is loaded by the library."""
+    """In a new process, the library loads nothing of the experiments."""
     heavy = (
         "phantomgrad_suite torchvision hydra lightning matplotlib omegaconf scipy sklearn "
         "torch_geometric torchmetrics wandb"
@@ -62,7 +62,7 @@ def test_folders_stay_small(folder: Path) -> None:
 
 
 def test_status_and_reports_start_without_torch() -> None:
-    """In a process of its own; the status must not wait for torch."""
+    """This is tested in a new process: the status must not wait for torch."""
     modules = (
         "phantomgrad_suite.status, phantomgrad_suite.export_wandb, phantomgrad_suite.report.command"
     )

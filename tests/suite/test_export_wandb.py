@@ -115,7 +115,7 @@ def test_run_has_the_content_of_its_record(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("offline")
 def test_table_is_rebuilt_without_duplicates(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
-    """In the order of its rows; records of other rows are left out."""
+    """The order is that of its rows; records of other rows are left out."""
     for row, instance in (PLACE, ("toy/implicit", "seed0"), ("toy/other", "seed0")):
         toy.publish(row, instance)
     for _ in range(2):
@@ -133,7 +133,7 @@ def test_nothing_to_export_and_unreadable_records(
     assert "no run of it is finished: python scripts/train.py table=toy" in capsys.readouterr().err
     toy.publish(*PLACE).write_text("{")
     assert toy.export() == 1
-    assert "is no readable record" in capsys.readouterr().err
+    assert "is not a readable record" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("package", ["wandb", "wandb_workspaces.reports.v2"])
@@ -198,7 +198,7 @@ def test_report_groups_by_row_and_has_a_panel_for_each_metric(report: Any) -> No
 def test_sent_report_replaces_the_one_with_its_title(
     report: Any, toy: Toy, monkeypatch: pytest.MonkeyPatch, earlier: str | None
 ) -> None:
-    """What a server would be asked, as far as that can be checked without one."""
+    """A client without a server records what would be sent."""
     others = [SimpleNamespace(display_name="another", id="x")]
     if earlier:
         others.append(SimpleNamespace(display_name="phantomgrad: toy", id=earlier))

@@ -8,7 +8,12 @@ import torch
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    README,
+    ROOT / "CHANGELOG.md",
+    ROOT / "results" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 
 
 def test_the_example_of_the_readme_trains_a_converging_deq():
@@ -25,7 +30,7 @@ def test_the_readme_is_short():
     assert len(README.read_text().splitlines()) <= 200
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name + "/" + page.name)
 def test_commands_and_links_exist(page: Path):
     text = page.read_text()
     targets = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -36,7 +41,7 @@ def test_commands_and_links_exist(page: Path):
         assert (ROOT / script).exists()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name + "/" + page.name)
 def test_command_lines_compose(page: Path):
     from training import check_line
 

@@ -75,7 +75,7 @@ def test_run_of_this_machine_is_running_while_its_process_lives(
 def test_run_of_another_machine_is_running_until_it_is_silent(
     folder: Path, minutes: int, state: str
 ) -> None:
-    """The youngest of its files counts."""
+    """The age of the youngest of its files counts."""
     note(folder, host="gpu07")
     os.utime(folder / "attempt.json", (0, 0))
     (folder / "checkpoints").mkdir()

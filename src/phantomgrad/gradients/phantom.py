@@ -23,8 +23,8 @@ class PhantomGradient(GradientEstimator):
 
     Args:
         steps: k, at least 1.
-        damping: :math:`\lambda`, in (0, 1], or an :class:`AdaptiveDamping`, for which
-            ``"adaptive"`` stands with its defaults.
+        damping: :math:`\lambda`, in (0, 1], or an :class:`AdaptiveDamping`;
+            ``"adaptive"`` is short for ``AdaptiveDamping()``.
     """
 
     steps: int

@@ -64,7 +64,7 @@ class _Pass:
 
 
 class _Reentered(AbstractContextManager[None]):
-    """A context manager made anew each time it is entered, once per backward pass."""
+    """A context manager created again each time it is entered, once per backward pass."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[None]]) -> None:
         self._make = make

@@ -60,7 +60,7 @@ class PeerDEQ(nn.Module):
 
 
 class WholeCell(nn.Module):
-    """A cell whose context is computed anew at every evaluation."""
+    """A cell whose context is computed again at every evaluation."""
 
     def __init__(self, cell: nn.Module) -> None:
         super().__init__()

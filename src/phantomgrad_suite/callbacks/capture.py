@@ -26,21 +26,21 @@ def layers_of(module: nn.Module) -> list[DEQ]:
 
 
 def radii(f: Map, z: Tensor, iterations: int) -> Tensor:
-    """Return the spectral radius of ``df/dz`` of each sample; the run's generators stay put."""
+    """Return each sample's spectral radius without advancing the run's generators."""
     generator = torch.Generator(device=z.device).manual_seed(0)
     return spectral_radius(f, z, iterations=iterations, generator=generator)
 
 
 class Listener:
-    """Calls ``hear(layer, inputs, output)`` after every pass through the layers of a module."""
+    """Calls ``on_pass(layer, inputs, output)`` after every pass through the layers of a module."""
 
-    def __init__(self, hear: Callable[[DEQ, tuple[Any, ...], Any], None]) -> None:
-        self._hear = hear
+    def __init__(self, on_pass: Callable[[DEQ, tuple[Any, ...], Any], None]) -> None:
+        self._on_pass = on_pass
         self._handles: list[RemovableHandle] = []
 
     def start(self, module: nn.Module) -> None:
         self.stop()
-        self._handles = [layer.register_forward_hook(self._hear) for layer in layers_of(module)]
+        self._handles = [layer.register_forward_hook(self._on_pass) for layer in layers_of(module)]
 
     def stop(self) -> None:
         while self._handles:

@@ -68,7 +68,8 @@ class History(Series):
     def result(self, metric: str, mode: Literal["max", "min"] = "max") -> Result:
         """Return the best, the last and the selected test value of a metric.
 
-        The epoch with the best validation value is selected, then that with the smallest loss.
+        The epoch with the best validation value is selected; ties are broken by the smaller
+        validation loss.
         """
         test = self.curves.get(f"test/{metric}")
         if test is None:

@@ -50,7 +50,7 @@ class GradientPrecision(Series):
         check_damping(damping)
         self._estimators, self._solver, self._adjoint = dict(estimators), solver, adjoint or solver
         self._every, self._damping, self._iterations = every_n_steps, damping, iterations
-        self._listener = Listener(self._hear)
+        self._listener = Listener(self._on_pass)
         self._passes: dict[DEQ, Pass] = {}
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
@@ -74,7 +74,7 @@ class GradientPrecision(Series):
         for logger in trainer.loggers:
             logger.log_metrics(values, step=trainer.global_step)
 
-    def _hear(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
+    def _on_pass(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
         if torch.is_grad_enabled():
             self._passes[layer] = Pass(layer, inputs, output)
 

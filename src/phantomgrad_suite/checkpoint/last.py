@@ -35,7 +35,7 @@ class LastCheckpoint(Checkpoint):
     """Saves at the end of epochs, in the middle of long ones, and on SIGTERM, SIGINT or SIGUSR2.
 
     After a signal it saves as soon as possible and raises :class:`Stopped`; a second SIGINT stops
-    the run at once. In its last epoch a run ends normally: then ``asked`` has the signal.
+    the run at once. In its last epoch a run ends normally: then ``stop_signal`` has the signal.
     SIGUSR2 is what submitit has SLURM send shortly before the time limit of a job.
     With a loader that cannot restore its position, a run saves at the end of its epochs only.
     Lightning's ``ModelCheckpoint`` knows neither signals nor such loaders.
@@ -48,34 +48,34 @@ class LastCheckpoint(Checkpoint):
         self._path, self._epochs = path, every_n_epochs
         self._seconds = math.inf if every_minutes is None else 60 * every_minutes
         self._last = time.monotonic()
-        self.asked = 0
+        self.stop_signal = 0
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         data.worker_init_fn = leave_signals_to_main_process
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Replace Lightning's handlers, which would communicate amid another exchange."""
+        """Replace Lightning's handlers, which start a collective operation during another one."""
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
             signal.signal(signum, self._record)
 
     def _record(self, signum: int, frame: FrameType | None) -> None:
-        if signum == signal.SIGINT and self.asked:
+        if signum == signal.SIGINT and self.stop_signal:
             raise KeyboardInterrupt
-        if not self.asked and getattr(rank_zero_only, "rank", 0) == 0:
+        if not self.stop_signal and getattr(rank_zero_only, "rank", 0) == 0:
             name = signal.Signals(signum).name
             log.warning("%s: stopping at the next checkpoint, at the latest after the epoch", name)
-        self.asked = signum
+        self.stop_signal = signum
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
         agreeing = trainer.world_size == 1 or args[-1] % _STEPS_BETWEEN_AGREEMENTS == 0
         if agreeing and not trainer.is_last_batch and is_resumable(trainer.train_dataloader):
             is_due = time.monotonic() - self._last >= self._seconds
-            self._save(trainer, pl_module, is_due, self.asked)
+            self._save(trainer, pl_module, is_due, self.stop_signal)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         epoch = trainer.current_epoch + 1
-        signum = 0 if epoch == trainer.max_epochs else self.asked  # the run ends anyway
+        signum = 0 if epoch == trainer.max_epochs else self.stop_signal  # the run ends anyway
         self._save(trainer, pl_module, epoch % self._epochs == 0, signum)
 
     def _save(self, trainer: Trainer, task: Any, is_due: bool, signum: int) -> None:

@@ -24,7 +24,7 @@ def of_all_processes(state: Any) -> list[Any]:
 
 
 def of_this_process(states: list[Any]) -> Any:
-    """Return the own one of such states; the first one if they come from fewer processes."""
+    """Return this process's state; the first if fewer processes saved."""
     joined = distributed.is_available() and distributed.is_initialized()
     rank = distributed.get_rank() if joined else 0
     return states[rank if rank < len(states) else 0]

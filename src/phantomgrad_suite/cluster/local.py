@@ -24,7 +24,7 @@ _FORKS = sys.platform == "linux"  # elsewhere, not all system libraries survive 
 
 
 def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> None:
-    """Do the runs, ``settings.jobs`` at a time, and print one line for each that has ended.
+    """Run the commands, ``settings.jobs`` at a time, and print one line for each that has ended.
 
     A run writes into ``log.txt`` of its folder. One that fails stops no other; all are stopped
     with this process. A :class:`UserError` says that one failed, or a setting is out of range.

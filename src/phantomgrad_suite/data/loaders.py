@@ -46,7 +46,7 @@ class ResumableLoader(DataLoader[Any]):
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        options = {"generator": torch.Generator(), "collate_fn": _as_is, **options}
+        options = {"generator": torch.Generator(), "collate_fn": _no_collate, **options}
         super().__init__(*arguments, **options)
         self._batches = self._skip = 0
 
@@ -87,5 +87,5 @@ class _Remaining:
         yield from islice(iter(self._batches), skip, None)
 
 
-def _as_is(batch: Any) -> Any:
+def _no_collate(batch: Any) -> Any:
     return batch

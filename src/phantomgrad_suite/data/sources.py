@@ -1,4 +1,4 @@
-"""The files of data sets: their checksums, and a cache of tensors that are slow to make of them."""
+"""Checksums of data files, and a cache of tensors that are slow to derive from them."""
 
 import hashlib
 import logging

@@ -108,7 +108,7 @@ def _unknown(key: str, known: Sequence[str], root: str) -> str:
 
 def _nearest(wanted: str, known: Sequence[str], where: str) -> str:
     near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.3)
-    suggestion = f"the nearest are {', '.join(near)}" if near else "there is none like it"
+    suggestion = f"the nearest are {', '.join(near)}" if near else "no similar name exists"
     return f"{suggestion} (all of them: configs/{where})"
 
 

@@ -1,12 +1,10 @@
 """A table as LaTeX, to be included with ``\\input`` (needs booktabs and graphicx)."""
 
 import re
-from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from phantomgrad_suite.report.catalogue import LATEX
 from phantomgrad_suite.report.table import Table
+from phantomgrad_suite.report.templating import templates
 
 _PHANTOM = re.compile(r"(A\(\d+, [\d.]+\))")
 
@@ -22,18 +20,6 @@ def render(table: Table) -> str:
     )
     title = re.sub(r"^Table \d+: ", "", table.title)
     return environment.get_template("table.tex.j2").render(table=table, title=title)
-
-
-def templates(**options: Any) -> Environment:
-    """Return the templates of the report."""
-    return Environment(
-        loader=PackageLoader("phantomgrad_suite.report"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        **options,
-    )
 
 
 def escape(text: str) -> str:

@@ -173,19 +173,20 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RecordError(
-            f"{path} is no readable record ({error}): restore it, or delete it and repeat the run"
+            f"{path} is not a readable record ({error}): "
+            "restore it, or delete it and repeat the run"
         ) from error
 
 
 def _made(content: Any, path: Path, kind: type[_T]) -> _T:
     """Return the JSON ``content`` of ``path`` as a record of ``kind``."""
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise RecordError(f"{path} is no record of schema {SCHEMA}: delete it and repeat the run")
+        raise RecordError(f"{path} does not have schema {SCHEMA}: delete it and repeat the run")
     try:
         return _typed(content, kind, "record")  # type: ignore[no-any-return]
     except TypeError as error:
         raise RecordError(
-            f"{path} is no valid record ({error}): delete it and repeat the run"
+            f"{path} is not a valid record ({error}): delete it and repeat the run"
         ) from error
 
 

@@ -65,7 +65,7 @@ def progress(items: Sequence[T]) -> Iterable[T]:
 
 
 def rounded(value: Tensor | float, digits: int = 8) -> float:
-    """Return ``value`` to so many significant digits."""
+    """Return ``value`` rounded to ``digits`` significant digits."""
     return float(f"{float(value):.{digits}g}")
 
 

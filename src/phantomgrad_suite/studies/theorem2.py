@@ -21,7 +21,7 @@ from phantomgrad_suite.studies.base import Findings, Matrix, Study, rounded
 _SOLVER = FixedPoint(max_evaluations=20_000, tol=1e-15)
 _FLOOR = 1e-12  # relative errors below it are rounding and left out of a fit
 _RATE = 0.05  # how far a fitted rate may be from its limit, relative to it
-_UNROLLED_RATE = 0.1  # likewise where a factor k slows the decay, by 1 + 1/k a step
+_UNROLLED_RATE = 0.1  # the same, where a factor k slows the decay by 1 + 1/k a step
 _SLACK = 1e-9  # rounding of a bound, relative to the limit
 
 Case = dict[str, Any]

@@ -216,6 +216,6 @@ def weighted_mean(values: Tensor, rates: Tensor) -> Tensor:
 
 
 def spread(count: int) -> list[int]:
-    """Return places among ``count``, spread evenly in the logarithm, the last one included."""
+    """Return indices below ``count``, evenly spaced on a log scale, with the last one."""
     places = torch.logspace(0, math.log10(count), _POINTS, dtype=torch.float64).round().long() - 1
     return sorted(set(places.clamp(0, count - 1).tolist()))

@@ -94,7 +94,7 @@ def test_the_start_may_be_an_inference_tensor(parts: Parts) -> None:
 
 @every_estimator
 def test_the_result_may_be_overwritten(parts: Parts) -> None:
-    """With and without a graph; the start, which may be an earlier result, is not affected."""
+    """With a graph or without, this does not affect the start, which may be an earlier result."""
     deq, x = pg.DEQ(TanhCell(), *parts), torch.randn(3, 4)
     torch.relu_(deq(x)[0]).sum().backward()
     with torch.no_grad():

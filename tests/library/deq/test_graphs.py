@@ -26,7 +26,7 @@ def test_no_grad_gives_no_graph(parts: Parts) -> None:
 
 @every_estimator
 def test_evaluation_mode_gives_the_same_gradients(parts: Parts) -> None:
-    """Autograd's mode decides, never ``training``."""
+    """The autograd mode decides, never ``training``."""
     deq, x = DEQ(TanhCell(), *parts), torch.randn(3, 4)
     expected = parameter_gradients(deq, x)
     assert relative_error(parameter_gradients(deq.eval(), x), expected) == 0

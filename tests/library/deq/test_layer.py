@@ -65,7 +65,7 @@ def test_copies_and_pickles(parts: Parts) -> None:
 
 @every_estimator
 def test_the_last_solution_is_kept_for_logs(parts: Parts) -> None:
-    """Without its state, off every graph, and not in the state dict."""
+    """It is kept without its state, off every graph, and is not in the state dict."""
     deq = pg.DEQ(TanhCell(), *parts)
     assert deq.last_solution is None
     z, solution = deq(torch.randn(3, 4))
@@ -164,7 +164,7 @@ class Outer(nn.Module):
 
 @pytest.mark.parametrize("hidden", [False, True])
 def test_a_nested_equilibrium_keeps_its_masks_for_the_outer_solve(hidden: bool) -> None:
-    """Otherwise the outer map would have no equilibrium. The next pass draws new ones."""
+    """Otherwise the outer map would have no equilibrium. The next pass draws new masks."""
     outer = Outer(hidden).train()
     deq, dropout, masks = pg.DEQ(outer, SOLVER, UPG), outer.parts[0].cell.dropout, []
     for batch in (8, 8, 3):
@@ -184,7 +184,7 @@ class Reentrant(TanhCell):
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_a_cell_with_hidden_parameters_is_not_treated_as_frozen() -> None:
-    """Torch's reentrant checkpoint then refuses vector-Jacobian products."""
+    """Torch's reentrant checkpoint refuses vector-Jacobian products of such a cell."""
     deq = pg.DEQ(Reentrant(), SOLVER, pg.NeumannPhantomGradient(3, 0.5))
     z, _ = deq(torch.randn(3, 4))
     assert z.requires_grad

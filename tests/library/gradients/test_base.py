@@ -14,7 +14,7 @@ every_gradient = pytest.mark.parametrize("gradient", GRADIENTS.values(), ids=GRA
 @every_gradient
 @pytest.mark.parametrize("shape", [(1,), (3,), (3, 2), (1, 2, 3), (2, 3, 1, 2)], ids=str)
 def test_states_of_every_shape(gradient: pg.GradientEstimator, shape: tuple[int, ...]) -> None:
-    """On the elementwise map ``f(z) = a z + b``, with closed-form gradients by b."""
+    """The map is ``f(z) = a z + b`` elementwise, with closed-form gradients by b."""
     a = torch.linspace(-0.5, 0.5, torch.Size(shape).numel()).view(shape)
     b = torch.ones(shape, requires_grad=True)
     f = lambda z: a * z + b  # noqa: E731

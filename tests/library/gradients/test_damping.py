@@ -67,7 +67,7 @@ def test_with_a_radius_of_two_the_series_converges(kind: Any) -> None:
 
 @both_phantoms
 def test_a_contraction_is_not_damped(kind: Any) -> None:
-    """``lambda = min(1, 1 / rho)``: the estimate is that with 1, bit for bit."""
+    """Here ``lambda = min(1, 1 / rho)`` is 1, and the estimate is that with 1, bit for bit."""
     x = torch.randn(3, 4)
     gradients = []
     for damping in (1.0, adaptive()):
@@ -146,7 +146,7 @@ def test_random_numbers_and_masks_of_the_run_are_not_affected() -> None:
 
 
 def test_measurements_are_deterministic() -> None:
-    """With few iterations they depend on the start, which is seeded with the pass."""
+    """With few iterations they depend on the start, whose seed is the number of the pass."""
     x, runs = torch.randn(1, 4), []
     for seed in (0, 1):
         torch.manual_seed(seed)

@@ -32,7 +32,7 @@ every_variant = pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIAN
 @every_solver
 @every_variant
 def test_the_gradient_is_the_dense_solve(solver: pg.Solver, options: dict[str, Any]) -> None:
-    """``df/dtheta^T (I - J)^-T v``."""
+    """The expected gradient is ``df/dtheta^T (I - J)^-T v``."""
     cell, x, v = TanhCell(), torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
     f: Map = lambda z: cell(z, x)  # noqa: E731
     z, wanted = newton_equilibrium(f, torch.zeros(3, 4)), [x, *cell.parameters()]
@@ -58,7 +58,7 @@ def test_gradcheck_of_both_orders() -> None:
 
 @pytest.mark.parametrize("order", [2, 3])
 def test_derivatives_up_to_the_order_are_exact(order: int) -> None:
-    """Those of ``sqrt(theta)``, the equilibrium of ``z + (theta - z^2) / 4``; the next is not."""
+    """``sqrt(theta)`` solves ``z + (theta - z^2) / 4``; the next derivative is wrong."""
     theta = torch.tensor([[0.5, 1.0, 2.0]], requires_grad=True)
     closed = [theta**-0.5 / 2, -(theta**-1.5) / 4, 3 * theta**-2.5 / 8, -15 * theta**-3.5 / 16]
     f: Map = lambda z: z + (theta - z.square()) / 4  # noqa: E731
@@ -87,7 +87,7 @@ def test_evaluations_of_f_and_second_derivatives(options: dict[str, Any], evalua
 @pytest.mark.parametrize("order", [1, 2, 3])
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
 def test_the_adjoint_solve_is_reported(order: int, scale: float) -> None:
-    """There is one for every order, at any scale of the loss; ``report`` receives its solution."""
+    """``report`` receives the solution of each solve, for every order and scale of the loss."""
     affine, v, seen = Affine.random(), scale * torch.randn(3, 5), list[pg.Solution]()
     gradient = pg.ImplicitGradient(solver=replace(TIGHT, tol=1e-12), order=order)
     gradient.attach(affine, affine.equilibrium(), seen.append).backward(v)
@@ -107,7 +107,7 @@ def test_a_zero_cotangent_is_not_a_failure() -> None:
 
 @pytest.mark.parametrize("at", ["equilibrium", "image"])
 def test_the_jacobian_is_taken_at_the_equilibrium_or_the_image(at: str) -> None:
-    """``f(z) = a z^2 + b`` away from its fixed point: ``v / (1 - 2 a z)``, df/da at z0 always."""
+    """At z, ``f(z) = a z^2 + b`` gives ``v / (1 - 2 a z)``; df/da is taken at z0."""
     a = torch.tensor([[0.3], [0.2]], requires_grad=True)
     b = torch.tensor([[0.1], [0.4]], requires_grad=True)
     f: Map = lambda z: a * z.square() + b  # noqa: E731
@@ -165,7 +165,7 @@ def test_a_failed_adjoint_can_raise_be_ignored_or_become_a_phantom() -> None:
 
 
 def test_a_nan_jacobian_fails_for_its_sample_only() -> None:
-    """``sqrt`` at 0 has no derivative: that sample warns and keeps v, the other is exact."""
+    """``sqrt`` has no derivative at 0: that sample warns and keeps v, the other is exact."""
     x = torch.tensor([[0.0, 0.0], [0.3, 0.5]], requires_grad=True)
     f: Map = lambda z: 0.5 * torch.sqrt(z.square()) + x  # noqa: E731
     z, v = torch.tensor([[0.0, 0.0], [0.6, 1.0]]), torch.ones(2, 2)
@@ -185,7 +185,6 @@ def test_failure_is_judged_by_the_relative_residual(stop: str, norm: str) -> Non
 
 
 def test_a_slow_adjoint_above_the_threshold_fails() -> None:
-    """``failure_residual`` is the threshold."""
     affine, v = Affine.random(norm=0.9), torch.randn(3, 5)
     short = pg.FixedPoint(max_evaluations=3, tol=1e-12)
     attach = lambda threshold: pg.ImplicitGradient(  # noqa: E731

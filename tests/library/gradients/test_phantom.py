@@ -41,7 +41,7 @@ def test_neumann_uses_the_jacobian_at_the_attached_point(steps: int, damping: fl
 
 @every_setting
 def test_unrolling_is_autograd_through_the_damped_steps(steps: int, damping: float) -> None:
-    """At an equilibrium, that is the truncated series."""
+    """At an equilibrium, the result is the truncated series."""
     f, z, v, wanted = tanh_problem()
     attached, by_hand = UnrolledPhantomGradient(steps, damping).attach(f, z), z
     for _ in range(steps):

@@ -52,7 +52,7 @@ def sizes(cell: ConvolutionalCell) -> Tensor:
 
 @pytest.mark.parametrize("kappa", [0.3, 0.7])
 def test_kernels_are_small_from_the_start_and_after_projection(kappa: float) -> None:
-    """A projection keeps the direction of a kernel, and all of one that is small already."""
+    """A projection keeps the direction of a kernel, and all of a small one."""
     model = ImageClassifier(1, 10, TIGHT, IMPLICIT, kappa=kappa)
     assert sizes(model.deq.cell).max() <= kappa + 1e-12
     kernel = model.deq.cell.first.weight.detach()

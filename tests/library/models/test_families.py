@@ -22,7 +22,7 @@ solved_or_unrolled = pytest.mark.parametrize("unrolled", [0, 2])
 @every_gradient
 @every_family
 def test_gradient_is_that_of_dense_matrices(family: Family, gradient: GradientEstimator) -> None:
-    """With respect to all parameters that the equilibrium depends on."""
+    """All parameters on which the equilibrium depends are compared."""
     model, passes = family.build(gradient), []
     model.deq.register_forward_hook(
         lambda _, inputs, keywords, out: passes.append((inputs, keywords, *out)), with_kwargs=True

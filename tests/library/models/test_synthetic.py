@@ -32,7 +32,7 @@ def test_generator_determines_the_matrix() -> None:
 @pytest.mark.parametrize("nonlinearity", ACTIVATIONS)
 @pytest.mark.parametrize("shape", [(6, 3), (2, 5, 3), (2, 1, 4, 3)])
 def test_map(nonlinearity: str, shape: tuple[int, ...]) -> None:
-    """``sigma(W (h + u))`` on the last dimension, any number of dimensions before it."""
+    """The map is ``sigma(W (h + u))`` on the last dimension; others are batch dimensions."""
     cell = SyntheticCell(3, 0.9, nonlinearity)
     h, u = torch.randn(2, *shape)
     expected = ACTIVATIONS[nonlinearity](torch.einsum("ij,...j->...i", cell.weight, h + u))

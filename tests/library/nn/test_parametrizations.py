@@ -26,7 +26,7 @@ def test_rows_are_directions_times_gains(bias: bool) -> None:
 
 
 class Doubled(NormedLinear):
-    """At module level for pickle."""
+    """A class at module level, so that pickle finds it."""
 
     def forward(self, x: Tensor) -> Tensor:
         return 2 * super().forward(x)

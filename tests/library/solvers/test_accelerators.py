@@ -42,7 +42,7 @@ def matmul() -> Iterator[Any]:
 
 
 def test_tf32_is_off_inside_and_restored_after(matmul: Any) -> None:
-    """Whether it was set by torch's old function or its new attribute; also after an error."""
+    """Torch's old function or its new attribute sets it; an error restores it too."""
     torch.set_float32_matmul_precision("high")
     with suppress(KeyError), full_precision(CUDA):
         assert (matmul.fp32_precision, matmul.allow_tf32) == ("ieee", False)

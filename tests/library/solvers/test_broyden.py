@@ -87,7 +87,7 @@ def both_points(f: Map, z0: Tensor, **options: Any) -> tuple[Tensor, Tensor, Den
 def test_iterates_are_those_of_the_dense_method(
     memory: int | None, norm: float, first_step: float
 ) -> None:
-    """Including restarts, which take a plain step."""
+    """Restarts, which take a plain step, are among the cases."""
     f, z0 = Stiff(6, norm), torch.randn(3, 6)
     points, expected, _ = both_points(f, z0, memory=memory, first_step=first_step)
     torch.testing.assert_close(points, expected, rtol=0, atol=1e-10)
@@ -149,7 +149,7 @@ def test_line_search_converges_where_unit_steps_diverge(start: float) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 @pytest.mark.parametrize(("norm", "first_step"), [(0.9, 1.0), (3.0, 1.0), (0.9, -1.0)])
 def test_an_affine_map_takes_at_most_two_d_steps(size: int, norm: float, first_step: float) -> None:
-    """Finite termination, also for an expansion: 2D steps in D dimensions (Gay, 1979)."""
+    """The method terminates after 2D steps in D dimensions, even for an expansion (Gay, 1979)."""
     affine = Affine.random(batch=4, size=size, norm=norm)
     solver = Broyden(max_evaluations=2 * size + 1, tol=1e-7, first_step=first_step)
     solution = solver.solve(affine, affine.zeros)

@@ -71,7 +71,7 @@ def test_half_precision_iterates_are_not_rounded_between_evaluations() -> None:
 
 @every_solver
 def test_the_dtype_of_f_may_differ(solver: Solver) -> None:
-    """As under autocast."""
+    """Under autocast it does."""
     solution = replace(solver, tol=1e-2).solve(
         lambda z: (0.5 * torch.cos(z)).bfloat16(), torch.zeros(2, 3)
     )
@@ -100,7 +100,7 @@ def test_f_may_modify_its_own_tensors_in_inference_mode(solver: Solver) -> None:
 
 @pytest.mark.parametrize("damping", [0.3, 0.5, 1.0])
 def test_fixed_point_iterates_are_damped(damping: float) -> None:
-    """``z_{t+1} = damping f(z_t) + (1 - damping) z_t``, from the start on."""
+    """The iteration is ``z_{t+1} = damping f(z_t) + (1 - damping) z_t``."""
     affine = Counted(Affine.random())
     FixedPoint(max_evaluations=7, tol=0, damping=damping).solve(affine, torch.zeros(3, 5))
     z = torch.zeros(3, 5)

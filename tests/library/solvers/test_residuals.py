@@ -30,7 +30,7 @@ def test_the_residual_is_that_of_the_returned_state(
 @every_solver
 @pytest.mark.parametrize("size", [1, 9, 3_072])
 def test_the_rms_norm_is_the_same_at_every_size(solver: Solver, size: int) -> None:
-    """``f(z) = z / 2 + 1`` from 0: entries of f(z) - z are 1; relative to f(z) = 1, also 1."""
+    """For ``f(z) = z / 2 + 1`` from 0, all entries of f(z) - z and of f(z) are 1."""
     f: Map = lambda z: 0.5 * z + 1  # noqa: E731
     z0, once = torch.zeros(2, size), replace(solver, max_evaluations=1, norm="rms")
     for stop in ("absolute", "relative"):

@@ -66,7 +66,7 @@ def test_quantities_of_ours_alone_have_rows_of_their_own() -> None:
 
 
 def test_contenders_take_turns() -> None:
-    """One untimed run each for the memory, then rounds in which another one goes first."""
+    """Each runs once untimed for its memory; then another one goes first in each round."""
     made: list[str] = []
 
     def build(name: str) -> Any:

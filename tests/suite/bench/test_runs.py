@@ -37,7 +37,7 @@ def _threads() -> object:
 def test_a_quick_run_writes_data_and_table(
     options: dict[str, Any], name: str, tmp_path: Path
 ) -> None:
-    """Under a name of its own, so that a partial run does not replace a full one."""
+    """The files have a name of their own, so that a partial run does not replace a full one."""
     run(Options(device="cpu", quick=True, output=str(tmp_path), **options))
     name += "" if peer.version() else "-alone"
     assert {p.name for p in tmp_path.iterdir()} == {f"{name}.json", f"{name}.md"}

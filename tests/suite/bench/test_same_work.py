@@ -38,7 +38,7 @@ def runs_of(case: Case) -> dict[str, int]:
 @needs_peer
 @pytest.mark.parametrize("case", solver_cases([(4, 3, 5)], evaluations=9), ids=lambda c: c.name)
 def test_both_solvers_spend_the_same_evaluations(case: Case) -> None:
-    """The whole budget, as the tolerance is zero."""
+    """With a tolerance of zero, both spend the whole budget."""
     assert runs_of(case) == {OURS: 9, PEER: 9}
 
 
@@ -82,7 +82,7 @@ def gradients_of(
     ("model", "whole"), [("MDEQ", False), ("Transformer", False), ("Transformer", True)]
 )
 def test_both_sides_compute_the_same_gradients(model: str, whole: bool, gradient: str) -> None:
-    """Of every parameter, whether the context of the cell is computed once or every time."""
+    """The context of the cell may be computed once or at every evaluation."""
     ours = gradients_of(model, GRADIENTS[gradient])
     theirs = gradients_of(model, GRADIENTS[gradient], theirs=True, whole=whole)
     assert ours.keys() == theirs.keys()

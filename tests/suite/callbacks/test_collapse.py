@@ -158,7 +158,7 @@ ABSURD = (
 def test_absurd_learning_rate_collapses(
     workplace: Workplace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """From the fourth epoch on it is multiplied by a million; the run goes on to its end."""
+    """From the fourth epoch on the rate is multiplied by a million; the run goes on to its end."""
     record = workplace.record(*ABSURD)
     assert len(record.curves["train/loss"]) == 5
     assert record.curves["collapse/loss"] == [0, 0, 0, 0, 1]

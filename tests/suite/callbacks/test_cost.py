@@ -50,7 +50,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_phases_of_a_step_add_up(run: Run) -> None:
-    """Means are over all steps and epochs; what is logged are the sums of an epoch."""
+    """The means are over all steps and epochs; the logged values are sums over an epoch."""
     meter = CostMeter()
     run.epoch(meter, (2.0, 3.0, 4.0), (4.0, 5.0, 6.0))
     means = {"forward": 3, "backward": 4, "step": 12, "epoch": 36, "epoch_cpu": 18}
@@ -63,7 +63,7 @@ def test_phases_of_a_step_add_up(run: Run) -> None:
 
 
 def test_epoch_continues_after_an_interruption(run: Run) -> None:
-    """The epoch before and after it is one epoch, the time between belongs to none."""
+    """Both parts count as one epoch, and the time between them is not counted."""
     first, module = CostMeter(), SimpleNamespace(device=run.device)
     first.on_train_epoch_start()
     first.on_train_batch_start(None, module)  # type: ignore[arg-type]

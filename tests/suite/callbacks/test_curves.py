@@ -43,7 +43,7 @@ def test_history_holds_a_value_for_each_epoch() -> None:
 
 @pytest.mark.parametrize("values", [(0.5, 0.9, 0.7), (0.5, 0.9, 0.9), (NAN, 0.9, 0.3)])
 def test_best_and_last_epoch(values: tuple[float, ...]) -> None:
-    """Ties go to the earliest epoch; one without a value is never the best."""
+    """Ties go to the earliest epoch; an epoch without a value is never the best."""
     result = accuracies(*values).result("accuracy")
     assert (result.best, result.best_epoch, result.last) == (0.9, 2, values[-1])
     assert (result.selected, result.selected_epoch) == (None, None)
@@ -60,7 +60,7 @@ def test_best_and_last_epoch(values: tuple[float, ...]) -> None:
     ],
 )
 def test_selected_epoch(epochs: list[tuple[float, float, float]], epoch: int) -> None:
-    """The best one on validation data."""
+    """The best epoch on validation data is selected."""
     result = validated(*epochs).result("accuracy")
     assert (result.selected, result.selected_epoch) == (epochs[epoch - 1][0], epoch)
 

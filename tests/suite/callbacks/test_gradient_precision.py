@@ -54,7 +54,7 @@ def test_spectral_radii(stack: Stack, x: Tensor) -> None:
 def test_exact_gradient_is_that_of_an_exact_step(
     x: Tensor, both: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two layers of two states, of which the loss depends on both or on one."""
+    """Two layers have two states each; the loss depends on both states or on one."""
 
     class Coupled(Stack):
         def forward(self, x: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ def test_last_pass_of_a_layer_counts(
 
 
 def test_every_nth_step_is_measured_once(stack: Stack, x: Tensor) -> None:
-    """Also if a step has several batches."""
+    """A step of several accumulated batches is measured once as well."""
     precision, logged = callback(every_n_steps=2, iterations=1), []
     for step in (0, 0, 1, 2, 3, 4, 4):
         logged += train_step(precision, stack, x, step)
@@ -148,7 +148,7 @@ def trained(every: int) -> tuple[list[Tensor], list[bool], dict[str, list[float]
 
 @pytest.mark.filterwarnings("ignore:.*has no equilibrium in training")
 def test_measuring_does_not_change_a_wild_model() -> None:
-    """Weights, spectral norms, masks, running statistics and generators, in every bit."""
+    """Weights, spectral norms, masks, running statistics and generators stay equal bit for bit."""
     (without, modes, nothing), (measured, others, curves) = trained(0), trained(1)
     assert all(torch.equal(a, b) for a, b in zip(without, measured, strict=True))
     assert modes == others
@@ -167,7 +167,7 @@ SHORT = (
 
 
 def test_record_has_the_curves_of_a_run_that_is_not_changed(workplace: Workplace) -> None:
-    """Nor by the spectral radius; an interruption does not change the curves."""
+    """Measuring does not change the run; an interruption does not change the curves."""
     plain = workplace.train(*SHORT, "runtime.callbacks.spectrum=null", "runtime.paths.runs=plain")
     whole = workplace.train(*SHORT, *PRECISE, "runtime.paths.runs=whole")
     for name, value in checkpoint(plain)["state_dict"].items():

@@ -15,7 +15,7 @@ METRICS = {"train/loss": torch.tensor(0.12345), "test/accuracy": torch.tensor(0.
 def test_bar_counts_epochs_and_shows_the_metrics(
     capsys: pytest.CaptureFixture[str], end: str
 ) -> None:
-    """Of a run resumed in the third epoch; a message gets a line of its own."""
+    """The run is resumed in the third epoch; a message gets a line of its own."""
     bar = EpochProgress(title="table4/cox2_implicit seed42-fold3")
     trainer: Any = SimpleNamespace(
         max_epochs=5, current_epoch=3, callback_metrics=METRICS, is_global_zero=True

@@ -92,7 +92,7 @@ def undisturbed(row: str, folder: Path) -> Path:
 
 
 def disturb(row: str, folder: Path, seconds: float, chance: random.Random) -> tuple[str, int]:
-    """Disturb an attempt that would take so many seconds; return how, and its exit status."""
+    """Disturb an attempt within its expected duration; return how, and its exit status."""
     kind = chance.choice(KINDS)
     sizes = [p.stat().st_size for p in folder.glob("runs/**/last.ckpt")]
     size = sizes[0] if sizes and sizes[0] else 100_000

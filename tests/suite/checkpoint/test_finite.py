@@ -24,7 +24,6 @@ POISON = "+runtime.callbacks.poison={_target_: interruptions.PoisonedStep, step:
 
 
 def test_run_stops_before_the_step_and_can_be_resumed(workplace: Workplace) -> None:
-    """After a bit flip in the memory of a device, for example."""
     whole = workplace.train(*DIGITS, "runtime.paths.runs=whole")
     message = r"of step 9 \(epoch 1\) is not finite in .* and \d+ more: nothing was updated"
     with pytest.raises(UserError, match=message):

@@ -57,7 +57,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no file .*last.ckpt: name a checkpoint"):
         describe(tmp_path)
     torch.save({"epoch": 3}, tmp_path / "old.ckpt")
-    with pytest.raises(UserError, match="does not say what made it"):
+    with pytest.raises(UserError, match="has no provenance"):
         describe(tmp_path / "old.ckpt")
     (tmp_path / "cut.ckpt").write_bytes((tmp_path / "old.ckpt").read_bytes()[:100])
     with pytest.raises(UserError, match=r"cut.ckpt cannot be read .*BadZipFile|not a zip"):

@@ -83,7 +83,7 @@ def test_signal_in_the_last_epoch_ends_the_table_after_the_run(
 def test_data_loading_processes_leave_signals_to_the_main_process(
     workplace: Workplace, folder_root: Path
 ) -> None:
-    """A scheduler signals all of them."""
+    """A scheduler signals all processes."""
     here = (
         *("experiment=digits/upg_k5_d0.5", "dataset=imagenet", "model=mdeq_tiny"),
         *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),
@@ -117,7 +117,7 @@ def wait_for(pattern: str, folder: Path) -> Path:
 
 
 def test_script_exits_as_a_process_ended_by_the_signal(tmp_path: Path) -> None:
-    """And the next rows of a table are not started."""
+    """The next rows of a table are not started."""
     here = (
         "-m",
         "experiment=chains/upg_k5_d0.5,chains/implicit",

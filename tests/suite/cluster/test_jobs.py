@@ -25,7 +25,7 @@ from phantomgrad_suite.runs.errors import UserError
 # They outlive the process that has submitted them.
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 def test_jobs_without_slurm(script: Script, workplace: Workplace) -> None:
-    """submitit starts the same jobs on this machine: a record, a log that ends in the reason."""
+    """submitit starts the same jobs here: each has a record, and a log that ends in the reason."""
     pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad[cluster])")
     outcome = script(
         ROWS, *SHORT, "cluster=slurm", "runtime.cluster.executor=local", "runtime.cluster.minutes=6"
@@ -108,7 +108,7 @@ def test_jobs_with_equal_needs_are_one_array(recorder: Recorder) -> None:
 def test_every_setting_is_one_that_submitit_knows(
     recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own check of names, and the batch script that it writes."""
+    """submitit checks the names, and writes a batch script."""
     submitit = pytest.importorskip("submitit", reason="submitit is not installed")
     monkeypatch.setattr(shutil, "which", lambda name: name)
     row = commands(0, gpu=True, devices=2)
@@ -154,7 +154,7 @@ def test_job_is_the_script_and_its_exit_code(tmp_path: Path, monkeypatch: Any) -
 
 
 class Listening(Callback):
-    """Keeps who listens to the signal that Lightning would requeue at."""
+    """Records the handlers of the signal at which Lightning would requeue."""
 
     heard: tuple[Any, ...] = ()
 
@@ -163,7 +163,7 @@ class Listening(Callback):
 
 
 def test_lightning_requeues_nothing(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of submitit and Lightning one puts a job back into the queue: submitit."""
+    """Only submitit puts a job back into the queue."""
     for name in ("PROCID", "LOCALID", "NODEID"):
         monkeypatch.setenv(f"SLURM_{name}", "0")
     monkeypatch.setenv("SLURM_NTASKS", "1")

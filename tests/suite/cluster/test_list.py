@@ -28,7 +28,7 @@ def identity_of_line(arguments: list[str], root: str = "train") -> Identity:
 def test_listed_commands_are_the_runs_of_the_table(
     script: Script, workplace: Workplace, table: str, row: str, runs: int
 ) -> None:
-    """Same row, same folder, no change."""
+    """They have the same rows and folders, and no changes."""
     script.always = ()
     outcome = script(*table.split(), "cluster=list")
     assert outcome.code == 0

@@ -81,7 +81,7 @@ def test_settings_out_of_range_are_refused(
 def test_without_a_number_of_jobs_there_are_as_many_as_cores(
     stand_in: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The cores of this process, on Linux."""
+    """On Linux, these are the cores that this process may use."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 5, 7}, raising=False)
     monkeypatch.setattr("phantomgrad_suite.cluster.local._FORKS", True)
     run_all(commands(), settings("local"), stand_in)
@@ -94,7 +94,7 @@ def test_without_a_number_of_jobs_there_are_as_many_as_cores(
 def test_failed_run_is_reported_and_stops_no_other(
     stand_in: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With its exit code and last line; the rest of its output is in its log."""
+    """The exit code and the last line are reported; the rest of the output is in the run's log."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with pytest.raises(UserError, match=r"1 of 3 runs failed: see their log.txt"):
         run_all(commands(0, 3, 0), settings("local", jobs=1, threads=3), stand_in)
@@ -107,7 +107,7 @@ def test_failed_run_is_reported_and_stops_no_other(
 
 
 def test_table_on_this_machine(script: Script, workplace: Workplace) -> None:
-    """One row is trained, the other one fails and says why."""
+    """One row is trained; the other one fails with a message."""
     outcome = script(ROWS, *SHORT, "cluster=local", "runtime.cluster.jobs=2")
     assert outcome.code == 1
     (record,) = workplace.path.glob("runs/**/record.json")
@@ -125,7 +125,7 @@ def test_suite_on_this_machine(study_script: Script, workplace: Workplace) -> No
 
 
 def test_stopped_launcher_stops_its_runs(tmp_path: Path) -> None:
-    """They save first, and no process remains."""
+    """The runs save first, and no process remains."""
     rows = ("experiment=digits/one_step,digits/upg_k5_d0.5", "trainer.max_epochs=500")
     launcher = subprocess.Popen(
         [sys.executable, SCRIPT, *rows, "cluster=local", "runtime.cluster.jobs=2", ON_CPU],

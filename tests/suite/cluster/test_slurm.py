@@ -50,7 +50,7 @@ def test_table_is_an_array_and_a_requeued_job_resumes(
 def test_row_on_two_devices_is_one_job_of_two_processes(
     slurm: Slurm, script: Script, workplace: Workplace
 ) -> None:
-    """SLURM starts both. Another row fails meanwhile: its exit code and its log tell."""
+    """SLURM starts both. Another row fails meanwhile, as its exit code and its log show."""
     short = "trainer.max_epochs=1"
     (failing,) = submitted(script, "experiment=table4/cox2_implicit", short).values()
     both = ("experiment=digits/one_step", "trainer=ddp", "trainer.devices=2")

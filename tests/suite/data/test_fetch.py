@@ -71,7 +71,7 @@ def target(tmp_path: Path) -> Path:
     ],
 )
 def test_data_come_from_a_folder(source: Path, target: Path, name: str, found: str) -> None:
-    """The second time they are there, and verified again."""
+    """The second call finds them installed, and verifies them again."""
     message = fetch(name, target, source)
     assert re.fullmatch(f"{name}: {found} in {target / PLACES[name]}", message)
     shutil.rmtree(source)
@@ -97,7 +97,7 @@ def test_data_are_downloaded_by_their_library(
 def test_texts_come_from_the_hub(
     source: Path, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same tokens in the same lines, and so the same numbers, as from the files."""
+    """They have the same tokens in the same lines as the files, and so give the same numbers."""
     asked: list[tuple[str, ...]] = []
 
     def load_dataset(*names: str) -> dict[str, dict[str, list[str]]]:
@@ -149,7 +149,7 @@ def flip(path: Path) -> None:
 def test_damage_is_found(
     source: Path, target: Path, name: str, file: str, damage: Callable[[Path], Any], reason: str
 ) -> None:
-    """In a source nothing is installed from, and in what was installed."""
+    """Nothing is installed from a damaged source; damage to installed files is found as well."""
     place = PLACES[name]
     copy = shutil.copytree(source, source.with_name("copy"))
     damage(source / place / file)

@@ -22,7 +22,7 @@ def all_folds(make: object, labels: Tensor) -> list[Split]:
 
 @pytest.mark.parametrize("make", [authors_split, stratified_split])
 def test_parts_are_disjoint_and_complete(make: object, labels: Tensor) -> None:
-    """Within a fold; and over all folds every graph is tested once."""
+    """The parts of a fold are disjoint, and over all folds every graph is tested once."""
     splits = all_folds(make, labels)
     for parts in (*splits, [split.test for split in splits]):
         assert torch.equal(torch.cat(parts).sort().values, torch.arange(467))

@@ -22,7 +22,7 @@ PAPER = REPOSITORY / "results" / "paper.csv"
 
 @pytest.mark.parametrize("row", ROWS)
 def test_header_of_a_row(row: str) -> None:
-    """Package line, what it reproduces, its own command, and where its numbers are."""
+    """It has the package line, what the row reproduces, its command, and where its numbers are."""
     package, title, command, price, *_ = text(row).splitlines()
     assert package == "# @package _global_"
     assert title.startswith("# ")
@@ -106,7 +106,7 @@ def test_configuration_files_are_short(path: Path) -> None:
 
 @pytest.mark.usefixtures("workplace")
 def test_every_choice_of_every_group_composes() -> None:
-    """No file lies about that nothing can choose; tables, searches and experiments: see there."""
+    """Other tests compose the tables, searches and experiments."""
     from phantomgrad_suite.jobs.compose import as_dict
 
     for group in sorted(p.name for p in CONFIGS.iterdir() if p.is_dir()):

@@ -49,7 +49,7 @@ def test_language_models_train_for_300_000_steps() -> None:
 @pytest.mark.parametrize("row", [row for row in ROWS if row.startswith("figure2/")])
 @pytest.mark.usefixtures("workplace")
 def test_figure2_looks_at_rows_of_other_tables(row: str) -> None:
-    """The same protocol, and about a hundred points."""
+    """The protocols are equal, and about a hundred points are measured."""
     leaf = row.removeprefix("figure2/")
     digits = leaf.startswith("digits_")
     config = effective(row)

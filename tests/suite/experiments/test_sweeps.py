@@ -32,7 +32,7 @@ def combinations(table: str) -> list[list[str]]:
     ],
 )
 def test_sweep_names_its_rows_by_what_it_varies(table: str, base: str, instance: str) -> None:
-    """A row for every combination, below the experiment's own, labelled as the paper does."""
+    """Each combination is a row below the experiment's own, labelled as the paper does."""
     every = combinations(table)
     assert len({tuple(overrides) for overrides in every}) == len(every) == 2 * 4 * 3
     expected = {0: ("upg", 1, 0.25), 7: ("upg", 5, 0.5), 23: ("npg", 9, 1.0)}
@@ -48,7 +48,7 @@ def test_sweep_names_its_rows_by_what_it_varies(table: str, base: str, instance:
 
 @pytest.mark.usefixtures("workplace")
 def test_sweep_on_cox2_says_what_it_reduces() -> None:
-    """Three of the ten folds; but for that, a point that is a row of Table 4 is that row."""
+    """It has three of the ten folds; otherwise a point that is a row of Table 4 equals that row."""
     from hydra.core.hydra_config import HydraConfig
 
     overrides = combinations("figure3_cox2")[7]

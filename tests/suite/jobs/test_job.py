@@ -86,7 +86,7 @@ def records(folder: Path) -> list[Path]:
 
 @pytest.mark.usefixtures("_second")
 def test_process_of_a_distributed_run_follows(tmp_path: Path) -> None:
-    """It does its share while the first process holds the folder, and writes nothing."""
+    """It takes part while the first process holds the folder, and writes nothing."""
     executed.clear()
     config = configuration(tmp_path, devices=2)
     with RunFolder(tmp_path / "runs/row/seed0").locked() as held:

@@ -101,7 +101,7 @@ def test_images_too_small_for_the_scales_are_reported_in_one_line(workplace: Wor
 def test_sweep_goes_on_after_a_row_that_cannot_be_resolved(
     script: Script, workplace: Workplace
 ) -> None:
-    """The label of the first is the name of its data set, which these have not."""
+    """The label of the first row is the name of its data set, which Chains does not have."""
     rows = "experiment=table1/implicit,chains/implicit"
     outcome = script("-m", rows, "dataset=chains", "trainer.max_epochs=1")
     assert outcome.code == 1

@@ -30,7 +30,7 @@ def test_every_format_is_written_and_again_the_same(results: Any) -> None:
 
 
 def test_panels_follow_rows_and_columns() -> None:
-    """Curves of one label look the same; a place without curves is empty."""
+    """Curves with one label look the same; a panel without curves is empty."""
     curves = [
         Curve("a", [1, 2], [3.0, 4.0], "upper", "left"),
         Curve("b", [1, 2], [1.0, 2.0], "upper", "right"),
@@ -138,7 +138,7 @@ PRECISION = {
 
 
 def test_precision_along_training() -> None:
-    """A figure for cosines, one for radii of each data set; norm ratios are not drawn."""
+    """There is a figure of cosines, and one of radii by data set; norm ratios are not drawn."""
     runs = [
         record(
             f"figure2/cox2_{method}",
@@ -178,7 +178,7 @@ def point(form: str, k: int, d: float, seed: int) -> Record:
 
 
 def test_sweeps_run_through_the_means_over_k() -> None:
-    """A column for each form; missing points and rows of other gradients are left out."""
+    """There is a column for each form; missing points and rows of other gradients are left out."""
     grid = [
         (f, k, d, s) for f in ("upg", "npg") for k in (1, 3, 9) for d in (0.5, 1) for s in (0, 1)
     ]
@@ -201,7 +201,7 @@ def test_sweeps_run_through_the_means_over_k() -> None:
 
 
 def test_figure1_has_medians_and_percentiles() -> None:
-    """A row for each map, that of the paper first; a column for each form and λ."""
+    """There is a row for each map, that of the paper first, and a column for each form and λ."""
     tanh = published("figure1/tanh")
     plot = plots(study_table("figure1", published("figure1/relu"), tanh))["figure1"]
     rows = [row.split("\n")[0] for row in dict.fromkeys(curve.row for curve in plot.curves)]
@@ -216,7 +216,7 @@ def test_figure1_has_medians_and_percentiles() -> None:
 
 
 def test_figure4_has_medians_by_iteration(tmp_path: Any) -> None:
-    """A figure for each map; a method that diverged leaves a gap."""
+    """There is a figure for each map; a method that diverged leaves a gap."""
     record = published("figure4/tanh")
     level = record.numbers["levels"][0]
     level["methods"][0]["objective"][-1] = [float("inf")] * 5

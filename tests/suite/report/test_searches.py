@@ -39,7 +39,7 @@ def test_objective_is_that_of_the_best_epoch() -> None:
 
 
 def test_trials_stand_at_their_mean_over_folds() -> None:
-    """Those with a missing run or another variant are left out; the best one is marked."""
+    """Trials with a missing run or another variant are left out; the best one is marked."""
     losses = {0.3: 0.4, 0.5: 0.5, 1.0: 0.7}
     whole = [trial(d, loss, fold) for d, loss in losses.items() for fold in (0, 1)]
     short = {"protocol": "reduced", "changes": ["less"]}

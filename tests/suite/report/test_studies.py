@@ -96,7 +96,7 @@ def test_figure4_has_the_medians_of_the_last_iteration(tmp_path: Any) -> None:
 
 
 def test_table2_has_the_paper_next_to_the_measured_orders() -> None:
-    """As printed: time O(K), O(k), O(k); memory O(1), O(k), O(1); peak O(k), O(k), O(1)."""
+    """The paper prints time O(K), O(k), O(k); memory O(1), O(k), O(1); peak O(k), O(k), O(1)."""
     orders, measured = study_table("table2", published("table2/cpu")).sections[:2]
     headings = [f"{quantity}, paper" for quantity in ("Time", "Mem", "Peak Mem")]
     assert {row["Method"]: [row[heading] for heading in headings] for row in rows(orders)} == {
@@ -116,6 +116,6 @@ def test_a_run_among_studies_is_named(results: Any, capsys: Any, study: str) -> 
     path = results.add(f"{study}/tanh", "seed0", [0.8])
     assert results.report(study) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"report: {path} is no valid record (")
+    assert error.startswith(f"report: {path} is not a valid record (")
     assert error.count("\n") == 1
     assert not (results.path / "tables").exists()

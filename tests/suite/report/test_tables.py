@@ -112,7 +112,7 @@ def test_a_long_reduction_is_printed_once_in_a_note(results) -> None:
 
 
 def test_evaluations_with_another_memory_are_noted(results) -> None:
-    """The best epoch of each run, and their mean."""
+    """The note has the mean over the runs at their best epochs."""
     values = {"seed0": [30.0, 26.0], "seed1": [29.0, 28.0]}
     for seed, curve in values.items():
         curves = {"test/perplexity": curve, "test/perplexity_at_480": [v - 1 for v in curve]}
@@ -123,7 +123,7 @@ def test_evaluations_with_another_memory_are_noted(results) -> None:
 
 
 def test_runs_that_collapsed_are_named(results) -> None:
-    """By the first epoch with any sign; older records have no such curves."""
+    """The first epoch with any sign is named; older records have no such curves."""
     curves = {"test/accuracy": [0.9, 0.2, 0.2]}
     marks = {"collapse/loss": [0, 0, 1], "collapse/metric": [0, 1, 1], "collapse/solves": [0, 0, 0]}
     results.add("table9/toy_upg_k5_d0.5", "seed0", [0.9], curves=curves | marks)
@@ -137,7 +137,7 @@ def test_runs_that_collapsed_are_named(results) -> None:
 
 @pytest.mark.parametrize("key", known_tables(RESULTS))
 def test_tables_of_this_repository_are_those_of_its_records(key: str) -> None:
-    """After a change of records or of the report: ``make report``."""
+    """``make report`` updates them after a change of records or of the report."""
     table = load(RESULTS, key)
     assert (RESULTS / "tables" / f"{key}.md").read_text(encoding="utf-8") == markdown.render(table)
     assert (RESULTS / "tables" / f"{key}.tex").read_text(encoding="utf-8") == latex.render(table)

@@ -51,19 +51,19 @@ def test_the_table_has_times_and_evaluations() -> None:
 
 
 def test_reduction_and_conditions_are_noted() -> None:
-    setting = {"whole_budgets": True, "precision": "bf16-mixed"}
-    table = study_table("throughput", published("throughput/cpu", setting=setting))
+    record = published("throughput/cpu", setting={"whole_budgets": True})
+    table = study_table("throughput", record)
     assert table.state == State.REDUCED
     assert table.sections[0].title.endswith(", reduced, cpu")
     assert "reduced: batches of one core" in table.sections[-1].notes[0]
     assert table.sections[0].text == (
-        "Seconds: CPU time, medians with quartiles. Solves spend their whole budgets, converged or "
-        "not. Precision: bf16-mixed."
+        "Seconds: CPU time, medians with quartiles. "
+        "Solves spend their whole budgets, converged or not."
     )
 
 
 def test_a_table_has_a_column_for_each_hardware(printed: Any) -> None:
-    """Whether or not its rows were run; reduced ones say so in the heading."""
+    """It has one even if its rows were not run; the heading says whether the rows were reduced."""
     printed.write(measured("cuda"))
     printed.write(measured("cpu", protocol="reduced"))
     results = printed.rows("table9")
@@ -75,7 +75,7 @@ def test_a_table_has_a_column_for_each_hardware(printed: Any) -> None:
 
 
 def test_a_hardware_has_one_column_whatever_measured_it(printed: Any) -> None:
-    """Vision and language rows of a table come from a study each."""
+    """Vision and language rows of a table come from different studies."""
     for name, row in (("a", IMPLICIT), ("b", UPG)):
         alone = {"row": row, "baseline": "table9/x"}
         printed.write(measured("cuda", alone, row=f"throughput/{name}"))

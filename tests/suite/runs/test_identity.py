@@ -54,7 +54,7 @@ def test_instance_has_seed_fold_and_hash_of_a_changed_configuration() -> None:
 
 
 def test_difference_lists_each_setting_once() -> None:
-    """Interpolated copies, objects of another class, and settings that only one side has."""
+    """It has interpolated copies, objects of another class, and settings of one side only."""
     old = config(a={"tol": 1, "old": 3}, g={"_target_": "m.Old", "x": 1})
     old["model"] = {"solver": old["a"], "g": old["g"]}
     new = config(a={"tol": 2}, g={"_target_": "m.New", "k": 5, "s": {"_target_": "m.S", "n": 1}})
@@ -111,7 +111,7 @@ def test_changes_are_the_settings_that_differ(
 
 @pytest.mark.usefixtures("workplace")
 def test_measurements_make_another_run() -> None:
-    """Otherwise it would be skipped as finished, without the measurement."""
+    """Otherwise the run would be skipped as finished, without the measurement."""
     (change,) = identity(ROW, "callbacks=precision").changes
     assert change.startswith("measure.precision=GradientPrecision(")
 
@@ -175,7 +175,7 @@ def test_folder_that_cannot_be_locked_is_reported(
 
 
 def test_finished_run_of_another_configuration_is_kept(workplace: Workplace) -> None:
-    """The row's file was changed since: same folder, other experiment."""
+    """The row's file has changed since, so the folder is the same and the experiment is not."""
     folder = workplace.train(ROW, "trainer.max_epochs=2")
     record = json.loads((folder / "record.json").read_text())
     record["config_hash"] = "0" * 64

@@ -13,7 +13,7 @@ CONFIGS = REPOSITORY / "configs"
 @pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize("table", tables(CONFIGS))
 def test_expected_runs_are_those_that_hydra_launches(table: str) -> None:
-    """Checked on the first and the last run of the sweep."""
+    """The first and the last run of the sweep are checked."""
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
     from hydra.core.hydra_config import HydraConfig
     from hydra.core.override_parser.overrides_parser import OverridesParser

@@ -36,7 +36,7 @@ SMALL: dict[type[Study], dict[str, Any]] = {
 
 @pytest.mark.parametrize("study", SMALL)
 def test_seed_determines_the_numbers(study: type[Study]) -> None:
-    """Nothing else does: not the global random state. The numbers are plain, finite data."""
+    """The global random state has no influence. The numbers are plain, finite data."""
     small = study(**SMALL[study])
     first = small.measure(3, CPU)
     torch.rand(5)
@@ -77,7 +77,7 @@ def test_setting_out_of_range(study: type[Study], arguments: dict[str, Any], mes
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu", "linear"])
 def test_dense_jacobian_of_every_row(nonlinearity: Any) -> None:
-    """In float64 for a cell in float32; the cell itself is left as it is."""
+    """It is in float64 for a cell in float32; the cell itself does not change."""
     torch.set_default_dtype(torch.float32)
     cell = SyntheticCell(4, 0.9, nonlinearity)
     h, u = torch.randn(2, 6, 4)

@@ -47,7 +47,7 @@ def test_the_order_of_measurements(values: list[float], order: str) -> None:
 
 
 def test_unrolled_graphs_grow_with_k_and_neumann_graphs_do_not() -> None:
-    """k times that of one step, a state before and one after the nonlinearity each."""
+    """A step keeps a state before the nonlinearity and one after it; k steps keep k times that."""
     problem = _Problem(Complexity(**TINY), 0, CPU)
     image = problem.cell(problem.z, problem.u).detach()
     torch.testing.assert_close(image, problem.z, rtol=0, atol=1e-4)
@@ -62,7 +62,7 @@ def test_unrolled_graphs_grow_with_k_and_neumann_graphs_do_not() -> None:
 
 
 def test_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every method at every size; the clock counts the calls."""
+    """Every method is recorded at every size; the clock counts the calls."""
     calls = iter(range(1000))
     monkeypatch.setattr(_Problem, "seconds", lambda self, estimator: float(next(calls)))
     monkeypatch.setattr("phantomgrad_suite.studies.complexity.peak_bytes", lambda run, device: 640)

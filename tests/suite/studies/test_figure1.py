@@ -90,7 +90,7 @@ def test_too_few_iterations_fail_a_check() -> None:
 
 
 def test_conclusions_fail_where_they_should() -> None:
-    """With a fall with k or a loss by a larger λ; a single setting has no conclusions."""
+    """The cosine falls with k or with a larger λ; a single setting has no conclusions."""
     good = {("UPG", 1, 0.5): 0.4, ("UPG", 1, 1.0): 0.4, ("UPG", 2, 0.5): 0.5, ("UPG", 2, 1.0): 0.6}
     assert [c.value for c in conclusions(good)] == pytest.approx([0.1, 0.1])
     bad = conclusions({**good, ("UPG", 2, 1.0): 0.3})
@@ -107,7 +107,7 @@ def test_batch_changes_nothing_but_rounding() -> None:
 
 
 def test_percentiles_are_the_nearest_entries() -> None:
-    """In any order, to eight digits, with sums in float64."""
+    """The entries may be in any order; results have eight digits, and sums are in float64."""
     found = distribution(torch.randperm(101))
     assert found["percentiles"] == [float(i) for i in range(101)]
     assert (found["n"], found["mean"]) == (101, 50.0)

@@ -73,7 +73,7 @@ def test_path_of_broyden_is_that_of_the_solver() -> None:
 
 @pytest.mark.parametrize("damping", [0.4, 1.0])
 def test_phantom_paths_are_sums_of_dense_powers(damping: float) -> None:
-    """``lambda (I + B + ... + B^(k-1)) v`` for k = 1, 2, ..., in both forms: the map is linear."""
+    """Both forms are ``lambda (I + B + ... + B^(k-1)) v``, since the map is linear."""
     affine, v = Affine.random(), torch.randn(3, 5)
     b = damping * affine.weight.mT + (1 - damping) * torch.eye(5)
     terms = [torch.linalg.matrix_power(b, t) @ v.unsqueeze(2) for t in range(4)]
@@ -86,7 +86,7 @@ def test_phantom_paths_are_sums_of_dense_powers(damping: float) -> None:
 
 
 def test_unrolling_uses_the_derivatives_at_its_own_iterates() -> None:
-    """``f(z) = z^2 / 4`` from 2, where the derivative is 1; after a step it is 1/2."""
+    """``f(z) = z^2 / 4`` has the derivative 1 at the start, z = 2, and 1/2 after a step."""
     z, one = torch.full((1, 1), 2.0), torch.ones(1, 1)
 
     def f(h: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ def test_unrolling_uses_the_derivatives_at_its_own_iterates() -> None:
 
 
 def test_quantities_at_known_vectors() -> None:
-    """``J = diag(1/2, 0)``, ``v = (1, 1)``: ``g = (2, 1)``, and everything at ``(3, -4)``."""
+    """For ``J = diag(1/2, 0)``, ``v = (1, 1)``: ``g = (2, 1)``, and everything at ``(3, -4)``."""
     exact, diagonal = torch.tensor([[2.0, 1.0]]), torch.tensor([0.5, 0.0])
     found = measured([torch.tensor([[3.0, -4.0]]), exact], lambda g: diagonal * g + 1, exact)
     objective = math.hypot(3 / 2 - 1, -4 - 1)
@@ -131,7 +131,7 @@ def level(lipschitz: float, **medians: list[float]) -> dict[str, Any]:
 def test_conclusions_are_about_the_worst_level(
     medians: dict[str, list[float]], failed: list[int]
 ) -> None:
-    """Each of them can fail; of a good condition only the first one is expected."""
+    """Each of them can fail; at a good condition number only the first one is expected."""
     levels = [level(0.9999, **medians), level(0.9, objective=[1.0, 1.0])]
     checks = conclusions(levels, ill_conditioned=True)
     assert [i for i, check in enumerate(checks) if not check.holds] == failed

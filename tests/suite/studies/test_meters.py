@@ -30,7 +30,7 @@ MIB = 2**20
 
 
 def test_peak_is_the_highest_point_and_not_the_sum() -> None:
-    """Two megabytes at once, then a third after the first two are freed."""
+    """Two megabytes are in use at once, then a third after the first two are freed."""
 
     def allocate() -> None:
         first, second = torch.empty(MIB // 4), torch.empty(MIB // 4)
@@ -66,7 +66,7 @@ class ManualClock(Clock):
 
 
 def test_a_watched_solver_does_the_same_and_its_time_is_taken() -> None:
-    """Each evaluation takes a second, and two seconds between the solves are not counted."""
+    """Each evaluation takes a second; the two seconds between the solves are not counted."""
     clock = ManualClock(CPU)
     watch = Watch(clock)
 

@@ -25,7 +25,7 @@ def outcome(m: Matrix, by_wanted: Matrix, k: int, damping: float, v: Matrix) -> 
 def diagonal(
     a: list[float], c: list[float], k: int, damping: float, v: list[float] | None = None
 ) -> Outcome:
-    """Of ``f(h) = a h + c theta``, whose matrices are diag(a) and diag(c)."""
+    """Return the outcome for ``f(h) = a h + c theta``, whose Jacobians are diag(a) and diag(c)."""
     return outcome(np.diag(a), np.diag(c), k, damping, np.array(v or [1.0] * len(a)))
 
 
@@ -33,7 +33,7 @@ def diagonal(
 
 
 def test_diagonal_map_has_closed_forms() -> None:
-    """``A (I - M) - G = -G B^k`` with ``B = 1 - lambda + lambda a``, all of it diagonal."""
+    """All matrices in ``A (I - M) - G = -G B^k``, ``B = 1 - lambda + lambda a``, are diagonal."""
     a, c, k, x = [0.8, -0.5, 0.2, 0.0], [1.0, 3.0, 2.0, 4.0], 3, 0.5
     found = diagonal(a, c, k, x)
     powers = [(1 - x + x * slope) ** k for slope in a]
@@ -60,7 +60,7 @@ def test_descent_direction_is_found() -> None:
 
 
 def test_degenerate_maps() -> None:
-    """An entry of the state that no wanted tensor moves, to working precision; a zero gradient."""
+    """One entry of the state does not depend on the wanted tensor, or the gradient is zero."""
     found = diagonal([0.5, 0.5, 0.5], [1.0, 2.0, 1e-9], 50, 1.0)
     assert (found["right"], found["reduced_right"]) == (0, 0)
     assert (found["holds"], found["reduced"]) == (False, False)
@@ -117,7 +117,7 @@ def test_each_check_can_fail(changes: dict[str, float], verdicts: list[bool]) ->
 
 @pytest.mark.parametrize(("nonlinearity", "norm"), [("linear", 30.0), ("relu", 2.0)])
 def test_map_without_a_reachable_equilibrium_is_refused(nonlinearity: Any, norm: float) -> None:
-    """States that overflow included."""
+    """States that overflow are a case of it."""
     study = AscentCondition(**SMALL, lipschitz=(norm,), nonlinearity=nonlinearity)
     with pytest.raises(ValueError, match="half steps reach an equilibrium"):
         study.measure(0, CPU)

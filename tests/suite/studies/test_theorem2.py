@@ -45,7 +45,7 @@ def test_linear_cell_has_its_errors_in_closed_form() -> None:
 
 
 def test_rate_is_fitted_above_rounding() -> None:
-    """The last errors are noise; the first ones another mode."""
+    """The last errors are rounding; the first ones belong to another mode."""
     steps = list(range(1, 60))
     errors = [0.5**k + 100 * 0.1**k if 0.5**k > 1e-12 else 3e-16 for k in steps]
     assert fitted_rate(steps, errors) == pytest.approx(0.5, rel=1e-9)

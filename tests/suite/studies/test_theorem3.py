@@ -28,7 +28,7 @@ def regression() -> tuple[Regression, Tensor, Tensor]:
 
 
 def test_exact_gradient_is_that_of_the_objective() -> None:
-    """Central differences of R, seed by seed."""
+    """It is compared with central differences of R, seed by seed."""
     problem, weight, h = regression()
     _, gradient = problem.gradients([], weight, h)
     for _ in range(3):
@@ -42,7 +42,7 @@ def test_exact_gradient_is_that_of_the_objective() -> None:
 
 
 def test_exact_estimators_give_the_exact_gradient() -> None:
-    """The gradients of the library on the same problem; a truncated series is another one."""
+    """The library's gradients are taken on the same problem; a truncated series differs."""
     problem, weight, h = regression()
     implicit = ImplicitGradient(solver=FixedPoint(max_evaluations=500, tol=1e-14))
     estimators = [implicit, NeumannPhantomGradient(300, 1.0), NeumannPhantomGradient(1, 1.0)]

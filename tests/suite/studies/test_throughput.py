@@ -105,7 +105,7 @@ def steps() -> dict[str, TrainingStep]:
 
 
 def test_a_step_is_of_the_equilibrium_stage(steps: dict[str, TrainingStep]) -> None:
-    """The row of implicit differentiation is pretrained; the step solves all the same.
+    """The row of implicit differentiation is pretrained, but the measured step solves.
 
     The clock is read four times in a step, and twice around one evaluation of f.
     """
@@ -120,7 +120,7 @@ def test_a_step_is_of_the_equilibrium_stage(steps: dict[str, TrainingStep]) -> N
 
 
 def test_a_step_changes_no_weight(steps: dict[str, TrainingStep]) -> None:
-    """It has gradients and momentum nevertheless."""
+    """Gradients and momentum are computed nevertheless."""
     step = steps[UPG]
     before = [p.clone() for p in step.task.model.parameters()]
     step._step()
@@ -131,7 +131,7 @@ def test_a_step_changes_no_weight(steps: dict[str, TrainingStep]) -> None:
 
 
 def test_a_step_clips_as_the_trainer_of_its_row() -> None:
-    """By norm, by value, or not at all. The inputs that are kept for f hold no graph."""
+    """It clips by norm, by value, or not at all. The inputs that are kept for f hold no graph."""
     step = TrainingStep(POSTLN, 1, 0, Ticking(CPU), False)
     step.warm_up(1)
     ((_, (context,), z0),) = step._calls
@@ -170,7 +170,7 @@ def test_steps_with_and_without_a_penalty_are_weighted_by_their_share(
 
 
 def test_whole_budgets_are_spent() -> None:
-    """Without them the adjoint solve of random weights ends sooner."""
+    """Otherwise the adjoint solve of random weights would end sooner."""
     spent = {}
     for whole in (False, True):
         step = TrainingStep(WORDS, 2, 0, Clock(CPU), whole)

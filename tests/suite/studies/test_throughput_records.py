@@ -78,7 +78,7 @@ THREE = FixedPoint(max_evaluations=3, tol=0)
 def test_the_expected_cost_of_a_step(
     gradient: GradientEstimator, recorded: int, backward: int
 ) -> None:
-    """A mean over the layers; the forward pass makes as many calls of the cell."""
+    """It is a mean over the layers; the forward pass makes as many calls of the cell."""
     step = step_of(gradient)
     forward = 6 + recorded
     expected = {"step": forward + backward, "forward": forward, "backward": backward}
@@ -106,7 +106,7 @@ def test_gradients_whose_cost_depends_on_the_model_have_no_count(
 
 
 def test_steps_that_differ_have_no_count() -> None:
-    """By a penalty in some of them, varying budgets, or other gradients in other layers."""
+    """They differ by penalties, varying budgets, or different gradients of the layers."""
     gradient, penalty = UnrolledPhantomGradient(4, 0.5), JacobianRegularisation(weight=1.0)
     assert counted(step_of(gradient)) is not None
     assert counted(step_of(gradient, replace(penalty, frequency=0.0))) is not None

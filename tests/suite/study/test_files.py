@@ -16,7 +16,7 @@ STUDIES = names("study")
 
 @pytest.mark.parametrize("study", STUDIES)
 def test_header_names_title_command_and_price(study: str) -> None:
-    """After the package line: what it reproduces, its command, its time and its table."""
+    """After the package line it has what is reproduced, the command, the time and the table."""
     package, title, command, price, *_ = (
         (CONFIGS / "study" / f"{study}.yaml").read_text().splitlines()
     )
@@ -48,7 +48,7 @@ def test_studies_compose_and_build() -> None:
 
 
 def test_every_study_is_in_a_suite() -> None:
-    """Except those that need a GPU; no suite lists a study twice."""
+    """Only those that need a GPU are in none; no suite lists a study twice."""
     listed = {suite: rows_of(suite) for suite in SUITES}
     assert all(len(set(rows)) == len(rows) for rows in listed.values())
     assert {row for rows in listed.values() for row in rows} == set(STUDIES) - {

@@ -16,7 +16,7 @@ from phantomgrad_suite.studies import Findings, Study
 
 
 def test_study_writes_its_record(workplace: Workplace) -> None:
-    """In its folder and among the results, since only the seed was overridden."""
+    """It is in its folder and among the results, since only the seed was overridden."""
     own_study(workplace)
     folder = workplace.study(STUDY, "seed=3")
     assert folder == workplace.path / "runs" / "figure1" / "tanh" / "seed3"
@@ -38,7 +38,7 @@ def test_study_writes_its_record(workplace: Workplace) -> None:
 
 
 def test_study_reduced_by_its_own_file_is_published(workplace: Workplace) -> None:
-    """With what it reduces."""
+    """The record names what is reduced."""
     own_study(workplace, "label: {reduced: [7 of 50 000 samples]}")
     record = read_study(workplace.study(STUDY) / "record.json")
     assert (record.protocol, record.changes) == ("reduced", ["7 of 50 000 samples"])
@@ -46,7 +46,7 @@ def test_study_reduced_by_its_own_file_is_published(workplace: Workplace) -> Non
 
 
 def test_changed_study_is_reduced_and_not_published(workplace: Workplace) -> None:
-    """Its folder is named by the hash of its configuration, of which the threads are a part."""
+    """The hash of its configuration, with the number of threads, names its folder."""
     record = read_study(workplace.study(*TINY, "threads=1") / "record.json")
     assert record.protocol == "reduced"
     changed = {line.partition("=")[0] for line in (*TINY, "threads=1") if line != STUDY}

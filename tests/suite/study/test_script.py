@@ -26,7 +26,7 @@ def test_script_skips_a_finished_study(study_script: Script, workplace: Workplac
 
 
 def test_script_fails_with_a_claim(study_script: Script, workplace: Workplace) -> None:
-    """Two evaluations find no equilibrium: see the exit status and the last line."""
+    """Two evaluations do not find the equilibrium; exit status and last line report it."""
     outcome = study_script(*TINY, "setting.iterations=2")
     assert outcome.code == 1
     last = outcome.out.splitlines()[-1]
@@ -101,7 +101,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 def test_suite_launches_its_rows_and_goes_on_after_a_failure(
     study_script: Script, launched: list[tuple[str, int]], suite: str
 ) -> None:
-    """All of them, in order; the exit status is 1 if one failed."""
+    """All rows are started in order; the exit status is 1 if one failed."""
     outcome = study_script(f"suite={suite}", "seed=5")
     rows = rows_of(suite)
     assert launched == [(row, 5) for row in rows]

@@ -61,9 +61,9 @@ def test_a_check_of_what_is_not_finite_is_nan_when_read_back(tmp_path: Path, val
 def test_neither_reader_takes_the_other_kind(tmp_path: Path) -> None:
     write_record(RECORD, tmp_path / "run.json")
     write_record(STUDY, tmp_path / "study.json")
-    with pytest.raises(RecordError, match=r"run\.json is no valid record .*unexpected.*'curves'"):
+    with pytest.raises(RecordError, match=r"run\.json is not a valid record .*'curves'"):
         read_study(tmp_path / "run.json")
-    with pytest.raises(RecordError, match=r"study\.json is no valid record .*unexpected"):
+    with pytest.raises(RecordError, match=r"study\.json is not a valid record .*unexpected"):
         read_record(tmp_path / "study.json")
 
 
@@ -77,7 +77,7 @@ CHECK = asdict(STUDY.checks[0])
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (damaged(kind="walk"), "no valid record"),  # so it is read as the record of a run
+        (damaged(kind="walk"), "not a valid record"),  # so it is read as the record of a run
         (damaged(numbers=[1.0]), r"numbers is \[1.0\]"),
         (damaged(checks=[3]), "checks is 3"),
         (damaged(checks=[{"claim": "x"}]), "missing 3 required"),

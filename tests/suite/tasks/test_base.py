@@ -37,7 +37,7 @@ def fit_chains(task: NodeClassification, epochs: int = 2) -> Trainer:
 
 @QUIET
 def test_training_is_projected_gradient_descent() -> None:
-    """Two epochs of the loop against the steps written down."""
+    """Two epochs of the loop are compared with the steps written out."""
     task = chains_task(lr=1.0)
     model = copy.deepcopy(task.model)
     fit_chains(task)
@@ -127,7 +127,7 @@ def test_statistics_are_means_over_the_layers() -> None:
 
 
 def test_each_process_continues_its_own_means(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are averaged at the end of the epoch: those of the first one must not count twice."""
+    """The means are averaged at the end of the epoch; the first process's must not count twice."""
     saved: list[dict[str, Any]] = []
     for loss in (3.0, 30.0):
         task, checkpoint = chains_task(), dict[str, Any]()

@@ -102,7 +102,7 @@ def multilabel() -> MultilabelNodeClassification:
 def test_binary_cross_entropy(
     multilabel: MultilabelNodeClassification, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mean over nodes and labels; an epoch's mean weights graphs by their nodes."""
+    """It is the mean over nodes and labels; the mean of an epoch weights graphs by their nodes."""
     batch = graph([[0.0, 2.0, -1.0], [1.0, -3.0, 0.5]], [[1, 1, 0], [0, 0, 1]])
     p, y = batch.features.sigmoid(), batch.labels
     expected = -(y * p.log() + (1 - y) * (1 - p).log()).sum() / 6
@@ -121,7 +121,7 @@ def test_binary_cross_entropy(
 def test_micro_f1(
     multilabel: MultilabelNodeClassification, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over all graphs, nodes and labels of a set; a logit in (0, 0.5) predicts its label, too."""
+    """All graphs, nodes and labels of a set count; a logit in (0, 0.5) predicts its label, too."""
     found = logged(multilabel, monkeypatch)
     multilabel.validation_step(graph([[0.1, 0.2, -5.0]], [[1, 0, 1]]), 0)  # TP 1, FP 1, FN 1
     second = graph([[0.3, 0.4, 0.1], [-0.1, -0.2, 0.6]], [[1, 1, 1], [0, 0, 1]])

@@ -65,7 +65,7 @@ def counting(length: int = 3, **options: Any) -> Counting:
 
 
 def test_perplexity_is_that_of_all_words() -> None:
-    """Not the mean over segments, of which the last is shorter."""
+    """The mean over segments would be another one, since the last segment is shorter."""
     model = Bigrams()
     with torch.no_grad():
         model.table.normal_()
@@ -85,7 +85,7 @@ def test_perplexity_is_that_of_all_words() -> None:
 
 
 def test_memory_is_passed_between_segments_and_reset_at_the_beginning() -> None:
-    """Training and each evaluation set have their own; evaluation leaves that of training."""
+    """Training and each evaluation set have memories of their own."""
     model = Bigrams()
     fit(task_of(model), counting(segments_per_epoch=4), epochs=3)
     train = [(length, last) for training, length, last, _ in model.calls if training]
@@ -99,7 +99,7 @@ def test_memory_is_passed_between_segments_and_reset_at_the_beginning() -> None:
 
 
 def test_test_set_is_evaluated_at_further_memory_lengths() -> None:
-    """The validation set, which selects, is not."""
+    """The validation set, which selects the epoch, is not."""
     model = Bigrams()
     task = task_of(model, evaluation_memory=7, other_memories=[0, 5])
     metrics = fit(task, counting()).callback_metrics
@@ -113,7 +113,7 @@ def test_test_set_is_evaluated_at_further_memory_lengths() -> None:
 
 @pytest.mark.parametrize("evaluate_pretrained", [True, False])
 def test_pretraining_unrolls_the_cell(evaluate_pretrained: bool) -> None:
-    """Up to the middle of the second epoch, by default in evaluation as well."""
+    """It lasts to the middle of the second epoch, and by default evaluation unrolls as well."""
     model, options = Bigrams(), {"pretraining_steps": 6, "pretraining_layers": 3}
     task = task_of(model, evaluate_pretrained=evaluate_pretrained, **options)
     fit(task, counting(segments_per_epoch=4), epochs=2)
@@ -125,7 +125,7 @@ def test_pretraining_unrolls_the_cell(evaluate_pretrained: bool) -> None:
 
 
 def test_checkpoint_keeps_the_training_memory() -> None:
-    """In the middle of an epoch."""
+    """The checkpoint is saved in the middle of an epoch."""
     first, content = task_of(Bigrams()), dict[str, Any]()
     fit(first, counting(), limit_train_batches=2)
     first.on_save_checkpoint(content)

@@ -95,7 +95,7 @@ def test_penalty_of_a_linear_cell() -> None:
 
 @pytest.mark.parametrize("through", [False, True])
 def test_penalty_may_move_the_equilibrium(through: bool) -> None:
-    """The scale before the layer: by finite differences, or untouched by the penalty."""
+    """The scale before the layer gets a gradient of the penalty, or none."""
     regularisation = JacobianRegularisation(weight=1.0, through_equilibrium=through)
     task = task_of(Square(), IMPLICIT, jacobian=regularisation)
     plain = task_of(Square(), IMPLICIT)
@@ -142,7 +142,7 @@ def test_no_penalty_in_pretraining_or_evaluation() -> None:
 
 @pytest.mark.parametrize(("every", "first"), [(35_000, 35_000), (30_000, 60_000)])
 def test_weight_grows_along_the_run(every: int, first: int) -> None:
-    """Eight times between step 32,000 and step 300,000, by 0.1."""
+    """Between step 32,000 and step 300,000 it grows eight times by 0.1."""
     regularisation = JacobianRegularisation(weight=1.9, every=every)
     weights = [regularisation.weight_at(step) for step in (0, first - 1, first, 299_999)]
     assert weights == pytest.approx([1.9, 1.9, 2.0, 2.7])
@@ -167,7 +167,7 @@ def test_numbers_out_of_range_are_refused(bad: dict[str, Any], message: str) -> 
 
 
 def test_budget_jitters_in_training_alone() -> None:
-    """By 0, 1 or 2 evaluations, drawn in each step; the solver is restored."""
+    """It is smaller by 0, 1 or 2 evaluations, drawn in each step; the solver is restored."""
     task = task_of(budget_jitter=2)
     for _ in range(100):
         loss_of(task)

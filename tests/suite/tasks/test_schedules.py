@@ -34,7 +34,7 @@ def expected(step: int, steps: int) -> float:
 
 @pytest.mark.parametrize(("steps", "horizon"), [(7, None), (3, 7)])
 def test_cosine_follows_its_formula(steps: int, horizon: int | None) -> None:
-    """Also in a run that is the beginning of a longer one, with the rates of that one."""
+    """A run that is the beginning of a longer one has the rates of that one."""
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=RATE)
     schedule = cosine_by_step(optimizer, steps=steps, minimum=LEAST, horizon=horizon)
     for step in range(steps + 1):
@@ -46,7 +46,7 @@ def test_cosine_follows_its_formula(steps: int, horizon: int | None) -> None:
 @pytest.mark.usefixtures("float32")
 @QUIET
 def test_task_moves_on_every_step_and_knows_their_number() -> None:
-    """Three epochs of four steps: the last rate is the formula's at step eleven of twelve."""
+    """In three epochs of four steps, the last rate is the formula's at step eleven of twelve."""
     task = Line(schedule=partial(cosine_by_step, minimum=LEAST), schedule_by="step")
     fit(task, DataLoader(torch.ones(4, 1), batch_size=1), epochs=3)
     assert task.rates == pytest.approx([expected(step, 12) for step in range(12)], rel=1e-9)

@@ -35,7 +35,7 @@ def test_checkpoint_of_something_else_is_reported_and_kept(
 def test_damaged_checkpoint_is_kept_and_the_run_goes_on(
     workplace: Workplace, caplog: pytest.LogCaptureFixture, generations: int
 ) -> None:
-    """From the checkpoint before it or, without one, from the beginning."""
+    """The run resumes from the checkpoint before it, or starts from the beginning without one."""
     caplog.set_level(logging.INFO)
     whole = workplace.train(
         *CHAINS, "runtime.checkpoint.every_n_epochs=2", "runtime.paths.runs=whole"

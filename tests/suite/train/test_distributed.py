@@ -40,7 +40,7 @@ def evaluated_alone(folder: Path, *overrides: str) -> dict[str, float]:
 def test_processes_evaluate_the_model_that_is_saved(
     workplace: Workplace, jpeg_root: Path, method: str
 ) -> None:
-    """On every image, with one set of statistics: each process with its own is 4e-4 off here."""
+    """With the statistics of each process, losses would differ by 4e-4 here."""
     here = (
         f"experiment=cifar10-jpeg/3epochs_{method}",
         f"runtime.dataset.root={jpeg_root}",

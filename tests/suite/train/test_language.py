@@ -43,7 +43,7 @@ JR = (
 def test_resumed_run_is_the_uninterrupted_one(
     workplace: Workplace, text_root: Path, unit: str, at: int
 ) -> None:
-    """Memory, position in the text and weights: interrupted after an epoch, or within one."""
+    """Memory, position and weights are equal after an interruption between or within epochs."""
     minutes = "0" if unit == "step" else "inf"
     here = run_of(
         text_root,
@@ -68,7 +68,7 @@ def test_resumed_run_is_the_uninterrupted_one(
 def test_further_memory_lengths_do_not_change_training(
     workplace: Workplace, text_root: Path
 ) -> None:
-    """Bit for bit the same training, evaluated at further memory lengths as well."""
+    """Training is equal bit for bit."""
     here = run_of(text_root, *JR, "runtime.checkpoint.every_n_epochs=1")
     plain = workplace.train(*here, "runtime.paths.runs=plain")
     asked = workplace.train(*here, "runtime.paths.runs=asked", "+task.other_memories=[4,30]")
@@ -86,7 +86,7 @@ def test_further_memory_lengths_do_not_change_training(
 def test_text_that_ends_in_an_epoch_begins_again(
     workplace: Workplace, text_root: Path, steps: int
 ) -> None:
-    """Twelve segments a pass: resumed after its end or before it, at the same position."""
+    """A pass has twelve segments; runs resume at the same position before or after its end."""
     long = (
         "dataset.batch_size=12",
         "dataset.segment_length=25",
@@ -149,7 +149,7 @@ def test_bad_value_is_reported_in_one_line(
 def test_run_without_a_memory_or_in_half_precision(
     workplace: Workplace, text_root: Path, setting: str
 ) -> None:
-    """With a checkpoint, and words that are likelier than at first."""
+    """It writes a checkpoint, and its words become likelier than at first."""
     chosen = setting.split()
     record = workplace.record(*run_of(text_root, JR[0]), *chosen, "trainer.max_epochs=2")
     first, last = record.curves["test/perplexity"]
@@ -174,7 +174,7 @@ TWO = ("trainer=ddp", "runtime.trainer.accelerator=cpu", "trainer.devices=2")
 def test_two_processes_are_one_with_twice_the_streams(
     workplace: Workplace, text_root: Path
 ) -> None:
-    """Losses, perplexities and memories; the draws of both agree on when there is a penalty."""
+    """Losses, perplexities, memories and the steps with a penalty are equal."""
     here = run_of(text_root, JR[0], *PLAIN)
     process = start(workplace.path, *here, *TWO, "runtime.paths.runs=two", OMP_NUM_THREADS="1")
     out, _ = process.communicate(timeout=180)

@@ -43,7 +43,7 @@ def record_of(folder: Path) -> Record:
 
 
 def test_two_nodes_make_one_record(tmp_path: Path) -> None:
-    """That of two processes on one node: the same parts of every batch, the same curves."""
+    """It equals that of two processes on one node: the same parts of batches, the same curves."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         port = int(probe.getsockname()[1])

@@ -36,7 +36,7 @@ def test_run_writes_its_record(workplace: Workplace) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_record_names_the_gpu(workplace: Workplace) -> None:
-    """When it is written, Lightning has moved the model back to the CPU."""
+    """When the record is written, Lightning has moved the model back to the CPU."""
     record = workplace.record(*CHAINS, "runtime.trainer.accelerator=gpu")
     assert record.environment["accelerator"] == torch.cuda.get_device_name()
     assert record.memory["kind"] == "cuda"

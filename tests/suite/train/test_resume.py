@@ -31,7 +31,7 @@ NARROW = (
 def test_resumed_run_is_the_uninterrupted_one(
     workplace: Workplace, small_tu: Path, row: str, epoch: int
 ) -> None:
-    """Interrupted in the epoch after the checkpoint, where the learning rate drops, or later."""
+    """It is interrupted right after the checkpoint, where the learning rate drops, or later."""
     here = (*CHAINS[1:], *DROP, f"experiment={row}", "runtime.checkpoint.every_n_epochs=5")
     if row.startswith("table4"):
         here += (f"runtime.dataset.root={small_tu}", "dataset.folds=3", "dataset.batch_size=8")
@@ -59,7 +59,7 @@ def test_resumed_run_is_the_uninterrupted_one(
 def test_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(
     workplace: Workplace, cifar_root: Path, row: str, step: int
 ) -> None:
-    """Three epochs of five shuffled batches, evaluated after each; dropout and pretraining."""
+    """Each of three epochs has five shuffled batches; dropout and pretraining are on."""
     here: tuple[str, ...] = (
         f"experiment={row}",
         "trainer.max_epochs=3",

@@ -41,7 +41,7 @@ def test_table_goes_on_after_a_failed_run(script: Script, workplace: Workplace) 
     before = kept.stat().st_mtime_ns
     outcome = script("-m", rows, *short)
     assert outcome.code == 1
-    assert "is no readable record" in outcome.out
+    assert "is not a readable record" in outcome.out
     assert kept.stat().st_mtime_ns == before
     assert lost.exists()
 
@@ -87,7 +87,7 @@ TWO = (
     reason="this build of torch has no gloo backend",
 )
 def test_two_processes_make_one_run_and_one_record(tmp_path: Path) -> None:
-    """The second one, which the first one starts, finds the folder locked, and follows."""
+    """The second one, started by the first one, finds the folder locked, and follows."""
     process = start(tmp_path, "experiment=digits/one_step", *TWO, OMP_NUM_THREADS="1")
     out, _ = process.communicate(timeout=180)
     assert process.returncode == 0, out

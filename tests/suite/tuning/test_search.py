@@ -46,7 +46,7 @@ def proposals(trials: int, space: Any = SPACE, **changes: Any) -> list[dict[str,
 
 
 def test_overrides_are_sorted_by_their_role() -> None:
-    """The last one for a setting counts; seeds and folds repeat a trial."""
+    """The last override of a setting counts; seeds and folds repeat a trial."""
     found = plan(
         *("gradient.damping=0.5", "tune=lambda", "seed=range(2)", "+a.b=[1,2]"),
         *("gradient.damping=interval(0.1,0.6)", "dataset.fold=3,4", "seed=7,8"),
@@ -62,7 +62,7 @@ def test_overrides_are_sorted_by_their_role() -> None:
 
 
 def test_proposals_lie_in_the_space_and_approach_the_optimum() -> None:
-    """At random the median distance would be 0.25."""
+    """Random proposals would have a median distance of 0.25."""
     found = proposals(40)
     for params in found:
         hundredths = params["gradient.damping"] * 100

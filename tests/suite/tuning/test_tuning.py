@@ -43,7 +43,7 @@ def test_value_of_a_trial_is_the_mean_of_its_runs(script: Script, workplace: Wor
 
 
 def test_interrupted_and_continued_search_is_that_of_one_start(script: Script) -> None:
-    """First for one trial, then killed in the second run of the third: no run is repeated."""
+    """It stops after a trial and is killed in the third; no run is repeated."""
     settings = (*(*SHORT, "runtime.tune.first=[]"), *("runtime.tune.startup=1", "seed=0,1"))
     whole = (*settings, "runtime.tune.trials=3")
     expected = searched(script, *whole, "runtime.paths.runs=whole/runs")
@@ -95,7 +95,7 @@ def test_no_test_value_is_read(script: Script, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_runs_of_a_trial_are_launched_together(script: Script, workplace: Workplace) -> None:
-    """In processes of their own, as those of a table."""
+    """They run in processes of their own, as those of a table do."""
     done = script(*SHORT, "runtime.tune.trials=1", "cluster=local", "runtime.cluster.jobs=2")
     assert done.code == 0, done.err
     assert "1 runs, 2 at a time" in done.out

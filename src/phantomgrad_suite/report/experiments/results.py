@@ -8,7 +8,7 @@ from phantomgrad_suite.report.catalogue import BLOCKS, COLUMN_NOTES, NOTES, Entr
 from phantomgrad_suite.report.experiments.lines import Line, lines_of, plain, shorten
 from phantomgrad_suite.report.experiments.runs import Runs, Stat, group_runs
 from phantomgrad_suite.report.inputs import SPEED, Curves, PaperNumber
-from phantomgrad_suite.report.studies.parts import place
+from phantomgrad_suite.report.studies.parts import hardware_label
 from phantomgrad_suite.report.table import Block, Cell, Cells, Row, Section, State, Table
 from phantomgrad_suite.runs.formats import duration
 from phantomgrad_suite.runs.records import Record, StudyRecord
@@ -213,5 +213,5 @@ def _step_speeds(
         }
         if factors.keys() & {line.row for line in lines}:
             speeds = {row: f"{factor:.2f}×" for row, factor in factors.items()}  # noqa: RUF001
-            found.setdefault(place(record), {}).update(speeds)
+            found.setdefault(hardware_label(record), {}).update(speeds)
     return found

@@ -10,7 +10,7 @@ from phantomgrad_suite.report.studies import costs, parts, precision
 from phantomgrad_suite.report.studies.theorems import first_of, gradient_name
 from phantomgrad_suite.report.table import Table
 
-_LOW, _MEDIAN, _HIGH = 0, 2, 4  # of the quantiles of Figure 4
+_LOW, _HIGH = 0, 4  # of the quantiles of Figure 4
 _RESOLUTION = 1e-6  # of a cosine in float32
 _ROUNDING = 1e-13  # of the errors of Theorem 2
 _SOLVED = {
@@ -26,7 +26,7 @@ def cosines(table: Table) -> Iterator[Plot]:
     curves, steps = [], set[int]()
     for record in precision.by_nonlinearity(table.studies):
         setting, reduced = record.setting, ", reduced" if record.changes else ""
-        name = parts.named(record, setting["nonlinearity"], table.studies)
+        name = parts.with_instance(record, setting["nonlinearity"], table.studies)
         row = f"{name} (n = {setting['samples']:,}{reduced})\n" r"$\cos(\hat{g}, g)$"
         for (form, damping), estimates in precision.by_form(record).items():
             k = [estimate["steps"] for estimate in estimates]
@@ -56,11 +56,11 @@ def iterations(table: Table) -> Iterator[Plot]:
                         values = np.maximum(1 - values[:, ::-1], _RESOLUTION)
                     first = 0 if method["damping"] is None else 1
                     x, band = range(first, first + len(values)), (values[:, _LOW], values[:, _HIGH])
-                    curves.append(Curve(label, x, values[:, _MEDIAN], row, column, band))
-            exact = [level["l1_norm"][_MEDIAN]] * len(x)
+                    curves.append(Curve(label, x, values[:, precision.MEDIAN], row, column, band))
+            exact = [level["l1_norm"][precision.MEDIAN]] * len(x)
             curves.append(Curve(r"exact, $\|g\|_1$", x, exact, row, column))
         form = record.setting["nonlinearity"]
-        name = parts.named(record, f"figure4_{form}", table.studies).replace(" ", "_")
+        name = parts.with_instance(record, f"figure4_{form}", table.studies).replace(" ", "_")
         names = (name, FIGURES["figure4"].format(**record.setting), f"{table.title}, F: {form}")
         note = "median over the samples; band: 5 % to 95 %"
         yield Plot(*names, curves, "iteration of Broyden's method, or k", note, log="y")
@@ -73,7 +73,7 @@ def scaling(table: Table) -> Iterator[Plot]:
             f"{method['name']}, by {method['variable']}",
             method["sizes"],
             [scale * value for value in method[quantity]],
-            parts.device(record),
+            parts.device_label(record),
             f"{title} ({unit})",
         )
         for record in table.studies
@@ -88,7 +88,8 @@ def phases(table: Table) -> Iterator[Plot]:
     curves, places = [], {}
     for record in table.studies:
         rows = record.numbers["rows"]
-        panel = f"{parts.place(record)}: milliseconds per {rows[0]['unit'].removesuffix('s')}", ""
+        unit = rows[0]["unit"].removesuffix("s")
+        panel = f"{parts.hardware_label(record)}: milliseconds per {unit}", ""
         places[panel] = [costs.row_name(row) for row in rows]
         for y, row in enumerate(rows):
             for phase in ("step", "forward", "backward"):

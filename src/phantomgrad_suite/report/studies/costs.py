@@ -1,7 +1,13 @@
 """Table 2 and throughput: the cost of gradients and of training steps."""
 
 from phantomgrad_suite.report.catalogue import Entry
-from phantomgrad_suite.report.studies.parts import Numbers, Records, device, named, place
+from phantomgrad_suite.report.studies.parts import (
+    Numbers,
+    Records,
+    device_label,
+    hardware_label,
+    with_instance,
+)
 from phantomgrad_suite.report.table import DASH, Section
 from phantomgrad_suite.runs.records import StudyRecord
 
@@ -26,7 +32,7 @@ def complexity(entry: Entry, records: Records) -> list[Section]:
     sections = []
     for record in records:
         numbers, methods = record.numbers, record.numbers["methods"]
-        where = f"On {named(record, device(record), records)}"
+        where = f"On {with_instance(record, device_label(record), records)}"
         rows = [
             {
                 "Method": method["name"],
@@ -66,7 +72,8 @@ def throughput(entry: Entry, records: Records) -> list[Section]:
     """Return, for each record, times and how many times faster, then evaluations of f."""
     sections = []
     for record in records:
-        where = f"On {named(record, place(record), records)}, {record.row.split('/')[-1]}"
+        title = with_instance(record, hardware_label(record), records)
+        where = f"On {title}, {record.row.split('/')[-1]}"
         rows, text = record.numbers["rows"], _conditions(entry, record)
         sections.append(Section.of(where, [_times(row) for row in rows], text=text))
         units, text = [_in_evaluations(row) for row in rows], entry.text["in_f"]
@@ -75,12 +82,9 @@ def throughput(entry: Entry, records: Records) -> list[Section]:
 
 
 def _conditions(entry: Entry, record: StudyRecord) -> str:
-    found = [entry.text["clock"].format(clock=record.numbers["clock"])]
-    if record.setting.get("whole_budgets"):
-        found.append(entry.text["whole_budgets"])
-    if (precision := record.setting.get("precision", "32-true")) != "32-true":
-        found.append(f"Precision: {precision}.")
-    return " ".join(found)
+    clock = entry.text["clock"].format(clock=record.numbers["clock"])
+    whole = record.setting.get("whole_budgets")
+    return f"{clock} {entry.text['whole_budgets']}" if whole else clock
 
 
 def _times(row: Numbers) -> dict[str, str]:

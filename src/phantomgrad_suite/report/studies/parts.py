@@ -11,18 +11,18 @@ Records = Sequence[StudyRecord]
 Numbers = dict[str, Any]
 
 
-def named(record: StudyRecord, text: str, records: Records) -> str:
+def with_instance(record: StudyRecord, text: str, records: Records) -> str:
     """Return ``text``, followed by the instance of the record where its row has several."""
     several = sum(other.row == record.row for other in records) > 1
     return f"{text} ({record.instance})" if several else text
 
 
-def place(record: StudyRecord) -> str:
+def hardware_label(record: StudyRecord) -> str:
     """Return the hardware of a study, and whether it is reduced."""
-    return device(record) + (", reduced" if record.protocol != "full" else "")
+    return device_label(record) + (", reduced" if record.protocol != "full" else "")
 
 
-def device(record: StudyRecord) -> str:
+def device_label(record: StudyRecord) -> str:
     """Return what a study ran on."""
     on_gpu = str(record.config.get("device", "cpu")).startswith("cuda")
     return hardware(record.environment, on_gpu)
@@ -32,7 +32,7 @@ def checks(records: Records) -> Section:
     """Return the verdicts on the claims of the studies, and where the studies ran."""
     rows = [
         {
-            "Study": named(record, record.row, records),
+            "Study": with_instance(record, record.row, records),
             "Claim": check.claim,
             "Measured": f"{check.value:.6g}",
             "Bound": f"{check.bound:g}",
@@ -42,7 +42,7 @@ def checks(records: Records) -> Section:
         for check in record.checks
     ]
     notes = [
-        f"{r.row} ({r.instance}): {duration(r.seconds['total'])} on {device(r)}"
+        f"{r.row} ({r.instance}): {duration(r.seconds['total'])} on {device_label(r)}"
         + (f"; reduced: {', '.join(r.changes)}." if r.changes else ".")
         for r in records
     ]

@@ -1,11 +1,11 @@
 """Figures 1 and 4 as tables: gradients in the synthetic setting, and under ill-conditioning."""
 
 from phantomgrad_suite.report.catalogue import Entry
-from phantomgrad_suite.report.studies.parts import Numbers, Records, named
+from phantomgrad_suite.report.studies.parts import Numbers, Records, with_instance
 from phantomgrad_suite.report.table import DASH, Section
 from phantomgrad_suite.runs.records import StudyRecord
 
-_MEDIAN = 2  # of the quantiles of Figure 4
+MEDIAN = 2  # of the quantiles of Figure 4
 
 
 def synthetic(entry: Entry, records: Records) -> list[Section]:
@@ -29,7 +29,7 @@ def synthetic(entry: Entry, records: Records) -> list[Section]:
             agreement=exact["agreement"]["percentiles"][0],
             residual=exact["residual"]["percentiles"][-1],
         )
-        title = f"F: {named(record, record.setting['nonlinearity'], records)}"
+        title = f"F: {with_instance(record, record.setting['nonlinearity'], records)}"
         sections.append(Section.of(title, rows, words=0, text=text))
     return sections
 
@@ -56,16 +56,16 @@ def conditioning(entry: Entry, records: Records) -> list[Section]:
                 "L": f"{level['lipschitz']}",
                 "κ": f"{level['condition']:.3g}",
                 "Method": solver_name(method),
-                "Objective": _number(method["objective"][-1][_MEDIAN], ".2e"),
-                "Relative error": _number(method["relative_error"][-1][_MEDIAN], ".2e"),
-                "Cosine": _number(method["cosine"][-1][_MEDIAN], ".4f"),
-                "L1 norm": _number(method["l1_norm"][-1][_MEDIAN], ".4g"),
-                "of g": _number(level["l1_norm"][_MEDIAN], ".4g"),
+                "Objective": _number(method["objective"][-1][MEDIAN], ".2e"),
+                "Relative error": _number(method["relative_error"][-1][MEDIAN], ".2e"),
+                "Cosine": _number(method["cosine"][-1][MEDIAN], ".4f"),
+                "L1 norm": _number(method["l1_norm"][-1][MEDIAN], ".4g"),
+                "of g": _number(level["l1_norm"][MEDIAN], ".4g"),
             }
             for level in record.numbers["levels"]
             for method in level["methods"]
         ]
-        title = f"F: {named(record, record.setting['nonlinearity'], records)}"
+        title = f"F: {with_instance(record, record.setting['nonlinearity'], records)}"
         text = entry.text["section"].format(**record.setting)
         sections.append(Section.of(title, rows, words=3, text=text))
     return sections

@@ -155,7 +155,7 @@ def test_directed_graph_gets_the_exact_gradient() -> None:
 
 
 def test_models_have_the_official_sizes() -> None:
-    """In total, and trained; on COX2, on PROTEINS and on Chains."""
+    """All parameters and those that are trained are counted, on COX2, on PROTEINS and on Chains."""
     expected = {(GraphClassifier, 35): (37_634, 27_010), (GraphClassifier, 3): (33_538, 24_962)}
     expected[NodeClassifier, 100] = (3_504, 1_888)
     for (kind, features), sizes in expected.items():

@@ -65,7 +65,7 @@ class Orders(TorchDispatchMode):
 
 @layouts
 def test_convolutions_get_contiguous_operands_elsewhere(channels_last: bool) -> None:
-    """Where group normalisation returns images channels first, as on CUDA."""
+    """On CUDA, for example, group normalisation returns images channels first."""
     made = model(channels_last).to("meta")
     with Orders() as orders:
         u = made.inject(torch.randn(2, 3, 8, 8, device="meta"))

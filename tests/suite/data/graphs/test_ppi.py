@@ -25,7 +25,7 @@ def data() -> PPI:
 
 @pytest.mark.parametrize("directed", [False, True])
 def test_graphs_are_those_that_pyg_reads(tmp_path: Path, small_ppi: None, directed: bool) -> None:
-    """Except for the order of edges."""
+    """Only the order of edges differs."""
     write_ppi(tmp_path / "ppi" / "raw")
     for path in (tmp_path / "ppi" / "raw").glob("*.json") if directed else ():
         content = json.loads(path.read_text())
@@ -59,7 +59,7 @@ def test_every_epoch_has_a_new_order(data: PPI) -> None:
 
 @pytest.mark.parametrize("nodes", [50, 400])
 def test_spectral_radius_is_the_dense_one(nodes: int) -> None:
-    """By all eigenvalues and by the largest alone; of directed graphs too."""
+    """It is computed from all eigenvalues or from the largest alone, also of directed graphs."""
     generator = torch.Generator().manual_seed(0)
     dense = (torch.rand(nodes, nodes, generator=generator) < 0.05).double()
     for matrix in (dense, (dense + dense.mT).clamp_max(1)):
@@ -127,7 +127,7 @@ def test_error_of_a_damaged_file_is_one_line(
 
 
 def test_statistics_are_like_those_of_ppi(tmp_path: Path) -> None:
-    """Mean degree 27.3 with heavy tails, nine tenths of an indicator a node, scaled columns."""
+    """The mean degree is 27.3 with heavy tails; a node has 0.9 of an indicator."""
     write_ppi(tmp_path / "raw", scale=0.08)
     graph = json.loads((tmp_path / "raw" / "train_graph.json").read_text())
     links = np.array([(link["source"], link["target"]) for link in graph["links"]])

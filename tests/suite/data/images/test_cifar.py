@@ -38,7 +38,7 @@ def test_original_files_give_their_pixels(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_jpeg_files_give_their_pixels(jpeg_root: Path) -> None:
-    """Sorted by name: class by class, as Pillow decodes them."""
+    """They are sorted by name, class by class, and decoded by Pillow."""
     pixels = cifar(jpeg_root).pixels
     train, test = pixels["train"], pixels["test"]
     assert train.images.shape == (100, 3, 32, 32)
@@ -86,7 +86,7 @@ def test_validation_part_is_stratified_and_depends_on_its_seed_alone(jpeg_root: 
 
 
 def test_subset_is_the_first_images_of_each_class(cifar_root: Path) -> None:
-    """With another fingerprint and a note, so that no table mixes it with the whole."""
+    """It has another fingerprint and a note, so that no table mixes it with the whole."""
     data, complete = cifar(cifar_root, "cifar10", subset=3), cifar(cifar_root, "cifar10")
     assert torch.equal(data.pixels["train"].images, complete.pixels["train"].images[:30])
     assert torch.equal(data.pixels["test"].images, complete.pixels["test"].images)
@@ -125,7 +125,7 @@ def test_crops_are_those_of_torchvision_image_by_image() -> None:
 
 
 def test_processes_draw_apart_and_stay_in_step() -> None:
-    """Other crops in each process, yet the same state of the generator after them."""
+    """The crops differ between processes, but the generator has the same state after them."""
     images = torch.randint(256, (50, 3, 32, 32), dtype=torch.uint8)
 
     def crops(process: int) -> tuple[Tensor, Tensor]:
@@ -254,7 +254,7 @@ def test_bad_settings_are_refused(jpeg_root: Path, setting: dict[str, Any], mess
 
 
 def test_real_images_are_the_known_ones(real_jpeg_root: Path) -> None:
-    """All 60,000, of known pixels; their mean and deviation are nearly those of CIFAR-10."""
+    """All 60,000 have known pixels; mean and deviation are nearly those of CIFAR-10."""
     data = cifar(real_jpeg_root, batch_size=128)
     assert data.facts() == {
         "name": "cifar10-jpeg",

@@ -33,7 +33,7 @@ def test_pixels_are_standardised_by_the_training_part() -> None:
 
 
 def test_order_is_that_of_the_global_generator_at_the_first_batch() -> None:
-    """Not before: a resumed run restores the generator after it has made its iterator."""
+    """A resumed run restores the generator after it has made its iterator."""
     loader = Digits().train_dataloader()
     torch.manual_seed(5)
     expected = next(iter(loader)).images

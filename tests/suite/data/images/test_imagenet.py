@@ -53,7 +53,7 @@ def test_batches_are_bytes_and_complete(folder_root: Path) -> None:
 
 
 def test_evaluation_images_are_resized_cropped_and_normalised(folder_root: Path) -> None:
-    """The shorter side to 256, the middle 224 pixels; then mean and deviation per channel."""
+    """The shorter side becomes 256; the central 224 pixels are normalised by channel."""
     module = fit(imagenet(folder_root), 1)
     paths = sorted((folder_root / "val").glob("*/*.JPEG"))
     for path, found in zip(paths, module.images("test"), strict=True):
@@ -81,7 +81,7 @@ def test_protocols_crop_within_their_bounds(
 
 
 def test_order_and_crops_change_with_epoch_and_seed_alone(folder_root: Path) -> None:
-    """Whatever else was drawn, and however many workers there are."""
+    """They do not depend on other random draws or on the number of workers."""
     runs = [fit(imagenet(folder_root, workers=workers), 2) for workers in (0, 1)]
     assert torch.equal(runs[0].images(), runs[1].images())
     first, second = runs[0].images().split(12)
@@ -108,7 +108,7 @@ def test_resumed_run_sees_what_the_uninterrupted_one_sees(
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_order_is_resumed_in_the_middle_of_an_epoch(folder_root: Path, workers: int) -> None:
-    """However many processes read ahead."""
+    """The number of processes that read ahead does not matter."""
     whole = imagenet(folder_root, workers=workers, batch_size=2).train_dataloader()
     expected = torch.cat([batch.images for batch in whole])
     loader = imagenet(folder_root, workers=workers, batch_size=2).train_dataloader()
@@ -129,7 +129,7 @@ def test_processes_take_disjoint_parts_with_seeds_of_their_own(folder_root: Path
 
 
 def test_training_images_may_validate(folder_root: Path) -> None:
-    """One of each class: no longer trained on, seen in full as the evaluation images are."""
+    """One image of each class is not trained on, and is cropped as in evaluation."""
     whole, data = imagenet(folder_root), imagenet(folder_root, validation=3)
     assert data.evaluation_sets == ("test", "validation")
     facts = data.facts()
@@ -155,7 +155,7 @@ def test_missing_folder_names_the_command(folder_copy: Path, part: str) -> None:
 
 
 def test_images_without_class_folders_are_refused(folder_copy: Path) -> None:
-    """As in the archive of ImageNet's validation images; or with an empty class."""
+    """The archive of ImageNet's validation images has no folders. An empty class is refused too."""
     for path in (folder_copy / "train/n00000001").iterdir():
         path.unlink()
     with pytest.raises(UserError, match=r"for each class \(.*n00000001"):

@@ -44,7 +44,7 @@ def test_wikitext_has_the_words_of_its_training_text(root: Path) -> None:
 
 
 def test_encoded_texts_are_cached(root: Path) -> None:
-    """And encoded again when a text changes; the fingerprint is that of the content."""
+    """They are encoded again when a text changes; the fingerprint is that of the content."""
     folder = root / "wikitext-103"
     first = WikiText103(root=str(root), **SMALL).facts()
     kept = (folder / "wikitext103.pt").read_bytes()
@@ -73,7 +73,7 @@ def test_validation_text_as_a_corpus_of_its_own(root: Path) -> None:
 
 
 def test_last_lines_of_the_validation_text_may_validate(root: Path) -> None:
-    """They no longer train, nor contribute to the vocabulary; the test text is the same."""
+    """They are not trained on and add no words; the test text is the same."""
     folder = root / "wikitext-103"
     with (folder / "wiki.valid.tokens").open("a") as file:
         file.write("held out\n")
@@ -127,7 +127,7 @@ def test_missing_files_name_the_command(root: Path) -> None:
 
 
 def test_help_texts_of_python() -> None:
-    """Whole topics, each in one part; sizes and fingerprint vary with Python."""
+    """Each topic is in one part; sizes and fingerprint vary with Python."""
     from pydoc_data.topics import topics as texts
 
     parts = {name: list(lines) for name, lines in topics().items()}

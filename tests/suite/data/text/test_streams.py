@@ -25,7 +25,7 @@ def segments(
 
 @given(st.integers(20, 400), st.integers(1, 5), st.integers(1, 3))
 def test_segments_are_the_text(tokens: int, streams: int, length: int) -> None:
-    """Put together they are the streams; every token but the first is predicted once."""
+    """Concatenated they are the streams; every token but the first is predicted once."""
     words = torch.arange(tokens, dtype=torch.int32)
     text = segments(words, streams, length)
     batches = [text[i] for i in range(len(text))]
@@ -68,7 +68,7 @@ def test_loader_continues_in_the_middle_of_an_epoch(data: PydocTopics) -> None:
 
 
 def test_processes_share_the_streams() -> None:
-    """Together they have those of one process."""
+    """Together they have the streams of one process."""
     alone = segments(TEXT, 6, 4)
     parts = [segments(TEXT, 2, 4, Share(3, process)) for process in range(3)]
     assert all(part.length == alone.length for part in parts)
