@@ -142,6 +142,7 @@ def mdeq(
     """Return the step of a size of MDEQ on images like those of CIFAR-10."""
     torch.manual_seed(0)
     model = MDEQ(3, 10, solver, gradient, **sizes(f"mdeq_{size}")).to(device)
+    model.deq.check_map = False  # the evaluations are counted
     images = torch.randn(batch, 3, side, side).to(device)
     labels = torch.randint(10, (batch,)).to(device)
     return model, lambda: F.nll_loss(model(images), labels)
@@ -158,6 +159,7 @@ def transformer(
         name="wikitext103-valid", batch_size=batch, segment_length=kept + length
     )
     model = TransformerLM(data.sizes()["vocabulary"], solver, gradient, **settings).to(device)
+    model.deq.check_map = False
     tokens, targets, _ = data.draw(torch.Generator().manual_seed(0))
     tokens, targets = tokens.to(device), targets.to(device)[:, kept:]
     states = torch.randn(batch, kept, model.width).to(device)
