@@ -183,6 +183,8 @@ class Solver(ABC):
 
     def zero(self, z0: Tensor, fz0: Tensor) -> Tensor:
         """Return the size below which a state counts as zero, ``(B,)``, from the first step."""
+        if self.stop == "absolute":
+            return z0.new_zeros(len(z0))
         numbers = torch.finfo(z0.dtype)
         # A part of the last digit, so that it rounds away where the state keeps its size.
         rounding = torch.maximum(self.size(z0), self.size(fz0)).nan_to_num_(posinf=0)
