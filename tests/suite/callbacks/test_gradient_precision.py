@@ -82,7 +82,7 @@ def test_estimates_are_at_the_equilibrium_of_the_step(
     assert last(precision)["exact/residual"] < 1e-12
 
 
-@pytest.mark.filterwarnings("ignore:the cell mixes the samples")
+@pytest.mark.filterwarnings("ignore:the cell (mixes|returns)")
 def test_weights_and_masks_are_those_of_the_step(
     x: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +146,7 @@ def trained(every: int) -> tuple[list[Tensor], list[bool], dict[str, list[float]
     return tensors, [child.training for child in module.modules()], precision.curves
 
 
-@pytest.mark.filterwarnings("ignore:the cell mixes the samples")
+@pytest.mark.filterwarnings("ignore:the cell (mixes|returns)")
 def test_measuring_does_not_change_a_wild_model() -> None:
     """Weights, spectral norms, masks, running statistics and generators stay equal bit for bit."""
     (without, modes, nothing), (measured, others, curves) = trained(0), trained(1)
