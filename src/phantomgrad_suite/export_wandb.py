@@ -54,7 +54,9 @@ def _export(rows: Sequence[str], options: Namespace) -> None:
     places = [options.results / "records" / row for row in rows]
     records = [read_record(path) for place in places for path in sorted(place.glob("*.json"))]
     if not records:
-        raise UserError(f"no run of it is finished: python scripts/train.py table={options.table}")
+        raise UserError(
+            f"no run of {options.table} is finished: python scripts/train.py table={options.table}"
+        )
     folder = options.runs / ".wandb"
     mode = "online" if options.online else "offline"
     try:

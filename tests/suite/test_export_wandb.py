@@ -130,7 +130,7 @@ def test_nothing_to_export_and_unreadable_records(
     toy: Toy, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert toy.export() == 1
-    assert "no run of it is finished: python scripts/train.py table=toy" in capsys.readouterr().err
+    assert "no run of toy is finished: python scripts/train.py table=toy" in capsys.readouterr().err
     toy.publish(*PLACE).write_text("{")
     assert toy.export() == 1
     assert "is not a readable record" in capsys.readouterr().err

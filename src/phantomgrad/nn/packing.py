@@ -73,12 +73,15 @@ class CoupledPacking:
     """
 
     def __init__(self, z0: Tensor | Sequence[Tensor]) -> None:
+        if not isinstance(z0, Tensor):
+            _check_tensors("a packed state", z0)
         single = isinstance(z0, Tensor)
         self._several = None if single else Packing.of([t.unsqueeze(0) for t in z0])
 
     def pack(self, z: Any) -> Tensor:
         """Return one tensor with a batch of one."""
         if self._several is not None:
+            _check_tensors("the result of f for several states", z)
             return self._several.pack([t.unsqueeze(0) for t in z])
         if not isinstance(z, Tensor):
             raise TypeError(f"f must return one tensor, got {type(z).__name__}")

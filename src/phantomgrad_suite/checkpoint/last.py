@@ -85,7 +85,11 @@ class LastCheckpoint(Checkpoint):
             reason = int(trainer.strategy.reduce(own, reduce_op="max"))
         if not reason:
             return
-        check_finite(task.total_loss, trainer.current_epoch + 1)
+        loss = task.total_loss
+        if loss is not None and trainer.world_size > 1:  # all processes stop, or none
+            loss = loss.to(trainer.strategy.root_device, copy=True)
+            loss = trainer.strategy.reduce(loss, reduce_op="sum")
+        check_finite(loss, trainer.current_epoch + 1)
         trainer.save_checkpoint(self._path)
         self._last = time.monotonic()
         if reason == _DUE:

@@ -147,6 +147,20 @@ def test_coupled_states_may_differ_in_their_first_dimension() -> None:
     assert solution.z.shape == (1, 14)
 
 
+@pytest.mark.parametrize("coupled", [False, True])
+def test_several_states_must_be_tensors(coupled: bool) -> None:
+    x = torch.ones(2, 3)
+    with pytest.raises(TypeError, match="a packed state must be a sequence of tensors, got float"):
+        DEQ(Affine(0.5), SOLVER, UPG, coupled=coupled)(x, z0=(x, 1.0))  # type: ignore[arg-type]
+
+    class One(nn.Module):
+        def forward(self, state: tuple[Tensor, Tensor], x: Tensor) -> Tensor:
+            return state[0] + x
+
+    with pytest.raises(TypeError, match="the result of f for several states must be a sequence"):
+        DEQ(One(), SOLVER, UPG, coupled=coupled)(x, z0=(x, x))
+
+
 def test_a_nan_graph_makes_its_batch_nan() -> None:
     """All nodes are one sample of the solver: no graph may look converged."""
     edges = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])

@@ -1,6 +1,7 @@
 """A NaN or infinite gradient stops the run before the optimizer step."""
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 from training import Workplace
 
 from phantomgrad_suite.checkpoint.finite import FiniteSteps
+from phantomgrad_suite.checkpoint.last import LastCheckpoint
 from phantomgrad_suite.runs.errors import UserError
 
 DIGITS = (
@@ -53,3 +55,18 @@ def test_gradient_that_is_not_finite(precision: str, entry: float, stops: bool) 
         return
     with pytest.raises(UserError, match=r"of step 5 \(epoch 1\) is not finite in weight: nothing"):
         FiniteSteps().on_before_optimizer_step(trainer, layer, None)
+
+
+def test_loss_of_another_process_stops_all_before_they_save(tmp_path: Path) -> None:
+    """Otherwise the others would wait in the checkpoint for the one that ended."""
+
+    def reduce(value: torch.Tensor, reduce_op: str) -> torch.Tensor:
+        return value + math.nan if reduce_op == "sum" else value
+
+    strategy = SimpleNamespace(root_device=torch.device("cpu"), reduce=reduce)
+    trainer: Any = SimpleNamespace(
+        world_size=2, strategy=strategy, current_epoch=0, max_epochs=2, callback_metrics={}
+    )
+    task: Any = SimpleNamespace(total_loss=torch.ones(()))
+    with pytest.raises(UserError, match="the training loss is nan in epoch 1"):
+        LastCheckpoint(tmp_path / "last.ckpt", 1, None).on_train_epoch_end(trainer, task)
