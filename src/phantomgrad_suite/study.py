@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from phantomgrad_suite.jobs.build import build
 from phantomgrad_suite.jobs.environment import describe_environment
-from phantomgrad_suite.jobs.job import now, origin, protocol, run_job
+from phantomgrad_suite.jobs.job import now, open_job, origin, protocol
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import Identity
 from phantomgrad_suite.runs.records import StudyRecord
@@ -24,7 +24,11 @@ def run_study(config: DictConfig) -> None:
     Raises:
         UserError: the user can put it right, or a claim of the study does not hold.
     """
-    record = run_job(config, lambda identity, _: _measure(config, identity))
+    with open_job(config) as job:
+        record = job.record
+        if job.pending:
+            record = _measure(config, job.identity)
+            job.finish(record)
     failed = [check for check in getattr(record, "checks", []) if not check.holds]
     if failed:
         claims = "; ".join(f"{c.claim}: {c.value:.6g} (bound {c.bound:g})" for c in failed)

@@ -34,7 +34,7 @@ from phantomgrad_suite.jobs.environment import (
     is_first_process,
     set_float32_precision,
 )
-from phantomgrad_suite.jobs.job import now, origin, protocol, run_job
+from phantomgrad_suite.jobs.job import now, open_job, origin, protocol
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.identity import Identity
@@ -61,14 +61,11 @@ def train(config: DictConfig) -> None:
         UserError: something the user can put right; nothing has been overwritten.
         Stopped: a signal has stopped the run; there is a checkpoint, or the record.
     """
-    signum = 0
-
-    def work(identity: Identity, folder: RunFolder) -> Record:
-        nonlocal signum
-        record, signum = _execute(config, identity, folder)
-        return record
-
-    run_job(config, work)
+    with open_job(config) as job:
+        if not job.pending:
+            return
+        record, signum = _execute(config, job.identity, job.folder)
+        job.finish(record)
     if signum in (signal.SIGTERM, signal.SIGINT):
         # In the last epoch: the next runs are not started. (SIGUSR2 is for jobs of one run.)
         log.warning("stopped by %s, at the end of the run", signal.Signals(signum).name)

@@ -2,8 +2,9 @@
 
 import errno
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,45 +15,79 @@ from phantomgrad.checks import ShapeError
 from phantomgrad_suite.jobs.compose import as_dict, identity_of
 from phantomgrad_suite.jobs.environment import has_several_processes, is_first_process
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.files import check_writable
 from phantomgrad_suite.runs.folder import RunFolder, log_attempt
 from phantomgrad_suite.runs.identity import Identity
 from phantomgrad_suite.runs.records import Record, StudyRecord, read_any, write_record
 
 log = logging.getLogger(__name__)
 
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "the disk is full: make room"),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "make it writable"),
+}
+
 AnyRecord = Record | StudyRecord
 
 
-def run_job(
-    config: DictConfig, work: Callable[[Identity, RunFolder], AnyRecord]
-) -> AnyRecord | None:
-    """Execute the job that ``config`` describes, unless it is finished or executed elsewhere.
+@dataclass(frozen=True)
+class Job:
+    """A job in its folder."""
 
-    Fills in ``runtime.run``. Returns the record, ``None`` if another process executes the job. When
-    it raises :class:`UserError`, nothing has been overwritten.
+    identity: Identity
+    folder: RunFolder
+    pending: bool
+    """Whether this process has to execute it."""
+    record: AnyRecord | None = None
+    """The record, if it was finished before."""
+    destinations: tuple[Path, ...] = ()
+    """Where the record is written. The last one marks the run as finished."""
+
+    def finish(self, record: AnyRecord) -> None:
+        """Write the record."""
+        for path in self.destinations:
+            write_record(record, path)
+
+
+@contextmanager
+def open_job(config: DictConfig) -> Iterator[Job]:
+    """Lock the job that ``config`` describes; it is not pending if finished or executed elsewhere.
+
+    Fills in ``runtime.run``. When it raises :class:`UserError`, nothing has been overwritten.
     """
     identity, runtime = identity_of(config), config.runtime
-    folder = RunFolder(Path(runtime.paths.runs) / identity.row / identity.instance)
+    folder = RunFolder(_folder(runtime, "runs") / identity.row / identity.instance)
+    published = _folder(runtime, "records") / identity.row / f"{identity.instance}.json"
     runtime.run.update(row=identity.row, instance=identity.instance, folder=str(folder.path))
     if not is_first_process() and has_several_processes(config):
-        if not folder.finished(identity.config_hash):
-            work(identity, folder)  # the first process holds the lock, and writes the record
-        return None
+        # The first process holds the lock, and writes the record.
+        yield Job(identity, folder, pending=not folder.finished(identity.config_hash))
+        return
     with _external_errors_in_a_line(folder), folder.locked() as acquired:
         if not acquired:
             log.info("%s: another process executes it, skipped", identity)
-            return None
-        if folder.finished(identity.config_hash):
+            yield Job(identity, folder, pending=False)
+        elif folder.finished(identity.config_hash):
             log.info("%s: finished, skipped (%s)", identity, folder.record)
-            return read_any(folder.record)
-        epochs = (config.get("trainer") or {}).get("max_epochs")
-        with log_attempt(folder.path, epochs=epochs):
-            record = work(identity, folder)
-            if not identity.is_changed:  # the row as its file has it
-                published = Path(runtime.paths.records) / identity.row
-                write_record(record, published / f"{identity.instance}.json")
-            write_record(record, folder.record)  # last: it marks the run as finished
-        return record
+            yield Job(identity, folder, pending=False, record=read_any(folder.record))
+        else:
+            is_row = not identity.is_changed  # the row as its file has it: a result
+            if is_row:
+                check_writable(published.parent)
+            with log_attempt(folder.path, epochs=(config.get("trainer") or {}).get("max_epochs")):
+                yield Job(
+                    identity,
+                    folder,
+                    pending=True,
+                    destinations=(*[published] * is_row, folder.record),
+                )
+
+
+def _folder(runtime: DictConfig, name: str) -> Path:
+    path = runtime.paths[name]
+    if not isinstance(path, str) or not path:
+        raise UserError(f"runtime.paths.{name} must be a folder, got {path!r}")
+    return Path(path)
 
 
 def origin(config: DictConfig, identity: Identity) -> dict[str, Any]:
@@ -85,9 +120,9 @@ def _external_errors_in_a_line(folder: RunFolder) -> Iterator[None]:
     except ShapeError as error:
         raise UserError(str(error)) from error
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if error.errno not in _REMEDIES:
             raise
         raise UserError(
-            f"the disk is full ({error.filename or folder.path}, {error.strerror}): make room and "
+            f"{error.filename or folder.path}: {error.strerror}: {_REMEDIES[error.errno]} and "
             "start the same command again; it resumes from the last checkpoint"
         ) from error

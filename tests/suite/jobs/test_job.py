@@ -1,5 +1,7 @@
 """Jobs of several processes: which one executes the work and writes the record."""
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.jobs.environment import is_first_process
-from phantomgrad_suite.jobs.job import run_job
+from phantomgrad_suite.jobs.job import open_job
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.identity import Identity, identify
@@ -61,8 +63,16 @@ def _unchanged_row(monkeypatch: pytest.MonkeyPatch) -> None:
 executed: list[str] = []
 
 
-def work(identity: Identity, _: RunFolder) -> StudyRecord:
-    executed.append(identity.instance)
+def execute(config: DictConfig) -> bool:
+    """Execute a job that measures nothing; return whether it was pending."""
+    with open_job(config) as job:
+        if job.pending:
+            executed.append(job.identity.instance)
+            job.finish(empty_record(job.identity))
+    return job.pending
+
+
+def empty_record(identity: Identity) -> StudyRecord:
     return StudyRecord(
         row=identity.row,
         instance=identity.instance,
@@ -91,7 +101,7 @@ def test_process_of_a_distributed_run_follows(tmp_path: Path) -> None:
     config = configuration(tmp_path, devices=2)
     with RunFolder(tmp_path / "runs/row/seed0").locked() as held:
         assert held
-        assert run_job(config, work) is None
+        assert execute(config)
     assert executed == ["seed0"]
     assert records(tmp_path) == []
 
@@ -102,10 +112,38 @@ def test_process_that_only_shares_a_table_executes_and_records_its_own_runs(tmp_
     executed.clear()
     config = configuration(tmp_path, devices=1)
     with RunFolder(tmp_path / "runs/row/seed0").locked():
-        assert run_job(config, work) is None
+        assert not execute(config)
     assert executed == []
-    assert run_job(config, work) is not None
+    assert execute(config)
     assert len(records(tmp_path)) == 2  # in the run folder, and among the results
+
+
+@pytest.mark.parametrize("name", ["runs", "records"])
+@pytest.mark.parametrize("path", [None, "", "a_file"])
+def test_folder_that_cannot_be_written_is_refused_before_the_work(
+    name: str, path: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "a_file").touch()
+    config = configuration(tmp_path)
+    config.runtime.paths[name] = str(tmp_path / path) if path else path
+    executed.clear()
+    with pytest.raises(UserError, match=rf"paths\.{name} must be a folder|cannot be written"):
+        execute(config)
+    assert executed == []
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"), [(errno.ENOSPC, "make room"), (errno.EROFS, "make it writable")]
+)
+def test_disk_that_fails_in_the_middle_is_named(
+    code: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(code, os.strerror(code))  # without a name, as `write` raises it
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match=rf"records/row/seed0\.json: .*{remedy}"):
+        execute(configuration(tmp_path))
 
 
 SHELL = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_NAME": "bash"}
