@@ -103,7 +103,11 @@ LAYERS: list[Case] = [
     (lambda: packed((2, 3), (4, 3)), r"must share their batch, got \[2, 4\]"),
     *(
         (lambda other=other: packed((2, 3), (2, 4)).pack(other), r"it maps \[\(3,\), \(4,\)\] to")
-        for other in ([X[:2, :3]], [X[:2, :3], X[:2, :3]], [X[:2, :2]] * 2)
+        for other in ([X[:2, :3], X[:2, :3]], [X[:2, :2]] * 2)
+    ),
+    *(
+        (lambda other=other: packed((2, 3), (2, 4)).pack(other), r"it maps \(\*, \*\) to \(?\*")
+        for other in ([X[:2, :3]], X[:2, :3], [X[:2, :3]] * 3)
     ),
     (lambda: VariationalDropout(1.0), r"p must lie in \[0, 1\), got 1.0"),
     (lambda: VariationalDropout(NAN), r"p must lie in \[0, 1\), got nan"),
@@ -187,9 +191,8 @@ TYPES: list[Case] = [
         lambda: pg.DEQ(TanhCell(), SOLVER, "upg"),
         "gradient must be an object with .* attach .*got str",
     ),
-    (lambda: layer(X, z0={"z": 1}), "sequence of tensors, got dict"),
+    (lambda: layer(X, z0={"z": 1}), "must consist of tensors, got int in it"),
     (lambda: layer(X, z0=(X, None)), "got NoneType in it"),
-    (lambda: layer(X, cell=TanhOfFirst, z0=(X, X)), "the result of f for several states must be a"),
     (lambda: recomputed(torch.tanh, X), "within must be given if part is not a module, got"),
 ]
 

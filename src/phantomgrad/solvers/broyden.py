@@ -11,14 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least
-from phantomgrad.solvers.base import Iteration, Solver
+from phantomgrad.solvers.iterative import Iteration, IterativeSolver
 
 _SUFFICIENT_DECREASE = 1e-4
 _SHORTEST_STEP = 2.0**-7
 
 
 @dataclass(frozen=True, kw_only=True)
-class Broyden(Solver):
+class Broyden(IterativeSolver):
     r"""Broyden's "good" method with limited memory, sample by sample (Broyden, 1965).
 
     With :math:`g(z) = f(z) - z`, :math:`H_0 = -I` (an estimate of the inverse Jacobian of g),
