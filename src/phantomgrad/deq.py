@@ -259,7 +259,7 @@ def _check_parts(solver: Solver, gradient: GradientEstimator) -> None:
     if gradient.needs_recorded_solve and not solver.differentiable:
         raise ValueError(
             f"{type(gradient).__name__} needs a solver that autograd can record "
-            f"(FixedPoint), got {type(solver).__name__}"
+            f"(FixedPoint, Steps), got {type(solver).__name__}"
         )
 
 

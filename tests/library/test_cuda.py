@@ -134,6 +134,11 @@ def test_a_solve_of_the_whole_budget_can_be_captured_as_a_cuda_graph(solver: pg.
 # --- Without a device -----------------------------------------------------------------------------
 
 
+def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("state", "broyden"):
+        monkeypatch.setattr(f"phantomgrad.solvers.{module}.may_read", lambda _: False)
+
+
 @every_solver
 def test_with_tol_0_no_flag_is_read_on_an_accelerator(
     solver: pg.Solver, monkeypatch: pytest.MonkeyPatch
@@ -142,7 +147,7 @@ def test_with_tol_0_no_flag_is_read_on_an_accelerator(
         raise AssertionError("asked")
 
     monkeypatch.setattr(ActivityFlag, "any", asked)
-    monkeypatch.setattr("phantomgrad.solvers.state.may_read", lambda _: False)
+    as_on_a_device(monkeypatch)
     assert not SolveState(solver, torch.zeros(2, 3)).finished()
     stopping = SolveState(pg.FixedPoint(tol=1e-3), torch.zeros(2, 3))
     with pytest.raises(AssertionError, match="asked"):
@@ -169,7 +174,7 @@ def test_no_iteration_reads_a_tensor_value(
 ) -> None:
     """Meta tensors, which have no values, take the place of tensors on a device."""
     monkeypatch.setattr(ActivityFlag, "any", lambda *_: True)
-    monkeypatch.setattr("phantomgrad.solvers.state.may_read", lambda _: False)
+    as_on_a_device(monkeypatch)
     with FakeTensorMode():
         differentiate(pg.DEQ(Tanh(4, 4), solver, gradient), torch.randn(3, 4))
 
