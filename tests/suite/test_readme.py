@@ -41,6 +41,7 @@ def test_commands_and_links_exist(page: Path):
         assert (ROOT / script).exists()
 
 
+@pytest.mark.usefixtures("composing_from_memory")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name + "/" + page.name)
 def test_command_lines_compose(page: Path):
     from training import check_line

@@ -86,7 +86,11 @@ class Workplace:
 
 @pytest.fixture
 def workplace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, float32: None, hydra_restore_singletons: None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    float32: None,
+    hydra_restore_singletons: None,
+    composing_from_memory: None,
 ) -> Workplace:
     """An empty folder as the working directory."""
     monkeypatch.chdir(tmp_path)

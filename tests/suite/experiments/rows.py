@@ -1,5 +1,6 @@
 """All rows and tables: their files, their resolved configurations, the identities of their runs."""
 
+from functools import cache
 from inspect import Parameter, signature
 from typing import Any
 
@@ -39,7 +40,9 @@ SWEEPS = [table for table in TABLES if is_sweep(table)]
 LISTS = [table for table in TABLES if table not in SWEEPS]
 
 
+@cache
 def resolved(row: str) -> dict[str, Any]:
+    """The resolved configuration, which nobody may change."""
     from phantomgrad_suite.jobs.compose import as_dict
 
     return as_dict(composed([f"experiment={row}"]))

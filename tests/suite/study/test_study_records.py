@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from test_records import RECORD
+from runs.test_records import RECORD
 
 from phantomgrad_suite.runs.records import (
     Check,
