@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import runpy
@@ -94,7 +95,17 @@ def workplace(
 ) -> Workplace:
     """An empty folder as the working directory."""
     monkeypatch.chdir(tmp_path)
+    _freeze_heap()
     return Workplace(tmp_path)
+
+
+def _freeze_heap() -> None:
+    """Spare each run's garbage collection 0.4 s in the objects of imported modules."""
+    import phantomgrad_suite.train  # noqa: F401
+
+    if not gc.get_freeze_count():  # a study may have thawed them
+        gc.collect()
+        gc.freeze()
 
 
 @dataclass
