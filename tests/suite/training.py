@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gc
 import logging
+import multiprocessing
 import os
 import runpy
-import subprocess
+import socket
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -166,13 +169,60 @@ def _own_logging() -> Iterator[None]:
     root.setLevel(level)
 
 
-def start(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """Start the training script as a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, str(SCRIPT), *arguments, ON_CPU],
-        cwd=folder,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+class Started:
+    """The training script in a process forked from one that has imported what runs need."""
+
+    def __init__(self, folder: Path, *arguments: str, log: str = "log.txt", **environment: str):
+        multiprocessing.set_forkserver_preload(["phantomgrad_suite.train", "training"])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OMP_NUM_THREADS", "1")
+            forkserver.ensure_running()
+        self._log = folder / log
+        values = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+        fork = multiprocessing.get_context("forkserver")
+        self.process = fork.Process(
+            target=_execute, args=(folder, [*arguments, ON_CPU], self._log, values)
+        )
+        self.process.start()
+
+    def wait_for(self, found: Callable[[], object]) -> None:
+        """Wait until ``found()`` is true, or fail with the process."""
+        while not found():
+            assert self.process.is_alive(), self._log.read_text()
+            time.sleep(0.02)
+
+    def end(self) -> Outcome:
+        """Wait for the end of the process; its output and errors are in ``out``."""
+        self.process.join()
+        return Outcome(int(self.process.exitcode or 0), self._log.read_text(), "")
+
+
+def _execute(folder: Path, arguments: list[str], log: Path, environment: dict[str, str]) -> None:
+    from phantomgrad_suite.cluster.local import _run
+
+    os.chdir(folder)
+    _run(SCRIPT, arguments, log, environment)
+
+
+def start_two(folder: Path, *arguments: str) -> tuple[Started, Started]:
+    """Start the two processes of a run, in the environment that torchrun makes for them."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    common = {
+        **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"},
+        **{"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"},
+        "TORCHELASTIC_RUN_ID": "test",
+    }
+    first, second = (
+        Started(folder, *arguments, log=f"log{rank}.txt", RANK=rank, LOCAL_RANK=rank, **common)
+        for rank in ("0", "1")
     )
+    return first, second
+
+
+def finish_two(folder: Path, *arguments: str) -> str:
+    """Finish a run of two processes; return the output of the first one."""
+    first, second = (process.end() for process in start_two(folder, *arguments))
+    assert (first.code, second.code) == (0, 0), first.out + second.out
+    return first.out

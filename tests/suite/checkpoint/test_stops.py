@@ -3,12 +3,11 @@
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from interruptions import assert_same_run, checkpoint
-from training import Script, Workplace, start
+from training import Script, Started, Workplace
 
 from phantomgrad_suite.checkpoint.last import Stopped
 from phantomgrad_suite.runs.folder import read_attempt
@@ -108,14 +107,6 @@ def test_second_ctrl_c_stops_at_once(workplace: Workplace) -> None:
     assert not list(workplace.path.glob("runs/**/last.ckpt"))
 
 
-def wait_for(pattern: str, folder: Path) -> Path:
-    deadline = time.monotonic() + 120
-    while not (found := list(folder.glob(pattern))):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found[0]
-
-
 def test_script_exits_as_a_process_ended_by_the_signal(tmp_path: Path) -> None:
     """The next rows of a table are not started."""
     here = (
@@ -123,12 +114,12 @@ def test_script_exits_as_a_process_ended_by_the_signal(tmp_path: Path) -> None:
         "experiment=chains/upg_k5_d0.5,chains/implicit",
         "runtime.checkpoint.every_n_epochs=1",
     )
-    process = start(tmp_path, *here, OMP_NUM_THREADS="1")
-    wait_for("runs/**/last.ckpt", tmp_path)
-    process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM, out
-    assert "stopped by SIGTERM in epoch" in out
+    run = Started(tmp_path, *here)
+    run.wait_for(lambda: list(tmp_path.glob("runs/**/last.ckpt")))
+    run.process.terminate()
+    ended = run.end()
+    assert ended.code == 128 + signal.SIGTERM, ended.out
+    assert "stopped by SIGTERM in epoch" in ended.out
     assert not list(tmp_path.glob("runs/chains/implicit"))
 
 
@@ -136,9 +127,7 @@ def test_script_exits_as_a_process_ended_by_the_signal(tmp_path: Path) -> None:
 def test_disturbed_runs_equal_the_undisturbed_ones(tmp_path: Path) -> None:
     script = Path(__file__).with_name("soak.py")
     command = [sys.executable, "-W", "ignore", str(script), "6", "--rows", "chains", "mdeq"]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=400
-    )
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every run equals the undisturbed one in every bit" in done.stdout
     assert int(done.stdout.splitlines()[-1].split()[0]) >= 6

@@ -2,14 +2,12 @@
 
 import multiprocessing
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 import torch
 from interruptions import assert_same_run
-from training import Workplace, start
+from training import Workplace, finish_two, start_two
 
 from phantomgrad_suite.checkpoint.processes import explain_lost_worker
 from phantomgrad_suite.runs.errors import UserError
@@ -53,46 +51,23 @@ def test_failed_run_leaves_no_process(workplace: Workplace, folder_copy: Path) -
 
 def finished(folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
-    process = start(folder, "experiment=digits/one_step", *TWO, OMP_NUM_THREADS="1")
-    out, _ = process.communicate(timeout=180)
-    assert process.returncode == 0, out
+    finish_two(folder, "experiment=digits/one_step", *TWO)
     (record,) = folder.glob("runs/**/record.json")
     return record.parent
-
-
-def second_process(first: subprocess.Popen[str]) -> int:
-    """Return the process that Lightning has started."""
-    children = Path(f"/proc/{first.pid}/task/{first.pid}/children")
-    found = [
-        int(child)
-        for child in children.read_text().split()
-        if b"train.py" in Path(f"/proc/{child}/cmdline").read_bytes()
-    ]
-    assert len(found) == 1
-    return found[0]
 
 
 @pytest.mark.skipif(
     not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
     reason="this build of torch has no gloo backend",
 )
-@pytest.mark.skipif(
-    not Path("/proc/self/task").exists() or not list(Path("/proc/self/task").glob("*/children")),
-    reason="this system does not list the children of a process",
-)
 def test_run_that_loses_a_process_ends_and_resumes(tmp_path: Path) -> None:
     (tmp_path / "lost").mkdir()
-    process = start(tmp_path / "lost", "experiment=digits/one_step", *TWO, OMP_NUM_THREADS="1")
-    deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("lost/runs/**/last.ckpt")):
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    subprocess.run(["kill", f"-{signal.SIGKILL:d}", str(second_process(process))], check=True)
-    out, _ = process.communicate(timeout=60)
-    # Lightning checks its processes every five seconds, and may notice first.
-    assert process.returncode in (1, -signal.SIGKILL), out
-    if process.returncode == 1:
-        assert "another process of this run was lost" in out
+    first, second = start_two(tmp_path / "lost", "experiment=digits/one_step", *TWO)
+    first.wait_for(lambda: list(tmp_path.glob("lost/runs/**/last.ckpt")))
+    second.process.kill()
+    assert second.end().code == -signal.SIGKILL
+    ended = first.end()
+    assert ended.code == 1, ended.out
+    assert "another process of this run was lost" in ended.out
     assert not list(tmp_path.glob("lost/runs/**/record.json"))
     assert_same_run(finished(tmp_path / "lost"), finished(tmp_path / "whole"))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from interruptions import assert_same_run, checkpoint, interrupted
-from training import Workplace, start
+from training import Workplace, finish_two
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record
@@ -176,9 +176,7 @@ def test_two_processes_are_one_with_twice_the_streams(
 ) -> None:
     """Losses, perplexities, memories and the steps with a penalty are equal."""
     here = run_of(text_root, JR[0], *PLAIN)
-    process = start(workplace.path, *here, *TWO, "runtime.paths.runs=two", OMP_NUM_THREADS="1")
-    out, _ = process.communicate(timeout=180)
-    assert process.returncode == 0, out
+    out = finish_two(workplace.path, *here, *TWO, "runtime.paths.runs=two")
     assert "sync_dist" not in out
     assert "deprecated" not in out
     (path,) = workplace.path.glob("two/**/record.json")

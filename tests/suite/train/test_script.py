@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from train.chains import CHAINS
-from training import Script, Workplace, start
+from training import Script, Started, Workplace
 
 from phantomgrad_suite.runs.records import read_record
 
@@ -88,10 +88,9 @@ TWO = (
 )
 def test_two_processes_make_one_run_and_one_record(tmp_path: Path) -> None:
     """The second one, started by the first one, finds the folder locked, and follows."""
-    process = start(tmp_path, "experiment=digits/one_step", *TWO, OMP_NUM_THREADS="1")
-    out, _ = process.communicate(timeout=180)
-    assert process.returncode == 0, out
-    assert "sync_dist" not in out
+    ended = Started(tmp_path, "experiment=digits/one_step", *TWO).end()
+    assert ended.code == 0, ended.out
+    assert "sync_dist" not in ended.out
     (path,) = tmp_path.glob("runs/digits/one_step/*/record.json")
     record = read_record(path)
     assert record.result.best > 0.5
