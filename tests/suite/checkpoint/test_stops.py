@@ -79,6 +79,7 @@ def test_signal_in_the_last_epoch_ends_the_table_after_the_run(
     assert not list(workplace.path.glob("runs/chains/implicit"))
 
 
+@pytest.mark.usefixtures("small_crops")
 def test_data_loading_processes_leave_signals_to_the_main_process(
     workplace: Workplace, folder_root: Path
 ) -> None:

@@ -37,6 +37,7 @@ def test_other_errors_are_left_alone() -> None:
     assert not isinstance(error.value, UserError)
 
 
+@pytest.mark.usefixtures("small_crops")
 def test_failed_run_leaves_no_process(workplace: Workplace, folder_copy: Path) -> None:
     """A data-loading process would wait forever, and the run with it."""
     next(folder_copy.glob("val/**/*.*")).write_bytes(b"no image")

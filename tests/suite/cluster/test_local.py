@@ -1,17 +1,15 @@
 """Several runs at once on this machine, each on GPUs of its own."""
 
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster.commands import ROWS, SHORT, commands, settings
-from training import ON_CPU, SCRIPT, Script, Workplace
+from training import Script, Started, Workplace
 
 from phantomgrad_suite.cluster.local import run_all
 from phantomgrad_suite.runs.errors import UserError
@@ -31,12 +29,19 @@ sys.exit(int(sys.argv[2]))
 
 @pytest.fixture
 def stand_in(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A script, started by processes that need not import the project."""
+    """A script that imports nothing."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr("multiprocessing.forkserver.set_forkserver_preload", lambda _: None)
     path = workplace.path / "stand_in.py"
     path.write_text(STAND_IN)
     return path
+
+
+@pytest.fixture
+def contexts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """How processes would be started; all are forked, as a new interpreter takes four seconds."""
+    asked, fork = list[str](), multiprocessing.get_context("forkserver")
+    monkeypatch.setattr(multiprocessing, "get_context", lambda name: asked.append(name) or fork)
+    return asked
 
 
 @pytest.mark.parametrize(
@@ -48,6 +53,7 @@ def stand_in(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_each_run_has_its_own_gpus(
     stand_in: Path,
+    contexts: list[str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     visible: str,
@@ -61,6 +67,7 @@ def test_each_run_has_its_own_gpus(
     assert first == f"{runs} runs, 2 at a time"
     assert {line.split()[0] for line in lines} == {f"run{i}" for i in range(runs)}
     assert {line.split()[2] for line in lines} == expected
+    assert set(contexts) == {"spawn"}  # CUDA does not survive a fork
 
 
 @pytest.mark.parametrize(
@@ -92,7 +99,10 @@ def test_without_a_number_of_jobs_there_are_as_many_as_cores(
 
 
 def test_failed_run_is_reported_and_stops_no_other(
-    stand_in: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    stand_in: Path,
+    contexts: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The exit code and the last line are reported; the rest of the output is in the run's log."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -104,6 +114,7 @@ def test_failed_run_is_reported_and_stops_no_other(
         "run2 on None with 3",
     ]
     assert "more of it" in Path("runs/row/seed1/log.txt").read_text()
+    assert contexts == ["forkserver"] * 3
 
 
 def test_table_on_this_machine(script: Script, workplace: Workplace) -> None:
@@ -127,20 +138,12 @@ def test_suite_on_this_machine(study_script: Script, workplace: Workplace) -> No
 def test_stopped_launcher_stops_its_runs(tmp_path: Path) -> None:
     """The runs save first, and no process remains."""
     rows = ("experiment=digits/one_step,digits/upg_k5_d0.5", "trainer.max_epochs=500")
-    launcher = subprocess.Popen(
-        [sys.executable, SCRIPT, *rows, "cluster=local", "runtime.cluster.jobs=2", ON_CPU],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    deadline = time.monotonic() + 120
-    while sum("train/loss" in p.read_text() for p in tmp_path.glob("runs/**/log.txt")) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    launcher.send_signal(signal.SIGTERM)
-    out, _ = launcher.communicate(timeout=60)
-    assert launcher.returncode == 128 + signal.SIGTERM, out
+    launcher = Started(tmp_path, *rows, "cluster=local", "runtime.cluster.jobs=2")
+    logs = "runs/**/log.txt"
+    launcher.wait_for(lambda: sum("train/loss" in p.read_text() for p in tmp_path.glob(logs)) == 2)
+    launcher.process.terminate()
+    ended = launcher.end()
+    assert ended.code == 128 + signal.SIGTERM, ended.out
     attempts = list(tmp_path.glob("runs/**/attempt.json"))
     assert len(attempts) == len(list(tmp_path.glob("runs/**/last.ckpt"))) == 2
     for path in attempts:

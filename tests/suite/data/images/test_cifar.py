@@ -174,7 +174,7 @@ def test_two_processes_take_disjoint_parts(
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     options = {"batch_size": 15, "test_batch_size": 8, "validation": 31}
     data = Cifar10(root=str(jpeg_root), name="cifar10-jpeg", **options)  # type: ignore[arg-type]
-    trainer(1, devices=2, strategy="ddp_spawn").fit(Recorder(tmp_path), data)
+    trainer(1, devices=2, strategy="ddp_fork").fit(Recorder(tmp_path), data)
     seen = [torch.load(tmp_path / f"seen{rank}.pt") for rank in range(2)]
     pixels = cifar(jpeg_root, validation=31)
     for rank in range(2):
