@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from graph_data import REPOSITORY
@@ -170,9 +170,16 @@ def _own_logging() -> Iterator[None]:
 
 
 class Started:
-    """The training script in a process forked from one that has imported what runs need."""
+    """A script in a process forked from one that has imported what runs need."""
 
-    def __init__(self, folder: Path, *arguments: str, log: str = "log.txt", **environment: str):
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        script: Path = SCRIPT,
+        log: str = "log.txt",
+        **environment: str,
+    ) -> None:
         multiprocessing.set_forkserver_preload(["phantomgrad_suite.train", "training"])
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OMP_NUM_THREADS", "1")
@@ -180,8 +187,9 @@ class Started:
         self._log = folder / log
         values = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
         fork = multiprocessing.get_context("forkserver")
+        settings = [*arguments, ON_CPU] if script == SCRIPT else arguments
         self.process = fork.Process(
-            target=_execute, args=(folder, [*arguments, ON_CPU], self._log, values)
+            target=_execute, args=(folder, script, settings, self._log, values)
         )
         self.process.start()
 
@@ -197,11 +205,11 @@ class Started:
         return Outcome(int(self.process.exitcode or 0), self._log.read_text(), "")
 
 
-def _execute(folder: Path, arguments: list[str], log: Path, environment: dict[str, str]) -> None:
+def _execute(folder: Path, *details: Any) -> None:
     from phantomgrad_suite.cluster.local import _run
 
     os.chdir(folder)
-    _run(SCRIPT, arguments, log, environment)
+    _run(*details)
 
 
 def start_two(folder: Path, *arguments: str) -> tuple[Started, Started]:

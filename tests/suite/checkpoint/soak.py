@@ -8,6 +8,7 @@ result, weights, optimizer and schedule must agree bit for bit.
 """
 
 import argparse
+import gc
 import itertools
 import os
 import random
@@ -32,7 +33,7 @@ from phantomgrad_suite.runs.records import read_record
 
 ALWAYS = (ON_CPU, "runtime.checkpoint.every_minutes=0", "runtime.checkpoint.every_n_epochs=1")
 ROWS: dict[str, tuple[str, ...]] = {
-    "chains": ("experiment=chains/npg_k5_d0.5", "trainer.max_epochs=30"),
+    "chains": ("experiment=chains/npg_k5_d0.5", "trainer.max_epochs=15"),
     "digits": ("experiment=digits/upg_k5_d0.5", "trainer.max_epochs=3"),
     "mdeq": (  # dropout, unrolled pretraining, a learning rate by step
         *("experiment=digits/implicit", "model=mdeq_tiny", "trainer.max_epochs=2"),
@@ -40,7 +41,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         *("solver.max_evaluations=3", "adjoint.max_evaluations=3", "++model.dropout=0.2"),
         *("++gradient.on_failure=ignore", "+task.pretraining_steps=6"),
         "+task.pretraining_layers=2",
-        *("schedule=cosine_by_step", "+task.schedule_by=step"),
+        *("schedule=cosine_by_step", "+task.schedule_by=step", "dataset.batch_size=150"),
     ),
     "language": (  # memory of the streams, jitter, a penalty in a share of the steps
         *("experiment=lm/pydoc_preln_jr_upg_k5_d0.8", "trainer.max_epochs=1"),
@@ -124,6 +125,8 @@ def damage(kind: str, folder: Path, chance: random.Random) -> None:
 
 def soak(kills: int, seed: int, rows: list[str], root: Path) -> Counter[tuple[str, int]]:
     """Disturb the rows in turn until there were ``kills``; count the disturbances."""
+    gc.collect()
+    gc.freeze()  # a run would search what is imported for garbage
     counts: Counter[tuple[str, int]] = Counter()
     wholes: dict[str, tuple[Path, float]] = {}
     chance, folder = random.Random(seed), root / "disturbed"
@@ -135,6 +138,8 @@ def soak(kills: int, seed: int, rows: list[str], root: Path) -> Counter[tuple[st
         before = counts.total()
         while counts.total() < before + 25 and not list(folder.glob("runs/**/record.json")):
             counts[disturb(row, folder, seconds, chance)] += 1
+            if killed(counts) >= kills:
+                break
         ours = undisturbed(row, folder)  # skips a run that is finished
         assert_same_run(ours, whole)
         a, b = (read_record(path / "record.json") for path in (ours, whole))

@@ -1,7 +1,6 @@
 """Runs asked to stop by a signal: a checkpoint first, and the exit status of the signal."""
 
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -127,8 +126,7 @@ def test_script_exits_as_a_process_ended_by_the_signal(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked, as on Linux")
 def test_disturbed_runs_equal_the_undisturbed_ones(tmp_path: Path) -> None:
     script = Path(__file__).with_name("soak.py")
-    command = [sys.executable, "-W", "ignore", str(script), "6", "--rows", "chains", "mdeq"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "every run equals the undisturbed one in every bit" in done.stdout
-    assert int(done.stdout.splitlines()[-1].split()[0]) >= 6
+    done = Started(tmp_path, "6", "--rows", "chains", "mdeq", script=script).end()
+    assert done.code == 0, done.out
+    assert "every run equals the undisturbed one in every bit" in done.out
+    assert int(done.out.splitlines()[-1].split()[0]) >= 6
