@@ -101,7 +101,7 @@ bench: env ## Time and memory, side by side with torchdeq 0.1.0
 	@$(RUN) scripts/bench.py
 
 test: env ## Run the tests
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 lint: env ## Format, lint, types and import contracts
 	@$(BIN)/ruff check .

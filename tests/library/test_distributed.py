@@ -1,5 +1,6 @@
 """Two processes, each with a half of the batch, find the gradients of the whole."""
 
+import sys
 from typing import Any
 
 import distributed_worker
@@ -16,7 +17,11 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("ranks")
-    torch.multiprocessing.spawn(distributed_worker.work, args=(str(folder),), nprocs=2)
+    # A new interpreter would import torch again.
+    fork = "fork" if sys.platform == "linux" else "spawn"
+    torch.multiprocessing.start_processes(
+        distributed_worker.work, args=(str(folder),), nprocs=2, start_method=fork
+    )
     return [torch.load(folder / f"rank{rank}.pt") for rank in (0, 1)]
 
 

@@ -102,6 +102,28 @@ def workplace(
     return Workplace(tmp_path)
 
 
+class WholeRuns:
+    """Uninterrupted runs with which tests of a module compare theirs; each is executed once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._folders: dict[tuple[str, ...], Path] = {}
+
+    def train(self, workplace: Workplace, *overrides: str) -> Path:
+        """Return the folder of the run with these overrides."""
+        key = tuple(o for o in overrides if not o.startswith("runtime."))  # has no effect on it
+        if key not in self._folders:
+            runs = self._path / str(len(self._folders))
+            self._folders[key] = workplace.train(*overrides, f"runtime.paths.runs={runs}")
+        return self._folders[key]
+
+
+@pytest.fixture(scope="module")
+def whole_runs(tmp_path_factory: pytest.TempPathFactory) -> WholeRuns:
+    """An own folder for them."""
+    return WholeRuns(tmp_path_factory.mktemp("whole"))
+
+
 def _freeze_heap() -> None:
     """Spare each run's garbage collection 0.4 s in the objects of imported modules."""
     import phantomgrad_suite.train  # noqa: F401

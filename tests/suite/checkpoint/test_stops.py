@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from interruptions import assert_same_run, checkpoint
-from training import Script, Started, Workplace
+from training import Script, Started, WholeRuns, Workplace
 
 from phantomgrad_suite.checkpoint.last import Stopped
 from phantomgrad_suite.runs.folder import read_attempt
@@ -40,13 +40,14 @@ def bomb(signum: int, **when: int) -> str:
 )
 def test_signal_saves_a_checkpoint(
     workplace: Workplace,
+    whole_runs: WholeRuns,
     caplog: pytest.LogCaptureFixture,
     row: tuple[str, ...],
     signum: int,
     when: dict[str, int],
     steps: int,
 ) -> None:
-    whole = workplace.train(*row, "runtime.paths.runs=whole")
+    whole = whole_runs.train(workplace, *row)
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     with pytest.raises(Stopped) as stopped:
         workplace.train(*row, bomb(signum, **when))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from interruptions import assert_same_run, checkpoint, interrupted
-from training import Workplace, finish_two
+from training import WholeRuns, Workplace, finish_two
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record
@@ -41,17 +41,12 @@ JR = (
     ("unit", "at"), [("epoch", 2), ("epoch", 3), *(("step", n) for n in (3, 8, 15))]
 )
 def test_resumed_run_is_the_uninterrupted_one(
-    workplace: Workplace, text_root: Path, unit: str, at: int
+    workplace: Workplace, whole_runs: WholeRuns, text_root: Path, unit: str, at: int
 ) -> None:
     """Memory, position and weights are equal after an interruption between or within epochs."""
-    minutes = "0" if unit == "step" else "inf"
-    here = run_of(
-        text_root,
-        *JR,
-        "runtime.checkpoint.every_n_epochs=1",
-        f"runtime.checkpoint.every_minutes={minutes}",
-    )
-    whole = workplace.train(*here, "runtime.paths.runs=whole")
+    here = run_of(text_root, *JR, "runtime.checkpoint.every_n_epochs=1")
+    whole = whole_runs.train(workplace, *here)
+    here += (f"runtime.checkpoint.every_minutes={'0' if unit == 'step' else 'inf'}",)
     folder = interrupted(workplace, at, *here, unit=unit)
     remembered = 9 if at == 2 and unit == "step" else 12
     ((states, _),) = checkpoint(folder)["memory"]
@@ -84,7 +79,7 @@ def test_further_memory_lengths_do_not_change_training(
 
 @pytest.mark.parametrize("steps", [4, 16])
 def test_text_that_ends_in_an_epoch_begins_again(
-    workplace: Workplace, text_root: Path, steps: int
+    workplace: Workplace, whole_runs: WholeRuns, text_root: Path, steps: int
 ) -> None:
     """A pass has twelve segments; runs resume at the same position before or after its end."""
     long = (
@@ -93,7 +88,7 @@ def test_text_that_ends_in_an_epoch_begins_again(
         "runtime.checkpoint.every_minutes=0",
     )
     here = run_of(text_root, *JR, *long)
-    whole = workplace.train(*here, "runtime.paths.runs=whole")
+    whole = whole_runs.train(workplace, *here)
     folder = interrupted(workplace, steps, *here, unit="step")
     assert workplace.train(*here) == folder
     assert_same_run(folder, whole)

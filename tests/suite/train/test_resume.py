@@ -6,7 +6,7 @@ import pytest
 import torch
 from interruptions import assert_same_run, checkpoint, interrupted
 from train.chains import CHAINS, ROW, shorten
-from training import Workplace
+from training import WholeRuns, Workplace
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record
@@ -57,7 +57,7 @@ def test_resumed_run_is_the_uninterrupted_one(
 @pytest.mark.parametrize("row", ["digits/npg_k5_d0.5", "table1/implicit"])
 @pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning")
 def test_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(
-    workplace: Workplace, cifar_root: Path, row: str, step: int
+    workplace: Workplace, whole_runs: WholeRuns, cifar_root: Path, row: str, step: int
 ) -> None:
     """Each of three epochs has five shuffled batches; dropout and pretraining are on."""
     here: tuple[str, ...] = (
@@ -75,7 +75,7 @@ def test_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(
     else:
         here += (f"runtime.dataset.root={cifar_root}", "dataset.batch_size=20", *NARROW)
         here += ("task.pretraining_steps=6", "task.pretraining_layers=2")
-    whole = workplace.train(*here, "runtime.paths.runs=whole")
+    whole = whole_runs.train(workplace, *here)
     folder = interrupted(workplace, step, *here, unit="step")
     assert checkpoint(folder)["global_step"] == step - 1
     assert workplace.train(*here) == folder
