@@ -33,7 +33,7 @@ def main(arguments: Sequence[str], configs: Path) -> int:
     parser.add_argument("--project", default="phantomgrad")
     parser.add_argument("--entity", help="user or team")
     parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR")
-    parser.add_argument("--results", type=Path, default=configs.parent / "results", metavar="DIR")
+    parser.add_argument("--results", type=Path, default=Path("runs/results"), metavar="DIR")
     options = parser.parse_args(arguments)
     rows = list(dict.fromkeys(row for row, _ in expected(configs, options.table)))
     try:

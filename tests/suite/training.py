@@ -58,7 +58,7 @@ def check_line(line: str, root: str = "train") -> None:
 
 @dataclass
 class Workplace:
-    """A working directory for runs, with its own ``runs/`` and ``results/records/``."""
+    """A working directory for runs, with its own ``runs/``."""
 
     path: Path
     configs: Path = REPOSITORY / "configs"

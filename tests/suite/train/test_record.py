@@ -52,7 +52,7 @@ def test_unchanged_row_is_published(workplace: Workplace) -> None:
     folder = workplace.train(
         ROW, "seed=3", "runtime.callbacks.spectrum=null", "runtime.project=mine"
     )
-    published = workplace.path / "results" / "records" / "chains/upg_k5_d0.5" / "seed3.json"
+    published = workplace.path / "runs/results/records/chains/upg_k5_d0.5/seed3.json"
     assert published.read_bytes() == (folder / "record.json").read_bytes()
     record = read_record(published)
     assert (record.protocol, record.changes, record.instance) == ("full", [], "seed3")
@@ -65,7 +65,7 @@ def test_reduced_row_is_labelled(workplace: Workplace) -> None:
     row.write_text(row.read_text().replace("label: {", "label: {reduced: [2 epochs of 300], "))
     record = workplace.record(ROW)
     assert (record.protocol, record.changes) == ("reduced", ["2 epochs of 300"])
-    assert (workplace.path / "results/records" / record.row / "seed0.json").exists()
+    assert (workplace.path / "runs/results/records" / record.row / "seed0.json").exists()
 
 
 def test_changed_row_is_reduced_and_not_published(workplace: Workplace) -> None:
