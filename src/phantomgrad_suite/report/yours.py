@@ -33,7 +33,8 @@ def _differences(published: Table, yours: Table) -> Iterator[str]:
         for row, line in block.experiments:
             other = theirs.get(_key(row))
             for heading in _RESULTS:
-                mine, reference = row.number(heading), other and other.number(heading)
+                mine = row.number(heading)
+                reference = other.number(heading) if other else None
                 if other is None or mine is None or reference is None:
                     continue
                 value, spread = reference
