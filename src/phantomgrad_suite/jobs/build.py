@@ -1,6 +1,8 @@
 """The parts of a run, built from its configuration."""
 
+import re
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import torch
@@ -10,39 +12,63 @@ from omegaconf import DictConfig, OmegaConf
 
 from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.data.base import Synthetic
+from phantomgrad_suite.jobs.types import check_types
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.tasks import Task
 
+_OWN_SETTINGS = {  # of runtime.trainer: without influence on the result of a run
+    *("accelerator", "benchmark", "default_root_dir", "detect_anomaly", "deterministic"),
+    *("enable_model_summary", "enable_progress_bar", "log_every_n_steps", "num_sanity_val_steps"),
+    "profiler",
+}
+
 
 def check_settings(config: DictConfig) -> None:
-    """Raise :class:`UserError` for values that would fail late with a long traceback."""
+    """Raise :class:`UserError` for values that neither Lightning nor a constructor refuses."""
     gpus = config.runtime.trainer.accelerator != "cpu" and torch.cuda.is_available()
-    positive = (lambda value: type(value) is int and value > 0), "a positive integer"
-    numbers = (int, float, type(None))
     rules: dict[str, tuple[Callable[[Any], bool], str]] = {
         "nonfinite": (lambda value: value in ("stop", None), "stop or null"),
-        "trainer.max_epochs": positive,
+        "trainer.max_epochs": (lambda value: type(value) is int and value > 0, "positive"),
+        "trainer.accumulate_grad_batches": (lambda value: value is None or value > 0, "positive"),
+        "trainer.gradient_clip_val": (lambda value: (value or 0) >= 0, "at least 0"),
         "trainer.sync_batchnorm": (lambda value: gpus or not value, "false without GPUs"),
-        "runtime.checkpoint.every_n_epochs": positive,
-        "runtime.checkpoint.every_minutes": (
-            lambda value: isinstance(value, numbers) and (value or 0) >= 0,
-            "a number (0: after every step) or null",
-        ),
     }
+    check_types(config.trainer, "trainer")
     for key, (holds, rule) in rules.items():
         if not holds(value := OmegaConf.select(config, key)):
             raise UserError(f"{key} must be {rule}, got {value!r}")
+    decisive = [f"trainer.{key}" for key in config.runtime.trainer if key not in _OWN_SETTINGS]
+    decisive += [f"dataset.{key}" for key in config.runtime.dataset if key in config.dataset]
+    if decisive:
+        raise UserError(
+            f"runtime.{decisive[0]} may change the result, so it must identify the run: "
+            f"set {decisive[0]} (with a plus if it is not set yet)"
+        )
 
 
 def build(node: Any, name: str, **more: Any) -> Any:
     """Instantiate a configured object; a :class:`UserError` reports a wrong key or value."""
+    check_types(node, name)
     try:
         return instantiate(node, **more)
     except InstantiationException as error:
         cause = error.__cause__
         if isinstance(cause, UserError):
             raise cause from error
-        raise UserError(f"{name} cannot be built: {cause or error}") from error
+        surplus = _surplus(node, str(cause))
+        raise UserError(f"{name} cannot be built: {cause or error}{surplus}") from error
+
+
+def _surplus(node: Any, error: str) -> str:
+    """Return how to drop arguments that a class does not have, as after another choice of it."""
+    unexpected = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword", error)
+    for group, part in node._get_root().items() if unexpected else ():
+        target = part.get("_target_", "") if OmegaConf.is_dict(part) else ""
+        if target.endswith(f".{unexpected[1]}"):  # type: ignore[index]
+            known = signature(get_class(target)).parameters
+            keys = [str(key) for key in part if key != "_target_" and key not in known]
+            return "; this drops what the row sets: " + " ".join(f"~{group}.{key}" for key in keys)
+    return ""
 
 
 def build_data(config: DictConfig) -> DataModule:
