@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from inspect import signature
 from typing import Any
 
 import torch
@@ -55,20 +54,9 @@ def build(node: Any, name: str, **more: Any) -> Any:
         cause = error.__cause__
         if isinstance(cause, UserError):
             raise cause from error
-        surplus = _surplus(node, str(cause))
-        raise UserError(f"{name} cannot be built: {cause or error}{surplus}") from error
-
-
-def _surplus(node: Any, error: str) -> str:
-    """Return how to drop arguments that a class does not have, as after another choice of it."""
-    unexpected = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword", error)
-    for group, part in node._get_root().items() if unexpected else ():
-        target = part.get("_target_", "") if OmegaConf.is_dict(part) else ""
-        if target.endswith(f".{unexpected[1]}"):  # type: ignore[index]
-            known = signature(get_class(target)).parameters
-            keys = [str(key) for key in part if key != "_target_" and key not in known]
-            return "; this drops what the row sets: " + " ".join(f"~{group}.{key}" for key in keys)
-    return ""
+        unknown = re.search(r"unexpected keyword argument '(\w+)'", str(cause))
+        drop = f"; if the row sets it, ~<group>.{unknown[1]} drops it" if unknown else ""
+        raise UserError(f"{name} cannot be built: {cause or error}{drop}") from error
 
 
 def build_data(config: DictConfig) -> DataModule:

@@ -27,6 +27,8 @@ def check_types(node: Any, name: str, hints: Mapping[str, Any] | None = None) ->
     if isinstance(node, list):
         node = dict(enumerate(node))
     if not isinstance(node, dict):
+        if hints:
+            raise UserError(f"{name} must be a mapping, got {node!r}")
         return
     types = _hints(str(node["_target_"])) if "_target_" in node else hints or {}
     for key, value in node.items():

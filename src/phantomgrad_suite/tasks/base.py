@@ -87,11 +87,11 @@ class Task(LightningModule):
         """Return the mean loss of a training batch and the number of samples in it."""
 
     def setup(self, stage: str) -> None:
-        allowed, precision = ("32-true", "16-mixed", "bf16-mixed"), self.trainer.precision
-        if issubclass(self.batch_type, GraphData) and precision not in allowed:
-            raise UserError(
-                f"trainer.precision must be {' or '.join(allowed)} on graphs, got {precision}"
-            )
+        graphs, precision = issubclass(self.batch_type, GraphData), self.trainer.precision
+        refused = ("16-true", "bf16-true", *(["64-true"] * graphs))
+        if precision in refused and (graphs or hasattr(self.model, "project_")):
+            name = type(self.model).__name__
+            raise UserError(f"trainer.precision={precision} is not for {name}: use a mixed one")
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if not isinstance(batch, self.batch_type):

@@ -76,7 +76,8 @@ def test_model_trains_in_another_precision(
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("trainer.precision='8'", "trainer cannot be built: Precision '8' is invalid"),
+        ("trainer.precision='8'", "trainer.precision must be .*'bf16-mixed'.*, got '8'"),
+        ("trainer.precision=bf16-true", "precision=bf16-true is not for NodeClassifier: use a mi"),
         (
             "+trainer.sync_batchnorm=true",
             r"trainer\.sync_batchnorm must be false without GPUs, got True",
