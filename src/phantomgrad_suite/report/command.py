@@ -107,9 +107,10 @@ def load(results: Path, key: str) -> Table:
         return _table(key, runs, studies, results)
     except _LACKING as error:
         for record in (*runs, *studies):
-            alone: Any = ([record], []) if isinstance(record, Record) else ([], [record])
+            alone: list[Any] = [record]
+            is_run = isinstance(record, Record)
             try:
-                _table(key, *alone, results)
+                _table(key, alone if is_run else [], [] if is_run else alone, results)
             except _LACKING:
                 path = records / record.row / f"{record.instance}.json"
                 raise UserError(
