@@ -44,7 +44,7 @@ def test_resumed_run_is_the_uninterrupted_one(
     workplace: Workplace, text_root: Path, unit: str, at: int
 ) -> None:
     """Memory, position and weights are equal after an interruption between or within epochs."""
-    minutes = "0" if unit == "step" else "inf"
+    minutes = "0" if unit == "step" else "null"
     here = run_of(
         text_root,
         *JR,
