@@ -87,7 +87,7 @@ def rebuild(record: Record, folder: Path, **destination: Any) -> None:
     facts = asdict(record)
     config, _ = facts.pop("config"), facts.pop("curves")
     outcome = {name: facts.pop(name) for name in _OUTCOME}
-    named = names(record.row, record.instance)
+    named = names(record.row, record.instance, record.label.get("dataset", "unknown data"))
     for old in (folder / "wandb").glob(f"*run-*-{named['id']}"):
         shutil.rmtree(old)
     folder.mkdir(parents=True, exist_ok=True)

@@ -64,8 +64,11 @@ def status(arguments: Sequence[str], configs: Path) -> int:
             cells = [len(runs), *(counts[state] or "·" for state in STATES)]
             print(f"{name:<{width}}", *(f"{cell:>8}" for cell in cells))
     for state in shown:
-        for run in (run for group in groups.values() for run in group if run.state == state):
-            print(f"{state}: {run.row} {run.instance}: {run.text}")
+        found_runs = [run for group in groups.values() for run in group if run.state == state]
+        for text in dict.fromkeys(run.text for run in found_runs):
+            run, *same = (run for run in found_runs if run.text == text)
+            more = f" and {len(same)} more" if same else ""
+            print(f"{state}: {run.row} {run.instance}{more}: {text}")
     return 0
 
 
@@ -86,9 +89,10 @@ def examine(row: str, instance: str, runs: Path, records: Path) -> Run:
     where = f"({job}{note.get('host', 'this machine')})"
     if "failed" in note:
         return Run(row, instance, "failed", f"{note['failed']} {where}")
+    data = f"{note['dataset']}, " if note.get("dataset") else ""
     epoch = f"epoch {note['epoch']} of {note['epochs']}, " if "epoch" in note else ""
     state = "running" if _is_running(note, silent) else "stopped"
-    return Run(row, instance, state, f"{epoch}last update {duration(silent)} ago {where}")
+    return Run(row, instance, state, f"{data}{epoch}last update {duration(silent)} ago {where}")
 
 
 def run_folders(runs: Path) -> Iterator[tuple[str, str]]:

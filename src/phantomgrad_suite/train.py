@@ -83,9 +83,15 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     lightning.seed_everything(config.seed + config.dataset.get("fold", 0), verbose=False)
     data = build_data(config)
     task = build_task(config, data)
-    facts = {**origin(config, identity), "command": command_line(HydraConfig.get())}
+    facts = {
+        **origin(config, identity),
+        "changes": [*identity.changes],
+        "command": command_line(HydraConfig.get()),
+    }
     history, cost, state = History(), CostMeter(), RunState(facts)
-    checkpoint = LastCheckpoint(folder.last_checkpoint, **config.runtime.checkpoint)
+    checkpoint: LastCheckpoint = build(
+        config.runtime.checkpoint, "runtime.checkpoint", path=folder.last_checkpoint
+    )
     finite = [FiniteSteps()] if config.nonfinite else []
     trainer = _trainer(config, [history, cost, state, *finite, checkpoint])
     device = trainer.strategy.root_device
@@ -113,7 +119,7 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
         environment=environment,
         finished=now(),
     )
-    log.info("%s: %s", identity, _headline(record))
+    log.info("%s on %s: %s", identity, record.label["dataset"], _headline(record))
     return record, checkpoint.stop_signal
 
 

@@ -84,9 +84,19 @@ class Workplace:
         return self.path / config.runtime.run.folder
 
 
+@pytest.fixture(scope="session")
+def resolvers() -> None:
+    """The interpolations of the configurations, registered before a test restores Hydra's."""
+    import phantomgrad_suite.jobs.compose  # noqa: F401
+
+
 @pytest.fixture
 def workplace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, float32: None, hydra_restore_singletons: None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    float32: None,
+    resolvers: None,
+    hydra_restore_singletons: None,
 ) -> Workplace:
     """An empty folder as the working directory."""
     monkeypatch.chdir(tmp_path)

@@ -173,7 +173,7 @@ def sizes(model: str) -> dict[str, Any]:
     """Return the arguments that a file in ``configs/model`` gives to the model."""
     content = yaml.safe_load((CONFIGS / "model" / f"{model}.yaml").read_text(encoding="utf-8"))
     other = ("solver", "gradient", "_target_", "_convert_")
-    return {name: value for name, value in content.items() if name not in other}
+    return {name: value for name, value in content["model"].items() if name not in other}
 
 
 # As in configs/solver/ignn_forward.yaml and ignn_adjoint.yaml.

@@ -74,7 +74,8 @@ def open_job(config: DictConfig) -> Iterator[Job]:
             is_row = not identity.is_changed  # the row as its file has it: a result
             if is_row:
                 check_writable(published.parent)
-            with log_attempt(folder.path, epochs=(config.get("trainer") or {}).get("max_epochs")):
+            epochs = (config.get("trainer") or {}).get("max_epochs")
+            with log_attempt(folder.path, epochs=epochs, dataset=config.label.get("dataset")):
                 yield Job(
                     identity,
                     folder,

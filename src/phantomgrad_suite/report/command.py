@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from phantomgrad_suite.report import html, latex, markdown
 from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
@@ -15,8 +16,9 @@ from phantomgrad_suite.report.table import Table
 from phantomgrad_suite.report.yours import with_yours
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import atomic_write
-from phantomgrad_suite.runs.records import read_record, read_study
+from phantomgrad_suite.runs.records import Record, StudyRecord, read_record, read_study
 
+_LACKING = (AttributeError, IndexError, KeyError, TypeError)
 USAGE = """usage: python scripts/report.py [TABLE ...] [results=DIR] [yours=DIR]
 
 Makes DIR/tables/<table>.{md,tex} and DIR/figures/<table>*.{svg,pdf} from DIR/records and
@@ -132,19 +134,31 @@ def load(results: Path, key: str, records: Path | None = None) -> Table:
     Raises:
         UserError: an input cannot be used; the message names the file.
     """
-    entry, records = entry_of(key), records or results / "records"
-    study = key if key in STUDIES else "throughput"
-    studies = read_all(records, study, read_study)
+    records = records or results / "records"
+    studies = read_all(records, key if key in STUDIES else "throughput", read_study)
+    runs = [] if key in STUDIES else read_all(records, key, read_record)
     try:
-        if key in STUDIES:
-            return table_of_studies(entry, studies)
-        numbers = [n for n in read_paper(results / "paper.csv") if n.table == key]
-        published = read_published(results / "published_curves.csv")
-        return table_of_runs(
-            entry, numbers, read_all(records, key, read_record), studies, published
-        )
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
-        raise UserError(
-            f"a record below {records / study} lacks a value that its table needs ({error!r}), as "
-            "one of another version may: delete it and run `python scripts/study.py` again"
-        ) from error
+        return _table(key, runs, studies, results)
+    except _LACKING as error:
+        for record in (*runs, *studies):
+            alone: list[Any] = [record]
+            is_run = isinstance(record, Record)
+            try:
+                _table(key, alone if is_run else [], [] if is_run else alone, results)
+            except _LACKING:
+                path = records / record.row / f"{record.instance}.json"
+                raise UserError(
+                    f"{path} lacks a value that its table needs ({error!r}), as records of other "
+                    "versions may: delete it and repeat the run or study"
+                ) from error
+        raise
+
+
+def _table(
+    key: str, runs: Sequence[Record], studies: Sequence[StudyRecord], results: Path
+) -> Table:
+    if key in STUDIES:
+        return table_of_studies(entry_of(key), studies)
+    numbers = [n for n in read_paper(results / "paper.csv") if n.table == key]
+    published = read_published(results / "published_curves.csv")
+    return table_of_runs(entry_of(key), numbers, runs, studies, published)

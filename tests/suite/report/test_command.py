@@ -49,6 +49,14 @@ def test_a_corrupt_record_is_one_line_and_changes_nothing(results, capsys) -> No
         assert made(results) == before
 
 
+def test_a_record_with_an_unusable_value_is_named(results, capsys) -> None:
+    results.add("table9/toy_implicit", "seed0", [0.8])
+    memory = {"peak_bytes": "much", "kind": "process"}
+    wrong = results.add("table9/toy_implicit", "seed1", [0.9], memory=memory)
+    assert results.report("table9") == 1
+    assert capsys.readouterr().err.startswith(f"report: {wrong} lacks a value that its table needs")
+
+
 def made(results) -> dict[Path, bytes]:
     """Return every file outside the records."""
     files = [path for path in results.path.rglob("*") if path.is_file()]

@@ -79,7 +79,9 @@ def test_full_disk_spares_the_last_checkpoint(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", no_space)
-        with pytest.raises(UserError, match=r"disk is full .* it resumes from the last checkpoint"):
+        with pytest.raises(
+            UserError, match=r"disk is full: .* it resumes from the last checkpoint"
+        ):
             workplace.train(*CHAINS)
     (left,) = (folder / "checkpoints").iterdir()
     assert left.read_bytes() == before

@@ -44,8 +44,8 @@ def test_wandb_has_a_run_for_each_run(workplace: Workplace, wandb: ModuleType) -
         found, record = read_offline(path), read_record(folder / "record.json")
         runs.append(found.run)
         assert (found.run.run_id, found.run.display_name) == (
-            names(ROW, folder.name)["id"],
-            folder.name,
+            names(ROW, folder.name, "Chains")["id"],
+            f"{folder.name} on Chains",
         )
         assert (found.run.project, found.run.run_group) == ("phantomgrad", ROW)
         assert found.run.job_type == "upg"
