@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from phantomgrad.diagnostics import check_map
+from phantomgrad.equilibrium import Equilibrium, call_note, noted
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.nn import (
     CompiledCalls,
     CoupledPacking,
     Packing,
-    discarded_parametrizations,
     shared_masks,
     shared_parametrizations,
 )
@@ -76,6 +76,10 @@ class DEQ(nn.Module):
         super().__init__()
         if not isinstance(cell, nn.Module):
             raise TypeError(f"cell must be a torch.nn.Module, got {_kind(cell)}")
+        if isinstance(cell, nn.RNNCellBase):
+            raise TypeError(
+                f"cell must take its state first, got {_kind(cell)}: wrap it in a module"
+            )
         self.cell = cell
         self.coupled = coupled
         self.check_map = True
@@ -120,14 +124,21 @@ class DEQ(nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("solver", "gradient"):  # nn.Module would bypass the setter for a module
             object.__setattr__(self, name, value)
-        else:
-            super().__setattr__(name, value)
+            return
+        new = type(self) is DEQ and name not in self.__dict__
+        for part in ("solver", "gradient") if new else ():
+            if name in getattr(self.__dict__.get(f"_{part}"), "__dataclass_fields__", ()):
+                raise AttributeError(
+                    f"{name} belongs to the {part} of a layer, which is replaced as a whole: "
+                    f"layer.{part} = dataclasses.replace(layer.{part}, {name}={value!r})"
+                )
+        super().__setattr__(name, value)
 
     # A graph of its loops would be long to compile, and slower than they are.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(
         self, *inputs: Any, z0: Tensor | Sequence[Tensor] | None = None, **keywords: Any
-    ) -> tuple[Any, Solution]:
+    ) -> Equilibrium:
         """Return the equilibrium, in the structure of ``z0``, and the solver's report.
 
         Args:
@@ -148,13 +159,19 @@ class DEQ(nn.Module):
         """
         if z0 is None:
             if not inputs or not isinstance(inputs[0], Tensor):
-                raise ValueError("z0 is needed if the first input is not a tensor of its shape")
+                got = type(inputs[0]).__name__ if inputs else "none"
+                raise ValueError(
+                    f"z0 is needed if the first input is not a tensor of its shape, got {got}"
+                )
             z0 = torch.zeros_like(inputs[0])
         f, start, packing = self.close_over(inputs, z0, keywords)
         solver = self.solver.reachable(working_dtype(start))
         recorded = self.gradient.needs_recorded_solve and torch.is_grad_enabled()
         with shared_masks(self.cell), shared_parametrizations(self.cell):
-            with torch.set_grad_enabled(recorded), discarded_parametrizations():
+            with (
+                torch.set_grad_enabled(recorded),
+                noted(lambda: call_note(self.cell, z0, inputs, keywords)),
+            ):
                 solution = _invalidated(solver.solve(f, start))
                 if self.check_map and self.training:
                     self.check_map = False
@@ -165,8 +182,9 @@ class DEQ(nn.Module):
                     self.gradient.observe(f, z)
                 z = self.gradient.attach(f, z, self._keep_adjoint)
                 if self.penalty is not None:
-                    self.last_penalty = self.penalty(f, solution.z, z)
-        return z if packing is None else packing.unpack(z), solution
+                    with noted(lambda: "penalty is called as penalty(f, z, attached)"):
+                        self.last_penalty = self.penalty(f, solution.z, z)
+        return Equilibrium(z if packing is None else packing.unpack(z), solution)
 
     def unroll(self, z: Any, steps: int, *inputs: Any) -> Any:
         """Return ``z`` after recorded applications of the cell, without solver and gradient."""
@@ -249,7 +267,7 @@ def _start(z0: Tensor) -> Tensor:
 def _invalidated(solution: Solution) -> Solution:
     """Set samples without a finite evaluation, whose state is only the start, to ``nan``."""
     failed = (solution.residual == torch.inf).view(-1, *[1] * (solution.z.dim() - 1))
-    return solution._replace(z=solution.z.masked_fill(failed, torch.nan))
+    return solution._replace(z=torch.where(failed, torch.nan, solution.z))
 
 
 def _kind(value: object) -> str:

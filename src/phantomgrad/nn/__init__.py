@@ -5,7 +5,6 @@ from phantomgrad.nn.dropout import VariationalDropout, shared_masks
 from phantomgrad.nn.packing import CoupledPacking, Packing
 from phantomgrad.nn.parametrizations import (
     NormedLinear,
-    discarded_parametrizations,
     reduce_normed,
     shared_parametrizations,
 )
@@ -17,7 +16,6 @@ __all__ = [
     "NormedLinear",
     "Packing",
     "VariationalDropout",
-    "discarded_parametrizations",
     "recomputed",
     "reduce_normed",
     "shared_masks",

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phantomgrad.solvers.maps import flat
+from phantomgrad.solvers.maps import flat, is_channels_last
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Packing:
         dtypes = sorted({str(t.dtype) for t in tensors})
         if len(dtypes) > 1:
             raise ValueError(f"the tensors of a packed state must share their dtype, got {dtypes}")
-        return cls(tuple(t.shape[1:] for t in tensors), tuple(map(_is_channels_last, tensors)))
+        return cls(tuple(t.shape[1:] for t in tensors), tuple(map(is_channels_last, tensors)))
 
     def pack(self, tensors: Any) -> Tensor:
         """Return one ``(B, D)`` tensor."""
@@ -100,11 +100,6 @@ def _check_tensors(name: str, tensors: object) -> None:
     others = [type(t).__name__ for t in tensors if not isinstance(t, Tensor)]
     if others:
         raise TypeError(f"{name} must be a sequence of tensors, got {', '.join(others)} in it")
-
-
-def _is_channels_last(t: Tensor) -> bool:
-    last = torch.channels_last
-    return t.dim() == 4 and not t.is_contiguous() and t.is_contiguous(memory_format=last)
 
 
 def _unflattened(piece: Tensor, shape: torch.Size, channels_last: bool) -> Tensor:

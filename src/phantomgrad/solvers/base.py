@@ -15,7 +15,7 @@ from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_choice, check_deviation
 from phantomgrad.solvers.accelerators import ActivityFlag, full_precision
-from phantomgrad.solvers.maps import Map, evaluate, flat
+from phantomgrad.solvers.maps import Map, evaluate, flat, layout
 
 
 class Solution(NamedTuple):
@@ -134,12 +134,13 @@ class Solver(ABC):
 
     def _solve(self, f: Map, z0: Tensor) -> Solution:
         # Half-precision states are iterated in float32; f receives them in their own dtype.
-        z = flat(z0.to(torch.promote_types(z0.dtype, torch.float32)))
+        flatten, restore = layout(z0)
+        z = flatten(z0.to(torch.promote_types(z0.dtype, torch.float32)))
         state, iteration, recorded = SolveState(self, z), self.start(z), torch.is_grad_enabled()
         for evaluation in range(self.max_evaluations):
             if recorded:
                 z = state.freeze(z)
-            fz = evaluate(f, z.view(z0.shape).to(z0.dtype)).to(z.dtype).reshape(z.shape)
+            fz = flatten(evaluate(f, restore(z).to(z0.dtype)).to(z.dtype))
             g = iteration.difference(z, fz)
             state.update(z, fz, g, iteration.rejected())
             if evaluation == 0 and fz.requires_grad:
@@ -149,7 +150,8 @@ class Solver(ABC):
             with full_precision(z.device):
                 z = iteration.advance(z, fz, g)
             del fz, g  # free them before the next evaluation
-        return state.solution(z0)
+        solution = state.solution()
+        return solution._replace(z=restore(solution.z).to(z0.dtype))
 
     def residual(self, g: Tensor, fz: Tensor, zero: Tensor) -> Tensor:
         """Return the residual of each sample, ``(B,)``, from ``g = f(z) - z`` and ``fz = f(z)``.
@@ -264,13 +266,13 @@ class SolveState:
             return False  # no sample can converge: do not wait for the device
         return not self._flag.any(self._active)
 
-    def solution(self, z0: Tensor) -> Solution:
-        """Return the result in the shape and dtype of ``z0``."""
+    def solution(self) -> Solution:
+        """Return the result, with flat states."""
         best = self._best.clone() if self._best is self._start else self._best
         if self.first_step is not None:
             best = torch.where(self._at_start.unsqueeze(1), self.first_step, best)
         return Solution(
-            z=best.view(z0.shape).to(z0.dtype),
+            z=best,
             residual=self._best_residual,
             iterations=self._evaluations - 1 - self._rejected,
             evaluations=self._evaluations,
