@@ -15,6 +15,7 @@ from phantomgrad.nn import (
     CompiledCalls,
     CoupledPacking,
     Packing,
+    discarded_parametrizations,
     shared_masks,
     shared_parametrizations,
 )
@@ -170,6 +171,7 @@ class DEQ(nn.Module):
         with shared_masks(self.cell), shared_parametrizations(self.cell):
             with (
                 torch.set_grad_enabled(recorded),
+                discarded_parametrizations(),
                 noted(lambda: call_note(self.cell, z0, inputs, keywords)),
             ):
                 solution = _invalidated(solver.solve(f, start))

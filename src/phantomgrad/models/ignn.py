@@ -105,7 +105,8 @@ class ImplicitGraphLayer(nn.Module):
             propagation = normalized_adjacency(
                 propagation, len(u), edge_weight=edge_weight, dtype=u.dtype
             )
-        if self.training and (self.weight.detach().abs().sum(1) > 1.01 * self.bound).any():
+        changed = self.training and self.weight._version != self._projected
+        if changed and (self.weight.detach().abs().sum(1) > 1.01 * self.bound).any():
             warnings.warn(
                 "a row of the weight has left the ball in which the layer is well-posed: call "
                 "project_() after each optimizer step",
@@ -122,6 +123,7 @@ class ImplicitGraphLayer(nn.Module):
         """Project W in place, so that the layer is well-posed for that ``rho(P)``."""
         self.bound = self.kappa / spectral_radius
         self.weight.copy_(project_rows_onto_l1_ball(self.weight, self.bound))
+        self._projected = self.weight._version
 
 
 def project_rows_onto_l1_ball(w: Tensor, radius: float) -> Tensor:

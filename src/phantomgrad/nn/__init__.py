@@ -5,6 +5,7 @@ from phantomgrad.nn.dropout import VariationalDropout, shared_masks
 from phantomgrad.nn.packing import CoupledPacking, Packing
 from phantomgrad.nn.parametrizations import (
     NormedLinear,
+    discarded_parametrizations,
     reduce_normed,
     shared_parametrizations,
 )
@@ -16,6 +17,7 @@ __all__ = [
     "NormedLinear",
     "Packing",
     "VariationalDropout",
+    "discarded_parametrizations",
     "recomputed",
     "reduce_normed",
     "shared_masks",

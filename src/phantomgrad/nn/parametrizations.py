@@ -56,6 +56,20 @@ def shared_parametrizations(module: nn.Module) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def discarded_parametrizations() -> Iterator[None]:
+    """Forget what torch's cache, if a user has enabled it, keeps inside of the context.
+
+    In a solve these are the weights of modules that the cell does not own, without their graph.
+    """
+    before = set(parametrize._cache)  # torch has no public access to it
+    try:
+        yield
+    finally:
+        for key in parametrize._cache.keys() - before:
+            del parametrize._cache[key]
+
+
 def cached_parametrizations() -> dict[int, Tensor]:
     """Return the tensors that are shared at the moment."""
     return _PASS.tensors
