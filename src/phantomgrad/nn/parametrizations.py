@@ -47,7 +47,7 @@ def shared_parametrizations(module: nn.Module) -> Iterator[None]:
     part: it frees the parameters after each forward of that part.
     """
     tensors = _PASS.tensors.copy()
-    sharded = any(hasattr(child, "unshard") for child in module.modules())
+    sharded = any(hasattr(type(child), "unshard") for child in module.modules())
     for child in module.modules() if not sharded else ():
         if isinstance(child, ParametrizationList) and id(child) not in tensors:
             child.__class__ = SharedParametrization
