@@ -11,7 +11,7 @@ EMBEDDED := figure1 figure4 table2 theorems digits chains
 PARALLEL := cluster=local runtime.cluster.jobs=$(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help env test lint reproduce reproduce-figure2 reproduce-figure3 reproduce-table1 \
+.PHONY: help env test lint reproduce reproduce-figure1 reproduce-figure2 reproduce-figure3 reproduce-table1 \
   reproduce-table3-vision reproduce-table3-imagenet reproduce-table3-language reproduce-table4 \
   reproduce-table4-ppi tune data status dashboard report throughput bench soak lock clean
 
@@ -63,6 +63,10 @@ reproduce-table3-imagenet: env ## Table 3, vision: MDEQ-Small on ImageNet (8 GPU
 reproduce-table3-language: env ## Table 3, language: WikiText-103 (4 GPUs; first: make data DATA=WikiText103)
 	@$(RUN) scripts/train.py table=table3_language cluster=local runtime.cluster.jobs=1
 	@$(RUN) scripts/report.py table3
+
+reproduce-figure1: env ## Figure 1 with all pairs, for each nonlinearity (15 min on a core)
+	@$(RUN) scripts/study.py suite=figure1 $(PARALLEL)
+	@$(RUN) scripts/report.py figure1
 
 reproduce-figure2: env ## Figure 2 on COX2 and the digits: precision and spectral radii along training
 	@$(RUN) scripts/train.py table=figure2 $(PARALLEL)

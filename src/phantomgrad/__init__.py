@@ -23,7 +23,7 @@ from phantomgrad.gradients import (
     UnrolledPhantomGradient,
 )
 from phantomgrad.jacobian import jacobian_regularizer, spectral_radius
-from phantomgrad.solvers import Anderson, Broyden, FixedPoint, Solution, Solver
+from phantomgrad.solvers import Anderson, Broyden, FixedPoint, Solution, Solver, Steps
 
 __version__ = "0.1.0"
 
@@ -44,6 +44,7 @@ __all__ = [
     "NeumannPhantomGradient",
     "Solution",
     "Solver",
+    "Steps",
     "UnrolledPhantomGradient",
     "agreement",
     "estimated_gradient",

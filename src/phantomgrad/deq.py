@@ -1,7 +1,7 @@
 """The layer: an equilibrium found by a solver and differentiated by an estimator."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +13,6 @@ from phantomgrad.equilibrium import Equilibrium, call_note, noted
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.nn import (
     CompiledCalls,
-    CoupledPacking,
     Packing,
     discarded_parametrizations,
     shared_masks,
@@ -54,12 +53,14 @@ class DEQ(nn.Module):
 
     Args:
         cell: the map ``f``, called as ``cell(z, *inputs, **keywords)``, where ``z`` is a tensor
-            ``(B, *state)`` or a tuple of them. It returns the same structure, and does not modify
-            ``z``.
+            ``(B, *state)``, or a tuple, named tuple or dictionary of them. It returns the same
+            structure, and does not modify ``z``.
         solver: finds the equilibrium. Under autocast to half precision, and for half-precision
             states, its tolerance is raised to what rounding lets it reach.
         gradient: differentiates it with respect to the inputs and parameters of ``cell``.
         coupled: solve for the whole batch as one sample, with one residual.
+        eval_solver: the solver in evaluation mode, with another budget for example; by default
+            ``solver``.
 
     Raises:
         TypeError: an argument is not of its kind.
@@ -73,6 +74,7 @@ class DEQ(nn.Module):
         gradient: GradientEstimator,
         *,
         coupled: bool = False,
+        eval_solver: Solver | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(cell, nn.Module):
@@ -87,7 +89,9 @@ class DEQ(nn.Module):
         """Whether the next training pass tests the map; set to ``False`` by the test."""
         _check_parts(solver, gradient)
         self._solver = solver
+        self._eval_solver: Solver | None = None
         self._set_gradient(gradient)
+        self.eval_solver = eval_solver
         self._compiled: CompiledCalls | None = None
         self.last_solution: Solution | None = None
         """Result of the solver in the last forward pass, without ``z``; for logging."""
@@ -109,13 +113,25 @@ class DEQ(nn.Module):
         self._solver = solver
 
     @property
+    def eval_solver(self) -> Solver | None:
+        """Finds the equilibrium in evaluation mode, if it is not ``solver``."""
+        return self._eval_solver
+
+    @eval_solver.setter
+    def eval_solver(self, solver: Solver | None) -> None:
+        if solver is not None:
+            _check_parts(solver, self._gradient)
+        self._eval_solver = solver
+
+    @property
     def gradient(self) -> GradientEstimator:
         """Differentiates the equilibrium."""
         return self._gradient
 
     @gradient.setter
     def gradient(self, gradient: GradientEstimator) -> None:
-        _check_parts(self._solver, gradient)
+        for solver in filter(None, (self._solver, self._eval_solver)):
+            _check_parts(solver, gradient)
         self._set_gradient(gradient)
 
     def _set_gradient(self, gradient: GradientEstimator) -> None:
@@ -123,8 +139,8 @@ class DEQ(nn.Module):
         self.gradient_state = self._gradient.state  # registered, if it is a module
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("solver", "gradient"):  # nn.Module would bypass the setter for a module
-            object.__setattr__(self, name, value)
+        if isinstance(getattr(type(self), name, None), property):
+            object.__setattr__(self, name, value)  # nn.Module would bypass a setter for a module
             return
         new = type(self) is DEQ and name not in self.__dict__
         for part in ("solver", "gradient") if new else ():
@@ -138,14 +154,17 @@ class DEQ(nn.Module):
     # A graph of its loops would be long to compile, and slower than they are.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(
-        self, *inputs: Any, z0: Tensor | Sequence[Tensor] | None = None, **keywords: Any
+        self, *inputs: Any, z0: Any = None, solver: Solver | None = None, **keywords: Any
     ) -> Equilibrium:
         """Return the equilibrium, in the structure of ``z0``, and the solver's report.
 
         Args:
             inputs, keywords: passed to the cell, after the state.
-            z0: where the solver starts, a tensor ``(B, *state)`` or a sequence of them; by
-                default zeros like the first input. It receives no gradient.
+            z0: where the solver starts, a tensor ``(B, *state)`` or several in a tuple, list,
+                named tuple or dictionary; by default zeros like the first input. It receives a
+                gradient only if the solve is recorded, by ``BackpropThroughSolver``.
+            solver: used in this pass instead of the layer's, as in
+                ``layer(x, solver=replace(layer.solver, max_evaluations=3))``.
 
         Returns:
             The equilibrium on the graph, ``nan`` for samples without a finite evaluation, and the
@@ -156,7 +175,7 @@ class DEQ(nn.Module):
         Raises:
             ValueError: neither ``z0`` nor a first input defines the shape of the state, or the
                 cell does not keep the shape, dtypes or device of the state.
-            TypeError: ``z0``, or the result of the cell, is not a tensor or sequence of tensors.
+            TypeError: ``z0``, or the result of the cell, does not consist of tensors.
         """
         if z0 is None:
             if not inputs or not isinstance(inputs[0], Tensor):
@@ -165,9 +184,14 @@ class DEQ(nn.Module):
                     f"z0 is needed if the first input is not a tensor of its shape, got {got}"
                 )
             z0 = torch.zeros_like(inputs[0])
-        f, start, packing = self.close_over(inputs, z0, keywords)
-        solver = self.solver.reachable(working_dtype(start))
-        recorded = self.gradient.needs_recorded_solve and torch.is_grad_enabled()
+        if solver is None:
+            solver = (None if self.training else self._eval_solver) or self._solver
+        else:
+            _check_parts(solver, self._gradient)
+        grad = torch.is_grad_enabled()
+        recorded = self.gradient.needs_recorded_solve and grad
+        f, start, packing = self.close_over(inputs, z0, keywords, attached=recorded)
+        solver = solver.reachable(working_dtype(start))
         with shared_masks(self.cell), shared_parametrizations(self.cell):
             with (
                 torch.set_grad_enabled(recorded),
@@ -179,13 +203,13 @@ class DEQ(nn.Module):
                     self.check_map = False
                     check_map(f, solution.z.detach())
             self.last_solution, z = _without_state(solution), solution.z
-            if torch.is_grad_enabled():
-                if self.training:
-                    self.gradient.observe(f, z)
+            if grad and self.training:
+                self.gradient.observe(f, z)
+            if grad or solver.fixed_length:
                 z = self.gradient.attach(f, z, self._keep_adjoint)
-                if self.penalty is not None:
-                    with noted(lambda: "penalty is called as penalty(f, z, attached)"):
-                        self.last_penalty = self.penalty(f, solution.z, z)
+            if grad and self.penalty is not None:
+                with noted(lambda: "penalty is called as penalty(f, z, attached)"):
+                    self.last_penalty = self.penalty(f, solution.z, z)
         return Equilibrium(z if packing is None else packing.unpack(z), solution)
 
     def unroll(self, z: Any, steps: int, *inputs: Any) -> Any:
@@ -213,30 +237,28 @@ class DEQ(nn.Module):
     def close_over(
         self,
         inputs: tuple[Any, ...],
-        z0: Tensor | Sequence[Tensor],
+        z0: Any,
         keywords: Mapping[str, Any] = MappingProxyType({}),
-    ) -> tuple[Map, Tensor, Packing | CoupledPacking | None]:
+        *,
+        attached: bool = False,
+    ) -> tuple[Map, Tensor, Packing | None]:
         """Return the map of the state alone, ``z0`` as one tensor, and its packing.
 
         Solvers and estimators work on one tensor, ``(B, *state)``. Several states are packed to
-        ``(B, D)``, and coupled samples to a batch of one; a single tensor needs no packing
-        (``None``). The result is detached from ``z0``.
+        ``(B, D)``, and coupled samples to ``(1, D)``; a single tensor needs no packing (``None``).
+        The result is detached from ``z0`` unless ``attached``.
         """
         if self._compiled is not None and self._compiled.module is not self.cell:
             self.compile_solve(**self._compiled.options)  # the cell has been replaced
         call = self._compiled or self.cell
-        packing: Packing | CoupledPacking
-        if self.coupled:
-            packing = CoupledPacking(z0)
-        elif isinstance(z0, Tensor):
-            return lambda z: call(z, *inputs, **keywords), _start(z0), None
-        else:
-            packing = Packing.of(z0)
+        if isinstance(z0, Tensor) and not self.coupled:
+            return lambda z: call(z, *inputs, **keywords), _start(z0, attached), None
+        packing = Packing.of(z0, coupled=self.coupled)
 
         def f(packed: Tensor) -> Tensor:
             return packing.pack(call(packing.unpack(packed), *inputs, **keywords))
 
-        return f, _start(packing.pack(z0)), packing
+        return f, _start(packing.pack(z0), attached), packing
 
     def _keep_adjoint(self, solution: Solution) -> None:
         self.last_adjoint = _without_state(solution)
@@ -257,13 +279,14 @@ def _check_parts(solver: Solver, gradient: GradientEstimator) -> None:
     if gradient.needs_recorded_solve and not solver.differentiable:
         raise ValueError(
             f"{type(gradient).__name__} needs a solver that autograd can record "
-            f"(FixedPoint), got {type(solver).__name__}"
+            f"(FixedPoint, Steps), got {type(solver).__name__}"
         )
 
 
-def _start(z0: Tensor) -> Tensor:
+def _start(z0: Tensor, attached: bool) -> Tensor:
     inference = not torch.compiler.is_compiling() and z0.is_inference()
-    return (z0.clone() if inference else z0).detach()  # autograd takes no inference tensors
+    z0 = z0.clone() if inference else z0  # autograd takes no inference tensors
+    return z0 if attached else z0.detach()
 
 
 def _invalidated(solution: Solution) -> Solution:

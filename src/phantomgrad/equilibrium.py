@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from phantomgrad.solvers import Solution
 
@@ -46,22 +47,23 @@ def noted(write: Callable[[], str]) -> Iterator[None]:
         raise
 
 
-def call_note(cell: Any, z0: Any, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> str:
+def call_note(cell: nn.Module, z0: Any, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> str:
     """Return what the cell was called with, and the usual mistakes."""
-    parameters = {str(p.dtype).removeprefix("torch.") for p in cell.parameters()}
-    given = [*map(_described, inputs), *(f"{k}: {_described(v)}" for k, v in keywords.items())]
+    dtypes = {_dtype(p) for p in cell.parameters()}
+    z, given, named = (str(tree_map(_leaf, v)).replace("'", "") for v in (z0, inputs, keywords))
     return (
-        f"{type(cell).__name__}, with parameters in {', '.join(sorted(parameters)) or 'no dtype'}, "
-        f"was called as cell(z, *inputs) with z: {_described(z0)}; inputs: {', '.join(given)}. "
-        "z is like z0, by default like the first input, whose width is then that of the state; the "
-        "cell returns the next z alone. "
-        "Several states are a tuple z0=(a, b), not their packed solution.z."
+        f"{type(cell).__name__}, with parameters in {', '.join(sorted(dtypes)) or 'no dtype'}, "
+        f"was called as cell(z, *inputs, **keywords) with z: {z}; inputs: {given}; "
+        f"keywords: {named}. z is like z0, by default like the first input, whose width is then "
+        "that of the state; the cell returns the next z alone. Several states are a tuple "
+        "z0=(a, b), not their packed solution.z."
     )
 
 
-def _described(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
-    if isinstance(value, tuple | list):
-        return f"({', '.join(map(_described, value))})"
-    return type(value).__name__
+def _leaf(value: Any) -> str:
+    tensor = isinstance(value, Tensor)
+    return f"{_dtype(value)} {tuple(value.shape)}" if tensor else type(value).__name__
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

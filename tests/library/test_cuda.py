@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import phantomgrad as pg
 from phantomgrad.models import Memory, TransformerLM
 from phantomgrad.solvers.accelerators import ActivityFlag
-from phantomgrad.solvers.base import SolveState
+from phantomgrad.solvers.state import SolveState
 
 SOLVERS = {name: replace(s, max_evaluations=12, tol=0) for name, s in methods.SOLVERS.items()}
 SHORT = SOLVERS["broyden"]
@@ -134,29 +134,24 @@ def test_a_solve_of_the_whole_budget_can_be_captured_as_a_cuda_graph(solver: pg.
 # --- Without a device -----------------------------------------------------------------------------
 
 
+def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("state", "broyden"):
+        monkeypatch.setattr(f"phantomgrad.solvers.{module}.may_read", lambda _: False)
+
+
 @every_solver
 def test_with_tol_0_no_flag_is_read_on_an_accelerator(
     solver: pg.Solver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
-    class OnCuda(Tensor):
-        is_cuda = True
-
     def asked(*_: object) -> bool:
         raise AssertionError("asked")
 
     monkeypatch.setattr(ActivityFlag, "any", asked)
-    state = SolveState(solver, torch.zeros(2, 3))
-    state._active = state._active.as_subclass(OnCuda)
-    assert not state.finished()
+    as_on_a_device(monkeypatch)
+    assert not SolveState(solver, torch.zeros(2, 3)).finished()
     stopping = SolveState(pg.FixedPoint(tol=1e-3), torch.zeros(2, 3))
     with pytest.raises(AssertionError, match="asked"):
         stopping.finished()
-
-
-def _keep_as_on_cuda(state: SolveState, z: Tensor, residual: Tensor, improved: Tensor) -> None:
-    state._best = torch.where(improved.unsqueeze(1), z, state._best)
-    state._best_residual = torch.where(improved, residual, state._best_residual)
 
 
 class Tanh(torch.nn.Linear):
@@ -179,7 +174,7 @@ def test_no_iteration_reads_a_tensor_value(
 ) -> None:
     """Meta tensors, which have no values, take the place of tensors on a device."""
     monkeypatch.setattr(ActivityFlag, "any", lambda *_: True)
-    monkeypatch.setattr(SolveState, "_keep_best", _keep_as_on_cuda)
+    as_on_a_device(monkeypatch)
     with FakeTensorMode():
         differentiate(pg.DEQ(Tanh(4, 4), solver, gradient), torch.randn(3, 4))
 

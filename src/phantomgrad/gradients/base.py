@@ -92,6 +92,8 @@ def attach_by_cotangent(
     all vector-Jacobian products and the final step, so memory does not grow with their number.
     The value is ``z_star`` or its image, ``f(z_star)``.
     """
+    if not torch.is_grad_enabled():  # only the value counts
+        return z_star if value == "equilibrium" else f(z_star).to(z_star.dtype)
     at = Linearization(f, z_star)
     shown = at.value.to(z_star.dtype) if value == "image" else z_star
     if at.is_constant:  # a frozen map needs no adjoint solve

@@ -19,7 +19,8 @@ class BackpropThroughSolver(GradientEstimator):
             \prod_{s=t+1}^{T-1} \frac{\partial F}{\partial h}\Big|_{h_s}
 
     (Geng et al., 2021, eq. "exact-bptt"). Memory grows with the number of iterations. The solver
-    must be one that autograd can record, :class:`phantomgrad.FixedPoint`.
+    must be one that autograd can record, :class:`phantomgrad.FixedPoint` or
+    :class:`phantomgrad.Steps`.
     """
 
     needs_recorded_solve: ClassVar[bool] = True

@@ -4,7 +4,6 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_choice
@@ -96,7 +95,7 @@ class ImplicitGradient(GradientEstimator):
     def _checked(self, solution: Solution, op: Map, v: Tensor) -> Tensor:
         if self.on_failure == "ignore":
             return solution.z
-        failed = ~(self._relative_residual(solution) <= self.failure_residual)
+        failed = ~(self.solver.relative_residual(solution) <= self.failure_residual)
         if not bool(failed.any()):
             return solution.z
         if self.on_failure == "phantom":
@@ -116,9 +115,3 @@ class ImplicitGradient(GradientEstimator):
             stacklevel=2,
         )
         return solution.z
-
-    def _relative_residual(self, solution: Solution) -> Tensor:
-        if self.solver.stop == "relative":
-            return solution.residual
-        size = self.solver.size(solution.z)
-        return solution.residual / size.clamp_min(torch.finfo(size.dtype).tiny)

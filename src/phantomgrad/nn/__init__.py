@@ -2,7 +2,7 @@
 
 from phantomgrad.nn.compilation import CompiledCalls
 from phantomgrad.nn.dropout import VariationalDropout, shared_masks
-from phantomgrad.nn.packing import CoupledPacking, Packing
+from phantomgrad.nn.packing import Packing
 from phantomgrad.nn.parametrizations import (
     NormedLinear,
     discarded_parametrizations,
@@ -13,7 +13,6 @@ from phantomgrad.nn.recomputation import recomputed
 
 __all__ = [
     "CompiledCalls",
-    "CoupledPacking",
     "NormedLinear",
     "Packing",
     "VariationalDropout",

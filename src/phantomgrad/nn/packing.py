@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from phantomgrad.solvers.maps import flat, is_channels_last
 
 
 @dataclass(frozen=True)
 class Packing:
-    """The shapes of several states that are solved for together.
+    """The structure and shapes of tensors that are solved for together.
 
-    ``pack`` flattens tensors ``(B, *state_i)`` and joins them to one ``(B, sum D_i)``; ``unpack``
-    returns views of it, without a copy. Images that are channels last in memory are packed in that
-    order, and unpacked channels last, which saves a transposition at every evaluation.
+    ``pack`` flattens the tensors ``(B, *state_i)`` of a tuple, list, dictionary or named tuple, in
+    any nesting, and joins them to one ``(B, sum D_i)``; ``unpack`` returns views of it, without a
+    copy, a list as a tuple. Images that are channels last in memory are packed in that order, and
+    unpacked channels last, which saves a transposition at every evaluation.
 
     Args:
-        shapes: the shape of each state without its batch dimension.
-        channels_last: for each state, whether it is an image ``(C, H, W)`` packed as ``(H, W, C)``.
+        structure: how the tensors are nested.
+        shapes: the shape of each tensor without its batch dimension.
+        channels_last: for each tensor, whether it is an image ``(C, H, W)`` packed as
+            ``(H, W, C)``.
+        coupled: the samples depend on each other, and the whole batch is packed as one sample,
+            ``(1, D)``; then the tensors may differ in their first dimension.
     """
 
+    structure: TreeSpec
     shapes: tuple[torch.Size, ...]
     channels_last: tuple[bool, ...]
+    coupled: bool = False
 
     @classmethod
-    def of(cls, tensors: Sequence[Tensor]) -> Packing:
-        """Return the packing of ``tensors``, which must share batch size and dtype."""
-        _check_tensors("a packed state", tensors)
+    def of(cls, states: Any, *, coupled: bool = False) -> Packing:
+        """Return the packing of ``states``, which must share their dtype and, if not coupled, B."""
+        tensors, structure = _flattened("a packed state", states)
         if not tensors:
             raise ValueError("a packed state needs at least one tensor, got none")
+        if coupled:
+            tensors = [t.unsqueeze(0) for t in tensors]
         if any(t.dim() == 0 for t in tensors):
             raise ValueError("every tensor of a packed state must have a batch dimension")
         sizes = [t.shape[0] for t in tensors]
@@ -42,11 +51,19 @@ class Packing:
         dtypes = sorted({str(t.dtype) for t in tensors})
         if len(dtypes) > 1:
             raise ValueError(f"the tensors of a packed state must share their dtype, got {dtypes}")
-        return cls(tuple(t.shape[1:] for t in tensors), tuple(map(is_channels_last, tensors)))
+        channels_last = tuple(map(is_channels_last, tensors))
+        return cls(structure, tuple(t.shape[1:] for t in tensors), channels_last, coupled)
 
-    def pack(self, tensors: Any) -> Tensor:
+    def pack(self, states: Any) -> Tensor:
         """Return one ``(B, D)`` tensor."""
-        _check_tensors("the result of f for several states", tensors)
+        tensors, structure = _flattened("the result of f for several states", states)
+        if structure != self.structure:
+            raise ValueError(
+                "f must keep the structure of the states: it maps "
+                f"{_described(self.structure)} to {_described(structure)}"
+            )
+        if self.coupled:
+            tensors = [t.unsqueeze(0) for t in tensors]
         shapes = tuple(t.shape[1:] for t in tensors)
         if shapes != self.shapes:
             raise ValueError(
@@ -54,52 +71,30 @@ class Packing:
                 f"{[tuple(s) for s in self.shapes]} to {[tuple(s) for s in shapes]}"
             )
         pairs = zip(tensors, self.channels_last, strict=True)
-        return torch.cat([flat(t.permute(0, 2, 3, 1) if last else t) for t, last in pairs], dim=1)
-
-    def unpack(self, packed: Tensor) -> tuple[Tensor, ...]:
-        """Return views of ``packed``, ``(B, *state_i)`` each."""
-        pieces = torch.split(packed, [shape.numel() for shape in self.shapes], dim=1)
-        kinds = zip(pieces, self.shapes, self.channels_last, strict=True)
-        return tuple(_unflattened(*kind) for kind in kinds)
-
-
-class CoupledPacking:
-    """A batch whose samples depend on each other, as one sample: ``(1, B, *state)``.
-
-    Several states, which may differ in their first dimension, become ``(1, D)``.
-
-    Args:
-        z0: a state, or several.
-    """
-
-    def __init__(self, z0: Tensor | Sequence[Tensor]) -> None:
-        if not isinstance(z0, Tensor):
-            _check_tensors("a packed state", z0)
-        single = isinstance(z0, Tensor)
-        self._several = None if single else Packing.of([t.unsqueeze(0) for t in z0])
-
-    def pack(self, z: Any) -> Tensor:
-        """Return one tensor with a batch of one."""
-        if self._several is not None:
-            _check_tensors("the result of f for several states", z)
-            return self._several.pack([t.unsqueeze(0) for t in z])
-        if not isinstance(z, Tensor):
-            raise TypeError(f"f must return one tensor, got {type(z).__name__}")
-        return z.unsqueeze(0)
+        pieces = [flat(t.permute(0, 2, 3, 1) if last else t) for t, last in pairs]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
 
     def unpack(self, packed: Tensor) -> Any:
-        """Return views of ``packed`` in the structure and shapes of ``z0``."""
-        if self._several is None:
-            return packed.squeeze(0)
-        return tuple(t.squeeze(0) for t in self._several.unpack(packed))
+        """Return views of ``packed``, ``(B, *state_i)`` each, in their structure."""
+        pieces = torch.split(packed, [shape.numel() for shape in self.shapes], dim=1)
+        kinds = zip(pieces, self.shapes, self.channels_last, strict=True)
+        tensors = [_unflattened(*kind) for kind in kinds]
+        if self.coupled:
+            tensors = [t.squeeze(0) for t in tensors]
+        return tree_unflatten(tensors, self.structure)
 
 
-def _check_tensors(name: str, tensors: object) -> None:
-    if not isinstance(tensors, Sequence):
-        raise TypeError(f"{name} must be a sequence of tensors, got {type(tensors).__name__}")
+def _flattened(name: str, states: Any) -> tuple[list[Tensor], TreeSpec]:
+    """Return the tensors of ``states`` and how they are nested; a list counts as a tuple."""
+    tensors, structure = tree_flatten(tuple(states) if type(states) is list else states)
     others = [type(t).__name__ for t in tensors if not isinstance(t, Tensor)]
     if others:
-        raise TypeError(f"{name} must be a sequence of tensors, got {', '.join(others)} in it")
+        raise TypeError(f"{name} must consist of tensors, got {', '.join(others)} in it")
+    return tensors, structure
+
+
+def _described(structure: TreeSpec) -> str:
+    return str(tree_unflatten(["*"] * structure.num_leaves, structure)).replace("'*'", "*")
 
 
 def _unflattened(piece: Tensor, shape: torch.Size, channels_last: bool) -> Tensor:

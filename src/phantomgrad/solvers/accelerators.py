@@ -42,6 +42,14 @@ def _full_precision(device: torch.device, tf32: bool) -> Iterator[None]:
                 onednn.fp32_precision = onednn_before
 
 
+def may_read(device: torch.device) -> bool:
+    """Return whether reading a number is cheaper than the operations that it can save.
+
+    On an accelerator it waits for all the work that is queued.
+    """
+    return device.type == "cpu"
+
+
 class ActivityFlag:
     """Answers "is any sample still active?", on CUDA with the answer of ``lag`` questions ago.
 

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_damping
-from phantomgrad.solvers.base import Iteration, Solver
+from phantomgrad.solvers.iterative import Iteration, IterativeSolver
 
 
 @dataclass(frozen=True, kw_only=True)
-class Anderson(Solver):
+class Anderson(IterativeSolver):
     r"""Anderson acceleration with a regularised least-squares step.
 
     From the last ``memory`` iterates and their :math:`g_i = f(z_i) - z_i`,

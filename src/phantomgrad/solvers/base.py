@@ -1,21 +1,12 @@
-"""The solver contract, and what all solvers share: evaluation, residuals, stopping.
+"""The contract of solvers, and their result."""
 
-A method only proposes the next iterate. The base class evaluates ``f``, measures the residual of
-every sample, keeps its best iterate, freezes it once it has converged, and decides when to stop.
-"""
-
-import math
-import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least, check_choice, check_deviation
-from phantomgrad.solvers.accelerators import ActivityFlag, full_precision
-from phantomgrad.solvers.maps import Map, evaluate, flat, layout
+from phantomgrad.solvers.maps import Map
 
 
 class Solution(NamedTuple):
@@ -41,78 +32,20 @@ class Solution(NamedTuple):
     trace: Tensor | None = None
 
 
-class Iteration(ABC):
-    """One run of a method: its memory and the next iterate. States are flat, ``(B, D)``."""
-
-    def difference(self, z: Tensor, fz: Tensor) -> Tensor:
-        """Return ``g = f(z) - z``; a method that stores ``g`` writes it in place."""
-        return fz - z
-
-    @abstractmethod
-    def advance(self, z: Tensor, fz: Tensor, g: Tensor) -> Tensor:
-        """Return the next iterate in a new tensor (``z`` may be the best iterate so far)."""
-
-    def rejected(self) -> Tensor | int:
-        """Return the number of trial points that a line search rejected, ``(B,)``."""
-        return 0
-
-
-@dataclass(frozen=True, kw_only=True)
 class Solver(ABC):
-    r"""Finds ``z`` with ``z = f(z)`` for each sample of a batch.
+    """Turns a map and a start into a :class:`Solution`, sample by sample.
 
-    The residual of an iterate is that of the undamped map for every method,
-
-    .. math:: r(z) = \|f(z) - z\| / (\|f(z)\| + a) \quad\text{or}\quad \|f(z) - z\|,
-
-    so that ``tol`` has the same meaning for all of them. With :math:`a = \text{atol} /
-    \text{tol}` a sample has converged when :math:`\|f(z) - z\| < \text{atol} + \text{tol}\,
-    \|f(z)\|`; in addition, a holds the rounding error of the start, without which no iteration
-    would come closer to an equilibrium at zero. Samples are independent (see ``coupled`` of
-    :class:`phantomgrad.DEQ` for a map that mixes them): one that has converged is frozen, and one
-    that becomes non-finite stops with its best finite iterate and affects no other. Failure to
-    converge is reported in the :class:`Solution`; only misuse raises.
-
-    Args:
-        max_evaluations: budget of evaluations of ``f``, including the one at the start.
-        tol: a sample has converged when its residual is below ``tol``. With 0 the whole budget is
-            spent, on CUDA without ever synchronising with the device.
-        stop: ``"relative"`` or ``"absolute"`` residuals.
-        atol: absolute part of a relative tolerance; needs ``tol`` above 0.
-        norm: ``"l2"``; ``"rms"``, the root mean square :math:`\|x\|_2 / \sqrt{D}` over the D
-            entries of a sample; or ``"max"``, the largest absolute entry.
-        record_trace: return the residual of every evaluation.
+    A solver of one's own is a small object with :meth:`solve`; a method that searches within a
+    tolerance extends :class:`phantomgrad.solvers.IterativeSolver`, which needs only its steps.
     """
-
-    max_evaluations: int = 40
-    tol: float = 1e-3
-    stop: Literal["relative", "absolute"] = "relative"
-    norm: Literal["l2", "rms", "max"] = "l2"
-    record_trace: bool = False
-    atol: float = 0.0
 
     differentiable: ClassVar[bool] = False
     """Whether autograd can record ``solve``, as ``BackpropThroughSolver`` needs."""
 
-    def __post_init__(self) -> None:
-        check_at_least("max_evaluations", self.max_evaluations, 1)
-        if not isinstance(self.tol, float | int):
-            raise ValueError(f"tol must be a number, got {self.tol!r}")
-        if not self.tol >= 0:
-            raise ValueError(f"tol must not be negative, got {self.tol}")
-        check_choice("stop", self.stop, ("relative", "absolute"))
-        check_choice("norm", self.norm, ("l2", "rms", "max"))
-        check_deviation("atol", self.atol)
-        if self.atol and (self.stop == "absolute" or not self.tol):
-            raise ValueError(
-                f"atol is added to a relative tolerance, got atol={self.atol} with "
-                f"stop={self.stop!r} and tol={self.tol}"
-            )
+    fixed_length: ClassVar[bool] = False
+    """Whether the number of steps is part of the model, as in :class:`phantomgrad.Steps`."""
 
     @abstractmethod
-    def start(self, z0: Tensor) -> Iteration:
-        """Return a new run of the method for flat states like ``z0``, ``(B, D)``."""
-
     def solve(self, f: Map, z0: Tensor) -> Solution:
         """Search the equilibrium of ``f`` from ``z0``.
 
@@ -125,157 +58,19 @@ class Solver(ABC):
                 device or its argument.
             TypeError: ``f`` does not return a tensor.
         """
-        if z0.dim() == 0:
-            raise ValueError("z0 must have a batch dimension, got a scalar tensor")
-        if not z0.is_floating_point():
-            raise ValueError(f"z0 must be a floating-point tensor, got {z0.dtype}")
-        with torch.set_grad_enabled(self.differentiable and torch.is_grad_enabled()):
-            return self._solve(f, z0)
-
-    def _solve(self, f: Map, z0: Tensor) -> Solution:
-        # Half-precision states are iterated in float32; f receives them in their own dtype.
-        flatten, restore = layout(z0)
-        z = flatten(z0.to(torch.promote_types(z0.dtype, torch.float32)))
-        state, iteration, recorded = SolveState(self, z), self.start(z), torch.is_grad_enabled()
-        for evaluation in range(self.max_evaluations):
-            if recorded:
-                z = state.freeze(z)
-            fz = flatten(evaluate(f, restore(z).to(z0.dtype)).to(z.dtype))
-            g = iteration.difference(z, fz)
-            state.update(z, fz, g, iteration.rejected())
-            if evaluation == 0 and fz.requires_grad:
-                state.first_step = iteration.advance(z, fz, g)
-            if evaluation + 1 == self.max_evaluations or state.finished():
-                break
-            with full_precision(z.device):
-                z = iteration.advance(z, fz, g)
-            del fz, g  # free them before the next evaluation
-        solution = state.solution()
-        return solution._replace(z=restore(solution.z).to(z0.dtype))
-
-    def residual(self, g: Tensor, fz: Tensor, zero: Tensor) -> Tensor:
-        """Return the residual of each sample, ``(B,)``, from ``g = f(z) - z`` and ``fz = f(z)``.
-
-        Both are flat, ``(B, D)``; ``zero`` is the a of the relative residual, see :meth:`zero`.
-        """
-        size = self.size(g)
-        if self.stop == "absolute":
-            return size
-        whole = self.size(fz).add_(zero)
-        # A finite size over an infinite one is no convergence: |f(z)| overflows before |g|.
-        return (size / whole).masked_fill_(whole == torch.inf, torch.inf)
 
     def reachable(self, dtype: torch.dtype) -> Self:
-        """Return a solver whose relative tolerance a map computed in ``dtype`` can reach.
+        """Return a solver whose tolerance a map computed in ``dtype`` can reach."""
+        return self
 
-        Rounding to half precision leaves relative residuals of up to half a unit in the last
-        digit, 4e-3 for bfloat16, below which a solver would only spend its budget.
-        """
-        if dtype not in (torch.bfloat16, torch.float16) or self.stop == "absolute":
-            return self
-        floor = torch.finfo(dtype).eps / 2
-        if not 0 < self.tol < floor:
-            return self
-        warnings.warn(
-            f"f is computed in {dtype}, with which relative residuals stay near {floor:.1g}: "
-            f"tolerances below are raised to it, {type(self).__name__} has tol={self.tol:g}",
-            stacklevel=3,
-        )
-        return replace(self, tol=floor)
-
-    def zero(self, z0: Tensor, fz0: Tensor) -> Tensor:
-        """Return the size below which a state counts as zero, ``(B,)``, from the first step."""
-        if self.stop == "absolute":
-            return z0.new_zeros(len(z0))
-        numbers = torch.finfo(z0.dtype)
-        # A part of the last digit, so that it rounds away where the state keeps its size.
-        rounding = torch.maximum(self.size(z0), self.size(fz0)).nan_to_num_(posinf=0)
-        rounding = rounding.mul_(numbers.eps / 64).clamp_min_(numbers.tiny)
-        return rounding.add_(self.atol / self.tol) if self.atol else rounding
-
-    def size(self, x: Tensor) -> Tensor:
-        """Return the norm of each sample of ``x``, ``(B,)``."""
-        x = flat(x)
-        if self.norm == "max":  # vector_norm(ord=inf) is thirty times slower on the CPU
-            return torch.maximum(x.amax(dim=1), -x.amin(dim=1))
-        norm: Tensor = torch.linalg.vector_norm(x, dim=1)
-        return norm / math.sqrt(x.shape[1]) if self.norm == "rms" else norm
+    def relative_residual(self, solution: Solution) -> Tensor:
+        """Return the residuals of ``solution`` relative to the size of its states, ``(B,)``."""
+        return solution.residual
 
 
-class SolveState:
-    """Best iterate, residual and counts of every sample during one solve."""
-
-    def __init__(self, solver: Solver, z0: Tensor) -> None:
-        batch = z0.shape[0]
-        self._solver = solver
-        self._start = self._best = z0
-        self._best_residual = z0.new_full((batch,), torch.inf)
-        self._zero: Tensor | None = None
-        self.first_step: Tensor | None = None
-        """The first step of a recorded solve."""
-        self._at_start = torch.ones(batch, dtype=torch.bool, device=z0.device)
-        self._count = 0
-        self._evaluations = torch.zeros(batch, dtype=torch.long, device=z0.device)
-        self._rejected: Tensor | int = 0
-        self._active = torch.ones(batch, dtype=torch.bool, device=z0.device)
-        self._flag = ActivityFlag(z0.device)
-        self._trace: list[Tensor] = []
-
-    def update(self, z: Tensor, fz: Tensor, g: Tensor, rejected: Tensor | int) -> None:
-        """Take one evaluation into account; only active samples can change."""
-        g, fz = g.detach(), fz.detach()  # only z stays on a graph
-        if self._zero is None:
-            self._zero = self._solver.zero(z.detach(), fz)
-        residual = self._solver.residual(g, fz, self._zero)
-        if self._solver.record_trace:
-            self._trace.append(residual.masked_fill(~self._active, torch.nan))
-        if isinstance(rejected, Tensor):
-            self._rejected = torch.where(self._active, rejected, self._rejected)
-        improved = self._active & (residual < self._best_residual)
-        if self._count and self.first_step is not None:
-            self._at_start = self._at_start & ~improved
-        self._keep_best(z, residual, improved)
-        self._count += 1
-        self._evaluations.masked_fill_(self._active, self._count)
-        # False for nan and inf as well: a sample that has become non-finite stays stopped.
-        self._active = self._active & (residual >= self._solver.tol) & (residual < torch.inf)
-
-    def freeze(self, z: Tensor) -> Tensor:
-        """Return ``z`` with the best iterate in place of samples that have stopped.
-
-        A recorded solve must not iterate on non-finite samples: their values are dropped, but in
-        the backward pass 0 times an infinite derivative would be nan for shared parameters.
-        """
-        if z.device.type == "cpu" and bool(self._active.all()):
-            return z  # not a copy, which the graph would keep
-        return torch.where(self._active.unsqueeze(1), z, self._best)
-
-    def _keep_best(self, z: Tensor, residual: Tensor, improved: Tensor) -> None:
-        if improved.device.type == "cpu":  # reading a flag is cheap here, and saves copies
-            if bool(improved.all()):
-                self._best, self._best_residual = z, residual
-                return
-            if not bool(improved.any()):
-                return
-        self._best = torch.where(improved.unsqueeze(1), z, self._best)
-        self._best_residual = torch.where(improved, residual, self._best_residual)
-
-    def finished(self) -> bool:
-        """Return whether every sample has stopped, on CUDA with the lag of the flag."""
-        if self._solver.tol == 0 and self._active.is_cuda:
-            return False  # no sample can converge: do not wait for the device
-        return not self._flag.any(self._active)
-
-    def solution(self) -> Solution:
-        """Return the result, with flat states."""
-        best = self._best.clone() if self._best is self._start else self._best
-        if self.first_step is not None:
-            best = torch.where(self._at_start.unsqueeze(1), self.first_step, best)
-        return Solution(
-            z=best,
-            residual=self._best_residual,
-            iterations=self._evaluations - 1 - self._rejected,
-            evaluations=self._evaluations,
-            converged=self._best_residual < self._solver.tol,
-            trace=torch.stack(self._trace) if self._trace else None,
-        )
+def check_start(z0: Tensor) -> None:
+    """Raise unless ``z0`` is a batch of floating-point states."""
+    if z0.dim() == 0:
+        raise ValueError("z0 must have a batch dimension, got a scalar tensor")
+    if not z0.is_floating_point():
+        raise ValueError(f"z0 must be a floating-point tensor, got {z0.dtype}")

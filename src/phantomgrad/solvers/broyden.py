@@ -11,14 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least
-from phantomgrad.solvers.base import Iteration, Solver
+from phantomgrad.solvers.accelerators import may_read
+from phantomgrad.solvers.iterative import Iteration, IterativeSolver
 
 _SUFFICIENT_DECREASE = 1e-4
 _SHORTEST_STEP = 2.0**-7
 
 
 @dataclass(frozen=True, kw_only=True)
-class Broyden(Solver):
+class Broyden(IterativeSolver):
     r"""Broyden's "good" method with limited memory, sample by sample (Broyden, 1965).
 
     With :math:`g(z) = f(z) - z`, :math:`H_0 = -I` (an estimate of the inverse Jacobian of g),
@@ -110,6 +111,7 @@ class _BroydenIteration(Iteration):
         batch, size = z0.shape
         self._rule = rule
         self._memory = memory
+        self._may_read = may_read(z0.device)
         self.count = 0
         self.slots = z0.new_empty(batch, memory + 1, size)
         self._system = torch.eye(memory, dtype=z0.dtype, device=z0.device).repeat(batch, 1, 1)
@@ -155,8 +157,12 @@ class _BroydenIteration(Iteration):
         """Return the curvature of the newest step; where it vanishes, disable the update."""
         newest = self.count - 1
         denominator = self._rule.curvature(x)
-        size = denominator.abs()
-        useless = ~((size > torch.finfo(x.dtype).eps ** 0.5) & (size < torch.inf))  # True for nan
+        size, least = denominator.abs(), torch.finfo(x.dtype).eps ** 0.5
+        if self._may_read and len(size):
+            low, high = map(float, size.aminmax())
+            if low > least and high < math.inf:
+                return denominator
+        useless = ~((size > least) & (size < torch.inf))  # True for nan
         self._scale[:, newest].masked_fill_(useless, 0)
         self._system[:, newest, :newest].masked_fill_(useless.unsqueeze(1), 0)
         x[:, newest].masked_fill_(useless, 0)

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_damping
-from phantomgrad.solvers.base import Iteration, Solver
+from phantomgrad.solvers.iterative import Iteration, IterativeSolver
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedPoint(Solver):
+class FixedPoint(IterativeSolver):
     r"""Damped fixed-point iteration.
 
     .. math:: z_{t+1} = \lambda f(z_t) + (1 - \lambda) z_t

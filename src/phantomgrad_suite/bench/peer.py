@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator, ImplicitGradient, UnrolledPhantomGradient
 from phantomgrad.nn import shared_parametrizations
-from phantomgrad.solvers import Anderson, Broyden, FixedPoint, Map, Solver
+from phantomgrad.solvers import Anderson, Broyden, FixedPoint, IterativeSolver, Map, Solver
 
 HOISTED = "torchdeq on our f"
 MISSING = (
@@ -99,6 +99,8 @@ def get_layer(solver: Solver, gradient: GradientEstimator) -> nn.Module:
 
 
 def _solver_options(solver: Solver, prefix: str) -> dict[str, Any]:
+    if not isinstance(solver, IterativeSolver):
+        raise TypeError(f"torchdeq has no counterpart of {type(solver).__name__}")
     options = {
         "solver": _NAMES[type(solver)],
         # The peer's Broyden does not count the evaluation at the start.

@@ -20,7 +20,7 @@ from phantomgrad.gradients import (
     UnrolledPhantomGradient,
 )
 from phantomgrad.models import SyntheticCell
-from phantomgrad.solvers import Broyden, FixedPoint, Solver
+from phantomgrad.solvers import Broyden, FixedPoint, IterativeSolver
 from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies.base import Findings, Study, progress
 from phantomgrad_suite.studies.meters import Clock, frozen_heap, peak_bytes
@@ -79,7 +79,7 @@ class Complexity(Study):
         return Findings(numbers, _checks(found))
 
     def _methods(self) -> list[tuple[str, str, Sequence[int], Callable[[int], GradientEstimator]]]:
-        def implicit(kind: type[Solver], budget: int) -> GradientEstimator:
+        def implicit(kind: type[IterativeSolver], budget: int) -> GradientEstimator:
             solver = kind(max_evaluations=budget, tol=0)
             return ImplicitGradient(solver=solver, on_failure="ignore")
 

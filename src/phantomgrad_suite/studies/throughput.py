@@ -16,6 +16,7 @@ from phantomgrad.gradients import (
     NeumannPhantomGradient,
     UnrolledPhantomGradient,
 )
+from phantomgrad.solvers import IterativeSolver
 from phantomgrad_suite.jobs.build import synthetic_data
 from phantomgrad_suite.studies.base import Findings, Study, progress
 from phantomgrad_suite.studies.meters import Clock, frozen_heap, paired_ratio, spread
@@ -114,7 +115,8 @@ def evaluations(layers: Sequence[DEQ]) -> dict[str, dict[str, float]]:
     for name, pairs in solves.items():
         spent = [int(solution.evaluations.max()) for solution, _ in pairs if solution is not None]
         if spent:
-            budget = statistics.fmean(solver.max_evaluations for _, solver in pairs)
+            budgets = [s.max_evaluations for _, s in pairs if isinstance(s, IterativeSolver)]
+            budget = statistics.fmean(budgets or spent)
             found[name] = {"mean": statistics.fmean(spent), "budget": budget}
     return found
 

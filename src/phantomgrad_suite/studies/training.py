@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_map_only
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import ImplicitGradient
 from phantomgrad.nn import shared_parametrizations
+from phantomgrad.solvers import IterativeSolver, Solver
 from phantomgrad_suite.jobs.build import build_task, synthetic_data
 from phantomgrad_suite.jobs.compose import compose_row
 from phantomgrad_suite.jobs.environment import set_float32_precision
@@ -53,9 +54,9 @@ class TrainingStep:
             group["lr"] = 0.0
         self.layers = [m for m in self.task.modules() if isinstance(m, DEQ)]
         for layer in self.layers if whole_budgets else []:
-            layer.solver = replace(layer.solver, tol=0.0)
+            layer.solver = _whole(layer.solver)
             if isinstance(layer.gradient, ImplicitGradient):
-                adjoint = replace(layer.gradient.solver, tol=0.0)
+                adjoint = _whole(layer.gradient.solver)
                 layer.gradient = replace(layer.gradient, solver=adjoint)
         self._calls: list[tuple[DEQ, tuple[Any, ...], Any]] = []
         self.seconds: dict[str, list[float]] = {phase: [] for phase in (*PHASES, "f")}
@@ -119,3 +120,8 @@ class TrainingStep:
             with shared_parametrizations(layer.cell):
                 total += self._clock.time(partial(f, f(z)))
         return total
+
+
+def _whole(solver: Solver) -> Solver:
+    """Return a solver that spends its whole budget."""
+    return replace(solver, tol=0.0) if isinstance(solver, IterativeSolver) else solver

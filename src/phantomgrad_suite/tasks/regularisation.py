@@ -10,7 +10,7 @@ from torch import Tensor
 from phantomgrad.checks import check_at_least, check_deviation, check_number
 from phantomgrad.deq import DEQ
 from phantomgrad.jacobian import jacobian_regularizer
-from phantomgrad.solvers import Map
+from phantomgrad.solvers import IterativeSolver, Map
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,9 @@ def perturbed(
     penalties: list[Tensor] = []
     try:
         for layer, solver in zip(layers, solvers, strict=True):
-            layer.solver = replace(solver, max_evaluations=max(1, solver.max_evaluations - fewer))
+            if isinstance(solver, IterativeSolver):  # others have no budget
+                budget = max(1, solver.max_evaluations - fewer)
+                layer.solver = replace(solver, max_evaluations=budget)
             layer.penalty = None if jacobian is None else jacobian.penalty
         yield penalties
         penalties += [layer.last_penalty for layer in layers if layer.last_penalty is not None]

@@ -1,12 +1,15 @@
 """The equilibrium of a layer and its gradient, its states, inputs and start."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from methods import PICARD, SOLVER, Parts, every_estimator
 from problems import CoupledCell, TanhCell, exact_gradient, newton_equilibrium, relative_error
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 import phantomgrad as pg
 from phantomgrad.nn import Packing
@@ -70,17 +73,24 @@ def test_a_cell_takes_inputs_and_keywords_of_any_kind(parts: Parts) -> None:
     assert bias.grad is not None
 
 
-def test_the_solver_starts_at_zero_or_z0_which_gets_no_gradient() -> None:
-    cell, x, z0 = TanhCell(), torch.randn(3, 4), torch.randn(3, 4, requires_grad=True)
+def test_the_solver_starts_at_zero_or_z0() -> None:
+    cell, x, z0 = TanhCell(), torch.randn(3, 4), torch.randn(3, 4)
     starts: list[Tensor] = []
     cell.register_forward_pre_hook(lambda _, args: starts.append(args[0]))
     deq = pg.DEQ(cell, PICARD, pg.BackpropThroughSolver())
     deq(x)
     assert torch.equal(starts[0], torch.zeros(3, 4))
     starts.clear()
-    z, _ = deq(x, z0=z0)
+    deq(x, z0=z0)
     assert torch.equal(starts[0], z0)
-    assert torch.autograd.grad(z.sum(), z0, allow_unused=True)[0] is None
+
+
+@every_estimator
+def test_the_start_gets_a_gradient_only_from_a_recorded_solve(parts: Parts) -> None:
+    deq, z0 = pg.DEQ(TanhCell(), *parts), torch.randn(3, 4, requires_grad=True)
+    z, _ = deq(torch.randn(3, 4), z0=z0)
+    gradient = torch.autograd.grad(z.sum(), z0, allow_unused=True)[0]
+    assert (gradient is not None) == isinstance(deq.gradient, pg.BackpropThroughSolver)
 
 
 @every_estimator
@@ -146,3 +156,44 @@ def test_images_keep_their_memory_format(parts: Parts) -> None:
             (z.detach(), *torch.autograd.grad(z.square().sum(), [x, *deq.cell.parameters()]))
         )
     assert relative_error(*found) < 1e-9
+
+
+class Pair(NamedTuple):
+    """A named state."""
+
+    first: Tensor
+    second: Tensor
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        lambda a, b: Pair(a, b),
+        lambda a, b: {"first": a, "second": b},
+        lambda a, b: (a, {"rest": [b]}),
+    ],
+    ids=["named tuple", "dictionary", "nested"],
+)
+def test_states_keep_their_structure(nested: Callable[[Tensor, Tensor], Any]) -> None:
+    """The equilibrium is that of the plain tuple, in the structure of the start."""
+    plain, x = CoupledCell(), torch.randn(3, 4)
+    a, b = torch.zeros(3, 4), torch.zeros(3, 2, 3)
+
+    class Nested(nn.Module):
+        def forward(self, z: Any, x: Tensor) -> Any:
+            return nested(*plain(tuple(tree_leaves(z)), x))
+
+    expected, _ = pg.DEQ(plain, SOLVER, pg.ImplicitGradient())(x, z0=(a, b))
+    z, _ = pg.DEQ(Nested(), SOLVER, pg.ImplicitGradient())(x, z0=nested(a, b))
+    assert type(z) is type(nested(a, b))
+    torch.testing.assert_close(tuple(tree_leaves(z)), expected)
+
+
+def test_another_structure_is_refused() -> None:
+    class Renamed(nn.Module):
+        def forward(self, z: dict[str, Tensor], x: Tensor) -> dict[str, Tensor]:
+            return {"b": z["a"]}
+
+    layer = pg.DEQ(Renamed(), SOLVER, pg.ImplicitGradient())
+    with pytest.raises(ValueError, match=r"keep the structure .* {'a': \*} to {'b': \*}"):
+        layer(torch.zeros(2, 3), z0={"a": torch.zeros(2, 3)})

@@ -155,14 +155,14 @@ def test_coupled_states_may_differ_in_their_first_dimension() -> None:
 @pytest.mark.parametrize("coupled", [False, True])
 def test_several_states_must_be_tensors(coupled: bool) -> None:
     x = torch.ones(2, 3)
-    with pytest.raises(TypeError, match="a packed state must be a sequence of tensors, got float"):
-        DEQ(Affine(0.5), SOLVER, UPG, coupled=coupled)(x, z0=(x, 1.0))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a packed state must consist of tensors, got float"):
+        DEQ(Affine(0.5), SOLVER, UPG, coupled=coupled)(x, z0=(x, 1.0))
 
     class One(nn.Module):
         def forward(self, state: tuple[Tensor, Tensor], x: Tensor) -> Tensor:
             return state[0] + x
 
-    with pytest.raises(TypeError, match="the result of f for several states must be a sequence"):
+    with pytest.raises(ValueError, match=r"keep the structure .* it maps \(\*, \*\) to \*"):
         DEQ(One(), SOLVER, UPG, coupled=coupled)(x, z0=(x, x))
 
 

@@ -1,5 +1,7 @@
 """Figures 1 and 4 as tables: gradients in the synthetic setting, and under ill-conditioning."""
 
+from itertools import groupby
+
 from phantomgrad_suite.report.catalogue import Entry
 from phantomgrad_suite.report.studies.parts import Numbers, Records, with_instance
 from phantomgrad_suite.report.table import DASH, Section
@@ -35,8 +37,17 @@ def synthetic(entry: Entry, records: Records) -> list[Section]:
 
 
 def by_nonlinearity(records: Records) -> list[StudyRecord]:
-    """Return the records by their F, that of the paper first."""
-    return sorted(records, key=lambda record: record.setting["nonlinearity"] != "tanh")
+    """Return the records by their F, that of the paper first, of each F those of most samples."""
+
+    def order(record: StudyRecord) -> tuple[bool, str]:
+        return record.setting["nonlinearity"] != "tanh", record.setting["nonlinearity"]
+
+    found: list[StudyRecord] = []
+    for _, group in groupby(sorted(records, key=order), order):
+        same = list(group)
+        most = max(record.setting["samples"] for record in same)
+        found += [record for record in same if record.setting["samples"] == most]
+    return found
 
 
 def by_form(record: StudyRecord) -> dict[tuple[str, float], list[Numbers]]:

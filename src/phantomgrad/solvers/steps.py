@@ -1,0 +1,68 @@
+"""A fixed number of applications of the map."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from phantomgrad.checks import check_at_least, check_damping
+from phantomgrad.solvers.base import Solution, Solver, check_start
+from phantomgrad.solvers.maps import Map, evaluate, flat
+
+
+@dataclass(frozen=True)
+class Steps(Solver):
+    r"""Exactly n damped applications, and the last iterate, converged or not.
+
+    .. math:: z_{t+1} = \lambda f(z_t) + (1 - \lambda) z_t, \qquad t = 0, \dots, n - 1 .
+
+    For models whose depth is part of them, such as recursive reasoners. Nothing else is evaluated
+    or selected, so that a solve costs what a loop costs. A :class:`phantomgrad.DEQ` with this
+    solver applies the steps of its gradient without a graph as well, so that training and
+    evaluation take the same number: ``Steps(n)`` with ``UnrolledPhantomGradient(k)`` is
+    n + k applications, the last k on the graph, in both.
+
+    In the :class:`Solution`, ``residual`` is that of the last state that was evaluated,
+    :math:`\|f(z_{n-1}) - z_{n-1}\| / \|f(z_{n-1})\|`, and ``nan`` for n = 0; no sample counts
+    as converged.
+
+    Args:
+        n: number of applications; 0 returns the start.
+        damping: :math:`\lambda`, in (0, 1].
+    """
+
+    n: int
+    damping: float = 1.0
+
+    differentiable: ClassVar[bool] = True
+    fixed_length: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_at_least("n", self.n, 0)
+        check_damping(self.damping)
+
+    def solve(self, f: Map, z0: Tensor) -> Solution:
+        """Return the state after n applications; see :meth:`Solver.solve`."""
+        check_start(z0)
+        z = at = fz = z0 if self.n else z0.clone()
+        for step in range(self.n):
+            # The first evaluation is checked; in a short loop of small maps, checks would count.
+            at, fz = z, f(z).to(z0.dtype) if step else evaluate(f, z).to(z0.dtype)
+            z = fz if self.damping == 1.0 else torch.lerp(at, fz, self.damping)
+        counts = torch.full((len(z0),), self.n, device=z0.device)
+        return Solution(
+            z=z,
+            residual=self._residual(at.detach(), fz.detach()),
+            iterations=counts,
+            evaluations=counts,
+            converged=torch.zeros_like(counts, dtype=torch.bool),
+        )
+
+    def _residual(self, z: Tensor, fz: Tensor) -> Tensor:
+        if self.n == 0:
+            return z.new_full((len(z),), torch.nan)
+        size = torch.linalg.vector_norm(flat(fz), dim=1)
+        change = torch.linalg.vector_norm(flat(fz - z), dim=1)
+        ratio: Tensor = change / (size + torch.finfo(z.dtype).tiny)
+        return ratio.masked_fill_(~(size < torch.inf), torch.inf)
