@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SCRIPT = REPOSITORY / "scripts" / "train.py"
 STUDY_SCRIPT = REPOSITORY / "scripts" / "study.py"
-# Results are compared bit by bit, which accelerators do not promise.
+# Results are compared bit by bit, which accelerators and other processors do not promise.
 ON_CPU = "runtime.trainer.accelerator=cpu"
 
 

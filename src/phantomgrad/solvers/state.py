@@ -93,11 +93,13 @@ class SolveState:
         best = self._best.clone() if self._best is self._start else self._best
         if self.first_step is not None:
             best = torch.where(self._at_start.unsqueeze(1), self.first_step, best)
+        converged = self._best_residual < self._solver.tol
         return Solution(
             z=best,
             residual=self._best_residual,
             iterations=self._evaluations - 1 - self._rejected,
             evaluations=self._evaluations,
-            converged=self._best_residual < self._solver.tol,
+            converged=converged,
+            diverged=~(self._active | converged),
             trace=torch.stack(self._trace) if self._trace else None,
         )
