@@ -105,6 +105,8 @@ def normalized_adjacency(
             evaluation of IGNN uses 2 (it adds :math:`A^T`).
         dtype: of the operator, float32 by default; it is computed in float64.
     """
+    if edges.is_floating_point() or edges.shape[:-1] != (2,):
+        raise ValueError(f"edges must be integers (2, E), got {edges.dtype} {tuple(edges.shape)}")
     weights = torch.as_tensor(edge_weight, dtype=torch.float64, device=edges.device)
     if weights.requires_grad:
         raise ValueError("edge_weight must be a constant, got a tensor that requires a gradient")
