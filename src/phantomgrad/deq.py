@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -142,8 +143,7 @@ class DEQ(nn.Module):
         if isinstance(getattr(type(self), name, None), property):
             object.__setattr__(self, name, value)  # nn.Module would bypass a setter for a module
             return
-        new = type(self) is DEQ and name not in self.__dict__
-        for part in ("solver", "gradient") if new else ():
+        for part in ("solver", "gradient") if type(self) is DEQ and name not in vars(self) else ():
             if name in getattr(self.__dict__.get(f"_{part}"), "__dataclass_fields__", ()):
                 raise AttributeError(
                     f"{name} belongs to the {part} of a layer, which is replaced as a whole: "
@@ -179,10 +179,8 @@ class DEQ(nn.Module):
         """
         if z0 is None:
             if not inputs or not isinstance(inputs[0], Tensor):
-                got = type(inputs[0]).__name__ if inputs else "none"
-                raise ValueError(
-                    f"z0 is needed if the first input is not a tensor of its shape, got {got}"
-                )
+                got = _kind(inputs[0]) if inputs else "none"
+                raise ValueError(f"z0 is needed if the first input is not a tensor, got {got}")
             z0 = torch.zeros_like(inputs[0])
         if solver is None:
             solver = (None if self.training else self._eval_solver) or self._solver
@@ -193,11 +191,8 @@ class DEQ(nn.Module):
         f, start, packing = self.close_over(inputs, z0, keywords, attached=recorded)
         solver = solver.reachable(working_dtype(start))
         with shared_masks(self.cell), shared_parametrizations(self.cell):
-            with (
-                torch.set_grad_enabled(recorded),
-                discarded_parametrizations(),
-                noted(lambda: call_note(self.cell, z0, inputs, keywords)),
-            ):
+            note = partial(call_note, self.cell, z0, inputs, keywords)
+            with torch.set_grad_enabled(recorded), discarded_parametrizations(), noted(note):
                 solution = _invalidated(solver.solve(f, start))
                 if self.check_map and self.training:
                     self.check_map = False
