@@ -86,8 +86,8 @@ class SolveState:
             return False  # with tol=0 no sample can converge: do not wait for the device
         return not self._flag.any(self._active)
 
-    def solution(self, z0: Tensor) -> Solution:
-        """Return the result in the shape and dtype of ``z0``."""
+    def solution(self) -> Solution:
+        """Return the result, with flat states."""
         if self._none_stopped:
             self._evaluations.fill_(self._count)
         best = self._best.clone() if self._best is self._start else self._best
@@ -95,7 +95,7 @@ class SolveState:
             best = torch.where(self._at_start.unsqueeze(1), self.first_step, best)
         converged = self._best_residual < self._solver.tol
         return Solution(
-            z=best.view(z0.shape).to(z0.dtype),
+            z=best,
             residual=self._best_residual,
             iterations=self._evaluations - 1 - self._rejected,
             evaluations=self._evaluations,
