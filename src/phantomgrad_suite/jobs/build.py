@@ -23,6 +23,7 @@ def check_settings(config: DictConfig) -> None:
         "nonfinite": (lambda value: value in ("stop", None), "stop or null"),
         "trainer.max_epochs": positive,
         "trainer.sync_batchnorm": (lambda value: gpus or not value, "false without GPUs"),
+        "runtime.keep_weights": (lambda value: type(value) is bool, "true or false"),
         "runtime.checkpoint.every_n_epochs": positive,
         "runtime.checkpoint.every_minutes": (
             lambda value: isinstance(value, numbers) and (value or 0) >= 0,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -54,6 +54,13 @@ class Result:
     selected_epoch: int | None = None
     mode: str = "max"
 
+    @property
+    def chosen(self) -> tuple[str, int]:
+        """The name of the value to go by, ``selected`` or else ``best``, and its epoch."""
+        if self.selected_epoch is None:
+            return "best", self.best_epoch
+        return "selected", self.selected_epoch
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Finished:
@@ -93,6 +100,8 @@ class Record(_Finished):
         data: name, fingerprint and sizes of the data.
         solver: means over training of what the solver spent, for example ``evaluations``.
         memory: ``peak_bytes`` and how they were measured (``kind``).
+        weights: the files of the weights of ``last``, and of ``selected`` or ``best``, in the run
+            folder: ``file``, ``sha256``, ``epoch`` and ``step``. Older records have none.
     """
 
     label: dict[str, str]
@@ -102,6 +111,7 @@ class Record(_Finished):
     data: dict[str, Any]
     solver: dict[str, float]
     memory: dict[str, Any]
+    weights: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
