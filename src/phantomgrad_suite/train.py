@@ -111,7 +111,7 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
         solver=history.solver_means(),
         seconds={"total": cost.earlier + time.perf_counter() - clock, **cost.means()},
         memory=peak_memory(device),
-        weights=kept.write(task, folder.weights) if kept and is_first_process() else {},
+        weights=kept.write(task, folder.path) if kept and is_first_process() else {},
         environment=environment,
         finished=now(),
     )

@@ -31,12 +31,12 @@ class KeptWeights(Callback):
             self._chosen = self._copy(task)
 
     def write(self, task: Any, folder: Path) -> dict[str, dict[str, Any]]:
-        """Write ``last.pt``, and ``selected.pt`` or ``best.pt``; return file, checksum, epoch."""
+        """Write ``last.pt``, and ``selected.pt`` or ``best.pt``; return what the record has."""
         name, epoch = self._choice(task)
         copies = {"last": self._copy(task)}
         if self._chosen.get("epoch") == epoch:  # not if earlier attempts kept none
             copies[name] = self._chosen
-        return {name: _written(copy, folder / f"{name}.pt") for name, copy in copies.items()}
+        return {name: _write(copy, folder, f"weights/{name}.pt") for name, copy in copies.items()}
 
     def state_dict(self) -> dict[str, Any]:
         return self._chosen
@@ -55,11 +55,10 @@ class KeptWeights(Callback):
         return {"epoch": self._history.epochs, "step": task.global_step, "weights": weights}
 
 
-def _written(copy: dict[str, Any], path: Path) -> dict[str, Any]:
+def _write(copy: dict[str, Any], folder: Path, file: str) -> dict[str, Any]:
     content = io.BytesIO()
     torch.save(copy["weights"], content)  # in memory: on a full disk torch raises no OSError
-    with atomic_write(path) as temporary:
+    with atomic_write(folder / file) as temporary:
         temporary.write_bytes(content.getbuffer())
     checksum = hashlib.sha256(content.getbuffer()).hexdigest()
-    place = {"epoch": copy["epoch"], "step": copy["step"]}
-    return {"file": f"{path.parent.name}/{path.name}", "sha256": checksum, **place}
+    return {"file": file, "sha256": checksum, "epoch": copy["epoch"], "step": copy["step"]}

@@ -39,8 +39,9 @@ class FiniteSteps(Callback):
 
 def nonfinite(tensors: Mapping[str, Tensor]) -> str:
     """Return the names of the tensors with NaN or infinite entries, shortened; usually empty."""
+    floating = [tensor for tensor in tensors.values() if tensor.is_floating_point()]
     # The largest entry, since a 2-norm could overflow where no entry has.
-    if torch.nn.utils.get_total_norm(tensors.values(), math.inf).isfinite():
+    if torch.nn.utils.get_total_norm(floating, math.inf).isfinite():
         return ""
     names = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
     return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")

@@ -37,11 +37,6 @@ class RunFolder:
         """The checkpoint that a restart resumes from."""
         return self.path / "checkpoints" / "last.ckpt"
 
-    @property
-    def weights(self) -> Path:
-        """The folder of the weights that a finished run keeps."""
-        return self.path / "weights"
-
     def finished(self, config_hash: str) -> bool:
         """Return whether this run is finished; raise if its record is of another configuration."""
         if not self.record.exists():

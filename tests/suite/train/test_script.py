@@ -103,7 +103,7 @@ TWO = (
     not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
     reason="this build of torch has no gloo backend",
 )
-def test_two_processes_make_one_run_and_one_record(tmp_path: Path) -> None:
+def test_two_processes_make_one_run_and_one_record(tmp_path: Path, float32: None) -> None:
     """The second one, started by the first one, finds the folder locked, and follows."""
     process = start(tmp_path, "experiment=digits/one_step", *TWO, OMP_NUM_THREADS="1")
     out, _ = process.communicate(timeout=180)
