@@ -45,7 +45,10 @@ class KeptWeights(Callback):
         self._chosen = state_dict
 
     def _choice(self, task: Any) -> tuple[str, int]:
-        return self._history.result(task.metric, task.metric_mode).chosen
+        result = self._history.result(task.metric, task.metric_mode)
+        if result.selected_epoch is None:
+            return "best", result.best_epoch
+        return "selected", result.selected_epoch
 
     def _copy(self, task: Any) -> dict[str, Any]:
         weights = {

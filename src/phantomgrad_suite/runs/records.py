@@ -54,13 +54,6 @@ class Result:
     selected_epoch: int | None = None
     mode: str = "max"
 
-    @property
-    def chosen(self) -> tuple[str, int]:
-        """The name of the value to go by, ``selected`` or else ``best``, and its epoch."""
-        if self.selected_epoch is None:
-            return "best", self.best_epoch
-        return "selected", self.selected_epoch
-
 
 @dataclass(frozen=True, kw_only=True)
 class _Finished:
