@@ -78,10 +78,10 @@ def test_curves_that_cannot_be_written_end_the_run_in_a_line(
     """Nor does the thread that writes them print its traceback, which pytest would report."""
     from tensorboard.summary.writer.record_writer import RecordWriter
 
-    def refuse(writer: RecordWriter) -> None:
+    def refuse(writer: RecordWriter, data: bytes) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), b"runs/events")
 
-    monkeypatch.setattr(RecordWriter, "flush", refuse)
+    monkeypatch.setattr(RecordWriter, "write", refuse)
     with pytest.raises(UserError, match=r"^runs/events: Read-only file system: make it writable"):
         workplace.train(*CHAINS)
 
