@@ -48,6 +48,8 @@ def describe(path: Path, *, config: bool = False) -> str:
     }
     if result := content.get("result"):
         parts[result["metric"]] = f"best {result['best']:.6g}, last {result['last']:.6g}"
+    kept = content.get("weights", {}).values()
+    parts["weights"] = ", ".join(f"{file['file']} (epoch {file['epoch']})" for file in kept)
     if "epoch" in content:
         epochs = facts["config"]["trainer"]["max_epochs"]
         position = f"in epoch {content['epoch'] + 1} of {epochs}"

@@ -15,7 +15,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from phantomgrad.checks import check_at_least, check_deviation
-from phantomgrad_suite.checkpoint.finite import check_finite
+from phantomgrad_suite.checkpoint.finite import check_finite, check_weights
 from phantomgrad_suite.checkpoint.processes import leave_signals_to_main_process
 from phantomgrad_suite.checkpoint.state import is_resumable
 
@@ -93,6 +93,7 @@ class LastCheckpoint(Checkpoint):
             loss = loss.to(trainer.strategy.root_device, copy=True)
             loss = trainer.strategy.reduce(loss, reduce_op="sum")
         check_finite(loss, trainer.current_epoch + 1)
+        check_weights(task, trainer.current_epoch + 1)
         trainer.save_checkpoint(self._path)
         self._last = time.monotonic()
         if reason == _DUE:

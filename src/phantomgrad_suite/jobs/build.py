@@ -31,6 +31,7 @@ def check_settings(config: DictConfig) -> None:
         "trainer.accumulate_grad_batches": (lambda value: value is None or value > 0, "positive"),
         "trainer.gradient_clip_val": (lambda value: (value or 0) >= 0, "at least 0"),
         "trainer.sync_batchnorm": (lambda value: gpus or not value, "false without GPUs"),
+        "runtime.keep_weights": (lambda value: type(value) is bool, "true or false"),
     }
     check_types(config.trainer, "trainer")
     for key, (holds, rule) in rules.items():

@@ -1,10 +1,14 @@
 """Lost processes of a distributed run, and processes that a failed run must not leave."""
 
 import multiprocessing
+import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -60,35 +64,59 @@ def finished(folder: Path) -> Path:
     return record.parent
 
 
-def second_process(first: subprocess.Popen[str]) -> int:
-    """Return the process that Lightning has started."""
-    children = Path(f"/proc/{first.pid}/task/{first.pid}/children")
-    found = [
-        int(child)
-        for child in children.read_text().split()
-        if b"train.py" in Path(f"/proc/{child}/cmdline").read_bytes()
-    ]
-    assert len(found) == 1
-    return found[0]
+def second_processes(first: subprocess.Popen[str]) -> list[int]:
+    """Return the process that Lightning has started, once it has."""
+    found = []
+    for child in Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split():
+        with suppress(OSError):  # of the short-lived ones that ask git
+            if b"LOCAL_RANK=1" in Path(f"/proc/{child}/environ").read_bytes():
+                found.append(int(child))
+    return found
 
 
-@pytest.mark.skipif(
-    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
-    reason="this build of torch has no gloo backend",
-)
-@pytest.mark.skipif(
-    not Path("/proc/self/task").exists() or not list(Path("/proc/self/task").glob("*/children")),
-    reason="this system does not list the children of a process",
-)
-def test_run_that_loses_a_process_ends_and_resumes(tmp_path: Path) -> None:
-    (tmp_path / "lost").mkdir()
-    process = start(tmp_path / "lost", "experiment=digits/one_step", *TWO, OMP_NUM_THREADS="1")
-    deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("lost/runs/**/last.ckpt")):
+def wait_until(condition: Callable[[], Any], process: subprocess.Popen[str]) -> Any:
+    deadline = time.monotonic() + 240
+    while not (found := condition()):
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    subprocess.run(["kill", f"-{signal.SIGKILL:d}", str(second_process(process))], check=True)
+    return found
+
+
+_with_gloo = pytest.mark.skipif(
+    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+    reason="this build of torch has no gloo backend",
+)
+_with_children = pytest.mark.skipif(
+    not Path("/proc/self/task").exists() or not list(Path("/proc/self/task").glob("*/children")),
+    reason="this system does not list the children of a process",
+)
+
+
+@_with_gloo
+@_with_children
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
+def test_process_that_ends_before_training_leaves_none(tmp_path: Path, signum: int) -> None:
+    """The second process is still starting; it would wait for the first one."""
+    process = start(tmp_path, "experiment=digits/one_step", *TWO, OMP_NUM_THREADS="1")
+    (second,) = wait_until(lambda: second_processes(process), process)
+    process.send_signal(signum)
+    try:
+        process.communicate(timeout=240)  # the second process holds the pipe until it ends
+    except subprocess.TimeoutExpired:
+        os.kill(second, signal.SIGKILL)
+        raise
+    assert process.returncode == -signum
+
+
+@_with_gloo
+@_with_children
+def test_run_that_loses_a_process_ends_and_resumes(tmp_path: Path) -> None:
+    (tmp_path / "lost").mkdir()
+    process = start(tmp_path / "lost", "experiment=digits/one_step", *TWO, OMP_NUM_THREADS="1")
+    wait_until(lambda: list(tmp_path.glob("lost/runs/**/last.ckpt")), process)
+    (second,) = second_processes(process)
+    os.kill(second, signal.SIGKILL)
     out, _ = process.communicate(timeout=60)
     # Lightning checks its processes every five seconds, and may notice first.
     assert process.returncode in (1, -signal.SIGKILL), out
