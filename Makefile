@@ -38,7 +38,7 @@ reproduce: env ## The main job, no download: studies, digits, Chains; ends with 
 	  echo "total $$(( $$(date +%s) - started )) s; the page: results/index.html"; exit $$status
 
 data: env ## Fetch COX2 and PROTEINS (DATA="CIFAR10 PPI": others; without network: FROM=folder)
-	@$(RUN) scripts/fetch_data.py $(or $(DATA),COX2 PROTEINS) $(if $(FROM),--from $(FROM))
+	@$(RUN) scripts/fetch_data.py $(or $(DATA),COX2 PROTEINS) $(if $(FROM),--from "$(FROM)")
 
 reproduce-table4: env ## Table 4, graph classification: all rows, ten folds, WORKERS processes
 	@$(RUN) scripts/train.py table=table4 $(PARALLEL)
@@ -81,7 +81,7 @@ status: env ## Done, running, failed and missing runs by table (TABLE=table1: it
 	@$(BIN)/python scripts/status.py $(if $(TABLE),--table $(TABLE)) $(if $(FAILED),--failed)
 
 dashboard: env ## Curves of the runs in TensorBoard, at http://localhost:6006 (PORT=6007, RUNS=folder)
-	@$(BIN)/tensorboard --logdir $(or $(RUNS),runs) --port $(or $(PORT),6006)
+	@$(BIN)/tensorboard --logdir "$(or $(RUNS),runs)" --port $(or $(PORT),6006)
 
 report: env ## Rebuild every table and figure from results/records
 	@$(RUN) scripts/report.py

@@ -1,21 +1,25 @@
 """Fetching: from a folder, an archive or a download; verified, and whole or not at all."""
 
+import pickle
 import re
 import runpy
 import shutil
 import sys
 import tarfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from graph_data import REPOSITORY, write_tu_dataset
 from image_data import write_cifar10
 from text_data import write_texts
 
-from phantomgrad_suite.data import Cifar10, WikiText103
+from phantomgrad_suite.data import Cifar10, WikiText103, sources
 from phantomgrad_suite.data import fetch as fetching
 from phantomgrad_suite.data.fetch import fetch
 from phantomgrad_suite.data.graphs.ppi_files import write_ppi
@@ -49,7 +53,7 @@ def source(
     write_texts(folder / "wikitext-103")
     sums = {path.name: sha256(path) for path in raw.iterdir()}
     known = lambda place="": sums if "TOY" in place else {}  # noqa: E731
-    monkeypatch.setattr(fetching, "known_checksums", known)
+    monkeypatch.setattr(sources, "known_checksums", known)
     texts = [(folder / "wikitext-103" / file).read_text() for file in TEXTS]
     tokens = [len(text.split()) + text.count("\n") for text in texts]
     monkeypatch.setattr(fetching, "TOKENS", dict(zip(fetching.TOKENS, tokens, strict=True)))
@@ -137,7 +141,7 @@ def flip(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "file", "damage", "reason"),
     [
-        ("TOY", "TOY_graph_labels.txt", flip, "^TOY_graph_labels.txt in .* damaged"),
+        ("TOY", "TOY_graph_labels.txt", flip, "^TOY_graph_labels.txt in .* altered"),
         ("TOY", "TOY_node_labels.txt", Path.unlink, "^TOY_node_labels.txt in .* missing"),
         ("PPI", "valid_feats.npy", lambda p: p.write_bytes(b"x"), "cannot be read"),
         ("PPI", "valid_feats.npy", Path.unlink, "lacks valid_feats.npy"),
@@ -146,10 +150,16 @@ def flip(path: Path) -> None:
         ("wikitext103", "wiki.train.tokens", Path.unlink, "lacks .*wiki.train"),
     ],
 )
-def test_damage_is_found(
-    source: Path, target: Path, name: str, file: str, damage: Callable[[Path], Any], reason: str
+def test_damage_is_found_and_repaired(
+    source: Path,
+    target: Path,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    file: str,
+    damage: Callable[[Path], Any],
+    reason: str,
 ) -> None:
-    """Nothing is installed from a damaged source; damage to installed files is found as well."""
+    """Nothing is installed from a damaged source; damaged files are replaced from an intact one."""
     place = PLACES[name]
     copy = shutil.copytree(source, source.with_name("copy"))
     damage(source / place / file)
@@ -158,11 +168,54 @@ def test_damage_is_found(
     assert "\n" not in str(error.value)
     assert ".fetch-" not in str(error.value)
     assert list(target.iterdir()) == []
-    fetch(name, target, copy)
+    intact = fetch(name, target, copy)
     damage(target / place / file)
-    again = rf"{reason}.*: delete {target / place} and fetch it again$"
-    with pytest.raises(UserError, match=again):
-        fetch(name, target, copy)
+    with pytest.raises(UserError, match=r": nothing was installed$"):
+        fetch(name, target, source)
+    assert fetch(name, target, copy) == intact
+    assert re.search(f"{reason}.*: fetching it again$", caplog.messages[-1])
+    assert (target / place / file).read_bytes() == (copy / place / file).read_bytes()
+    assert (target / f"{place}.damaged").exists()
+
+
+@pytest.mark.parametrize("place", ["TUDataset/TOY", "TOY"])
+def test_official_archive_of_tu_is_a_source(source: Path, target: Path, place: str) -> None:
+    unpacked = source.with_name("unpacked") / place
+    shutil.copytree(source / "TUDataset" / "TOY" / "raw", unpacked)
+    assert "12 graphs" in fetch("TOY", target, source.with_name("unpacked"))
+
+
+class Bomb:
+    """Executes code when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self._mark,)
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("TOY", "TUDataset/TOY/processed/pre_transform.pt"),
+        ("TOY", "TUDataset/TOY/processed/data.pt"),
+        ("PPI", "ppi/processed/train.pt"),
+        ("PPI", "ppi/raw/test_feats.npy"),
+        ("CIFAR10", "cifar-10-batches-py/test_batch"),
+        ("wikitext103", "wikitext-103/wikitext103.pt"),
+    ],
+)
+def test_no_file_of_a_data_set_executes_code(source: Path, name: str, file: str) -> None:
+    mark, path = source / "executed", source / file
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix == ".npy":
+        np.save(path, np.array([Bomb(mark)], dtype=object), allow_pickle=True)
+    else:
+        torch.save(Bomb(mark), path) if path.suffix else path.write_bytes(pickle.dumps(Bomb(mark)))
+    with suppress(UserError):
+        fetch(name, source, source.with_name("nowhere"))
+    assert not mark.exists()
 
 
 def test_interrupted_copy_installs_nothing(

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from phantomgrad.checks import check_deviation
 from phantomgrad.nn.propagation import Propagation, normalized_adjacency
+from phantomgrad_suite.checkpoint.loaders import ResumableLoader
 from phantomgrad_suite.data.base import DataModule
 from phantomgrad_suite.data.graphs import GraphData
-from phantomgrad_suite.data.loaders import ResumableLoader
 from phantomgrad_suite.runs.errors import UserError
 
 
@@ -45,6 +46,9 @@ class Chains(DataModule):
     def __post_init__(self) -> None:
         super().__init__()
         self.check_settings(2, "length", "features")
+        self.check_settings(1, "chains_per_class")
+        self.check_settings(0, "seed")
+        check_deviation("dataset.noise", self.noise)
         chains, length = self.chains_per_class, self.length
         if 2 * chains * length < 320:
             raise UserError(

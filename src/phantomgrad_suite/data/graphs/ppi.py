@@ -16,9 +16,9 @@ from torch import Tensor
 
 from phantomgrad.checks import check_choice
 from phantomgrad.nn.propagation import Propagation, adjacency
-from phantomgrad_suite.data.base import DataModule, damaged_data, missing_data
+from phantomgrad_suite.checkpoint.loaders import ResumableLoader, Shuffled
+from phantomgrad_suite.data.base import DataModule, missing_data
 from phantomgrad_suite.data.graphs import Graph, GraphData, ppi_files
-from phantomgrad_suite.data.loaders import ResumableLoader, Shuffled
 from phantomgrad_suite.data.sources import fingerprint
 from phantomgrad_suite.runs.errors import UserError
 
@@ -112,7 +112,7 @@ class PPI(DataModule):
 
     def loader(self, part: str) -> Any:
         graphs = self._graphs[part]
-        sampler = Shuffled(graphs) if part == "train" else None
+        sampler = Shuffled(graphs, *self.share) if part == "train" else None
         return ResumableLoader(graphs, batch_size=None, sampler=sampler)
 
     def _radius(self, part: str) -> float:
@@ -148,7 +148,7 @@ def read_graphs(raw: Path, split: str, sizes: Sequence[int]) -> list[Graph]:
         ]
     except Exception as error:  # a damaged file can raise almost anything
         problem = f"{split}_* in {raw} cannot be read ({type(error).__name__}: {error})"
-        raise damaged_data(problem, "PPI") from error
+        raise missing_data(problem, "PPI") from error
 
 
 def constant_micro_f1(labels: Tensor) -> float:

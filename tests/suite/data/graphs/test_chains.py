@@ -68,3 +68,6 @@ def test_bad_settings_are_refused() -> None:
         Chains(chains_per_class=3)
     with pytest.raises(ValueError, match=r"dataset\.length must be at least 2, got 1"):
         Chains(length=1)
+    for noise in (-1.0, float("nan")):
+        with pytest.raises(ValueError, match=r"dataset\.noise must be finite and not negative"):
+            Chains(noise=noise)
