@@ -45,7 +45,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "two processes": (  # of one run, as under torchrun
         *("experiment=digits/upg_k5_d0.5", "trainer=ddp", "trainer.devices=2"),
-        *("trainer.max_epochs=3", "dataset.batch_size=16"),
+        *("trainer.max_epochs=2", "dataset.batch_size=16"),
     ),
     "language": (  # memory of the streams, jitter, a penalty in a share of the steps
         *("experiment=lm/pydoc_preln_jr_upg_k5_d0.8", "trainer.max_epochs=1"),

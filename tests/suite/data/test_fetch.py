@@ -1,20 +1,18 @@
 """Fetching: from a folder, an archive or a download; verified, and whole or not at all."""
 
-import pickle
 import re
 import runpy
+import shlex
 import shutil
+import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from graph_data import REPOSITORY, write_tu_dataset
 from image_data import write_cifar10
 from text_data import write_texts
@@ -185,39 +183,6 @@ def test_official_archive_of_tu_is_a_source(source: Path, target: Path, place: s
     assert "12 graphs" in fetch("TOY", target, source.with_name("unpacked"))
 
 
-class Bomb:
-    """Executes code when it is unpickled."""
-
-    def __init__(self, mark: Path) -> None:
-        self._mark = mark
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self._mark,)
-
-
-@pytest.mark.parametrize(
-    ("name", "file"),
-    [
-        ("TOY", "TUDataset/TOY/processed/pre_transform.pt"),
-        ("TOY", "TUDataset/TOY/processed/data.pt"),
-        ("PPI", "ppi/processed/train.pt"),
-        ("PPI", "ppi/raw/test_feats.npy"),
-        ("CIFAR10", "cifar-10-batches-py/test_batch"),
-        ("wikitext103", "wikitext-103/wikitext103.pt"),
-    ],
-)
-def test_no_file_of_a_data_set_executes_code(source: Path, name: str, file: str) -> None:
-    mark, path = source / "executed", source / file
-    path.parent.mkdir(exist_ok=True)
-    if path.suffix == ".npy":
-        np.save(path, np.array([Bomb(mark)], dtype=object), allow_pickle=True)
-    else:
-        torch.save(Bomb(mark), path) if path.suffix else path.write_bytes(pickle.dumps(Bomb(mark)))
-    with suppress(UserError):
-        fetch(name, source, source.with_name("nowhere"))
-    assert not mark.exists()
-
-
 def test_interrupted_copy_installs_nothing(
     source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,6 +250,12 @@ def test_imagenet_is_found_or_explained(folder_root: Path, target: Path) -> None
     (target / "imagenet").symlink_to(folder_root)
     found = "ImageNet: 12 training and 5 test images in"
     assert fetch("ImageNet", target) == f"{found} {target / 'imagenet'} (already there)"
+
+
+def test_make_accepts_a_folder_with_a_space() -> None:
+    command = ["make", "--dry-run", "data", "FROM=/my data"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert shlex.split(done.stdout.splitlines()[-1])[-2:] == ["--from", "/my data"]
 
 
 # --- Real data and the script ----------------------------------------------------------------

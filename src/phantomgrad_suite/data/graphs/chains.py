@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,13 +11,11 @@ from torch import Tensor
 from phantomgrad.checks import check_deviation
 from phantomgrad.nn.propagation import Propagation, normalized_adjacency
 from phantomgrad_suite.checkpoint.loaders import ResumableLoader
-from phantomgrad_suite.data.base import DataModule
-from phantomgrad_suite.data.graphs import GraphData
+from phantomgrad_suite.data.graphs import GraphModule
 from phantomgrad_suite.runs.errors import UserError
 
 
-@dataclass(frozen=True)
-class NodeBatch(GraphData):
+class NodeBatch(NamedTuple):
     """One graph with labelled nodes."""
 
     features: Tensor  # (N, F)
@@ -27,7 +25,7 @@ class NodeBatch(GraphData):
 
 
 @dataclass(kw_only=True, eq=False)
-class Chains(DataModule):
+class Chains(GraphModule):
     """Directed chains; only the first node of each shows the class of all (Gu et al., 2020).
 
     Nodes have ``features`` numbers, of which the first two are the classes, with uniform noise from

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,8 +17,8 @@ from torch import Tensor
 from phantomgrad.checks import check_choice
 from phantomgrad.nn.propagation import Propagation, adjacency
 from phantomgrad_suite.checkpoint.loaders import ResumableLoader, Shuffled
-from phantomgrad_suite.data.base import DataModule, missing_data
-from phantomgrad_suite.data.graphs import Graph, GraphData, ppi_files
+from phantomgrad_suite.data.base import missing_data
+from phantomgrad_suite.data.graphs import Graph, GraphModule, ppi_files
 from phantomgrad_suite.data.sources import fingerprint
 from phantomgrad_suite.runs.errors import UserError
 
@@ -26,8 +26,7 @@ _SYNTHETIC = "ppi-synthetic"
 _DENSE = 200  # nodes up to which all eigenvalues cost less than the largest alone
 
 
-@dataclass(frozen=True)
-class MultilabelGraph(GraphData):
+class MultilabelGraph(NamedTuple):
     """One graph, whose nodes have any number of labels; made once, used in every epoch."""
 
     features: Tensor  # (N, F)
@@ -37,7 +36,7 @@ class MultilabelGraph(GraphData):
 
 
 @dataclass(kw_only=True, eq=False)
-class PPI(DataModule):
+class PPI(GraphModule):
     """Protein interactions in 24 tissues (Zitnik and Leskovec, 2017), one graph a batch.
 
     20 graphs train, 2 validate, 2 are tested; 56,944 nodes with 50 features, as they are in the

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,15 +10,14 @@ from torch import Tensor
 from phantomgrad.checks import check_choice, check_deviation
 from phantomgrad.nn.propagation import Propagation, checked_sparse, normalized_adjacency
 from phantomgrad_suite.checkpoint.loaders import ResumableLoader
-from phantomgrad_suite.data.base import DataModule, missing_data
+from phantomgrad_suite.data.base import missing_data
 from phantomgrad_suite.data.folds import authors_split, stratified_split
-from phantomgrad_suite.data.graphs import Graph, GraphData, pyg
+from phantomgrad_suite.data.graphs import Graph, GraphModule, pyg
 from phantomgrad_suite.data.sources import altered_files, fingerprint
 from phantomgrad_suite.runs.errors import UserError
 
 
-@dataclass(frozen=True)
-class GraphBatch(GraphData):
+class GraphBatch(NamedTuple):
     """Several graphs as one block-diagonal graph; made once, used in every epoch."""
 
     features: Tensor  # node features times the adjacency, P U, (N, F)
@@ -28,7 +27,7 @@ class GraphBatch(GraphData):
 
 
 @dataclass(kw_only=True, eq=False)
-class GraphFolds(DataModule):
+class GraphFolds(GraphModule):
     """One fold of a TU data set.
 
     Args:

@@ -213,7 +213,9 @@ def test_missing_data_name_the_command(tmp_path: Path, name: str) -> None:
 def test_damaged_original_file_is_refused(cifar_root: Path) -> None:
     path = cifar_root / "cifar-10-batches-py" / "data_batch_3"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(UserError, match=r"cifar-10-batches-py are missing or damaged: fetch it with"):
+    with pytest.raises(
+        UserError, match=r"cifar-10-batches-py are missing or damaged: fetch it with"
+    ):
         cifar(cifar_root, "cifar10")
 
 
