@@ -18,11 +18,11 @@ from training import Workplace, start
 from phantomgrad_suite.checkpoint.processes import explain_lost_worker
 from phantomgrad_suite.runs.errors import UserError
 
-TWO = (
+TWO = (  # Several processes save after every tenth step, here at the first of nine in an epoch.
     "trainer=ddp",
     "trainer.devices=2",
     "trainer.max_epochs=4",
-    "runtime.checkpoint.every_n_epochs=1",
+    "runtime.checkpoint.every_minutes=0",
 )
 
 
@@ -112,6 +112,7 @@ def test_process_that_ends_before_training_leaves_none(tmp_path: Path, signum: i
 @_with_gloo
 @_with_children
 def test_run_that_loses_a_process_ends_and_resumes(tmp_path: Path) -> None:
+    """It resumes in the middle of an epoch, bit for bit."""
     (tmp_path / "lost").mkdir()
     process = start(tmp_path / "lost", "experiment=digits/one_step", *TWO, OMP_NUM_THREADS="1")
     wait_until(lambda: list(tmp_path.glob("lost/runs/**/last.ckpt")), process)
