@@ -17,7 +17,6 @@ from phantomgrad.gradients import AdaptiveDamping
 from phantomgrad_suite.callbacks.capture import layers_of
 from phantomgrad_suite.checkpoint.finite import check_finite
 from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
-from phantomgrad_suite.data.graphs import GraphData
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.tasks.regularisation import JacobianRegularisation, perturbed
 
@@ -85,13 +84,6 @@ class Task(LightningModule):
     @abstractmethod
     def training_loss(self, batch: Any) -> tuple[Tensor, int]:
         """Return the mean loss of a training batch and the number of samples in it."""
-
-    def setup(self, stage: str) -> None:
-        graphs, precision = issubclass(self.batch_type, GraphData), self.trainer.precision
-        refused = ("16-true", "bf16-true", *(["64-true"] * graphs))
-        if precision in refused and (graphs or hasattr(self.model, "project_")):
-            name = type(self.model).__name__
-            raise UserError(f"trainer.precision={precision} is not for {name}: use a mixed one")
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if not isinstance(batch, self.batch_type):

@@ -80,10 +80,6 @@ def test_key_that_an_interpolation_refers_to_is_accepted(workplace: Workplace) -
         ),
         ("+runtime.trainer.fast_dev_run=true", r"identify the run: set trainer\.fast_dev_run "),
         ("+runtime.trainer.limit_val_batches=1", r"the run: set trainer\.limit_val_batches "),
-        (
-            "trainer.precision=64-true",
-            "trainer.precision=64-true is not for NodeClassifier: use a mixed one",
-        ),
         ("schedule=multistep schedule.milestones=[x]", r"milestones must be Iterable\[int\], got"),
         ("solver=broyden +solver.line_search=maybe", "line_search must be bool, got 'maybe'"),
         ("gradient.damping=true", "damping must be Union.float, AdaptiveDamping, .*, got True"),
