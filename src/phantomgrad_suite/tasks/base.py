@@ -33,7 +33,7 @@ class Task(LightningModule):
         budget_jitter: largest random reduction of the solvers' budgets in a training step.
     """
 
-    batch_type: type = object
+    batch_type: type | tuple[type, ...] = object
 
     def __init__(
         self,

@@ -94,7 +94,7 @@ class MultilabelNodeClassification(Classification):
 class ImageClassification(Classification):
     """One label per image; evaluation solves for the equilibrium during pretraining, too."""
 
-    batch_type = Sequence
+    batch_type = ImageBatch, list  # torch collates pairs to lists
 
     def __init__(
         self, *, pretraining_steps: int = 0, pretraining_layers: int = 10, **classification: Any

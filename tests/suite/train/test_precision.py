@@ -77,7 +77,6 @@ def test_model_trains_in_another_precision(
     ("setting", "message"),
     [
         ("trainer.precision='8'", "trainer.precision must be .*'bf16-mixed'.*, got '8'"),
-        ("trainer.precision=bf16-true", "precision=bf16-true is not for NodeClassifier: use a mi"),
         (
             "+trainer.sync_batchnorm=true",
             r"trainer\.sync_batchnorm must be false without GPUs, got True",
