@@ -5,6 +5,8 @@ WORKERS ?= 2
 BIN := .venv/bin
 # One thread a process: on small models two runs side by side beat one run with two threads.
 RUN := OMP_NUM_THREADS=1 $(BIN)/python
+# Your numbers beside the published ones; results/ is only read.
+YOURS := $(RUN) scripts/report.py yours=runs/results
 EMBEDDED := figure1 figure4 table2 theorems digits chains
 
 # Several runs at once, each in a process of its own.
@@ -13,7 +15,7 @@ PARALLEL := cluster=local runtime.cluster.jobs=$(WORKERS)
 .DEFAULT_GOAL := help
 .PHONY: help env test lint reproduce reproduce-figure1 reproduce-figure2 reproduce-figure3 reproduce-table1 \
   reproduce-table3-vision reproduce-table3-imagenet reproduce-table3-language reproduce-table4 \
-  reproduce-table4-ppi tune data status dashboard report throughput bench soak lock clean
+  reproduce-table4-ppi tune data status dashboard report publish throughput bench soak lock clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' Makefile
@@ -29,70 +31,73 @@ env: .venv/.ready ## Set up .venv (python >= 3.11, everything pinned)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-reproduce: env ## The main job, no download: studies, digits, Chains; ends with results/index.html
+reproduce: env ## The main job, no download: studies, digits, Chains; ends with runs/results/index.html
 	@status=0; started=$$(date +%s); \
 	  $(RUN) scripts/study.py suite=default $(PARALLEL) || status=1; \
 	  $(RUN) scripts/train.py table=digits $(PARALLEL) || status=1; \
 	  $(RUN) scripts/train.py table=chains $(PARALLEL) || status=1; \
-	  $(RUN) scripts/report.py $(EMBEDDED) || status=1; \
-	  echo "total $$(( $$(date +%s) - started )) s; the page: results/index.html"; exit $$status
+	  $(YOURS) $(EMBEDDED) || status=1; \
+	  echo "total $$(( $$(date +%s) - started )) s; the page: runs/results/index.html"; exit $$status
 
 data: env ## Fetch COX2 and PROTEINS (DATA="CIFAR10 PPI": others; without network: FROM=folder)
-	@$(RUN) scripts/fetch_data.py $(or $(DATA),COX2 PROTEINS) $(if $(FROM),--from $(FROM))
+	@$(RUN) scripts/fetch_data.py $(or $(DATA),COX2 PROTEINS) $(if $(FROM),--from "$(FROM)")
 
 reproduce-table4: env ## Table 4, graph classification: all rows, ten folds, WORKERS processes
 	@$(RUN) scripts/train.py table=table4 $(PARALLEL)
-	@$(RUN) scripts/report.py table4
+	@$(YOURS) table4
 
 reproduce-table4-ppi: env ## Table 4, node classification: PPI, three seeds (GPU; first: make data DATA=PPI)
 	@$(RUN) scripts/train.py table=table4_ppi
-	@$(RUN) scripts/report.py table4
+	@$(YOURS) table4
 
 reproduce-table1: env ## Table 1: MDEQ-Tiny on CIFAR-10, all rows, six seeds (GPU; first: make data DATA=CIFAR10)
 	@$(RUN) scripts/train.py table=table1
-	@$(RUN) scripts/report.py table1
+	@$(YOURS) table1
 
 reproduce-table3-vision: env ## Table 3, vision: MDEQ-Large on CIFAR-10, three seeds (GPU; first: make data DATA=CIFAR10)
 	@$(RUN) scripts/train.py table=table3_vision
-	@$(RUN) scripts/report.py table3
+	@$(YOURS) table3
 
 reproduce-table3-imagenet: env ## Table 3, vision: MDEQ-Small on ImageNet (8 GPUs; first: make data DATA=ImageNet)
 	@$(RUN) scripts/train.py table=table3_imagenet cluster=local runtime.cluster.jobs=1
-	@$(RUN) scripts/report.py table3
+	@$(YOURS) table3
 
 reproduce-table3-language: env ## Table 3, language: WikiText-103 (4 GPUs; first: make data DATA=WikiText103)
 	@$(RUN) scripts/train.py table=table3_language cluster=local runtime.cluster.jobs=1
-	@$(RUN) scripts/report.py table3
+	@$(YOURS) table3
 
 reproduce-figure1: env ## Figure 1 with all pairs, for each nonlinearity (15 min on a core)
 	@$(RUN) scripts/study.py suite=figure1 $(PARALLEL)
-	@$(RUN) scripts/report.py figure1
+	@$(YOURS) figure1
 
 reproduce-figure2: env ## Figure 2 on COX2 and the digits: precision and spectral radii along training
 	@$(RUN) scripts/train.py table=figure2 $(PARALLEL)
-	@$(RUN) scripts/report.py figure2
+	@$(YOURS) figure2
 
 reproduce-figure3: env ## Figure 3: k and λ, UPG against NPG, on the digits and on COX2
 	@$(RUN) scripts/train.py table=figure3 $(PARALLEL)
 	@$(RUN) scripts/train.py table=figure3_cox2 $(PARALLEL)
-	@$(RUN) scripts/report.py figure3
+	@$(YOURS) figure3
 
 tune: env ## Tune λ on COX2, on validation data (TUNE=lambda: on the digits; 20 min on a core)
 	@$(RUN) scripts/train.py tune=$(or $(TUNE),lambda_cox2)
-	@$(RUN) scripts/report.py tune
+	@$(YOURS) tune
 
 status: env ## Done, running, failed and missing runs by table (TABLE=table1: its rows; FAILED=1: errors)
 	@$(BIN)/python scripts/status.py $(if $(TABLE),--table $(TABLE)) $(if $(FAILED),--failed)
 
 dashboard: env ## Curves of the runs in TensorBoard, at http://localhost:6006 (PORT=6007, RUNS=folder)
-	@$(BIN)/tensorboard --logdir $(or $(RUNS),runs) --port $(or $(PORT),6006)
+	@$(BIN)/tensorboard --logdir "$(or $(RUNS),runs)" --port $(or $(PORT),6006)
 
 report: env ## Rebuild every table and figure from results/records
 	@$(RUN) scripts/report.py
 
+publish: env ## Make your records the published ones (from clean checkouts only), with tables and page
+	@$(RUN) scripts/publish.py
+
 throughput: env ## Seconds per training step on synthetic batches (GPU: STUDY=throughput/table3_vision)
 	@$(RUN) scripts/study.py study=$(or $(STUDY),throughput/cpu)
-	@$(RUN) scripts/report.py throughput table3
+	@$(YOURS) throughput table3
 
 soak: env ## Kill, stop and damage small runs at random moments; they must resume (KILLS=100, 5 min)
 	@$(RUN) -W ignore tests/suite/checkpoint/soak.py $(or $(KILLS),100)

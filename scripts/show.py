@@ -5,6 +5,7 @@ python scripts/show.py runs/digits/implicit/seed0               its record, or i
 python scripts/show.py results/records/digits/implicit/seed0.json --config   and its configuration
 """
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -12,10 +13,13 @@ from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.show import describe
 
 if __name__ == "__main__":
-    paths = [argument for argument in sys.argv[1:] if argument != "--config"]
-    if len(paths) != 1 or paths[0].startswith("-"):
-        sys.exit(__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("path", type=Path)
+    parser.add_argument("--config", action="store_true")
+    options = parser.parse_args()
     try:
-        print(describe(Path(paths[0]), config="--config" in sys.argv))
+        print(describe(options.path, config=options.config))
     except UserError as error:
         sys.exit(str(error))

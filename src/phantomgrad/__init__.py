@@ -11,6 +11,7 @@ from phantomgrad.diagnostics import (
     estimated_gradient,
     exact_gradient,
 )
+from phantomgrad.equilibrium import Equilibrium
 from phantomgrad.gradients import (
     AdaptiveDamping,
     AdjointError,
@@ -35,6 +36,7 @@ __all__ = [
     "Anderson",
     "BackpropThroughSolver",
     "Broyden",
+    "Equilibrium",
     "ExactGradient",
     "FixedPoint",
     "GradientEstimator",

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from phantomgrad.diagnostics import check_map
+from phantomgrad.equilibrium import Equilibrium, call_note, noted
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.nn import (
     CompiledCalls,
@@ -78,6 +80,10 @@ class DEQ(nn.Module):
         super().__init__()
         if not isinstance(cell, nn.Module):
             raise TypeError(f"cell must be a torch.nn.Module, got {_kind(cell)}")
+        if isinstance(cell, nn.RNNCellBase):
+            raise TypeError(
+                f"cell must take its state first, got {_kind(cell)}: wrap it in a module"
+            )
         self.cell = cell
         self.coupled = coupled
         self.check_map = True
@@ -136,14 +142,20 @@ class DEQ(nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(getattr(type(self), name, None), property):
             object.__setattr__(self, name, value)  # nn.Module would bypass a setter for a module
-        else:
-            super().__setattr__(name, value)
+            return
+        for part in ("solver", "gradient") if type(self) is DEQ and name not in vars(self) else ():
+            if name in getattr(self.__dict__.get(f"_{part}"), "__dataclass_fields__", ()):
+                raise AttributeError(
+                    f"{name} belongs to the {part} of a layer, which is replaced as a whole: "
+                    f"layer.{part} = dataclasses.replace(layer.{part}, {name}={value!r})"
+                )
+        super().__setattr__(name, value)
 
     # A graph of its loops would be long to compile, and slower than they are.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(
         self, *inputs: Any, z0: Any = None, solver: Solver | None = None, **keywords: Any
-    ) -> tuple[Any, Solution]:
+    ) -> Equilibrium:
         """Return the equilibrium, in the structure of ``z0``, and the solver's report.
 
         Args:
@@ -167,7 +179,8 @@ class DEQ(nn.Module):
         """
         if z0 is None:
             if not inputs or not isinstance(inputs[0], Tensor):
-                raise ValueError("z0 is needed if the first input is not a tensor of its shape")
+                got = _kind(inputs[0]) if inputs else "none"
+                raise ValueError(f"z0 is needed if the first input is not a tensor, got {got}")
             z0 = torch.zeros_like(inputs[0])
         if solver is None:
             solver = (None if self.training else self._eval_solver) or self._solver
@@ -178,7 +191,8 @@ class DEQ(nn.Module):
         f, start, packing = self.close_over(inputs, z0, keywords, attached=recorded)
         solver = solver.reachable(working_dtype(start))
         with shared_masks(self.cell), shared_parametrizations(self.cell):
-            with torch.set_grad_enabled(recorded), discarded_parametrizations():
+            note = partial(call_note, self.cell, z0, inputs, keywords)
+            with torch.set_grad_enabled(recorded), discarded_parametrizations(), noted(note):
                 solution = _invalidated(solver.solve(f, start))
                 if self.check_map and self.training:
                     self.check_map = False
@@ -189,8 +203,9 @@ class DEQ(nn.Module):
             if grad or solver.fixed_length:
                 z = self.gradient.attach(f, z, self._keep_adjoint)
             if grad and self.penalty is not None:
-                self.last_penalty = self.penalty(f, solution.z, z)
-        return z if packing is None else packing.unpack(z), solution
+                with noted(lambda: "penalty is called as penalty(f, z, attached)"):
+                    self.last_penalty = self.penalty(f, solution.z, z)
+        return Equilibrium(z if packing is None else packing.unpack(z), solution)
 
     def unroll(self, z: Any, steps: int, *inputs: Any) -> Any:
         """Return ``z`` after recorded applications of the cell, without solver and gradient."""
@@ -272,7 +287,7 @@ def _start(z0: Tensor, attached: bool) -> Tensor:
 def _invalidated(solution: Solution) -> Solution:
     """Set samples without a finite evaluation, whose state is only the start, to ``nan``."""
     failed = (solution.residual == torch.inf).view(-1, *[1] * (solution.z.dim() - 1))
-    return solution._replace(z=solution.z.masked_fill(failed, torch.nan))
+    return solution._replace(z=torch.where(failed, torch.nan, solution.z))
 
 
 def _kind(value: object) -> str:

@@ -120,9 +120,10 @@ def check_map(f: Map, z: Tensor) -> None:
             changed[1::2] = 1 - 2 * changed[1::2]
             if _differs(f(changed), fz)[::2].any():
                 warnings.warn(
-                    "the cell mixes the samples of a batch, which are solved for independently "
-                    "and may stop too early: use DEQ(..., coupled=True), or batch normalisation "
-                    "outside of the cell",
+                    "the cell mixes the samples of a batch (the first dimension of the state), "
+                    "which are solved for independently and may stop too early: use "
+                    "DEQ(..., coupled=True), states with their batch first, or batch "
+                    "normalisation outside of the cell",
                     stacklevel=3,
                 )
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from phantomgrad.checks import check_at_least
 from phantomgrad.solvers import Map
-from phantomgrad.solvers.maps import flat
+from phantomgrad.solvers.maps import evaluate, flat
 
 
 class Linearization:
@@ -24,7 +24,7 @@ class Linearization:
         _check_recordable()
         self._z = z.detach().requires_grad_()
         with torch.enable_grad():
-            self.value = f(self._z)
+            self.value = evaluate(f, self._z)
         self._transposed: tuple[Tensor, Tensor] | None = None
 
     @property
@@ -114,7 +114,7 @@ def jacobian_regularizer(
     recorded = torch.is_grad_enabled()
     z = z if recorded and z.requires_grad else z.detach().requires_grad_()
     with torch.enable_grad():
-        fz = f(z)
+        fz = evaluate(f, z)
         mean = torch.stack([_squared_product(fz, z, generator) for _ in range(samples)]).mean()
     return mean if recorded else mean.detach()
 

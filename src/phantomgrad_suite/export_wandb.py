@@ -33,7 +33,7 @@ def main(arguments: Sequence[str], configs: Path) -> int:
     parser.add_argument("--project", default="phantomgrad")
     parser.add_argument("--entity", help="user or team")
     parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR")
-    parser.add_argument("--results", type=Path, default=configs.parent / "results", metavar="DIR")
+    parser.add_argument("--results", type=Path, default=Path("runs/results"), metavar="DIR")
     options = parser.parse_args(arguments)
     rows = list(dict.fromkeys(row for row, _ in expected(configs, options.table)))
     try:
@@ -87,7 +87,7 @@ def rebuild(record: Record, folder: Path, **destination: Any) -> None:
     facts = asdict(record)
     config, _ = facts.pop("config"), facts.pop("curves")
     outcome = {name: facts.pop(name) for name in _OUTCOME}
-    named = names(record.row, record.instance)
+    named = names(record.row, record.instance, record.label.get("dataset", "unknown data"))
     for old in (folder / "wandb").glob(f"*run-*-{named['id']}"):
         shutil.rmtree(old)
     folder.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from phantomgrad_suite.checkpoint.state import PROVENANCE
 from phantomgrad_suite.checkpoint.storage import damage
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import read_any
 
 
 def describe(path: Path, *, config: bool = False) -> str:
@@ -29,10 +30,15 @@ def describe(path: Path, *, config: bool = False) -> str:
             f"{path} has no provenance: it is not a checkpoint or record of this project, "
             "or an older version wrote it"
         )
+    if content is facts:
+        read_any(path)  # which checks the types
     environment = facts["environment"]
     versions = {"python": environment["python"], **environment["versions"]}
+    label = facts["config"].get("label", {}) | facts.get("label", {})
     parts = {
         "run": f"{facts['row']} {facts['instance']}",
+        "label": ", ".join(str(label[k]) for k in ("dataset", "model", "method") if k in label),
+        "changes": ", ".join(facts.get("changes", [])),
         "command": facts.get("command"),  # records have none
         "hash": facts["config_hash"],
         "revision": environment["git"],
@@ -42,6 +48,8 @@ def describe(path: Path, *, config: bool = False) -> str:
     }
     if result := content.get("result"):
         parts[result["metric"]] = f"best {result['best']:.6g}, last {result['last']:.6g}"
+    kept = content.get("weights", {}).values()
+    parts["weights"] = ", ".join(f"{file['file']} (epoch {file['epoch']})" for file in kept)
     if "epoch" in content:
         epochs = facts["config"]["trainer"]["max_epochs"]
         position = f"in epoch {content['epoch'] + 1} of {epochs}"

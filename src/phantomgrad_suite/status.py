@@ -15,7 +15,7 @@ from phantomgrad_suite.runs.folder import ATTEMPT, read_attempt
 from phantomgrad_suite.runs.formats import duration
 from phantomgrad_suite.runs.plan import expected, tables
 
-STATES = ("done", "running", "failed", "stopped", "missing")
+STATES = ("done", "running", "failed", "stopped", "published", "missing")
 _SILENT_SECONDS = 3600
 
 
@@ -33,7 +33,8 @@ def status(arguments: Sequence[str], configs: Path) -> int:
     """Print the state of the runs of all tables, or of one."""
     parser = ArgumentParser(
         description="The number of runs of each table that are done, running, failed (ended by an "
-        "error), stopped (killed or interrupted: the same command resumes them) and missing.",
+        "error), stopped (killed or interrupted: the same command resumes them), only published, "
+        "and missing.",
         allow_abbrev=False,
     )
     parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR")
@@ -63,18 +64,22 @@ def status(arguments: Sequence[str], configs: Path) -> int:
             cells = [len(runs), *(counts[state] or "·" for state in STATES)]
             print(f"{name:<{width}}", *(f"{cell:>8}" for cell in cells))
     for state in shown:
-        for run in (run for group in groups.values() for run in group if run.state == state):
-            print(f"{state}: {run.row} {run.instance}: {run.text}")
+        found_runs = [run for group in groups.values() for run in group if run.state == state]
+        for text in dict.fromkeys(run.text for run in found_runs):
+            run, *same = (run for run in found_runs if run.text == text)
+            more = f" and {len(same)} more" if same else ""
+            print(f"{state}: {run.row} {run.instance}{more}: {text}")
     return 0
 
 
 def examine(row: str, instance: str, runs: Path, records: Path) -> Run:
-    """Return a run with its state; a run that is only among the published records is done."""
+    """Return a run with its state."""
     folder = runs / row / instance
     note, own = read_attempt(folder), folder / "record.json"
     if own.exists() or not (folder / ATTEMPT).exists():
-        done = own.exists() or (records / row / f"{instance}.json").exists()
-        return Run(row, instance, "done" if done else "missing")
+        published = (records / row / f"{instance}.json").exists()
+        state = "done" if own.exists() else "published" if published else "missing"
+        return Run(row, instance, state)
     latest = 0.0
     for path in folder.rglob("*"):
         with suppress(OSError):  # removed meanwhile
@@ -84,9 +89,10 @@ def examine(row: str, instance: str, runs: Path, records: Path) -> Run:
     where = f"({job}{note.get('host', 'this machine')})"
     if "failed" in note:
         return Run(row, instance, "failed", f"{note['failed']} {where}")
+    data = f"{note['dataset']}, " if note.get("dataset") else ""
     epoch = f"epoch {note['epoch']} of {note['epochs']}, " if "epoch" in note else ""
     state = "running" if _is_running(note, silent) else "stopped"
-    return Run(row, instance, state, f"{epoch}last update {duration(silent)} ago {where}")
+    return Run(row, instance, state, f"{data}{epoch}last update {duration(silent)} ago {where}")
 
 
 def run_folders(runs: Path) -> Iterator[tuple[str, str]]:

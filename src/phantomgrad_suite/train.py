@@ -17,9 +17,14 @@ from omegaconf import DictConfig
 
 from phantomgrad_suite.callbacks.cost import CostMeter, peak_memory
 from phantomgrad_suite.callbacks.curves import History
+from phantomgrad_suite.callbacks.weights import KeptWeights
 from phantomgrad_suite.checkpoint.finite import FiniteSteps
 from phantomgrad_suite.checkpoint.last import LastCheckpoint, Stopped
-from phantomgrad_suite.checkpoint.processes import explain_lost_worker, reap_workers
+from phantomgrad_suite.checkpoint.processes import (
+    end_with_parent,
+    explain_lost_worker,
+    reap_workers,
+)
 from phantomgrad_suite.checkpoint.state import RunState
 from phantomgrad_suite.checkpoint.storage import WholeCheckpointIO, previous_of, resumable
 from phantomgrad_suite.cluster.slurm import slurm_environment
@@ -75,19 +80,21 @@ def train(config: DictConfig) -> None:
 def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple[Record, int]:
     """Build, fit and record; return the record, and the signal of the last epoch or 0."""
     clock = time.perf_counter()
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    for message in _KNOWN_WARNINGS:
-        warnings.filterwarnings("ignore", message=message)
-    check_settings(config)
-    set_float32_precision(config.matmul_precision)
-    lightning.seed_everything(config.seed + config.dataset.get("fold", 0), verbose=False)
-    data = build_data(config)
+    data = prepare(config)
     task = build_task(config, data)
-    facts = {**origin(config, identity), "command": command_line(HydraConfig.get())}
+    facts = {
+        **origin(config, identity),
+        "changes": [*identity.changes],
+        "command": command_line(HydraConfig.get()),
+    }
     history, cost, state = History(), CostMeter(), RunState(facts)
-    checkpoint = LastCheckpoint(folder.last_checkpoint, **config.runtime.checkpoint)
-    finite = [FiniteSteps()] if config.nonfinite else []
-    trainer = _trainer(config, [history, cost, state, *finite, checkpoint])
+    checkpoint: LastCheckpoint = build(
+        config.runtime.checkpoint, "runtime.checkpoint", path=folder.last_checkpoint
+    )
+    finite = FiniteSteps() if config.nonfinite else None
+    kept = KeptWeights(history) if config.runtime.keep_weights else None
+    callbacks: list[Callback | None] = [history, cost, state, finite, kept, checkpoint]
+    trainer = _trainer(config, [*filter(None, callbacks)])
     device = trainer.strategy.root_device
     facts["environment"] = describe_environment(device)
     compile_solves(task.model, config.runtime.compile, device)
@@ -110,11 +117,23 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
         solver=history.solver_means(),
         seconds={"total": cost.earlier + time.perf_counter() - clock, **cost.means()},
         memory=peak_memory(device),
+        weights=kept.write(task, folder.path) if kept and is_first_process() else {},
         environment=environment,
         finished=now(),
     )
-    log.info("%s: %s", identity, _headline(record))
+    log.info("%s on %s: %s", identity, record.label["dataset"], _headline(record))
     return record, checkpoint.stop_signal
+
+
+def prepare(config: DictConfig) -> DataModule:
+    """Check the settings, set seed, precision and what Lightning logs, and return the data."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for message in _KNOWN_WARNINGS:
+        warnings.filterwarnings("ignore", message=message)
+    check_settings(config)
+    set_float32_precision(config.matmul_precision)
+    lightning.seed_everything(config.seed + config.dataset.get("fold", 0), verbose=False)
+    return build_data(config)
 
 
 def _trainer(config: DictConfig, kept: list[Callback]) -> Trainer:
@@ -154,6 +173,8 @@ def _trainer(config: DictConfig, kept: list[Callback]) -> Trainer:
 def _fit(
     trainer: Trainer, task: Task, data: DataModule, folder: RunFolder, history: History
 ) -> None:
+    if trainer.world_size > 1:
+        end_with_parent()
     with reap_workers(), explain_lost_worker() if trainer.world_size > 1 else nullcontext():
         path = resumable(folder.last_checkpoint, task, keeper=is_first_process())
         trainer.fit(task, data, ckpt_path=path, weights_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -10,9 +11,11 @@ from methods import ESTIMATORS, Parts
 from problems import TanhCell
 from small_models import IMPLICIT, PHANTOM, mdeq
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils.parametrizations import weight_norm
 
-from phantomgrad import DEQ, AdaptiveDamping, Broyden, GradientEstimator
+from phantomgrad import DEQ, AdaptiveDamping, Broyden, GradientEstimator, ImplicitGradient
 
 
 class Classifier(nn.Module):
@@ -44,19 +47,32 @@ class Multiscale(nn.Module):
         return self.model(images, unrolled=self._unrolled)
 
 
+FIXED = {"tol": 0, "max_evaluations": 20}
 MULTISCALE = {
     "mdeq, implicit": (IMPLICIT, 0),
     "mdeq, phantom": (PHANTOM, 0),
     "mdeq, pretraining": (PHANTOM, 3),
 }
-CASES = [*ESTIMATORS, *(f"{name}, {own}" for name in MULTISCALE for own in ("own", "fixed"))]
+CASES = [
+    *ESTIMATORS,
+    *(f"sharded {name}" for name in ESTIMATORS),
+    *(f"{name}, {own}" for name in MULTISCALE for own in ("own", "fixed")),
+]
 
 
 def case(name: str) -> tuple[nn.Module, Tensor]:
     """The same model and batch in every process."""
     torch.manual_seed(1)
-    if name in ESTIMATORS:
-        return Classifier(ESTIMATORS[name]), torch.randn(8, 3)
+    if (estimator := name.removeprefix("sharded ")) in ESTIMATORS:
+        solver, gradient = ESTIMATORS[estimator]
+        if name == estimator:
+            return Classifier(Parts(solver, gradient)), torch.randn(8, 3)
+        # Each evaluation gathers the weights, so all processes must make equally many.
+        if isinstance(gradient, ImplicitGradient):
+            gradient = replace(gradient, solver=replace(gradient.solver, **FIXED))
+        model = Classifier(Parts(replace(solver, **FIXED), gradient))
+        weight_norm(model.deq.cell.linear)
+        return model, torch.randn(8, 3)
     kind, _, statistics = name.rpartition(", ")
     return Multiscale(*MULTISCALE[kind], statistics == "own"), torch.randn(4, 3, 8, 8)
 
@@ -64,11 +80,20 @@ def case(name: str) -> tuple[nn.Module, Tensor]:
 def gradients(model: nn.Module, batch: Tensor) -> tuple[Tensor, ...]:
     """Gradients of the mean square of the output, by parameter."""
     model(batch).square().mean().backward()
-    return tuple(p.grad for p in model.parameters())
+    gradients = [p.grad for p in model.parameters()]
+    return tuple(g.full_tensor() if hasattr(g, "full_tensor") else g for g in gradients)
+
+
+def distributed(name: str, model: nn.Module) -> nn.Module:
+    """Wrap the model with DDP, or shard its cell and the rest with FSDP2."""
+    if not name.startswith("sharded"):
+        return DistributedDataParallel(model)
+    fully_shard(model.deq.cell)
+    return fully_shard(model)
 
 
 def work(rank: int, folder: str) -> None:
-    """Save the gradients that DDP makes of one half of each batch, and an adaptive radius."""
+    """Save the gradients that DDP or FSDP2 makes of one half of each batch; an adaptive radius."""
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -78,7 +103,7 @@ def work(rank: int, folder: str) -> None:
     found: dict[str, object] = {}
     for name in CASES:
         model, batch = case(name)
-        found[name] = gradients(DistributedDataParallel(model), batch.chunk(2)[rank])
+        found[name] = gradients(distributed(name, model), batch.chunk(2)[rank])
     damping = AdaptiveDamping(every=1, iterations=20)
     damping.observe(lambda z: -(rank + 2) * z, torch.randn(2, 3))  # its radius is 2 or 3
     found["radius"] = damping.radius

@@ -215,6 +215,17 @@ def test_inference_mode_is_refused(measure: Callable[..., torch.Tensor]) -> None
         measure(torch.tanh, torch.randn(3, 4))
 
 
+def test_trainable_edge_weights_are_refused() -> None:
+    """They would receive no gradient."""
+    with pytest.raises(ValueError, match="edge_weight must be a constant, got a tensor that requi"):
+        normalized_adjacency(torch.tensor([[0], [1]]), 3, edge_weight=nn.Parameter(torch.ones(1)))
+
+
+def test_a_matrix_is_not_taken_for_edges() -> None:
+    with pytest.raises(ValueError, match=r"edges must be integers .* got torch.float64 .9, 9."):
+        graph_layer()(torch.ones(9, 3), torch.eye(9))
+
+
 def test_edges_to_unknown_nodes_are_refused() -> None:
     with pytest.raises((RuntimeError, IndexError)):
         normalized_adjacency(torch.tensor([[0], [7]]), 3)

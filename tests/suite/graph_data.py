@@ -20,9 +20,15 @@ def float32(_float64: None) -> Iterator[None]:
     torch.set_default_dtype(torch.float64)
 
 
-@pytest.fixture(scope="session")
-def small_tu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def small_tu(_small_tu: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A root with two small data sets in TU's format, under the names of the real ones."""
+    monkeypatch.setattr("phantomgrad_suite.data.sources.known_checksums", lambda place: {})
+    return _small_tu
+
+
+@pytest.fixture(scope="session")
+def _small_tu(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("TUDataset")
     write_tu_dataset(root, "COX2", graphs=40, seed=1)
     write_tu_dataset(root, "PROTEINS", graphs=50, seed=2)

@@ -82,13 +82,13 @@ def assert_same_run(folder: Path, other: Path) -> None:
 class Poison(Callback):
     """Sets a weight to NaN before an epoch (counted from 1)."""
 
-    def __init__(self, epoch: int) -> None:
-        self._epoch = epoch
+    def __init__(self, epoch: int, weight: str = "output.weight") -> None:
+        self._epoch, self._weight = epoch, weight
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.current_epoch + 1 == self._epoch:
             with torch.no_grad():
-                pl_module.model.output.weight.fill_(math.nan)
+                pl_module.model.get_parameter(self._weight).fill_(math.nan)
 
 
 class Signal(Callback):

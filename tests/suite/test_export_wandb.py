@@ -63,11 +63,11 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_names() -> None:
-    assert names(*PLACE)["id"] == names("toy", "upg/seed1")["id"] == "db14ce454c89acc6"
-    assert names("toy/upg", "seed2")["id"] != names(*PLACE)["id"]
-    assert names("table4/honest/cox2", "seed0")["tags"] == ["table4", "table4/honest/cox2"]
-    assert names("custom", "seed0")["tags"] == ["custom"]
-    assert names(f"toy/{'x' * 80}", "seed0")["tags"] == ["toy"]  # wandb refuses longer ones
+    assert names(*PLACE, "Toy")["id"] == names("toy", "upg/seed1", "")["id"] == "db14ce454c89acc6"
+    assert names("toy/upg", "seed2", "Toy")["id"] != names(*PLACE, "Toy")["id"]
+    assert names("table4/honest/cox2", "seed0", "COX2")["tags"] == ["table4", "table4/honest/cox2"]
+    assert names("custom", "seed0", "Toy")["tags"] == ["custom"]
+    assert names(f"toy/{'x' * 80}", "seed0", "Toy")["tags"] == ["toy"]  # or wandb refuses
 
 
 def test_history() -> None:
@@ -96,8 +96,8 @@ def test_run_has_the_content_of_its_record(tmp_path: Path) -> None:
     (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     found = read_offline(path)
     run = found.run
-    assert (run.run_id, run.project, run.entity) == (names(*PLACE)["id"], "mine", "us")
-    assert (run.run_group, run.display_name, run.job_type) == ("toy/upg", "seed1", "upg")
+    assert (run.run_id, run.project, run.entity) == (names(*PLACE, "Toy")["id"], "mine", "us")
+    assert (run.run_group, run.display_name, run.job_type) == ("toy/upg", "seed1 on Toy", "upg")
     assert list(run.tags) == ["toy", "toy/upg"]
     own = {"seed": 1, "table": "toy", "protocol": "full", "label": made.label, "row": "toy/upg"}
     assert own.items() <= found.config.items()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SCRIPT = REPOSITORY / "scripts" / "train.py"
 STUDY_SCRIPT = REPOSITORY / "scripts" / "study.py"
-# Results are compared bit by bit, which accelerators do not promise.
+# Results are compared bit by bit, which accelerators and other processors do not promise.
 ON_CPU = "runtime.trainer.accelerator=cpu"
 
 
@@ -62,7 +62,7 @@ def check_line(line: str, root: str = "train") -> None:
 
 @dataclass
 class Workplace:
-    """A working directory for runs, with its own ``runs/`` and ``results/records/``."""
+    """A working directory for runs, with its own ``runs/``."""
 
     path: Path
     configs: Path = REPOSITORY / "configs"
@@ -88,11 +88,18 @@ class Workplace:
         return self.path / config.runtime.run.folder
 
 
+@pytest.fixture(scope="session")
+def resolvers() -> None:
+    """The interpolations of the configurations, registered before a test restores Hydra's."""
+    import phantomgrad_suite.jobs.compose  # noqa: F401
+
+
 @pytest.fixture
 def workplace(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     float32: None,
+    resolvers: None,
     hydra_restore_singletons: None,
     composing_from_memory: None,
 ) -> Workplace:

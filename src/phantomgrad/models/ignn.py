@@ -6,6 +6,7 @@ block-diagonal adjacency, so that one evaluation of the cell is one dense and on
 
 import itertools
 import math
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -16,7 +17,7 @@ from phantomgrad.checks import check_rate
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.nn.linear import linear
-from phantomgrad.nn.propagation import Propagation
+from phantomgrad.nn.propagation import Propagation, adjacency, normalized_adjacency
 from phantomgrad.solvers import Solver
 
 
@@ -40,9 +41,9 @@ class ImplicitGraphLayer(nn.Module):
     r"""The equilibrium :math:`X = \mathrm{ReLU}(P X W^\top + B)`, :math:`B = P U \Omega^\top`.
 
     It is well-posed if :math:`\|W\|_\infty \le \kappa / \rho(P)`, which :meth:`project_` restores
-    after an optimizer step; the gradient does not include the projection. All nodes are one
-    sample of the solver: one that is not finite makes all of them ``nan``. Residual and
-    convergence of the last pass are in ``deq.last_solution``.
+    after an optimizer step; the gradient does not include the projection. A training pass warns if
+    it was forgotten. All nodes are one sample of the solver: one that is not finite makes all of
+    them ``nan``. Residual and convergence of the last pass are in ``deq.last_solution``.
 
     As in the official code, the layer owns (and the paper counts) a second input weight and a bias
     that do not enter the equation; they are not trained (``requires_grad`` is off).
@@ -83,15 +84,34 @@ class ImplicitGraphLayer(nn.Module):
         return self.deq.cell.weight  # type: ignore[return-value]
 
     def forward(
-        self, u: Tensor, propagation: Propagation, *, propagated: bool = False, warm: bool = True
+        self,
+        u: Tensor,
+        propagation: Propagation | Tensor,
+        edge_weight: Tensor | float = 1.0,
+        *,
+        propagated: bool = False,
+        warm: bool = True,
     ) -> Tensor:
         """Return the equilibrium, ``(N, m)``, for node features ``u``, ``(N, p)``.
 
         Args:
             u: node features U or, with ``propagated``, their product P U.
-            propagation: P, ``(N, N)``.
+            propagation: P, ``(N, N)``, or the edges of which P is made in each pass, ``(2, E)``, by
+                :func:`phantomgrad.models.normalized_adjacency`.
+            edge_weight: of these edges, ``(E,)`` or one number.
             warm: start the solver from B, as in graph classification, instead of zero.
         """
+        if isinstance(propagation, Tensor):
+            propagation = normalized_adjacency(
+                propagation, len(u), edge_weight=edge_weight, dtype=u.dtype
+            )
+        changed = self.training and self.weight._version != self._projected
+        if changed and (self.weight.detach().abs().sum(1) > 1.01 * self.bound).any():
+            warnings.warn(
+                "a row of the weight has left the ball in which the layer is well-posed: call "
+                "project_() after each optimizer step",
+                stacklevel=2,
+            )
         hidden = linear(u, self.omega)  # (N, m)
         injection = hidden if propagated else propagation(hidden)
         z0 = injection.detach() if warm else torch.zeros_like(injection)
@@ -103,6 +123,7 @@ class ImplicitGraphLayer(nn.Module):
         """Project W in place, so that the layer is well-posed for that ``rho(P)``."""
         self.bound = self.kappa / spectral_radius
         self.weight.copy_(project_rows_onto_l1_ball(self.weight, self.bound))
+        self._projected = self.weight._version
 
 
 def project_rows_onto_l1_ball(w: Tensor, radius: float) -> Tensor:
@@ -206,7 +227,7 @@ class NodeClassifier(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(channels, classes, bias=False)
 
-    def forward(self, features: Tensor, propagation: Propagation) -> Tensor:
+    def forward(self, features: Tensor, propagation: Propagation | Tensor) -> Tensor:
         """Return log-probabilities, ``(N, classes)``, of node features ``(N, F)``."""
         x = self.layer(features, propagation, warm=False)  # (N, m)
         x = F.normalize(x, dim=1)
@@ -259,8 +280,13 @@ class MultilabelNodeClassifier(nn.Module):
         self.linears = nn.ModuleList(nn.Linear(p, m) for p, m in widths)
         self.project_()
 
-    def forward(self, features: Tensor, propagation: Propagation) -> Tensor:
-        """Return logits, ``(N, labels)``, of node features ``(N, F)`` in a graph ``(N, N)``."""
+    def forward(self, features: Tensor, propagation: Propagation | Tensor) -> Tensor:
+        """Return logits, ``(N, labels)``, of node features ``(N, F)`` in a graph ``(N, N)``.
+
+        ``propagation`` may also be its edges, ``(2, E)``.
+        """
+        if isinstance(propagation, Tensor):
+            propagation = adjacency(propagation, len(features), dtype=features.dtype)
         x = features
         for layer, parallel in zip(self.layers, self.linears, strict=True):
             x = layer(x, propagation) + parallel(x)  # (N, m)

@@ -26,7 +26,8 @@ class VariationalDropout(nn.Module):
             for whole channels of ``(B, C, H, W)``; negative ones count from the last.
 
     Raises:
-        ValueError: inputs of one pass have different shapes, for which one mask cannot serve.
+        ValueError: inputs of one pass have different shapes, for which one mask cannot serve, or
+            one has too few dimensions.
     """
 
     def __init__(self, p: float, shared_dims: tuple[int, ...] = ()) -> None:
@@ -76,6 +77,11 @@ class VariationalDropout(nn.Module):
             self._held.pop()
 
     def _mask_shape(self, x: Tensor) -> torch.Size:
+        if not all(-x.dim() <= d < x.dim() for d in self.shared_dims):
+            raise ValueError(
+                f"shared_dims must be dimensions of the input, got {self.shared_dims} "
+                f"for an input of shape {tuple(x.shape)}"
+            )
         shared = {d % x.dim() for d in self.shared_dims}
         return torch.Size(1 if d in shared else n for d, n in enumerate(x.shape))
 

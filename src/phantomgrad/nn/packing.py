@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from phantomgrad.solvers.maps import flat
+from phantomgrad.solvers.maps import flat, is_channels_last
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Packing:
         dtypes = sorted({str(t.dtype) for t in tensors})
         if len(dtypes) > 1:
             raise ValueError(f"the tensors of a packed state must share their dtype, got {dtypes}")
-        channels_last = tuple(map(_is_channels_last, tensors))
+        channels_last = tuple(map(is_channels_last, tensors))
         return cls(structure, tuple(t.shape[1:] for t in tensors), channels_last, coupled)
 
     def pack(self, states: Any) -> Tensor:
@@ -95,11 +95,6 @@ def _flattened(name: str, states: Any) -> tuple[list[Tensor], TreeSpec]:
 
 def _described(structure: TreeSpec) -> str:
     return str(tree_unflatten(["*"] * structure.num_leaves, structure)).replace("'*'", "*")
-
-
-def _is_channels_last(t: Tensor) -> bool:
-    last = torch.channels_last
-    return t.dim() == 4 and not t.is_contiguous() and t.is_contiguous(memory_format=last)
 
 
 def _unflattened(piece: Tensor, shape: torch.Size, channels_last: bool) -> Tensor:

@@ -1,14 +1,38 @@
 """Parametrized weights: shared by a solve and its gradient, and weight norm that can be pickled."""
 
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
+from torch.nn.utils.parametrize import ParametrizationList
 
 from phantomgrad.nn.linear import affine
+
+
+class _Pass(threading.local):
+    """The parametrized tensors of the pass that the thread is in, by the id of their module."""
+
+    tensors: dict[int, Tensor] = {}  # noqa: RUF012 - it is replaced, never changed
+
+
+_PASS = _Pass()
+
+
+class SharedParametrization(ParametrizationList):
+    """A parametrized tensor that is computed once in each pass.
+
+    The cache of torch (``parametrize.cached``) is one for all threads, and takes a copy of a module
+    for the module itself.
+    """
+
+    def forward(self) -> Tensor:
+        """Return the tensor of the pass, or compute it outside of a pass."""
+        shared = _PASS.tensors.get(id(self))
+        return super().forward() if shared is None else shared
 
 
 @contextmanager
@@ -17,26 +41,28 @@ def shared_parametrizations(module: nn.Module) -> Iterator[None]:
 
     Inside the context, weight norm, spectral norm and the like cost nothing per evaluation, and
     all evaluations use the same weights (a spectral norm in training changes them at each access).
-    The tensors are computed on entry, in the autograd mode of the caller: the first use may be a
-    solve without a graph, and the cache would then hold weights without one.
+    The tensors are computed on entry, in the autograd mode of the caller, since the first use may
+    be a solve without a graph. Modules that a cell uses but does not own (a tied decoder, a module
+    among the inputs) compute theirs at each use, and so does a ``module`` of which FSDP2 shards a
+    part: it frees the parameters after each forward of that part.
     """
-    with parametrize.cached():
-        for child in module.modules():
-            if parametrize.is_parametrized(child):
-                for name in child.parametrizations:  # type: ignore[union-attr]
-                    getattr(child, name)
+    tensors = _PASS.tensors.copy()
+    sharded = any(hasattr(type(child), "unshard") for child in module.modules())
+    for child in module.modules() if not sharded else ():
+        if isinstance(child, ParametrizationList) and id(child) not in tensors:
+            child.__class__ = SharedParametrization
+            tensors[id(child)] = child()
+    with restored_parametrizations(tensors):
         yield
 
 
 @contextmanager
 def discarded_parametrizations() -> Iterator[None]:
-    """Forget the parametrized tensors that are first used inside of the context.
+    """Forget what torch's cache, if a user has enabled it, keeps inside of the context.
 
-    Modules that a cell uses but does not own (a tied decoder, a module among the inputs) are not
-    known to :func:`shared_parametrizations`. A solve without a graph would leave their weights in
-    torch's cache, and the gradient would never reach them.
+    In a solve these are the weights of modules that the cell does not own, without their graph.
     """
-    before = set(parametrize._cache)
+    before = set(parametrize._cache)  # torch has no public access to it
     try:
         yield
     finally:
@@ -44,24 +70,19 @@ def discarded_parametrizations() -> Iterator[None]:
             del parametrize._cache[key]
 
 
-def cached_parametrizations() -> dict[tuple[int, str], Tensor]:
-    """Return the tensors that are shared at the moment, by torch's keys of its cache."""
-    return {key: t for key, t in parametrize._cache.items() if t is not None}
+def cached_parametrizations() -> dict[int, Tensor]:
+    """Return the tensors that are shared at the moment."""
+    return _PASS.tensors
 
 
 @contextmanager
-def restored_parametrizations(cached: Mapping[tuple[int, str], Tensor]) -> Iterator[None]:
+def restored_parametrizations(tensors: dict[int, Tensor]) -> Iterator[None]:
     """Share the tensors of an earlier pass again."""
-    if not cached:
+    outer, _PASS.tensors = _PASS.tensors, tensors
+    try:
         yield
-        return
-    with parametrize.cached():  # torch has no public access to its cache
-        others = {key: parametrize._cache.get(key) for key in cached}
-        parametrize._cache.update(cached)
-        try:
-            yield
-        finally:
-            parametrize._cache.update(others)
+    finally:
+        _PASS.tensors = outer
 
 
 def reduce_normed(module: nn.Module, *arguments: Any) -> tuple[Any, ...]:

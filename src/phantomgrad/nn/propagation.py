@@ -86,7 +86,11 @@ def checked_sparse(indices: Tensor, values: Tensor, shape: tuple[int, int]) -> T
 
 
 def normalized_adjacency(
-    edges: Tensor, nodes: int, *, edge_weight: float = 1.0, dtype: torch.dtype | None = None
+    edges: Tensor,
+    nodes: int,
+    *,
+    edge_weight: float | Tensor = 1.0,
+    dtype: torch.dtype | None = None,
 ) -> Propagation:
     r"""Return the operator of :math:`D^{-1/2} (w A + I) D^{-1/2}` on node-major features.
 
@@ -97,16 +101,17 @@ def normalized_adjacency(
     Args:
         edges: ``(2, E)``, sources and targets; undirected edges in both directions.
         nodes: number of nodes.
-        edge_weight: :math:`w`; the official evaluation of IGNN uses 2 (it adds :math:`A^T`).
+        edge_weight: :math:`w`, or the weight of each edge, ``(E,)``, a constant; the official
+            evaluation of IGNN uses 2 (it adds :math:`A^T`).
         dtype: of the operator, float32 by default; it is computed in float64.
     """
+    if edges.is_floating_point() or edges.shape[:-1] != (2,):
+        raise ValueError(f"edges must be integers (2, E), got {edges.dtype} {tuple(edges.shape)}")
+    weights = torch.as_tensor(edge_weight, dtype=torch.float64, device=edges.device)
+    if weights.requires_grad:
+        raise ValueError("edge_weight must be a constant, got a tensor that requires a gradient")
     loops = torch.arange(nodes, device=edges.device).expand(2, -1)
-    values = torch.cat(
-        [
-            torch.full((edges.shape[1],), edge_weight, dtype=torch.float64, device=edges.device),
-            torch.ones(nodes, dtype=torch.float64, device=edges.device),
-        ]
-    )
+    values = torch.cat([weights.expand(edges.shape[1]), weights.new_ones(nodes)])
     index = torch.cat([edges, loops], dim=1)
     degree = torch.zeros(nodes, dtype=torch.float64, device=edges.device)
     degree.index_add_(0, index[0], values)

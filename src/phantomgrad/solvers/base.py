@@ -20,6 +20,8 @@ class Solution(NamedTuple):
         iterations: steps until the sample stopped, ``(B,)``.
         evaluations: evaluations of ``f`` until the sample stopped, ``(B,)``.
         converged: whether ``residual < tol``, ``(B,)``.
+        diverged: whether an evaluation was not finite, which stopped the sample, ``(B,)``. One that
+            has neither converged nor diverged has spent the budget.
         trace: residual at each evaluation, ``(evaluations, B)``, ``nan`` after a sample has
             stopped; ``None`` unless ``record_trace`` is set.
     """
@@ -29,6 +31,7 @@ class Solution(NamedTuple):
     iterations: Tensor
     evaluations: Tensor
     converged: Tensor
+    diverged: Tensor
     trace: Tensor | None = None
 
 

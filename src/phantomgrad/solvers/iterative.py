@@ -16,7 +16,7 @@ from torch import Tensor
 from phantomgrad.checks import check_at_least, check_choice, check_deviation
 from phantomgrad.solvers.accelerators import full_precision
 from phantomgrad.solvers.base import Solution, Solver, check_start
-from phantomgrad.solvers.maps import Map, evaluate, flat
+from phantomgrad.solvers.maps import Map, evaluate, flat, layout
 from phantomgrad.solvers.state import SolveState
 
 
@@ -97,12 +97,13 @@ class IterativeSolver(Solver):
 
     def _solve(self, f: Map, z0: Tensor) -> Solution:
         # Half-precision states are iterated in float32; f receives them in their own dtype.
-        z = flat(z0.to(torch.promote_types(z0.dtype, torch.float32)))
+        flatten, restore = layout(z0)
+        z = flatten(z0.to(torch.promote_types(z0.dtype, torch.float32)))
         state, iteration, recorded = SolveState(self, z), self.start(z), torch.is_grad_enabled()
         for evaluation in range(self.max_evaluations):
             if recorded:
                 z = state.freeze(z)
-            fz = evaluate(f, z.view(z0.shape).to(z0.dtype)).to(z.dtype).reshape(z.shape)
+            fz = flatten(evaluate(f, restore(z).to(z0.dtype)).to(z.dtype))
             g = iteration.difference(z, fz)
             state.update(z, fz, g, iteration.rejected())
             if evaluation == 0 and fz.requires_grad:
@@ -112,7 +113,8 @@ class IterativeSolver(Solver):
             with full_precision(z.device):
                 z = iteration.advance(z, fz, g)
             del fz, g  # free them before the next evaluation
-        return state.solution(z0)
+        solution = state.solution()
+        return solution._replace(z=restore(solution.z).to(z0.dtype))
 
     def residual(self, g: Tensor, fz: Tensor, zero: Tensor) -> Tensor:
         """Return the residual of each sample, ``(B,)``, from ``g = f(z) - z`` and ``fz = f(z)``.

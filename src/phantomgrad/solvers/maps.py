@@ -17,6 +17,24 @@ def flat(x: Tensor) -> Tensor:
     return x.flatten(1) if x.dim() > 1 else x.unsqueeze(1)
 
 
+def is_channels_last(z: Tensor) -> bool:
+    """Return whether ``z`` is a batch of images, ``(B, C, H, W)``, in memory ``(B, H, W, C)``."""
+    last = torch.channels_last
+    return z.dim() == 4 and not z.is_contiguous() and z.is_contiguous(memory_format=last)
+
+
+def layout(z0: Tensor) -> tuple[Map, Map]:
+    """Return how states like ``z0`` become ``(B, D)``, and how they come back.
+
+    Images that are channels last in memory keep that order, which saves their transposition, and
+    that of the result, at every evaluation.
+    """
+    if not is_channels_last(z0):
+        return flat, lambda z: z.view(z0.shape)
+    b, c, h, w = z0.shape
+    return lambda z: flat(z.permute(0, 2, 3, 1)), lambda z: z.view(b, h, w, c).permute(0, 3, 1, 2)
+
+
 def evaluate(f: Map, z: Tensor) -> Tensor:
     """Return ``f(z)``.
 
@@ -28,7 +46,10 @@ def evaluate(f: Map, z: Tensor) -> Tensor:
     version = z._version if versioned else None
     fz = f(z)
     if not isinstance(fz, Tensor):
-        raise TypeError(f"f must return one tensor, got {type(fz).__name__}")
+        raise TypeError(
+            f"f must return one tensor, got {type(fz).__name__}: f is a map of the state, such as "
+            "lambda z: layer.cell(z, x), and returns the next state alone"
+        )
     if fz.shape != z.shape:
         raise ValueError(
             f"f must keep the shape of the state: it maps {tuple(z.shape)} to {tuple(fz.shape)}"

@@ -86,18 +86,20 @@ class SolveState:
             return False  # with tol=0 no sample can converge: do not wait for the device
         return not self._flag.any(self._active)
 
-    def solution(self, z0: Tensor) -> Solution:
-        """Return the result in the shape and dtype of ``z0``."""
+    def solution(self) -> Solution:
+        """Return the result, with flat states."""
         if self._none_stopped:
             self._evaluations.fill_(self._count)
         best = self._best.clone() if self._best is self._start else self._best
         if self.first_step is not None:
             best = torch.where(self._at_start.unsqueeze(1), self.first_step, best)
+        converged = self._best_residual < self._solver.tol
         return Solution(
-            z=best.view(z0.shape).to(z0.dtype),
+            z=best,
             residual=self._best_residual,
             iterations=self._evaluations - 1 - self._rejected,
             evaluations=self._evaluations,
-            converged=self._best_residual < self._solver.tol,
+            converged=converged,
+            diverged=~(self._active | converged),
             trace=torch.stack(self._trace) if self._trace else None,
         )

@@ -50,13 +50,15 @@ class Steps(Solver):
             # The first evaluation is checked; in a short loop of small maps, checks would count.
             at, fz = z, f(z).to(z0.dtype) if step else evaluate(f, z).to(z0.dtype)
             z = fz if self.damping == 1.0 else torch.lerp(at, fz, self.damping)
+        residual = self._residual(at.detach(), fz.detach())
         counts = torch.full((len(z0),), self.n, device=z0.device)
         return Solution(
             z=z,
-            residual=self._residual(at.detach(), fz.detach()),
+            residual=residual,
             iterations=counts,
             evaluations=counts,
             converged=torch.zeros_like(counts, dtype=torch.bool),
+            diverged=residual == torch.inf,
         )
 
     def _residual(self, z: Tensor, fz: Tensor) -> Tensor:

@@ -173,7 +173,7 @@ def sizes(model: str) -> dict[str, Any]:
     """Return the arguments that a file in ``configs/model`` gives to the model."""
     content = yaml.safe_load((CONFIGS / "model" / f"{model}.yaml").read_text(encoding="utf-8"))
     other = ("solver", "gradient", "_target_", "_convert_")
-    return {name: value for name, value in content.items() if name not in other}
+    return {name: value for name, value in content["model"].items() if name not in other}
 
 
 # As in configs/solver/ignn_forward.yaml and ignn_adjoint.yaml.
@@ -199,8 +199,10 @@ def _epoch_contender(root: str, gradient: GradientEstimator, clock: Clock) -> Co
     model = GraphClassifier(data.in_channels, data.classes, _IGNN_FORWARD, gradient)
     model.to(clock.device)
     optimizer = torch.optim.Adam(p for p in model.parameters() if p.requires_grad)
-    train = [batch.to(clock.device) for batch in data.train_dataloader()]
-    test = [batch.to(clock.device) for batch in data.val_dataloader()[0]]
+    train, test = (
+        [GraphBatch(*(part.to(clock.device) for part in batch)) for batch in data.loader(name)]
+        for name in ("train", "test")
+    )
 
     def scores(batch: GraphBatch) -> Tensor:
         return model(batch.features, batch.propagation, batch.pooling, propagated=True)  # type: ignore[no-any-return]

@@ -1,11 +1,12 @@
 """NaN and infinite numbers end a run before they reach its parameters or a checkpoint."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from lightning import Callback, LightningModule, Trainer
-from torch import Tensor
+from torch import Tensor, nn
 
 from phantomgrad_suite.runs.errors import UserError
 
@@ -16,24 +17,42 @@ class FiniteSteps(Callback):
     """Stops the run before an optimizer step whose gradient is NaN or infinite.
 
     The check synchronises with the device once a step. Under ``precision=16-mixed`` it is left to
-    the gradient scaler, whose first scales overflow.
+    the gradient scaler, whose first scales overflow. Weights are checked at the end of epochs.
     """
 
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: Any
     ) -> None:
         gradients = {n: p.grad for n, p in pl_module.named_parameters() if p.grad is not None}
-        # The largest entry, since a 2-norm could overflow where no entry has.
-        largest = torch.nn.utils.get_total_norm(gradients.values(), math.inf)
-        if trainer.precision == "16-mixed" or largest.isfinite():
+        if trainer.precision == "16-mixed" or not (names := nonfinite(gradients)):
             return
-        names = [name for name, gradient in gradients.items() if not gradient.isfinite().all()]
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         raise UserError(
             f"the gradient of step {trainer.global_step + 1} (epoch {trainer.current_epoch + 1}) "
-            f"is not finite in {names[0]}{more}: nothing was updated. The same command with "
+            f"is not finite in {names}: nothing was updated. The same command with "
             "+runtime.trainer.detect_anomaly=true resumes from the last checkpoint and shows "
             f"where it arose; to avoid it, {_REMEDIES}"
+        )
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        check_weights(pl_module, trainer.current_epoch + 1)
+
+
+def nonfinite(tensors: Mapping[str, Tensor]) -> str:
+    """Return the names of the tensors with NaN or infinite entries, shortened; usually empty."""
+    floating = [tensor for tensor in tensors.values() if tensor.is_floating_point()]
+    # The largest entry, since a 2-norm could overflow where no entry has.
+    if torch.nn.utils.get_total_norm(floating, math.inf).isfinite():
+        return ""
+    names = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+
+
+def check_weights(model: nn.Module, epoch: int) -> None:
+    """Raise :class:`UserError` if a parameter is NaN or infinite: a finite loss may not show it."""
+    if names := nonfinite(dict(model.named_parameters())):
+        raise UserError(
+            f"weights are not finite in epoch {epoch}, in {names}: no checkpoint was written "
+            f"since; {_REMEDIES}"
         )
 
 

@@ -14,7 +14,8 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from phantomgrad_suite.checkpoint.finite import check_finite
+from phantomgrad.checks import check_at_least, check_deviation
+from phantomgrad_suite.checkpoint.finite import check_finite, check_weights
 from phantomgrad_suite.checkpoint.processes import leave_signals_to_main_process
 from phantomgrad_suite.checkpoint.state import is_resumable
 
@@ -45,6 +46,8 @@ class LastCheckpoint(Checkpoint):
     """
 
     def __init__(self, path: Path, every_n_epochs: int, every_minutes: float | None) -> None:
+        check_at_least("every_n_epochs", every_n_epochs, 1)
+        check_deviation("every_minutes", every_minutes or 0)
         self._path, self._epochs = path, every_n_epochs
         self._seconds = math.inf if every_minutes is None else 60 * every_minutes
         self._last = time.monotonic()
@@ -90,6 +93,7 @@ class LastCheckpoint(Checkpoint):
             loss = loss.to(trainer.strategy.root_device, copy=True)
             loss = trainer.strategy.reduce(loss, reduce_op="sum")
         check_finite(loss, trainer.current_epoch + 1)
+        check_weights(task, trainer.current_epoch + 1)
         trainer.save_checkpoint(self._path)
         self._last = time.monotonic()
         if reason == _DUE:

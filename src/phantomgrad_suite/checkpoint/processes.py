@@ -1,7 +1,10 @@
 """The processes of a distributed run, and those that load data."""
 
 import multiprocessing
+import os
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +15,8 @@ from phantomgrad_suite.runs.errors import UserError
 
 # gloo raises plain RuntimeErrors with these messages; NCCL raises errors of its own type.
 _LOST = ("closed by peer", "reset by peer", "broken pipe", "timed out waiting", "socket timeout")
+
+_PARENT = "PHANTOMGRAD_PARENT"
 
 
 def of_all_processes(state: Any) -> list[Any]:
@@ -63,6 +68,24 @@ def reap_workers() -> Iterator[None]:
             process.kill()
             process.join()
         signal.signal(signal.SIGCHLD, handler or signal.SIG_DFL)
+
+
+def end_with_parent() -> None:
+    """Make the processes that Lightning starts from this one end with it, however it ends.
+
+    One whose parent is gone before they have connected would wait for it. Called before training
+    by every process of a distributed run, since Lightning hands the environment on.
+    """
+    if int(os.environ.get("LOCAL_RANK", 0)) == 0:
+        os.environ[_PARENT] = str(os.getpid())
+    elif parent := os.environ.get(_PARENT):  # not under torchrun and srun
+        threading.Thread(target=_watch, args=(int(parent),), daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def leave_signals_to_main_process(worker: int) -> None:

@@ -11,6 +11,7 @@ from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_pro
 from phantomgrad_suite.runs.errors import UserError
 
 PROVENANCE, GENERATORS, LOADER = "provenance", "generators", "loader"
+_ORIGIN = ("row", "instance", "config_hash")
 
 
 class RunState(Callback):
@@ -61,12 +62,16 @@ class RunState(Callback):
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Keep the state until training starts; refuse that of another configuration."""
-        made_by = checkpoint[PROVENANCE]
-        if made_by["config_hash"] != self._facts["config_hash"]:
+        """Keep the state until training starts; refuse that of another run or configuration."""
+        made_by = checkpoint.get(PROVENANCE, {})
+        own, other = ([facts.get(key) for key in _ORIGIN] for facts in (self._facts, made_by))
+        if other != own:
+            source = "configuration (the experiment was changed since)"
+            if other[:2] != own[:2]:
+                source = "run, {} {}".format(*other)
             raise UserError(
-                f"{trainer.ckpt_path} is a checkpoint of another configuration (the experiment was "
-                "changed since): move it away, or choose another runtime.paths.runs"
+                f"{trainer.ckpt_path} is a checkpoint of another {source}: move it away, or choose "
+                "another runtime.paths.runs"
             )
         self._restored, self._earlier = checkpoint, made_by["attempts"]
 

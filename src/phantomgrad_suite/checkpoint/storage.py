@@ -12,8 +12,9 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import nn
 
+from phantomgrad_suite.checkpoint.finite import nonfinite
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.files import atomic_write
+from phantomgrad_suite.runs.files import atomic_write, check_writable
 from phantomgrad_suite.runs.folder import log_epoch
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ def resumable(path: Path, model: nn.Module, *, keeper: bool) -> Path | None:
     ``keeper``, one process of a run, sets damaged files aside and removes unfinished ones.
     """
     if keeper:
+        check_writable(path.parent)
         for unfinished in path.parent.glob(f".{path.name}.*"):
             unfinished.unlink()
     damaged = False
@@ -65,6 +67,11 @@ def resumable(path: Path, model: nn.Module, *, keeper: bool) -> Path | None:
                     f"{candidate} is not a checkpoint of this model ({why}): delete it to start "
                     "from the beginning"
                 ) from error
+            if names := nonfinite(dict(model.named_parameters())):
+                raise UserError(
+                    f"{candidate} has weights that are not finite, in {names}: delete it to resume "
+                    "from the checkpoint before it or, without one, to start from the beginning"
+                )
             log.info("resuming from %s", candidate)
             return candidate
         damaged = True

@@ -10,10 +10,8 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from phantomgrad_suite.jobs.compose import identity_of
+from phantomgrad_suite.jobs.compose import identity_of, without_launcher
 from phantomgrad_suite.runs.errors import UserError
-
-_LAUNCHER = ("cluster=", "+cluster=", "runtime.cluster.", "+runtime.cluster.")
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class Command:
         return cls(
             name=f"{identity.row} {identity.instance}",
             # A table switches Hydra to several runs; this is one of them.
-            arguments=(*(o for o in overrides if not o.startswith(_LAUNCHER)), "hydra.mode=RUN"),
+            arguments=(*without_launcher(overrides), "hydra.mode=RUN"),
             folder=Path(config.runtime.paths.runs) / identity.row / identity.instance,
             config_hash=identity.config_hash,
             devices=int(devices),

@@ -70,10 +70,10 @@ class DataModule(LightningDataModule):
         return None
 
     def check_settings(self, least: int, *names: str) -> None:
-        """Raise ``ValueError`` unless these settings are integers >= ``least``, or ``None``."""
+        """Raise ``ValueError`` unless these settings are integers >= ``least``, or a default."""
         for name in names:
             value = getattr(self, name)
-            if value is not None:
+            if value is not None or getattr(type(self), name, 0) is not None:
                 check_at_least(f"dataset.{name}", value, least)
 
     @property
@@ -89,16 +89,8 @@ class DataModule(LightningDataModule):
 
 
 def missing_data(problem: str, name: str) -> MissingDataError:
-    """Return the error of a data set that ``fetch_data.py`` knows under ``name``."""
+    """Return the error of missing or damaged files; ``fetch_data.py`` fetches them as ``name``."""
     return MissingDataError(
         f"{problem}: fetch it with `python scripts/fetch_data.py {name}` (or, without network, "
         "add `--from DIR`), or set runtime.dataset.root"
-    )
-
-
-def damaged_data(problem: str, name: str) -> UserError:
-    """Return the error of a data set that must be fetched again."""
-    return UserError(
-        f"{problem}: delete the folder and fetch {name} again with `python scripts/fetch_data.py "
-        f"{name}`"
     )

@@ -4,6 +4,7 @@ A data set is put together in a temporary folder, verified there by loading it, 
 to its place.
 """
 
+import logging
 import lzma
 import shutil
 import tarfile
@@ -30,6 +31,9 @@ from phantomgrad_suite.runs.errors import MissingDataError, UserError
 TOKENS = {"train": 103_227_021, "validation": 217_646, "test": 245_569}
 
 
+log = logging.getLogger(__name__)
+
+
 @dataclass(frozen=True)
 class _Recipe:
     name: str
@@ -37,10 +41,13 @@ class _Recipe:
     load: Callable[[Path], str]  # reads it from the folder of all data; describes it
     download: Callable[[Path], Any] | None  # into its place below that folder
     archive: tuple[str, str] | None = None  # and the folder in which to unpack it
+    other_places: tuple[str, ...] = ()  # of its files, below a folder to copy from
 
 
 def fetch(name: str, target: Path, source: Path | None = None) -> str:
-    """Fetch a data set unless it is there, and return a description of it.
+    """Fetch a data set unless it is there and intact, and return a description of it.
+
+    Files that are incomplete or damaged are replaced, and kept in ``<folder>.damaged``.
 
     Args:
         name: of the data set; an unknown one is taken for that of a TU data set.
@@ -51,8 +58,10 @@ def fetch(name: str, target: Path, source: Path | None = None) -> str:
     recipe = _RECIPES.get(plain) or _tu(name)
     place = target / recipe.place
     if place.exists():
-        summary = _verified(recipe, target, f"delete {place} and fetch it again")
-        return f"{recipe.name}: {summary} in {place} (already there)"
+        try:
+            return f"{recipe.name}: {recipe.load(target)} in {place} (already there)"
+        except UserError as error:
+            log.warning("%s: fetching it again", _problem(error))
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target, prefix=".fetch-") as folder:
         staging = Path(folder)
@@ -61,34 +70,27 @@ def fetch(name: str, target: Path, source: Path | None = None) -> str:
         else:
             _download(recipe, staging)
         try:
-            summary = _verified(recipe, staging, "nothing was installed")
+            summary = recipe.load(staging)
         except UserError as error:
-            origin = str(source or "the download")
-            raise UserError(str(error).replace(str(staging), origin)) from error
+            problem = _problem(error).replace(str(staging), str(source or "the download"))
+            raise UserError(f"{problem}: nothing was installed") from error
         place.parent.mkdir(parents=True, exist_ok=True)
+        if place.exists():
+            aside = place.with_name(f"{place.name}.damaged")
+            shutil.rmtree(aside, ignore_errors=True)
+            place.rename(aside)
         (staging / recipe.place).rename(place)
     return f"{recipe.name}: {summary} in {place}"
 
 
-def _verified(recipe: _Recipe, root: Path, remedy: str) -> str:
-    place = root / recipe.place
-    wrong = [
-        file
-        for file, digest in known_checksums(recipe.place).items()
-        if not (place / file).exists() or sha256(place / file) != digest
-    ]
-    try:
-        if wrong:
-            raise UserError(f"{', '.join(wrong)} in {place} are missing or damaged")
-        return recipe.load(root)
-    except UserError as error:
-        problem = str(error).split(": delete")[0].split(": fetch")[0]
-        raise UserError(f"{problem}: {remedy}") from error
+def _problem(error: UserError) -> str:
+    return str(error).partition(": fetch")[0]
 
 
 def _copy(recipe: _Recipe, source: Path, staging: Path) -> None:
-    origin, new = source / recipe.place, staging / recipe.place
-    if origin.is_dir():
+    places = [source / place for place in (recipe.place, *recipe.other_places)]
+    origin, new = next(filter(Path.is_dir, places), None), staging / recipe.place
+    if origin:
         for path in (path for path in origin.rglob("*") if path.is_file()):
             copy = new / path.relative_to(origin)
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +100,7 @@ def _copy(recipe: _Recipe, source: Path, staging: Path) -> None:
     else:
         archive = f" or {source / recipe.archive[0]}" if recipe.archive else ""
         raise MissingDataError(
-            f"{source} does not contain {recipe.name}: expected {origin}{archive}"
+            f"{source} does not contain {recipe.name}: expected {places[0]}{archive}"
         )
 
 
@@ -137,8 +139,9 @@ def _tu(name: str) -> _Recipe:
     return _Recipe(
         name,
         f"TUDataset/{name}/raw",
-        load=lambda root: f"{len(load_tu_dataset(name, root / 'TUDataset'))} graphs",
+        load=lambda root: f"{len(load_tu_dataset(name, root / 'TUDataset')[0])} graphs",
         download=lambda root: pyg("datasets").TUDataset(str(root / "TUDataset"), name),
+        other_places=(f"TUDataset/{name}", name),  # as the official archive has them
     )
 
 

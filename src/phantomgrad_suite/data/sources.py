@@ -36,6 +36,15 @@ def known_checksums(folder: str = "") -> dict[str, str]:
     return {p.removeprefix(prefix): digest for p, digest in known.items() if p.startswith(prefix)}
 
 
+def altered_files(folder: Path, place: str) -> list[str]:
+    """Return the files that ``folder`` lacks or that differ from the known ones of ``place``."""
+    return [
+        file
+        for file, digest in known_checksums(place).items()
+        if not (folder / file).exists() or sha256(folder / file) != digest
+    ]
+
+
 def cached(path: Path, sources: Iterable[Path], make: Callable[[], list[Tensor]]) -> list[Tensor]:
     """Return the tensors in the file ``path``, or make them from ``sources`` and write that file.
 

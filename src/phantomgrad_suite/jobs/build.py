@@ -1,5 +1,6 @@
 """The parts of a run, built from its configuration."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,39 +11,53 @@ from omegaconf import DictConfig, OmegaConf
 
 from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.data.base import Synthetic
+from phantomgrad_suite.jobs.types import check_types
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.tasks import Task
 
+_OWN_SETTINGS = {  # of runtime.trainer: without influence on the result of a run
+    *("accelerator", "benchmark", "default_root_dir", "detect_anomaly", "deterministic"),
+    *("enable_model_summary", "enable_progress_bar", "log_every_n_steps", "num_sanity_val_steps"),
+    "profiler",
+}
+
 
 def check_settings(config: DictConfig) -> None:
-    """Raise :class:`UserError` for values that would fail late with a long traceback."""
+    """Raise :class:`UserError` for values that neither Lightning nor a constructor refuses."""
     gpus = config.runtime.trainer.accelerator != "cpu" and torch.cuda.is_available()
-    positive = (lambda value: type(value) is int and value > 0), "a positive integer"
-    numbers = (int, float, type(None))
     rules: dict[str, tuple[Callable[[Any], bool], str]] = {
         "nonfinite": (lambda value: value in ("stop", None), "stop or null"),
-        "trainer.max_epochs": positive,
+        "trainer.max_epochs": (lambda value: type(value) is int and value > 0, "positive"),
+        "trainer.accumulate_grad_batches": (lambda value: value is None or value > 0, "positive"),
+        "trainer.gradient_clip_val": (lambda value: (value or 0) >= 0, "at least 0"),
         "trainer.sync_batchnorm": (lambda value: gpus or not value, "false without GPUs"),
-        "runtime.checkpoint.every_n_epochs": positive,
-        "runtime.checkpoint.every_minutes": (
-            lambda value: isinstance(value, numbers) and (value or 0) >= 0,
-            "a number (0: after every step) or null",
-        ),
+        "runtime.keep_weights": (lambda value: type(value) is bool, "true or false"),
     }
+    check_types(config.trainer, "trainer")
     for key, (holds, rule) in rules.items():
         if not holds(value := OmegaConf.select(config, key)):
             raise UserError(f"{key} must be {rule}, got {value!r}")
+    decisive = [f"trainer.{key}" for key in config.runtime.trainer if key not in _OWN_SETTINGS]
+    decisive += [f"dataset.{key}" for key in config.runtime.dataset if key in config.dataset]
+    if decisive:
+        raise UserError(
+            f"runtime.{decisive[0]} may change the result, so it must identify the run: "
+            f"set {decisive[0]} (with a plus if it is not set yet)"
+        )
 
 
 def build(node: Any, name: str, **more: Any) -> Any:
     """Instantiate a configured object; a :class:`UserError` reports a wrong key or value."""
+    check_types(node, name)
     try:
         return instantiate(node, **more)
     except InstantiationException as error:
         cause = error.__cause__
         if isinstance(cause, UserError):
             raise cause from error
-        raise UserError(f"{name} cannot be built: {cause or error}") from error
+        unknown = re.search(r"unexpected keyword argument '(\w+)'", str(cause))
+        drop = f"; if the row sets it, ~<group>.{unknown[1]} drops it" if unknown else ""
+        raise UserError(f"{name} cannot be built: {cause or error}{drop}") from error
 
 
 def build_data(config: DictConfig) -> DataModule:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -13,9 +14,11 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from yaml import YAMLError
 
-from phantomgrad_suite.jobs.compose import CONFIGS, explain
+from phantomgrad_suite.jobs.compose import CONFIGS, explain, without_launcher
+from phantomgrad_suite.jobs.job import left_to_others
 from phantomgrad_suite.runs.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -30,36 +33,45 @@ def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
     """
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises its errors, and prints nothing
     logging.getLogger("hydra").setLevel(logging.ERROR)
+    left_to_others.clear()
     failures: list[str] = []
     composed = False
+    lists = [a for a in sys.argv[1:] if re.match(r"\+?(table|suite)=", a)]
+    if len(lists) > 1:  # Hydra would take the last one
+        sys.exit(f"{' '.join(lists)}: a command runs one table or suite")
 
     def job(config: DictConfig) -> None:
         nonlocal composed
         composed = True
         try:
             work(config)
-        except UserError as error:
-            if str(error) not in failures:
-                run, message = config.runtime.run, str(error)
-                row = str(run.row or config.label.get("row") or "custom")
+        except (UserError, ConfigAttributeError, ConfigKeyError) as error:
+            deleted = getattr(error, "full_key", None)  # by a tilde
+            cause = f"a run needs the setting {deleted}" if deleted else str(error)
+            if cause not in failures:
+                run, message = config.runtime.run, cause
+                choices = HydraConfig.get().runtime.choices
+                row = run.row or choices.get("experiment") or choices.get("study") or "custom"
                 if HydraConfig.get().mode is RunMode.MULTIRUN and not message.startswith(row):
                     message = f"{' '.join(filter(None, (row, run.instance)))}: {message}"
                 log.error("%s", message)
-            failures.append(str(error))
+            failures.append(cause)
 
     try:
         hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=root)(job)()
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
+    except (HydraException, OmegaConfBaseException, OSError, ValueError, YAMLError) as error:
         if composed:
             raise
         sys.exit(explain(error, root, sys.argv[1:]))
+    if left_to_others:
+        more = f" and {len(left_to_others) - 1} more" if len(left_to_others) > 1 else ""
+        print(f"{left_to_others[0]}{more}: skipped, another process executes it", flush=True)
     sys.exit(1 if failures else 0)
 
 
 def command_line(hydra: HydraConf) -> str:
     """Return the shell command that executes the current run alone."""
-    launcher = ("cluster", "runtime.cluster")
-    overrides = [o for o in hydra.overrides.task if not o.startswith(launcher)]
+    overrides = without_launcher(hydra.overrides.task)
     # A table switches Hydra to multirun; the command is for one of its runs.
     alone = ["hydra.mode=RUN"] if hydra.mode is RunMode.MULTIRUN else []
-    return shlex.join(["python", "scripts/train.py", *overrides, *alone])
+    return shlex.join(["python", f"scripts/{hydra.job.config_name}.py", *overrides, *alone])

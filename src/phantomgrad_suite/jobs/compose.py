@@ -14,13 +14,37 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import MarkedYAMLError
 
+from phantomgrad_suite.jobs.types import check_types
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import Identity, identify
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 
+_LABEL = {"row": str | None, "reduced": list[str], "varied": list[str]}
+_METHODS = {
+    "BackpropThroughSolver": "BPTT",
+    "ImplicitGradient": "Implicit",
+    "NeumannPhantomGradient": "NPG",
+    "UnrolledPhantomGradient": "UPG",
+}
+
+
+def _method(*, _root_: DictConfig) -> str:
+    """Return how tables name the gradient of a run: ``Implicit``, ``JR + UPG A(5, 0.8)``."""
+    gradient = _root_.gradient
+    kind = str(gradient._target_).rpartition(".")[2]
+    name, steps, damping = _METHODS.get(kind, kind), gradient.get("steps"), gradient.get("damping")
+    if (name, steps, damping) == ("UPG", 1, 1.0):
+        name = "One-step"
+    elif steps is not None:
+        name += f" A({steps}, {damping if isinstance(damping, float | int) else 'adaptive'})"
+    return f"JR + {name}" if _root_.task.get("jacobian") else name
+
+
 OmegaConf.register_new_resolver("joined", "/".join, replace=True)
+OmegaConf.register_new_resolver("method", _method, replace=True)
 
 
 def composing() -> AbstractContextManager[Any]:
@@ -53,19 +77,31 @@ def identity_of(config: DictConfig) -> Identity:
     named = re.findall(r"\$\{(\w+)", OmegaConf.to_yaml(config))
     for key in resolved:  # Hydra accepts any key from a file or with a plus
         if key not in (*_top_level(root), *named):
+            if isinstance(resolved[key], dict) and (CONFIGS / key).is_dir():
+                raise UserError(f"the file of {key}=... must start with `# @package _global_`")
             raise UserError(_unknown(key, _top_level(root), root))
+    for key in _top_level(root):  # ... and deletes any with a tilde
+        if key not in resolved:
+            raise UserError(f"a run needs {key!r}: leave out ~{key}")
+    check_types(resolved["label"], "label", _LABEL)
     if resolved["label"]["row"] is None:
         return identify(resolved, None)
     naming = {"experiment", "table", "tune", "study", "suite", *resolved["label"]["varied"]}
-    overrides = [o for o in hydra.overrides.task if not o.startswith("runtime.")]
+    overrides = without_launcher(hydra.overrides.task)
     chosen = [o for o in overrides if _key(o) in naming]
-    if set(map(_key, overrides)) <= naming | {"seed", "dataset.fold", "cluster", "logger"}:
+    others = {k for k in map(_key, overrides) if not k.startswith("runtime.")} - naming
+    if others <= {"seed", "dataset.fold", "logger"}:
         return identify(resolved, resolved)  # the row as its file has it
     with composing():
         row = compose(root, chosen)
     # Names in `label` and `runtime` refer to the running application, and identify nothing.
     decisive = OmegaConf.masked_copy(row, [str(k) for k in row if k not in ("label", "runtime")])
     return identify(resolved, as_dict(decisive))
+
+
+def without_launcher(overrides: Sequence[str]) -> list[str]:
+    """Return the overrides of one run alone, without those on how runs are launched."""
+    return [o for o in overrides if not re.match(r"(runtime\.)?cluster\b", _key(o))]
 
 
 def as_dict(config: DictConfig) -> dict[str, Any]:
@@ -98,10 +134,15 @@ def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:
         return f"there is no {group} {choice!r}; {_nearest(choice, names(group), f'{group}/')}"
     if found := re.match(r"Could not override '([^']+)'", first):
         return _unknown(found[1], _known(root, arguments), root)
+    if isinstance(error, MarkedYAMLError) and error.problem_mark:
+        mark = error.problem_mark
+        return f"{mark.name}, line {mark.line + 1}: {error.problem} (YAML indents by spaces)"
     return " ".join(str(error).split())
 
 
 def _unknown(key: str, known: Sequence[str], root: str) -> str:
+    groups = [path.name for path in CONFIGS.iterdir() if path.is_dir() and path.name != key]
+    known = [*known, *(f"{group}=..." for group in groups if group not in known)]
     plus = f"; a plus adds an argument or entry: +{key}=..." if "." in key else ""
     return f"there is no setting {key!r}; {_nearest(key, known, f'{root}.yaml')}{plus}"
 

@@ -63,6 +63,11 @@ def check_processes(config: DictConfig, trainer: Trainer) -> None:
         )
     cluster: Any = getattr(trainer.strategy, "cluster_environment", None)
     from_outside = cluster is not None and cluster.creates_processes_externally
+    if trainer.num_nodes > 1 and not from_outside and "MASTER_ADDR" not in os.environ:
+        raise UserError(
+            f"trainer.num_nodes={nodes} would wait for the other nodes for ever: start the row by "
+            "srun, torchrun or cluster=slurm, or set MASTER_ADDR, MASTER_PORT and NODE_RANK"
+        )
     if started > 1 and HydraConfig.get().mode is RunMode.MULTIRUN and not from_outside:
         raise UserError(
             f"a table cannot start the processes of trainer.devices={devices} for each of its "

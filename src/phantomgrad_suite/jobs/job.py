@@ -2,6 +2,8 @@
 
 import errno
 import logging
+import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +30,9 @@ _REMEDIES = {
 }
 
 AnyRecord = Record | StudyRecord
+
+left_to_others: list[str] = []
+"""The jobs that this process skipped because another one executes them."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ def open_job(config: DictConfig) -> Iterator[Job]:
         return
     with _external_errors_in_a_line(folder), folder.locked() as acquired:
         if not acquired:
-            log.info("%s: another process executes it, skipped", identity)
+            left_to_others.append(str(identity))
             yield Job(identity, folder, pending=False)
         elif folder.finished(identity.config_hash):
             log.info("%s: finished, skipped (%s)", identity, folder.record)
@@ -74,7 +79,8 @@ def open_job(config: DictConfig) -> Iterator[Job]:
             is_row = not identity.is_changed  # the row as its file has it: a result
             if is_row:
                 check_writable(published.parent)
-            with log_attempt(folder.path, epochs=(config.get("trainer") or {}).get("max_epochs")):
+            epochs = (config.get("trainer") or {}).get("max_epochs")
+            with log_attempt(folder.path, epochs=epochs, dataset=config.label.get("dataset")):
                 yield Job(
                     identity,
                     folder,
@@ -115,6 +121,8 @@ def now() -> str:
 @contextmanager
 def _external_errors_in_a_line(folder: RunFolder) -> Iterator[None]:
     """Turn errors that are not the program's own into messages: misfitting data, a full disk."""
+    hook = threading.excepthook  # TensorBoard's thread prints what the main thread raises
+    threading.excepthook = lambda e: None if isinstance(e.exc_value, OSError) else hook(e)
     try:
         yield
     except ShapeError as error:
@@ -123,6 +131,9 @@ def _external_errors_in_a_line(folder: RunFolder) -> Iterator[None]:
         if error.errno not in _REMEDIES:
             raise
         raise UserError(
-            f"{error.filename or folder.path}: {error.strerror}: {_REMEDIES[error.errno]} and "
-            "start the same command again; it resumes from the last checkpoint"
+            f"{os.fsdecode(error.filename or folder.path)}: {error.strerror}: "
+            f"{_REMEDIES[error.errno]} and start the same command again; it resumes from the last "
+            "checkpoint"
         ) from error
+    finally:
+        threading.excepthook = hook

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from phantomgrad_suite.report import html, latex, markdown
 from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
@@ -12,14 +13,18 @@ from phantomgrad_suite.report.figures.plot import Plot, render
 from phantomgrad_suite.report.inputs import read_all, read_paper, read_published
 from phantomgrad_suite.report.studies import STUDIES, table_of_studies
 from phantomgrad_suite.report.table import Table
+from phantomgrad_suite.report.yours import with_yours
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import atomic_write
-from phantomgrad_suite.runs.records import read_record, read_study
+from phantomgrad_suite.runs.records import Record, StudyRecord, read_record, read_study
 
-USAGE = """usage: python scripts/report.py [TABLE ...] [results=DIR]
+_LACKING = (AttributeError, IndexError, KeyError, TypeError)
+USAGE = """usage: python scripts/report.py [TABLE ...] [results=DIR] [yours=DIR]
 
 Makes DIR/tables/<table>.{md,tex} and DIR/figures/<table>*.{svg,pdf} from DIR/records and
-DIR/paper.csv, for all tables if none is named. DIR/index.html shows all of them."""
+DIR/paper.csv, for all tables if none is named. DIR/index.html shows all of them.
+With yours=DIR the folder of results is only read: the tables of DIR/records, beside the
+published ones, are made in that DIR, and how far they agree is printed."""
 
 
 def main(arguments: Sequence[str], default: Path) -> int:
@@ -32,14 +37,18 @@ def main(arguments: Sequence[str], default: Path) -> int:
         print(USAGE)
         return 0
     folders = [a.removeprefix("results=") for a in arguments if a.startswith("results=")]
-    names = [a for a in arguments if not a.startswith("results=")]
+    yours = [Path(a.removeprefix("yours=")) for a in arguments if a.startswith("yours=")]
+    names = [a for a in arguments if not a.startswith(("results=", "yours="))]
     results = Path(folders[-1]) if folders else default
     try:
-        known = known_tables(results)
+        known = known_tables(results, *(folder / "records" for folder in yours))
         for name in names:
             if name not in known:
                 return _fail(f"there is no table {name}: choose from {', '.join(known)}", 2)
-        _report(names or known, known, results)
+        if yours:
+            _report_yours(names or known, known, results, yours[-1])
+        else:
+            _report(names or known, known, results)
     except UserError as error:
         return _fail(str(error), 1)
     except OSError as error:
@@ -59,6 +68,28 @@ def _report(names: Sequence[str], known: Sequence[str], results: Path) -> None:
     page = results / "index.html"
     _write(html.render(results, list(tables.values()), figures).encode(), page)
     print(f"wrote {page}")
+
+
+def _report_yours(names: Sequence[str], known: Sequence[str], results: Path, yours: Path) -> None:
+    tables = {key: load(results, key) for key in dict.fromkeys([*CATALOGUE, *known])}
+    figures = {key: plots_of(table) for key, table in tables.items()}
+    for plot in (plot for plots in figures.values() for plot in plots):
+        for path in (results / "figures").glob(f"{plot.name}.*"):
+            _write(path.read_bytes(), yours / "figures" / path.name)
+    for key in known:
+        own = load(results, key, yours / "records")
+        if own.studies or any(line.runs for line in own.lines):
+            tables[key], agreement = with_yours(tables[key], own)
+            figures[key] = plots_of(own)
+            for place, content in _files(tables[key], figures[key]).items():
+                _write(content, yours / place)
+            if key in names:
+                print(f"{markdown.render(tables[key])}\n{tables[key].entry.label}: {agreement}\n")
+        elif key in names:
+            print(f"{tables[key].entry.label}: none of your runs is finished")
+    page = yours / "index.html"
+    _write(html.render(results, list(tables.values()), figures, yours).encode(), page)
+    print(f"your numbers beside the published ones: {page}")
 
 
 def _files(table: Table, figures: Sequence[Plot]) -> dict[str, bytes]:
@@ -83,34 +114,51 @@ def _fail(message: str, status: int) -> int:
     return status
 
 
-def known_tables(results: Path) -> list[str]:
-    """Return the keys of all tables with a number of the paper or a record, in print order."""
-    records = results / "records"
-    folders = [path for path in records.iterdir() if path.is_dir()] if records.is_dir() else []
+def known_tables(results: Path, *more: Path) -> list[str]:
+    """Return the keys of all tables with a number of the paper or a record, in print order.
+
+    ``more`` are further folders of records.
+    """
+    places = [path for path in (results / "records", *more) if path.is_dir()]
+    folders = [path for place in places for path in place.iterdir() if path.is_dir()]
     found = {number.table for number in read_paper(results / "paper.csv")}
     found |= {folder.name for folder in folders if any(folder.rglob("*.json"))}
     return [key for key in CATALOGUE if key in found] + sorted(found - set(CATALOGUE))
 
 
-def load(results: Path, key: str) -> Table:
+def load(results: Path, key: str, records: Path | None = None) -> Table:
     """Return a table made from the records and the paper's numbers in a folder of results.
+
+    ``records`` are others than those of the folder.
 
     Raises:
         UserError: an input cannot be used; the message names the file.
     """
-    entry, records = entry_of(key), results / "records"
-    study = key if key in STUDIES else "throughput"
-    studies = read_all(records, study, read_study)
+    records = records or results / "records"
+    studies = read_all(records, key if key in STUDIES else "throughput", read_study)
+    runs = [] if key in STUDIES else read_all(records, key, read_record)
     try:
-        if key in STUDIES:
-            return table_of_studies(entry, studies)
-        numbers = [n for n in read_paper(results / "paper.csv") if n.table == key]
-        published = read_published(results / "published_curves.csv")
-        return table_of_runs(
-            entry, numbers, read_all(records, key, read_record), studies, published
-        )
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
-        raise UserError(
-            f"a record below {records / study} lacks a value that its table needs ({error!r}), as "
-            "one of another version may: delete it and run `python scripts/study.py` again"
-        ) from error
+        return _table(key, runs, studies, results)
+    except _LACKING as error:
+        for record in (*runs, *studies):
+            alone: list[Any] = [record]
+            is_run = isinstance(record, Record)
+            try:
+                _table(key, alone if is_run else [], [] if is_run else alone, results)
+            except _LACKING:
+                path = records / record.row / f"{record.instance}.json"
+                raise UserError(
+                    f"{path} lacks a value that its table needs ({error!r}), as records of other "
+                    "versions may: delete it and repeat the run or study"
+                ) from error
+        raise
+
+
+def _table(
+    key: str, runs: Sequence[Record], studies: Sequence[StudyRecord], results: Path
+) -> Table:
+    if key in STUDIES:
+        return table_of_studies(entry_of(key), studies)
+    numbers = [n for n in read_paper(results / "paper.csv") if n.table == key]
+    published = read_published(results / "published_curves.csv")
+    return table_of_runs(entry_of(key), numbers, runs, studies, published)

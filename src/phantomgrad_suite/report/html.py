@@ -18,14 +18,21 @@ _SYMBOL = 3  # letters of a heading that is a symbol
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
 
 
-def render(results: Path, tables: Sequence[Table], figures: Mapping[str, list[Plot]]) -> str:
+def render(
+    results: Path,
+    tables: Sequence[Table],
+    figures: Mapping[str, list[Plot]],
+    page: Path | None = None,
+) -> str:
     """Return the page of a folder of results (figures, ``README.md`` and ``bench``).
 
     Args:
         results: the folder.
         tables: all tables, in the order of the page.
         figures: those of each table, by its key.
+        page: the folder of page and figures, by default ``results``.
     """
+    page = page or results
     environment = templates(autoescape=True)
     environment.globals |= {"folded": folded, "groups": groups}
     paper = [table for table in tables if table.entry.in_paper]
@@ -36,7 +43,7 @@ def render(results: Path, tables: Sequence[Table], figures: Mapping[str, list[Pl
         counts=[(state, counts[state]) for state in State if counts[state]],
         tables=[table for table in tables if table.sections],
         plots={
-            key: [plot for plot in plots if (results / f"figures/{plot.name}.svg").is_file()]
+            key: [plot for plot in plots if (page / f"figures/{plot.name}.svg").is_file()]
             for key, plots in figures.items()
         },
         bench=[sections_of(path) for path in sorted((results / "bench").glob("*.md"))],

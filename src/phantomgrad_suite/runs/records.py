@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -93,6 +93,8 @@ class Record(_Finished):
         data: name, fingerprint and sizes of the data.
         solver: means over training of what the solver spent, for example ``evaluations``.
         memory: ``peak_bytes`` and how they were measured (``kind``).
+        weights: the files of the weights of ``last``, and of ``selected`` or ``best``, in the run
+            folder: ``file``, ``sha256``, ``epoch`` and ``step``. Older records have none.
     """
 
     label: dict[str, str]
@@ -102,6 +104,7 @@ class Record(_Finished):
     data: dict[str, Any]
     solver: dict[str, float]
     memory: dict[str, Any]
+    weights: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

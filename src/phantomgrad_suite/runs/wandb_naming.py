@@ -15,12 +15,12 @@ _BY_EPOCH = ("train", "test", "validation", "gradient", "collapse", "solver", "a
 _LONGEST_TAG = 64  # characters
 
 
-def names(row: str, instance: str) -> dict[str, Any]:
+def names(row: str, instance: str, dataset: str) -> dict[str, Any]:
     """Return the arguments of ``wandb.init`` that name a run; its id stays when it is resumed."""
     return {
         "id": hashlib.sha256(f"{row}/{instance}".encode()).hexdigest()[:16],
         "group": row,
-        "name": instance,
+        "name": f"{instance} on {dataset}",
         "tags": [t for t in dict.fromkeys((table_of(row), row)) if 0 < len(t) <= _LONGEST_TAG],
         "config": {"table": table_of(row), "row": row, "instance": instance},
     }
@@ -43,7 +43,9 @@ def define_metrics(run: Any, metric: str, mode: str | None = None) -> None:
     run.define_metric(f"test/{metric}", step_metric="epoch", summary=f"{best},last")
 
 
-def wandb_logger(*, group: str, name: str, metric: str, **options: Any) -> WandbLogger:
+def wandb_logger(
+    *, group: str, name: str, dataset: str, metric: str, **options: Any
+) -> WandbLogger:
     """Return a logger with a stable run id: a resumed run continues its curves.
 
     A run that is still open in this process is finished first. ``group`` is the row, ``name`` the
@@ -58,6 +60,6 @@ def wandb_logger(*, group: str, name: str, metric: str, **options: Any) -> Wandb
         ) from error
     if wandb.run is not None:
         wandb.finish()
-    logger = WandbLogger(**{**names(group, name), **options})
+    logger = WandbLogger(**{**names(group, name, dataset), **options})
     define_metrics(logger.experiment, metric)
     return logger

@@ -3,6 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
+from inspect import signature
 from typing import Any, Literal
 
 import torch
@@ -16,6 +17,7 @@ from phantomgrad.gradients import AdaptiveDamping
 from phantomgrad_suite.callbacks.capture import layers_of
 from phantomgrad_suite.checkpoint.finite import check_finite
 from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
+from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.tasks.regularisation import JacobianRegularisation, perturbed
 
 
@@ -30,6 +32,8 @@ class Task(LightningModule):
         metric, metric_mode: what the tables report, and whether its ``max`` or ``min`` is best.
         budget_jitter: largest random reduction of the solvers' budgets in a training step.
     """
+
+    batch_type: type | tuple[type, ...] = object
 
     def __init__(
         self,
@@ -80,6 +84,19 @@ class Task(LightningModule):
     @abstractmethod
     def training_loss(self, batch: Any) -> tuple[Tensor, int]:
         """Return the mean loss of a training batch and the number of samples in it."""
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        if not isinstance(batch, self.batch_type):
+            raise UserError(f"{type(self).__name__} is no task for a {type(batch).__name__}")
+
+    def apply_model(self, *inputs: Any, **options: Any) -> Any:
+        """Call the model, or raise :class:`UserError` if it takes other inputs."""
+        try:
+            signature(self.model.forward).bind(*inputs, **options)
+        except TypeError as error:
+            names = type(self.model).__name__, type(self).__name__
+            raise UserError("{} is no model for {}: {}".format(*names, error)) from error
+        return self.model(*inputs, **options)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         solves = self.unrolled_layers == 0

@@ -51,17 +51,21 @@ class Classification(Task):
 class GraphClassification(Classification):
     """One label per graph."""
 
+    batch_type = GraphBatch
+
     def scored(self, batch: GraphBatch, part: str) -> tuple[Tensor, Tensor]:
-        scores = self.model(batch.features, batch.propagation, batch.pooling, propagated=True)
+        scores = self.apply_model(batch.features, batch.propagation, batch.pooling, propagated=True)
         return scores, batch.labels
 
 
 class NodeClassification(Classification):
     """One label per node of a single graph, with a mask for each part."""
 
+    batch_type = NodeBatch
+
     def scored(self, batch: NodeBatch, part: str) -> tuple[Tensor, Tensor]:
         mask = batch.masks[part]
-        return self.model(batch.features, batch.propagation)[mask], batch.labels[mask]
+        return self.apply_model(batch.features, batch.propagation)[mask], batch.labels[mask]
 
 
 class MultilabelNodeClassification(Classification):
@@ -73,6 +77,7 @@ class MultilabelNodeClassification(Classification):
     predicted where its logit is positive.
     """
 
+    batch_type = MultilabelGraph
     score, score_class = "micro_f1", MultilabelF1Score
     loss = staticmethod(F.binary_cross_entropy_with_logits)
 
@@ -80,7 +85,7 @@ class MultilabelNodeClassification(Classification):
         super().__init__(classes=labels, metric=metric, **task)
 
     def scored(self, batch: MultilabelGraph, part: str) -> tuple[Tensor, Tensor]:
-        return self.model(batch.features, batch.propagation), batch.labels
+        return self.apply_model(batch.features, batch.propagation), batch.labels
 
     def predicted(self, scores: Tensor) -> Tensor:
         return (scores > 0).int()
@@ -88,6 +93,8 @@ class MultilabelNodeClassification(Classification):
 
 class ImageClassification(Classification):
     """One label per image; evaluation solves for the equilibrium during pretraining, too."""
+
+    batch_type = ImageBatch, list  # torch collates pairs to lists
 
     def __init__(
         self, *, pretraining_steps: int = 0, pretraining_layers: int = 10, **classification: Any
@@ -98,4 +105,4 @@ class ImageClassification(Classification):
     def scored(self, batch: ImageBatch | Sequence[Tensor], part: str) -> tuple[Tensor, Tensor]:
         images, labels = batch
         layers = self.unrolled_layers if part == "train" else 0
-        return self.model(images, **({"unrolled": layers} if layers else {})), labels
+        return self.apply_model(images, **({"unrolled": layers} if layers else {})), labels

@@ -29,6 +29,8 @@ class LanguageModelling(Task):
             code; else always solve for the equilibrium.
     """
 
+    batch_type = TokenBatch
+
     def __init__(
         self,
         *,
@@ -103,7 +105,7 @@ class LanguageModelling(Task):
         memory = None if batch.first else self._memory.get(key)
         if memory is not None:  # one from a checkpoint is on the CPU
             memory = Memory(*(part.to(batch.tokens.device) for part in memory))
-        losses, self._memory[key] = self.model(batch.tokens, batch.targets, memory, **options)
+        losses, self._memory[key] = self.apply_model(batch.tokens, batch.targets, memory, **options)
         return losses.to(torch.promote_types(losses.dtype, torch.float32))  # type: ignore[no-any-return]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -124,6 +124,40 @@ def test_close_over_returns_the_map_of_one_packed_tensor() -> None:
     torch.testing.assert_close(packing.unpack(f(z)), cell(states, x))
 
 
+class Convolution(nn.Module):
+    """A contraction on images; records whether its states are channels last in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 3, 3, padding=1)
+        with torch.no_grad():
+            self.convolution.weight.mul_(0.3)
+        self.channels_last: set[bool] = set()
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        self.channels_last.add(z.is_contiguous(memory_format=torch.channels_last))
+        return torch.tanh(self.convolution(z) + x)
+
+
+@every_estimator
+def test_images_keep_their_memory_format(parts: Parts) -> None:
+    """A transposition at every evaluation would double the time of a small cell."""
+    found = []
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        torch.manual_seed(0)
+        deq = pg.DEQ(Convolution(), *parts)
+        x = torch.randn(2, 3, 4, 5).contiguous(memory_format=memory_format).requires_grad_()
+        z, solution = deq(x)
+        assert deq.cell.channels_last == {memory_format == torch.channels_last}
+        for state in (z, solution.z):
+            assert state.shape == x.shape
+            assert state.is_contiguous(memory_format=memory_format)
+        found.append(
+            (z.detach(), *torch.autograd.grad(z.square().sum(), [x, *deq.cell.parameters()]))
+        )
+    assert relative_error(*found) < 1e-9
+
+
 class Pair(NamedTuple):
     """A named state."""
 

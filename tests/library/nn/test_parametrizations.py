@@ -1,12 +1,18 @@
-"""Linear maps with weight norm: equation and copies."""
+"""Linear maps with weight norm: equation and copies; weights of a pass in copies and threads."""
 
+import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 import torch
-from methods import assert_twins
+from methods import SOLVER, assert_twins, parameter_gradients
+from problems import TanhCell, relative_error
 from torch import Tensor
+from torch.nn.utils.parametrizations import weight_norm
 
+from phantomgrad import DEQ, ImplicitGradient
 from phantomgrad.nn import NormedLinear
 
 
@@ -40,3 +46,55 @@ def test_copies_and_pickles(kind: type[NormedLinear], bias: bool) -> None:
     twin = pickle.loads(pickle.dumps(kind(3, 5, bias)))
     assert isinstance(twin, kind)
     assert repr(twin) == repr(kind(3, 5, bias))
+
+
+class Twice(TanhCell):
+    """A cell with a linear map and a copy of it, which has other weights."""
+
+    def __init__(self) -> None:
+        super().__init__(norm=0.4)
+        self.other = copy.deepcopy(weight_norm(self.linear))
+        with torch.no_grad():
+            self.other.parametrizations.weight.original0.mul_(-0.5)
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return torch.tanh(self.linear(z) + self.other(z) + x)
+
+
+def test_a_copied_module_has_weights_of_its_own() -> None:
+    """The cache of torch would take a copy for the original."""
+    cell, x = Twice(), torch.randn(3, 4)
+    z, _ = DEQ(cell, SOLVER, ImplicitGradient(solver=SOLVER))(x)
+    torch.testing.assert_close(cell(z, x), z, rtol=0, atol=1e-9)
+
+
+def test_threads_have_weights_of_their_own() -> None:
+    """Each pass is in the middle of its solve when another one starts, or ends."""
+    barrier = Barrier(2)
+
+    class Waiting(TanhCell):
+        def forward(self, z: Tensor, x: Tensor) -> Tensor:
+            if not self.met.pop(id(x), True):
+                barrier.wait(timeout=60)
+            return super().forward(z, x)
+
+    cell, xs = Waiting(), torch.randn(2, 3, 4).unbind()
+    weight_norm(cell.linear)
+    cell.met = {}
+    deq = DEQ(cell, SOLVER, ImplicitGradient(solver=SOLVER))
+    deq.check_map = False
+    expected = [parameter_gradients(deq, x) for x in xs]
+    cell.met = {id(x): False for x in xs}
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(lambda x: parameter_gradients(deq, x), xs))
+    for ours, alone in zip(found, expected, strict=True):
+        assert relative_error(ours, alone) < 1e-12
+
+
+def test_a_layer_can_be_copied_and_pickled_after_a_pass() -> None:
+    cell, x = TanhCell(), torch.randn(3, 4)
+    cell.linear = NormedLinear(4, 4)
+    deq = DEQ(cell, SOLVER, ImplicitGradient(solver=SOLVER))
+    expected = parameter_gradients(deq, x)
+    for twin in (copy.deepcopy(deq), pickle.loads(pickle.dumps(deq))):
+        assert relative_error(parameter_gradients(twin, x), expected) == 0

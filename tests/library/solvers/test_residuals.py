@@ -128,7 +128,7 @@ def test_the_composition_of_the_batch_does_not_matter(solver: Solver) -> None:
     affine = Affine.random(batch=5)
     solver = replace(solver, tol=1e-7, max_evaluations=60)
     order = torch.tensor([3, 1, 4, 0])
-    expected = Solution(*(t[order] for t in solver.solve(affine, affine.zeros)[:5]))
+    expected = Solution(*(t[order] for t in solver.solve(affine, affine.zeros)[:6]))
     part = Affine(affine.weight[order], affine.bias[order])
     ours = solver.solve(part, part.zeros)
     torch.testing.assert_close(ours.z, expected.z, rtol=1e-9, atol=1e-9)
@@ -150,6 +150,18 @@ def broken(f: Map, sample: int, value: float, first: int) -> Map:
         return fz
 
     return g
+
+
+@every_solver
+def test_a_solution_tells_why_each_sample_stopped(solver: Solver) -> None:
+    def f(z: Tensor) -> Tensor:
+        overflowing = torch.where(z[2:] > 0, torch.inf, z[2:] + 1)
+        return torch.cat([0.1 * z[:1] + 1, 1.5 * z[1:2].abs() + 2, overflowing])
+
+    solution = replace(solver, max_evaluations=20, tol=1e-8).solve(f, torch.zeros(3, 1))
+    assert solution.converged.tolist() == [True, False, False]
+    assert solution.diverged.tolist() == [False, False, True]
+    assert solution.evaluations[1] == 20
 
 
 @every_solver

@@ -16,6 +16,7 @@ import resource
 import runpy
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -43,6 +44,10 @@ ROWS: dict[str, tuple[str, ...]] = {
         "+task.pretraining_layers=2",
         *("schedule=cosine_by_step", "+task.schedule_by=step", "dataset.batch_size=150"),
     ),
+    "two processes": (  # of one run, as under torchrun
+        *("experiment=digits/upg_k5_d0.5", "trainer=ddp", "trainer.devices=2"),
+        *("trainer.max_epochs=2", "dataset.batch_size=16"),
+    ),
     "language": (  # memory of the streams, jitter, a penalty in a share of the steps
         *("experiment=lm/pydoc_preln_jr_upg_k5_d0.8", "trainer.max_epochs=1"),
     ),
@@ -51,21 +56,28 @@ FAILURE, STOPPED, KILLED = 1, 128 + signal.SIGTERM, -signal.SIGKILL
 KINDS = ("kill", "kill", "term", "truncate", "flip", "litter", "full")
 
 
-def attempt(row: str, folder: Path, limit: int | None = None) -> int:
-    """Start the script in a new process; return its number.
+def attempt(row: str, folder: Path, limit: int | None = None) -> list[int]:
+    """Start the script in a new process, or in two; return their numbers.
 
-    Its files may not be longer than ``limit`` bytes, as on a full disk.
+    Their files may not be longer than ``limit`` bytes, as on a full disk.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    process = os.fork()
-    return process or _run(row, folder, limit)
+    (folder / "log.txt").write_text("")
+    ranks: list[dict[str, str]] = [{}]
+    if row == "two processes":
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
+        ranks = [{**address, "GLOO_SOCKET_IFNAME": "lo", "LOCAL_RANK": rank} for rank in "01"]
+    return [os.fork() or _run(row, folder, limit, environment) for environment in ranks]
 
 
-def _run(row: str, folder: Path, limit: int | None) -> NoReturn:
+def _run(row: str, folder: Path, limit: int | None, environment: dict[str, str]) -> NoReturn:
     code: object = FAILURE
     try:
+        os.environ.update(environment)
         os.chdir(folder)
-        out = os.open("log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        out = os.open("log.txt", os.O_WRONLY | os.O_APPEND)
         os.dup2(out, 1)
         os.dup2(out, 2)
         if limit is not None:
@@ -80,8 +92,18 @@ def _run(row: str, folder: Path, limit: int | None) -> NoReturn:
         os._exit(code if isinstance(code, int) else FAILURE)
 
 
-def status_of(process: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+def status_of(processes: list[int]) -> int:
+    """Wait for the processes of an attempt; soon after one has failed, kill the other."""
+    statuses: dict[int, int] = {}
+    while len(statuses) < len(processes):
+        process, status = os.wait()
+        statuses[process] = os.waitstatus_to_exitcode(status)
+        others = set(processes) - set(statuses)
+        if statuses[process] and others:
+            time.sleep(1)  # it may be saving, or about to say why
+            for other in others:
+                os.kill(other, signal.SIGKILL)
+    return statuses[processes[0]]
 
 
 def undisturbed(row: str, folder: Path) -> Path:
@@ -97,14 +119,17 @@ def disturb(row: str, folder: Path, seconds: float, chance: random.Random) -> tu
     kind = chance.choice(KINDS)
     sizes = [p.stat().st_size for p in folder.glob("runs/**/last.ckpt")]
     size = sizes[0] if sizes and sizes[0] else 100_000
-    process = attempt(row, folder, chance.randrange(size // 5, size) if kind == "full" else None)
+    limit = chance.randrange(size // 5, size) if kind == "full" else None
+    processes = attempt(row, folder, limit)
     if kind != "full":
         time.sleep(chance.uniform(0, 0.7 * seconds))
-        os.kill(process, signal.SIGTERM if kind == "term" else signal.SIGKILL)
-    status, log = status_of(process), (folder / "log.txt").read_text()
+        for process in processes:
+            os.kill(process, signal.SIGTERM if kind == "term" else signal.SIGKILL)
+    status, log = status_of(processes), (folder / "log.txt").read_text()
     # A run that has finished returns 0; before training, SIGTERM ends the process at once.
     assert status in (0, FAILURE, STOPPED, KILLED, -signal.SIGTERM), (kind, status, log)
-    assert status != FAILURE or (kind == "full" and "the disk is full" in log), (kind, log)
+    expected = "the disk is full" if kind == "full" else "another process of this run was lost"
+    assert status != FAILURE or expected in log, (kind, log)
     if status != 0:  # otherwise the run is finished, and its last checkpoint is compared
         damage(kind, folder, chance)
     return kind, status
@@ -143,7 +168,7 @@ def soak(kills: int, seed: int, rows: list[str], root: Path) -> Counter[tuple[st
         ours = undisturbed(row, folder)  # skips a run that is finished
         assert_same_run(ours, whole)
         a, b = (read_record(path / "record.json") for path in (ours, whole))
-        assert a.result == b.result
+        assert (a.result, a.weights) == (b.result, b.weights)
         assert str(a.curves) == str(b.curves)  # nan is nan
         print(f"{row}: equal after {counts.total() - before} disturbances", flush=True)
         shutil.rmtree(folder)

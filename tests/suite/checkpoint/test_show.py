@@ -1,5 +1,6 @@
 """Descriptions of checkpoints and records."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -30,12 +31,22 @@ def test_checkpoint_and_record_are_described(workplace: Workplace) -> None:
     )
     assert "trainer.max_epochs=12" in command
     assert "run        chains/upg_k5_d0.5 seed0-" in text
+    assert "label      Chains, IGNN, UPG A(5, 0.5)\nchanges    trainer.max_epochs=12\n" in text
     assert "in epoch 5 of 12, after step 5" in text
     assert f"torch {torch.__version__}"[:10] in text
     assert "max_epochs: 12" not in text
     assert "max_epochs: 12" in describe(folder / "checkpoints" / "last.ckpt", config=True)
-    text = describe(workplace.train(*CHAINS))
+    folder = workplace.train(*CHAINS)
+    text = describe(folder)
     assert "accuracy   best" in text
+    assert re.search(
+        r"label +Chains, IGNN, UPG .*\nchanges +300 of .*, trainer.max_epochs=12", text
+    )
+    record = json.loads((folder / "record.json").read_text())
+    for name, wrong in (("environment", 3), ("label", 5), ("seconds", "x")):
+        (folder / "record.json").write_text(json.dumps({**record, name: wrong}))
+        with pytest.raises(UserError, match=rf"record.json is not a valid record .{name} is"):
+            describe(folder)
 
 
 def test_command_of_a_row_of_a_table_does_that_row_alone(

@@ -1,22 +1,29 @@
 """Lost processes of a distributed run, and processes that a failed run must not leave."""
 
 import multiprocessing
+import os
 import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from interruptions import assert_same_run
-from training import Workplace, finish_two, start_two
+from training import ON_CPU, SCRIPT, Workplace, finish_two, start_two
 
 from phantomgrad_suite.checkpoint.processes import explain_lost_worker
 from phantomgrad_suite.runs.errors import UserError
 
-TWO = (
+TWO = (  # Several processes save after every tenth step, here at the first of nine in an epoch.
     "trainer=ddp",
     "trainer.devices=2",
     "trainer.max_epochs=4",
-    "runtime.checkpoint.every_n_epochs=1",
+    "runtime.checkpoint.every_minutes=0",
 )
 
 
@@ -57,11 +64,59 @@ def finished(folder: Path) -> Path:
     return record.parent
 
 
-@pytest.mark.skipif(
+def second_processes(first: subprocess.Popen[str]) -> list[int]:
+    """Return the process that Lightning has started, once it has."""
+    found = []
+    for child in Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split():
+        with suppress(OSError):  # of the short-lived ones that ask git
+            if b"LOCAL_RANK=1" in Path(f"/proc/{child}/environ").read_bytes():
+                found.append(int(child))
+    return found
+
+
+def wait_until(condition: Callable[[], Any], process: subprocess.Popen[str]) -> Any:
+    while not (found := condition()):
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.02)
+    return found
+
+
+_with_gloo = pytest.mark.skipif(
     not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
     reason="this build of torch has no gloo backend",
 )
+_with_children = pytest.mark.skipif(
+    not Path("/proc/self/task").exists() or not list(Path("/proc/self/task").glob("*/children")),
+    reason="this system does not list the children of a process",
+)
+
+
+@_with_gloo
+@_with_children
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
+def test_process_that_ends_before_training_leaves_none(tmp_path: Path, signum: int) -> None:
+    """The second process is still starting; it would wait for the first one."""
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPT), "experiment=digits/one_step", *TWO, ON_CPU],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    (second,) = wait_until(lambda: second_processes(process), process)
+    process.send_signal(signum)
+    try:
+        process.communicate(timeout=240)  # the second process holds the pipe until it ends
+    except subprocess.TimeoutExpired:
+        os.kill(second, signal.SIGKILL)
+        raise
+    assert process.returncode == -signum
+
+
+@_with_gloo
 def test_run_that_loses_a_process_ends_and_resumes(tmp_path: Path) -> None:
+    """It resumes in the middle of an epoch, bit for bit."""
     (tmp_path / "lost").mkdir()
     first, second = start_two(tmp_path / "lost", "experiment=digits/one_step", *TWO)
     first.wait_for(lambda: list(tmp_path.glob("lost/runs/**/last.ckpt")))

@@ -2,7 +2,9 @@
 
 import re
 import runpy
+import shlex
 import shutil
+import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
@@ -15,7 +17,7 @@ from graph_data import REPOSITORY, write_tu_dataset
 from image_data import write_cifar10
 from text_data import write_texts
 
-from phantomgrad_suite.data import Cifar10, WikiText103
+from phantomgrad_suite.data import Cifar10, WikiText103, sources
 from phantomgrad_suite.data import fetch as fetching
 from phantomgrad_suite.data.fetch import fetch
 from phantomgrad_suite.data.graphs.ppi_files import write_ppi
@@ -49,7 +51,7 @@ def source(
     write_texts(folder / "wikitext-103")
     sums = {path.name: sha256(path) for path in raw.iterdir()}
     known = lambda place="": sums if "TOY" in place else {}  # noqa: E731
-    monkeypatch.setattr(fetching, "known_checksums", known)
+    monkeypatch.setattr(sources, "known_checksums", known)
     texts = [(folder / "wikitext-103" / file).read_text() for file in TEXTS]
     tokens = [len(text.split()) + text.count("\n") for text in texts]
     monkeypatch.setattr(fetching, "TOKENS", dict(zip(fetching.TOKENS, tokens, strict=True)))
@@ -137,7 +139,7 @@ def flip(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "file", "damage", "reason"),
     [
-        ("TOY", "TOY_graph_labels.txt", flip, "^TOY_graph_labels.txt in .* damaged"),
+        ("TOY", "TOY_graph_labels.txt", flip, "^TOY_graph_labels.txt in .* altered"),
         ("TOY", "TOY_node_labels.txt", Path.unlink, "^TOY_node_labels.txt in .* missing"),
         ("PPI", "valid_feats.npy", lambda p: p.write_bytes(b"x"), "cannot be read"),
         ("PPI", "valid_feats.npy", Path.unlink, "lacks valid_feats.npy"),
@@ -146,10 +148,16 @@ def flip(path: Path) -> None:
         ("wikitext103", "wiki.train.tokens", Path.unlink, "lacks .*wiki.train"),
     ],
 )
-def test_damage_is_found(
-    source: Path, target: Path, name: str, file: str, damage: Callable[[Path], Any], reason: str
+def test_damage_is_found_and_repaired(
+    source: Path,
+    target: Path,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    file: str,
+    damage: Callable[[Path], Any],
+    reason: str,
 ) -> None:
-    """Nothing is installed from a damaged source; damage to installed files is found as well."""
+    """Nothing is installed from a damaged source; damaged files are replaced from an intact one."""
     place = PLACES[name]
     copy = shutil.copytree(source, source.with_name("copy"))
     damage(source / place / file)
@@ -158,11 +166,21 @@ def test_damage_is_found(
     assert "\n" not in str(error.value)
     assert ".fetch-" not in str(error.value)
     assert list(target.iterdir()) == []
-    fetch(name, target, copy)
+    intact = fetch(name, target, copy)
     damage(target / place / file)
-    again = rf"{reason}.*: delete {target / place} and fetch it again$"
-    with pytest.raises(UserError, match=again):
-        fetch(name, target, copy)
+    with pytest.raises(UserError, match=r": nothing was installed$"):
+        fetch(name, target, source)
+    assert fetch(name, target, copy) == intact
+    assert re.search(f"{reason}.*: fetching it again$", caplog.messages[-1])
+    assert (target / place / file).read_bytes() == (copy / place / file).read_bytes()
+    assert (target / f"{place}.damaged").exists()
+
+
+@pytest.mark.parametrize("place", ["TUDataset/TOY", "TOY"])
+def test_official_archive_of_tu_is_a_source(source: Path, target: Path, place: str) -> None:
+    unpacked = source.with_name("unpacked") / place
+    shutil.copytree(source / "TUDataset" / "TOY" / "raw", unpacked)
+    assert "12 graphs" in fetch("TOY", target, source.with_name("unpacked"))
 
 
 def test_interrupted_copy_installs_nothing(
@@ -232,6 +250,12 @@ def test_imagenet_is_found_or_explained(folder_root: Path, target: Path) -> None
     (target / "imagenet").symlink_to(folder_root)
     found = "ImageNet: 12 training and 5 test images in"
     assert fetch("ImageNet", target) == f"{found} {target / 'imagenet'} (already there)"
+
+
+def test_make_accepts_a_folder_with_a_space() -> None:
+    command = ["make", "--dry-run", "data", "FROM=/my data"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert shlex.split(done.stdout.splitlines()[-1])[-2:] == ["--from", "/my data"]
 
 
 # --- Real data and the script ----------------------------------------------------------------

@@ -3,7 +3,12 @@
 import re
 
 import pytest
-from training import Script, check_line
+from train.chains import own_configs
+from training import Script, Workplace, check_line
+from yaml import MarkedYAMLError
+
+from phantomgrad_suite.jobs.compose import explain
+from phantomgrad_suite.runs.errors import UserError
 
 NO_SETTING = "there is no setting "
 
@@ -27,6 +32,12 @@ NO_SETTING = "there is no setting "
         ("suite=default", NO_SETTING + r"'suite'"),
         ("experiment=chains/implicit seed", r"cannot read the overrides: "),
         ("label.method=[1", r"cannot read the overrides: "),
+        (
+            "experimnt=chains/implicit",
+            NO_SETTING + r"'experimnt'; the nearest are experiment=\.\.\.",
+        ),
+        ("table=chains table=digits", "table=chains table=digits: a command runs one table or su"),
+        ("hydra.run.dir=/proc/none", r".*No such file or directory: '/proc/none'"),
         ("experiment=null", "Config group override must be a string"),
     ],
 )
@@ -34,6 +45,23 @@ def test_mistakes_are_reported_in_one_line(script: Script, line: str, message: s
     outcome = script(*line.split())
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (1, "", 1)
     assert re.match(message, outcome.err)
+
+
+def test_tab_in_a_row_is_reported_in_one_line(workplace: Workplace) -> None:
+    row = own_configs(workplace) / "experiment" / "chains" / "mine.yaml"
+    row.write_text("# @package _global_\ntrainer:\n\tmax_epochs: 3\n")
+    with pytest.raises(MarkedYAMLError) as error:
+        workplace.train("experiment=chains/mine")
+    assert re.match(
+        r".*mine\.yaml, line 3: found character .*by spaces\)$", explain(error.value, "train")
+    )
+
+
+def test_row_without_its_package_line_is_refused(workplace: Workplace) -> None:
+    row = own_configs(workplace) / "experiment" / "chains" / "mine.yaml"
+    row.write_text("trainer: {max_epochs: 3}\n")
+    with pytest.raises(UserError, match=r"experiment=\.\.\. must start with `# @package _global_`"):
+        workplace.train("experiment=chains/mine")
 
 
 def test_new_entry_of_a_mapping_needs_a_plus(study_script: Script) -> None:

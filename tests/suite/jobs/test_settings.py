@@ -1,7 +1,7 @@
 """Refused before training: missing data, misspelt keys, bad values."""
 
 import pytest
-from train.chains import CHAINS, own_configs
+from train.chains import CHAINS, ROW, own_configs
 from training import Script, Workplace
 
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
@@ -70,7 +70,32 @@ def test_key_that_an_interpolation_refers_to_is_accepted(workplace: Workplace) -
     ("override", "message"),
     [
         ("optimizer.lr=-1", "optimizer or schedule cannot be built: Invalid learning rate: -1"),
-        ("trainer.max_epochs=0", "trainer.max_epochs must be a positive integer"),
+        ("trainer.max_epochs=0", "trainer.max_epochs must be positive, got 0"),
+        ("trainer.max_epochs=1.5", "trainer.max_epochs must be Optional.int., got 1.5"),
+        ("+trainer.accumulate_grad_batches=0", "accumulate_grad_batches must be positive, got 0"),
+        ("+trainer.gradient_clip_val=-1", "gradient_clip_val must be at least 0, got -1"),
+        (
+            "+trainer.gradient_clip_val=nan",
+            "gradient_clip_val must be Union.int, float, NoneType., got n",
+        ),
+        ("+runtime.trainer.fast_dev_run=true", r"identify the run: set trainer\.fast_dev_run "),
+        ("+runtime.trainer.limit_val_batches=1", r"the run: set trainer\.limit_val_batches "),
+        ("schedule=multistep schedule.milestones=[x]", r"milestones must be Iterable\[int\], got"),
+        ("solver=broyden +solver.line_search=maybe", "line_search must be bool, got 'maybe'"),
+        ("gradient.damping=true", "damping must be Union.float, AdaptiveDamping, .*, got True"),
+        ("gradient.damping={every:3}", r"damping must lie in \(0, 1\], got {'every': 3}"),
+        ("optimizer.lr=x", "lr must be .*float.*Tensor.*, got 'x'"),
+        ("gradient=implicit", r"'steps'; if the row sets it, ~<group>\.steps drops it$"),
+        ("model=ignn_graphs", "GraphClassifier is no model for NodeClassification: missing a requ"),
+        ("model=deq_digits", "ImageClassifier is no model for NodeClassification: too many pos"),
+        ("task=graph_classification", "GraphClassification is no task for a NodeBatch"),
+        ("task=image_classification", "ImageClassification is no task for a NodeBatch"),
+        ("dataset=digits", "NodeClassification is no task for a ImageBatch"),
+        ("+runtime.dataset.length=20", r"identify the run: set dataset\.length "),
+        ("~seed", "a run needs 'seed': leave out ~seed"),
+        ("label.row=5", "label.row must be str . None, got 5"),
+        ("label.reduced=5", r"label.reduced must be list\[str\], got 5"),
+        ("label=5", "cannot be resolved .* node `label` is not a container"),
         ("seed=-1", r"seed must be an integer from 0 to 4294967295, got -1"),
         ("seed=abc", r"seed must be an integer from 0 to 4294967295, got 'abc'"),
         ("matmul_precision=low", "matmul_precision must be highest, high or medium, got 'low'"),
@@ -82,14 +107,25 @@ def test_key_that_an_interpolation_refers_to_is_accepted(workplace: Workplace) -
         ("+trainer.max_steps=7", r"ended after 7 of 12 epochs: .* without trainer.max_steps"),
         ("+dataset.fold=first", "dataset.fold must be an integer from 0 to .*, got 'first'"),
         ("nonfinite=ignore", "nonfinite must be stop or null, got 'ignore'"),
-        ("runtime.checkpoint.every_minutes=-1", "runtime.checkpoint.every_minutes must be a numb"),
+        ("runtime.checkpoint.every_minutes=-1", "checkpoint .* every_minutes must be finite and n"),
+        ("runtime.checkpoint.every_n_epochs=x", "checkpoint.every_n_epochs must be int, got 'x'"),
+        ("runtime.checkpoint.every_n_epochs=0", "every_n_epochs must be at least 1, got 0"),
     ],
 )
 def test_bad_value_is_reported_in_one_line(
     workplace: Workplace, override: str, message: str
 ) -> None:
-    with pytest.raises(UserError, match=message):
-        workplace.train(*CHAINS, override)
+    with pytest.raises(UserError, match=message) as error:
+        workplace.train(*CHAINS, *override.split())
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("cut", ["fast_dev_run=true", "overfit_batches=1", "limit_train_batches=1"])
+def test_shortened_epochs_are_changes_of_the_protocol(workplace: Workplace, cut: str) -> None:
+    record = workplace.record(ROW, "trainer.max_epochs=1", f"+trainer.{cut}")
+    assert record.protocol == "reduced"
+    assert any(cut.split("=")[0] in change for change in record.changes)
+    assert not (workplace.path / "results").exists()
 
 
 def test_images_too_small_for_the_scales_are_reported_in_one_line(workplace: Workplace) -> None:
@@ -101,10 +137,11 @@ def test_images_too_small_for_the_scales_are_reported_in_one_line(workplace: Wor
 def test_sweep_goes_on_after_a_row_that_cannot_be_resolved(
     script: Script, workplace: Workplace
 ) -> None:
-    """The label of the first row is the name of its data set, which Chains does not have."""
-    rows = "experiment=table1/implicit,chains/implicit"
-    outcome = script("-m", rows, "dataset=chains", "trainer.max_epochs=1")
+    """The first row has no ``model.dropout``."""
+    rows = "experiment=digits/implicit,chains/implicit"
+    missing = "+optimizer.eps=${model.dropout}"
+    outcome = script("-m", rows, missing, "trainer.max_epochs=1")
     assert outcome.code == 1
-    assert "table1/implicit: label.dataset cannot be resolved" in outcome.out
+    assert "digits/implicit: optimizer.eps cannot be resolved" in outcome.out
     assert "Traceback" not in outcome.out + outcome.err
     assert len(list(workplace.path.glob("runs/chains/**/record.json"))) == 1

@@ -1,8 +1,15 @@
-"""The command: its arguments and its errors, after which nothing is changed."""
+"""The command: its arguments, its errors, after which nothing is changed, and your records."""
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
+from report.conftest import published
+
+from phantomgrad_suite.publish import publish
+from phantomgrad_suite.runs.records import Check, read_any, write_record
 
 ROOT = Path(__file__).parents[3]
 
@@ -42,6 +49,14 @@ def test_a_corrupt_record_is_one_line_and_changes_nothing(results, capsys) -> No
         assert made(results) == before
 
 
+def test_a_record_with_an_unusable_value_is_named(results, capsys) -> None:
+    results.add("table9/toy_implicit", "seed0", [0.8])
+    memory = {"peak_bytes": "much", "kind": "process"}
+    wrong = results.add("table9/toy_implicit", "seed1", [0.9], memory=memory)
+    assert results.report("table9") == 1
+    assert capsys.readouterr().err.startswith(f"report: {wrong} lacks a value that its table needs")
+
+
 def made(results) -> dict[Path, bytes]:
     """Return every file outside the records."""
     files = [path for path in results.path.rglob("*") if path.is_file()]
@@ -73,3 +88,73 @@ def test_the_script(results) -> None:
     done = subprocess.run([*command, "none"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "report: there is no table none: choose from table9\n"
+
+
+@pytest.fixture
+def yours(results, tmp_path_factory: pytest.TempPathFactory):
+    """A second folder, whose records are yours."""
+    return type(results)(tmp_path_factory.mktemp("yours"))
+
+
+def compare(results, yours, *names: str) -> None:
+    assert results.report(*names, f"yours={yours.path}") == 0
+
+
+def test_numbers_agree_within_the_published_spread(results, yours, capsys) -> None:
+    for seed, value in enumerate([0.80, 0.84]):  # 82 ± 2
+        results.add("table9/toy_implicit", f"seed{seed}", [value])
+    yours.add("table9/toy_implicit", "seed0", [0.835])
+    before = {path: path.read_bytes() for path in results.path.rglob("*") if path.is_file()}
+    compare(results, yours, "table9")
+    out = capsys.readouterr().out
+    assert "3 of 3 agree with the published ones.\n" in out
+    yours.add("table9/toy_implicit", "seed0", [0.85])
+    compare(results, yours, "table9")
+    out = capsys.readouterr().out
+    assert "0 of 3 agree" in out
+    assert "table9/toy_implicit Best 85.0, published 82.0 ± 2.0" in out
+    page = (yours.path / "index.html").read_text()
+    assert "82.0 ± 2.0" in page
+    assert "<h3>Yours</h3>" in page
+    assert (yours.path / "tables/table9.md").exists()
+    after = {path: path.read_bytes() for path in results.path.rglob("*") if path.is_file()}
+    assert after == before  # nothing that is published changes
+
+
+def test_a_number_without_spread_agrees_if_it_is_printed_alike(results, yours, capsys) -> None:
+    results.add("table9/toy_implicit", "seed0", [0.8])
+    yours.add("table9/toy_implicit", "seed0", [0.80004])
+    compare(results, yours)
+    assert "3 of 3 agree" in capsys.readouterr().out
+
+
+def test_claims_of_studies_are_compared(results, yours, capsys) -> None:
+    record = published("theorems/sgd", checks=[Check.below("error", 1.0, 2.0)])
+    results.write(record)
+    yours.write(replace(record, checks=[Check.below("error", 3.0, 2.0)]))
+    compare(results, yours, "theorems")
+    out = capsys.readouterr().out
+    assert "0 of 1 agree with the published ones; others: theorems/sgd: error does not hold" in out
+
+
+def test_a_table_of_your_own_and_one_without_runs(results, yours, capsys) -> None:
+    yours.add("mine/first", "seed0", [0.7])
+    compare(results, yours)
+    out = capsys.readouterr().out
+    assert "Mine: 0 of 0 agree" in out
+    assert "Table9: none of your runs is finished" in out
+
+
+def test_publishing_copies_what_differs_and_was_made_from_a_clean_checkout(results, yours) -> None:
+    kept = results.add("table9/toy_implicit", "seed0", [0.8])
+    yours.add("table9/toy_implicit", "seed0", [0.8])
+    assert publish(yours.path, results.path) == []
+    new = yours.add("table9/toy_implicit", "seed1", [0.9])
+    changed = yours.add("table9/toy_implicit", "seed2", [0.9])
+    record = read_any(changed)
+    write_record(replace(record, environment={"git": "abc+dirty"}), changed)
+    assert publish(yours.path, results.path) == [
+        "published: records/table9/toy_implicit/seed1.json",
+        "left out, made from a changed checkout: records/table9/toy_implicit/seed2.json",
+    ]
+    assert sorted(kept.parent.iterdir()) == [kept, kept.with_name(new.name)]

@@ -10,7 +10,7 @@ from filelock import FileLock
 from train.chains import CHAINS, ROW
 from training import Workplace, composed
 
-from phantomgrad_suite.jobs.compose import identity_of
+from phantomgrad_suite.jobs.compose import as_dict, identity_of
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import Identity, difference, hash_config, identify
 from phantomgrad_suite.runs.records import read_record
@@ -127,6 +127,34 @@ def test_varied_settings_are_part_of_the_row() -> None:
     found = identity(*grid, "gradient.damping=1.0", "seed=2")
     assert (found.row, found.instance) == ("figure3/digits/implicit/npg_k3_d1.0", "seed2")
     assert identity(*grid, "gradient.damping=1.0", "+gradient.value=image").changes
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize(
+    ("line", "label"),
+    [
+        ("experiment=table4/honest/cox2_implicit gradient=npg", "COX2, IGNN, NPG A(5, 0.5)"),
+        ("experiment=table4/cox2_upg_k5_d0.8 gradient.steps=9", "COX2, IGNN, UPG A(9, 0.8)"),
+        ("experiment=table4/cox2_implicit dataset.name=MUTAG", "MUTAG, IGNN, Implicit"),
+        ("experiment=digits/one_step", "Digits, DEQ, One-step"),
+        ("experiment=digits/one_step gradient.steps=3", "Digits, DEQ, UPG A(3, 1.0)"),
+        (
+            "experiment=digits/upg_k5_d0.5 gradient.damping=adaptive",
+            "Digits, DEQ, UPG A(5, adaptive)",
+        ),
+        ("experiment=digits/implicit gradient=bptt model=mdeq_tiny", "Digits, MDEQ-Tiny, BPTT"),
+        ("experiment=digits/implicit dataset=cifar10_jpeg", "cifar10-jpeg, DEQ, Implicit"),
+        ("experiment=lm/pydoc_preln_jr_implicit", "Python help, DEQ (PreLN), JR + Implicit"),
+        (
+            "experiment=lm/pydoc_postln_implicit task=language_modelling_jr",
+            "Python help, DEQ (PostLN), JR + Implicit",
+        ),
+        ("gradient=one_step", "Chains, IGNN, One-step"),
+    ],
+)
+def test_label_names_what_was_composed(line: str, label: str) -> None:
+    found = as_dict(composed(line.split()))["label"]
+    assert ", ".join(found[key] for key in ("dataset", "model", "method")) == label
 
 
 # --- Runs ------------------------------------------------------------------------------------

@@ -191,7 +191,7 @@ def test_each_list_of_rows_has_a_record_of_its_own(
     for rows in ("table1/implicit,table1/sgd", "lm/pydoc_postln_implicit"):
         assert study_script("study=throughput", f"rows=[{rows}]").code == 0
     assert study_script("study=throughput", "setting.batch_size=2").code == 0
-    records = workplace.path / "results" / "records"
+    records = workplace.path / "runs/results/records"
     first, second = (
         Path("throughput/cpu/table1/implicit/table1/sgd"),
         Path("throughput/cpu/lm/pydoc_postln_implicit"),

@@ -21,7 +21,7 @@ def test_study_writes_its_record(workplace: Workplace) -> None:
     folder = workplace.study(STUDY, "seed=3")
     assert folder == workplace.path / "runs" / "figure1" / "tanh" / "seed3"
     record = read_study(folder / "record.json")
-    published = workplace.path / "results" / "records" / "figure1" / "tanh" / "seed3.json"
+    published = workplace.path / "runs" / "results" / "records" / "figure1" / "tanh" / "seed3.json"
     assert published.read_bytes() == (folder / "record.json").read_bytes()
     assert (record.row, record.instance) == ("figure1/tanh", "seed3")
     assert (record.protocol, record.changes) == ("full", [])
@@ -42,7 +42,7 @@ def test_study_reduced_by_its_own_file_is_published(workplace: Workplace) -> Non
     own_study(workplace, "label: {reduced: [7 of 50 000 samples]}")
     record = read_study(workplace.study(STUDY) / "record.json")
     assert (record.protocol, record.changes) == ("reduced", ["7 of 50 000 samples"])
-    assert (workplace.path / "results/records/figure1/tanh/seed0.json").exists()
+    assert (workplace.path / "runs/results/records/figure1/tanh/seed0.json").exists()
 
 
 def test_changed_study_is_reduced_and_not_published(workplace: Workplace) -> None:
@@ -95,7 +95,7 @@ def test_failed_claims_are_recorded_and_named(
         "figure1/tanh: a claim does not hold: "
         "pigs fly: 2.5 (bound 1); nothing is known: nan (bound 0.5)"
     )
-    record = read_study(workplace.path / "results/records/figure1/tanh/seed0.json")
+    record = read_study(workplace.path / "runs/results/records/figure1/tanh/seed0.json")
     assert [check.holds for check in record.checks] == [True, False, False]
     with pytest.raises(UserError, match="pigs fly"):
         workplace.study(STUDY)

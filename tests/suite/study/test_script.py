@@ -58,7 +58,8 @@ def test_script_names_a_bad_argument_in_one_line(
     ("override", "message"),
     [
         ("setting.samples=0", "setting cannot be built: .*samples must be at least 1, got 0"),
-        ("setting.steps=3", "setting cannot be built: .*steps must be a list, got 3"),
+        ("setting.steps=3", r"setting\.steps must be Sequence\[int\], got 3"),
+        ("label=5", "label must be a mapping, got 5"),
         ("threads=0", "threads must be a positive integer, got 0"),
         ("seed=-1", "seed must be an integer from 0 to"),
         ("device=cuda", "device=cuda, but torch sees no CUDA device"),

@@ -13,8 +13,8 @@ from tasks.fitting import QUIET, fit
 
 from phantomgrad import DEQ, FixedPoint, ImplicitGradient, UnrolledPhantomGradient
 from phantomgrad.models import GraphClassifier, NodeClassifier, Propagation
+from phantomgrad_suite.checkpoint.loaders import ResumableLoader
 from phantomgrad_suite.data.graphs.chains import make_chains
-from phantomgrad_suite.data.loaders import ResumableLoader
 from phantomgrad_suite.tasks import NodeClassification
 from phantomgrad_suite.tasks.base import solver_statistics
 

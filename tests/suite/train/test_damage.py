@@ -65,21 +65,54 @@ def test_infinite_loss_stops_the_run_before_a_checkpoint(workplace: Workplace) -
     assert all(bool(value.isfinite().all()) for value in saved["state_dict"].values())
 
 
-def no_space(*_: object, **__: object) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+UNUSED = "layer.unused_bias"  # neither the loss nor a gradient depends on it
 
 
-def test_full_disk_spares_the_last_checkpoint(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("nonfinite", ["stop", "null"])
+def test_nan_weight_without_effect_stops_the_run(workplace: Workplace, nonfinite: str) -> None:
+    """At the end of its epoch or, without that check, at the next checkpoint."""
+    here = (*CHAINS, "runtime.checkpoint.every_n_epochs=2", f"nonfinite={nonfinite}")
+    poison = f"{{_target_: interruptions.Poison, epoch: 7, weight: {UNUSED}}}"
+    epoch = 7 if nonfinite == "stop" else 8
+    with pytest.raises(UserError, match=f"weights are not finite in epoch {epoch}, in .*{UNUSED}"):
+        workplace.train(*here, f"+runtime.callbacks.poison={poison}")
+    (found,) = workplace.path.glob("runs/**/last.ckpt")
+    saved = checkpoint(found.parents[1])
+    assert saved["epoch"] == 5
+    assert bool(saved["state_dict"][f"model.{UNUSED}"].isfinite().all())
+
+
+def test_checkpoint_with_a_nan_weight_is_not_resumed(workplace: Workplace) -> None:
+    folder = interrupted(workplace, 8, *CHAINS, "runtime.checkpoint.every_n_epochs=2")
+    path = folder / "checkpoints" / "last.ckpt"
+    content = torch.load(path, weights_only=True)
+    content["state_dict"][f"model.{UNUSED}"][0] = torch.nan
+    torch.save(content, path)
+    with pytest.raises(UserError, match=f"weights that are not finite, in .*{UNUSED}: delete it"):
+        workplace.train(*CHAINS)
+    path.unlink()
+    workplace.train(*CHAINS)  # from the one before
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.ENOSPC, "the disk is full: make room"), (errno.EROFS, "make it writable")],
+)
+def test_disk_that_refuses_files_spares_the_last_checkpoint(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
 ) -> None:
     """The next checkpoint is not completed, and the run resumes from the last one."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
     whole = workplace.train(*CHAINS, "runtime.paths.runs=whole")
     folder = interrupted(workplace, 8, *CHAINS)
     before = (folder / "checkpoints" / "last.ckpt").read_bytes()
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", no_space)
-        with pytest.raises(UserError, match=r"disk is full: .* resumes from the last checkpoint"):
+        patch.setattr(os, "fsync", refuse)
+        with pytest.raises(UserError, match=f"last.ckpt: .*: {remedy} and .* it resumes from"):
             workplace.train(*CHAINS)
     (left,) = (folder / "checkpoints").iterdir()
     assert left.read_bytes() == before

@@ -1,5 +1,7 @@
 """What loggers receive: on wandb a run for each run, grouped and tagged; in a file the curves."""
 
+import errno
+import os
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -44,8 +46,8 @@ def test_wandb_has_a_run_for_each_run(workplace: Workplace, wandb: ModuleType) -
         found, record = read_offline(path), read_record(folder / "record.json")
         runs.append(found.run)
         assert (found.run.run_id, found.run.display_name) == (
-            names(ROW, folder.name)["id"],
-            folder.name,
+            names(ROW, folder.name, "Chains")["id"],
+            f"{folder.name} on Chains",
         )
         assert (found.run.project, found.run.run_group) == ("phantomgrad", ROW)
         assert found.run.job_type == "upg"
@@ -68,6 +70,20 @@ def test_wandb_is_needed_only_where_it_is_chosen(
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UserError, match=r"needs the package wandb: install it"):
         workplace.train(*SHORT, "logger=wandb")
+
+
+def test_curves_that_cannot_be_written_end_the_run_in_a_line(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does the thread that writes them print its traceback, which pytest would report."""
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    def refuse(writer: RecordWriter, data: bytes) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), b"runs/events")
+
+    monkeypatch.setattr(RecordWriter, "write", refuse)
+    with pytest.raises(UserError, match=r"^runs/events: Read-only file system: make it writable"):
+        workplace.train(*CHAINS)
 
 
 def test_resumed_run_continues_its_curves_in_tensorboard(workplace: Workplace) -> None:

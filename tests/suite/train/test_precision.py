@@ -77,7 +77,7 @@ def test_model_trains_in_another_precision(
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("trainer.precision='8'", "trainer cannot be built: Precision '8' is invalid"),
+        ("trainer.precision='8'", "trainer.precision must be .*'bf16-mixed'.*, got '8'"),
         (
             "+trainer.sync_batchnorm=true",
             r"trainer\.sync_batchnorm must be false without GPUs, got True",
@@ -87,6 +87,16 @@ def test_model_trains_in_another_precision(
 def test_impossible_settings_are_refused(workplace: Workplace, setting: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         workplace.train(setting)
+
+
+def test_several_nodes_need_someone_who_starts_them(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lightning alone would wait for the others without a word."""
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    row = ("experiment=digits/one_step", "trainer=ddp", "trainer.devices=1", "trainer.num_nodes=2")
+    with pytest.raises(UserError, match=r"^trainer\.num_nodes=2 would wait for the other nodes"):
+        workplace.train(*row)
 
 
 @pytest.mark.parametrize(

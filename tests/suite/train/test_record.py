@@ -48,11 +48,11 @@ def test_unchanged_row_is_published(workplace: Workplace) -> None:
     """Only `runtime` settings are overridden: the record is written to the results."""
     row = shorten(workplace, 40)
     full = row.with_name("implicit.yaml")  # the base of the row
-    full.write_text(re.sub(r", reduced: \[.*\]", "", full.read_text()))
+    full.write_text(re.sub(r"label: \{reduced: .*\}", "", full.read_text()))
     folder = workplace.train(
         ROW, "seed=3", "runtime.callbacks.spectrum=null", "runtime.project=mine"
     )
-    published = workplace.path / "results" / "records" / "chains/upg_k5_d0.5" / "seed3.json"
+    published = workplace.path / "runs/results/records/chains/upg_k5_d0.5/seed3.json"
     assert published.read_bytes() == (folder / "record.json").read_bytes()
     record = read_record(published)
     assert (record.protocol, record.changes, record.instance) == ("full", [], "seed3")
@@ -62,10 +62,10 @@ def test_unchanged_row_is_published(workplace: Workplace) -> None:
 def test_reduced_row_is_labelled(workplace: Workplace) -> None:
     """The row's own file reduces the protocol: it is published, and labelled."""
     row = shorten(workplace, 2)
-    row.write_text(row.read_text().replace("label: {", "label: {reduced: [2 epochs of 300], "))
+    row.write_text(f"{row.read_text()}label: {{reduced: [2 epochs of 300]}}\n")
     record = workplace.record(ROW)
     assert (record.protocol, record.changes) == ("reduced", ["2 epochs of 300"])
-    assert (workplace.path / "results/records" / record.row / "seed0.json").exists()
+    assert (workplace.path / "runs/results/records" / record.row / "seed0.json").exists()
 
 
 def test_changed_row_is_reduced_and_not_published(workplace: Workplace) -> None:

@@ -115,6 +115,21 @@ def test_checkpoint_of_another_configuration_is_not_resumed(workplace: Workplace
     assert (folder / "checkpoints" / "last.ckpt").read_bytes() == before
 
 
+def test_checkpoint_of_another_run_is_not_resumed(workplace: Workplace) -> None:
+    """The same configuration, but another seed: only the provenance tells."""
+    folder = interrupted(workplace, 7, *CHAINS)
+    own, other = folder.name, folder.with_name(folder.name.replace("seed0", "seed1"))
+    folder.rename(other)
+    expected = f"last.ckpt is a checkpoint of another run, chains/upg_k5_d0.5 {own}: move it away"
+    with pytest.raises(UserError, match=expected):
+        workplace.train(*CHAINS, "seed=1")
+    content = checkpoint(other)
+    del content["provenance"]
+    torch.save(content, other / "checkpoints" / "last.ckpt")
+    with pytest.raises(UserError, match="a checkpoint of another run, None None: move it away"):
+        workplace.train(*CHAINS, "seed=1")
+
+
 EVERY = "gradient.damping={{_target_: phantomgrad.AdaptiveDamping, every: {}}}"
 
 

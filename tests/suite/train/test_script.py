@@ -8,6 +8,8 @@ import torch
 from train.chains import CHAINS
 from training import Script, Started, Workplace
 
+from phantomgrad_suite.evaluate import evaluate
+from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.records import read_record
 
 # --- The script ------------------------------------------------------------------------------
@@ -44,6 +46,21 @@ def test_table_goes_on_after_a_failed_run(script: Script, workplace: Workplace) 
     assert "is not a readable record" in outcome.out
     assert kept.stat().st_mtime_ns == before
     assert lost.exists()
+
+
+def test_runs_of_other_processes_are_counted_in_a_line(
+    script: Script, workplace: Workplace
+) -> None:
+    rows = ("-m", "experiment=chains/implicit,chains/npg_k5_d0.5", "trainer.max_epochs=1")
+    assert script(*rows).code == 0
+    folders = [RunFolder(path.parent) for path in workplace.path.glob("runs/**/record.json")]
+    for folder in folders:
+        folder.record.unlink()
+    with folders[0].locked(), folders[1].locked():
+        outcome = script(*rows)
+    assert outcome.code == 0
+    (line,) = outcome.out.splitlines()
+    assert re.match("chains/implicit seed0-.* and 1 more: skipped, another process exec", line)
 
 
 def test_table_names_the_failed_run(script: Script) -> None:
@@ -86,7 +103,7 @@ TWO = (
     not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
     reason="this build of torch has no gloo backend",
 )
-def test_two_processes_make_one_run_and_one_record(tmp_path: Path) -> None:
+def test_two_processes_make_one_run_and_one_record(tmp_path: Path, float32: None) -> None:
     """The second one, started by the first one, finds the folder locked, and follows."""
     ended = Started(tmp_path, "experiment=digits/one_step", *TWO).end()
     assert ended.code == 0, ended.out
@@ -96,6 +113,7 @@ def test_two_processes_make_one_run_and_one_record(tmp_path: Path) -> None:
     assert record.result.best > 0.5
     assert "trainer.devices=2" in record.changes
     assert record.environment["processes"] == 2
+    assert evaluate(path.parent)  # by one process
 
 
 def test_table_does_not_start_processes_of_its_own(script: Script) -> None:

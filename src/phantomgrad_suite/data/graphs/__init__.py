@@ -1,23 +1,26 @@
-"""Graphs as files give them, and batches that move between devices."""
+"""Graphs as files give them, and what all data sets of graphs share."""
 
 import importlib
 import warnings
-from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
-from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 
 from phantomgrad.nn.propagation import Propagation
+from phantomgrad_suite.data.base import DataModule
+from phantomgrad_suite.runs.errors import UserError
 
 
-class GraphData:
-    """The base of batches, which are frozen dataclasses of tensors and propagation operators."""
+class GraphModule(DataModule):
+    """Graphs whose batches are named tuples of tensors and propagation operators."""
 
-    def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Return a copy on another device or in another dtype (Lightning moves batches by this)."""
-        parts, kinds = dict(vars(self)), (Tensor, Propagation)
-        return replace(self, **apply_to_collection(parts, kinds, lambda x: x.to(*args, **kwargs)))  # type: ignore[type-var]
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Convert the operators to the precision of the features, which Lightning has converted."""
+        dtype, parts = batch.features.dtype, batch._asdict().items()
+        if dtype.itemsize < 4:  # torch has no sparse products in it
+            raise UserError("trainer.precision must be 32-true, 64-true or mixed for graphs")
+        operators = {name: p.to(dtype) for name, p in parts if isinstance(p, Propagation)}
+        return batch._replace(**operators)
 
 
 class Graph(NamedTuple):

@@ -2,21 +2,20 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from phantomgrad.checks import check_deviation
 from phantomgrad.nn.propagation import Propagation, normalized_adjacency
-from phantomgrad_suite.data.base import DataModule
-from phantomgrad_suite.data.graphs import GraphData
-from phantomgrad_suite.data.loaders import ResumableLoader
+from phantomgrad_suite.checkpoint.loaders import ResumableLoader
+from phantomgrad_suite.data.graphs import GraphModule
 from phantomgrad_suite.runs.errors import UserError
 
 
-@dataclass(frozen=True)
-class NodeBatch(GraphData):
+class NodeBatch(NamedTuple):
     """One graph with labelled nodes."""
 
     features: Tensor  # (N, F)
@@ -26,7 +25,7 @@ class NodeBatch(GraphData):
 
 
 @dataclass(kw_only=True, eq=False)
-class Chains(DataModule):
+class Chains(GraphModule):
     """Directed chains; only the first node of each shows the class of all (Gu et al., 2020).
 
     Nodes have ``features`` numbers, of which the first two are the classes, with uniform noise from
@@ -45,6 +44,9 @@ class Chains(DataModule):
     def __post_init__(self) -> None:
         super().__init__()
         self.check_settings(2, "length", "features")
+        self.check_settings(1, "chains_per_class")
+        self.check_settings(0, "seed")
+        check_deviation("dataset.noise", self.noise)
         chains, length = self.chains_per_class, self.length
         if 2 * chains * length < 320:
             raise UserError(

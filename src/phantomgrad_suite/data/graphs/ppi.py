@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,9 +16,9 @@ from torch import Tensor
 
 from phantomgrad.checks import check_choice
 from phantomgrad.nn.propagation import Propagation, adjacency
-from phantomgrad_suite.data.base import DataModule, damaged_data, missing_data
-from phantomgrad_suite.data.graphs import Graph, GraphData, ppi_files
-from phantomgrad_suite.data.loaders import ResumableLoader, Shuffled
+from phantomgrad_suite.checkpoint.loaders import ResumableLoader, Shuffled
+from phantomgrad_suite.data.base import missing_data
+from phantomgrad_suite.data.graphs import Graph, GraphModule, ppi_files
 from phantomgrad_suite.data.sources import fingerprint
 from phantomgrad_suite.runs.errors import UserError
 
@@ -26,8 +26,7 @@ _SYNTHETIC = "ppi-synthetic"
 _DENSE = 200  # nodes up to which all eigenvalues cost less than the largest alone
 
 
-@dataclass(frozen=True)
-class MultilabelGraph(GraphData):
+class MultilabelGraph(NamedTuple):
     """One graph, whose nodes have any number of labels; made once, used in every epoch."""
 
     features: Tensor  # (N, F)
@@ -37,7 +36,7 @@ class MultilabelGraph(GraphData):
 
 
 @dataclass(kw_only=True, eq=False)
-class PPI(DataModule):
+class PPI(GraphModule):
     """Protein interactions in 24 tissues (Zitnik and Leskovec, 2017), one graph a batch.
 
     20 graphs train, 2 validate, 2 are tested; 56,944 nodes with 50 features, as they are in the
@@ -112,7 +111,7 @@ class PPI(DataModule):
 
     def loader(self, part: str) -> Any:
         graphs = self._graphs[part]
-        sampler = Shuffled(graphs) if part == "train" else None
+        sampler = Shuffled(graphs, *self.share) if part == "train" else None
         return ResumableLoader(graphs, batch_size=None, sampler=sampler)
 
     def _radius(self, part: str) -> float:
@@ -148,7 +147,7 @@ def read_graphs(raw: Path, split: str, sizes: Sequence[int]) -> list[Graph]:
         ]
     except Exception as error:  # a damaged file can raise almost anything
         problem = f"{split}_* in {raw} cannot be read ({type(error).__name__}: {error})"
-        raise damaged_data(problem, "PPI") from error
+        raise missing_data(problem, "PPI") from error
 
 
 def constant_micro_f1(labels: Tensor) -> float:

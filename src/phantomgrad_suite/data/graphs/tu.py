@@ -2,23 +2,22 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_choice
+from phantomgrad.checks import check_choice, check_deviation
 from phantomgrad.nn.propagation import Propagation, checked_sparse, normalized_adjacency
-from phantomgrad_suite.data.base import DataModule, damaged_data, missing_data
+from phantomgrad_suite.checkpoint.loaders import ResumableLoader
+from phantomgrad_suite.data.base import missing_data
 from phantomgrad_suite.data.folds import authors_split, stratified_split
-from phantomgrad_suite.data.graphs import Graph, GraphData, pyg
-from phantomgrad_suite.data.loaders import ResumableLoader
-from phantomgrad_suite.data.sources import fingerprint
+from phantomgrad_suite.data.graphs import Graph, GraphModule, pyg
+from phantomgrad_suite.data.sources import altered_files, fingerprint
 from phantomgrad_suite.runs.errors import UserError
 
 
-@dataclass(frozen=True)
-class GraphBatch(GraphData):
+class GraphBatch(NamedTuple):
     """Several graphs as one block-diagonal graph; made once, used in every epoch."""
 
     features: Tensor  # node features times the adjacency, P U, (N, F)
@@ -28,16 +27,18 @@ class GraphBatch(GraphData):
 
 
 @dataclass(kw_only=True, eq=False)
-class GraphFolds(DataModule):
+class GraphFolds(GraphModule):
     """One fold of a TU data set.
 
     Args:
         name: of the data set, as PyG knows it (COX2, PROTEINS, MUTAG, ...).
-        root: the folder that holds ``<name>/raw``.
+        root: the folder that holds ``<name>/raw``, or ``<name>`` as the official archive has it.
         fold: index of the fold that is the test part, out of ``folds``.
         split: ``"authors"`` (IGNN's folds, no validation part) or ``"stratified"`` (with one).
         test_edge_weight: weight of the edges relative to the self loops in evaluation; the
             official script trains with 1 but evaluates with 2.
+        attributes: whether continuous node attributes are features, in front of the node labels;
+            ``None`` for only where nodes have no labels. Nodes without either have their degree.
     """
 
     name: str
@@ -48,15 +49,24 @@ class GraphFolds(DataModule):
     batch_size: int = 128
     split: Literal["authors", "stratified"] = "authors"
     test_edge_weight: float = 2.0
+    attributes: bool | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
+        self.check_settings(1, "batch_size")
+        self.check_settings(2, "folds")
+        self.check_settings(0, "seed")
+        check_deviation("dataset.test_edge_weight", self.test_edge_weight)
+        if self.attributes not in (None, True, False):
+            raise UserError(
+                f"dataset.attributes must be true, false or null, got {self.attributes!r}"
+            )
         check_choice("dataset.split", self.split, ("authors", "stratified"))
         if not 0 <= self.fold < self.folds:
             raise UserError(f"dataset.fold must lie in [0, {self.folds}), got {self.fold}")
         authors = self.split == "authors"
         self.evaluation_sets = ("test",) if authors else ("test", "validation")
-        self._graphs = load_tu_dataset(self.name, Path(self.root))
+        self._graphs, self._features = load_tu_dataset(self.name, Path(self.root), self.attributes)
         labels = torch.cat([graph.labels for graph in self._graphs])
         make = authors_split if authors else stratified_split
         self._split = make(labels, self.fold, self.folds, self.seed)
@@ -64,10 +74,11 @@ class GraphFolds(DataModule):
         self.classes = int(labels.max()) + 1
 
     def facts(self) -> dict[str, Any]:
-        raw = Path(self.root, self.name, "raw")
+        raw = raw_folder(self.name, Path(self.root))
         return {
             "name": self.name,
             "fingerprint": fingerprint(sorted(raw.glob("*_*.txt"))),
+            "features": self._features,
             "graphs": len(self._graphs),
             **{name: len(part) for name, part in self._split._asdict().items()},
         }
@@ -104,24 +115,48 @@ def collate(graphs: list[Graph], edge_weight: float) -> GraphBatch:
     return GraphBatch(propagation(features), propagation, Propagation(pooling), labels)
 
 
-def load_tu_dataset(name: str, root: Path) -> list[Graph]:
-    """Read a TU data set from ``root/<name>/raw``; continuous node attributes are left out."""
-    raw = root / name / "raw"
-    if not all((raw / f"{name}_{part}.txt").exists() for part in ("A", "graph_indicator")):
-        raise missing_data(f"{name} is not in {root}", name)
+def raw_folder(name: str, root: Path) -> Path:
+    """Return ``root/<name>/raw``, or ``root/<name>`` if it holds the files, as in TU's archives."""
+    flat = root / name
+    return flat if (flat / f"{name}_A.txt").exists() else flat / "raw"
+
+
+def load_tu_dataset(
+    name: str, root: Path, attributes: bool | None = None
+) -> tuple[list[Graph], str]:
+    """Read a TU data set; return its graphs, and what their features are.
+
+    ``attributes`` is that of :class:`GraphFolds`.
+    """
+    raw = raw_folder(name, root)
+    real = (raw / f"{name}_graph_attributes.txt").exists()
+    parts = ("A", "graph_indicator", "graph_attributes" if real else "graph_labels")
+    files = [f"{name}_{part}.txt" for part in parts]
+    if missing := [file for file in files if not (raw / file).exists()]:
+        lacks = f"lacks {', '.join(missing)} in {raw}" if missing != files else f"is not in {root}"
+        raise missing_data(f"{name} {lacks}", name)
+    if altered := altered_files(raw, f"TUDataset/{name}/raw"):
+        raise missing_data(f"{', '.join(altered)} in {raw} are missing or altered", name)
     try:
+        # PyG's class would also load files next to these, which may execute code.
         data, slices, widths = pyg("io").read_tu_data(str(raw), name)
+        continuous, labels = widths["num_node_attributes"], widths["num_node_labels"]
+        used = continuous if attributes or (attributes is None and not labels) else 0
         if data.x is None:
             features, nodes = torch.empty(data.num_nodes, 0), data._num_nodes
         else:
-            features = data.x[:, widths["num_node_attributes"] :]
-            nodes = slices["x"].diff().tolist()
-        parts = (
-            torch.split(features, nodes),
-            torch.split(data.edge_index, slices["edge_index"].diff().tolist(), dim=1),
-            torch.split(data.y, 1),
-        )
-        return [Graph(*graph) for graph in zip(*parts, strict=True)]
+            features, nodes = data.x[:, continuous - used :], slices["x"].diff().tolist()
+        edges = torch.split(data.edge_index, slices["edge_index"].diff().tolist(), dim=1)
+        split = (torch.split(features, nodes), edges, torch.split(data.y, 1))
+        graphs = [Graph(*graph) for graph in zip(*split, strict=True)]
     except Exception as error:
         problem = f"{raw} cannot be read ({type(error).__name__}: {error})"
-        raise damaged_data(problem, name) from error
+        raise missing_data(problem, name) from error
+    targets = "real-valued targets" if real else "several targets" if data.y.dim() > 1 else ""
+    if targets or not data.y.any():
+        raise UserError(
+            f"the graphs of {name} have {targets or 'one class only'}: only classification into "
+            "two or more classes is supported"
+        )
+    kinds = ((used, "node attributes"), (labels, "node labels"))
+    return graphs, ", ".join(f"{n} {kind}" for n, kind in kinds if n) or "node degree"

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from phantomgrad.checks import check_at_least
+from phantomgrad_suite.checkpoint.loaders import ResumableLoader
 from phantomgrad_suite.data.base import DataModule, Share, Synthetic
-from phantomgrad_suite.data.loaders import ResumableLoader
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
 

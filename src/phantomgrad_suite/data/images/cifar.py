@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from phantomgrad.checks import check_choice
-from phantomgrad_suite.data.base import Share, damaged_data, missing_data
+from phantomgrad_suite.checkpoint.loaders import Shuffled
+from phantomgrad_suite.data.base import Share, missing_data
 from phantomgrad_suite.data.folds import held_out
 from phantomgrad_suite.data.images.base import ImageBatch, ImageData, ImageSet, open_folder
-from phantomgrad_suite.data.loaders import Shuffled
 from phantomgrad_suite.data.sources import cached, digest
 from phantomgrad_suite.runs.errors import UserError
 
@@ -106,7 +106,7 @@ class Cifar10(ImageData):
     def loader(self, part: str) -> Any:
         data = self._parts[part]
         if part == "train":
-            return self.image_loader(data, self.batch_size, Shuffled(data))
+            return self.image_loader(data, self.batch_size, Shuffled(data, *self.share))
         return self.image_loader(data, self.test_batch_size)
 
     def augmented(self, images: Tensor) -> Tensor:
@@ -151,7 +151,7 @@ def _read_original(root: str) -> list[Tensor]:
         parts = [CIFAR10(root, train=train) for train in (True, False)]
     except RuntimeError as error:  # torchvision verifies checksums
         problem = f"files in {Path(root, _FOLDERS['cifar10'])} are missing or damaged"
-        raise damaged_data(problem, "CIFAR10") from error
+        raise missing_data(problem, "CIFAR10") from error
     return [tensor for part in parts for tensor in _tensors(part.data, part.targets)]
 
 
@@ -167,7 +167,7 @@ def _decode(folder: Path) -> list[Tensor]:
         fewest = min(CLASSES, key=lambda name: counts[name])
         if counts[fewest] != max(counts.values()):
             problem = f"{folder / part} has only {counts[fewest]} images of class {fewest}"
-            raise damaged_data(problem, "CIFAR10-JPEG")
+            raise missing_data(problem, "CIFAR10-JPEG")
         pixels = np.empty((len(images), 32, 32, 3), np.uint8)
         for image, (path, _) in zip(pixels, images.samples, strict=True):
             try:

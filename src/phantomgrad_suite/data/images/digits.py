@@ -9,10 +9,10 @@ import torch
 from sklearn.datasets import load_digits
 from torch.utils.data import SequentialSampler
 
+from phantomgrad_suite.checkpoint.loaders import ResumableLoader, Shuffled
 from phantomgrad_suite.data.base import DataModule
 from phantomgrad_suite.data.folds import stratified_split
 from phantomgrad_suite.data.images.base import ImageSet
-from phantomgrad_suite.data.loaders import ResumableLoader, Shuffled
 
 _WHITE = 16  # the largest value of a pixel
 _FIFTHS = 5  # three of them train, one validates, one is tested
@@ -52,5 +52,5 @@ class Digits(DataModule):
 
     def loader(self, part: str) -> Any:
         data = self._parts[part]
-        sampler = Shuffled(data) if part == "train" else SequentialSampler(data)
+        sampler = Shuffled(data, *self.share) if part == "train" else SequentialSampler(data)
         return ResumableLoader(data, self.batch_size, sampler=sampler)

@@ -206,7 +206,5 @@ def read_lines(path: Path) -> Iterator[str]:
         with path.open(encoding="utf-8") as file:
             yield from file
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path} is not UTF-8 text (byte {error.object[error.start]:#04x}: {error.reason}): "
-            "delete it and fetch it again"
-        ) from error
+        byte = f"byte {error.object[error.start]:#04x}: {error.reason}"
+        raise missing_data(f"{path} is not UTF-8 text ({byte})", "WikiText103") from error

@@ -22,6 +22,7 @@ from phantomgrad import (
 )
 from phantomgrad.models import (
     GraphClassifier,
+    ImplicitGraphLayer,
     NodeClassifier,
     Propagation,
     normalized_adjacency,
@@ -216,6 +217,29 @@ def test_weights_are_well_posed_from_the_start_and_after_projection(kappa: float
             with torch.no_grad():
                 layer.weight.mul_(100)
         model.project_()
+
+
+def test_a_forgotten_projection_is_pointed_out() -> None:
+    layer = ImplicitGraphLayer(3, 4, SOLVER, UnrolledPhantomGradient(1, 1.0))
+    inputs = golden_inputs()[:2]
+    layer(*inputs)
+    with torch.no_grad():
+        layer.weight.mul_(1.1)
+    with pytest.warns(UserWarning, match="call project_.. after each optimizer step"):
+        layer(*inputs)
+    layer.project_()
+    layer(*inputs)
+    assert layer.deq.last_solution.converged.all()
+
+
+@pytest.mark.parametrize("weights", [None, torch.rand(EDGES.shape[1], dtype=torch.float64)])
+def test_edges_stand_for_their_normalized_adjacency(weights: Tensor | None) -> None:
+    """With weights, ``(D^-1/2 (A + I) D^-1/2)^T``, where D sums the rows of A + I."""
+    a = torch.eye(NODES).index_put(tuple(EDGES), torch.ones(()) if weights is None else weights)
+    scale = a.sum(dim=1).rsqrt()
+    operator = Propagation((scale[:, None] * a * scale).mT)
+    layer, u = ImplicitGraphLayer(3, 4, SOLVER, IMPLICIT), golden_inputs()[0]
+    close(layer(u, EDGES, *[] if weights is None else [weights]), layer(u, operator).detach())
 
 
 numbers = st.floats(-10, 10, allow_nan=False, allow_subnormal=False)

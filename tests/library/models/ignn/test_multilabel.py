@@ -17,13 +17,17 @@ def small(**options: object) -> MultilabelNodeClassifier:
     return MultilabelNodeClassifier(3, 4, RADIUS, SOLVER, IMPLICIT, channels=(6, 5), **options)
 
 
-@pytest.fixture
-def graph() -> tuple[Tensor, Propagation]:
-    """A ring of seven nodes with a chord, plain adjacency."""
+def ring_with_chord() -> Tensor:
+    """The edges of a ring of seven nodes with a chord, in both directions."""
     ring = torch.arange(NODES)
     sources, targets = torch.cat([ring, torch.tensor([0])]), torch.cat([ring.roll(1), ring[3:4]])
-    edges = torch.stack([torch.cat([sources, targets]), torch.cat([targets, sources])])
-    return torch.randn(NODES, 3), adjacency(edges, NODES, dtype=torch.float64)
+    return torch.stack([torch.cat([sources, targets]), torch.cat([targets, sources])])
+
+
+@pytest.fixture
+def graph() -> tuple[Tensor, Propagation]:
+    """Features, and the plain adjacency."""
+    return torch.randn(NODES, 3), adjacency(ring_with_chord(), NODES, dtype=torch.float64)
 
 
 def count(module: torch.nn.Module) -> int:
@@ -60,6 +64,11 @@ def test_values_and_gradients_are_those_in_plain_torch(graph: tuple[Tensor, Prop
     gradients = (torch.autograd.grad(y.square().sum(), parameters) for y in (ours, expected))
     for found, reference in zip(*gradients, strict=True):
         torch.testing.assert_close(found, reference, rtol=1e-9, atol=1e-9)
+
+
+def test_edges_stand_for_their_plain_adjacency(graph: tuple[Tensor, Propagation]) -> None:
+    model, (u, propagation) = small(), graph
+    assert torch.equal(model(u, ring_with_chord()), model(u, propagation))
 
 
 @pytest.mark.parametrize("kappa", [0.5, 0.98])

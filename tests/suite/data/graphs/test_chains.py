@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from training import Workplace
 
 from phantomgrad_suite.data import Chains
 from phantomgrad_suite.data.graphs.chains import make_chains
@@ -68,3 +69,18 @@ def test_bad_settings_are_refused() -> None:
         Chains(chains_per_class=3)
     with pytest.raises(ValueError, match=r"dataset\.length must be at least 2, got 1"):
         Chains(length=1)
+    for noise in (-1.0, float("nan")):
+        with pytest.raises(ValueError, match=r"dataset\.noise must be finite and not negative"):
+            Chains(noise=noise)
+
+
+def test_precision_of_the_batch(workplace: Workplace) -> None:
+    """A run in float64 has the same rounded loss; half precision has no sparse products."""
+    here = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=2")
+    single, double = (
+        workplace.record(*here, f"trainer.precision={bits}-true").curves["train/loss"]
+        for bits in (32, 64)
+    )
+    assert single == pytest.approx(double, abs=1e-5)
+    with pytest.raises(UserError, match="precision must be 32-true, 64-true or mixed for graphs"):
+        workplace.train(*here, "trainer.precision=bf16-true")

@@ -118,7 +118,7 @@ def test_error_of_a_damaged_file_is_one_line(
 ) -> None:
     write_ppi(tmp_path / "ppi" / "raw")
     damage(tmp_path / "ppi" / "raw" / file)
-    with pytest.raises(UserError, match=rf"ppi/raw cannot .*({reason}).*: delete .*") as error:
+    with pytest.raises(UserError, match=rf"ppi/raw cannot .*({reason}).*: fetch it with") as error:
         PPI(root=str(tmp_path))
     assert "\n" not in str(error.value)
 

@@ -1,5 +1,7 @@
 """Graph data sets: batches against dense algebra, and the official run's first losses."""
 
+import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ def dense_adjacency(graph: Graph, weight: float) -> Tensor:
 
 @pytest.mark.parametrize("weight", [1.0, 2.0])
 def test_batch_is_its_graphs_side_by_side(small_tu: Path, weight: float) -> None:
-    graphs = [load_tu_dataset("COX2", small_tu)[i] for i in (3, 0, 7)]
+    graphs = [load_tu_dataset("COX2", small_tu)[0][i] for i in (3, 0, 7)]
     batch = collate(graphs, weight)
     p = torch.block_diag(*(dense_adjacency(graph, weight) for graph in graphs))
     torch.testing.assert_close(batch.propagation.to_dense(), p)
@@ -78,16 +80,52 @@ def test_degree_stands_in_for_missing_features(tmp_path: Path) -> None:
     data = GraphFolds(name="PLAIN", root=str(tmp_path), folds=2)
     data.setup()
     assert data.in_channels == 1
+    assert data.facts()["features"] == "node degree"
     batch = next(iter(data.train_dataloader()))
     index = int(data._split.train[0])
-    graph = load_tu_dataset("PLAIN", tmp_path)[index]
+    graph = load_tu_dataset("PLAIN", tmp_path)[0][index]
     nodes = len(graph.features)
     degree = torch.zeros(nodes).index_add(0, graph.edges[1], torch.ones(graph.edges.shape[1]))
     expected = dense_adjacency(graph, 1.0) @ degree.unsqueeze(1)
     torch.testing.assert_close(batch.features[:nodes], expected)
 
 
-# --- Facts and errors ------------- -----------------------------------------------------------
+@pytest.mark.parametrize(
+    ("node_labels", "attributes", "width", "features"),
+    [
+        (True, None, 4, "4 node labels"),
+        (True, True, 7, "3 node attributes, 4 node labels"),
+        (False, None, 3, "3 node attributes"),
+        (False, False, 0, "node degree"),
+    ],
+)
+def test_attributes_are_features_where_nodes_have_no_labels(
+    tmp_path: Path, node_labels: bool, attributes: bool | None, width: int, features: str
+) -> None:
+    raw = write_tu_dataset(tmp_path, "TOY", graphs=20, seed=0, node_labels=node_labels)
+    nodes = len((raw / "TOY_graph_indicator.txt").read_text().split())
+    values = torch.randn(nodes, 3)
+    rows = [", ".join(map(str, row)) for row in values.tolist()]
+    (raw / "TOY_node_attributes.txt").write_text("\n".join(rows) + "\n")
+    data = GraphFolds(name="TOY", root=str(tmp_path), folds=2, attributes=attributes)
+    assert data.facts()["features"] == features
+    assert data.in_channels == max(width, 1)
+    found = torch.cat([graph.features for graph in data._graphs])
+    assert found.shape == (nodes, width)
+    if width % 4:
+        torch.testing.assert_close(found[:, :3], values)
+
+
+def test_files_may_lie_as_in_the_official_archive(tmp_path: Path) -> None:
+    raw = write_tu_dataset(tmp_path, "TOY", graphs=20, seed=0)
+    facts = GraphFolds(name="TOY", root=str(tmp_path), folds=2).facts()
+    for path in raw.iterdir():
+        path.rename(tmp_path / "TOY" / path.name)
+    raw.rmdir()
+    assert GraphFolds(name="TOY", root=str(tmp_path), folds=2).facts() == facts
+
+
+# --- Facts and errors ------------------------------------------------------------------------
 
 
 def test_missing_data_set_names_the_command(tmp_path: Path) -> None:
@@ -105,6 +143,16 @@ def test_missing_data_set_names_the_command(tmp_path: Path) -> None:
         ({"fold": -1}, r"dataset.fold must lie in \[0, 10\), got -1"),
         ({"fold": 10}, r"dataset.fold must lie in \[0, 10\), got 10"),
         ({"split": "random"}, "split must be 'authors' or 'stratified', got 'random'"),
+        ({"attributes": "maybe"}, "attributes must be true, false or null, got 'maybe'"),
+        ({"batch_size": 0}, "dataset.batch_size must be at least 1, got 0"),
+        ({"batch_size": 1.5}, "dataset.batch_size must be an integer, got 1.5"),
+        ({"batch_size": "many"}, "dataset.batch_size must be an integer, got 'many'"),
+        ({"batch_size": None}, "dataset.batch_size must be an integer, got None"),
+        ({"folds": 1}, "dataset.folds must be at least 2, got 1"),
+        *(
+            ({"test_edge_weight": weight}, "test_edge_weight must be finite and not negative, got")
+            for weight in (math.nan, math.inf, -1.0, "2")
+        ),
     ],
 )
 def test_bad_settings_are_refused(small_tu: Path, setting: Any, message: str) -> None:
@@ -117,10 +165,44 @@ def test_bad_settings_are_refused(small_tu: Path, setting: Any, message: str) ->
 def test_error_of_a_damaged_file_is_one_line(tmp_path: Path, part: str, garbage: bytes) -> None:
     raw = write_tu_dataset(tmp_path, "ONE", graphs=12, seed=0)
     (raw / f"ONE_{part}.txt").write_bytes(garbage)
-    command = r"delete the folder and fetch ONE again with `python scripts/fetch_data\.py ONE`$"
+    command = r"fetch it with `python scripts/fetch_data\.py ONE`"
     with pytest.raises(UserError, match=rf"/ONE/raw .*: {command}") as error:
         load_tu_dataset("ONE", tmp_path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "lines", "message"),
+    [
+        ("graph_labels", "1\n" * 12, "the graphs of ONE have one class only: only classification"),
+        ("graph_labels", "1, 0\n0, 1\n" * 6, "the graphs of ONE have several targets: only"),
+        ("graph_attributes", "0.5\n1.5\n" * 6, "the graphs of ONE have real-valued targets: only"),
+    ],
+)
+def test_other_tasks_than_classification_are_refused(
+    tmp_path: Path, part: str, lines: str, message: str
+) -> None:
+    raw = write_tu_dataset(tmp_path, "ONE", graphs=12, seed=0)
+    (raw / f"ONE_{part}.txt").write_text(lines)
+    with pytest.raises(UserError, match=message):
+        load_tu_dataset("ONE", tmp_path)
+
+
+def test_incomplete_data_set_names_what_it_lacks(tmp_path: Path) -> None:
+    raw = write_tu_dataset(tmp_path, "ONE", graphs=12, seed=0)
+    (raw / "ONE_graph_labels.txt").unlink()
+    with pytest.raises(MissingDataError, match=r"ONE lacks ONE_graph_labels\.txt in .*: fetch it"):
+        load_tu_dataset("ONE", tmp_path)
+
+
+def test_altered_files_of_a_known_data_set_are_refused(tu_root: Path, tmp_path: Path) -> None:
+    shutil.copytree(tu_root / "COX2", tmp_path / "COX2")
+    path = tmp_path / "COX2" / "raw" / "COX2_graph_labels.txt"
+    path.chmod(0o644)
+    path.write_text(path.read_text().replace("-1", "1", 1))
+    altered = r"^COX2_graph_labels\.txt in .* missing or altered: fetch it with"
+    with pytest.raises(MissingDataError, match=altered):
+        GraphFolds(name="COX2", root=str(tmp_path))
 
 
 # --- The real data ---------------------------------------------------------------------------
@@ -141,7 +223,7 @@ def test_real_data_are_the_official_ones(
         in_channels,
         2,
     )
-    labels = torch.cat([graph.labels for graph in load_tu_dataset(name, tu_root)])
+    labels = torch.cat([graph.labels for graph in load_tu_dataset(name, tu_root)[0]])
     assert int(labels.sum()) == ones
 
 

@@ -213,7 +213,9 @@ def test_missing_data_name_the_command(tmp_path: Path, name: str) -> None:
 def test_damaged_original_file_is_refused(cifar_root: Path) -> None:
     path = cifar_root / "cifar-10-batches-py" / "data_batch_3"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(UserError, match=r"cifar-10-batches-py are missing or damaged: delete the"):
+    with pytest.raises(
+        UserError, match=r"cifar-10-batches-py are missing or damaged: fetch it with"
+    ):
         cifar(cifar_root, "cifar10")
 
 
@@ -230,7 +232,7 @@ def test_bad_image_is_named(jpeg_copy: Path) -> None:
 
 def test_missing_images_are_counted(jpeg_copy: Path) -> None:
     shutil.rmtree(jpeg_copy / "cifar10-jpeg/train/frog")
-    with pytest.raises(UserError, match="train has only 0 images of class frog: delete"):
+    with pytest.raises(UserError, match="train has only 0 images of class frog: fetch it"):
         cifar(jpeg_copy)
 
 

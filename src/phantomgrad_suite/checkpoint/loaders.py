@@ -5,30 +5,30 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, DistributedSampler
 
 
-class Shuffled(Sampler[int]):
+class Shuffled(DistributedSampler[int]):
     """A new random order in every epoch, from a seed drawn from torch's global generator.
 
     The seed is drawn with the first batch of an epoch, that is, after a resumed run has restored
-    the generator. In a distributed run Lightning replaces this sampler by a ``DistributedSampler``.
+    the generator. Several processes draw the same order, and each takes its part of a permutation
+    of it, as from Lightning's ``DistributedSamplerWrapper``, which cannot restore an order.
     """
 
-    def __init__(self, data: Sized) -> None:
-        self._size = len(data)
+    def __init__(self, data: Sized, processes: int = 1, process: int = 0) -> None:
+        several, seed = processes > 1, torch.initial_seed()
+        super().__init__(data, processes, process, shuffle=several, seed=seed)  # type: ignore[arg-type]
         self._seed: int | None = None
         self._restored: int | None = None
-
-    def __len__(self) -> int:
-        return self._size
 
     def __iter__(self) -> Iterator[int]:
         self._seed, self._restored = self._restored, None
         if self._seed is None:
             self._seed = int(torch.empty((), dtype=torch.int64).random_().item())
         generator = torch.Generator().manual_seed(self._seed)
-        yield from torch.randperm(self._size, generator=generator).tolist()
+        order = torch.randperm(len(self.dataset), generator=generator).tolist()  # type: ignore[arg-type]
+        yield from (order[place] for place in super().__iter__())
 
     def state_dict(self) -> dict[str, Any]:
         return {"seed": self._seed}
@@ -42,7 +42,8 @@ class ResumableLoader(DataLoader[Any]):
 
     It has a generator of its own: torch draws a seed for each new iterator, and a resumed run,
     which makes one more of them, must not draw from the generator of the dropout masks. It
-    collates nothing: data sets return whole batches.
+    collates nothing: data sets return whole batches. Its sampler has ``state_dict``, as
+    :class:`Shuffled`, or an order that follows from the epoch alone.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -1,0 +1,69 @@
+"""What a layer returns, and what its errors add to those of a cell."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, NoReturn
+
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from phantomgrad.solvers import Solution
+
+
+class Equilibrium(NamedTuple):
+    """The result of a layer, ``z, solution = layer(x)``.
+
+    It is not a tensor: torch's functions, and those of tensors, raise an error that says so.
+
+    Attributes:
+        z: the equilibrium on the graph, in the structure of ``z0``.
+        solution: the report of the solver, whose ``z`` is off the graph.
+    """
+
+    z: Any
+    solution: Solution
+
+    @classmethod
+    def __torch_function__(cls, function: Any, *_: Any) -> NoReturn:
+        raise TypeError(f"{getattr(function, '__name__', function)} {_PAIR}")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{name!r} {_PAIR}")
+
+
+_PAIR = (
+    "was called on what a DEQ returns, a pair: write z, solution = layer(x), and in an "
+    "nn.Sequential use a module of your own that returns layer(x).z"
+)
+
+
+@contextmanager
+def noted(write: Callable[[], str]) -> Iterator[None]:
+    """Add a note to the errors of a user's function."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(write())
+        raise
+
+
+def call_note(cell: nn.Module, z0: Any, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> str:
+    """Return what the cell was called with, and the usual mistakes."""
+    dtypes = {_dtype(p) for p in cell.parameters()}
+    z, given, named = (str(tree_map(_leaf, v)).replace("'", "") for v in (z0, inputs, keywords))
+    return (
+        f"{type(cell).__name__}, with parameters in {', '.join(sorted(dtypes)) or 'no dtype'}, "
+        f"was called as cell(z, *inputs, **keywords) with z: {z}; inputs: {given}; "
+        f"keywords: {named}. z is like z0, by default like the first input, whose width is then "
+        "that of the state; the cell returns the next z alone. Several states are a tuple "
+        "z0=(a, b), not their packed solution.z."
+    )
+
+
+def _leaf(value: Any) -> str:
+    tensor = isinstance(value, Tensor)
+    return f"{_dtype(value)} {tuple(value.shape)}" if tensor else type(value).__name__
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -1,0 +1,26 @@
+"""``scripts/publish.py``: your records become those that the repository publishes."""
+
+import shutil
+from pathlib import Path
+
+from phantomgrad_suite.runs.records import read_any
+
+
+def publish(yours: Path, results: Path) -> list[str]:
+    """Copy the records of ``yours`` that differ to ``results``; return a line for each.
+
+    Records of runs from a checkout with changes are left out: nobody could repeat them.
+    """
+    lines = []
+    for path in sorted((yours / "records").rglob("*.json")):
+        place = path.relative_to(yours)
+        target = results / place
+        if target.exists() and target.read_bytes() == path.read_bytes():
+            continue
+        if str(read_any(path).environment.get("git")).endswith("+dirty"):
+            lines.append(f"left out, made from a changed checkout: {place}")
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+        lines.append(f"published: {place}")
+    return lines

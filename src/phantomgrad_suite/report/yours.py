@@ -1,0 +1,54 @@
+"""Your numbers beside the published ones."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from phantomgrad_suite.report.table import Row, Table
+
+_RESULTS = ("Best", "Last", "Common (epoch)", "Selected")
+
+
+def with_yours(published: Table, yours: Table) -> tuple[Table, str]:
+    """Return the published table with your results, and a sentence on how far they agree."""
+    found = list(_differences(published, yours))
+    differing = [text for text in found if text]
+    sentence = f"{len(found) - len(differing)} of {len(found)} agree with the published ones"
+    sentence += f"; others: {'; '.join(differing)}." if differing else "."
+    own = [section for section in yours.sections if section.columns]
+    own = own if yours.studies else own[:1]
+    shown = [replace(s, title=f"Yours: {s.title}".rstrip(": "), text="", notes=()) for s in own]
+    shown[:1] = [replace(shown[0], text=sentence)]
+    first = len(published.sections) if published.studies else 1
+    sections = (*published.sections[:first], *shown, *published.sections[first:])
+    return replace(published, sections=sections), sentence
+
+
+def _differences(published: Table, yours: Table) -> Iterator[str]:
+    """Yield for each of your numbers and checks how it differs from the published one, or "".
+
+    A number agrees within the published spread, and otherwise if both are printed alike.
+    """
+    theirs = {_key(row): row for block in published.blocks for row, _ in block.experiments}
+    for block in yours.blocks:
+        for row, line in block.experiments:
+            other = theirs.get(_key(row))
+            for heading in _RESULTS:
+                mine = row.number(heading)
+                reference = other.number(heading) if other else None
+                if other is None or mine is None or reference is None:
+                    continue
+                value, spread = reference
+                near = abs(mine[0] - value) <= spread or row.text(heading) == other.text(heading)
+                difference = f"{row.text(heading)}, published {other.text(heading)}"
+                yield "" if near else f"{line.row} {heading} {difference}"
+    holds = {(r.row, c.claim): c.holds for r in published.studies for c in r.checks}
+    for record in yours.studies:
+        for check in record.checks:
+            if (key := (record.row, check.claim)) in holds:
+                words = "holds" if check.holds else "does not hold"
+                yield "" if check.holds == holds[key] else f"{record.row}: {check.claim} {words}"
+
+
+def _key(row: Row) -> tuple[str, str, str]:
+    assert row.line is not None
+    return row.line.row, row.line.dataset, row.line.variant

@@ -1,0 +1,115 @@
+"""The weights that a finished run keeps give the test values of its record."""
+
+import errno
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from graph_data import REPOSITORY
+from interruptions import checkpoint, interrupted
+from train.test_language import JR, run_of
+from training import Script, Workplace
+
+from phantomgrad_suite.evaluate import evaluate
+from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import read_record, write_record
+from phantomgrad_suite.show import describe
+
+# The best validation value is that of epoch 8.
+CHAINS = (
+    *("experiment=chains/upg_k5_d0.5", "seed=1", "optimizer.lr=0.3", "trainer.max_epochs=10"),
+    "runtime.checkpoint.every_n_epochs=8",
+)
+
+
+@pytest.fixture
+def evaluation(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Script:
+    """The evaluation script."""
+    return Script(monkeypatch, capsys, REPOSITORY / "scripts" / "evaluate.py", ())
+
+
+def test_recorded_values_are_reproduced(workplace: Workplace, evaluation: Script) -> None:
+    folder = workplace.train(*CHAINS)
+    record = read_record(folder / "record.json")
+    assert {name: kept["epoch"] for name, kept in record.weights.items()} == {
+        "last": 10,
+        "selected": 8,
+    }
+    for kept in record.weights.values():
+        assert hashlib.sha256((folder / kept["file"]).read_bytes()).hexdigest() == kept["sha256"]
+    assert "weights/last.pt (epoch 10), weights/selected.pt (epoch 8)" in describe(folder)
+    assert record.result.selected != record.result.last
+    outcome = evaluation(str(folder), "runtime.trainer.log_every_n_steps=5")
+    assert outcome.code == 0, outcome.err
+    for name in ("selected", "last"):
+        value = f"{getattr(record.result, name):.8g}"
+        (line,) = (line for line in outcome.out.splitlines() if line.startswith(f"{name} acc"))
+        assert line.endswith(f"recorded {value}, recomputed {value}")
+    other = replace(record, result=replace(record.result, selected=record.result.last))
+    write_record(other, folder / "record.json")
+    outcome = evaluation(str(folder))
+    assert outcome.code == 1
+    assert [line.endswith(": they differ") for line in outcome.out.splitlines()] == [False, True]
+
+
+@pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning")
+@pytest.mark.parametrize("epochs", [2, 3])
+def test_evaluation_knows_of_pretraining(
+    workplace: Workplace, text_root: Path, epochs: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second epoch of seven steps is the last of pretraining, evaluated without a solver."""
+    pretraining = ("task.pretraining_steps=15", f"trainer.max_epochs={epochs}")
+    folder = workplace.train(*run_of(text_root, *JR), *pretraining)
+    assert evaluate(folder), capsys.readouterr().out
+
+
+def test_resumed_run_keeps_the_weights_from_before(workplace: Workplace) -> None:
+    whole = workplace.train(*CHAINS, "runtime.paths.runs=whole")
+    folder = interrupted(workplace, 10, *CHAINS)
+    assert checkpoint(folder)["epoch"] == 7
+    assert not (folder / "weights").exists()
+    assert workplace.train(*CHAINS) == folder
+    ours, theirs = (read_record(path / "record.json").weights for path in (folder, whole))
+    assert ours == theirs  # the checksums, too
+    assert evaluate(folder)
+
+
+def test_full_disk_spares_the_last_checkpoint(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The weights are not written, and neither is the record."""
+
+    def no_space(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("phantomgrad_suite.callbacks.weights.torch.save", no_space)
+        with pytest.raises(UserError, match="disk is full: make room and start the same command"):
+            workplace.train(*CHAINS, "runtime.checkpoint.every_n_epochs=100")
+    folder = workplace.train(*CHAINS)
+    assert evaluate(folder)
+
+
+def test_weights_that_are_not_those_of_the_record(workplace: Workplace) -> None:
+    folder = workplace.train(*CHAINS, "trainer.max_epochs=1")
+    with pytest.raises(UserError, match=r"can change runtime.<setting>=<value>, got 'seed=3'"):
+        evaluate(folder, ["seed=3"])
+    path = folder / "weights" / "last.pt"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + b"x")
+    with pytest.raises(UserError, match=r"last.pt is missing, or not the file whose checksum"):
+        evaluate(folder)
+    path.unlink()
+    with pytest.raises(UserError, match=r"last.pt is missing, or not the file whose checksum"):
+        evaluate(folder)
+
+
+def test_run_without_weights(workplace: Workplace) -> None:
+    folder = workplace.train(*CHAINS, "trainer.max_epochs=1", "runtime.keep_weights=false")
+    assert not (folder / "weights").exists()
+    assert read_record(folder / "record.json").weights == {}
+    with pytest.raises(UserError, match=r"has no weights: runtime\.keep_weights was false, or an"):
+        evaluate(folder)
