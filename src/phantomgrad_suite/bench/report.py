@@ -1,23 +1,24 @@
 """The results of a run, plain data, as Markdown."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from phantomgrad_suite.bench.contest import MEMORY, OURS
+from phantomgrad_suite.bench.contest import OURS
+from phantomgrad_suite.report.markdown import grid
+from phantomgrad_suite.report.table import Section
 from phantomgrad_suite.runs.formats import hardware
 
 _TEXT = """# Ours against torchdeq {version}
 
 {hardware}, torch {torch}, {started}.
-Medians ({clock}). `times less` is theirs over ours, `paired` the median of that ratio within a
-round. `outside f` is the time that a solver itself takes, with its share of our solves; a step is
-forward and backward. `step in f` is a step without that time of ours, so its ratio is what would
-be reached if our solvers cost nothing. `torchdeq on our f` gets a map whose constants are computed
-once per segment, as ours is. Written by `make bench`; every sample is in `{name}.json`.
+Medians ({clock}). `times less` is theirs over ours. `outside f` is the time that a solver takes
+itself. A step is forward and backward; `step in f` is a step without the time outside f of ours, so
+its ratio is what would be reached if our solvers cost nothing. `torchdeq on our f` gets a map whose
+constants are computed once per segment, as ours is. `make bench` wrote this, and every sample to
+`{name}.json`.
 
 {cases}
 """
-_HEAD = ("case", "quantity", "ours", "against", "theirs", "times less", "paired")
 
 
 def as_markdown(data: Mapping[str, Any], name: str) -> str:
@@ -36,33 +37,26 @@ def as_markdown(data: Mapping[str, Any], name: str) -> str:
 
 def case_table(cases: Iterable[Mapping[str, Any]]) -> str:
     """Return a table with rows for each quantity and each other contender."""
-    rows: list[Sequence[str]] = [_HEAD]
+    rows = []
     for case in cases:
-        ours = [*case["contenders"][OURS]["seconds"], MEMORY]
-        pairs = [(q, rival) for rival, ratios in case["times_less"].items() for q in ratios]
-        pairs += [(q, None) for q in ours if q not in dict(pairs)]
-        for i, (quantity, rival) in enumerate(pairs):
-            rows.append(("" if i else case["case"], *_row(case, quantity, rival)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    rows.insert(1, ["-" * width for width in widths])
-    return "\n".join(f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows)
+        amounts = {name: _amounts(found) for name, found in case["contenders"].items()}
+        ours = amounts.pop(OURS)
+        rows += [
+            {
+                "Case": case["case"],
+                "Quantity": quantity,
+                "Against": rival,
+                "Ours": f"{ours[quantity]:.2f}",
+                "Theirs": f"{amount:.2f}",
+                "Times less": f"{amount / ours[quantity]:.2f}" if ours[quantity] else "",
+            }
+            for rival, theirs in amounts.items()
+            for quantity, amount in theirs.items()
+        ]
+    section = Section.of("", rows, words=3)
+    return "\n\n".join(grid(section, block) for block in section.blocks)
 
 
-def _row(case: Mapping[str, Any], quantity: str, rival: str | None) -> tuple[str, ...]:
-    ours = _amount(case["contenders"][OURS], quantity)
-    if rival is None:
-        return quantity, ours, "", "", "", ""
-    theirs, ratios = case["contenders"][rival], case["times_less"][rival][quantity]
-    paired = "" if quantity == MEMORY else f"{ratios['median_of_paired_ratios']:.2f}"
-    less = f"{ratios['ratio_of_medians']:.2f}"
-    return quantity, ours, rival, _amount(theirs, quantity), less, paired
-
-
-def _amount(contender: Mapping[str, Any], quantity: str) -> str:
-    if quantity == MEMORY:
-        return f"{contender['peak_bytes'] / 2**20:.1f} MiB"
-    medians = {q: found["median"] for q, found in contender["seconds"].items()}
-    share = ""
-    if quantity == "outside f" and "solves" in medians:
-        share = f", {medians['outside f'] / medians['solves']:.1%}"
-    return f"{medians[quantity] * 1e3:.2f} ms{share}"
+def _amounts(contender: Mapping[str, Any]) -> dict[str, float]:
+    times = {f"{q} (ms)": 1e3 * found["median"] for q, found in contender["seconds"].items()}
+    return {**times, "peak memory (MiB)": contender["peak_bytes"] / 2**20}

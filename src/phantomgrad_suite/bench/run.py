@@ -11,10 +11,9 @@ import torch
 
 from phantomgrad.checks import check_at_least
 from phantomgrad_suite.bench import peer
+from phantomgrad_suite.bench.cases import graph_case, solver_cases, training_cases
 from phantomgrad_suite.bench.contest import Case, measure
 from phantomgrad_suite.bench.report import as_markdown
-from phantomgrad_suite.bench.solves import solver_cases
-from phantomgrad_suite.bench.steps import epoch_case, training_cases
 from phantomgrad_suite.jobs.environment import describe_environment
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 from phantomgrad_suite.runs.records import write_json
@@ -35,12 +34,10 @@ class Options:
     only: str = ""
     quick: bool = False
     data: str = "data/TUDataset"
-    epochs: int = 200
     output: str = "results/bench"
 
     def __post_init__(self) -> None:
-        for name in ("repeats", "epochs"):
-            check_at_least(name, getattr(self, name), 1)
+        check_at_least("repeats", self.repeats, 1)
         if self.threads is not None:
             check_at_least("threads", self.threads, 1)
         if not self.seconds >= 0:
@@ -54,14 +51,14 @@ def run(options: Options) -> None:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     device, version = find_device(name, "auto, cpu or cuda"), peer.version()
     if options.quick:
-        options = replace(options, repeats=min(options.repeats, 2), seconds=0.0, epochs=1)
+        options = replace(options, repeats=min(options.repeats, 2), seconds=0.0)
     if version is None:
-        _log.warning(peer.MISSING)
+        raise UserError(peer.MISSING)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     cases, clock = _cases(options), Clock(device)
     data = {
-        "schema": 2,
+        "schema": 3,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": str(device),
         "clock": clock.name,
@@ -82,7 +79,7 @@ def run(options: Options) -> None:
 def _measured(case: Case, clock: Clock, options: Options) -> dict[str, Any] | None:
     _log.info("%s", case.name)
     try:
-        return measure(case, clock, peer.version() is not None, options.repeats, options.seconds)
+        return measure(case, clock, options.repeats, options.seconds)
     except MissingDataError as error:
         _log.warning("%s is left out: %s", case.name, error)
         return None
@@ -92,7 +89,7 @@ def _cases(options: Options) -> list[Case]:
     cases = [
         *(solver_cases([(512, 128)]) if options.quick else solver_cases()),
         *training_cases(quick=options.quick),
-        epoch_case(options.data, options.epochs),
+        graph_case(options.data),
     ]
     wanted = options.only.casefold()
     chosen = [case for case in cases if wanted in case.name.casefold()]
@@ -111,6 +108,5 @@ def _name(data: dict[str, Any]) -> str:
         f"{threads}threads": device == "cpu" and threads != 1,
         "quick": options["quick"],
         part: options["only"],
-        "alone": data["torchdeq"] is None,
     }
     return "-".join([device, *(mark for mark, holds in marks.items() if holds)])
