@@ -8,35 +8,21 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Entry:
-    """What the catalogue knows of a table.
+    """What the catalogue knows of a table."""
 
-    Attributes:
-        key: the first part of its rows, for example ``table4``.
-        label: for example ``Table 4``.
-        title: what it shows.
-        command: makes its records.
-        in_paper: whether the paper has it.
-        data: the data set that its rows must use to count as made, empty if any will do.
-        caption: the text below the title.
-        notes: footnotes.
-        parts: the studies that it needs to count as made, by name.
-        text: templates of the texts of its sections.
-    """
-
-    key: str
-    label: str
+    key: str  # the first part of its rows, for example table4
+    label: str  # for example Table 4
     title: str = ""
-    command: str = "python scripts/report.py"
+    command: str = "python scripts/report.py"  # makes its records
     in_paper: bool = False
-    data: str = ""
+    data: str = ""  # the data set that its rows must use to count as made, empty if any will do
     caption: str = ""
     notes: list[str] = field(default_factory=list)
-    parts: dict[str, str] = field(default_factory=dict)
-    text: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)  # by name, the studies that it needs
+    text: dict[str, str] = field(default_factory=dict)  # templates of the texts of its sections
 
     @property
     def heading(self) -> str:
-        """Label and title."""
         return f"{self.label}: {self.title}" if self.title else self.label
 
 

@@ -120,5 +120,4 @@ def row_name(row: Numbers) -> str:
 
 
 def _faster(row: Numbers, phase: str) -> str:
-    """Return how many times less time a phase takes than in the reference, if there is one."""
     return f"{row['faster'][phase]:.2f}×" if row["faster"] else ""  # noqa: RUF001
