@@ -75,12 +75,10 @@ def elementwise_map(shape: tuple[int, ...], device: torch.device) -> Map:
     return lambda z: torch.addcmul(x, c, z.tanh())
 
 
-def training_cases(*, quick: bool = False) -> list[Case]:
-    """Return the steps of all models with the paper's budgets and k; of small batches if quick."""
-    streams, length = (1, 16) if quick else (16, 64)
-    sizes = {"tiny": (1, 23)} if quick else {"tiny": (64, 23), "large": (8, 19)}
+def training_cases() -> list[Case]:
+    """Return the steps of all models with the paper's budgets and k."""
     cases = []
-    for size, (batch, budget) in sizes.items():
+    for size, batch, budget in (("tiny", 64, 23), ("large", 8, 19)):
         cases += step_cases(
             f"MDEQ-{size.capitalize()}, {batch} images",
             partial(mdeq, size, batch),
@@ -88,8 +86,8 @@ def training_cases(*, quick: bool = False) -> list[Case]:
             adjoint=Broyden(max_evaluations=budget, tol=0),
         )
     cases += step_cases(
-        f"TransformerLM, {streams} x {length} words",
-        partial(transformer, streams, length),
+        "TransformerLM, 16 x 64 words",
+        partial(transformer, 16, 64),
         solver=Broyden(max_evaluations=31, tol=0),
         adjoint=Broyden(max_evaluations=41, tol=0),
         damping=0.8,

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ class Options:
     repeats: int = 15
     seconds: float = 10.0
     only: str = ""
-    quick: bool = False
     data: str = "data/TUDataset"
     output: str = "results/bench"
 
@@ -50,8 +49,6 @@ def run(options: Options) -> None:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     device, version = find_device(name, "auto, cpu or cuda"), peer.version()
-    if options.quick:
-        options = replace(options, repeats=min(options.repeats, 2), seconds=0.0)
     if version is None:
         raise UserError(peer.MISSING)
     if options.threads is not None:
@@ -86,11 +83,7 @@ def _measured(case: Case, clock: Clock, options: Options) -> dict[str, Any] | No
 
 
 def _cases(options: Options) -> list[Case]:
-    cases = [
-        *(solver_cases([(512, 128)]) if options.quick else solver_cases()),
-        *training_cases(quick=options.quick),
-        graph_case(options.data),
-    ]
+    cases = [*solver_cases(), *training_cases(), graph_case(options.data)]
     wanted = options.only.casefold()
     chosen = [case for case in cases if wanted in case.name.casefold()]
     if not chosen:
@@ -103,10 +96,7 @@ def _name(data: dict[str, Any]) -> str:
     """Return the name of the files: a partial run never replaces a full one."""
     options, threads = data["options"], data["environment"]["threads"]
     device = data["device"].split(":")[0]
-    part = re.sub(r"[^a-z0-9]+", "-", options["only"].casefold()).strip("-") or "part"
-    marks = {
-        f"{threads}threads": device == "cpu" and threads != 1,
-        "quick": options["quick"],
-        part: options["only"],
-    }
-    return "-".join([device, *(mark for mark, holds in marks.items() if holds)])
+    marks = [f"{threads}threads"] if device == "cpu" and threads != 1 else []
+    if options["only"]:
+        marks.append(re.sub(r"[^a-z0-9]+", "-", options["only"].casefold()).strip("-") or "part")
+    return "-".join([device, *marks])

@@ -33,15 +33,15 @@ needs_peer = pytest.mark.skipif(peer.version() is None, reason=peer.MISSING)
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        ({"only": "fixed point"}, "cpu-quick-fixed-point"),
-        ({"only": "FIXED", "threads": 2}, "cpu-2threads-quick-fixed"),
+        ({"only": "fixed point (512"}, "cpu-fixed-point-512"),
+        ({"only": "FIXED POINT (512", "threads": 2}, "cpu-2threads-fixed-point-512"),
     ],
 )
-def test_a_quick_run_writes_data_and_table(
+def test_a_run_of_a_case_writes_data_and_table(
     options: dict[str, Any], name: str, tmp_path: Path
 ) -> None:
     """The files have a name of their own, so that a partial run does not replace a full one."""
-    run(Options(device="cpu", quick=True, output=str(tmp_path), **options))
+    run(Options(device="cpu", repeats=2, output=str(tmp_path), **options))
     assert {p.name for p in tmp_path.iterdir()} == {f"{name}.json", f"{name}.md"}
     data = json.loads((tmp_path / f"{name}.json").read_text())
     threads = options.get("threads", 1)
@@ -64,7 +64,7 @@ def test_without_cox2_its_case_is_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"data": str(tmp_path / "nowhere"), "output": str(tmp_path)}
-    run(Options(device="cpu", quick=True, only="COX2", **options))
+    run(Options(device="cpu", only="COX2", **options))
     assert "IGNN on COX2, 128 graphs, UPG is left out: COX2 is not in" in caplog.text
 
 
