@@ -1,11 +1,13 @@
-"""A case of the benchmark: contenders that are measured in turns."""
+"""A case of the benchmark: contenders that are measured in turns, and the table of all cases."""
 
 import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from phantomgrad_suite.report.markdown import grid
+from phantomgrad_suite.report.table import Section
 from phantomgrad_suite.studies.meters import Clock, frozen_heap, peak_bytes, spread
 
 OURS, IMPLICIT, PEER = "ours", "our implicit", "torchdeq"
@@ -59,3 +61,30 @@ def measure(case: Case, clock: Clock, rounds: int, seconds: float) -> dict[str, 
         for name, done in runs.items()
     }
     return {"case": case.name, "contenders": found}
+
+
+def case_table(cases: Iterable[Mapping[str, Any]]) -> str:
+    """Return a table with rows for each quantity and each other contender."""
+    rows = []
+    for case in cases:
+        amounts = {name: _amounts(found) for name, found in case["contenders"].items()}
+        ours = amounts.pop(OURS)
+        rows += [
+            {
+                "Case": case["case"],
+                "Quantity": quantity,
+                "Against": rival,
+                "Ours": f"{ours[quantity]:.2f}",
+                "Theirs": f"{amount:.2f}",
+                "Times less": f"{amount / ours[quantity]:.2f}" if ours[quantity] else "",
+            }
+            for rival, theirs in amounts.items()
+            for quantity, amount in theirs.items()
+        ]
+    section = Section.of("", rows, words=3)
+    return "\n\n".join(grid(section, block) for block in section.blocks)
+
+
+def _amounts(contender: Mapping[str, Any]) -> dict[str, float]:
+    times = {f"{q} (ms)": 1e3 * found["median"] for q, found in contender["seconds"].items()}
+    return {**times, "peak memory (MiB)": contender["peak_bytes"] / 2**20}

@@ -12,15 +12,26 @@ import torch
 from phantomgrad.checks import check_at_least
 from phantomgrad_suite.bench import peer
 from phantomgrad_suite.bench.cases import graph_case, solver_cases, training_cases
-from phantomgrad_suite.bench.contest import Case, measure
-from phantomgrad_suite.bench.report import as_markdown
+from phantomgrad_suite.bench.contest import Case, case_table, measure
 from phantomgrad_suite.jobs.environment import describe_environment
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
+from phantomgrad_suite.runs.formats import hardware
 from phantomgrad_suite.runs.records import write_json
 from phantomgrad_suite.studies.meters import Clock
 from phantomgrad_suite.study import find_device
 
 _log = logging.getLogger("phantomgrad_suite")
+_TEXT = """# Ours against torchdeq {torchdeq}
+
+{hardware}, torch {environment[versions][torch]}, {started}.
+Medians ({clock}). `times less` is theirs over ours. `outside f` is the time that a solver takes
+itself. A step is forward and backward; `step in f` is a step without the time outside f of ours, so
+its ratio is what would be reached if our solvers cost nothing. `torchdeq on our f` gets a map whose
+constants are computed once per segment, as ours is. `make bench` wrote this, and every sample to
+`{name}.json`.
+
+{cases}
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +65,7 @@ def run(options: Options) -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     cases, clock = _cases(options), Clock(device)
-    data = {
+    data: dict[str, Any] = {
         "schema": 3,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": str(device),
@@ -66,7 +77,9 @@ def run(options: Options) -> None:
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     path = Path(options.output) / f"{_name(data)}.json"
-    text = as_markdown(data, path.stem)
+    machine = hardware(data["environment"], on_gpu=device.type == "cuda")
+    table = case_table(data["cases"])
+    text = _TEXT.format(**data | {"hardware": machine, "name": path.stem, "cases": table})
     _log.info("\n%s", text)
     write_json(data, path)
     path.with_suffix(".md").write_text(text, encoding="utf-8")

@@ -1,9 +1,11 @@
-"""The catalogue: keys, titles, captions, notes and commands of all tables, from a TOML file."""
+"""The files of the report: the catalogue of all tables (titles, notes, commands), and templates."""
 
 import tomllib
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
 @dataclass(frozen=True)
@@ -37,3 +39,15 @@ BLOCKS, NOTES, COLUMN_NOTES, FIGURES, LATEX = (
 def entry_of(key: str) -> Entry:
     """Return the entry of a table; one that the catalogue does not know is named by its key."""
     return CATALOGUE.get(key) or Entry(key, key.capitalize())
+
+
+def templates(**options: Any) -> Environment:
+    """Return the templates of the LaTeX tables and of the HTML page."""
+    return Environment(
+        loader=PackageLoader("phantomgrad_suite.report"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        **options,
+    )

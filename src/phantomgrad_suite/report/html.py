@@ -9,9 +9,9 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from phantomgrad_suite.report.catalogue import templates
 from phantomgrad_suite.report.figures.plot import Plot
 from phantomgrad_suite.report.table import Block, Row, Section, State, Table
-from phantomgrad_suite.report.templating import templates
 from phantomgrad_suite.runs.errors import UserError
 
 _SYMBOL = 3  # letters of a heading that is a symbol

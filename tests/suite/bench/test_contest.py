@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from phantomgrad_suite.bench.contest import OURS, PEER, Case, Run, measure
-from phantomgrad_suite.bench.report import case_table
+from phantomgrad_suite.bench.contest import OURS, PEER, Case, Run, case_table, measure
 from phantomgrad_suite.studies.meters import Clock
 
 CLOCK = Clock(torch.device("cpu"))

@@ -98,7 +98,7 @@ def test_bad_options_are_named(options: dict[str, float], message: str) -> None:
 
 
 def test_the_step_of_ignn_has_our_three_gradients(small_tu: Path) -> None:
-    case = graph_case(str(small_tu))
+    case = graph_case(str(small_tu), epochs=1)
     assert list(case.contenders) == [OURS, IMPLICIT, "our NPG"]
     for build in case.contenders.values():
         found = build(Clock(torch.device("cpu")))()

@@ -67,7 +67,11 @@ def lines_of(numbers: Sequence[PaperNumber], groups: Sequence[Runs]) -> list[Lin
     papers = {number.row: number for number in numbers if number.metric != SPEED}
     lines = [_measured(runs, papers.get(runs.first.row), groups) for runs in groups]
     compared = {line.row for line in lines if line.paper}
-    lines += [_printed(number) for row, number in papers.items() if row not in compared]
+    lines += [
+        Line(row, n.dataset, n.model, _method(n), n.params, metric_of(n.metric), paper=n)
+        for row, n in papers.items()
+        if row not in compared
+    ]
     spelling = {plain(number.dataset): number.dataset for number in numbers}
     lines = [replace(x, dataset=spelling.get(plain(x.dataset), x.dataset)) for x in lines]
     return sorted(lines, key=lambda line: _order(line, numbers))
@@ -118,11 +122,6 @@ def _measured(runs: Runs, number: PaperNumber | None, groups: Sequence[Runs]) ->
         paper=number if may_compare else None,
         runs=runs,
     )
-
-
-def _printed(number: PaperNumber) -> Line:
-    names = (number.row, number.dataset, number.model, _method(number), number.params)
-    return Line(*names, metric_of(number.metric), paper=number)
 
 
 def _method(number: PaperNumber) -> str:
