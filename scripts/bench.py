@@ -1,7 +1,7 @@
 """Measure time and memory of our solvers and layers against torchdeq 0.1.0.
 
 python scripts/bench.py
-python scripts/bench.py quick=true device=cpu
+python scripts/bench.py device=cpu only=mdeq repeats=3
 """
 
 import os

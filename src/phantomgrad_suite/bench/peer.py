@@ -12,10 +12,7 @@ from phantomgrad.nn import shared_parametrizations
 from phantomgrad.solvers import Anderson, Broyden, FixedPoint, IterativeSolver, Map, Solver
 
 HOISTED = "torchdeq on our f"
-MISSING = (
-    "torchdeq is not installed, so this library is measured alone; to compare: "
-    "pip install -e '.[bench]' in the checkout"
-)
+MISSING = "torchdeq is not installed: pip install -e '.[bench]' in the checkout"
 _NAMES = {FixedPoint: "fixed_point_iter", Anderson: "anderson", Broyden: "broyden"}
 
 

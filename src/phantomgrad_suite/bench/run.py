@@ -2,7 +2,7 @@
 
 import logging
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,17 +11,27 @@ import torch
 
 from phantomgrad.checks import check_at_least
 from phantomgrad_suite.bench import peer
-from phantomgrad_suite.bench.contest import Case, measure
-from phantomgrad_suite.bench.report import as_markdown
-from phantomgrad_suite.bench.solves import solver_cases
-from phantomgrad_suite.bench.steps import epoch_case, training_cases
+from phantomgrad_suite.bench.cases import graph_case, solver_cases, training_cases
+from phantomgrad_suite.bench.contest import Case, case_table, measure
 from phantomgrad_suite.jobs.environment import describe_environment
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
+from phantomgrad_suite.runs.formats import hardware
 from phantomgrad_suite.runs.records import write_json
 from phantomgrad_suite.studies.meters import Clock
 from phantomgrad_suite.study import find_device
 
 _log = logging.getLogger("phantomgrad_suite")
+_TEXT = """# Ours against torchdeq {torchdeq}
+
+{hardware}, torch {environment[versions][torch]}, {started}.
+Medians ({clock}). `times less` is theirs over ours. `outside f` is the time that a solver takes
+itself. A step is forward and backward; `step in f` is a step without the time outside f of ours, so
+its ratio is what would be reached if our solvers cost nothing. `torchdeq on our f` gets a map whose
+constants are computed once per segment, as ours is. `make bench` wrote this, and every sample to
+`{name}.json`.
+
+{cases}
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,14 +43,11 @@ class Options:
     repeats: int = 15
     seconds: float = 10.0
     only: str = ""
-    quick: bool = False
     data: str = "data/TUDataset"
-    epochs: int = 200
     output: str = "results/bench"
 
     def __post_init__(self) -> None:
-        for name in ("repeats", "epochs"):
-            check_at_least(name, getattr(self, name), 1)
+        check_at_least("repeats", self.repeats, 1)
         if self.threads is not None:
             check_at_least("threads", self.threads, 1)
         if not self.seconds >= 0:
@@ -53,15 +60,13 @@ def run(options: Options) -> None:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     device, version = find_device(name, "auto, cpu or cuda"), peer.version()
-    if options.quick:
-        options = replace(options, repeats=min(options.repeats, 2), seconds=0.0, epochs=1)
     if version is None:
-        _log.warning(peer.MISSING)
+        raise UserError(peer.MISSING)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     cases, clock = _cases(options), Clock(device)
-    data = {
-        "schema": 2,
+    data: dict[str, Any] = {
+        "schema": 3,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": str(device),
         "clock": clock.name,
@@ -72,7 +77,9 @@ def run(options: Options) -> None:
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     path = Path(options.output) / f"{_name(data)}.json"
-    text = as_markdown(data, path.stem)
+    machine = hardware(data["environment"], on_gpu=device.type == "cuda")
+    table = case_table(data["cases"])
+    text = _TEXT.format(**data | {"hardware": machine, "name": path.stem, "cases": table})
     _log.info("\n%s", text)
     write_json(data, path)
     path.with_suffix(".md").write_text(text, encoding="utf-8")
@@ -82,18 +89,14 @@ def run(options: Options) -> None:
 def _measured(case: Case, clock: Clock, options: Options) -> dict[str, Any] | None:
     _log.info("%s", case.name)
     try:
-        return measure(case, clock, peer.version() is not None, options.repeats, options.seconds)
+        return measure(case, clock, options.repeats, options.seconds)
     except MissingDataError as error:
         _log.warning("%s is left out: %s", case.name, error)
         return None
 
 
 def _cases(options: Options) -> list[Case]:
-    cases = [
-        *(solver_cases([(512, 128)]) if options.quick else solver_cases()),
-        *training_cases(quick=options.quick),
-        epoch_case(options.data, options.epochs),
-    ]
+    cases = [*solver_cases(), *training_cases(), graph_case(options.data)]
     wanted = options.only.casefold()
     chosen = [case for case in cases if wanted in case.name.casefold()]
     if not chosen:
@@ -106,11 +109,7 @@ def _name(data: dict[str, Any]) -> str:
     """Return the name of the files: a partial run never replaces a full one."""
     options, threads = data["options"], data["environment"]["threads"]
     device = data["device"].split(":")[0]
-    part = re.sub(r"[^a-z0-9]+", "-", options["only"].casefold()).strip("-") or "part"
-    marks = {
-        f"{threads}threads": device == "cpu" and threads != 1,
-        "quick": options["quick"],
-        part: options["only"],
-        "alone": data["torchdeq"] is None,
-    }
-    return "-".join([device, *(mark for mark, holds in marks.items() if holds)])
+    marks = [f"{threads}threads"] if device == "cpu" and threads != 1 else []
+    if options["only"]:
+        marks.append(re.sub(r"[^a-z0-9]+", "-", options["only"].casefold()).strip("-") or "part")
+    return "-".join([device, *marks])

@@ -1,42 +1,30 @@
-"""The catalogue: keys, titles, captions, notes and commands of all tables, from a TOML file."""
+"""The files of the report: the catalogue of all tables (titles, notes, commands), and templates."""
 
 import tomllib
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 
 @dataclass(frozen=True)
 class Entry:
-    """What the catalogue knows of a table.
+    """What the catalogue knows of a table."""
 
-    Attributes:
-        key: the first part of its rows, for example ``table4``.
-        label: for example ``Table 4``.
-        title: what it shows.
-        command: makes its records.
-        in_paper: whether the paper has it.
-        data: the data set that its rows must use to count as made, empty if any will do.
-        caption: the text below the title.
-        notes: footnotes.
-        parts: the studies that it needs to count as made, by name.
-        text: templates of the texts of its sections.
-    """
-
-    key: str
-    label: str
+    key: str  # the first part of its rows, for example table4
+    label: str  # for example Table 4
     title: str = ""
-    command: str = "python scripts/report.py"
+    command: str = "python scripts/report.py"  # makes its records
     in_paper: bool = False
-    data: str = ""
+    data: str = ""  # the data set that its rows must use to count as made, empty if any will do
     caption: str = ""
     notes: list[str] = field(default_factory=list)
-    parts: dict[str, str] = field(default_factory=dict)
-    text: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)  # by name, the studies that it needs
+    text: dict[str, str] = field(default_factory=dict)  # templates of the texts of its sections
 
     @property
     def heading(self) -> str:
-        """Label and title."""
         return f"{self.label}: {self.title}" if self.title else self.label
 
 
@@ -51,3 +39,15 @@ BLOCKS, NOTES, COLUMN_NOTES, FIGURES, LATEX = (
 def entry_of(key: str) -> Entry:
     """Return the entry of a table; one that the catalogue does not know is named by its key."""
     return CATALOGUE.get(key) or Entry(key, key.capitalize())
+
+
+def templates(**options: Any) -> Environment:
+    """Return the templates of the LaTeX tables and of the HTML page."""
+    return Environment(
+        loader=PackageLoader("phantomgrad_suite.report"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        **options,
+    )

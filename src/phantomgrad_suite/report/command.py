@@ -93,7 +93,6 @@ def _report_yours(names: Sequence[str], known: Sequence[str], results: Path, you
 
 
 def _files(table: Table, figures: Sequence[Plot]) -> dict[str, bytes]:
-    """Return the content of all files of a table, by their place among the results."""
     files = {
         f"tables/{table.key}.md": markdown.render(table).encode(),
         f"tables/{table.key}.tex": latex.render(table).encode(),

@@ -9,9 +9,9 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from phantomgrad_suite.report.catalogue import templates
 from phantomgrad_suite.report.figures.plot import Plot
 from phantomgrad_suite.report.table import Block, Row, Section, State, Table
-from phantomgrad_suite.report.templating import templates
 from phantomgrad_suite.runs.errors import UserError
 
 _SYMBOL = 3  # letters of a heading that is a symbol
@@ -26,11 +26,8 @@ def render(
 ) -> str:
     """Return the page of a folder of results (figures, ``README.md`` and ``bench``).
 
-    Args:
-        results: the folder.
-        tables: all tables, in the order of the page.
-        figures: those of each table, by its key.
-        page: the folder of page and figures, by default ``results``.
+    It shows ``tables`` in this order, with the figures of each by its key. ``page`` is the folder
+    of page and figures, by default ``results``.
     """
     page = page or results
     environment = templates(autoescape=True)

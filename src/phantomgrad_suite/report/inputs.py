@@ -19,29 +19,22 @@ _AnyRecord = TypeVar("_AnyRecord", Record, StudyRecord)
 
 @dataclass(frozen=True)
 class PaperNumber:
-    """A number printed in the paper: a line of ``paper.csv``, all of it text.
+    """A number printed in the paper: a line of ``paper.csv``, all of it as printed."""
 
-    ``row`` is the experiment that reproduces it, for example ``table4/cox2_implicit``, ``table``
-    its first part, ``metric`` for example ``accuracy`` or ``speed``. The others are as printed,
-    with ``A(k, d)`` for the phantom gradient of k steps and damping d; ``spread``, ``unit`` and
-    ``note`` (a remark) may be empty.
-    """
-
-    row: str
-    table: str
+    row: str  # the experiment that reproduces it, for example table4/cox2_implicit
+    table: str  # the first part of the row
     dataset: str
     model: str
-    method: str
+    method: str  # with A(k, d) for the phantom gradient of k steps and damping d
     params: str
-    metric: str
+    metric: str  # for example accuracy or speed
     value: str
-    spread: str
+    spread: str  # empty if there is none, as are unit and note
     unit: str
     note: str
 
     @property
     def text(self) -> str:
-        """The number with its spread."""
         return f"{self.value} ± {self.spread}" if self.spread else self.value
 
 

@@ -2,9 +2,8 @@
 
 import re
 
-from phantomgrad_suite.report.catalogue import LATEX
+from phantomgrad_suite.report.catalogue import LATEX, templates
 from phantomgrad_suite.report.table import Table
-from phantomgrad_suite.report.templating import templates
 
 _PHANTOM = re.compile(r"(A\(\d+, [\d.]+\))")
 

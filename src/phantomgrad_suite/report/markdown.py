@@ -8,12 +8,13 @@ def render(table: Table) -> str:
     parts = [f"# {table.title}", table.entry.caption]
     for section in table.sections:
         parts += [f"## {section.title}" if section.title else "", section.text]
-        parts += [_block(section, block) for block in section.blocks]
+        parts += [grid(section, block) for block in section.blocks]
         parts.append("\n".join(f"- {note}" for note in section.notes))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _block(section: Section, block: Block) -> str:
+def grid(section: Section, block: Block) -> str:
+    """Return a block of a section as a table, under its title."""
     columns = []
     for heading, numeric in ((column.heading, column.numeric) for column in section.columns):
         cells = [heading, *(row.text(heading).replace("|", "\\|") for row in block.rows)]

@@ -47,11 +47,9 @@ class Row:
     line: Line | None = None
 
     def text(self, heading: str) -> str:
-        """Return a cell as it is printed."""
         return str(self.cells[heading]) or DASH
 
     def number(self, heading: str) -> tuple[float, float] | None:
-        """Return value and spread of a cell, if it holds a number."""
         cell = self.cells[heading]
         if not isinstance(cell, Cell) or cell.value is None:
             return None
@@ -68,7 +66,6 @@ class Block:
 
     @property
     def experiments(self) -> list[tuple[Row, Line]]:
-        """The rows that show an experiment."""
         return [(row, row.line) for row in self.rows if row.line]
 
 
@@ -135,20 +132,16 @@ class Table:
 
     @property
     def key(self) -> str:
-        """Its name, for example ``table4``."""
         return self.entry.key
 
     @property
     def title(self) -> str:
-        """Label and title."""
         return self.entry.heading
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """The blocks of its results."""
         return self.sections[0].blocks if self.sections else ()
 
     @property
     def lines(self) -> list[Line]:
-        """The experiments of its results."""
         return [line for block in self.blocks for _, line in block.experiments]

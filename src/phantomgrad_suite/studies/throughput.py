@@ -28,20 +28,16 @@ class Throughput(Study):
     """Seconds of a training step of any rows, with random weights and on synthetic batches.
 
     Rows take turns, step by step, so that noise of the machine affects all of them alike.
-
-    Args:
-        batch_size, batch_sizes: of one process, for all or by row, in place of the rows' own.
-        baselines: by row, what it is compared with, or ``None``; other rows with the first one.
-        stands_for: by row, the larger row in whose place it is measured, and reported as reduced.
-        whole_budgets: set all tolerances to zero, so that solves spend their whole budgets.
     """
 
     rows: Sequence[str]
-    batch_size: int | None = None
-    batch_sizes: Mapping[str, int] = field(default_factory=dict)
+    batch_size: int | None = None  # of one process, in place of the rows' own
+    batch_sizes: Mapping[str, int] = field(default_factory=dict)  # the same by row
+    # By row, what it is compared with, or None; other rows with the first one.
     baselines: Mapping[str, str | None] = field(default_factory=dict)
+    # By row, the larger row in whose place it is measured, and reported as reduced.
     stands_for: Mapping[str, str] = field(default_factory=dict)
-    whole_budgets: bool = False
+    whole_budgets: bool = False  # set all tolerances to zero
     warmup: int = 2
     repeats: int = 5
 

@@ -16,6 +16,7 @@ from phantomgrad.deq import DEQ
 from phantomgrad.gradients import ImplicitGradient
 from phantomgrad.nn import shared_parametrizations
 from phantomgrad.solvers import IterativeSolver, Solver
+from phantomgrad_suite.callbacks.capture import layers_of
 from phantomgrad_suite.jobs.build import build_task, synthetic_data
 from phantomgrad_suite.jobs.compose import compose_row
 from phantomgrad_suite.jobs.environment import set_float32_precision
@@ -52,7 +53,7 @@ class TrainingStep:
         self._optimizer: Optimizer = found if isinstance(found, Optimizer) else found[0][0]
         for group in self._optimizer.param_groups:
             group["lr"] = 0.0
-        self.layers = [m for m in self.task.modules() if isinstance(m, DEQ)]
+        self.layers = layers_of(self.task)
         for layer in self.layers if whole_budgets else []:
             layer.solver = _whole(layer.solver)
             if isinstance(layer.gradient, ImplicitGradient):

@@ -17,21 +17,16 @@ from phantomgrad.solvers import IterativeSolver, Map
 class JacobianRegularisation:
     r"""The penalty :math:`\gamma \|J\|_F^2 / N` at the equilibria of a step (Bai et al., 2021).
 
-    Args:
-        weight: initial :math:`\gamma`.
-        frequency: probability that a step has the penalty; none has it during pretraining.
-        increase, every, from_step: the weight grows by ``increase`` at every multiple of ``every``
-            optimizer steps after ``from_step``.
-        through_equilibrium: differentiate the penalty through the equilibrium as well.
+    The weight grows by ``increase`` at every multiple of ``every`` steps after ``from_step``.
     """
 
-    weight: float
-    frequency: float = 1.0
+    weight: float  # initial gamma
+    frequency: float = 1.0  # probability that a step has the penalty; 0 during pretraining
     increase: float = 0.1
     every: int = 35_000
     from_step: int = 32_000
     samples: int = 1
-    through_equilibrium: bool = False
+    through_equilibrium: bool = False  # differentiate the penalty through z* as well
 
     def __post_init__(self) -> None:
         check_deviation("weight", self.weight)

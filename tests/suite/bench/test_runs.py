@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from phantomgrad_suite.bench import Options, peer, run
+from phantomgrad_suite.bench.cases import graph_case, solver_cases, training_cases
 from phantomgrad_suite.bench.contest import IMPLICIT, OURS
-from phantomgrad_suite.bench.solves import solver_cases
-from phantomgrad_suite.bench.steps import epoch_case, training_cases
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.studies.meters import Clock
 
@@ -27,19 +26,22 @@ def _threads() -> object:
     torch.set_num_threads(before)
 
 
+needs_peer = pytest.mark.skipif(peer.version() is None, reason=peer.MISSING)
+
+
+@needs_peer
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        ({"only": "fixed point"}, "cpu-quick-fixed-point"),
-        ({"only": "FIXED", "threads": 2}, "cpu-2threads-quick-fixed"),
+        ({"only": "fixed point (512"}, "cpu-fixed-point-512"),
+        ({"only": "FIXED POINT (512", "threads": 2}, "cpu-2threads-fixed-point-512"),
     ],
 )
-def test_a_quick_run_writes_data_and_table(
+def test_a_run_of_a_case_writes_data_and_table(
     options: dict[str, Any], name: str, tmp_path: Path
 ) -> None:
     """The files have a name of their own, so that a partial run does not replace a full one."""
-    run(Options(device="cpu", quick=True, output=str(tmp_path), **options))
-    name += "" if peer.version() else "-alone"
+    run(Options(device="cpu", repeats=2, output=str(tmp_path), **options))
     assert {p.name for p in tmp_path.iterdir()} == {f"{name}.json", f"{name}.md"}
     data = json.loads((tmp_path / f"{name}.json").read_text())
     threads = options.get("threads", 1)
@@ -51,24 +53,22 @@ def test_a_quick_run_writes_data_and_table(
     assert "| fixed point (512, 128)" in (tmp_path / f"{name}.md").read_text()
 
 
-def test_without_the_peer_ours_is_measured_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_the_peer_the_run_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer, "version", lambda: None)
-    run(Options(device="cpu", quick=True, only="fixed point", output=str(tmp_path)))
-    assert "pip install -e '.[bench]' in the checkout" in caplog.text
-    data = json.loads((tmp_path / "cpu-quick-fixed-point-alone.json").read_text())
-    assert list(data["cases"][0]["contenders"]) == [OURS]
+    with pytest.raises(UserError, match=r"pip install -e '.\[bench\]' in the checkout"):
+        run(Options(device="cpu"))
 
 
-def test_without_cox2_its_epochs_are_left_out(
+@needs_peer
+def test_without_cox2_its_case_is_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"data": str(tmp_path / "nowhere"), "output": str(tmp_path)}
-    run(Options(device="cpu", quick=True, only="COX2", **options))
-    assert "IGNN on COX2, epoch, UPG is left out: COX2 is not in" in caplog.text
+    run(Options(device="cpu", only="COX2", **options))
+    assert "IGNN on COX2, 128 graphs, UPG is left out: COX2 is not in" in caplog.text
 
 
+@needs_peer
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -97,15 +97,13 @@ def test_bad_options_are_named(options: dict[str, float], message: str) -> None:
         Options(**options)
 
 
-def test_an_epoch_is_the_sum_of_its_phases(small_tu: Path) -> None:
-    case = epoch_case(str(small_tu), epochs=1)
-    assert case.rounds == 1
+def test_the_step_of_ignn_has_our_three_gradients(small_tu: Path) -> None:
+    case = graph_case(str(small_tu), epochs=1)
     assert list(case.contenders) == [OURS, IMPLICIT, "our NPG"]
     for build in case.contenders.values():
-        seconds = build(Clock(torch.device("cpu")))().seconds
-        total = seconds.pop("epoch")
-        assert set(seconds) == {"forward", "backward", "update", "test"}
-        assert total == pytest.approx(sum(seconds.values()))
+        found = build(Clock(torch.device("cpu")))()
+        assert found.seconds.keys() == {"step", "forward", "backward", "step in f"}
+        assert found.evaluations > 1
 
 
 def test_the_cases_of_a_full_run() -> None:

@@ -22,7 +22,7 @@ def test_best_last_and_common_are_different_things() -> None:
         record("t/a", "seed0", [0.9, 0.6, 0.5]),
         record("t/a", "seed1", [0.4, 0.8, 0.7]),
     ]
-    summary = Runs.of(runs)
+    summary = Runs(runs)
     assert summary.best is not None
     assert summary.best.mean == pytest.approx(0.85)  # 0.9 and 0.8, at different epochs
     assert summary.last is not None
@@ -39,22 +39,22 @@ def test_common_epoch_skips_epochs_some_run_lacks() -> None:
         record("t/a", "seed0", [0.5, 0.9, 0.6, 0.9]),
         record("t/a", "seed1", [0.5, None, 0.7]),
     ]
-    assert Runs.of(runs).common_epoch == 3
+    assert Runs(runs).common_epoch == 3
 
 
 def test_a_run_without_the_curve_means_no_common_epoch() -> None:
     runs = [record("t/a", "s0", [0.5]), record("t/a", "s1", [0.5], curves={})]
-    assert Runs.of(runs).common is None
+    assert Runs(runs).common is None
 
 
 def test_record_says_which_end_of_an_unknown_metric_is_good() -> None:
     values = [3.0, 2.0, 2.5]
     run = record("t/a", "seed0", values, curves={"test/bits_per_word": values})
     result = Result("bits_per_word", 2.0, 2, 2.5, mode="min")
-    summary = Runs.of([replace(run, result=result)])
+    summary = Runs([replace(run, result=result)])
     assert summary.common_epoch == 2
     assert summary.metric.heading == "bits per word ↓"
-    old = Runs.of([replace(run, result=replace(result, mode="max"))])
+    old = Runs([replace(run, result=replace(result, mode="max"))])
     assert old.common_epoch == 1
 
 
@@ -66,7 +66,7 @@ def test_hardware_says_how_many() -> None:
         record("t/a", "s1", [0.5], environment=gpu, memory=memory),
         record("t/a", "s2", [0.5], environment={**gpu, "accelerator": None, "processes": 4}),
     ]
-    assert Runs.of(runs).hardware == {
+    assert Runs(runs).hardware == {
         "8 x NVIDIA H200",
         "NVIDIA H200",
         "a CPU, 4 processes of 1 thread",

@@ -26,7 +26,7 @@ def trial(damping: float, loss: float, fold: int = 0, **changes: Any) -> Record:
 
 
 def objective(run: Record) -> float | None:
-    stat = Runs.of([run]).objective
+    stat = Runs([run]).objective
     return stat.mean if stat else None
 
 

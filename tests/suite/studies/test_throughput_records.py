@@ -169,7 +169,7 @@ def test_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert upg["counted"] == {"step": 38, "forward": 28, "backward": 10}
     assert npg["counted"] == {"step": 30, "forward": 24, "backward": 6}
     assert upg["in_f"] == {"step": 3, "forward": 1, "backward": 1, "update": 1}
-    assert upg["label"]["method"] == "UPG (A(5, 0.5), w/o Dropout)"
+    assert upg["label"]["method"] == "UPG A(5, 0.5)"
     assert (upg["peak_bytes"], upg["parameters"]) == (640, 158_986)
 
 

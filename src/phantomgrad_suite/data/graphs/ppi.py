@@ -43,19 +43,14 @@ class PPI(GraphModule):
     files, and 121 labels. The adjacency is plain: no self loops, no normalisation.
 
     ``name="ppi-synthetic"`` makes random graphs of these shapes (:func:`.write_ppi`).
-
-    Args:
-        root: the folder that holds ``ppi/raw``.
-        scale: nodes of each synthetic graph, relative to PPI's.
-        seed: of the synthetic graphs.
     """
 
     evaluation_sets = ("test", "validation")
 
-    root: str
+    root: str  # holds ppi/raw
     name: str = "PPI"
-    scale: float = 1.0
-    seed: int = 0
+    scale: float = 1.0  # nodes of each synthetic graph, relative to PPI's
+    seed: int = 0  # of the synthetic graphs
 
     def __post_init__(self) -> None:
         super().__init__()

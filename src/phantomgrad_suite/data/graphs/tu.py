@@ -30,25 +30,18 @@ class GraphBatch(NamedTuple):
 class GraphFolds(GraphModule):
     """One fold of a TU data set.
 
-    Args:
-        name: of the data set, as PyG knows it (COX2, PROTEINS, MUTAG, ...).
-        root: the folder that holds ``<name>/raw``, or ``<name>`` as the official archive has it.
-        fold: index of the fold that is the test part, out of ``folds``.
-        split: ``"authors"`` (IGNN's folds, no validation part) or ``"stratified"`` (with one).
-        test_edge_weight: weight of the edges relative to the self loops in evaluation; the
-            official script trains with 1 but evaluates with 2.
-        attributes: whether continuous node attributes are features, in front of the node labels;
-            ``None`` for only where nodes have no labels. Nodes without either have their degree.
+    ``attributes`` states whether continuous node attributes are features, in front of the node
+    labels; ``None`` for only where nodes have no labels. Nodes without either have their degree.
     """
 
-    name: str
-    root: str
-    fold: int = 0
+    name: str  # as PyG knows it: COX2, PROTEINS, MUTAG, ...
+    root: str  # holds <name>/raw, or <name> as the official archive has it
+    fold: int = 0  # the one that is the test part
     folds: int = 10
     seed: int = 42
     batch_size: int = 128
-    split: Literal["authors", "stratified"] = "authors"
-    test_edge_weight: float = 2.0
+    split: Literal["authors", "stratified"] = "authors"  # only the latter has a validation part
+    test_edge_weight: float = 2.0  # of edges relative to self loops, as the authors evaluate
     attributes: bool | None = None
 
     def __post_init__(self) -> None:

@@ -35,15 +35,6 @@ class Cifar10(ImageData):
     """50,000 training and 10,000 test images of ten classes (Krizhevsky, 2009), ``(3, 32, 32)``.
 
     In a distributed run each process takes its own part of every epoch.
-
-    Args:
-        name: ``"cifar10"``, or ``"cifar10-jpeg"``, the same images after lossy compression.
-        root: the folder that holds ``cifar-10-batches-py`` or ``cifar10-jpeg``.
-        batch_size, test_batch_size: images in a batch of one process; the last may be smaller.
-        augment: crop at random after padding with 4 black pixels, and mirror every second image.
-        validation: number of training images held out, stratified; 0 for none, as in the papers.
-        subset: number of training images of each class, the first ones; ``None`` for all.
-        seed: of the validation part.
     """
 
     mean = (0.4914, 0.4822, 0.4465)
@@ -51,14 +42,14 @@ class Cifar10(ImageData):
     side = 32
     classes = all_classes = len(CLASSES)
 
-    root: str
-    name: str = "cifar10"
-    batch_size: int = 128
+    root: str  # holds cifar-10-batches-py or cifar10-jpeg
+    name: str = "cifar10"  # or cifar10-jpeg, the same images after lossy compression
+    batch_size: int = 128  # images of one process; the last batch may be smaller
     test_batch_size: int = 128
-    augment: bool = False
-    validation: int = 0
-    subset: int | None = None
-    seed: int = 42
+    augment: bool = False  # crop at random, with 4 black pixels around, and mirror every second one
+    validation: int = 0  # training images held out, stratified; 0 in the papers
+    subset: int | None = None  # training images of each class, the first ones
+    seed: int = 42  # of the validation part
 
     def __post_init__(self) -> None:
         super().__init__()

@@ -33,11 +33,8 @@ class ImageNet(ImageData):
     Worker processes decode, crop and flip, by random numbers that depend on the seed of the run,
     the epoch and the image alone. Processes share the images as in :class:`.Cifar10`.
 
-    Args:
-        root: the folder that holds ``train/<class>/*`` and ``val/<class>/*``.
-        protocol: ``"mdeq"`` (random crops of torchvision's defaults) or ``"phantom"`` (those of the
-            phantom gradient release, which tries a hundred crops and not ten before the centre).
-        workers: decoding processes of each training process.
+    The random crops of the protocol ``"mdeq"`` are torchvision's by default, those of ``"phantom"``
+    are of the phantom gradient release, which tries a hundred crops and not ten before the centre.
     """
 
     mean = (0.485, 0.456, 0.406)
@@ -45,12 +42,12 @@ class ImageNet(ImageData):
     side = _SIZE
     all_classes = 1000
 
-    root: str
+    root: str  # holds train/<class>/* and val/<class>/*
     name: str = "imagenet"
     protocol: Literal["mdeq", "phantom"] = "mdeq"
     batch_size: int = 16
     test_batch_size: int = 50
-    workers: int = 8
+    workers: int = 8  # decoding processes of each training process
     validation: int = 0
     seed: int = 42
 

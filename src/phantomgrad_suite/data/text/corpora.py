@@ -39,16 +39,12 @@ class WikiText103(LanguageData):
     words that the former lacks become ``<unk>``. Results on it are never compared with those on
     WikiText-103.
 
-    Args:
-        root: the folder that holds ``wikitext-103/wiki.{train,valid,test}.tokens``; the encoded
-            texts are cached next to them.
-        validation_share: share of the lines of ``"wikitext103-valid"``, at its end, that validate
-            instead of training. The vocabulary is that of the remaining lines.
+    The encoded texts are cached next to the texts. The vocabulary is that of the training lines.
     """
 
-    root: str
+    root: str  # holds wikitext-103/wiki.{train,valid,test}.tokens
     name: str = "wikitext103"
-    validation_share: float = 0.0
+    validation_share: float = 0.0  # of wikitext103-valid, at its end, in place of training
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -118,14 +114,11 @@ class PydocTopics(LanguageData):
 
     Of eight topics in alphabetical order, the fourth validates and the last one is tested. The
     texts differ between versions of Python, and so do fingerprint and results.
-
-    Args:
-        min_count: words that are rarer in the training text become ``<unk>``.
     """
 
     evaluation_sets = ("test", "validation")
 
-    min_count: int = 3
+    min_count: int = 3  # words that are rarer in the training text become <unk>
 
     def __post_init__(self) -> None:
         super().__post_init__()

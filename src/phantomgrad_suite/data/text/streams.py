@@ -110,18 +110,12 @@ def random_words(vocabulary: int, streams: int, length: int) -> Synthetic:
 
 @dataclass(kw_only=True, eq=False)
 class LanguageData(DataModule):
-    """The next word of a text; batches are segments of parallel streams (:class:`Segments`).
+    """The next word of a text; batches are segments of parallel streams (:class:`Segments`)."""
 
-    Args:
-        batch_size: training streams of one process.
-        test_batch_size: streams of an evaluation set, over all processes.
-        segments_per_epoch: training segments of an epoch; ``None`` for the whole text.
-    """
-
-    batch_size: int = 16
-    test_batch_size: int = 16
+    batch_size: int = 16  # training streams of one process
+    test_batch_size: int = 16  # streams of an evaluation set, over all processes
     segment_length: int = 64
-    segments_per_epoch: int | None = None
+    segments_per_epoch: int | None = None  # of the training text; None for the whole of it
 
     def __post_init__(self) -> None:
         super().__init__()

@@ -24,35 +24,24 @@ class Gradient(NamedTuple):
 
 @dataclass(frozen=True)
 class Line:
-    """An experiment: its runs, the paper's number, or both.
+    """An experiment, by its printed names: its runs, the paper's number, or both."""
 
-    Attributes:
-        row: for example ``table4/cox2_implicit``.
-        dataset: printed name of the data set, like those of ``model``, ``method``, ``params``.
-        metric: what is measured.
-        variant: how the runs differ from the full protocol or from other lines of the row.
-        paper: the paper's number, if the runs may be compared with it or are missing.
-        runs: ``None`` where they are missing.
-    """
-
-    row: str
+    row: str  # for example table4/cox2_implicit
     dataset: str
     model: str
     method: str
     params: str
     metric: Metric
-    variant: str = ""
-    paper: PaperNumber | None = None
+    variant: str = ""  # how the runs differ from the full protocol or from other lines of the row
+    paper: PaperNumber | None = None  # if the runs may be compared with it or are missing
     runs: Runs | None = None
 
     @property
     def name(self) -> str:
-        """The method, and how the runs differ from others."""
         return f"{self.method} [{self.variant}]" if self.variant else self.method
 
     @property
     def block(self) -> str:
-        """The folder between table and row, often none."""
         return block_of(self.row)
 
     @property
@@ -63,16 +52,13 @@ class Line:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """The records of its runs."""
         return self.runs.records if self.runs else ()
 
     @property
     def is_full(self) -> bool:
-        """Whether there are runs of the full protocol."""
         return any(record.protocol == "full" for record in self.records)
 
     def curves(self, name: str) -> list[list[float]]:
-        """Return the curve ``name`` of each run that has it."""
         return [curve for record in self.records if (curve := record.curves.get(name))]
 
 
@@ -81,7 +67,11 @@ def lines_of(numbers: Sequence[PaperNumber], groups: Sequence[Runs]) -> list[Lin
     papers = {number.row: number for number in numbers if number.metric != SPEED}
     lines = [_measured(runs, papers.get(runs.first.row), groups) for runs in groups]
     compared = {line.row for line in lines if line.paper}
-    lines += [_printed(number) for row, number in papers.items() if row not in compared]
+    lines += [
+        Line(row, n.dataset, n.model, _method(n), n.params, metric_of(n.metric), paper=n)
+        for row, n in papers.items()
+        if row not in compared
+    ]
     spelling = {plain(number.dataset): number.dataset for number in numbers}
     lines = [replace(x, dataset=spelling.get(plain(x.dataset), x.dataset)) for x in lines]
     return sorted(lines, key=lambda line: _order(line, numbers))
@@ -134,12 +124,6 @@ def _measured(runs: Runs, number: PaperNumber | None, groups: Sequence[Runs]) ->
     )
 
 
-def _printed(number: PaperNumber) -> Line:
-    """Return the line of a number of the paper without comparable runs."""
-    names = (number.row, number.dataset, number.model, _method(number), number.params)
-    return Line(*names, metric_of(number.metric), paper=number)
-
-
 def _method(number: PaperNumber) -> str:
     """Return the printed method, with the paper's mark where only that distinguishes two rows."""
     return f"{number.method} †" if number.note.startswith("†") else number.method
@@ -162,7 +146,6 @@ def _order(line: Line, numbers: Sequence[PaperNumber]) -> tuple[object, ...]:
 
 
 def _abbreviate(count: float | None) -> str:
-    """Return a number of parameters as the paper prints it."""
     if count is None:
         return ""
     scaled, unit = (count / 1e3, "K") if count < 1e6 else (count / 1e6, "M")

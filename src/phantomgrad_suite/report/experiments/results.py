@@ -55,13 +55,7 @@ def _state(entry: Entry, lines: Sequence[Line]) -> tuple[State, str]:
 def _results(
     lines: Sequence[Line], speeds: Mapping[str, str], measured: Mapping[str, Mapping[str, str]]
 ) -> Section:
-    """Return the results.
-
-    Args:
-        lines: the rows.
-        speeds: those of the paper, by row.
-        measured: those that we measured by row, for each hardware.
-    """
+    """Return the results, with the speeds of the paper by row, and ours for each hardware."""
     remarks = dict.fromkeys(line.paper.note for line in lines if line.paper and line.paper.note)
     own = iter(_MARKS)
     marks = {text: "†" if text.startswith("†") else next(own) for text in remarks}
@@ -158,7 +152,6 @@ def _paper(line: Line, marks: Mapping[str, str]) -> Cell:
 
 
 def _objective(runs: Runs) -> str:
-    """Return the objective of a search and its mean over the runs."""
     name = runs.searched.get("objective", "").replace("/", " ")
     return f"{name} {runs.objective.mean:.4f}" if runs.objective else ""
 
@@ -170,7 +163,6 @@ def _digits(value: float | None) -> str:
 
 
 def _warnings(lines: Sequence[Line]) -> list[str]:
-    """Return the notes on variants, missing values, other memories and collapsed runs."""
     found = [NOTES["variant"]] if any(line.variant for line in lines) else []
     runs = [line.runs for line in lines if line.runs]
     stats = [(each.n, stat) for each in runs for stat in (each.best, each.last, each.selected)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from phantomgrad_suite.runs import formats
@@ -22,85 +21,34 @@ class Stat(NamedTuple):
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Stat | None:
-        """Return the statistics of all finite values, if there are any."""
         known = [value for value in values if value is not None and math.isfinite(value)]
         return cls(statistics.fmean(known), statistics.pstdev(known), len(known)) if known else None
 
 
-@dataclass(frozen=True)
 class Runs:
-    """The runs of one experiment: same row, protocol, data, configuration and metric.
+    """The runs of one experiment: same row, protocol, data, configuration and metric."""
 
-    Attributes:
-        reduction: the differences from the full protocol, empty for full runs.
-        best: over the best test epoch of each run.
-        last: over the last epoch of each run.
-        selected: over the epoch that each run selected on validation data.
-        common: at ``common_epoch`` (counted from 1): of those that all have, that of the best mean.
-        objective: of the trials of a search, over the best epoch of each run.
-    """
-
-    records: tuple[Record, ...]
-    metric: Metric
-    reduction: str
-    best: Stat | None
-    last: Stat | None
-    selected: Stat | None
-    common: Stat | None
-    common_epoch: int
-    objective: Stat | None
-
-    @classmethod
-    def of(cls, records: Sequence[Record]) -> Runs:
-        """Return the statistics of some runs of one experiment."""
-        first, metric = records[0], metric_of(records[0].result.metric, records[0].result.mode)
-        changes = ", ".join(first.changes)
-        reduced = changes or first.protocol != "full"
-        common, epoch = _best_common_epoch(records, metric)
-        return cls(
-            records=tuple(records),
-            metric=metric,
-            reduction=f"{first.protocol}: {changes or 'unknown'}" if reduced else "",
-            best=Stat.of(record.result.best for record in records),
-            last=Stat.of(record.result.last for record in records),
-            selected=Stat.of(record.result.selected for record in records),
-            common=common,
-            common_epoch=epoch,
-            objective=Stat.of(map(_objective, records)),
-        )
-
-    @property
-    def first(self) -> Record:
-        """The first of them, for what all have in common."""
-        return self.records[0]
-
-    @property
-    def n(self) -> int:
-        """The number of runs."""
-        return len(self.records)
-
-    @property
-    def dataset(self) -> str:
-        """The printed name of the data set."""
-        return self.first.label.get("dataset", "")
-
-    @property
-    def data(self) -> str:
-        """The fingerprint of the data."""
-        return str(self.first.data.get("fingerprint", ""))
-
-    @property
-    def searched(self) -> dict[str, str]:
-        """The ``objective`` and ``direction`` of a search, empty for other runs."""
-        return self.first.config.get("runtime", {}).get("tune") or {}
-
-    @property
-    def hardware(self) -> set[str]:
-        """What the runs ran on."""
-        return set(map(_hardware, self.records))
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records, self.n = tuple(records), len(records)
+        first = self.first = records[0]
+        self.metric = metric_of(first.result.metric, first.result.mode)
+        self.dataset = first.label.get("dataset", "")  # its printed name
+        self.data = str(first.data.get("fingerprint", ""))
+        # The differences from the full protocol, empty for full runs.
+        changes, reduced = ", ".join(first.changes), first.changes or first.protocol != "full"
+        self.reduction = f"{first.protocol}: {changes or 'unknown'}" if reduced else ""
+        # Over the best test epoch of each run, the last one, and that selected on validation data.
+        self.best = Stat.of(record.result.best for record in records)
+        self.last = Stat.of(record.result.last for record in records)
+        self.selected = Stat.of(record.result.selected for record in records)
+        # At the epoch (counted from 1) that all have and whose mean is best.
+        self.common, self.common_epoch = _best_common_epoch(records, self.metric)
+        # Of a search: its objective and direction, and the best objective of each run.
+        self.searched: dict[str, str] = first.config.get("runtime", {}).get("tune") or {}
+        self.objective = Stat.of(map(_objective, records))
+        self.hardware = set(map(_hardware, records))
 
     def mean(self, group: str, name: str) -> float | None:
-        """Return the mean of ``record.<group>[name]`` over the runs that have it."""
         stat = Stat.of(getattr(record, group).get(name) for record in self.records)
         return None if stat is None else stat.mean
 
@@ -113,7 +61,7 @@ def group_runs(records: Iterable[Record]) -> list[Runs]:
         experiment = (record.row, record.config_hash, record.result.metric)
         data = record.data.get("fingerprint", "")
         groups.setdefault((protocol, experiment, data), []).append(record)
-    return [Runs.of(members) for members in groups.values()]
+    return [Runs(members) for members in groups.values()]
 
 
 def describe(runs: Runs, others: Sequence[Runs]) -> str:

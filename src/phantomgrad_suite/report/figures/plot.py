@@ -37,52 +37,38 @@ Look = dict[str, Any]
 
 @dataclass(frozen=True)
 class Curve:
-    """Points of one label, in the panel of a row and a column.
-
-    ``band`` holds the lower and the upper ends of an interval around each point.
-    """
+    """Points of one label, in the panel of a row and a column."""
 
     label: str
     x: Any
     y: Any
     row: str = ""
     column: str = ""
-    band: tuple[Any, Any] | None = None
+    band: tuple[Any, Any] | None = None  # the lower and upper ends of an interval around each point
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure.
+    """A figure, named as its files are; ``caption`` is for the page.
 
-    Attributes:
-        name: of its files, without the ending.
-        caption: on the page.
-        title: above the panels.
-        curves: what it shows. Their rows are the labels of the y axes, their columns the titles.
-        x: the label of the x axis.
-        note: above the legend, for example what the bands are.
-        log: the logarithmic axes, for example ``xy``.
-        share: which panels share their y axis.
-        ticks: of the x axis, by default those of matplotlib.
-        whiskers: draw intervals as whiskers instead of bands.
-        places: the names of 0, 1, ... on the y axes, by row and column. A plot with places shows
-            dots with horizontal whiskers, and its rows are the labels of the x axes.
+    The rows of its curves are the labels of the y axes, their columns the titles. A plot with
+    ``places``, the names of 0, 1, ... on the y axes, shows dots with horizontal whiskers, and its
+    rows are the labels of the x axes.
     """
 
     name: str
     caption: str
     title: str
     curves: Sequence[Curve]
-    x: str = ""
-    note: str = ""
-    log: str = ""
-    share: Literal["none", "row", "all"] = "none"
-    ticks: Sequence[float] = ()
-    whiskers: bool = False
+    x: str = ""  # the label of the x axis
+    note: str = ""  # above the legend, for example what the bands are
+    log: str = ""  # the logarithmic axes, for example xy
+    share: Literal["none", "row", "all"] = "none"  # which panels share their y axis
+    ticks: Sequence[float] = ()  # of the x axis, by default those of matplotlib
+    whiskers: bool = False  # in place of bands
     places: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
 
     def draw(self) -> Figure:
-        """Return the figure."""
         rows = list(dict.fromkeys(curve.row for curve in self.curves))
         columns = list(dict.fromkeys(curve.column for curve in self.curves))
         looks = self._looks()
@@ -125,13 +111,11 @@ class Plot:
         return figure
 
     def _height(self, row: str, rows: Sequence[str]) -> float:
-        """Return the height of a row of panels."""
         if self.places:
             return 0.75 + 0.46 * max(len(n) for (r, _), n in self.places.items() if r == row)
         return 2.1 if len(rows) > 1 else 2.8
 
     def _looks(self) -> dict[str, Look]:
-        """Return colour, line style and marker for each label."""
         names = list(dict.fromkeys(curve.label for curve in self.curves))
         dashes = ["none"] if self.places else _DASHES
         parts = zip(names, cycle(_COLORS), cycle(dashes), cycle(_MARKERS), strict=False)
@@ -164,7 +148,6 @@ class Plot:
         axes.tick_params(length=0, which="both")
 
     def _curve(self, axes: Axes, curve: Curve, look: Look) -> None:
-        """Draw points with whiskers, or a line over its band."""
         if self.places or self.whiskers:
             middle = np.asarray(curve.x if self.places else curve.y)
             spread = None

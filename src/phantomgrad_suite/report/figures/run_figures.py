@@ -54,7 +54,6 @@ def _values(table: Table) -> Plot:
 
 
 def _label(line: Line, lines: Sequence[Line]) -> str:
-    """Return the name of a line, with its model where a table has several."""
     several = len({other.model for other in lines}) > 1
     return f"{line.model}, {line.name}" if several else line.name
 

@@ -9,7 +9,6 @@ from phantomgrad_suite.report.studies.parts import (
     with_instance,
 )
 from phantomgrad_suite.report.table import DASH, Section
-from phantomgrad_suite.runs.records import StudyRecord
 
 COSTS = {
     "seconds": ("Time", "ms", 1e3),
@@ -74,29 +73,26 @@ def throughput(entry: Entry, records: Records) -> list[Section]:
     for record in records:
         title = with_instance(record, hardware_label(record), records)
         where = f"On {title}, {record.row.split('/')[-1]}"
-        rows, text = record.numbers["rows"], _conditions(entry, record)
+        rows, text = record.numbers["rows"], entry.text["clock"].format(**record.numbers)
+        if record.setting.get("whole_budgets"):
+            text += f" {entry.text['whole_budgets']}"
         sections.append(Section.of(where, [_times(row) for row in rows], text=text))
         units, text = [_in_evaluations(row) for row in rows], entry.text["in_f"]
         sections.append(Section.of(f"{where}: in evaluations of f", units, text=text))
     return sections
 
 
-def _conditions(entry: Entry, record: StudyRecord) -> str:
-    clock = entry.text["clock"].format(clock=record.numbers["clock"])
-    whole = record.setting.get("whole_budgets")
-    return f"{clock} {entry.text['whole_budgets']}" if whole else clock
-
-
 def _times(row: Numbers) -> dict[str, str]:
     low, _, high = (1e3 * quartile for quartile in row["seconds"]["step"]["quartiles"])
     medians = {p: f"{1e3 * row['seconds'][p]['median']:.1f}" for p in (*_STEP, "update", "f")}
     medians["step"] += f" [{low:.1f}, {high:.1f}]"
+    faster = {phase: f"{factor:.2f}×" for phase, factor in row["faster"].items()}  # noqa: RUF001
     return {
         "Row": row_name(row),
         "Batch": f"{row['batch']} ({row['effective_batch']})",
         "Samples/s": f"{row['per_second']:.1f}",
         **{f"{phase} (ms)": median for phase, median in medians.items()},
-        **{f"{phase} faster": _faster(row, phase) for phase in _STEP},
+        **{f"{phase} faster": faster.get(phase, "") for phase in _STEP},
         "Memory (MiB)": f"{row['peak_bytes'] / 2**20:,.0f}",
     }
 
@@ -117,8 +113,3 @@ def row_name(row: Numbers) -> str:
     label = row["label"]
     dataset = _DATASETS.get(label["dataset"], label["dataset"])
     return f"{dataset}, {label['model']}: {label['method']}"
-
-
-def _faster(row: Numbers, phase: str) -> str:
-    """Return how many times less time a phase takes than in the reference, if there is one."""
-    return f"{row['faster'][phase]:.2f}×" if row["faster"] else ""  # noqa: RUF001

@@ -89,5 +89,4 @@ def solver_name(method: Numbers) -> str:
 
 
 def _number(value: float | None, digits: str) -> str:
-    """Return a measured number, or a dash if it was not finite."""
     return DASH if value is None else format(value, digits)

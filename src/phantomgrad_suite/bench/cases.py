@@ -1,9 +1,8 @@
-"""Cases: training steps (forward and backward) of several models, and training epochs of IGNN."""
+"""The cases: solves of cheap maps, and training steps (forward and backward) of several models."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -20,9 +19,9 @@ from phantomgrad.gradients import (
 )
 from phantomgrad.models import MDEQ, GraphClassifier, TransformerLM
 from phantomgrad.models.transformer import Memory
-from phantomgrad.solvers import Broyden, FixedPoint, Solver
+from phantomgrad.solvers import Anderson, Broyden, FixedPoint, Map, Solver
 from phantomgrad_suite.bench.contest import IMPLICIT, OURS, PEER, Case, Contender, Run
-from phantomgrad_suite.bench.peer import HOISTED, PeerDEQ, use_peer
+from phantomgrad_suite.bench.peer import HOISTED, PeerDEQ, PeerSolver, use_peer
 from phantomgrad_suite.data import WikiText103
 from phantomgrad_suite.data.graphs.tu import GraphBatch, GraphFolds
 from phantomgrad_suite.jobs.compose import CONFIGS
@@ -31,13 +30,55 @@ from phantomgrad_suite.studies.meters import Clock, Watch
 Step = tuple[nn.Module, Callable[[], Tensor]]  # a model, and a call that computes its loss
 Build = Callable[[Solver, GradientEstimator, torch.device], Step]
 
+# MDEQ-Tiny on CIFAR-10, a small transformer, a batch of graphs in IGNN, and a small state.
+SHAPES = ((64, 30720), (128, 64, 64), (1, 5354, 64), (512, 128))
+_SOLVERS = {
+    "fixed point": FixedPoint(tol=0),
+    "Anderson": Anderson(tol=0, memory=6),
+    "Broyden": Broyden(tol=0),
+}
 
-def training_cases(*, quick: bool = False) -> list[Case]:
-    """Return the steps of all models with the paper's budgets and k; of small batches if quick."""
-    streams, length = (1, 16) if quick else (16, 64)
-    sizes = {"tiny": (1, 23)} if quick else {"tiny": (64, 23), "large": (8, 19)}
+
+def solver_cases(shapes: Sequence[tuple[int, ...]] = SHAPES, evaluations: int = 23) -> list[Case]:
+    """Return every solver on every state, from zero until its budget is spent."""
     cases = []
-    for size, (batch, budget) in sizes.items():
+    for shape in shapes:
+        for name, solver in _SOLVERS.items():
+            ours = replace(solver, max_evaluations=evaluations)
+            contenders = {
+                OURS: partial(_solve, ours, shape),
+                PEER: partial(_solve, PeerSolver(ours), shape),
+            }
+            cases.append(Case(f"{name} {shape}", contenders))
+    return cases
+
+
+def _solve(solver: Any, shape: tuple[int, ...], clock: Clock) -> Contender:
+    watch = Watch(clock)
+    solve = watch.over(solver).solve
+    f, z0 = elementwise_map(shape, clock.device), torch.zeros(shape, device=clock.device)
+
+    @torch.no_grad()
+    def run() -> Run:
+        solve(f, z0)
+        solves = watch.take()
+        return Run({"outside f": solves.outside, "total": solves.seconds}, solves.evaluations)
+
+    return run
+
+
+def elementwise_map(shape: tuple[int, ...], device: torch.device) -> Map:
+    """Return ``x + c tanh z``, cheap; c in (-0.9, 0.9) lets no solver converge in its budget."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, generator=generator).to(device)
+    c = torch.rand(shape, generator=generator).mul_(1.8).sub_(0.9).to(device)
+    return lambda z: torch.addcmul(x, c, z.tanh())
+
+
+def training_cases() -> list[Case]:
+    """Return the steps of all models with the paper's budgets and k."""
+    cases = []
+    for size, batch, budget in (("tiny", 64, 23), ("large", 8, 19)):
         cases += step_cases(
             f"MDEQ-{size.capitalize()}, {batch} images",
             partial(mdeq, size, batch),
@@ -45,8 +86,8 @@ def training_cases(*, quick: bool = False) -> list[Case]:
             adjoint=Broyden(max_evaluations=budget, tol=0),
         )
     cases += step_cases(
-        f"TransformerLM, {streams} x {length} words",
-        partial(transformer, streams, length),
+        "TransformerLM, 16 x 64 words",
+        partial(transformer, 16, 64),
         solver=Broyden(max_evaluations=31, tol=0),
         adjoint=Broyden(max_evaluations=41, tol=0),
         damping=0.8,
@@ -77,11 +118,9 @@ def step_cases(
             OURS: partial(contender, make),
             PEER: partial(contender, make, adapt=partial(use_peer, whole=hoisted)),
         }
-        if gradient is not implicit:
-            contenders[IMPLICIT] = partial(contender, partial(build, solver, implicit))
         if hoisted:
             contenders[HOISTED] = partial(contender, make, adapt=use_peer)
-        cases.append(Case(name=f"{name}, {label}", contenders=contenders))
+        cases.append(Case(f"{name}, {label}", contenders))
     return cases
 
 
@@ -117,15 +156,13 @@ def contender(
         middle = clock.mark()
         value.backward()  # type: ignore[no-untyped-call]
         end = clock.mark()
-        step, solves = clock.seconds(start, end), watch.take()
+        step = clock.seconds(start, end)
         seconds = {
             "step": step,
             "forward": clock.seconds(start, middle),
             "backward": clock.seconds(middle, end),
-            "step in f": step - solves.outside,
+            "step in f": step - watch.take().outside,
         }
-        if solves.evaluations:
-            seconds |= {"solves": solves.seconds, "outside f": solves.outside}
         return Run(seconds, len(calls))
 
     return run
@@ -186,48 +223,31 @@ _GRADIENTS: dict[str, GradientEstimator] = {
 }
 
 
-def epoch_case(root: str, epochs: int) -> Case:
-    """Return the case of training on the authors' fold 0 from the same start, a round an epoch."""
-    contenders = {name: partial(_epoch_contender, root, g) for name, g in _GRADIENTS.items()}
-    return Case(name="IGNN on COX2, epoch, UPG", contenders=contenders, rounds=epochs)
+def graph_case(root: str, epochs: int = 100) -> Case:
+    """Return the step of IGNN on 128 graphs of COX2 after ``epochs`` of training on fold 0.
+
+    (With untrained weights the solves would need fewer evaluations.)
+    """
+    makes = {name: partial(_graphs, root, epochs, g) for name, g in _GRADIENTS.items()}
+    contenders = {name: partial(contender, make) for name, make in makes.items()}
+    return Case("IGNN on COX2, 128 graphs, UPG", contenders)
 
 
-def _epoch_contender(root: str, gradient: GradientEstimator, clock: Clock) -> Contender:
+def _graphs(root: str, epochs: int, gradient: GradientEstimator, device: torch.device) -> Step:
     data = GraphFolds(name="COX2", root=root)
     data.setup()
     torch.manual_seed(42)
-    model = GraphClassifier(data.in_channels, data.classes, _IGNN_FORWARD, gradient)
-    model.to(clock.device)
+    model = GraphClassifier(data.in_channels, data.classes, _IGNN_FORWARD, gradient).to(device)
+    batches = [GraphBatch(*(x.to(device) for x in batch)) for batch in data.loader("train")]
+
+    def loss(batch: GraphBatch) -> Tensor:
+        scores = model(batch.features, batch.propagation, batch.pooling, propagated=True)
+        return F.nll_loss(scores, batch.labels)
+
     optimizer = torch.optim.Adam(p for p in model.parameters() if p.requires_grad)
-    train, test = (
-        [GraphBatch(*(part.to(clock.device) for part in batch)) for batch in data.loader(name)]
-        for name in ("train", "test")
-    )
-
-    def scores(batch: GraphBatch) -> Tensor:
-        return model(batch.features, batch.propagation, batch.pooling, propagated=True)  # type: ignore[no-any-return]
-
-    phases = ("forward", "backward", "update")
-
-    def epoch() -> Run:
-        seconds = dict.fromkeys(("epoch", *phases), 0.0)
-        model.train()
-        for batch in train:
-            marks = [clock.mark()]
-            loss = F.nll_loss(scores(batch), batch.labels)
-            marks.append(clock.mark())
-            loss.backward()  # type: ignore[no-untyped-call]
-            marks.append(clock.mark())
-            optimizer.step()
-            optimizer.zero_grad()
-            model.project_()
-            marks.append(clock.mark())
-            for phase, span in zip(phases, pairwise(marks), strict=True):
-                seconds[phase] += clock.seconds(*span)
-        model.eval()
-        with torch.no_grad():
-            seconds["test"] = clock.time(lambda: [scores(batch) for batch in test])
-        seconds["epoch"] = sum(seconds.values())
-        return Run(seconds)
-
-    return epoch
+    for batch in batches * epochs:
+        optimizer.zero_grad()
+        loss(batch).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        model.project_()
+    return model, lambda: loss(batches[0])
