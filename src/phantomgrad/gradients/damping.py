@@ -25,8 +25,7 @@ class AdaptiveDamping(nn.Module):
 
     A measurement is the largest radius in the batch and over the processes of a distributed run,
     which must train the layer equally often; one that is not finite is skipped. The power method
-    draws from its own generator, seeded with the number of the pass, so that it neither changes
-    the random numbers of a run nor differs in a resumed one.
+    has its own generator, seeded with the number of the pass: a resumed run measures the same.
 
     Args:
         every: number of training passes between two measurements; the first pass makes one.

@@ -39,7 +39,7 @@ class PhantomGradient(GradientEstimator):
 
     @property
     def current_damping(self) -> float:
-        r""":math:`\lambda` as a number; an adaptive one that has measured nothing yet is 1."""
+        r""":math:`\lambda` as a number."""
         if isinstance(self.damping, AdaptiveDamping):
             return self.damping.value
         assert not isinstance(self.damping, str)  # see __post_init__
@@ -70,8 +70,7 @@ class UnrolledPhantomGradient(PhantomGradient):
 
     The value is :math:`h_k`, which is :math:`h^*` up to the residual of the solver. The gradient
     is that of these k steps, so second derivatives work. Time and memory are O(k).
-    ``steps=1, damping=1`` is the one-step gradient (JFB). k and :math:`\lambda` are the ``steps``
-    and the ``damping`` of :class:`PhantomGradient`.
+    ``steps=1, damping=1`` is the one-step gradient (JFB).
     """
 
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
@@ -99,9 +98,8 @@ class NeumannPhantomGradient(PhantomGradient):
     Args:
         steps, damping: see :class:`PhantomGradient`.
         value: where the loss is taken. ``"equilibrium"``: at the result of the solver, as in the
-            paper's listing. ``"image"``: at :math:`F(h^*)`, which is evaluated for the series
-            anyway. The two differ by the residual of the solver. Where it is large, the first loss
-            does not depend on what F makes of its state; a run of MDEQ-Tiny diverged that way.
+            paper's listing. ``"image"``: at :math:`F(h^*)`, which also trains where solves end
+            early, with a large residual.
     """
 
     value: Literal["equilibrium", "image"] = "equilibrium"

@@ -15,11 +15,7 @@ from phantomgrad.nn import VariationalDropout, reduce_normed
 
 
 class NormedConv2d(nn.Conv2d):
-    r"""A convolution without bias whose kernels are :math:`g \, v / \|v\|`, channel by channel.
-
-    The parametrization is torch's, but this module can be pickled. The size of the kernels is odd,
-    and the padding keeps the resolution.
-    """
+    r"""A convolution without bias whose kernels are :math:`g \, v / \|v\|`, channel by channel."""
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: int, device: Any = None
@@ -137,11 +133,7 @@ class MDEQCell(nn.Module):
     The last kernels are 1 x 1 and weight-normed, the last GN have half the groups. Only the finest
     scale has an injection, :math:`u_0 = u`.
 
-    Args:
-        channels: C_i of each scale, from fine to coarse; multiples of ``groups``.
-        expansion: see :class:`Block`.
-        groups: of the group normalisations, even.
-        dropout: rate, see :class:`Block`.
+    ``channels`` are the C_i from fine to coarse, multiples of ``groups``, which is even.
     """
 
     def __init__(

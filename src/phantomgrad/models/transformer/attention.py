@@ -19,8 +19,8 @@ class Context(NamedTuple):
         injection: u, ``(B, L, 3 d)``, in channels of queries, keys and values.
         keys: of the memory, ``(heads, B, M, d_h)``.
         values: of the memory, ``(heads, B, M, d_h)``.
-        positions: scaled keys of the distances M + L - 1, ..., 0, after a dummy that is always
-            masked, ``(heads, M + L + 1, d_h)``.
+        positions: scaled keys of the distances M + L - 1, ..., 0, after a masked dummy,
+            ``(heads, M + L + 1, d_h)``.
         masked: whether position j is hidden from position M + i, ``(L, M + L)``.
     """
 
@@ -41,11 +41,8 @@ class RelativeAttention(nn.Module):
     from i, the weighted mean of v, and :math:`W_o`. Row p of R is the embedding of the distance p.
     The injection u enters the map only here. All matrices are weight-normed.
 
-    Args:
-        width: d.
-        heads: of d / heads channels :math:`d_h` each.
-        window: a position sees itself and window - 1 positions before it.
-        dropout: rate, on the probabilities.
+    A position sees itself and ``window`` - 1 positions before it; dropout acts on the
+    probabilities.
     """
 
     def __init__(self, width: int, heads: int, window: int, dropout: float) -> None:
@@ -116,10 +113,7 @@ class RelativeAttention(nn.Module):
 
 
 def mask(memory: int, length: int, window: int, device: torch.device) -> Tensor:
-    """Return whether position j is hidden from position M + i, ``(L, M + L)``.
-
-    Position M + i sees itself and the window - 1 positions before it.
-    """
+    """Return whether position j is hidden from position M + i, ``(L, M + L)``."""
     j = torch.arange(memory + length, device=device)
     distance = j[memory:, None] - j
     return (distance < 0) | (distance >= window)

@@ -20,8 +20,6 @@ class AdaptiveEmbedding(nn.Module):
     tables, and the projections of all clusters but the first.
 
     Args:
-        vocabulary: number of words.
-        width: d.
         cutoffs: the first word of each cluster but the first, strictly increasing.
         shrinkage: s, the ratio of the widths of consecutive tables.
     """
@@ -59,9 +57,7 @@ class DistanceEmbedding(nn.Module):
     .. math:: R_p = (\sin p \omega_0, \dots, \cos p \omega_0, \dots), \qquad
               \omega_i = 10000^{-2 i / d}
 
-    Args:
-        width: d, even.
-        dropout: rate, on features: one mask for all distances and sequences.
+    Dropout drops features, with one mask for all distances and sequences.
     """
 
     def __init__(self, width: int, dropout: float = 0.0) -> None:

@@ -38,13 +38,11 @@ class TransformerLM(nn.Module):
 
     Args:
         vocabulary: number of words, by decreasing frequency.
-        solver: finds the equilibrium.
-        gradient: differentiates it.
+        solver, gradient: of the :class:`phantomgrad.DEQ`.
         width: d, of states and of the embedding; even, and a multiple of ``heads``.
         heads, window: see :class:`RelativeAttention`.
         inner, recompute: see :class:`FeedForward`.
-        cutoffs: first words of the second, third, ... cluster of the vocabulary.
-        shrinkage: ratio of the widths of the tables of consecutive clusters.
+        cutoffs, shrinkage: see :class:`AdaptiveEmbedding`.
         memory_length: number of positions kept for the next segment.
         pre_norm, raw_residual: see :class:`TransformerCell`.
         dropout: rate on embedding, distances, both blocks, the middle of the second, and the
