@@ -31,8 +31,7 @@ class DEQ(nn.Module):
 
     ``solver`` finds it without a graph. ``gradient`` then puts it on the graph, and so decides
     what replaces :math:`(I - \partial f / \partial z)^{-1}` in the backward pass (Geng et al.,
-    2021). Whether a graph is recorded depends on the autograd mode alone, never on ``training``:
-    a model in evaluation mode can be fine-tuned, or differentiated by its input.
+    2021). Whether a graph is recorded depends on the autograd mode alone, never on ``training``.
 
     The samples of a batch are solved for independently, each until its own residual is small. A
     cell that mixes them (message passing between the rows of ``z``, batch normalisation) needs
@@ -55,10 +54,6 @@ class DEQ(nn.Module):
         gradient: differentiates it with respect to the inputs and parameters of ``cell``.
         coupled: solve for the whole batch as one sample, with one residual.
         eval_solver: the solver in evaluation mode, by default ``solver``.
-
-    Raises:
-        TypeError: an argument is not of its kind.
-        ValueError: ``gradient`` needs a solver that autograd can record, and ``solver`` is not.
     """
 
     solver: Solver
@@ -138,11 +133,6 @@ class DEQ(nn.Module):
             The equilibrium on the graph, ``nan`` for samples without a finite evaluation, and the
             :class:`Solution`, whose ``z`` is off the graph and, for several states, packed to
             ``(B, D)``. With ``coupled``, the batch of the solution is one.
-
-        Raises:
-            ValueError: neither ``z0`` nor a first input defines the shape of the state, or the
-                cell does not keep the shape, dtypes or device of the state.
-            TypeError: ``z0``, or the result of the cell, does not consist of tensors.
         """
         if z0 is None:
             if not inputs or not isinstance(inputs[0], Tensor):

@@ -57,7 +57,8 @@ class Linearization:
         if self._transposed is None:
             w = torch.zeros_like(self.value, requires_grad=True)
             with torch.enable_grad():
-                self._transposed = w, *pulled_back(self.value, [self._z], w, create_graph=True)
+                (product,) = pulled_back(self.value, [self._z], w, create_graph=True)
+            self._transposed = w, product
         w, product = self._transposed
         return pulled_back(product, [w], u)[0]
 

@@ -19,12 +19,10 @@ _V = TypeVar("_V", bound=Any)
 
 @dataclass(frozen=True)
 class PhantomGradient(GradientEstimator):
-    r"""What the two phantom gradients share: k steps with a fixed or adaptive damping.
+    r"""What the two phantom gradients share: k ``steps`` with a fixed or adaptive damping.
 
-    Args:
-        steps: k, at least 1.
-        damping: :math:`\lambda`, in (0, 1], or an :class:`AdaptiveDamping`;
-            ``"adaptive"`` is short for ``AdaptiveDamping()``.
+    The ``damping`` :math:`\lambda` lies in (0, 1], or is an :class:`AdaptiveDamping`, which
+    ``"adaptive"`` is short for.
     """
 
     steps: int
@@ -95,11 +93,8 @@ class NeumannPhantomGradient(PhantomGradient):
     all k products. At an exact equilibrium it equals UPG. For k > 1 it is not the gradient of any
     computation, so it has no second derivative and refuses one.
 
-    Args:
-        steps, damping: see :class:`PhantomGradient`.
-        value: where the loss is taken. ``"equilibrium"``: at the result of the solver, as in the
-            paper's listing. ``"image"``: at :math:`F(h^*)`, which also trains where solves end
-            early, with a large residual.
+    The loss is taken at ``value``: ``"equilibrium"``, the result of the solver, as in the paper's
+    listing, or ``"image"``, :math:`F(h^*)`, which also trains where solves end early.
     """
 
     value: Literal["equilibrium", "image"] = "equilibrium"

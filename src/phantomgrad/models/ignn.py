@@ -157,7 +157,6 @@ class GraphClassifier(_Classifier):
         channels: width of every hidden layer.
         layers: number of implicit layers.
         dropout: rate before the last linear layer, the only dropout of the model.
-        solver, gradient, kappa: of each :class:`ImplicitGraphLayer`.
     """
 
     def __init__(
@@ -243,7 +242,6 @@ class MultilabelNodeClassifier(_Classifier):
         labels: number of labels (121), the width of the last stage.
         spectral_radius: :math:`\rho`, positive.
         channels: widths of the stages before the last.
-        solver, gradient, kappa: of each :class:`ImplicitGraphLayer`.
     """
 
     def __init__(

@@ -53,12 +53,7 @@ class Solver(ABC):
 
         Args:
             f: maps ``(B, *state)`` to a new tensor of the same shape, in any dtype.
-            z0: starting states, ``(B, *state)``.
-
-        Raises:
-            ValueError: ``z0`` is not a floating-point batch, or ``f`` changes the shape, the
-                device or its argument.
-            TypeError: ``f`` does not return a tensor.
+            z0: starting states, ``(B, *state)``, in floating point.
         """
 
     def reachable(self, dtype: torch.dtype) -> Self:

@@ -31,10 +31,9 @@ class Broyden(IterativeSolver):
 
     .. math:: u_j = (t_j\, d_{j+1} + b_j\, s_j) / \|s_j\|^2, \qquad b_j = t_j - 1 ,
 
-    so that every update lies in the span of the steps, and only the steps are stored: half the
-    memory of the usual pairs (u, v). One iteration reads them twice: first for their products with
-    the new residual and with the newest step, which extends their Gram matrix; then for the next
-    direction.
+    so that only the steps are stored: half the memory of the usual pairs (u, v). One iteration
+    reads them twice: first for their products with the new residual and with the newest step, which
+    extends their Gram matrix; then for the next direction.
 
     Args:
         memory: number of steps kept before the method restarts from :math:`H_0` with a plain

@@ -35,12 +35,7 @@ def layout(z0: Tensor) -> tuple[Map, Map]:
 
 
 def evaluate(f: Map, z: Tensor) -> Tensor:
-    """Return ``f(z)``.
-
-    Raises:
-        TypeError: the result is not a tensor.
-        ValueError: it has another shape or device than ``z``, or ``f`` has modified ``z``.
-    """
+    """Return ``f(z)``; raise unless it is a tensor like ``z``, which ``f`` has not modified."""
     versioned = not torch.compiler.is_compiling() and not z.is_inference()
     version = z._version if versioned else None
     fz = f(z)

@@ -118,12 +118,6 @@ def _transform(source: int, target: int, halvings: int, groups: int) -> nn.Seque
     return nn.Sequential(*layers[:-1])
 
 
-def _post_fusion(channels: int, groups: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.ReLU(inplace=True), NormedConv2d(channels, channels, 1), nn.GroupNorm(groups, channels)
-    )
-
-
 class MDEQCell(nn.Module):
     r"""The map :math:`f(z, u)` of an MDEQ: a block per scale, fusion, post-fusion.
 
@@ -142,7 +136,12 @@ class MDEQCell(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList(Block(c, expansion, groups, dropout) for c in channels)
         self.fusion = Fusion(channels, groups)
-        self.post = nn.ModuleList(_post_fusion(c, groups // 2) for c in channels)
+        self.post = nn.ModuleList(
+            nn.Sequential(
+                nn.ReLU(inplace=True), NormedConv2d(c, c, 1), nn.GroupNorm(groups // 2, c)
+            )
+            for c in channels
+        )
 
     def forward(self, z: Sequence[Tensor], u: Tensor) -> tuple[Tensor, ...]:
         """Return the next state from ``z`` and the injection ``u``, shaped like ``z[0]``."""

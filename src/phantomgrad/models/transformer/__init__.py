@@ -4,8 +4,8 @@ The files follow the figure: the embedding, the cell (attention with a memory, f
 the softmax on the equilibrium, and the model.
 """
 
+from phantomgrad.models.transformer.attention import Memory
 from phantomgrad.models.transformer.cell import TransformerCell
 from phantomgrad.models.transformer.language import TransformerLM
-from phantomgrad.models.transformer.memory import Memory
 
 __all__ = ["Memory", "TransformerCell", "TransformerLM"]

@@ -6,8 +6,7 @@ A state is a segment of vectors, ``(B, L, d)``.
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from phantomgrad.models.transformer.attention import Context, RelativeAttention
-from phantomgrad.models.transformer.memory import Memory
+from phantomgrad.models.transformer.attention import Context, Memory, RelativeAttention
 from phantomgrad.nn import NormedLinear, VariationalDropout, recomputed
 
 

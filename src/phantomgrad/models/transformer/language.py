@@ -16,10 +16,9 @@ from phantomgrad.checks import (
 )
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator
-from phantomgrad.models.transformer.attention import Context
+from phantomgrad.models.transformer.attention import Context, Memory, check_memory, empty_memory
 from phantomgrad.models.transformer.cell import TransformerCell
 from phantomgrad.models.transformer.embedding import AdaptiveEmbedding, DistanceEmbedding
-from phantomgrad.models.transformer.memory import Memory, check_memory, empty_memory
 from phantomgrad.models.transformer.softmax import AdaptiveLogSoftmax
 from phantomgrad.nn import VariationalDropout, shared_masks, shared_parametrizations
 from phantomgrad.solvers import Solver
@@ -125,8 +124,7 @@ class TransformerLM(nn.Module):
         """Return the negative log-likelihood of each target, ``(B, L)`` in nats, and the memory.
 
         Args:
-            tokens: the words of a segment, ``(B, L)`` integers.
-            targets: the word after each, ``(B, L)`` integers.
+            tokens, targets: the words of a segment and the word after each, ``(B, L)`` integers.
             memory: returned for the segment before; ``None`` for a first segment.
             unrolled: steps of :meth:`DEQ.unroll` (the pretraining stage); 0 for the equilibrium.
             memory_length: number of positions kept, by default that of the model.
