@@ -42,8 +42,7 @@ class DEQ(nn.Module):
 
     Solvers and gradient can be replaced at any time. A gradient with a state of its own
     (:class:`phantomgrad.AdaptiveDamping`) is copied, so that layers never share it. Of torch's
-    function transforms, ``torch.func.grad`` works with :class:`phantomgrad.UnrolledPhantomGradient`
-    only, since the other gradients call autograd themselves.
+    function transforms, ``torch.func.grad`` works, with UPG only: others call autograd themselves.
 
     Args:
         cell: the map ``f``, called as ``cell(z, *inputs, **keywords)``, where ``z`` is a tensor

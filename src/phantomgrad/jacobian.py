@@ -26,10 +26,7 @@ class Linearization:
 
     @property
     def is_constant(self) -> bool:
-        """Whether ``f`` certainly closes over nothing that requires a gradient.
-
-        What a custom autograd function closes over is not visible, and counts as requiring one.
-        """
+        """Whether ``f`` closes over nothing that requires a gradient; custom functions may."""
         if self.value.is_leaf:
             return not self.value.requires_grad or self.value is self._z
         nodes, seen = [self.value.grad_fn], set()

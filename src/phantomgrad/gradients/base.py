@@ -96,11 +96,7 @@ def attach_by_cotangent(
 
 
 def attach_image_by_cotangent(f: Map, z_star: Tensor, transform: Transform) -> Tensor:
-    """Attach ``f(z_star)`` through its own evaluation, with the Jacobian taken at the image.
-
-    As :func:`attach_by_cotangent`, but ``vjp(u) = J^T u`` is taken at ``f(z_star)``, on a second
-    graph of ``f`` that the final step does not go through.
-    """
+    """Attach ``f(z_star)`` by ``transform(vjp, v)`` with the Jacobian at ``f(z_star)``."""
     image = f(z_star.detach()).to(z_star.dtype)
     if not image.requires_grad:
         return image

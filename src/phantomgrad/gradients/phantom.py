@@ -40,8 +40,7 @@ class PhantomGradient(GradientEstimator):
         r""":math:`\lambda` as a number."""
         if isinstance(self.damping, AdaptiveDamping):
             return self.damping.value
-        assert not isinstance(self.damping, str)  # see __post_init__
-        return self.damping
+        return float(self.damping)
 
     @property
     def state(self) -> nn.Module | None:

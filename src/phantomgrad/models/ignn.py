@@ -1,7 +1,6 @@
 """IGNN, the implicit graph neural network (Gu et al., 2020), as the paper trains it.
 
-Features are node-major here, ``(N, channels)``, and the graphs of a batch form one graph with a
-block-diagonal adjacency, so that one evaluation of the cell is one dense and one sparse product.
+Features are node-major, ``(N, channels)``; the graphs of a batch form one, block-diagonal graph.
 """
 
 import itertools
@@ -93,7 +92,6 @@ class ImplicitGraphLayer(nn.Module):
             u: node features U or, with ``propagated``, their product P U.
             propagation: P, ``(N, N)``, or the ``edges`` ``(2, E)`` of its
                 :func:`phantomgrad.models.normalized_adjacency`, with ``edge_weight``.
-            edge_weight: of these edges.
             warm: start the solver from B, as in graph classification, instead of zero.
         """
         if isinstance(propagation, Tensor):
@@ -233,9 +231,8 @@ class MultilabelNodeClassifier(_Classifier):
 
     with no ELU in the last stage. A is the plain adjacency matrix, so the rows of W_i are bounded
     by :math:`\kappa / \rho` with one fixed :math:`\rho`, the largest spectral radius of a training
-    graph. The official code uses the radius of the current graph instead and writes the projected
-    W back, in evaluation too, so that test graphs influence training. Here they do not, but a
-    graph with a larger radius than all training graphs need not have an equilibrium.
+    graph; a graph with a larger one need not have an equilibrium. The official code uses the radius
+    of the current graph and writes the projected W back, so that test graphs influence training.
 
     Args:
         in_channels: width of the node features (50 for PPI).

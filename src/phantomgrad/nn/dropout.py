@@ -16,8 +16,7 @@ class VariationalDropout(nn.Module):
     With a new mask at each evaluation, ``f`` would have no equilibrium. The mask is drawn at the
     first call in a pass (a forward of :class:`phantomgrad.DEQ`, or :func:`shared_masks`) and kept
     until the next (Gal and Ghahramani, 2016). Outside of a pass, and in evaluation mode, it is
-    like :class:`torch.nn.Dropout`. Activation checkpointing needs
-    :func:`phantomgrad.nn.recomputed`, which restores the mask of the pass.
+    like :class:`torch.nn.Dropout`. For checkpointing, see :func:`phantomgrad.nn.recomputed`.
 
     Args:
         p: probability of dropping an entry, in [0, 1).

@@ -86,10 +86,9 @@ class _ActivatedProduct(torch.autograd.Function):
         return linear(_DERIVATIVES[ctx.nonlinearity](g, y), weight.t()), None, None
 
 
-# A custom function computes the gradients of all its inputs even if only one is needed, so an
-# adjoint solve, which needs J^T u alone, would pay for the gradient of W at every evaluation.
-# Therefore two nodes share the product, each with one tensor as an input and the other hidden in a
-# list: the engine runs only the node whose gradient is needed.
+# A custom function computes the gradients of all its inputs, so an adjoint solve, which needs J^T u
+# alone, would pay for the gradient of W at every evaluation. Therefore two nodes share the product,
+# each with the other tensor hidden in a list: the engine runs only the node that is needed.
 
 
 class _InputSide(torch.autograd.Function):

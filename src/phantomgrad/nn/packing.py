@@ -18,19 +18,13 @@ class Packing:
 
     ``pack`` flattens the tensors ``(B, *state_i)`` of a tuple, list, dictionary or named tuple, in
     any nesting, and joins them to one ``(B, sum D_i)``; ``unpack`` returns views of it, without a
-    copy, a list as a tuple.
-
-    Args:
-        structure: how the tensors are nested.
-        shapes: the shape of each tensor without its batch dimension.
-        layouts: how each tensor is flattened and restored.
-        coupled: the samples depend on each other, and the whole batch is packed as one sample,
-            ``(1, D)``; then the tensors may differ in their first dimension.
+    copy, a list as a tuple. With ``coupled``, the whole batch is packed as one sample, ``(1, D)``;
+    then the tensors may differ in their first dimension.
     """
 
     structure: TreeSpec
-    shapes: tuple[torch.Size, ...]
-    layouts: tuple[tuple[Map, Map], ...]
+    shapes: tuple[torch.Size, ...]  # without the batch
+    layouts: tuple[tuple[Map, Map], ...]  # how each tensor is flattened and restored
     coupled: bool = False
 
     @classmethod

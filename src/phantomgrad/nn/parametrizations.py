@@ -77,8 +77,7 @@ def restored_parametrizations(tensors: dict[int, Tensor]) -> Iterator[None]:
 def reduce_normed(module: nn.Module, *arguments: Any) -> tuple[Any, ...]:
     """Return the ``__reduce__`` of a module with torch's weight norm, which torch cannot pickle.
 
-    ``arguments`` are those of its constructor without the last one, the device. A subclass with
-    others needs a ``__reduce__`` of its own.
+    ``arguments`` are those of its constructor without the last one, the device.
     """
     make = parametrize.type_before_parametrizations(module)
     # On the meta device, since the state brings the parameters: no memory, no random numbers.

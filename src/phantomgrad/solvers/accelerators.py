@@ -13,8 +13,8 @@ from torch import Tensor
 def full_precision(device: torch.device) -> Iterator[None]:
     """Switch autocast and TF32 off.
 
-    Both are meant for ``f``. In the products of a solver they would round its iterates: with TF32,
-    Anderson acceleration stalls at residuals of 2e-4.
+    In the products of a solver they would round its iterates: with TF32, Anderson acceleration
+    stalls at residuals of 2e-4.
     """
     tf32 = device.type == "cuda" and torch.backends.cuda.matmul.fp32_precision == "tf32"
     if not tf32 and not torch.is_autocast_enabled(device.type):

@@ -36,8 +36,7 @@ class Broyden(IterativeSolver):
     extends their Gram matrix; then for the next direction.
 
     Args:
-        memory: number of steps kept before the method restarts from :math:`H_0` with a plain
-            fixed-point step; by default all steps of the budget.
+        memory: number of steps kept before a restart from :math:`H_0`; by default all.
         line_search: reject a trial point at which ``||g||`` does not decrease, and halve the next
             step of that sample. A rejected point still updates H, with :math:`b_j = -1`, since
             :math:`-H_{j+1} g_j = s_j - H_{j+1} g(z_j + s_j)`. Trial points are ordinary

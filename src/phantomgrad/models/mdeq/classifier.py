@@ -39,12 +39,9 @@ class MDEQ(nn.Module):
         features: number of channels that the head pools.
         stem_strides: of the two 3 x 3 convolutions of the stem.
         injection: whether the stem ends with the 1 x 1 convolution; the Tiny model has none.
-        expansion: how many times wider than a scale the middle of its block is.
-        groups: of the group normalisations, even.
-        dropout: rate in the blocks, in [0, 1).
+        expansion, groups, dropout: see :class:`MDEQCell` and its ``Block``.
         init_std: deviation of the normal distribution of the initial kernels without weight norm
-            and their biases (Bai et al., 2020, on CIFAR); ``None`` keeps torch's initialisation, as
-            the paper does on ImageNet.
+            and their biases (on CIFAR); ``None`` keeps torch's initialisation (on ImageNet).
         channels_last: keep images, states and kernels channels last in memory on the CPU. It is
             faster in float32 and slower under autocast to bfloat16.
     """

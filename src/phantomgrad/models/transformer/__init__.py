@@ -1,8 +1,4 @@
-"""The DEQ-Transformer (Bai et al., 2019), a language model, as the paper trains it.
-
-The files follow the figure: the embedding, the cell (attention with a memory, feed-forward block),
-the softmax on the equilibrium, and the model.
-"""
+"""The DEQ-Transformer (Bai et al., 2019), a language model, as the paper trains it."""
 
 from phantomgrad.models.transformer.attention import Memory
 from phantomgrad.models.transformer.cell import TransformerCell

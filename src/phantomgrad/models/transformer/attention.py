@@ -65,8 +65,7 @@ class Context(NamedTuple):
 
     Attributes:
         injection: u, ``(B, L, 3 d)``, in channels of queries, keys and values.
-        keys: of the memory, ``(heads, B, M, d_h)``.
-        values: of the memory, ``(heads, B, M, d_h)``.
+        keys, values: of the memory, ``(heads, B, M, d_h)``.
         positions: scaled keys of the distances M + L - 1, ..., 0, after a masked dummy,
             ``(heads, M + L + 1, d_h)``.
         masked: whether position j is hidden from position M + i, ``(L, M + L)``.
@@ -89,8 +88,7 @@ class RelativeAttention(nn.Module):
     from i, the weighted mean of v, and :math:`W_o`. Row p of R is the embedding of the distance p.
     The injection u enters the map only here. All matrices are weight-normed.
 
-    A position sees itself and ``window`` - 1 positions before it; dropout acts on the
-    probabilities.
+    A position sees itself and ``window`` - 1 before it; dropout acts on the probabilities.
     """
 
     def __init__(self, width: int, heads: int, window: int, dropout: float) -> None:
@@ -123,10 +121,8 @@ class RelativeAttention(nn.Module):
         mean = torch.matmul(p, v)  # (heads, B, L, d_h)
         return self.output(mean.permute(1, 2, 0, 3).flatten(2))  # type: ignore[no-any-return]
 
-    # Not torch's fused attention: with a bias that requires a gradient the CPU takes the same steps
-    # more slowly (0.9 against 0.5 ms for a small model, 2.4 against 1.6 with the gradient), fused
-    # kernels have no second derivative, which Jacobian regularisation needs, and the position term
-    # would be materialised anyway.
+    # Not torch's fused attention: it is slower on the CPU with a bias that requires a gradient (0.9
+    # against 0.5 ms for a small model), and has no second derivative for Jacobian regularisation.
     def _probabilities(self, q: Tensor, k: Tensor, context: Context) -> Tensor:
         """Return the attention probabilities, ``(heads, B, L, M + L)``."""
         by_position = self._relative(q + self.position_bias[:, None, None], context.positions)

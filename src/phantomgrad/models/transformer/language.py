@@ -18,8 +18,11 @@ from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.models.transformer.attention import Context, Memory, check_memory, empty_memory
 from phantomgrad.models.transformer.cell import TransformerCell
-from phantomgrad.models.transformer.embedding import AdaptiveEmbedding, DistanceEmbedding
-from phantomgrad.models.transformer.softmax import AdaptiveLogSoftmax
+from phantomgrad.models.transformer.embedding import (
+    AdaptiveEmbedding,
+    AdaptiveLogSoftmax,
+    DistanceEmbedding,
+)
 from phantomgrad.nn import VariationalDropout, shared_masks, shared_parametrizations
 from phantomgrad.solvers import Solver
 
