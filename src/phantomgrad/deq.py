@@ -23,11 +23,7 @@ from phantomgrad.solvers import Map, Solution, Solver
 from phantomgrad.solvers.maps import working_dtype
 
 Penalty = Callable[[Map, Tensor, Tensor], Tensor]
-"""Returns a scalar from the map, its equilibrium off the graph, and its equilibrium on the graph.
-
-For example ``layer.penalty = lambda f, z, attached: jacobian_regularizer(f, z.detach())``, with
-``weight * layer.last_penalty`` in the loss.
-"""
+"""A scalar of the map, its equilibrium off the graph and on it, ``penalty(f, z, attached)``."""
 
 
 class DEQ(nn.Module):
@@ -35,38 +31,33 @@ class DEQ(nn.Module):
 
     ``solver`` finds it without a graph. ``gradient`` then puts it on the graph, and so decides
     what replaces :math:`(I - \partial f / \partial z)^{-1}` in the backward pass (Geng et al.,
-    2021). Whether a graph is recorded depends on the autograd mode alone, never on ``training``:
-    a model in evaluation mode can be fine-tuned, or differentiated by its input.
+    2021). Whether a graph is recorded depends on the autograd mode alone, never on ``training``.
 
     The samples of a batch are solved for independently, each until its own residual is small. A
     cell that mixes them (message passing between the rows of ``z``, batch normalisation) needs
     ``coupled=True``: otherwise a sample may be frozen before the signal of the others reaches it.
-    The first training pass tests this, and that the cell returns the same for the same state, with
-    up to three evaluations, and warns (:attr:`check_map`).
 
     Parametrized weights (weight norm, spectral norm) are computed once per forward, and masks of
     :class:`phantomgrad.nn.VariationalDropout` drawn once; solve, gradient and adjoint share them.
 
-    ``solver`` and ``gradient`` can be replaced at any time. A gradient with a state of its own
+    Solvers and gradient can be replaced at any time. A gradient with a state of its own
     (:class:`phantomgrad.AdaptiveDamping`) is copied, so that layers never share it. Of torch's
-    function transforms, ``torch.func.grad`` works with :class:`phantomgrad.UnrolledPhantomGradient`
-    only, since the other gradients call autograd themselves.
+    function transforms, ``torch.func.grad`` works, with UPG only: others call autograd themselves.
 
     Args:
         cell: the map ``f``, called as ``cell(z, *inputs, **keywords)``, where ``z`` is a tensor
             ``(B, *state)``, or a tuple, named tuple or dictionary of them. It returns the same
             structure, and does not modify ``z``.
-        solver: finds the equilibrium. Under autocast to half precision, and for half-precision
-            states, its tolerance is raised to what rounding lets it reach.
+        solver: finds the equilibrium. In half precision, its tolerance is raised to what rounding
+            lets it reach.
         gradient: differentiates it with respect to the inputs and parameters of ``cell``.
         coupled: solve for the whole batch as one sample, with one residual.
-        eval_solver: the solver in evaluation mode, with another budget for example; by default
-            ``solver``.
-
-    Raises:
-        TypeError: an argument is not of its kind.
-        ValueError: ``gradient`` needs a solver that autograd can record, and ``solver`` is not.
+        eval_solver: the solver in evaluation mode, by default ``solver``.
     """
+
+    solver: Solver
+    gradient: GradientEstimator
+    eval_solver: Solver | None
 
     def __init__(
         self,
@@ -87,11 +78,10 @@ class DEQ(nn.Module):
         self.cell = cell
         self.coupled = coupled
         self.check_map = True
-        """Whether the next training pass tests the map; set to ``False`` by the test."""
+        """Whether the next training pass tests the map, once, with up to three evaluations."""
         _check_parts(solver, gradient)
-        self._solver = solver
-        self._eval_solver: Solver | None = None
-        self._set_gradient(gradient)
+        self.gradient = gradient
+        self.solver = solver
         self.eval_solver = eval_solver
         self._compiled: CompiledCalls | None = None
         self.last_solution: Solution | None = None
@@ -103,53 +93,27 @@ class DEQ(nn.Module):
         self.last_penalty: Tensor | None = None
         """The result of ``penalty`` in the last pass, on the graph; set to ``None`` after use."""
 
-    @property
-    def solver(self) -> Solver:
-        """Finds the equilibrium."""
-        return self._solver
-
-    @solver.setter
-    def solver(self, solver: Solver) -> None:
-        _check_parts(solver, self._gradient)
-        self._solver = solver
-
-    @property
-    def eval_solver(self) -> Solver | None:
-        """Finds the equilibrium in evaluation mode, if it is not ``solver``."""
-        return self._eval_solver
-
-    @eval_solver.setter
-    def eval_solver(self, solver: Solver | None) -> None:
-        if solver is not None:
-            _check_parts(solver, self._gradient)
-        self._eval_solver = solver
-
-    @property
-    def gradient(self) -> GradientEstimator:
-        """Differentiates the equilibrium."""
-        return self._gradient
-
-    @gradient.setter
-    def gradient(self, gradient: GradientEstimator) -> None:
-        for solver in filter(None, (self._solver, self._eval_solver)):
-            _check_parts(solver, gradient)
-        self._set_gradient(gradient)
-
-    def _set_gradient(self, gradient: GradientEstimator) -> None:
-        self._gradient = gradient if gradient.state is None else copy.deepcopy(gradient)
-        self.gradient_state = self._gradient.state  # registered, if it is a module
-
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(getattr(type(self), name, None), property):
-            object.__setattr__(self, name, value)  # nn.Module would bypass a setter for a module
-            return
-        for part in ("solver", "gradient") if type(self) is DEQ and name not in vars(self) else ():
-            if name in getattr(self.__dict__.get(f"_{part}"), "__dataclass_fields__", ()):
+        if name in ("solver", "eval_solver"):
+            if value is not None or name == "solver":
+                _check_parts(value, self.gradient)
+        elif name == "gradient":
+            for solver in (getattr(self, part, None) for part in ("solver", "eval_solver")):
+                if solver is not None:
+                    _check_parts(solver, value)
+            value = value if value.state is None else copy.deepcopy(value)
+            self.gradient_state = value.state  # registered, if it is a module
+        elif type(self) is DEQ and name not in vars(self):
+            self._refuse_setting(name, value)
+        super().__setattr__(name, value)
+
+    def _refuse_setting(self, name: str, value: Any) -> None:
+        for part in ("solver", "gradient"):
+            if name in getattr(vars(self).get(part), "__dataclass_fields__", ()):
                 raise AttributeError(
                     f"{name} belongs to the {part} of a layer, which is replaced as a whole: "
                     f"layer.{part} = dataclasses.replace(layer.{part}, {name}={value!r})"
                 )
-        super().__setattr__(name, value)
 
     # A graph of its loops would be long to compile, and slower than they are.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -160,22 +124,14 @@ class DEQ(nn.Module):
 
         Args:
             inputs, keywords: passed to the cell, after the state.
-            z0: where the solver starts, a tensor ``(B, *state)`` or several in a tuple, list,
-                named tuple or dictionary; by default zeros like the first input. It receives a
+            z0: where the solver starts; by default zeros like the first input. It receives a
                 gradient only if the solve is recorded, by ``BackpropThroughSolver``.
-            solver: used in this pass instead of the layer's, as in
-                ``layer(x, solver=replace(layer.solver, max_evaluations=3))``.
+            solver: used in this pass instead of the layer's.
 
         Returns:
             The equilibrium on the graph, ``nan`` for samples without a finite evaluation, and the
             :class:`Solution`, whose ``z`` is off the graph and, for several states, packed to
-            ``(B, D)``. Without a graph they share memory. With ``coupled``, the batch of the
-            solution is one.
-
-        Raises:
-            ValueError: neither ``z0`` nor a first input defines the shape of the state, or the
-                cell does not keep the shape, dtypes or device of the state.
-            TypeError: ``z0``, or the result of the cell, does not consist of tensors.
+            ``(B, D)``. With ``coupled``, the batch of the solution is one.
         """
         if z0 is None:
             if not inputs or not isinstance(inputs[0], Tensor):
@@ -183,9 +139,9 @@ class DEQ(nn.Module):
                 raise ValueError(f"z0 is needed if the first input is not a tensor, got {got}")
             z0 = torch.zeros_like(inputs[0])
         if solver is None:
-            solver = (None if self.training else self._eval_solver) or self._solver
+            solver = (None if self.training else self.eval_solver) or self.solver
         else:
-            _check_parts(solver, self._gradient)
+            _check_parts(solver, self.gradient)
         grad = torch.is_grad_enabled()
         recorded = self.gradient.needs_recorded_solve and grad
         f, start, packing = self.close_over(inputs, z0, keywords, attached=recorded)
@@ -218,14 +174,12 @@ class DEQ(nn.Module):
     def compile_solve(self, **options: Any) -> None:
         """Compile the evaluations of the cell that no graph records, those of the solver.
 
-        Recorded evaluations, for the gradient or by ``BackpropThroughSolver``, run as before, with
-        all their derivatives. Copies and pickles of the layer are not compiled. ``options`` are
-        those of ``torch.compile``: ``mode``, ``backend``, ``dynamic`` ...
+        Copies and pickles of the layer are not compiled. ``options`` are those of
+        ``torch.compile``.
         """
         self._compiled = CompiledCalls(self.cell, **options)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for copies and pickles: no compiled code, nothing on a graph."""
         state = super().__getstate__()  # type: ignore[no-untyped-call]
         return {**state, "_compiled": None, "last_penalty": None}
 
@@ -239,9 +193,8 @@ class DEQ(nn.Module):
     ) -> tuple[Map, Tensor, Packing | None]:
         """Return the map of the state alone, ``z0`` as one tensor, and its packing.
 
-        Solvers and estimators work on one tensor, ``(B, *state)``. Several states are packed to
-        ``(B, D)``, and coupled samples to ``(1, D)``; a single tensor needs no packing (``None``).
-        The result is detached from ``z0`` unless ``attached``.
+        Several states are packed to ``(B, D)``, coupled samples to ``(1, D)``, a single tensor not
+        at all (``None``). The result is detached from ``z0`` unless ``attached``.
         """
         if self._compiled is not None and self._compiled.module is not self.cell:
             self.compile_solve(**self._compiled.options)  # the cell has been replaced
@@ -264,7 +217,6 @@ class DEQ(nn.Module):
 
 
 def _check_parts(solver: Solver, gradient: GradientEstimator) -> None:
-    """Raise unless these are a solver and an estimator that go together."""
     for name, part, method in (("solver", solver, "solve"), ("gradient", gradient, "attach")):
         if isinstance(part, type) or not hasattr(part, method):
             raise TypeError(

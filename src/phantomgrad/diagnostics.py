@@ -15,14 +15,7 @@ from phantomgrad.solvers.maps import flat
 
 
 class ExactGradient(NamedTuple):
-    """The exact gradient and the residuals it was computed with.
-
-    Attributes:
-        gradient: one tensor per wanted tensor, of its shape.
-        z: the equilibrium where it is taken, ``(B, *state)``.
-        residual: of the equilibrium, ``(B,)``, as measured by its solver.
-        adjoint_residual: of the adjoint equation, ``(B,)``, as measured by its solver.
-    """
+    """The exact gradient by each wanted tensor, its equilibrium, and their residuals, ``(B,)``."""
 
     gradient: tuple[Tensor, ...]
     z: Tensor
@@ -54,14 +47,11 @@ def estimated_gradient(
     accumulated into ``.grad``, and graphs that ``f`` closes over stay usable.
 
     Args:
-        f: the map, ``(B, *state)`` to the same shape, differentiable.
+        f: the map, differentiable.
         z_star: its equilibrium as a solver found it, ``(B, *state)``.
         v: the cotangent of the equilibrium, ``(B, *state)``.
-        wanted: tensors that ``f`` closes over; the gradient by one that ``f`` does not depend on
-            is zero.
-
-    Raises:
-        ValueError: the estimator differentiates the solve itself, which is not given here.
+        estimator: not one that differentiates the solve itself.
+        wanted: tensors that ``f`` closes over; zero is the gradient by one it does not depend on.
     """
     if estimator.needs_recorded_solve:
         raise ValueError(
@@ -83,14 +73,8 @@ def exact_gradient(
     .. math:: u = \Big(\frac{\partial F}{\partial h}\Big)^{\!\top} u + v, \qquad
               g = \Big(\frac{\partial F}{\partial \theta}\Big)^{\!\top} u
 
-    (Geng et al., 2021, eq. "true-grad", columns as vectors). Everything is computed in the dtype
-    of the state; in float32 the residuals end near 1e-7.
-
-    Args:
-        f, v, wanted: as in :func:`estimated_gradient`.
-        z_star: where the solver starts, ``(B, *state)``.
-        solver: finds the equilibrium; its tolerance should be far below that of ``z_star``.
-        adjoint: solves the adjoint equation, from ``u = v``.
+    (Geng et al., 2021, eq. "true-grad", columns as vectors), by ``adjoint``. Everything is computed
+    in the dtype of the state; in float32 the residuals end near 1e-7.
     """
     solution = solver.solve(f, z_star.detach())
     at = Linearization(f, solution.z)
@@ -103,9 +87,8 @@ def exact_gradient(
 def check_map(f: Map, z: Tensor) -> None:
     """Warn of a map that is not one of its argument alone, or that mixes samples.
 
-    ``f`` is called twice at ``z``, ``(B, *state)``, and once with every other sample changed. The
-    results of the same sample must agree within a percent, which rounding to half precision does
-    not exceed. The states of random generators are restored.
+    ``f`` is called twice at ``z`` and once with every other sample changed. The results of one
+    sample must agree within a percent, which rounding to half precision does not exceed.
     """
     with torch.random.fork_rng([z.device] if z.device.type == "cuda" else []):
         fz = f(z)

@@ -11,9 +11,7 @@ from phantomgrad.solvers import Solution
 
 
 class Equilibrium(NamedTuple):
-    """The result of a layer, ``z, solution = layer(x)``.
-
-    It is not a tensor: torch's functions, and those of tensors, raise an error that says so.
+    """The result of a layer, ``z, solution = layer(x)``; its use as a tensor is an error.
 
     Attributes:
         z: the equilibrium on the graph, in the structure of ``z0``.

@@ -15,9 +15,6 @@ class Linearization:
 
     ``f`` is evaluated once, at construction. ``value`` is on the graph of what ``f`` closes over.
     Arguments and results of the products have the shape of ``z``, ``(B, *state)``.
-
-    Raises:
-        RuntimeError: in inference mode, which never records a graph.
     """
 
     def __init__(self, f: Map, z: Tensor) -> None:
@@ -29,10 +26,7 @@ class Linearization:
 
     @property
     def is_constant(self) -> bool:
-        """Whether ``f`` certainly closes over nothing that requires a gradient.
-
-        What a custom autograd function closes over is not visible, and counts as requiring one.
-        """
+        """Whether ``f`` closes over nothing that requires a gradient; custom functions may."""
         if self.value.is_leaf:
             return not self.value.requires_grad or self.value is self._z
         nodes, seen = [self.value.grad_fn], set()
@@ -49,20 +43,21 @@ class Linearization:
 
     def vjp(self, u: Tensor) -> Tensor:
         """Return :math:`J^T u`."""
-        return _vjp(self.value, self._z, u)
+        return self.vjps(u)[0]
 
     def vjps(self, u: Tensor, *wanted: Tensor) -> tuple[Tensor, ...]:
-        r"""Return :math:`J^T u` and the same for each of ``wanted``, on which ``f`` depends."""
-        return torch.autograd.grad(self.value, (self._z, *wanted), u, retain_graph=True)
+        r"""Return :math:`J^T u` and the same for each of ``wanted``."""
+        return pulled_back(self.value, (self._z, *wanted), u)
 
     def jvp(self, u: Tensor) -> Tensor:
         r"""Return :math:`J u`, as the derivative of :math:`J^\top w`, which is linear in w."""
         if self._transposed is None:
             w = torch.zeros_like(self.value, requires_grad=True)
             with torch.enable_grad():
-                self._transposed = w, _vjp(self.value, self._z, w, create_graph=True)
+                (product,) = pulled_back(self.value, [self._z], w, create_graph=True)
+            self._transposed = w, product
         w, product = self._transposed
-        return _vjp(product, w, u)
+        return pulled_back(product, [w], u)[0]
 
 
 def spectral_radius(
@@ -72,14 +67,8 @@ def spectral_radius(
 
     Power iteration with :math:`J^\top`, whose eigenvalues are those of J, from a Gaussian start.
     The estimate is the geometric mean of :math:`\|J^\top v\| / \|v\|` over the last half of the
-    iterations, which also holds for complex and for tied eigenvalues.
-
-    Args:
-        f: the map.
-        z: where the Jacobian is taken, ``(B, *state)``.
-        iterations: number of products; the error decays like the ratio of the two largest
-            eigenvalues in modulus to this power.
-        generator: of the start.
+    iterations, which also holds for complex and for tied eigenvalues. Its error decays like the
+    ratio of the two largest eigenvalues in modulus to the power of ``iterations``.
     """
     check_at_least("iterations", iterations, 1)
     at = Linearization(f, z)
@@ -101,13 +90,7 @@ def jacobian_regularizer(
 
     The gradient reaches the parameters and inputs of ``f``, and what ``z`` depends on if ``z`` is
     on a graph; pass ``z.detach()`` for the usual form. Under ``torch.no_grad`` the result has no
-    graph. Half-precision entries are summed in float32.
-
-    Args:
-        f: the map.
-        z: where the Jacobian is taken, ``(B, *state)``.
-        samples: M.
-        generator: of the vectors.
+    graph. Half-precision entries are summed in float32. M is the number of ``samples``.
     """
     check_at_least("samples", samples, 1)
     _check_recordable()
@@ -120,9 +103,8 @@ def jacobian_regularizer(
 
 
 def _squared_product(fz: Tensor, z: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Return ``|v^T J|^2 / N`` of one v."""
     v = torch.empty_like(fz).normal_(generator=generator)
-    product = _vjp(fz, z, v, create_graph=True)
+    (product,) = pulled_back(fz, [z], v, create_graph=True)
     return product.to(torch.promote_types(z.dtype, torch.float32)).square().sum() / z.numel()
 
 
@@ -130,10 +112,6 @@ def _normalized(v: Tensor) -> tuple[Tensor, Tensor]:
     size = torch.linalg.vector_norm(flat(v), dim=1)
     scale = size.clamp_min(torch.finfo(v.dtype).tiny).view(-1, *[1] * (v.dim() - 1))
     return v / scale, size
-
-
-def _vjp(output: Tensor, point: Tensor, u: Tensor, create_graph: bool = False) -> Tensor:
-    return pulled_back(output, [point], u, create_graph)[0]
 
 
 def pulled_back(

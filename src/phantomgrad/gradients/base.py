@@ -28,9 +28,6 @@ class GradientEstimator(ABC):
 
     in the paper's layout, :math:`(\partial a / \partial b)_{ij} = \partial a_j / \partial b_i`.
     An estimator replaces the first two factors by a matrix :math:`A`.
-
-    Most estimators are stateless and may be shared between layers. One that learns something from
-    training returns it as :attr:`state` and updates it in :meth:`observe`.
     """
 
     needs_recorded_solve: ClassVar[bool] = False
@@ -38,10 +35,10 @@ class GradientEstimator(ABC):
 
     @property
     def state(self) -> nn.Module | None:
-        """What the estimator keeps between passes.
+        """What the estimator keeps between passes, for most nothing.
 
-        A :class:`phantomgrad.DEQ` works with its own copy of an estimator that has a state, and
-        registers the state as a submodule, so that it is saved and restored with the model.
+        A :class:`phantomgrad.DEQ` copies an estimator that has a state, and registers the state as
+        a submodule, so that it is saved and restored with the model.
         """
         return None
 
@@ -53,10 +50,7 @@ class GradientEstimator(ABC):
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
         """Return ``z_star`` on the graph of the parameters and inputs that ``f`` closes over.
 
-        Args:
-            f: the map, ``(B, *state)`` to the same shape, differentiable.
-            z_star: its equilibrium as a solver found it, ``(B, *state)``.
-            report: called with the :class:`Solution` of each adjoint solve, if there is one.
+        ``report`` is called with the :class:`Solution` of each adjoint solve, if there is one.
         """
 
 
@@ -89,8 +83,7 @@ def attach_by_cotangent(
 
     The gradient becomes ``df/dtheta^T u`` with ``u = transform(vjp, v)``, where ``v`` is the
     cotangent of the equilibrium and ``vjp(u) = J^T u`` at ``z_star``. One graph of ``f`` serves
-    all vector-Jacobian products and the final step, so memory does not grow with their number.
-    The value is ``z_star`` or its image, ``f(z_star)``.
+    all vector-Jacobian products and the final step. The value is ``z_star`` or ``f(z_star)``.
     """
     if not torch.is_grad_enabled():  # only the value counts
         return z_star if value == "equilibrium" else f(z_star).to(z_star.dtype)
@@ -103,11 +96,7 @@ def attach_by_cotangent(
 
 
 def attach_image_by_cotangent(f: Map, z_star: Tensor, transform: Transform) -> Tensor:
-    """Attach ``f(z_star)`` through its own evaluation, with the Jacobian taken at the image.
-
-    As :func:`attach_by_cotangent`, but ``vjp(u) = J^T u`` is taken at ``f(z_star)``, on a second
-    graph of ``f`` that the final step does not go through.
-    """
+    """Attach ``f(z_star)`` by ``transform(vjp, v)`` with the Jacobian at ``f(z_star)``."""
     image = f(z_star.detach()).to(z_star.dtype)
     if not image.requires_grad:
         return image

@@ -19,14 +19,12 @@ class AdaptiveDamping(nn.Module):
               \bar\rho \leftarrow m \bar\rho + (1 - m)\, \rho(\partial F / \partial h)
 
     If :math:`\rho > 1`, the Neumann series needs a :math:`\lambda` of at most about
-    :math:`1 / \rho`, or a regularised Jacobian (Geng et al., 2021). An estimator takes it in place
-    of a number; each :class:`phantomgrad.DEQ` keeps a copy, like the running statistics of a
-    batch normalisation: measured in training mode, used in both modes, saved with the model.
+    :math:`1 / \rho` (Geng et al., 2021). An estimator takes it in place of a number. It is like the
+    running statistics of a batch normalisation: measured in training, used in both modes, saved.
 
     A measurement is the largest radius in the batch and over the processes of a distributed run,
     which must train the layer equally often; one that is not finite is skipped. The power method
-    draws from its own generator, seeded with the number of the pass, so that it neither changes
-    the random numbers of a run nor differs in a resumed one.
+    has its own generator, seeded with the number of the pass: a resumed run measures the same.
 
     Args:
         every: number of training passes between two measurements; the first pass makes one.

@@ -24,7 +24,7 @@ class AdjointWarning(UserWarning):
 
 
 class AdjointError(RuntimeError):
-    """The adjoint solve of some sample failed, and ``on_failure="raise"``."""
+    """The adjoint solve of some sample failed, with ``on_failure="raise"``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,20 +44,17 @@ class ImplicitGradient(GradientEstimator):
     one-step gradient) counts as one, so that a failure never gives a zero gradient.
 
     Args:
-        solver: solves the adjoint equation.
         on_failure: ``"warn"`` (an :class:`AdjointWarning`, which Python shows once), ``"raise"``
-            (an :class:`AdjointError` with the residual), ``"phantom"`` (replace the adjoint of
-            the failed samples by the Neumann phantom gradient, k = 5, lambda = 0.5), or
-            ``"ignore"``, the only one that does not synchronise with an accelerator.
+            (an :class:`AdjointError`), ``"phantom"`` (the Neumann phantom gradient, k = 5,
+            lambda = 0.5, for the failed samples), or ``"ignore"``, the only one that does not
+            synchronise with an accelerator.
         failure_residual: relative residual above which the adjoint solve has failed.
-        order: how many derivatives are exact. 2 also gives exact second derivatives
-            (``create_graph=True``) for two more evaluations of ``f``, whose graphs live as long
-            as the loss; 1 refuses second derivatives.
+        order: how many derivatives are exact. 2 gives exact second derivatives
+            (``create_graph=True``) for two more evaluations of ``f``; 1 refuses them.
         at: where the Jacobian is taken. ``"equilibrium"``: at the result of the solver, which is
             also the value. ``"image"``: the value is :math:`\hat z = f(z^*)`, J is taken there and
             :math:`\partial f / \partial\theta` at z*, as in the code of MDEQ (Bai et al., 2020),
-            for one more evaluation and a second graph of ``f``; only with ``order=1``. The two
-            differ by the residual of the solver.
+            for one more evaluation and a second graph of ``f``; only with ``order=1``.
     """
 
     solver: Solver = field(default_factory=lambda: Broyden(max_evaluations=30, tol=1e-6))

@@ -67,7 +67,7 @@ def attach_by_newton(f: Map, z_star: Tensor, order: int, solve: LinearSolve) -> 
     such (chord) Newton step keeps the value and makes one more derivative with respect to the
     parameters exact: if :math:`z_i` has n exact derivatives, the error in the next one enters the
     bracket times the Jacobian of f minus J, which vanishes. For the same reason a first derivative
-    does not propagate past the last step, and costs one adjoint solve for every order.
+    costs one adjoint solve for every order.
     """
     at = Linearization(f, z_star)
     z = z_star.detach()

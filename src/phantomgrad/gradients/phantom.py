@@ -19,12 +19,10 @@ _V = TypeVar("_V", bound=Any)
 
 @dataclass(frozen=True)
 class PhantomGradient(GradientEstimator):
-    r"""What the two phantom gradients share: k steps with a fixed or adaptive damping.
+    r"""What the two phantom gradients share: k ``steps`` with a fixed or adaptive damping.
 
-    Args:
-        steps: k, at least 1.
-        damping: :math:`\lambda`, in (0, 1], or an :class:`AdaptiveDamping`;
-            ``"adaptive"`` is short for ``AdaptiveDamping()``.
+    The ``damping`` :math:`\lambda` lies in (0, 1], or is an :class:`AdaptiveDamping`, which
+    ``"adaptive"`` is short for.
     """
 
     steps: int
@@ -39,11 +37,10 @@ class PhantomGradient(GradientEstimator):
 
     @property
     def current_damping(self) -> float:
-        r""":math:`\lambda` as a number; an adaptive one that has measured nothing yet is 1."""
+        r""":math:`\lambda` as a number."""
         if isinstance(self.damping, AdaptiveDamping):
             return self.damping.value
-        assert not isinstance(self.damping, str)  # see __post_init__
-        return self.damping
+        return float(self.damping)
 
     @property
     def state(self) -> nn.Module | None:
@@ -70,8 +67,7 @@ class UnrolledPhantomGradient(PhantomGradient):
 
     The value is :math:`h_k`, which is :math:`h^*` up to the residual of the solver. The gradient
     is that of these k steps, so second derivatives work. Time and memory are O(k).
-    ``steps=1, damping=1`` is the one-step gradient (JFB). k and :math:`\lambda` are the ``steps``
-    and the ``damping`` of :class:`PhantomGradient`.
+    ``steps=1, damping=1`` is the one-step gradient (JFB).
     """
 
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
@@ -96,12 +92,8 @@ class NeumannPhantomGradient(PhantomGradient):
     all k products. At an exact equilibrium it equals UPG. For k > 1 it is not the gradient of any
     computation, so it has no second derivative and refuses one.
 
-    Args:
-        steps, damping: see :class:`PhantomGradient`.
-        value: where the loss is taken. ``"equilibrium"``: at the result of the solver, as in the
-            paper's listing. ``"image"``: at :math:`F(h^*)`, which is evaluated for the series
-            anyway. The two differ by the residual of the solver. Where it is large, the first loss
-            does not depend on what F makes of its state; a run of MDEQ-Tiny diverged that way.
+    The loss is taken at ``value``: ``"equilibrium"``, the result of the solver, as in the paper's
+    listing, or ``"image"``, :math:`F(h^*)`, which also trains where solves end early.
     """
 
     value: Literal["equilibrium", "image"] = "equilibrium"

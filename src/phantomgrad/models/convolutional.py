@@ -17,11 +17,6 @@ class ConvolutionalCell(nn.Module):
     them in :math:`\|W\|_2 \le \kappa`. This does not prove a contraction, as GN divides by the
     deviation, but the spectral radius stays below one in training. It would not with a second GN
     after the first convolution, as in MDEQ's block, which undoes the bound.
-
-    Args:
-        channels: C, the width of the state.
-        groups: of the group normalisation; a divisor of ``channels``.
-        kappa: the bound on each kernel.
     """
 
     def __init__(self, channels: int, groups: int, kappa: float) -> None:
@@ -55,10 +50,10 @@ class ImageClassifier(nn.Module):
 
     Args:
         in_channels: of the images u.
-        classes: number of classes.
-        solver: finds the equilibrium, from zero.
-        gradient: differentiates it.
-        channels, groups, kappa: see :class:`ConvolutionalCell`.
+        solver, gradient: of the :class:`phantomgrad.DEQ`.
+        channels: C, the width of the state.
+        groups: of the group normalisation; a divisor of ``channels``.
+        kappa: see :class:`ConvolutionalCell`.
         pooled: height and width after pooling.
     """
 

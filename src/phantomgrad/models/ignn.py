@@ -1,7 +1,6 @@
 """IGNN, the implicit graph neural network (Gu et al., 2020), as the paper trains it.
 
-Features are node-major here, ``(N, channels)``, and the graphs of a batch form one graph with a
-block-diagonal adjacency, so that one evaluation of the cell is one dense and one sparse product.
+Features are node-major, ``(N, channels)``; the graphs of a batch form one, block-diagonal graph.
 """
 
 import itertools
@@ -22,11 +21,7 @@ from phantomgrad.solvers import Solver
 
 
 class IGNNCell(nn.Module):
-    r"""The map :math:`X \mapsto \mathrm{ReLU}(P X W^\top + B)`, well-posed for small W.
-
-    The nodes are coupled, as are the graphs of a batch by their common residual. W is ``(m, m)``,
-    with m = ``channels``.
-    """
+    r"""The map :math:`X \mapsto \mathrm{ReLU}(P X W^\top + B)`, well-posed for small W."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -43,7 +38,7 @@ class ImplicitGraphLayer(nn.Module):
     It is well-posed if :math:`\|W\|_\infty \le \kappa / \rho(P)`, which :meth:`project_` restores
     after an optimizer step; the gradient does not include the projection. A training pass warns if
     it was forgotten. All nodes are one sample of the solver: one that is not finite makes all of
-    them ``nan``. Residual and convergence of the last pass are in ``deq.last_solution``.
+    them ``nan``.
 
     As in the official code, the layer owns (and the paper counts) a second input weight and a bias
     that do not enter the equation; they are not trained (``requires_grad`` is off).
@@ -51,8 +46,7 @@ class ImplicitGraphLayer(nn.Module):
     Args:
         in_channels: p, the width of the input U.
         channels: m, the width of the equilibrium.
-        solver: finds the equilibrium.
-        gradient: differentiates it.
+        solver, gradient: of the :class:`phantomgrad.DEQ`.
         kappa: the bound on the rows of W times the spectral radius of P, in (0, 1).
     """
 
@@ -96,9 +90,8 @@ class ImplicitGraphLayer(nn.Module):
 
         Args:
             u: node features U or, with ``propagated``, their product P U.
-            propagation: P, ``(N, N)``, or the edges of which P is made in each pass, ``(2, E)``, by
-                :func:`phantomgrad.models.normalized_adjacency`.
-            edge_weight: of these edges, ``(E,)`` or one number.
+            propagation: P, ``(N, N)``, or the ``edges`` ``(2, E)`` of its
+                :func:`phantomgrad.models.normalized_adjacency`, with ``edge_weight``.
             warm: start the solver from B, as in graph classification, instead of zero.
         """
         if isinstance(propagation, Tensor):
@@ -131,10 +124,6 @@ def project_rows_onto_l1_ball(w: Tensor, radius: float) -> Tensor:
 
     Rows inside the ball are kept. Others become :math:`\mathrm{sign}(w) \max(|w| - t, 0)`, with
     the threshold t that makes their norm r, found by sorting (Duchi et al., 2008).
-
-    Args:
-        w: ``(rows, columns)``.
-        radius: r, positive.
     """
     if not radius > 0:
         raise ValueError(f"radius must be positive, got {radius}")
@@ -148,16 +137,24 @@ def project_rows_onto_l1_ball(w: Tensor, radius: float) -> Tensor:
     return torch.where(size.sum(dim=1, keepdim=True) > radius, projected, w)
 
 
-class GraphClassifier(nn.Module):
+class _Classifier(nn.Module):
+    spectral_radius = 1.0  # of P, if it is normalised
+
+    def project_(self) -> None:
+        """Make every implicit layer well-posed again, after an optimizer step."""
+        for module in self.modules():
+            if isinstance(module, ImplicitGraphLayer):
+                module.project_(self.spectral_radius)
+
+
+class GraphClassifier(_Classifier):
     """IGNN for graphs: implicit layers, sum pooling over the nodes, two linear layers.
 
     Args:
         in_channels: width of the node features (35 for COX2, 3 for PROTEINS).
-        classes: number of classes.
         channels: width of every hidden layer.
         layers: number of implicit layers.
         dropout: rate before the last linear layer, the only dropout of the model.
-        solver, gradient, kappa: of each :class:`ImplicitGraphLayer`.
     """
 
     def __init__(
@@ -198,17 +195,9 @@ class GraphClassifier(nn.Module):
         x = self.dropout(F.relu(self.hidden(x)))
         return F.log_softmax(self.output(x), dim=1)
 
-    def project_(self) -> None:
-        """Make every layer well-posed again after an optimizer step (P is normalised)."""
-        for layer in self.layers:
-            layer.project_()  # type: ignore[operator]
 
-
-class NodeClassifier(nn.Module):
-    """IGNN for the nodes of the Chains graphs: one implicit layer, from zero, and a linear one.
-
-    Its arguments are those of a :class:`GraphClassifier`, without ``layers``.
-    """
+class NodeClassifier(_Classifier):
+    """IGNN for the nodes of the Chains graphs: one implicit layer, from zero, and a linear one."""
 
     def __init__(
         self,
@@ -233,12 +222,8 @@ class NodeClassifier(nn.Module):
         x = F.normalize(x, dim=1)
         return F.log_softmax(self.output(self.dropout(x)), dim=1)
 
-    def project_(self) -> None:
-        """Make the layer well-posed again, as in :class:`GraphClassifier`."""
-        self.layer.project_()
 
-
-class MultilabelNodeClassifier(nn.Module):
+class MultilabelNodeClassifier(_Classifier):
     r"""IGNN for PPI: implicit layers, each with a parallel linear one (Gu et al., 2020).
 
     .. math:: U_{i+1} = \mathrm{ELU}(X_i + U_i V_i^\top + c_i), \qquad
@@ -246,16 +231,14 @@ class MultilabelNodeClassifier(nn.Module):
 
     with no ELU in the last stage. A is the plain adjacency matrix, so the rows of W_i are bounded
     by :math:`\kappa / \rho` with one fixed :math:`\rho`, the largest spectral radius of a training
-    graph. The official code uses the radius of the current graph instead and writes the projected
-    W back, in evaluation too, so that test graphs influence training. Here they do not, but a
-    graph with a larger radius than all training graphs need not have an equilibrium.
+    graph; a graph with a larger one need not have an equilibrium. The official code uses the radius
+    of the current graph and writes the projected W back, so that test graphs influence training.
 
     Args:
         in_channels: width of the node features (50 for PPI).
-        labels: number of labels (121).
+        labels: number of labels (121), the width of the last stage.
         spectral_radius: :math:`\rho`, positive.
-        channels: widths of the stages before the last, whose width is ``labels``.
-        solver, gradient, kappa: of each :class:`ImplicitGraphLayer`.
+        channels: widths of the stages before the last.
     """
 
     def __init__(
@@ -281,10 +264,7 @@ class MultilabelNodeClassifier(nn.Module):
         self.project_()
 
     def forward(self, features: Tensor, propagation: Propagation | Tensor) -> Tensor:
-        """Return logits, ``(N, labels)``, of node features ``(N, F)`` in a graph ``(N, N)``.
-
-        ``propagation`` may also be its edges, ``(2, E)``.
-        """
+        """Return logits, ``(N, labels)``, of features ``(N, F)``; A may be edges ``(2, E)``."""
         if isinstance(propagation, Tensor):
             propagation = adjacency(propagation, len(features), dtype=features.dtype)
         x = features
@@ -292,8 +272,3 @@ class MultilabelNodeClassifier(nn.Module):
             x = layer(x, propagation) + parallel(x)  # (N, m)
             x = x if parallel is self.linears[-1] else F.elu(x)
         return x
-
-    def project_(self) -> None:
-        """Make every layer well-posed again on the training graphs, after an optimizer step."""
-        for layer in self.layers:
-            layer.project_(self.spectral_radius)  # type: ignore[operator]

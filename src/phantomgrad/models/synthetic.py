@@ -14,14 +14,8 @@ class SyntheticCell(nn.Module):
 
     (Geng et al., 2021, "Synthetic Setting"). As :math:`\sigma` is 1-Lipschitz, the map has the
     Lipschitz constant :math:`\|W\|_2 = L_h`. W is :math:`(A + A^\top) / 2` with Gaussian A, scaled
-    by its largest eigenvalue in modulus. It is not trained unless ``weight.requires_grad_()`` is
-    called.
-
-    Args:
-        size: D, the width of the state.
-        lipschitz: :math:`L_h`, positive; a contraction below 1.
-        nonlinearity: :math:`\sigma`: ``tanh``, ``relu`` or ``linear`` (the paper does not say).
-        generator: of W.
+    by its largest eigenvalue in modulus, and not trained. :math:`\sigma` is ``tanh``, ``relu`` or
+    ``linear`` (the paper does not say).
     """
 
     def __init__(

@@ -15,8 +15,7 @@ class CompiledCalls:
     A compiled backward pass computes all gradients, also those by the weights, at every
     vector-Jacobian product of an adjoint solve or a Neumann series, and refuses second derivatives;
     so recorded calls are left to eager autograd. A call that draws dropout masks is not compiled
-    either, which keeps the stream of random numbers. Results are copied, since CUDA graphs would
-    overwrite them. The module must keep no other state between calls.
+    either, which keeps the stream of random numbers. The module must keep no other state.
     """
 
     def __init__(self, module: nn.Module, **options: Any) -> None:
@@ -29,4 +28,5 @@ class CompiledCalls:
         """Call the module."""
         if torch.is_grad_enabled() or any(dropout.draws for dropout in self._dropouts):
             return self.module(*arguments, **keywords)
+        # Copied, since CUDA graphs would overwrite the results.
         return tree_map_only(Tensor, torch.clone, self._compiled(*arguments, **keywords))

@@ -14,20 +14,14 @@ class VariationalDropout(nn.Module):
     r"""Dropout with one mask per forward pass, shared by all evaluations of the map.
 
     With a new mask at each evaluation, ``f`` would have no equilibrium. The mask is drawn at the
-    first call in a pass (a forward of :class:`phantomgrad.DEQ`, or :func:`shared_masks`), on the
-    device and in the dtype of its input, and kept until the next pass. A module that is part of no
-    pass draws a mask at each call, like :class:`torch.nn.Dropout`. In evaluation mode the module
-    is the identity (Gal and Ghahramani, 2016). Activation checkpointing needs
-    :func:`phantomgrad.nn.recomputed`, which restores the mask of the pass.
+    first call in a pass (a forward of :class:`phantomgrad.DEQ`, or :func:`shared_masks`) and kept
+    until the next (Gal and Ghahramani, 2016). Outside of a pass, and in evaluation mode, it is
+    like :class:`torch.nn.Dropout`. For checkpointing, see :func:`phantomgrad.nn.recomputed`.
 
     Args:
         p: probability of dropping an entry, in [0, 1).
         shared_dims: dimensions along which entries are dropped together, for example ``(2, 3)``
             for whole channels of ``(B, C, H, W)``; negative ones count from the last.
-
-    Raises:
-        ValueError: inputs of one pass have different shapes, for which one mask cannot serve, or
-            one has too few dimensions.
     """
 
     def __init__(self, p: float, shared_dims: tuple[int, ...] = ()) -> None:

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from phantomgrad.solvers.maps import working_dtype
+
 # On processors other than Intel's, float32 products of MKL are half as fast as those of oneDNN:
 # 0.43 against 0.19 ms for (5354, 64) x (64, 64) on one core of an AMD EPYC. In float32, torch calls
 # oneDNN only through operators of its compiler, which are used here if they exist.
@@ -43,11 +45,6 @@ def activated_linear(x: Tensor, weight: Tensor, nonlinearity: Nonlinearity) -> T
 
     If W is constant the CPU computes both in one pass (0.44 against 0.93 ms for tanh,
     (2048, 128) x (128, 128)), and keeps only the result, from which the derivative is taken.
-
-    Args:
-        x: ``(N, p)``.
-        weight: W, ``(m, p)``.
-        nonlinearity: :math:`\sigma`.
     """
     if weight.requires_grad:
         return _ACTIVATIONS[nonlinearity](linear(x, weight))
@@ -89,10 +86,9 @@ class _ActivatedProduct(torch.autograd.Function):
         return linear(_DERIVATIVES[ctx.nonlinearity](g, y), weight.t()), None, None
 
 
-# A custom function computes the gradients of all its inputs even if only one is needed, so an
-# adjoint solve, which needs J^T u alone, would pay for the gradient of W at every evaluation.
-# Therefore two nodes share the product, each with one tensor as an input and the other hidden in a
-# list: the engine runs only the node whose gradient is needed.
+# A custom function computes the gradients of all its inputs, so an adjoint solve, which needs J^T u
+# alone, would pay for the gradient of W at every evaluation. Therefore two nodes share the product,
+# each with the other tensor hidden in a list: the engine runs only the node that is needed.
 
 
 class _InputSide(torch.autograd.Function):
@@ -141,10 +137,7 @@ class _Join(torch.autograd.Function):
 
 def _as_autocast(t: Tensor) -> Tensor:
     """Cast ``t`` as autocast would, which has no effect in custom functions and in backward."""
-    device = t.device.type
-    if not torch.is_autocast_enabled(device) or t.dtype == torch.float64:  # as autocast does
-        return t
-    return t.to(torch.get_autocast_dtype(device))
+    return t.to(working_dtype(t))
 
 
 def _multiply(x: Tensor, weight: Tensor, addend: Tensor | None) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from phantomgrad.solvers.maps import flat, is_channels_last
+from phantomgrad.solvers.maps import Map, layout
 
 
 @dataclass(frozen=True)
@@ -18,21 +18,13 @@ class Packing:
 
     ``pack`` flattens the tensors ``(B, *state_i)`` of a tuple, list, dictionary or named tuple, in
     any nesting, and joins them to one ``(B, sum D_i)``; ``unpack`` returns views of it, without a
-    copy, a list as a tuple. Images that are channels last in memory are packed in that order, and
-    unpacked channels last, which saves a transposition at every evaluation.
-
-    Args:
-        structure: how the tensors are nested.
-        shapes: the shape of each tensor without its batch dimension.
-        channels_last: for each tensor, whether it is an image ``(C, H, W)`` packed as
-            ``(H, W, C)``.
-        coupled: the samples depend on each other, and the whole batch is packed as one sample,
-            ``(1, D)``; then the tensors may differ in their first dimension.
+    copy, a list as a tuple. With ``coupled``, the whole batch is packed as one sample, ``(1, D)``;
+    then the tensors may differ in their first dimension.
     """
 
     structure: TreeSpec
-    shapes: tuple[torch.Size, ...]
-    channels_last: tuple[bool, ...]
+    shapes: tuple[torch.Size, ...]  # without the batch
+    layouts: tuple[tuple[Map, Map], ...]  # how each tensor is flattened and restored
     coupled: bool = False
 
     @classmethod
@@ -51,8 +43,8 @@ class Packing:
         dtypes = sorted({str(t.dtype) for t in tensors})
         if len(dtypes) > 1:
             raise ValueError(f"the tensors of a packed state must share their dtype, got {dtypes}")
-        channels_last = tuple(map(is_channels_last, tensors))
-        return cls(structure, tuple(t.shape[1:] for t in tensors), channels_last, coupled)
+        shapes, layouts = tuple(t.shape[1:] for t in tensors), tuple(map(layout, tensors))
+        return cls(structure, shapes, layouts, coupled)
 
     def pack(self, states: Any) -> Tensor:
         """Return one ``(B, D)`` tensor."""
@@ -70,15 +62,13 @@ class Packing:
                 "f must keep the shapes of the states: it maps "
                 f"{[tuple(s) for s in self.shapes]} to {[tuple(s) for s in shapes]}"
             )
-        pairs = zip(tensors, self.channels_last, strict=True)
-        pieces = [flat(t.permute(0, 2, 3, 1) if last else t) for t, last in pairs]
+        pieces = [flatten(t) for t, (flatten, _) in zip(tensors, self.layouts, strict=True)]
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
 
     def unpack(self, packed: Tensor) -> Any:
         """Return views of ``packed``, ``(B, *state_i)`` each, in their structure."""
         pieces = torch.split(packed, [shape.numel() for shape in self.shapes], dim=1)
-        kinds = zip(pieces, self.shapes, self.channels_last, strict=True)
-        tensors = [_unflattened(*kind) for kind in kinds]
+        tensors = [restore(t) for t, (_, restore) in zip(pieces, self.layouts, strict=True)]
         if self.coupled:
             tensors = [t.squeeze(0) for t in tensors]
         return tree_unflatten(tensors, self.structure)
@@ -95,10 +85,3 @@ def _flattened(name: str, states: Any) -> tuple[list[Tensor], TreeSpec]:
 
 def _described(structure: TreeSpec) -> str:
     return str(tree_unflatten(["*"] * structure.num_leaves, structure)).replace("'*'", "*")
-
-
-def _unflattened(piece: Tensor, shape: torch.Size, channels_last: bool) -> Tensor:
-    if not channels_last:
-        return piece.view(piece.shape[0], *shape)
-    c, h, w = shape
-    return piece.view(piece.shape[0], h, w, c).permute(0, 3, 1, 2)

@@ -19,19 +19,18 @@ class _Pass(threading.local):
     tensors: dict[int, Tensor] = {}  # noqa: RUF012 - it is replaced, never changed
 
 
-_PASS = _Pass()
+PASS = _Pass()
 
 
 class SharedParametrization(ParametrizationList):
-    """A parametrized tensor that is computed once in each pass.
+    """A parametrized tensor that is computed once in each pass, per thread and per copy.
 
-    The cache of torch (``parametrize.cached``) is one for all threads, and takes a copy of a module
-    for the module itself.
+    The cache of torch (``parametrize.cached``) is one for all threads and for copies of a module.
     """
 
     def forward(self) -> Tensor:
         """Return the tensor of the pass, or compute it outside of a pass."""
-        shared = _PASS.tensors.get(id(self))
+        shared = PASS.tensors.get(id(self))
         return super().forward() if shared is None else shared
 
 
@@ -39,14 +38,12 @@ class SharedParametrization(ParametrizationList):
 def shared_parametrizations(module: nn.Module) -> Iterator[None]:
     """Compute every parametrized tensor of ``module`` once, with its graph, and share it.
 
-    Inside the context, weight norm, spectral norm and the like cost nothing per evaluation, and
-    all evaluations use the same weights (a spectral norm in training changes them at each access).
-    The tensors are computed on entry, in the autograd mode of the caller, since the first use may
-    be a solve without a graph. Modules that a cell uses but does not own (a tied decoder, a module
-    among the inputs) compute theirs at each use, and so does a ``module`` of which FSDP2 shards a
-    part: it frees the parameters after each forward of that part.
+    They are computed on entry, in the autograd mode of the caller, since the first use may be a
+    solve without a graph. Modules that a cell uses but does not own compute theirs at each use, and
+    so does a ``module`` of which FSDP2 shards a part: it frees the parameters after each forward
+    of that part.
     """
-    tensors = _PASS.tensors.copy()
+    tensors = PASS.tensors.copy()
     sharded = any(hasattr(type(child), "unshard") for child in module.modules())
     for child in module.modules() if not sharded else ():
         if isinstance(child, ParametrizationList) and id(child) not in tensors:
@@ -58,10 +55,7 @@ def shared_parametrizations(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def discarded_parametrizations() -> Iterator[None]:
-    """Forget what torch's cache, if a user has enabled it, keeps inside of the context.
-
-    In a solve these are the weights of modules that the cell does not own, without their graph.
-    """
+    """Forget what torch's cache, if enabled, keeps inside: in a solve, weights without a graph."""
     before = set(parametrize._cache)  # torch has no public access to it
     try:
         yield
@@ -70,26 +64,20 @@ def discarded_parametrizations() -> Iterator[None]:
             del parametrize._cache[key]
 
 
-def cached_parametrizations() -> dict[int, Tensor]:
-    """Return the tensors that are shared at the moment."""
-    return _PASS.tensors
-
-
 @contextmanager
 def restored_parametrizations(tensors: dict[int, Tensor]) -> Iterator[None]:
     """Share the tensors of an earlier pass again."""
-    outer, _PASS.tensors = _PASS.tensors, tensors
+    outer, PASS.tensors = PASS.tensors, tensors
     try:
         yield
     finally:
-        _PASS.tensors = outer
+        PASS.tensors = outer
 
 
 def reduce_normed(module: nn.Module, *arguments: Any) -> tuple[Any, ...]:
     """Return the ``__reduce__`` of a module with torch's weight norm, which torch cannot pickle.
 
-    ``arguments`` are those of its constructor without the last one, the device. A subclass with
-    others needs a ``__reduce__`` of its own.
+    ``arguments`` are those of its constructor without the last one, the device.
     """
     make = parametrize.type_before_parametrizations(module)
     # On the meta device, since the state brings the parameters: no memory, no random numbers.

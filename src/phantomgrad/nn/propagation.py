@@ -12,12 +12,8 @@ from torch import Tensor
 class Propagation:
     r"""A constant sparse matrix :math:`P` that acts on node-major features, ``P X``.
 
-    ``P`` and its transpose are stored in CSR form (a symmetric P once), so that forward and
+    ``P`` and its transpose are stored in CSR form (once if ``symmetric``), so that forward and
     backward are the same fast product. Differentiable in X any number of times.
-
-    Args:
-        matrix: ``(rows, columns)``, sparse in any layout, or dense.
-        symmetric: whether P is known to be symmetric.
     """
 
     def __init__(self, matrix: Tensor, *, symmetric: bool = False) -> None:
@@ -101,7 +97,7 @@ def normalized_adjacency(
     Args:
         edges: ``(2, E)``, sources and targets; undirected edges in both directions.
         nodes: number of nodes.
-        edge_weight: :math:`w`, or the weight of each edge, ``(E,)``, a constant; the official
+        edge_weight: :math:`w`, or the constant weight of each edge, ``(E,)``; the official
             evaluation of IGNN uses 2 (it adds :math:`A^T`).
         dtype: of the operator, float32 by default; it is computed in float64.
     """
@@ -122,10 +118,7 @@ def normalized_adjacency(
 
 
 def adjacency(edges: Tensor, nodes: int, *, dtype: torch.dtype | None = None) -> Propagation:
-    """Return the operator of the plain adjacency matrix: a node sums over its incoming edges.
-
-    The arguments are those of :func:`normalized_adjacency`.
-    """
+    """Return the operator of the plain adjacency matrix: a node sums over its incoming edges."""
     values = torch.ones(edges.shape[1], dtype=torch.float64, device=edges.device)
     matrix = checked_sparse(edges.flip(0), values, (nodes, nodes))
     return _operator(matrix.coalesce(), dtype)

@@ -2,61 +2,54 @@
 
 from collections import deque
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 
 
-def full_precision(device: torch.device) -> AbstractContextManager[object]:
-    """Return a context without autocast and without TF32.
-
-    Both are meant for ``f``. In the products of a solver they would round its iterates: with TF32,
-    Anderson acceleration stalls at residuals of 2e-4.
-    """
-    autocast = torch.is_autocast_enabled(device.type)
-    tf32 = device.type == "cuda" and torch.backends.cuda.matmul.fp32_precision == "tf32"
-    return _full_precision(device, tf32) if autocast or tf32 else nullcontext()
-
-
 @contextmanager
-def _full_precision(device: torch.device, tf32: bool) -> Iterator[None]:
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Switch autocast and TF32 off.
+
+    In the products of a solver they would round its iterates: with TF32, Anderson acceleration
+    stalls at residuals of 2e-4.
+    """
+    tf32 = device.type == "cuda" and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    if not tf32 and not torch.is_autocast_enabled(device.type):
+        yield
+        return
     onednn: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before: str | None = None
     onednn_before = onednn.fp32_precision
     if tf32:
         with suppress(RuntimeError):  # if TF32 was set in another way, torch refuses to read this
             before = torch.get_float32_matmul_precision()
-    with torch.autocast(device.type, enabled=False):
-        if tf32:
-            torch.set_float32_matmul_precision("highest")
-        try:
+        torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.autocast(device.type, enabled=False):
             yield
-        finally:
-            if before is not None:
-                torch.set_float32_matmul_precision(before)
-            elif tf32:
-                torch.backends.cuda.matmul.fp32_precision = "tf32"
-            if tf32:  # set_float32_matmul_precision has changed oneDNN's setting too
-                onednn.fp32_precision = onednn_before
+    finally:
+        if before is not None:
+            torch.set_float32_matmul_precision(before)
+        elif tf32:
+            torch.backends.cuda.matmul.fp32_precision = "tf32"
+        if tf32:  # set_float32_matmul_precision has changed oneDNN's setting too
+            onednn.fp32_precision = onednn_before
 
 
 def may_read(device: torch.device) -> bool:
-    """Return whether reading a number is cheaper than the operations that it can save.
-
-    On an accelerator it waits for all the work that is queued.
-    """
+    """Return whether reading a number is cheap; an accelerator finishes all queued work first."""
     return device.type == "cpu"
 
 
 class ActivityFlag:
     """Answers "is any sample still active?", on CUDA with the answer of ``lag`` questions ago.
 
-    On the CPU the answer is immediate. On CUDA each question starts a copy to pinned memory and
-    waits only for the copy started ``lag`` questions earlier, so that the device always has work
-    queued. A late answer costs at most ``lag`` evaluations and changes no result, since samples
-    that have stopped are frozen.
+    On CUDA each question starts a copy to pinned memory and waits only for the copy started ``lag``
+    questions earlier, so that the device always has work queued. A late answer changes no result,
+    since samples that have stopped are frozen.
     """
 
     def __init__(self, device: torch.device, lag: int = 2) -> None:

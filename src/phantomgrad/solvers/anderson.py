@@ -27,7 +27,7 @@ class Anderson(IterativeSolver):
     Args:
         memory: number of past iterates combined.
         damping: :math:`\beta`, the mixing factor, in (0, 1].
-        regularization: :math:`\mu`, not negative.
+        regularization: :math:`\mu`.
     """
 
     memory: int = 6

@@ -13,15 +13,14 @@ class Solution(NamedTuple):
     """The result of a solve, sample by sample.
 
     Attributes:
-        z: best iterate of each sample, ``(B, *state)``; the start counts as one. Where a
-            recorded solve finds nothing better than the start, it is the first step, which is on
-            the graph.
+        z: best iterate of each sample, ``(B, *state)``, the start included (in a recorded solve,
+            the first step instead, which is on the graph).
         residual: residual of the best iterate, ``(B,)``; ``inf`` if no evaluation was finite.
         iterations: steps until the sample stopped, ``(B,)``.
         evaluations: evaluations of ``f`` until the sample stopped, ``(B,)``.
         converged: whether ``residual < tol``, ``(B,)``.
-        diverged: whether an evaluation was not finite, which stopped the sample, ``(B,)``. One that
-            has neither converged nor diverged has spent the budget.
+        diverged: whether an evaluation was not finite, which stopped the sample, ``(B,)``; with
+            neither, the budget was spent.
         trace: residual at each evaluation, ``(evaluations, B)``, ``nan`` after a sample has
             stopped; ``None`` unless ``record_trace`` is set.
     """
@@ -38,8 +37,8 @@ class Solution(NamedTuple):
 class Solver(ABC):
     """Turns a map and a start into a :class:`Solution`, sample by sample.
 
-    A solver of one's own is a small object with :meth:`solve`; a method that searches within a
-    tolerance extends :class:`phantomgrad.solvers.IterativeSolver`, which needs only its steps.
+    A method that searches within a tolerance extends
+    :class:`phantomgrad.solvers.IterativeSolver`, which needs only its steps.
     """
 
     differentiable: ClassVar[bool] = False
@@ -54,12 +53,7 @@ class Solver(ABC):
 
         Args:
             f: maps ``(B, *state)`` to a new tensor of the same shape, in any dtype.
-            z0: starting states, ``(B, *state)``.
-
-        Raises:
-            ValueError: ``z0`` is not a floating-point batch, or ``f`` changes the shape, the
-                device or its argument.
-            TypeError: ``f`` does not return a tensor.
+            z0: starting states, ``(B, *state)``, in floating point.
         """
 
     def reachable(self, dtype: torch.dtype) -> Self:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -32,22 +31,19 @@ class Broyden(IterativeSolver):
 
     .. math:: u_j = (t_j\, d_{j+1} + b_j\, s_j) / \|s_j\|^2, \qquad b_j = t_j - 1 ,
 
-    so that every update lies in the span of the steps, and only the steps are stored: half the
-    memory of the usual pairs (u, v). One iteration reads them twice: first for their products with
-    the new residual and with the newest step, which extends their Gram matrix; then for the next
-    direction.
+    so that only the steps are stored: half the memory of the usual pairs (u, v). One iteration
+    reads them twice: first for their products with the new residual and with the newest step, which
+    extends their Gram matrix; then for the next direction.
 
     Args:
-        memory: number of steps kept before the method restarts from :math:`H_0` with a plain
-            fixed-point step; by default all steps of the budget.
+        memory: number of steps kept before a restart from :math:`H_0`; by default all.
         line_search: reject a trial point at which ``||g||`` does not decrease, and halve the next
             step of that sample. A rejected point still updates H, with :math:`b_j = -1`, since
             :math:`-H_{j+1} g_j = s_j - H_{j+1} g(z_j + s_j)`. Trial points are ordinary
             evaluations and count against ``max_evaluations``.
-        first_step: :math:`t_0`, the length of the first step of a solve; all other lengths are 1,
-            also after a restart. The code of MDEQ before 2021-03-20 and that of the phantom
-            gradient start with -1, away from :math:`f(z_0)`. Not with ``line_search``, which
-            chooses the lengths itself.
+        first_step: :math:`t_0`, the length of the first step of a solve; all other lengths are 1.
+            The code of MDEQ before 2021-03-20 and that of the phantom gradient start with -1, away
+            from :math:`f(z_0)`. Not with ``line_search``, which chooses the lengths itself.
     """
 
     memory: int | None = None
@@ -71,43 +67,17 @@ class Broyden(IterativeSolver):
         return _BroydenIteration(z0, memory, rule)
 
 
-class _StepRule(ABC):
-    """The lengths ``t_j`` of the steps, and what they and ``b_j`` change in the algebra.
-
-    k is the number of stored steps; all methods but ``step`` are called with k > 0 and shape their
-    results by it.
-    """
-
-    @abstractmethod
-    def step(self, run: _BroydenIteration, z: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the next step, in a new tensor, and the point that it starts from."""
-
-    @abstractmethod
-    def overlaps(self, gram: Tensor) -> Tensor:
-        """Return ``m_ji`` of the newest step j and all older i, ``(B, k-1)``, from ``(B, k)``."""
-
-    @abstractmethod
-    def curvature(self, x: Tensor) -> Tensor:
-        """Return ``s^T H y / ||s||^2`` of the newest step, ``(B,)``."""
-
-    @abstractmethod
-    def weights(self, x: Tensor, denominator: Tensor) -> Tensor:
-        """Return the weights of the last slots, with ``g`` as the last one, in ``-H_k g``."""
-
-    def rejected(self) -> Tensor | int:
-        return 0
-
-
 class _BroydenIteration(Iteration):
     """One run of the method, with the step lengths of a rule.
 
     ``slots`` holds the steps ``s_0 .. s_{k-1}`` followed by the current ``g``: one contiguous
     operand for both passes. The coefficients ``x`` of ``w = H_{k-1} g`` solve a unit lower
     triangular system, ``x_j - sum_{i<j} x_i m_ji / G_jj = -s_j^T g / G_jj``, in which ``G`` is the
-    Gram matrix of the steps and ``m_ji = s_j^T u_i ||s_i||^2``.
+    Gram matrix of the steps and ``m_ji = s_j^T u_i ||s_i||^2``. The rule has the lengths ``t_j`` of
+    the steps, and what they and ``b_j`` change in the algebra.
     """
 
-    def __init__(self, z0: Tensor, memory: int, rule: _StepRule) -> None:
+    def __init__(self, z0: Tensor, memory: int, rule: _UnitSteps | _LineSearch) -> None:
         batch, size = z0.shape
         self._rule = rule
         self._memory = memory
@@ -169,7 +139,7 @@ class _BroydenIteration(Iteration):
         return denominator.masked_fill_(useless, 1)
 
 
-class _UnitSteps(_StepRule):
+class _UnitSteps:
     """``t_k = 1``, except for the first step of a solve, of length ``first``.
 
     With ``first != 1`` only ``u_0 = (t_0 s_1 + b_0 s_0) / ||s_0||^2`` differs, until a restart.
@@ -179,7 +149,11 @@ class _UnitSteps(_StepRule):
         self._plain = first == 1
         self._first, self._next_first = first, first
 
+    def rejected(self) -> int:
+        return 0
+
     def step(self, run: _BroydenIteration, z: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the next step, in a new tensor, and the point that it starts from."""
         step = run.direction(g)
         if run.count == 0 and not self._plain:
             self._first, self._next_first = self._next_first, 1.0  # a restart takes a plain step
@@ -187,17 +161,20 @@ class _UnitSteps(_StepRule):
         return step, z
 
     def overlaps(self, gram: Tensor) -> Tensor:
+        """Return ``m_ji`` of the newest step j and all older i, ``(B, k-1)``, from ``(B, k)``."""
         overlaps = gram[:, 1:]
         if not self._plain:
             overlaps[:, :1].mul_(self._first).add_(gram[:, :1], alpha=self._first - 1)
         return overlaps
 
     def curvature(self, x: Tensor) -> Tensor:
+        """Return ``s^T H y / ||s||^2`` of the newest step, ``(B,)``."""
         if x.shape[1] == 1 and not self._plain:
             return 1 + self._first * x[:, -1]
         return 1 + x[:, -1]
 
     def weights(self, x: Tensor, denominator: Tensor) -> Tensor:
+        """Return the weights of the last slots, with ``g`` as the last one, in ``-H_k g``."""
         scale = -denominator.unsqueeze(1)
         if self._plain:
             x[:, -1].fill_(-1)
@@ -208,7 +185,7 @@ class _UnitSteps(_StepRule):
         return torch.cat([of_s_0, x / scale], dim=1)
 
 
-class _LineSearch(_StepRule):
+class _LineSearch:
     """Step lengths ``t_k`` from a backtracking line search on ``||g||``."""
 
     def __init__(self, z0: Tensor, memory: int) -> None:

@@ -1,8 +1,4 @@
-"""Methods that search until a tolerance is met, and what they share: evaluation and residuals.
-
-A method only proposes the next iterate. The base class evaluates ``f``, measures the residual of
-every sample, keeps its best iterate, freezes it once it has converged, and decides when to stop.
-"""
+"""Methods that search until a tolerance is met, and what they share: evaluation and residuals."""
 
 import math
 import warnings
@@ -40,6 +36,7 @@ class Iteration(ABC):
 class IterativeSolver(Solver):
     r"""Finds ``z`` with ``z = f(z)`` for each sample of a batch.
 
+    A method only proposes the next iterate, in the :class:`Iteration` that :meth:`start` returns.
     The residual of an iterate is that of the undamped map for every method,
 
     .. math:: r(z) = \|f(z) - z\| / (\|f(z)\| + a) \quad\text{or}\quad \|f(z) - z\|,
@@ -47,10 +44,9 @@ class IterativeSolver(Solver):
     so that ``tol`` has the same meaning for all of them. With :math:`a = \text{atol} /
     \text{tol}` a sample has converged when :math:`\|f(z) - z\| < \text{atol} + \text{tol}\,
     \|f(z)\|`; in addition, a holds the rounding error of the start, without which no iteration
-    would come closer to an equilibrium at zero. Samples are independent (see ``coupled`` of
-    :class:`phantomgrad.DEQ` for a map that mixes them): one that has converged is frozen, and one
-    that becomes non-finite stops with its best finite iterate and affects no other. Failure to
-    converge is reported in the :class:`Solution`; only misuse raises.
+    would come closer to an equilibrium at zero. Samples are independent: one that has converged is
+    frozen, and one that becomes non-finite stops with its best finite iterate and affects no other.
+    Failure to converge is reported in the :class:`Solution`; only misuse raises.
 
     Args:
         max_evaluations: budget of evaluations of ``f``, including the one at the start.
@@ -117,10 +113,7 @@ class IterativeSolver(Solver):
         return solution._replace(z=restore(solution.z).to(z0.dtype))
 
     def residual(self, g: Tensor, fz: Tensor, zero: Tensor) -> Tensor:
-        """Return the residual of each sample, ``(B,)``, from ``g = f(z) - z`` and ``fz = f(z)``.
-
-        Both are flat, ``(B, D)``; ``zero`` is the a of the relative residual, see :meth:`zero`.
-        """
+        """Return the residuals, ``(B,)``, for ``g = f(z) - z``; ``zero`` is a, see :meth:`zero`."""
         size = self.size(g)
         if self.stop == "absolute":
             return size
@@ -131,8 +124,7 @@ class IterativeSolver(Solver):
     def reachable(self, dtype: torch.dtype) -> Self:
         """Return a solver whose relative tolerance a map computed in ``dtype`` can reach.
 
-        Rounding to half precision leaves relative residuals of up to half a unit in the last
-        digit, 4e-3 for bfloat16, below which a solver would only spend its budget.
+        Rounding to half precision leaves residuals of up to half a unit in the last digit.
         """
         if dtype not in (torch.bfloat16, torch.float16) or self.stop == "absolute":
             return self

@@ -17,31 +17,25 @@ def flat(x: Tensor) -> Tensor:
     return x.flatten(1) if x.dim() > 1 else x.unsqueeze(1)
 
 
-def is_channels_last(z: Tensor) -> bool:
-    """Return whether ``z`` is a batch of images, ``(B, C, H, W)``, in memory ``(B, H, W, C)``."""
-    last = torch.channels_last
-    return z.dim() == 4 and not z.is_contiguous() and z.is_contiguous(memory_format=last)
-
-
 def layout(z0: Tensor) -> tuple[Map, Map]:
     """Return how states like ``z0`` become ``(B, D)``, and how they come back.
 
-    Images that are channels last in memory keep that order, which saves their transposition, and
-    that of the result, at every evaluation.
+    Images that are channels last in memory keep that order, which saves two transpositions at
+    every evaluation.
     """
-    if not is_channels_last(z0):
-        return flat, lambda z: z.view(z0.shape)
-    b, c, h, w = z0.shape
-    return lambda z: flat(z.permute(0, 2, 3, 1)), lambda z: z.view(b, h, w, c).permute(0, 3, 1, 2)
+    last = z0.dim() == 4 and z0.is_contiguous(memory_format=torch.channels_last)
+    shape = z0.shape[1:]
+    if not last or z0.is_contiguous():
+        return flat, lambda z: z.view(len(z), *shape)
+    c, h, w = shape
+    return (
+        lambda z: flat(z.permute(0, 2, 3, 1)),
+        lambda z: z.view(len(z), h, w, c).permute(0, 3, 1, 2),
+    )
 
 
 def evaluate(f: Map, z: Tensor) -> Tensor:
-    """Return ``f(z)``.
-
-    Raises:
-        TypeError: the result is not a tensor.
-        ValueError: it has another shape or device than ``z``, or ``f`` has modified ``z``.
-    """
+    """Return ``f(z)``; raise unless it is a tensor like ``z``, which ``f`` has not modified."""
     versioned = not torch.compiler.is_compiling() and not z.is_inference()
     version = z._version if versioned else None
     fz = f(z)

@@ -61,8 +61,7 @@ class SolveState:
     def freeze(self, z: Tensor) -> Tensor:
         """Return ``z`` with the best iterate in place of samples that have stopped.
 
-        A recorded solve must not iterate on non-finite samples: their values are dropped, but in
-        the backward pass 0 times an infinite derivative would be nan for shared parameters.
+        In the backward pass, 0 times the infinite derivative of a dropped sample would be nan.
         """
         if self._none_stopped:
             return z  # not a copy, which the graph would keep

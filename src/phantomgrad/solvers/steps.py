@@ -17,19 +17,13 @@ class Steps(Solver):
 
     .. math:: z_{t+1} = \lambda f(z_t) + (1 - \lambda) z_t, \qquad t = 0, \dots, n - 1 .
 
-    For models whose depth is part of them, such as recursive reasoners. Nothing else is evaluated
-    or selected, so that a solve costs what a loop costs. A :class:`phantomgrad.DEQ` with this
-    solver applies the steps of its gradient without a graph as well, so that training and
-    evaluation take the same number: ``Steps(n)`` with ``UnrolledPhantomGradient(k)`` is
-    n + k applications, the last k on the graph, in both.
+    For models whose depth is part of them, such as recursive reasoners. A :class:`phantomgrad.DEQ`
+    with this solver applies the steps of its gradient without a graph as well: ``Steps(n)`` with
+    ``UnrolledPhantomGradient(k)`` is n + k applications in training and in evaluation.
 
     In the :class:`Solution`, ``residual`` is that of the last state that was evaluated,
     :math:`\|f(z_{n-1}) - z_{n-1}\| / \|f(z_{n-1})\|`, and ``nan`` for n = 0; no sample counts
-    as converged.
-
-    Args:
-        n: number of applications; 0 returns the start.
-        damping: :math:`\lambda`, in (0, 1].
+    as converged. :math:`\lambda`, the ``damping``, lies in (0, 1].
     """
 
     n: int

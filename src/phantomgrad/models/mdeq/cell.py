@@ -15,11 +15,7 @@ from phantomgrad.nn import VariationalDropout, reduce_normed
 
 
 class NormedConv2d(nn.Conv2d):
-    r"""A convolution without bias whose kernels are :math:`g \, v / \|v\|`, channel by channel.
-
-    The parametrization is torch's, but this module can be pickled. The size of the kernels is odd,
-    and the padding keeps the resolution.
-    """
+    r"""A convolution without bias whose kernels are :math:`g \, v / \|v\|`, channel by channel."""
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: int, device: Any = None
@@ -122,12 +118,6 @@ def _transform(source: int, target: int, halvings: int, groups: int) -> nn.Seque
     return nn.Sequential(*layers[:-1])
 
 
-def _post_fusion(channels: int, groups: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.ReLU(inplace=True), NormedConv2d(channels, channels, 1), nn.GroupNorm(groups, channels)
-    )
-
-
 class MDEQCell(nn.Module):
     r"""The map :math:`f(z, u)` of an MDEQ: a block per scale, fusion, post-fusion.
 
@@ -137,11 +127,7 @@ class MDEQCell(nn.Module):
     The last kernels are 1 x 1 and weight-normed, the last GN have half the groups. Only the finest
     scale has an injection, :math:`u_0 = u`.
 
-    Args:
-        channels: C_i of each scale, from fine to coarse; multiples of ``groups``.
-        expansion: see :class:`Block`.
-        groups: of the group normalisations, even.
-        dropout: rate, see :class:`Block`.
+    ``channels`` are the C_i from fine to coarse, multiples of ``groups``, which is even.
     """
 
     def __init__(
@@ -150,7 +136,12 @@ class MDEQCell(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList(Block(c, expansion, groups, dropout) for c in channels)
         self.fusion = Fusion(channels, groups)
-        self.post = nn.ModuleList(_post_fusion(c, groups // 2) for c in channels)
+        self.post = nn.ModuleList(
+            nn.Sequential(
+                nn.ReLU(inplace=True), NormedConv2d(c, c, 1), nn.GroupNorm(groups // 2, c)
+            )
+            for c in channels
+        )
 
     def forward(self, z: Sequence[Tensor], u: Tensor) -> tuple[Tensor, ...]:
         """Return the next state from ``z`` and the injection ``u``, shaped like ``z[0]``."""

@@ -33,24 +33,17 @@ class MDEQ(nn.Module):
 
     Args:
         in_channels: of the images x.
-        classes: number of classes.
-        solver: finds the equilibrium.
-        gradient: differentiates it.
+        solver, gradient: of the :class:`phantomgrad.DEQ`.
         channels: width of each scale, from fine to coarse; multiples of ``groups``.
         head_channels: width of the head's bottleneck at each scale.
         features: number of channels that the head pools.
         stem_strides: of the two 3 x 3 convolutions of the stem.
         injection: whether the stem ends with the 1 x 1 convolution; the Tiny model has none.
-        expansion: how many times wider than a scale the middle of its block is.
-        groups: of the group normalisations, even.
-        dropout: rate in the blocks, in [0, 1).
+        expansion, groups, dropout: see :class:`MDEQCell` and its ``Block``.
         init_std: deviation of the normal distribution of the initial kernels without weight norm
-            and their biases (Bai et al., 2020, on CIFAR); ``None`` keeps torch's initialisation, as
-            the paper does on ImageNet.
-        channels_last: keep images, states and kernels channels last in memory where group
-            normalisation does, which is the CPU
-            (:func:`phantomgrad.models.mdeq.layout.image_format`). There it is faster in float32
-            and slower under autocast to bfloat16.
+            and their biases (on CIFAR); ``None`` keeps torch's initialisation (on ImageNet).
+        channels_last: keep images, states and kernels channels last in memory on the CPU. It is
+            faster in float32 and slower under autocast to bfloat16.
     """
 
     def __init__(
@@ -103,9 +96,7 @@ class MDEQ(nn.Module):
     def forward(self, images: Tensor, *, unrolled: int = 0) -> Tensor:
         """Return log-probabilities, ``(B, classes)``, of images ``(B, in_channels, H, W)``.
 
-        Args:
-            images: their resolution after the stem is a multiple of ``2^(n-1)``.
-            unrolled: steps of :meth:`DEQ.unroll` (the pretraining stage); 0 for the equilibrium.
+        ``unrolled`` are steps of :meth:`DEQ.unroll` (the pretraining stage); 0 is the equilibrium.
         """
         check_at_least("unrolled", unrolled, 0)
         u = self.inject(images)  # (B, C_0, H, W)

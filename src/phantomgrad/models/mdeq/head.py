@@ -29,7 +29,7 @@ def convolution(
 class Bottleneck(nn.Module):
     """Convolutions with BN, 1 x 1, 3 x 3, 1 x 1, of h, h, 4 h channels, and a 1 x 1 shortcut.
 
-    Only the BN of the shortcut has affine parameters. h is the ``width``.
+    Only the BN of the shortcut has affine parameters.
     """
 
     def __init__(self, in_channels: int, width: int) -> None:

@@ -8,9 +8,7 @@ from torch.nn.utils import parametrize
 def image_format(device: torch.device) -> torch.memory_format:
     """Return the memory format in which ``device`` keeps images throughout the map.
 
-    On the CPU it is channels last. On CUDA, torch's group normalisation always returns images
-    channels first (up to torch 2.14), so that convolutions in channels last would transpose their
-    inputs and outputs.
+    On CUDA, torch's group normalisation always returns images channels first (up to torch 2.14).
     """
     return torch.channels_last if device.type == "cpu" else torch.contiguous_format
 
@@ -29,8 +27,7 @@ def format_kernels_(module: nn.Module) -> None:
     """Give the kernels of ``module`` the memory format of images on their device.
 
     A convolution whose kernel has another format than its images copies one of them at each call.
-    Names, shapes and values of the parameters, and all results, stay the same. Kernels with weight
-    norm follow their device from then on; for the others, call this again after a move.
+    Kernels with weight norm follow their device from then on; for the others, call this again.
     """
     for child in module.modules():
         if not isinstance(child, nn.Conv2d) or child.kernel_size == (1, 1):

@@ -1,5 +1,7 @@
 """Attention by content and distance, to a segment and the memory before it."""
 
+from __future__ import annotations
+
 import math
 from typing import NamedTuple
 
@@ -7,9 +9,55 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from phantomgrad.models.transformer.memory import Memory
 from phantomgrad.nn import NormedLinear, VariationalDropout
 from phantomgrad.nn.linear import affine
+
+
+class Memory(NamedTuple):
+    """The last positions of the previous segments, off the graph.
+
+    Attributes:
+        states: equilibria, ``(B, M, d)``.
+        injections: their injections, ``(B, M, 3 d)``.
+    """
+
+    states: Tensor
+    injections: Tensor
+
+    @property
+    def length(self) -> int:
+        """M."""
+        return self.states.shape[1]
+
+    def extended(self, states: Tensor, injections: Tensor, length: int) -> Memory:
+        """Return the last ``length`` positions of this memory and the segment after it."""
+        return Memory(
+            _last(self.states, states, length), _last(self.injections, injections, length)
+        )
+
+
+def empty_memory(injections: Tensor, dtype: torch.dtype) -> Memory:
+    """Return the memory before a first segment with ``injections``, ``(B, L, 3 d)``."""
+    batch, _, channels = injections.shape
+    empty = torch.empty(batch, 0, channels, dtype=dtype, device=injections.device)
+    return Memory(empty[..., : channels // 3], empty)
+
+
+def check_memory(memory: Memory, batch: int, width: int) -> None:
+    """Raise unless ``memory`` belongs to ``batch`` sequences of states of that width."""
+    states, injections = (tuple(t.shape) for t in memory)
+    length = states[1] if len(states) == 3 else 0
+    if states != (batch, length, width) or injections != (batch, length, 3 * width):
+        raise ValueError(
+            f"memory must hold states ({batch}, M, {width}) and injections "
+            f"({batch}, M, {3 * width}), got {states} and {injections}"
+        )
+
+
+def _last(old: Tensor, new: Tensor, length: int) -> Tensor:
+    # Cut before joining, so that the result does not hold the storage of dropped positions.
+    new = new.detach().to(old.dtype)[:, max(0, new.shape[1] - length) :]
+    return torch.cat([old[:, max(0, old.shape[1] + new.shape[1] - length) :], new], dim=1)
 
 
 class Context(NamedTuple):
@@ -17,10 +65,9 @@ class Context(NamedTuple):
 
     Attributes:
         injection: u, ``(B, L, 3 d)``, in channels of queries, keys and values.
-        keys: of the memory, ``(heads, B, M, d_h)``.
-        values: of the memory, ``(heads, B, M, d_h)``.
-        positions: scaled keys of the distances M + L - 1, ..., 0, after a dummy that is always
-            masked, ``(heads, M + L + 1, d_h)``.
+        keys, values: of the memory, ``(heads, B, M, d_h)``.
+        positions: scaled keys of the distances M + L - 1, ..., 0, after a masked dummy,
+            ``(heads, M + L + 1, d_h)``.
         masked: whether position j is hidden from position M + i, ``(L, M + L)``.
     """
 
@@ -41,11 +88,7 @@ class RelativeAttention(nn.Module):
     from i, the weighted mean of v, and :math:`W_o`. Row p of R is the embedding of the distance p.
     The injection u enters the map only here. All matrices are weight-normed.
 
-    Args:
-        width: d.
-        heads: of d / heads channels :math:`d_h` each.
-        window: a position sees itself and window - 1 positions before it.
-        dropout: rate, on the probabilities.
+    A position sees itself and ``window`` - 1 before it; dropout acts on the probabilities.
     """
 
     def __init__(self, width: int, heads: int, window: int, dropout: float) -> None:
@@ -78,10 +121,8 @@ class RelativeAttention(nn.Module):
         mean = torch.matmul(p, v)  # (heads, B, L, d_h)
         return self.output(mean.permute(1, 2, 0, 3).flatten(2))  # type: ignore[no-any-return]
 
-    # Not torch's fused attention: with a bias that requires a gradient the CPU takes the same steps
-    # more slowly (0.9 against 0.5 ms for a small model, 2.4 against 1.6 with the gradient), fused
-    # kernels have no second derivative, which Jacobian regularisation needs, and the position term
-    # would be materialised anyway.
+    # Not torch's fused attention: it is slower on the CPU with a bias that requires a gradient (0.9
+    # against 0.5 ms for a small model), and has no second derivative for Jacobian regularisation.
     def _probabilities(self, q: Tensor, k: Tensor, context: Context) -> Tensor:
         """Return the attention probabilities, ``(heads, B, L, M + L)``."""
         by_position = self._relative(q + self.position_bias[:, None, None], context.positions)
@@ -116,10 +157,7 @@ class RelativeAttention(nn.Module):
 
 
 def mask(memory: int, length: int, window: int, device: torch.device) -> Tensor:
-    """Return whether position j is hidden from position M + i, ``(L, M + L)``.
-
-    Position M + i sees itself and the window - 1 positions before it.
-    """
+    """Return whether position j is hidden from position M + i, ``(L, M + L)``."""
     j = torch.arange(memory + length, device=device)
     distance = j[memory:, None] - j
     return (distance < 0) | (distance >= window)

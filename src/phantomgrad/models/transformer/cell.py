@@ -6,22 +6,15 @@ A state is a segment of vectors, ``(B, L, d)``.
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from phantomgrad.models.transformer.attention import Context, RelativeAttention
-from phantomgrad.models.transformer.memory import Memory
+from phantomgrad.models.transformer.attention import Context, Memory, RelativeAttention
 from phantomgrad.nn import NormedLinear, VariationalDropout, recomputed
 
 
 class FeedForward(nn.Module):
     r"""Two linear maps, :math:`W_2 \, \mathrm{Drop}(\mathrm{ReLU}(W_1 y + b_1)) + b_2`.
 
-    Dropout drops features of a whole sequence: one mask for all positions.
-
-    Args:
-        width: d.
-        inner: width of the middle.
-        dropout: rate in the middle.
-        recompute: do not store the middle, ``(B, L, inner)``, for the backward pass, but compute
-            it again in each one and in each vector-Jacobian product of an adjoint solve.
+    Dropout drops features of a whole sequence. With ``recompute``, the middle, ``(B, L, inner)``,
+    is not stored for the backward pass: see :func:`phantomgrad.nn.recomputed`.
     """
 
     def __init__(self, width: int, inner: int, dropout: float, recompute: bool) -> None:
@@ -56,16 +49,8 @@ class TransformerCell(nn.Module):
 
     The second residual of PreLN adds n, as in the official code, which bounds the state at each
     application; an ordinary one adds y (``raw_residual``). LN has no parameters. Dropout after
-    each block drops features of a whole sequence.
-
-    Args:
-        width: d.
-        heads, window: see :class:`RelativeAttention`.
-        inner, recompute: see :class:`FeedForward`.
-        pre_norm: PreLN.
-        raw_residual: the ordinary residual, for PreLN only.
-        dropout: rate after both blocks and in the middle of the second.
-        attention_dropout: rate on the probabilities of the attention.
+    each block and in the middle of the second drops features of a whole sequence. ``heads`` and
+    ``window`` belong to :class:`RelativeAttention`, ``inner`` to :class:`FeedForward`.
     """
 
     def __init__(

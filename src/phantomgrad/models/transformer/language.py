@@ -16,11 +16,13 @@ from phantomgrad.checks import (
 )
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator
-from phantomgrad.models.transformer.attention import Context
+from phantomgrad.models.transformer.attention import Context, Memory, check_memory, empty_memory
 from phantomgrad.models.transformer.cell import TransformerCell
-from phantomgrad.models.transformer.embedding import AdaptiveEmbedding, DistanceEmbedding
-from phantomgrad.models.transformer.memory import Memory, check_memory, empty_memory
-from phantomgrad.models.transformer.softmax import AdaptiveLogSoftmax
+from phantomgrad.models.transformer.embedding import (
+    AdaptiveEmbedding,
+    AdaptiveLogSoftmax,
+    DistanceEmbedding,
+)
 from phantomgrad.nn import VariationalDropout, shared_masks, shared_parametrizations
 from phantomgrad.solvers import Solver
 
@@ -38,13 +40,11 @@ class TransformerLM(nn.Module):
 
     Args:
         vocabulary: number of words, by decreasing frequency.
-        solver: finds the equilibrium.
-        gradient: differentiates it.
+        solver, gradient: of the :class:`phantomgrad.DEQ`.
         width: d, of states and of the embedding; even, and a multiple of ``heads``.
         heads, window: see :class:`RelativeAttention`.
         inner, recompute: see :class:`FeedForward`.
-        cutoffs: first words of the second, third, ... cluster of the vocabulary.
-        shrinkage: ratio of the widths of the tables of consecutive clusters.
+        cutoffs, shrinkage: see :class:`AdaptiveEmbedding`.
         memory_length: number of positions kept for the next segment.
         pre_norm, raw_residual: see :class:`TransformerCell`.
         dropout: rate on embedding, distances, both blocks, the middle of the second, and the
@@ -127,8 +127,7 @@ class TransformerLM(nn.Module):
         """Return the negative log-likelihood of each target, ``(B, L)`` in nats, and the memory.
 
         Args:
-            tokens: the words of a segment, ``(B, L)`` integers.
-            targets: the word after each, ``(B, L)`` integers.
+            tokens, targets: the words of a segment and the word after each, ``(B, L)`` integers.
             memory: returned for the segment before; ``None`` for a first segment.
             unrolled: steps of :meth:`DEQ.unroll` (the pretraining stage); 0 for the equilibrium.
             memory_length: number of positions kept, by default that of the model.

@@ -15,9 +15,8 @@ from phantomgrad import (
     UnrolledPhantomGradient,
 )
 from phantomgrad.models import Memory, TransformerLM
-from phantomgrad.models.transformer.attention import Context
+from phantomgrad.models.transformer.attention import Context, empty_memory
 from phantomgrad.models.transformer.embedding import DistanceEmbedding
-from phantomgrad.models.transformer.memory import empty_memory
 
 TIGHT = Broyden(max_evaluations=150, tol=1e-14)
 VARIANTS = pytest.mark.parametrize("variant", golden.VARIANTS)

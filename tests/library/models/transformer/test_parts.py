@@ -10,8 +10,11 @@ from torch import Tensor
 from phantomgrad.models import Memory, TransformerCell
 from phantomgrad.models.transformer.attention import Context, RelativeAttention
 from phantomgrad.models.transformer.cell import normalized
-from phantomgrad.models.transformer.embedding import AdaptiveEmbedding, DistanceEmbedding
-from phantomgrad.models.transformer.softmax import AdaptiveLogSoftmax
+from phantomgrad.models.transformer.embedding import (
+    AdaptiveEmbedding,
+    AdaptiveLogSoftmax,
+    DistanceEmbedding,
+)
 
 WIDTH, HEADS, INNER = 8, 2, 12
 
