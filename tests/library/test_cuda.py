@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import phantomgrad as pg
 from phantomgrad.models import Memory, TransformerLM
 from phantomgrad.solvers.accelerators import ActivityFlag
-from phantomgrad.solvers.state import SolveState
+from phantomgrad.solvers.iterative import SolveState
 
 SOLVERS = {name: replace(s, max_evaluations=12, tol=0) for name, s in methods.SOLVERS.items()}
 SHORT = SOLVERS["broyden"]
@@ -135,7 +135,7 @@ def test_a_solve_of_the_whole_budget_can_be_captured_as_a_cuda_graph(solver: pg.
 
 
 def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("state", "broyden"):
+    for module in ("iterative", "broyden"):
         monkeypatch.setattr(f"phantomgrad.solvers.{module}.may_read", lambda _: False)
 
 
