@@ -5,18 +5,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
+import yaml
 
 from phantomgrad_suite.checkpoint.state import PROVENANCE
 from phantomgrad_suite.checkpoint.storage import damage
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import read_any
+
+_SHOWN = (
+    *("row", "instance", "label", "protocol", "changes", "command", "config_hash", "environment"),
+    *("started", "attempts", "finished", "result", "checks", "weights"),
+)
 
 
 def describe(path: Path, *, config: bool = False) -> str:
-    """Return the description of a checkpoint, a record, or a run folder as lines of text.
+    """Return what a checkpoint, a record, or a run folder states about its run, as YAML.
 
-    ``config`` appends the whole configuration as YAML.
+    ``config`` appends the whole configuration.
     """
     if path.is_dir():
         record = path / "record.json"
@@ -30,34 +34,14 @@ def describe(path: Path, *, config: bool = False) -> str:
             f"{path} has no provenance: it is not a checkpoint or record of this project, "
             "or an older version wrote it"
         )
-    if content is facts:
-        read_any(path)  # which checks the types
-    environment = facts["environment"]
-    versions = {"python": environment["python"], **environment["versions"]}
-    label = facts["config"].get("label", {}) | facts.get("label", {})
-    parts = {
-        "run": f"{facts['row']} {facts['instance']}",
-        "label": ", ".join(str(label[k]) for k in ("dataset", "model", "method") if k in label),
-        "changes": ", ".join(facts.get("changes", [])),
-        "command": facts.get("command"),  # records have none
-        "hash": facts["config_hash"],
-        "revision": environment["git"],
-        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "machine": ", ".join(filter(None, (environment["processor"], environment["accelerator"]))),
-        "finished": facts.get("finished"),
-    }
-    if result := content.get("result"):
-        parts[result["metric"]] = f"best {result['best']:.6g}, last {result['last']:.6g}"
-    kept = content.get("weights", {}).values()
-    parts["weights"] = ", ".join(f"{file['file']} (epoch {file['epoch']})" for file in kept)
+    shown = {key: facts[key] for key in _SHOWN if facts.get(key)}
     if "epoch" in content:
         epochs = facts["config"]["trainer"]["max_epochs"]
         position = f"in epoch {content['epoch'] + 1} of {epochs}"
-        parts["progress"] = f"{position}, after step {content['global_step']}"
-    lines = [f"{name:<10} {value}" for name, value in parts.items() if value]
+        shown["progress"] = f"{position}, after step {content['global_step']}"
     if config:
-        lines += ["", OmegaConf.to_yaml(OmegaConf.create(facts["config"])).rstrip()]
-    return "\n".join(lines)
+        shown["config"] = facts["config"]
+    return str(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=10_000)).rstrip()
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -31,20 +31,11 @@ def radii(f: Map, z: Tensor, iterations: int) -> Tensor:
     return spectral_radius(f, z, iterations=iterations, generator=generator)
 
 
-class Listener:
-    """Calls ``on_pass(layer, inputs, output)`` after every pass through the layers of a module."""
-
-    def __init__(self, on_pass: Callable[[DEQ, tuple[Any, ...], Any], None]) -> None:
-        self._on_pass = on_pass
-        self._handles: list[RemovableHandle] = []
-
-    def start(self, module: nn.Module) -> None:
-        self.stop()
-        self._handles = [layer.register_forward_hook(self._on_pass) for layer in layers_of(module)]
-
-    def stop(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
+def watch(
+    module: nn.Module, on_pass: Callable[[DEQ, tuple[Any, ...], Any], None]
+) -> list[RemovableHandle]:
+    """Call ``on_pass(layer, inputs, output)`` after every pass through the layers of a module."""
+    return [layer.register_forward_hook(on_pass) for layer in layers_of(module)]
 
 
 class SpectralRadius(Callback):
@@ -54,17 +45,18 @@ class SpectralRadius(Callback):
         check_at_least("every_n_epochs", every_n_epochs, 0)
         check_at_least("iterations", iterations, 1)
         self._every, self._iterations = every_n_epochs, iterations
-        self._listener = Listener(self._measure)
+        self._hooks: list[RemovableHandle] = []
         self._radii: list[Tensor] = []
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
         if self._every and batch_idx == 0 and trainer.current_epoch % self._every == 0:
-            self._listener.start(pl_module)
+            self._hooks = watch(pl_module, self._measure)
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        self._listener.stop()
+        while self._hooks:
+            self._hooks.pop().remove()
         if self._radii:
             largest = torch.cat(self._radii).max()
             options: dict[str, Any] = {"on_step": False, "on_epoch": True, "batch_size": 1}

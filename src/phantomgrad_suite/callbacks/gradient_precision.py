@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from lightning import LightningModule, Trainer
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from phantomgrad.checks import check_at_least, check_damping
 from phantomgrad.deq import DEQ
 from phantomgrad.diagnostics import agreement, estimated_gradient, exact_gradient
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.solvers import Map, Solver
-from phantomgrad_suite.callbacks.capture import Listener, Pass, radii
+from phantomgrad_suite.callbacks.capture import Pass, radii, watch
 from phantomgrad_suite.callbacks.curves import Series
 
 
@@ -50,17 +51,18 @@ class GradientPrecision(Series):
         check_damping(damping)
         self._estimators, self._solver, self._adjoint = dict(estimators), solver, adjoint or solver
         self._every, self._damping, self._iterations = every_n_steps, damping, iterations
-        self._listener = Listener(self._on_pass)
+        self._hooks: list[RemovableHandle] = []
         self._passes: dict[DEQ, Pass] = {}
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         step, steps = trainer.global_step, self.curves.get("precision/step")
         if self._every and step % self._every == 0 and not (steps and steps[-1] == step):
             self._passes.clear()
-            self._listener.start(pl_module)
+            self._hooks = watch(pl_module, self._on_pass)
 
     def on_before_backward(self, *_: Any) -> None:
-        self._listener.stop()
+        while self._hooks:
+            self._hooks.pop().remove()
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         passes = [p for p in self._passes.values() if p.reached]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from phantomgrad import DEQ, FixedPoint, UnrolledPhantomGradient
 from phantomgrad.models import GraphClassifier, Propagation, normalized_adjacency
 from phantomgrad_suite.callbacks import SpectralRadius
-from phantomgrad_suite.callbacks.capture import Listener, layers_of
+from phantomgrad_suite.callbacks.capture import layers_of, watch
 
 SOLVER = FixedPoint(max_evaluations=300, tol=1e-14, stop="absolute", norm="max")
 GRADIENT = UnrolledPhantomGradient(5, 0.5)
@@ -44,10 +44,10 @@ def step(callback: SpectralRadius, module: Any, epoch: int = 0, batch: int = 0) 
 def test_radius_is_the_dense_one() -> None:
     module = Module()
     passes: list[tuple[DEQ, tuple[Any, ...], Tensor]] = []
-    listener = Listener(lambda m, i, o: passes.append((m, i, o[0].detach())))
-    listener.start(module)
+    for_passes = watch(module, lambda m, i, o: passes.append((m, i, o[0].detach())))
     step(SpectralRadius(every_n_epochs=1, iterations=1000), module)
-    listener.stop()
+    for hook in for_passes:
+        hook.remove()
     radii = []
     for layer, given, z in passes:
         jacobian = torch.autograd.functional.jacobian(lambda s: layer.cell(s, *given), z)  # noqa: B023

@@ -1,12 +1,11 @@
 """Descriptions of checkpoints and records."""
 
-import json
-import re
 import shlex
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from graph_data import REPOSITORY
 from interruptions import interrupted
 from training import Script, Workplace
@@ -24,29 +23,23 @@ CHAINS = (
 def test_checkpoint_and_record_are_described(workplace: Workplace) -> None:
     folder = interrupted(workplace, 8, *CHAINS)
     text = describe(folder)
-    command = next(line for line in text.splitlines() if line.startswith("command"))
-    assert (
+    facts = yaml.safe_load(text)
+    command = (
         "python scripts/train.py runtime.trainer.accelerator=cpu experiment=chains/upg_k5_d0.5"
-        in command
     )
-    assert "trainer.max_epochs=12" in command
-    assert "run        chains/upg_k5_d0.5 seed0-" in text
-    assert "label      Chains, IGNN, UPG A(5, 0.5)\nchanges    trainer.max_epochs=12\n" in text
-    assert "in epoch 5 of 12, after step 5" in text
-    assert f"torch {torch.__version__}"[:10] in text
+    assert facts["command"].startswith(command)
+    assert (facts["row"], facts["instance"][:6]) == ("chains/upg_k5_d0.5", "seed0-")
+    assert facts["changes"] == ["trainer.max_epochs=12"]
+    assert facts["progress"] == "in epoch 5 of 12, after step 5"
+    assert f"torch: {torch.__version__}"[:10] in text
     assert "max_epochs: 12" not in text
     assert "max_epochs: 12" in describe(folder / "checkpoints" / "last.ckpt", config=True)
     folder = workplace.train(*CHAINS)
-    text = describe(folder)
-    assert "accuracy   best" in text
-    assert re.search(
-        r"label +Chains, IGNN, UPG .*\nchanges +300 of .*, trainer.max_epochs=12", text
-    )
-    record = json.loads((folder / "record.json").read_text())
-    for name, wrong in (("environment", 3), ("label", 5), ("seconds", "x")):
-        (folder / "record.json").write_text(json.dumps({**record, name: wrong}))
-        with pytest.raises(UserError, match=rf"record.json is not a valid record .{name} is"):
-            describe(folder)
+    facts = yaml.safe_load(describe(folder))
+    assert facts["label"] == {"dataset": "Chains", "model": "IGNN", "method": "UPG A(5, 0.5)"}
+    assert facts["result"]["metric"] == "accuracy"
+    assert "trainer.max_epochs=12" in facts["changes"]
+    assert facts["weights"]["last"]["epoch"] == 12
 
 
 def test_command_of_a_row_of_a_table_does_that_row_alone(
@@ -56,10 +49,9 @@ def test_command_of_a_row_of_a_table_does_that_row_alone(
     assert script("-m", "experiment=chains/implicit,chains/upg_k5_d0.5", *short).code == 0
     for checkpoint in sorted(workplace.path.glob("runs/**/last.ckpt")):
         folder = checkpoint.parents[1]
-        command = re.search(r"^command +python \S+ (.*)$", describe(checkpoint), re.M)
-        assert command is not None
+        command = yaml.safe_load(describe(checkpoint))["command"]
         (folder / "record.json").unlink()
-        assert script(*shlex.split(command[1])).code == 0
+        assert script(*shlex.split(command)[2:]).code == 0
         assert (folder / "record.json").exists()
     assert len(list(workplace.path.glob("runs/**/last.ckpt"))) == 2
 

@@ -76,13 +76,11 @@ def test_output_dropout_takes_tokens_or_features() -> None:
 
 
 def test_a_pass_can_be_replayed() -> None:
-    from phantomgrad_suite.callbacks.capture import Listener, Pass
+    from phantomgrad_suite.callbacks.capture import Pass, watch
 
     model, passes = transformer(dropout=0.3), []
-    listener = Listener(lambda layer, given, output: passes.append(Pass(layer, given, output)))
-    listener.start(model)
+    watch(model, lambda layer, given, output: passes.append(Pass(layer, given, output)))
     model(*words(), some_memory())[0].sum().backward()
-    listener.stop()
     assert passes[0].reached
     with passes[0].replay() as (f, z, v, _):
         torch.testing.assert_close(f(z), z)
