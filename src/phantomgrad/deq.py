@@ -78,7 +78,7 @@ class DEQ(nn.Module):
         self.cell = cell
         self.coupled = coupled
         self.check_map = True
-        """Whether the next training pass tests the map, once, with up to three evaluations."""
+        """Whether the next training pass tests the map, once, with up to four evaluations."""
         _check_parts(solver, gradient)
         self.gradient = gradient
         self.solver = solver

@@ -36,7 +36,9 @@ class ConvolutionalCell(nn.Module):
     def project_(self) -> None:
         """Scale kernels above the bound back to it."""
         for convolution in (self.first, self.second):
-            size = torch.linalg.matrix_norm(convolution.weight.flatten(1), ord=2)
+            kernel = convolution.weight.flatten(1)
+            kernel = kernel.to(torch.promote_types(kernel.dtype, torch.float32))  # for the norm
+            size = torch.linalg.matrix_norm(kernel, ord=2)
             convolution.weight.mul_((self.kappa / size).clamp(max=1))
 
 

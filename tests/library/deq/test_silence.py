@@ -1,5 +1,6 @@
 """Cases that once gave a wrong result without a word."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from phantomgrad import (
     FixedPoint,
     ImplicitGradient,
     Solver,
+    Steps,
     UnrolledPhantomGradient,
 )
 from phantomgrad.models.ignn import ImplicitGraphLayer
@@ -150,6 +152,33 @@ def test_coupled_states_may_differ_in_their_first_dimension() -> None:
     z, solution = DEQ(Cell(), SOLVER, UPG, coupled=True)(torch.randn(3, 2) / 9, z0=z0)
     assert [tuple(t.shape) for t in z] == [(3, 2), (4, 2)]
     assert solution.z.shape == (1, 14)
+
+
+@pytest.mark.parametrize(
+    "mixed",
+    [lambda z: z.roll(1, 0), lambda z: z.roll(2, 0), lambda z: z[[0, 0, 2, 2, 4, 4, 6, 6]]],
+    ids=["next", "second next", "even to odd"],
+)
+def test_every_pattern_of_mixing_is_found(mixed: Callable[[Tensor], Tensor]) -> None:
+    class Mixing(nn.Module):
+        def forward(self, z: Tensor, x: Tensor) -> Tensor:
+            return torch.tanh(0.5 * mixed(z) + x)
+
+    with pytest.warns(UserWarning, match="mixes the samples"):
+        DEQ(Mixing(), SOLVER, UPG)(torch.randn(8, 3))
+
+
+def test_a_counter_in_the_state_tells_the_step() -> None:
+    class Counting(nn.Module):
+        def forward(self, state: tuple[Tensor, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+            z, t = state
+            return z + t * x, t + 1
+
+    x = torch.randn(2, 3)
+    layer = DEQ(Counting(), Steps(4), BackpropThroughSolver())
+    (z, t), _ = layer(x, z0=(torch.zeros(2, 3), torch.zeros(2, 1)))
+    torch.testing.assert_close(z, (0 + 1 + 2 + 3) * x)
+    assert t.tolist() == [[4.0], [4.0]]
 
 
 @pytest.mark.parametrize("coupled", [False, True])
