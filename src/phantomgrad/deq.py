@@ -183,6 +183,13 @@ class DEQ(nn.Module):
         state = super().__getstate__()  # type: ignore[no-untyped-call]
         return {**state, "_compiled": None, "last_penalty": None}
 
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *options: Any) -> None:
+        """Leave out the state of a gradient that has been replaced by one without a state."""
+        if self.gradient.state is None:
+            for key in [key for key in state_dict if key.startswith(f"{prefix}gradient_state.")]:
+                del state_dict[key]
+        super()._load_from_state_dict(state_dict, prefix, *options)
+
     def close_over(
         self,
         inputs: tuple[Any, ...],

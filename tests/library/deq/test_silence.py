@@ -181,6 +181,14 @@ def test_a_counter_in_the_state_tells_the_step() -> None:
     assert t.tolist() == [[4.0], [4.0]]
 
 
+def test_a_checkpoint_of_an_adaptive_damping_loads_without_it() -> None:
+    adaptive = nn.Sequential(DEQ(Affine(0.5), SOLVER, UnrolledPhantomGradient(5, "adaptive")))
+    plain = nn.Sequential(DEQ(Affine(0.5), SOLVER, UPG))
+    assert any("gradient_state" in key for key in adaptive.state_dict())
+    plain.load_state_dict(adaptive.state_dict())
+    adaptive.load_state_dict(plain.state_dict())
+
+
 @pytest.mark.parametrize("coupled", [False, True])
 def test_several_states_must_be_tensors(coupled: bool) -> None:
     x = torch.ones(2, 3)
