@@ -5,7 +5,7 @@ WORKERS ?= 2
 BIN := .venv/bin
 # One thread a process: on small models two runs side by side beat one run with two threads.
 RUN := OMP_NUM_THREADS=1 $(BIN)/python
-# Your numbers beside the published ones; results/ is only read.
+# Your numbers next to the published ones; results/ is only read.
 YOURS := $(RUN) scripts/report.py yours=runs/results
 EMBEDDED := figure1 figure4 table2 theorems digits chains
 
@@ -66,7 +66,7 @@ reproduce-table3-language: env ## Table 3, language: WikiText-103 (4 GPUs; first
 	@$(RUN) scripts/train.py table=table3_language cluster=local runtime.cluster.jobs=1
 	@$(YOURS) table3
 
-reproduce-figure1: env ## Figure 1 with all pairs, for each nonlinearity (15 min on a core)
+reproduce-figure1: env ## Figure 1 with all pairs, for each nonlinearity (5 to 10 min on a core)
 	@$(RUN) scripts/study.py suite=figure1 $(PARALLEL)
 	@$(YOURS) figure1
 
@@ -99,7 +99,7 @@ throughput: env ## Seconds per training step on synthetic batches (GPU: STUDY=th
 	@$(RUN) scripts/study.py study=$(or $(STUDY),throughput/cpu)
 	@$(YOURS) throughput table3
 
-soak: env ## Kill, stop and damage small runs at random moments; they must resume (KILLS=100, 5 min)
+soak: env ## Kill, stop and damage small runs at random moments; they must resume (KILLS=100, 5 to 10 min)
 	@$(RUN) -W ignore tests/suite/checkpoint/soak.py $(or $(KILLS),100)
 
 bench: env ## Time and memory, side by side with torchdeq 0.1.0

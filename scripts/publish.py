@@ -4,6 +4,7 @@ python scripts/publish.py             from runs/results to results
 python scripts/publish.py DIR         from another folder, as report.py takes it with yours=DIR
 """
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -12,9 +13,14 @@ from phantomgrad_suite.report.command import main
 from phantomgrad_suite.runs.errors import UserError
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("runs/results"))
     results = Path(__file__).resolve().parents[1] / "results"
     try:
-        print("\n".join(publish(Path((sys.argv[1:] or ["runs/results"])[0]), results)))
+        for line in publish(parser.parse_args().folder, results):
+            print(line)
     except (UserError, OSError) as error:
         sys.exit(str(error))
     sys.exit(main([], results))

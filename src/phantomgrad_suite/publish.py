@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_any
 
 
@@ -11,6 +12,8 @@ def publish(yours: Path, results: Path) -> list[str]:
 
     Records of runs from a checkout with changes are left out: nobody could repeat them.
     """
+    if not (yours / "records").is_dir():
+        raise UserError(f"{yours / 'records'} is not a folder: no row has been finished there")
     lines = []
     for path in sorted((yours / "records").rglob("*.json")):
         place = path.relative_to(yours)

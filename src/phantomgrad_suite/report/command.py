@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ USAGE = """usage: python scripts/report.py [TABLE ...] [results=DIR] [yours=DIR]
 
 Makes DIR/tables/<table>.{md,tex} and DIR/figures/<table>*.{svg,pdf} from DIR/records and
 DIR/paper.csv, for all tables if none is named. DIR/index.html shows all of them.
-With yours=DIR the folder of results is only read: the tables of DIR/records, beside the
+With yours=DIR the folder of results is only read: the tables of DIR/records, next to the
 published ones, are made in that DIR, and how far they agree is printed."""
 
 
@@ -80,7 +81,7 @@ def _report_yours(names: Sequence[str], known: Sequence[str], results: Path, you
         own = load(results, key, yours / "records")
         if own.studies or any(line.runs for line in own.lines):
             tables[key], agreement = with_yours(tables[key], own)
-            figures[key] = plots_of(own)
+            figures[key] = [replace(p, caption=f"yours: {p.caption}") for p in plots_of(own)]
             for place, content in _files(tables[key], figures[key]).items():
                 _write(content, yours / place)
             if key in names:
@@ -89,7 +90,7 @@ def _report_yours(names: Sequence[str], known: Sequence[str], results: Path, you
             print(f"{tables[key].entry.label}: none of your runs is finished")
     page = yours / "index.html"
     _write(html.render(results, list(tables.values()), figures, yours).encode(), page)
-    print(f"your numbers beside the published ones: {page}")
+    print(f"your numbers next to the published ones: {page}")
 
 
 def _files(table: Table, figures: Sequence[Plot]) -> dict[str, bytes]:

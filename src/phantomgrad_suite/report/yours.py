@@ -1,4 +1,4 @@
-"""Your numbers beside the published ones."""
+"""Your numbers next to the published ones."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,8 +12,11 @@ def with_yours(published: Table, yours: Table) -> tuple[Table, str]:
     """Return the published table with your results, and a sentence on how far they agree."""
     found = list(_differences(published, yours))
     differing = [text for text in found if text]
-    sentence = f"{len(found) - len(differing)} of {len(found)} agree with the published ones"
+    things = "claims have the published verdict" if yours.studies else "numbers agree"
+    sentence = f"{len(found) - len(differing)} of {len(found)} {things}"
     sentence += f"; others: {'; '.join(differing)}." if differing else "."
+    if not found:
+        sentence = "Nothing is published to compare these with."
     own = [section for section in yours.sections if section.columns]
     own = own if yours.studies else own[:1]
     shown = [replace(s, title=f"Yours: {s.title}".rstrip(": "), text="", notes=()) for s in own]

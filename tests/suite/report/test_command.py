@@ -9,6 +9,7 @@ import pytest
 from report.conftest import published
 
 from phantomgrad_suite.publish import publish
+from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import Check, read_any, write_record
 
 ROOT = Path(__file__).parents[3]
@@ -107,11 +108,11 @@ def test_numbers_agree_within_the_published_spread(results, yours, capsys) -> No
     before = {path: path.read_bytes() for path in results.path.rglob("*") if path.is_file()}
     compare(results, yours, "table9")
     out = capsys.readouterr().out
-    assert "3 of 3 agree with the published ones.\n" in out
+    assert "3 of 3 numbers agree.\n" in out
     yours.add("table9/toy_implicit", "seed0", [0.85])
     compare(results, yours, "table9")
     out = capsys.readouterr().out
-    assert "0 of 3 agree" in out
+    assert "0 of 3 numbers agree" in out
     assert "table9/toy_implicit Best 85.0, published 82.0 ± 2.0" in out
     page = (yours.path / "index.html").read_text()
     assert "82.0 ± 2.0" in page
@@ -125,7 +126,7 @@ def test_a_number_without_spread_agrees_if_it_is_printed_alike(results, yours, c
     results.add("table9/toy_implicit", "seed0", [0.8])
     yours.add("table9/toy_implicit", "seed0", [0.80004])
     compare(results, yours)
-    assert "3 of 3 agree" in capsys.readouterr().out
+    assert "3 of 3 numbers agree" in capsys.readouterr().out
 
 
 def test_claims_of_studies_are_compared(results, yours, capsys) -> None:
@@ -134,14 +135,16 @@ def test_claims_of_studies_are_compared(results, yours, capsys) -> None:
     yours.write(replace(record, checks=[Check.below("error", 3.0, 2.0)]))
     compare(results, yours, "theorems")
     out = capsys.readouterr().out
-    assert "0 of 1 agree with the published ones; others: theorems/sgd: error does not hold" in out
+    assert (
+        "0 of 1 claims have the published verdict; others: theorems/sgd: error does not hold" in out
+    )
 
 
 def test_a_table_of_your_own_and_one_without_runs(results, yours, capsys) -> None:
     yours.add("mine/first", "seed0", [0.7])
     compare(results, yours)
     out = capsys.readouterr().out
-    assert "Mine: 0 of 0 agree" in out
+    assert "Mine: Nothing is published to compare these with." in out
     assert "Table9: none of your runs is finished" in out
 
 
@@ -158,3 +161,8 @@ def test_publishing_copies_what_differs_and_was_made_from_a_clean_checkout(resul
         "left out, made from a changed checkout: records/table9/toy_implicit/seed2.json",
     ]
     assert sorted(kept.parent.iterdir()) == [kept, kept.with_name(new.name)]
+
+
+def test_publishing_from_a_folder_without_records_is_refused(results, yours) -> None:
+    with pytest.raises(UserError, match="records is not a folder: no row has been finished there"):
+        publish(yours.path, results.path)
