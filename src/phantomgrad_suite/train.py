@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from lightning import Callback, Trainer
 from omegaconf import DictConfig
 
-from phantomgrad_suite.callbacks.cost import CostMeter, peak_memory
+from phantomgrad_suite.callbacks.cost import CostMeter, EvaluationTime, peak_memory
 from phantomgrad_suite.callbacks.curves import History
 from phantomgrad_suite.callbacks.weights import KeptWeights
 from phantomgrad_suite.checkpoint.finite import FiniteSteps
@@ -93,7 +93,8 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     )
     finite = FiniteSteps() if config.nonfinite else None
     kept = KeptWeights(history) if config.runtime.keep_weights else None
-    callbacks: list[Callback | None] = [history, cost, state, finite, kept, checkpoint]
+    callbacks: list[Callback | None] = [EvaluationTime(), cost, history, state, finite]
+    callbacks += [kept, checkpoint]
     trainer = _trainer(config, [*filter(None, callbacks)])
     device = trainer.strategy.root_device
     facts["environment"] = describe_environment(device)

@@ -11,12 +11,17 @@ from typing import Any
 
 import torch
 from lightning import Callback, LightningModule, Trainer
+from torch.utils.hooks import RemovableHandle
+
+from phantomgrad.deq import DEQ
+from phantomgrad_suite.callbacks.capture import watch
 
 
 class CostMeter(Callback):
     """Measures epochs, steps, and their forward and backward passes, in seconds.
 
-    CUDA's events are read once an epoch, so that measuring does not wait for the device.
+    ``step_cpu`` and ``epoch_cpu`` are seconds of the processor, which other processes do not
+    lengthen. CUDA's events are read once an epoch, so that measuring does not wait for the device.
     """
 
     def __init__(self) -> None:
@@ -43,11 +48,17 @@ class CostMeter(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         self._marks.append([_mark(pl_module.device)])
+        self._step_cpu = time.process_time()
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         self._marks[-1].append(_mark(pl_module.device))
 
-    on_after_backward = on_train_batch_end = on_before_backward  # type: ignore[assignment]
+    on_after_backward = on_before_backward  # type: ignore[assignment]
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        self._marks[-1].append(_mark(pl_module.device))
+        self._epoch["step_cpu"] += time.process_time() - self._step_cpu
+        self._counts["step_cpu"] += 1
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._read()
@@ -84,6 +95,44 @@ class CostMeter(Callback):
         before, self._clocks = self._clocks, _clocks()
         for name, now in self._clocks.items():
             self._epoch[name] += now - before[name]
+
+
+class EvaluationTime(Callback):
+    """Logs the seconds of one evaluation of f, once an epoch: a unit for times of this machine.
+
+    It is measured at the equilibria of the epoch's first batch, as the sum over all layers, in
+    seconds of the processor (``seconds/f_cpu``), or of the device (``seconds/f``). The run is not
+    changed.
+    """
+
+    def __init__(self) -> None:
+        self._hooks: list[RemovableHandle] = []
+        self._marks: list[tuple[Any, Any]] = []
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if batch_idx == 0:
+            self._hooks = watch(pl_module, self._measure)
+
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        while self._hooks:
+            self._hooks.pop().remove()
+        if self._marks:
+            total = sum(_seconds(start, end) for start, end in self._marks)
+            name = "seconds/f" if pl_module.device.type == "cuda" else "seconds/f_cpu"
+            pl_module.log(name, total, on_step=False, on_epoch=True, batch_size=1)
+            self._marks.clear()
+
+    @torch.no_grad()
+    def _measure(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
+        f, z, _ = layer.close_over(inputs, output[0])
+        cuda = z.device.type == "cuda"
+        with torch.random.fork_rng([z.device] if cuda else []):
+            f(z)  # the first one may allocate
+            start = _mark(z.device) if cuda else time.process_time()
+            f(z)
+            self._marks.append((start, _mark(z.device) if cuda else time.process_time()))
 
 
 def _clocks() -> dict[str, float]:

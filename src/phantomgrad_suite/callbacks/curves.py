@@ -11,6 +11,8 @@ from phantomgrad_suite.checkpoint.finite import check_finite
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import Result
 
+_EVALUATIONS = ("solver/evaluations", "adjoint/evaluations")
+
 
 class Series(Callback):
     """A callback with curves for the record, by name, which are saved in checkpoints."""
@@ -48,7 +50,8 @@ class History(Series):
     def recorded(self, callbacks: Iterable[Callback]) -> dict[str, list[float]]:
         """Return the curves for the record, in six digits: own metrics, and those of a Series."""
         groups = ("train/", "test/", "validation/", "gradient/")
-        kept = {name: curve for name, curve in self.curves.items() if name.startswith(groups)}
+        costs = (*("seconds/step", "seconds/step_cpu", "seconds/f", "seconds/f_cpu"), *_EVALUATIONS)
+        kept = {n: c for n, c in self.curves.items() if n.startswith(groups) or n in costs}
         for callback in callbacks:
             if isinstance(callback, Series) and callback is not self:
                 kept |= callback.curves

@@ -22,7 +22,7 @@ from phantomgrad_suite.runs.identity import Identity, identify
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 
-_LABEL = {"row": str | None, "reduced": list[str], "varied": list[str]}
+_LABEL = {"row": str | None, "scale": str | None, "reduced": list[str], "varied": list[str]}
 _METHODS = {
     "BackpropThroughSolver": "BPTT",
     "ImplicitGradient": "Implicit",
@@ -43,7 +43,20 @@ def _method(*, _root_: DictConfig) -> str:
     return f"JR + {name}" if _root_.task.get("jacobian") else name
 
 
+def _of_row(key: str, factor: float) -> Any:
+    """Return the multiple of a setting that the row has in its file, rounded if it is an integer.
+
+    So a scale shortens what lasts a number of steps in every row alike. 0 if the row lacks it.
+    """
+    row = HydraConfig.get().runtime.choices.experiment
+    if row is None:
+        raise UserError("scale=... needs experiment=...: it multiplies settings of a row")
+    value = OmegaConf.select(compose_row(row), key) or 0
+    return round(value * factor) if isinstance(value, int) else value * factor
+
+
 OmegaConf.register_new_resolver("joined", "/".join, replace=True)
+OmegaConf.register_new_resolver("of_row", _of_row, replace=True)
 OmegaConf.register_new_resolver("method", _method, replace=True)
 
 
@@ -84,9 +97,23 @@ def identity_of(config: DictConfig) -> Identity:
         if key not in resolved:
             raise UserError(f"a run needs {key!r}: leave out ~{key}")
     check_types(resolved["label"], "label", _LABEL)
+    scale, choices = resolved["label"].get("scale"), hydra.runtime.choices
+    if scale and not resolved["label"]["reduced"]:
+        raise UserError(
+            f"there is no scale {scale!r} of {choices.model}: write configs/scale/{scale}/"
+            f"{choices.model}.yaml"
+        )
     if resolved["label"]["row"] is None:
         return identify(resolved, None)
-    naming = {"experiment", "table", "tune", "study", "suite", *resolved["label"]["varied"]}
+    naming = {
+        "experiment",
+        "table",
+        "scale",
+        "tune",
+        "study",
+        "suite",
+        *resolved["label"]["varied"],
+    }
     overrides = without_launcher(hydra.overrides.task)
     chosen = [o for o in overrides if _key(o) in naming]
     others = {k for k in map(_key, overrides) if not k.startswith("runtime.")} - naming

@@ -20,7 +20,8 @@ class Identity:
     """The name of a run: the folder ``<row>/<instance>`` of its files.
 
     Attributes:
-        row: ``label.row`` of the configuration, usually the path of its experiment or study file.
+        row: ``label.row`` of the configuration, usually the path of its experiment or study file,
+            in the folder ``label.scale`` if it has one (``cpu/table1/implicit``).
         instance: ``seed<k>``, with ``-fold<i>`` where the data set has folds, and with
             ``-<hash>`` where the configuration differs from the row's own.
         changes: these differences, for example ``gradient.steps=9``.
@@ -56,7 +57,9 @@ def identify(config: Config, row_config: Config | None) -> Identity:
     instance = f"seed{config['seed']}" + ("" if fold is None else f"-fold{fold}")
     if row_config is None or changes:
         instance += f"-{config_hash[:8]}"
-    return Identity(config["label"]["row"] or "custom", instance, changes, config_hash)
+    label = config["label"]
+    row = "/".join(filter(None, (label.get("scale"), label["row"] or "custom")))
+    return Identity(row, instance, changes, config_hash)
 
 
 def hash_config(config: Config) -> str:

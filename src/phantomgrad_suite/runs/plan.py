@@ -15,11 +15,15 @@ import yaml
 
 def tables(configs: Path) -> list[str]:
     """Return the names of all tables."""
-    return sorted(path.stem for path in (configs / "table").glob("*.yaml"))
+    folder = configs / "table"
+    return sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
 
 
 def expected(configs: Path, table: str) -> list[tuple[str, str]]:
-    """Return row and instance of every run of a table (:mod:`phantomgrad_suite.runs.identity`)."""
+    """Return row and instance of every run of a table (:mod:`phantomgrad_suite.runs.identity`).
+
+    The tables of a scale are in a folder of its name, as their rows are.
+    """
     files = _with_bases(configs, f"table/{table}")
     sweeps: Mapping[str, Any] = {}
     for file in reversed(files):
@@ -34,6 +38,7 @@ def expected(configs: Path, table: str) -> list[tuple[str, str]]:
                 name = name.replace(f"${{{place}}}", value)
         seed, fold = _seed_and_fold(configs, swept["experiment"], swept.get("dataset"))
         seed, fold = swept.get("seed", seed), swept.get("dataset.fold", fold)
+        name = f"{table.rpartition('/')[0]}/{name}".lstrip("/")
         runs.append((name, f"seed{seed}" + ("" if fold is None else f"-fold{fold}")))
     return list(dict.fromkeys(runs))
 

@@ -32,7 +32,8 @@ def rows_of(table: str) -> list[str]:
 
 def is_sweep(table: str) -> bool:
     """Whether a table varies settings of one experiment, and names its rows by them."""
-    bases = [name for name in content(table).get("defaults", []) if name != "_self_"]
+    defaults = [name for name in content(table).get("defaults", []) if isinstance(name, str)]
+    bases = [name.removeprefix("/table/") for name in defaults if name != "_self_"]
     return "varied" in content(table).get("label", {}) or any(map(is_sweep, bases))
 
 

@@ -27,7 +27,6 @@ CLASSES = (
     *("dog", "frog", "horse", "ship", "truck"),
 )
 _FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar10-jpeg": "cifar10-jpeg"}
-_PADDING = 4
 
 
 @dataclass(kw_only=True, eq=False)
@@ -46,9 +45,12 @@ class Cifar10(ImageData):
     name: str = "cifar10"  # or cifar10-jpeg, the same images after lossy compression
     batch_size: int = 128  # images of one process; the last batch may be smaller
     test_batch_size: int = 128
-    augment: bool = False  # crop at random, with 4 black pixels around, and mirror every second one
+    augment: bool = (
+        False  # crop at random, in a black frame of 4 pixels, and mirror every second one
+    )
     validation: int = 0  # training images held out, stratified; 0 in the papers
     subset: int | None = None  # training images of each class, the first ones
+    resolution: int = 32  # pixels; fewer are averages over areas of the 32 x 32
     seed: int = 42  # of the validation part
 
     def __post_init__(self) -> None:
@@ -56,6 +58,7 @@ class Cifar10(ImageData):
         self.check_settings(1, "batch_size", "test_batch_size", "subset")
         self.check_settings(0, "validation", "seed")
         check_choice("dataset.name", self.name, tuple(_FOLDERS))
+        check_choice("dataset.resolution", self.resolution, (4, 8, 16, 32))
         if not Path(self.root, _FOLDERS[self.name]).exists():
             raise missing_data(f"{self.name} is not in {self.root}", self.name.upper())
         self.evaluation_sets = ("test", "validation") if self.validation else ("test",)
@@ -71,7 +74,13 @@ class Cifar10(ImageData):
         train, test = ImageBatch(*tensors[:2]), ImageBatch(*tensors[2:])
         if self.subset is not None:
             train = _first_of_each_class(train, self.subset)
-        return {"train": train, "test": test}
+        return {"train": self._averaged(train), "test": self._averaged(test)}
+
+    def _averaged(self, batch: ImageBatch) -> ImageBatch:
+        if self.resolution == self.side:
+            return batch
+        means = F.adaptive_avg_pool2d(batch.images.float(), self.resolution)
+        return ImageBatch(means.round_().byte(), batch.labels)
 
     def facts(self) -> dict[str, Any]:
         train, test = self.pixels["train"], self.pixels["test"]
@@ -82,9 +91,12 @@ class Cifar10(ImageData):
             "validation": self.validation,
             "test": len(test.labels),
         }
+        reductions = []
         if self.subset is not None:
-            facts["reduced"] = f"the first {self.subset} training images of each class"
-        return facts
+            reductions.append(f"the first {self.subset} training images of each class")
+        if self.resolution < self.side:
+            reductions.append(f"{self.resolution} x {self.resolution} pixels")
+        return {**facts, "reduced": ", ".join(reductions)} if reductions else facts
 
     def setup(self, stage: str | None = None) -> None:
         parts = dict(self.pixels)
@@ -105,12 +117,13 @@ class Cifar10(ImageData):
 
 
 def random_crops(images: Tensor, share: Share) -> Tensor:
-    """Return random crops of images ``(B, C, H, W)`` with 4 black pixels around; half are mirrored.
+    """Return random crops of images ``(B, C, H, W)`` in a black frame of H / 8; half are mirrored.
 
     torch's global generator draws for all processes, so that their generators stay equal.
     """
     batch, channels, height, width = images.shape
-    corners = torch.randint(2 * _PADDING + 1, (2, share.processes, batch))[:, share.process]
+    padding = height // 8  # 4 of 32 pixels
+    corners = torch.randint(2 * padding + 1, (2, share.processes, batch))[:, share.process]
     mirrored = torch.randint(2, (share.processes, batch)).bool()[share.process]
     top, left, mirrored = (
         drawn.to(images.device, non_blocking=True).unsqueeze(1) for drawn in (*corners, mirrored)
@@ -118,9 +131,9 @@ def random_crops(images: Tensor, share: Share) -> Tensor:
     rows = top + torch.arange(height, device=images.device)  # (B, H)
     columns = torch.arange(width, device=images.device)
     columns = left + torch.where(mirrored, width - 1 - columns, columns)  # (B, W)
-    pixels = rows.unsqueeze(2) * (width + 2 * _PADDING) + columns.unsqueeze(1)  # (B, H, W)
+    pixels = rows.unsqueeze(2) * (width + 2 * padding) + columns.unsqueeze(1)  # (B, H, W)
     pixels = pixels.view(batch, 1, -1).expand(-1, channels, -1)
-    return F.pad(images, [_PADDING] * 4).flatten(2).gather(2, pixels).view(images.shape)
+    return F.pad(images, [padding] * 4).flatten(2).gather(2, pixels).view(images.shape)
 
 
 def _first_of_each_class(batch: ImageBatch, count: int) -> ImageBatch:
