@@ -9,16 +9,23 @@ RUN := OMP_NUM_THREADS=1 $(BIN)/python
 YOURS := $(RUN) scripts/report.py yours=runs/results
 EMBEDDED := figure1 figure4 table2 theorems digits chains
 
-# Several runs at once, each in a process of its own.
+# Several runs at once, each in a process of its own; or one on several GPUs.
 PARALLEL := cluster=local runtime.cluster.jobs=$(WORKERS)
+ONE := cluster=local runtime.cluster.jobs=1
+
+# SCALE=cpu: the CPU edition of a table, in hours of two cores.
+TRAIN := $(RUN) scripts/train.py table=$(if $(SCALE),$(SCALE)/)
+MANY := $(if $(SCALE),$(PARALLEL))
 
 .DEFAULT_GOAL := help
-.PHONY: help env test lint reproduce reproduce-figure1 reproduce-figure2 reproduce-figure3 reproduce-table1 \
-  reproduce-table3-vision reproduce-table3-imagenet reproduce-table3-language reproduce-table4 \
-  reproduce-table4-ppi tune data status dashboard report publish throughput bench soak lock clean
+.PHONY: help env test lint reproduce reproduce-figure1 reproduce-figure2 reproduce-figure3 reproduce-figure4 \
+  reproduce-table1 reproduce-table2 reproduce-table3 reproduce-table3-vision reproduce-table3-language \
+  reproduce-table3-imagenet reproduce-table4 reproduce-table4-ppi tune data status dashboard report publish \
+  throughput bench soak lock clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' Makefile
+	@echo "With SCALE=cpu, tables 1, 3 and 4 (PPI) and figures 2 and 3 shrink to what two cores train in hours."
 
 env: .venv/.ready ## Set up .venv (python >= 3.11, everything pinned)
 
@@ -42,42 +49,51 @@ reproduce: env ## The main job, no download: studies, digits, Chains; ends with 
 data: env ## Fetch COX2 and PROTEINS (DATA="CIFAR10 PPI": others; without network: FROM=folder)
 	@$(RUN) scripts/fetch_data.py $(or $(DATA),COX2 PROTEINS) $(if $(FROM),--from "$(FROM)")
 
-reproduce-table4: env ## Table 4, graph classification: all rows, ten folds, WORKERS processes
+reproduce-table1: env ## Table 1: MDEQ-Tiny on CIFAR-10 (GPU; first: make data DATA=CIFAR10)
+	@$(TRAIN)table1 $(MANY)
+	@$(YOURS) table1
+
+reproduce-table2: env ## Table 2: time and memory of the gradients
+	@$(RUN) scripts/study.py study=table2/cpu
+	@$(YOURS) table2
+
+reproduce-table3: reproduce-table3-vision reproduce-table3-language $(if $(SCALE),,reproduce-table3-imagenet) ## Table 3: these three
+
+reproduce-table3-vision: env ## Table 3: MDEQ-Large on CIFAR-10 (GPU; first: make data DATA=CIFAR10)
+	@$(TRAIN)table3_vision $(MANY)
+	@$(YOURS) table3
+
+reproduce-table3-language: env ## Table 3: WikiText-103 (4 GPUs; first: make data DATA=WikiText103)
+	@$(TRAIN)table3_language $(or $(MANY),$(ONE))
+	@$(YOURS) table3
+
+reproduce-table3-imagenet: env ## Table 3: MDEQ-Small on ImageNet (8 GPUs; first: make data DATA=ImageNet)
+	@$(RUN) scripts/train.py table=table3_imagenet $(ONE)
+	@$(YOURS) table3
+
+reproduce-table4: env ## Table 4: COX2 and PROTEINS, ten folds, WORKERS processes (first: make data)
 	@$(RUN) scripts/train.py table=table4 $(PARALLEL)
 	@$(YOURS) table4
 
-reproduce-table4-ppi: env ## Table 4, node classification: PPI, three seeds (GPU; first: make data DATA=PPI)
-	@$(RUN) scripts/train.py table=table4_ppi
+reproduce-table4-ppi: env ## Table 4: PPI (GPU; first: make data DATA=PPI)
+	@$(TRAIN)table4_ppi $(MANY)
 	@$(YOURS) table4
-
-reproduce-table1: env ## Table 1: MDEQ-Tiny on CIFAR-10, all rows, six seeds (GPU; first: make data DATA=CIFAR10)
-	@$(RUN) scripts/train.py table=table1
-	@$(YOURS) table1
-
-reproduce-table3-vision: env ## Table 3, vision: MDEQ-Large on CIFAR-10, three seeds (GPU; first: make data DATA=CIFAR10)
-	@$(RUN) scripts/train.py table=table3_vision
-	@$(YOURS) table3
-
-reproduce-table3-imagenet: env ## Table 3, vision: MDEQ-Small on ImageNet (8 GPUs; first: make data DATA=ImageNet)
-	@$(RUN) scripts/train.py table=table3_imagenet cluster=local runtime.cluster.jobs=1
-	@$(YOURS) table3
-
-reproduce-table3-language: env ## Table 3, language: WikiText-103 (4 GPUs; first: make data DATA=WikiText103)
-	@$(RUN) scripts/train.py table=table3_language cluster=local runtime.cluster.jobs=1
-	@$(YOURS) table3
 
 reproduce-figure1: env ## Figure 1 with all pairs, for each nonlinearity (5 to 10 min on a core)
 	@$(RUN) scripts/study.py suite=figure1 $(PARALLEL)
 	@$(YOURS) figure1
 
-reproduce-figure2: env ## Figure 2 on COX2 and the digits: precision and spectral radii along training
-	@$(RUN) scripts/train.py table=figure2 $(PARALLEL)
+reproduce-figure2: env ## Figure 2: precision and spectral radii along training of MDEQ-Tiny (GPU)
+	@$(TRAIN)figure2 $(MANY)
 	@$(YOURS) figure2
 
-reproduce-figure3: env ## Figure 3: k and λ, UPG against NPG, on the digits and on COX2
-	@$(RUN) scripts/train.py table=figure3 $(PARALLEL)
-	@$(RUN) scripts/train.py table=figure3_cox2 $(PARALLEL)
+reproduce-figure3: env ## Figure 3: k and λ, UPG against NPG, with MDEQ-Tiny (GPU)
+	@$(TRAIN)figure3 $(MANY)
 	@$(YOURS) figure3
+
+reproduce-figure4: env ## Figure 4: gradient solvers under ill-conditioning
+	@$(RUN) scripts/study.py suite=figure4 $(PARALLEL)
+	@$(YOURS) figure4
 
 tune: env ## Tune λ on COX2, on validation data (TUNE=lambda: on the digits; 20 min on a core)
 	@$(RUN) scripts/train.py tune=$(or $(TUNE),lambda_cox2)

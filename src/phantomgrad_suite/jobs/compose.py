@@ -22,6 +22,7 @@ from phantomgrad_suite.runs.identity import Identity, identify
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 
+_NAMING = ("experiment", "table", "scale", "tune", "study", "suite")
 _LABEL = {"row": str | None, "scale": str | None, "reduced": list[str], "varied": list[str]}
 _METHODS = {
     "BackpropThroughSolver": "BPTT",
@@ -97,23 +98,12 @@ def identity_of(config: DictConfig) -> Identity:
         if key not in resolved:
             raise UserError(f"a run needs {key!r}: leave out ~{key}")
     check_types(resolved["label"], "label", _LABEL)
-    scale, choices = resolved["label"].get("scale"), hydra.runtime.choices
-    if scale and not resolved["label"]["reduced"]:
-        raise UserError(
-            f"there is no scale {scale!r} of {choices.model}: write configs/scale/{scale}/"
-            f"{choices.model}.yaml"
-        )
+    scale, model = resolved["label"].get("scale"), hydra.runtime.choices.get("model")
+    if scale and not (CONFIGS / (overlay := f"scale/{scale}/{model}.yaml")).exists():
+        raise UserError(f"there is no scale {scale!r} of {model}: no configs/{overlay}")
     if resolved["label"]["row"] is None:
         return identify(resolved, None)
-    naming = {
-        "experiment",
-        "table",
-        "scale",
-        "tune",
-        "study",
-        "suite",
-        *resolved["label"]["varied"],
-    }
+    naming = {*_NAMING, *resolved["label"]["varied"]}
     overrides = without_launcher(hydra.overrides.task)
     chosen = [o for o in overrides if _key(o) in naming]
     others = {k for k in map(_key, overrides) if not k.startswith("runtime.")} - naming

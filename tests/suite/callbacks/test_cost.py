@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
+from phantomgrad import DEQ, FixedPoint, UnrolledPhantomGradient
 from phantomgrad_suite.callbacks import cost
-from phantomgrad_suite.callbacks.cost import CostMeter, peak_memory
+from phantomgrad_suite.callbacks.cost import CostMeter, EvaluationTime, peak_memory
 
 
 class Run:
@@ -53,9 +55,11 @@ def test_phases_of_a_step_add_up(run: Run) -> None:
     """The means are over all steps and epochs; the logged values are sums over an epoch."""
     meter = CostMeter()
     run.epoch(meter, (2.0, 3.0, 4.0), (4.0, 5.0, 6.0))
-    means = {"forward": 3, "backward": 4, "step": 12, "epoch": 36, "epoch_cpu": 18}
+    means = {"forward": 3, "backward": 4, "step": 12, "epoch": 36}
+    means |= {"step_cpu": 6, "epoch_cpu": 18}
     assert meter.means() == pytest.approx(means)
-    totals = {"forward": 6, "backward": 8, "step": 24, "epoch": 36, "epoch_cpu": 18}
+    totals = {"forward": 6, "backward": 8, "step": 24, "epoch": 36}
+    totals |= {"step_cpu": 12, "epoch_cpu": 18}
     assert run.logged == [pytest.approx({f"seconds/{name}": n for name, n in totals.items()})]
     run.epoch(meter, (9.0, 1.0, 1.0))
     means = meter.means()
@@ -76,7 +80,8 @@ def test_epoch_continues_after_an_interruption(run: Run) -> None:
     second.load_state_dict(state)
     run.now += 2
     second.on_train_epoch_end(None, run)  # type: ignore[arg-type]
-    seconds = {"forward": 7, "backward": 0, "step": 7, "epoch": 9, "epoch_cpu": 4.5}
+    seconds = {"forward": 7, "backward": 0, "step": 7, "epoch": 9}
+    seconds |= {"step_cpu": 3.5, "epoch_cpu": 4.5}
     assert run.logged == [pytest.approx({f"seconds/{name}": n for name, n in seconds.items()})]
 
 
@@ -103,6 +108,44 @@ def test_accelerator_is_read_once_an_epoch(run: Run, monkeypatch: pytest.MonkeyP
     run.epoch(meter, (1.0, 1.0, math.inf))
     assert waits
     assert meter.means()["forward"] == pytest.approx(1.5)
+
+
+class Slow(nn.Module):
+    """A cell that draws random numbers, and takes 3 seconds by the clock of the test."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.run = run
+
+    def forward(self, z: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        self.run.now += 3
+        torch.rand(5)
+        return z / 2 + x
+
+
+def test_time_of_an_evaluation_is_that_of_one_call_for_each_layer(run: Run) -> None:
+    """Of the first batch alone; the generator of the run does not advance."""
+    gradient = UnrolledPhantomGradient(1, 1.0)
+    layers = nn.ModuleList(DEQ(Slow(run), FixedPoint(), gradient) for _ in range(2))
+    for layer in layers:
+        layer.check_map = False
+    logged: list[tuple[str, float]] = []
+    module: Any = layers
+    module.device, module.log = run.device, lambda name, value, **_: logged.append((name, value))
+    states = []
+    for measured in (0, 1):
+        callback = EvaluationTime()
+        torch.manual_seed(0)
+        if measured:
+            callback.on_train_batch_start(None, module, None, 0)  # type: ignore[arg-type]
+        for layer in layers:
+            layer(torch.ones(2, 3))
+        callback.on_before_backward(None, module)  # type: ignore[arg-type]
+        callback.on_train_batch_start(None, module, None, 1)  # type: ignore[arg-type]
+        layers[0](torch.ones(2, 3))
+        states.append(torch.get_rng_state())
+    assert logged == [("seconds/f_cpu", 2 * 3 / 2)]
+    assert torch.equal(*states)
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")

@@ -26,15 +26,18 @@ def content(table: str) -> dict[str, Any]:
 
 def rows_of(table: str) -> list[str]:
     """The rows that a table file launches, in order."""
-    listed = content(table)["hydra"]["sweeper"]["params"]["experiment"]
-    return [row.strip() for row in listed.split(",")]
+    listed = content(table)["hydra"]["sweeper"]["params"].get("experiment")
+    return [row.strip() for row in listed.split(",")] if listed else rows_of(*_bases(table))
 
 
 def is_sweep(table: str) -> bool:
     """Whether a table varies settings of one experiment, and names its rows by them."""
+    return "varied" in content(table).get("label", {}) or any(map(is_sweep, _bases(table)))
+
+
+def _bases(table: str) -> list[str]:
     defaults = [name for name in content(table).get("defaults", []) if isinstance(name, str)]
-    bases = [name.removeprefix("/table/") for name in defaults if name != "_self_"]
-    return "varied" in content(table).get("label", {}) or any(map(is_sweep, bases))
+    return [name.removeprefix("/table/") for name in defaults if name != "_self_"]
 
 
 SWEEPS = [table for table in TABLES if is_sweep(table)]

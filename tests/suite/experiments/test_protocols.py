@@ -49,15 +49,17 @@ def test_language_models_train_for_300_000_steps() -> None:
 @pytest.mark.parametrize("row", [row for row in ROWS if row.startswith("figure2/")])
 @pytest.mark.usefixtures("workplace")
 def test_figure2_looks_at_rows_of_other_tables(row: str) -> None:
-    """The protocols are equal, and about a hundred points are measured."""
-    leaf = row.removeprefix("figure2/")
-    digits = leaf.startswith("digits_")
+    """The protocols are equal, and some hundred points are measured."""
+    data, _, method = row.removeprefix("figure2/").partition("_")
     config = effective(row)
-    other = effective(leaf.replace("digits_", "digits/") if digits else f"table4/{leaf}")
+    plain = method if method == "implicit" else f"{method}_no_dropout"
+    looked_at = {"digits": f"digits/{method}", "cifar10": f"table1/{plain}"}
+    other = effective(looked_at.get(data, f"table4/{data}_{method}"))
     assert hash_config({**config, "measure": {}}) == hash_config(other)
-    # Batches of 64 of 1,078 digits, of 128 of the 421 graphs of a fold.
-    steps = config["trainer"]["max_epochs"] * (17 if digits else 4)
-    assert steps / config["measure"]["precision"]["every_n_steps"] == (85 if digits else 100)
+    # Batches of 64 of 1,078 digits, of 128 of the 421 graphs of a fold and of 50,000 images.
+    steps = config["trainer"]["max_epochs"] * {"digits": 17, "cox2": 4, "cifar10": 391}[data]
+    points = steps / config["measure"]["precision"]["every_n_steps"]
+    assert points == {"digits": 85, "cox2": 100, "cifar10": 156.4}[data]
     assert other["measure"] == {}
 
 

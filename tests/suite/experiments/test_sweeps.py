@@ -27,7 +27,8 @@ def combinations(table: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("table", "base", "instance"),
     [
-        ("figure3", "digits/implicit", "seed0"),
+        ("figure3", "table1/upg_k5_d0.5_no_dropout", "seed0"),
+        ("figure3_digits", "digits/implicit", "seed0"),
         ("figure3_cox2", "table4/cox2_implicit", "seed42-fold0"),
     ],
 )

@@ -34,7 +34,11 @@ def test_compiled_run_equals_the_eager_one(
     assert asked == []
     compiled = workplace.record(*here, "runtime.compile=default")
     assert asked == [{"mode": "default"}] * 2  # a trial, and the one layer
-    assert compiled.curves == plain.curves
+    curves = [
+        {name: curve for name, curve in record.curves.items() if not name.startswith("seconds/")}
+        for record in (compiled, plain)
+    ]
+    assert curves[0] == curves[1]
     assert compiled.config_hash == plain.config_hash
     assert compiled.config["runtime"]["compile"] == "default"
 

@@ -1,0 +1,68 @@
+"""The CPU edition: every row of a table shrinks alike, and keeps what it is about."""
+
+import pytest
+from experiments.rows import TABLES, identity, resolved, rows_of
+from training import composed
+
+from phantomgrad_suite.jobs.compose import identity_of
+from phantomgrad_suite.runs.errors import UserError
+
+EDITIONS = [table for table in TABLES if table.startswith("cpu/")]
+STEPS = {
+    "table1": 942 / 19_550,
+    "table3_vision": 1_256 / 86_020,
+    "table3_language": 1_704 / 300_000,
+}
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize("table", EDITIONS)
+def test_rows_of_an_edition_differ_in_what_the_rows_differ(table: str) -> None:
+    """Data and length are common; gradient, solvers and optimizer are the row's."""
+    common = set()
+    for row in rows_of(table):
+        found, config = identity(table, f"experiment={row}")
+        assert found.row == f"cpu/{row}" or table == "cpu/figure3"
+        assert (found.row.split("/")[0], found.changes) == ("cpu", ())
+        assert config["label"]["reduced"]
+        own = resolved(row)
+        for part in ("gradient", "solver", "adjoint"):
+            assert config[part] == own[part]
+        assert config["optimizer"]["_target_"] == own["optimizer"]["_target_"]
+        epochs, data = config["trainer"]["max_epochs"], {**config["dataset"], "augment": None}
+        assert epochs < own["trainer"]["max_epochs"]
+        common.add((epochs, str(data), config["trainer"]["devices"]))
+    assert len(common) == 1
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize("table", STEPS)
+def test_pretraining_takes_the_same_share_of_the_steps(table: str) -> None:
+    for row in rows_of(table):
+        _, config = identity(f"cpu/{table}", f"experiment={row}")
+        own = resolved(row)["task"].get("pretraining_steps", 0)
+        ratio = config["task"]["pretraining_steps"] / own if own else STEPS[table]
+        assert ratio == pytest.approx(STEPS[table], rel=0.03)
+        if not own:
+            assert config["task"]["pretraining_steps"] == 0
+
+
+@pytest.mark.usefixtures("workplace")
+def test_override_of_an_edition_is_a_change() -> None:
+    found = identity_of(
+        composed(["experiment=table1/implicit", "scale=cpu", "trainer.max_epochs=2"])
+    )
+    assert (found.row, found.changes) == ("cpu/table1/implicit", ("trainer.max_epochs=2",))
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["experiment=chains/implicit"], r"no scale 'cpu' of ignn_nodes: no configs/scale/cpu/"),
+        (["model=mdeq_tiny", "dataset=cifar10"], r"scale=\.\.\. needs experiment=\.\.\."),
+    ],
+)
+def test_what_has_no_edition_is_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        identity_of(composed([*overrides, "scale=cpu"]))
