@@ -1,64 +1,32 @@
-"""Recursive reasoners with every gradient: values, Jacobians, noise, starts, misuse."""
+"""Recursive reasoners with every gradient: values, Jacobians, starts, misuse."""
 
 import copy
-import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from problems import exact_gradient, relative_error
+from small_models import ONE_STEP, contractive_reasoner, puzzles, reasoner
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from phantomgrad import (
-    DEQ,
     Anderson,
     BackpropThroughSolver,
     GradientEstimator,
     ImplicitGradient,
     NeumannPhantomGradient,
-    Solver,
     Steps,
     UnrolledPhantomGradient,
-    jacobian_regularizer,
     spectral_radius,
 )
-from phantomgrad.models import RecursiveCell, RecursiveNetwork, RecursiveReasoner
-from phantomgrad.models.recursive.network import rotated, truncated_normal_
+from phantomgrad.models import RecursiveCell, RecursiveReasoner
 
-ONE = UnrolledPhantomGradient(1, 1.0)
 TIGHT = Anderson(max_evaluations=200, tol=1e-13)
 LENIENT = ImplicitGradient(solver=TIGHT, on_failure="ignore")
 ROOT = 1 / 0.8796256610342398  # of the deviation before the cut to that after
 every_map = pytest.mark.parametrize("n", [None, 1, 3], ids=["H", "G_1", "G_3"])
 every_mixer = pytest.mark.parametrize("mixer", ["mlp", "attention"])
-
-
-def reasoner(
-    solver: Solver = Steps(2),  # noqa: B008 - frozen
-    gradient: GradientEstimator = ONE,
-    **settings: Any,
-) -> RecursiveReasoner:
-    sizes = {"width": 8, "heads": 2, "multiple": 4, "n": 2, **settings}
-    model = RecursiveReasoner(5, 6, solver, gradient, **sizes)
-    nn.init.normal_(model.halting.weight)
-    return model
-
-
-def contractive(*parts: Any, **settings: Any) -> RecursiveReasoner:
-    """With weights so small that norms of sums with the puzzle dominate the map."""
-    model = reasoner(*parts, **settings)
-    with torch.no_grad():
-        for parameter in model.deq.cell.parameters():
-            parameter.mul_(0.2)
-        model.embedding.weight.mul_(2)
-    return model
-
-
-def puzzles(batch: int = 3, length: int = 6) -> Tensor:
-    return torch.randint(5, (batch, length))
 
 
 def gradients(model: nn.Module, loss: Tensor) -> list[Tensor]:
@@ -101,7 +69,7 @@ def test_training_and_evaluation_take_the_same_number_of_applications(
 @every_map
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_upg_is_autograd_through_the_last_k_applications(k: int, n: int | None) -> None:
-    model, tokens = reasoner(Steps(5 - k), UnrolledPhantomGradient(k, 1.0), n=n), puzzles()
+    model, tokens = reasoner(UnrolledPhantomGradient(k, 1.0), Steps(5 - k), n=n), puzzles()
     answer, state = model(tokens), model.start(tokens)
     for t in range(5):
         with torch.set_grad_enabled(t >= 5 - k):
@@ -122,7 +90,7 @@ def test_upg_is_autograd_through_the_last_k_applications(k: int, n: int | None) 
 def test_gradient_at_an_equilibrium_is_that_of_dense_matrices(
     gradient: GradientEstimator, mixer: str, n: int | None
 ) -> None:
-    model, tokens = contractive(TIGHT, gradient, n=n, mixer=mixer), puzzles(2)
+    model, tokens = contractive_reasoner(gradient, TIGHT, n=n, mixer=mixer), puzzles(2)
     x = model.embed(tokens)
     z, solution = model.deq(x, z0=model.start(tokens))
     assert solution.converged.all()
@@ -136,7 +104,7 @@ def test_gradient_at_an_equilibrium_is_that_of_dense_matrices(
 
 
 def test_every_equilibrium_of_g_1_is_one_of_g_3() -> None:
-    model, tokens = contractive(TIGHT, n=1), puzzles()
+    model, tokens = contractive_reasoner(ONE_STEP, TIGHT, n=1), puzzles()
     x = model.embed(tokens)
     with torch.no_grad():
         pair, _ = model.deq(x, z0=model.start(tokens))
@@ -144,36 +112,9 @@ def test_every_equilibrium_of_g_1_is_one_of_g_3() -> None:
     torch.testing.assert_close(pair, again)
 
 
-# --- The elementary step ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("recorded", [1, 2, 3])
-def test_recursion_with_damping_and_noise(recorded: int) -> None:
-    cell = RecursiveCell(RecursiveNetwork(8, 6, multiple=4, damping=0.9), 2, recorded)
-    x, y, z, *noise = torch.randn(6, 2, 6, 8)
-    x.requires_grad_()
-
-    def step(h: Tensor, c: Tensor, e: Tensor) -> Tensor:
-        return 0.1 * h + 0.9 * cell.network.blocks(h + c) + e
-
-    a = step(z, y + x, noise[0])
-    a = step(a.detach() if recorded < 3 else a, y + x, noise[1])
-    a = a.detach() if recorded < 2 else a
-    expected = step(y, a, noise[2])
-    ours, latent = cell((y, z), x, torch.stack(noise))
-    torch.testing.assert_close((ours, latent), (expected, a))
-    wanted = [x, *cell.parameters()]
-    for g, reference in zip(
-        torch.autograd.grad(ours.square().sum(), wanted, materialize_grads=True),
-        torch.autograd.grad(expected.square().sum(), wanted, materialize_grads=True),
-        strict=True,
-    ):
-        torch.testing.assert_close(g, reference)
-
-
 @pytest.mark.parametrize("n", [None, 2])
 def test_noise_is_drawn_once_in_a_pass_and_a_seed_repeats_it(n: int | None) -> None:
-    model, tokens, drawn = reasoner(Steps(3), n=n, noise=0.1), puzzles(400), []
+    model, tokens, drawn = reasoner(solver=Steps(3), n=n, noise=0.1), puzzles(400), []
     model.deq.cell.register_forward_pre_hook(lambda _, inputs: drawn.append(inputs[2]))
 
     def answered(seed: int) -> Tensor:
@@ -187,51 +128,6 @@ def test_noise_is_drawn_once_in_a_pass_and_a_seed_repeats_it(n: int | None) -> N
     assert not torch.allclose(answered(2), first)
     model.eval()
     assert torch.equal(answered(1), first)
-
-
-@pytest.mark.parametrize(
-    ("solver", "gradient"),
-    [
-        (Steps(2), NeumannPhantomGradient(1, 1.0)),
-        (Steps(2), LENIENT),
-        (Steps(2), UnrolledPhantomGradient(2, 1.0)),
-        (Steps(2), BackpropThroughSolver()),
-    ],
-)
-def test_partly_recorded_recursions_refuse_a_gradient_that_would_be_wrong(
-    solver: Solver, gradient: GradientEstimator
-) -> None:
-    model, tokens = reasoner(solver, gradient, recorded=2), puzzles()
-    with pytest.raises(ValueError, match=r"recorded must be n \+ 1 = 3 for a gradient.*got 2"):
-        model(tokens)
-    x, start = model.embed(tokens).detach(), model.start(tokens)
-    f, z, _ = model.deq.close_over((x,), start)
-    with pytest.raises(ValueError, match="recorded must be"):
-        spectral_radius(f, z)
-    with torch.no_grad():
-        model(tokens)
-
-
-@every_mixer
-def test_positions_are_seen_in_order_and_samples_apart(mixer: str) -> None:
-    model, tokens = reasoner(mixer=mixer).eval(), puzzles(3)
-    logits = model(tokens).logits
-    torch.testing.assert_close(model(tokens[1:2]).logits, logits[1:2])
-    assert not torch.allclose(model(tokens.flip(1)).logits.flip(1), logits)
-
-
-def test_rotary_embedding_keeps_norms_and_knows_distances_alone() -> None:
-    q, k = torch.randn(2, 4, 8)
-    later = [rotated(F.pad(t, (0, 0, 3, 0)))[3:] for t in (q, k)]  # at positions 3 to 6
-    scores = rotated(q) @ rotated(k).mT
-    torch.testing.assert_close(later[0] @ later[1].mT, scores)
-    torch.testing.assert_close(rotated(q).norm(dim=1), q.norm(dim=1))
-    assert not torch.allclose(scores, q @ k.mT)
-
-
-def test_attention_takes_longer_puzzles_than_it_was_built_for() -> None:
-    model = reasoner(mixer="attention")
-    assert model(puzzles(2, 9)).logits.shape == (2, 9, 5)
 
 
 # --- States and initial values ---------------------------------------------------------------
@@ -266,19 +162,12 @@ def test_random_starts_are_drawn_for_each_cell() -> None:
     assert not torch.equal(model(tokens).logits, model(tokens).logits)
 
 
-def test_truncated_normal_has_the_deviation_asked_for() -> None:
-    sample = truncated_normal_(torch.empty(200_000), 0.5)
-    assert float(sample.std()) == pytest.approx(0.5, rel=5e-3)
-    assert float(sample.abs().max()) == pytest.approx(0.5 * 2.273694468677113, rel=1e-3)
-    assert math.isclose(ROOT, 1.1368472343385565, rel_tol=1e-12)
-
-
 @torch.no_grad()
 def test_initial_weights() -> None:
     model = reasoner(width=64, n=6, multiple=256)
     for name, p in model.deq.named_parameters():
         assert float(p.std()) * p.shape[1] ** 0.5 == pytest.approx(1, rel=0.05), name
-    fresh = RecursiveReasoner(11, 6, Steps(2), ONE, width=64)
+    fresh = RecursiveReasoner(11, 6, Steps(2), ONE_STEP, width=64)
     tokens = puzzles()
     assert float(fresh.embed(tokens).std()) == pytest.approx(1, rel=0.2)
     assert torch.equal(fresh(tokens).halting, torch.full((3,), -5.0))
@@ -294,17 +183,6 @@ def test_low_precision_keeps_states_in_float32() -> None:
     assert all(state.dtype == torch.float32 for state in answer.state)
     answer.logits.float().square().sum().backward()
     assert all(p.grad.isfinite().all() for p in model.deq.parameters())
-
-
-@every_mixer
-def test_jacobian_can_be_penalised(mixer: str) -> None:
-    model, tokens = reasoner(mixer=mixer, n=1), puzzles()
-    f, z, _ = model.deq.close_over((model.embed(tokens),), model.start(tokens))
-    with sdpa_kernel(SDPBackend.MATH):
-        penalty = jacobian_regularizer(f, z)
-        (gradient,) = torch.autograd.grad(penalty, [model.embedding.weight])
-    assert gradient.any()
-    assert gradient.isfinite().all()
 
 
 # Dynamo reads the .grad of every input, which makes torch warn.
@@ -348,12 +226,3 @@ def test_copies_and_compiled_solves_give_the_same(n: int | None) -> None:
 def test_misuse(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_network_is_a_cell_by_itself() -> None:
-    """The single-latent map H in a layer of one's own."""
-    layer = DEQ(RecursiveNetwork(8, 6, multiple=4), Steps(4), UnrolledPhantomGradient(2, 0.95))
-    x = torch.randn(2, 6, 8)
-    z, solution = layer(x)
-    assert z.shape == (2, 6, 8)
-    assert solution.evaluations.tolist() == [4, 4]
