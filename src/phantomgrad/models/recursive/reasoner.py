@@ -90,8 +90,8 @@ class RecursiveReasoner(nn.Module):
     from the :attr:`Answer.state` of the one before. The defaults are those of TRM on Sudoku, where
     ``Steps(2)`` and ``UnrolledPhantomGradient(1, 1.0)`` make T = 3 recursions, the last one
     recorded; ``Steps(3)`` and ``BackpropThroughSolver()`` record all. Both take the same number of
-    recursions in evaluation. Any other solver searches an equilibrium of G_n or H, at which
-    ``ImplicitGradient`` and ``NeumannPhantomGradient`` are derived.
+    recursions in evaluation. Any other solver searches an equilibrium of G_n or H, which
+    ``ImplicitGradient`` and ``NeumannPhantomGradient`` assume.
 
     Args:
         vocabulary: V, the number of tokens.
@@ -103,7 +103,7 @@ class RecursiveReasoner(nn.Module):
         recorded: see :class:`RecursiveCell`.
         noise: deviation of the noise that is added in every elementary step, in evaluation too (EqR
             has 0.01, and a damping of 0.95). It is drawn once per pass, so that the map does not
-            change in a solve; EqR draws anew in every recursion.
+            change in a solve; EqR draws anew in every step.
         random_start: draw a first state anew for each puzzle and cell, as EqR does, and not one
             vector for all, which is saved with the model.
         network: see :class:`RecursiveNetwork`.
