@@ -34,7 +34,7 @@ def check_number(name: str, value: object) -> None:
         raise ValueError(f"{name} must be a finite number, got {value!r}")
 
 
-def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+def check_choice(name: str, value: object, choices: Sequence[object]) -> None:
     """Raise unless ``value`` is one of ``choices``."""
     if value not in choices:
         allowed = " or ".join(map(repr, choices))

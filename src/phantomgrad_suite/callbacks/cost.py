@@ -53,7 +53,7 @@ class CostMeter(Callback):
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         self._marks[-1].append(_mark(pl_module.device))
 
-    on_after_backward = on_before_backward  # type: ignore[assignment]
+    on_after_backward = on_before_backward
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         self._marks[-1].append(_mark(pl_module.device))

@@ -49,7 +49,7 @@ def _of_row(key: str, factor: float) -> Any:
 
     So a scale shortens what lasts a number of steps in every row alike. 0 if the row lacks it.
     """
-    row = HydraConfig.get().runtime.choices.experiment
+    row = HydraConfig.get().runtime.choices["experiment"]
     if row is None:
         raise UserError("scale=... needs experiment=...: it multiplies settings of a row")
     value = OmegaConf.select(compose_row(row), key) or 0
