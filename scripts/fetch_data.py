@@ -5,6 +5,7 @@ python scripts/fetch_data.py MUTAG ENZYMES           any TU data sets
 python scripts/fetch_data.py COX2 --from DIR         from a folder that is laid out like data/
 python scripts/fetch_data.py CIFAR10 WikiText103 PPI by network, or --from DIR
 python scripts/fetch_data.py CIFAR10-JPEG --from DIR from DIR/cifar10-jpeg.tar.xz
+python scripts/fetch_data.py sudoku --from DIR       Sudoku-Extreme, DIR/sudoku-extreme/*.csv
 python scripts/fetch_data.py WikiText103-valid       for dataset=wikitext103_valid alone
 python scripts/fetch_data.py ImageNet                explains how to arrange it
 """

@@ -85,13 +85,14 @@ class ImageData(DataModule):
 
 
 def in_order(data: Dataset[Any], batch_size: int, share: Share) -> UnrepeatedDistributedSampler:
-    """Return every n-th index, in order, so that n processes see each image exactly once."""
+    """Return every n-th index, in order, so that n processes see each sample exactly once."""
     size = len(data)  # type: ignore[arg-type]
     least, most = size // share.processes, -(-size // share.processes)
     if not least or -(-least // batch_size) != -(-most // batch_size):
         raise UserError(
             f"runtime.dataset.test_batch_size={batch_size} gives {share.processes} processes "
-            f"different numbers of batches of {size} images: choose another size or fewer processes"
+            f"different numbers of batches of {size} samples: "
+            "choose another size or fewer processes"
         )
     return UnrepeatedDistributedSampler(
         data, num_replicas=share.processes, rank=share.process, shuffle=False

@@ -195,7 +195,7 @@ def test_processes_that_would_wait_for_each_other_are_refused(jpeg_root: Path) -
     """Twenty images for three processes are 7, 7 and 6: two batches of six, or one."""
     part = cifar(jpeg_root)._parts["test"]
     assert len(in_order(part, 5, Share(3, 2))) == 6
-    message = "=6 gives 3 processes different numbers of batches of 20 images: choose another size"
+    message = "=6 gives 3 processes different numbers of batches of 20 samples: choose another size"
     with pytest.raises(UserError, match=message):
         in_order(part, 6, Share(3, 2))
 

@@ -1,0 +1,154 @@
+"""Sudoku: generated boards of three sizes, and Sudoku-Extreme."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.random import RandomState
+from torch import Tensor
+
+from phantomgrad_suite.data.base import missing_data
+from phantomgrad_suite.data.puzzles import boards
+from phantomgrad_suite.data.puzzles.base import Draw, PuzzleBatch, PuzzleData, collect, parts_of
+from phantomgrad_suite.runs.errors import UserError
+
+FOLDER = "sudoku-extreme"
+_COLUMNS = "source,question,answer,rating"
+_DRAWN = 256  # puzzles at a time
+
+
+@dataclass(kw_only=True, eq=False)
+class Sudoku(PuzzleData):
+    """Generated boards with one solution, from which no clue but the extra ones can be dropped.
+
+    Tokens: 0 padding, 1 blank, d + 1 for the digit d. The rating is the number of guesses of a
+    search that takes the cell with the fewest candidates. Augmentations permute digits, bands,
+    rows, stacks and columns; square boxes are transposed too. The classes that a part has for its
+    own are those of the solutions, in 4 x 4 (which has 2 of them) those of the puzzles.
+    """
+
+    side: int = 6  # 4, 6 or 9
+    extra_clues: int = 0  # each puzzle has 0 to this many more clues than a minimal one
+    least_guesses: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_settings(0, "extra_clues", "least_guesses")
+        if self.side not in boards.BOXES:
+            raise UserError(f"dataset.side must be 4, 6 or 9, got {self.side!r}")
+        self.title = f"Sudoku-{self.side}x{self.side}"
+        self.vocabulary, self.positions = self.side + 2, self.side**2
+
+    def draws(self) -> Iterator[Draw]:
+        rng = RandomState(self.seed)  # the same numbers in every version of numpy
+        board, owners = boards.layout(self.side), np.arange(_DRAWN)
+        while True:
+            grids = boards.random_grids(_DRAWN, board, rng)
+            puzzles = boards.minimal_puzzles(grids, board, rng)
+            puzzles = boards.add_clues(puzzles, grids, self.extra_clues, rng)
+            guesses = boards.search(puzzles, owners, _DRAWN, board, most=2).guesses
+            classes = (
+                boards.puzzle_classes(puzzles, board)
+                if self.side == 4
+                else boards.grid_classes(grids, board)
+            )
+            kept = guesses >= self.least_guesses
+            inputs, targets = (boards.digits_of(b).T[kept] + 1 for b in (puzzles, grids))
+            yield Draw(inputs, targets, guesses[kept], parts_of(classes[kept]))
+
+    def augmented(self, batch: PuzzleBatch, generator: torch.Generator) -> PuzzleBatch:
+        count, side, box = len(batch.inputs), self.side, boards.BOXES[self.side]
+        rows, columns = (_shuffled_lines(count, side, band, generator) for band in box)
+        cells = rows.unsqueeze(2) * side + columns.unsqueeze(1)  # (B, side, side)
+        if box[0] == box[1]:
+            transposed = torch.rand(count, 1, 1, generator=generator) < 0.5
+            cells = torch.where(transposed, cells.mT, cells)
+        digits = torch.rand(count, side, generator=generator).argsort(dim=1) + 2
+        names = torch.cat([torch.tensor([[0, 1]]).expand(count, 2), digits], dim=1)
+        cells, names = (t.to(batch.inputs.device) for t in (cells.flatten(1), names))
+        return PuzzleBatch(*(names.gather(1, tokens.gather(1, cells)) for tokens in batch))
+
+
+def _shuffled_lines(count: int, side: int, band: int, generator: torch.Generator) -> Tensor:
+    """Return orders of lines that keep bands of ``band`` lines together, ``(count, side)``."""
+    bands = torch.rand(count, side // band, 1, generator=generator).argsort(dim=1)
+    within = torch.rand(count, side // band, band, generator=generator).argsort(dim=2)
+    return (bands * band + within).flatten(1)
+
+
+@dataclass(kw_only=True, eq=False)
+class SudokuExtreme(Sudoku):
+    """Hard 9 x 9 puzzles (Wang et al., 2025): random rows of two files, for training and test.
+
+    The rating is that of the file, the guesses of the solver tdoku. Rows that are used are solved,
+    once, as a check. Validation puzzles come from train.csv, with solutions of other classes.
+    """
+
+    side: int = 9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.side, self.extra_clues, self.least_guesses) != (9, 0, 0):
+            raise UserError("Sudoku-Extreme has 9 x 9 boards alone, and takes them as they are")
+        self.title = "Sudoku-Extreme"
+
+    @property
+    def files(self) -> list[Path]:
+        paths = [Path(self.root, FOLDER, f"{part}.csv") for part in ("train", "test")]
+        if missing := [str(path) for path in paths if not path.exists()]:
+            raise missing_data(f"Sudoku-Extreme lacks {', '.join(missing)}", "sudoku")
+        return paths
+
+    def make(self) -> dict[str, list[Tensor]]:
+        train, test = (CsvPuzzles(path).draws(self.seed) for path in self.files)
+        tested = (draw._replace(parts=np.full(len(draw.parts), "test")) for draw in test)
+        training = (
+            draw._replace(parts=np.char.replace(draw.parts, "test", "train")) for draw in train
+        )
+        counts = {"train": self.train, "validation": self.validation}
+        return collect(training, counts) | collect(tested, {"test": self.test})
+
+
+class CsvPuzzles:
+    """The rows of a file of 9 x 9 puzzles, read in random order."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with path.open("rb") as file:
+            if (header := file.readline().strip().decode(errors="replace")) != _COLUMNS:
+                raise UserError(f"{path} must begin with the line {_COLUMNS}, got {header[:80]}")
+            self._starts = np.cumsum([file.tell(), *map(len, file)])[:-1]
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def draws(self, seed: int) -> Iterator[Draw]:
+        """Yield all rows; raise :class:`UserError` for one that is no puzzle."""
+        order = RandomState(seed).permutation(len(self))
+        with self._path.open(encoding="utf-8", errors="replace") as file:
+            for rows in np.split(order, range(_DRAWN, len(order), _DRAWN)):
+                lines = [(file.seek(self._starts[row]), file.readline())[1] for row in rows]
+                places = [f"{self._path}, line {row + 2}:" for row in rows]
+                try:
+                    yield _parsed(lines, places)
+                except ValueError as error:
+                    raise UserError(str(error)) from error
+
+
+def _parsed(lines: list[str], places: list[str]) -> Draw:
+    table = [*csv.reader(lines)]
+    for place, row in zip(places, table, strict=True):
+        if len(row) != len(_COLUMNS.split(",")) or not row[3].isdigit():
+            raise ValueError(f"{place} expected {_COLUMNS}, got {','.join(row)[:80]}")
+    questions = [[ord(c) - ord("0") for c in row[1].replace(".", "0")] for row in table]
+    grids = boards.solve(questions, 9, [f"{place} the question" for place in places]).first
+    solutions = boards.digits_of(grids).T
+    for place, row, solution in zip(places, table, solutions, strict=True):
+        if row[2] != "".join(map(str, solution)):
+            raise ValueError(f"{place} the answer is not the solution of the question")
+    ratings = np.array([int(row[3]) for row in table])
+    parts = parts_of(boards.grid_classes(grids, boards.layout(9)))
+    return Draw(np.array(questions, np.uint8) + 1, solutions + 1, ratings, parts)

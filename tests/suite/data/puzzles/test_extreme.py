@@ -1,0 +1,102 @@
+"""Sudoku-Extreme: installed from a user's folder, read, checked; and bad files."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.random import RandomState
+
+from phantomgrad_suite.data import SudokuExtreme
+from phantomgrad_suite.data.fetch import fetch
+from phantomgrad_suite.data.puzzles import boards
+from phantomgrad_suite.runs.errors import MissingDataError, UserError
+
+HEADER = "source,question,answer,rating"
+Rows = list[tuple[str, str]]
+
+
+def text(digits: np.ndarray) -> str:
+    return "".join(map(str, digits)).replace("0", ".")
+
+
+@pytest.fixture(scope="module")
+def rows() -> Rows:
+    """Questions and answers of easy puzzles, which are fast to make."""
+    rng, board = RandomState(0), boards.layout(9)
+    grids = boards.random_grids(60, board, rng)
+    shown = rng.random_sample(grids.shape) < 0.75
+    found = boards.search(np.where(shown, grids, 0), np.arange(60), 60, board, most=2)
+    pairs = (boards.digits_of(states).T for states in (np.where(shown, grids, 0), grids))
+    good = found.solutions == 1
+    assert good.sum() > 50
+    return [(text(q), text(a)) for q, a, ok in zip(*pairs, good, strict=True) if ok]
+
+
+@pytest.fixture
+def source(rows: Rows, tmp_path: Path) -> Path:
+    folder = tmp_path / "source" / "sudoku-extreme"
+    folder.mkdir(parents=True)
+    for name, part in (("train", rows[:40]), ("test", rows[40:])):
+        lines = [f'"a, b",{q},{a},{i}' for i, (q, a) in enumerate(part)]
+        (folder / f"{name}.csv").write_text("\n".join([HEADER, *lines, ""]))
+    return tmp_path / "source"
+
+
+def load(root: Path) -> SudokuExtreme:
+    return SudokuExtreme(root=str(root), batch_size=4, train=12, validation=3, test=9)
+
+
+def test_files_come_from_a_folder(source: Path, tmp_path: Path, rows: Rows) -> None:
+    target = tmp_path / "data"
+    found = f"40 training and {len(rows) - 40} test puzzles in {target / 'sudoku-extreme'}"
+    assert fetch("sudoku", target, source) == f"Sudoku-Extreme: {found}"
+    data, solutions = load(target), dict(rows)
+    for part, known in (("train", rows[:40]), ("validation", rows[:40]), ("test", rows[40:])):
+        inputs, answers, ratings = data.parts[part].tensors
+        for question, answer, rating in zip(inputs - 1, answers - 1, ratings, strict=True):
+            assert solutions[text(question.tolist())] == text(answer.tolist())
+            assert known[int(rating)][0] == text(question.tolist())
+    assert data.facts().items() >= {"train": 12, "validation": 3, "test": 9}.items()
+    states = {n: boards.bits_of(p.tensors[1].numpy() - 1) for n, p in data.parts.items()}
+    classes = {n: set(boards.grid_classes(s, boards.layout(9))) for n, s in states.items()}
+    assert not classes["train"] & classes["validation"]
+    (source / "sudoku-extreme" / "train.csv").touch()
+    assert all(map(torch.equal, load(source).parts["test"].tensors, data.parts["test"].tensors))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda q, a: (q[1:], a), "the question must have 81 cells, got 80"),
+        (lambda q, a: ("x" + q[1:], a), r"the question must hold digits from 0 \(blank\) to 9"),
+        (lambda q, a: ("." * 81, a), "must have exactly one solution, it has several"),
+        (lambda q, a: ("11" + "." * 79, a), "must have exactly one solution, it has none"),
+        (lambda q, a: (q, a[::-1]), "the answer is not the solution of the question"),
+        (lambda q, a: (q, a + ",1"), "expected source,question,answer,rating, got a,"),
+    ],
+)
+def test_bad_rows_are_refused(source: Path, tmp_path: Path, change: object, problem: str) -> None:
+    path = source / "sudoku-extreme" / "train.csv"
+    lines = path.read_text().splitlines()
+    question, answer = lines[7].split(",")[2:4]
+    lines[7] = ",".join(["a", *change(question, answer), "1"])  # type: ignore[operator]
+    path.write_text("\n".join([*lines, ""]))
+    with pytest.raises(UserError, match=f"train.csv, line 8: .*{problem}"):
+        fetch("sudoku", tmp_path / "data", source)
+    assert not (tmp_path / "data" / "sudoku-extreme").exists()
+
+
+def test_other_problems_are_explained(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match=r"no address .* `--from DIR`"):
+        fetch("sudoku", tmp_path / "data")
+    with pytest.raises(MissingDataError, match=r"fetch_data.py sudoku"):
+        load(tmp_path).facts()
+    with pytest.raises(UserError, match=r"dataset\.train must be at most \d\d, got 1000"):
+        SudokuExtreme(root=str(source)).facts()
+    with pytest.raises(UserError, match="9 x 9 boards alone"):
+        SudokuExtreme(root=str(source), least_guesses=1)
+    path = source / "sudoku-extreme" / "test.csv"
+    path.write_text("question,answer\n")
+    with pytest.raises(UserError, match=f"must begin with the line {HEADER}, got question,answer"):
+        load(source).facts()

@@ -1,0 +1,281 @@
+"""What all puzzles share: parts, cache, augmentation, resumption; and each family's rules."""
+
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from training import Workplace, composed
+
+from phantomgrad_suite.data import Maze, PuzzleBatch, PuzzleData, Sudoku, Words
+from phantomgrad_suite.data.puzzles import boards
+from phantomgrad_suite.data.puzzles.maze import FREE, GOAL, PATH, START, WALL
+from phantomgrad_suite.data.puzzles.words import multiplication_table
+from phantomgrad_suite.jobs.build import build_data
+from phantomgrad_suite.runs.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("float32")
+SMALL: dict[str, Any] = {"batch_size": 8, "train": 40, "validation": 12, "test": 12}
+KINDS: dict[str, Callable[..., PuzzleData]] = {
+    "sudoku4": lambda **more: Sudoku(side=4, **more),
+    "sudoku6": lambda **more: Sudoku(side=6, extra_clues=4, **more),
+    "sudoku9": lambda **more: Sudoku(side=9, **more),
+    "maze": lambda **more: Maze(side=9, shortest=3, longest=15, **more),
+    "words": lambda **more: Words(group="S3", length=4, test_lengths=(6,), **more),
+}
+FINGERPRINTS = {
+    "sudoku4": "8357a8d0e75e0aaa",
+    "sudoku6": "6ce3b50db588c82d",
+    "maze": "b43baf54032e5212",
+    "words": "01c84ef5dddcfee4",
+}
+AUGMENTED = ("sudoku4", "sudoku6", "sudoku9", "maze")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def data(kind: str, root: str) -> PuzzleData:
+    return KINDS[kind](root=root, **SMALL)
+
+
+def images(data: PuzzleData, part: str, seed: int = 0) -> PuzzleBatch:
+    batch = data.parts[part].__getitems__(list(range(len(data.parts[part]))))
+    return data.augmented(batch, torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("kind", FINGERPRINTS)
+def test_same_seed_gives_the_same_bytes(kind: str, data: PuzzleData, root: str) -> None:
+    """They are these on every machine, and are made once."""
+    assert data.facts()["fingerprint"][7:23] == FINGERPRINTS[kind]
+    again = KINDS[kind](root=root, **SMALL)
+    again.make = lambda: pytest.fail("made again")  # type: ignore[method-assign]
+    assert again.facts() == data.facts()
+    assert (
+        KINDS[kind](root=root, seed=1, **SMALL).facts()["fingerprint"]
+        != data.facts()["fingerprint"]
+    )
+    more = KINDS[kind](root=root, **{**SMALL, "train": 50})
+    for name in data.evaluation_sets:
+        assert all(map(torch.equal, more.parts[name].tensors, data.parts[name].tensors))
+    shared = zip(more.parts["train"].tensors, data.parts["train"].tensors, strict=True)
+    assert all(torch.equal(a[:40], b) for a, b in shared)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_are_complete_and_differ(data: PuzzleData) -> None:
+    sizes = {name: len(part) for name, part in data.parts.items()}
+    assert sizes.items() >= {"train": 40, "validation": 12, "test": 12}.items()
+    facts = data.facts()
+    assert {name: facts[name] for name in sizes} == sizes
+    known: set[bytes] = set()
+    for part in data.parts.values():
+        inputs = part.tensors[0].numpy()
+        assert inputs.min() > 0
+        assert inputs.max() < data.sizes()["vocabulary"]
+        known |= {row.tobytes() for row in inputs}
+    assert len(known) == sum(sizes.values())
+
+
+@pytest.mark.parametrize("kind", AUGMENTED)
+def test_augmentations_stay_in_their_part(kind: str, data: PuzzleData) -> None:
+    """No test puzzle is an augmentation of a training puzzle, nor its grid, beyond 4 x 4."""
+    found: dict[str, set[Any]] = {}
+    for part in data.parts:
+        for seed in range(3):
+            inputs, targets = (tokens.numpy() for tokens in images(data, part, seed))
+            if isinstance(data, Sudoku):
+                board = boards.layout(data.side)
+                if data.side == 4:
+                    classes = boards.puzzle_classes(boards.bits_of(inputs - 1), board).tolist()
+                else:
+                    classes = boards.grid_classes(boards.bits_of(targets - 1), board).tolist()
+            else:
+                squares = inputs.reshape(-1, data.side, data.side)
+                classes = [
+                    min(np.rot90(view, i).tobytes() for view in (maze, maze.T) for i in range(4))
+                    for maze in squares
+                ]
+            previous = found.setdefault(part, set(classes))
+            assert previous == set(classes)
+    for one, other in combinations(found.values(), 2):
+        assert not one & other
+
+
+@pytest.mark.parametrize("kind", ["sudoku4", "sudoku6", "sudoku9"])
+def test_augmented_boards_are_boards(data: Sudoku) -> None:
+    """They keep one solution, which is augmented in the same way; and all digits move."""
+    plain = data.parts["train"].tensors[0]
+    inputs, targets = images(data, "train")
+    solution = boards.solve((inputs - 1).tolist(), data.side).first
+    assert (targets.numpy() == boards.digits_of(solution).T + 1).all()
+    assert torch.equal((inputs > 1).sum(dim=1), (plain > 1).sum(dim=1))
+    assert (inputs != plain).any(dim=1).float().mean() > 0.9
+    assert not torch.equal(images(data, "train", seed=1).inputs, inputs)
+
+
+@pytest.mark.parametrize("kind", ["maze"])
+def test_mazes_are_trees_with_their_path(data: Maze) -> None:
+    """Connected, with one passage less than cells: there is one path, and it is the target."""
+    side = data.side
+    for number, (maze, solved) in enumerate(zip(*images(data, "test"), strict=True)):
+        rating = int(data.parts["test"].tensors[2][number])
+        assert data.shortest <= rating <= data.longest
+        cells = {i for i in range(side * side) if maze[i] != WALL}
+        ways = {i: [j for j in (i + 1, i - 1, i + side, i - side) if j in cells] for i in cells}
+        assert sum(map(len, ways.values())) == 2 * (len(cells) - 1)
+        (start,), (goal,) = ((maze == end).nonzero()[0].tolist() for end in (START, GOAL))
+        path, here = {start}, start
+        while here != goal:
+            (here,) = [j for j in ways[here] if solved[j] in (PATH, GOAL) and j not in path]
+            path.add(here)
+        assert len(path) == rating + 1 == int((solved == PATH).sum()) + 2
+        assert torch.equal(torch.where(solved == PATH, FREE, solved), maze)
+        reached = [start]
+        for cell in reached:
+            reached += [j for j in ways[cell] if j not in reached]
+        assert set(reached) == cells
+
+
+@pytest.mark.parametrize(("group", "order"), [("S3", 6), ("A5", 60), ("S5", 120)])
+def test_groups_multiply_as_permutation_matrices(group: str, order: int) -> None:
+    """The numbers of elements are those of their matrices in the order of the first columns."""
+    table, degree = multiplication_table(group), int(group[1])
+    generators = [np.roll(np.eye(degree), 1, axis=0)]
+    generators += [np.eye(degree)[[1, 2, 0, *range(3, degree)]]]
+    if group[0] == "S":
+        generators += [np.eye(degree)[[1, 0, *range(2, degree)]]]
+    elements = {np.eye(degree).tobytes(): np.eye(degree)}
+    queue = [*elements.values()]
+    for element in queue:
+        for new in (generator @ element for generator in generators):
+            if new.tobytes() not in elements:
+                elements[new.tobytes()] = new
+                queue.append(new)
+    # The matrix of a maps the j-th unit vector to the a(j)-th: columns hold a(0), a(1), ...
+    ordered = sorted(elements.values(), key=lambda matrix: matrix.argmax(axis=0).tolist())
+    assert table.shape == (order, order) == (len(ordered),) * 2
+    for a, b in np.random.RandomState(0).randint(order, size=(200, 2)):
+        assert (ordered[a] @ ordered[b] == ordered[table[a, b]]).all()
+
+
+def test_words_have_their_products(root: str) -> None:
+    data = Words(root=root, group="A5", length=5, test_lengths=(9, 7), **SMALL)
+    assert data.evaluation_sets == ("test", "validation", "length7", "length9")
+    last = Words(root=root, group="A5", length=5, test_lengths=(7, 9), labels="last", **SMALL)
+    table = multiplication_table("A5")
+    for name, length in {"train": 5, "test": 5, "length7": 7, "length9": 9}.items():
+        words, products, _ = data.parts[name].tensors
+        assert words.shape[1] == length
+        for word, product in zip((words - 1).tolist(), (products - 1).tolist(), strict=True):
+            assert product[0] == word[0]
+            assert product[1:] == [table[p, a] for p, a in zip(product, word[1:], strict=False)]
+        ends = last.parts[name].tensors[1]
+        assert (ends[:, :-1] == -100).all()
+        assert torch.equal(ends[:, -1], products[:, -1])
+
+
+class Seen:
+    """Training batches of an epoch, augmented as in a run; resumed from a saved state."""
+
+    def __init__(self, data: PuzzleData) -> None:
+        self.data, self.batches = data, list[Tensor]()
+        data.trainer = SimpleNamespace(training=True, world_size=1, global_rank=0)  # type: ignore[assignment]
+        self.loader = data.train_dataloader()
+
+    def take(self, count: int | None = None) -> None:
+        for number, batch in enumerate(self.loader, start=1):
+            self.batches.append(torch.stack(self.data.on_after_batch_transfer(batch, 0)))
+            if number == count:
+                return
+
+
+@pytest.mark.parametrize("kind", [*AUGMENTED, "words"])
+def test_epoch_resumes_in_the_middle(kind: str, data: PuzzleData, root: str) -> None:
+    torch.manual_seed(1)
+    whole = Seen(data)
+    whole.take()
+    whole.take()
+    assert len(whole.batches) == 10
+    assert not torch.equal(whole.batches[0], whole.batches[5])
+    torch.manual_seed(1)
+    first = Seen(KINDS[kind](root=root, **SMALL))
+    first.take(2)
+    state, generator = first.loader.state_dict(), torch.get_rng_state()
+    torch.manual_seed(9)
+    rest = Seen(KINDS[kind](root=root, **SMALL))
+    rest.loader.load_state_dict(state)
+    torch.set_rng_state(generator)
+    rest.take()
+    rest.take()
+    assert all(map(torch.equal, [*first.batches, *rest.batches], whole.batches))
+
+
+@pytest.mark.parametrize("kind", ["sudoku6"])
+def test_evaluation_and_augment_false_keep_the_puzzles(data: PuzzleData, root: str) -> None:
+    batch = next(iter(data.loader("test")))
+    data.trainer = SimpleNamespace(training=False, world_size=1, global_rank=0)  # type: ignore[assignment]
+    assert data.on_after_batch_transfer(batch, 0) is batch
+    plain = KINDS["sudoku6"](root=root, augment=False, **SMALL)
+    plain.trainer = SimpleNamespace(training=True, world_size=1, global_rank=0)  # type: ignore[assignment]
+    assert plain.on_after_batch_transfer(batch, 0) is batch
+    assert plain.facts() == data.facts()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_synthetic_batches_read_and_write_nothing(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = KINDS[kind](root="", **SMALL)
+    settings = {
+        **SMALL,
+        **{k: v for k, v in vars(data).items() if k in ("side", "group", "length")},
+    }
+    synthetic = type(data).synthetic(**settings)
+    batch = synthetic.draw(torch.Generator())
+    assert batch.inputs.shape == batch.targets.shape == (8, data.positions)
+    assert synthetic.sizes() == data.sizes()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "problem"),
+    [
+        (Sudoku, {"side": 5}, "dataset.side must be 4, 6 or 9, got 5"),
+        (
+            Sudoku,
+            {"batch_size": 65, "train": 64},
+            "at most the 64 training puzzles, got 65",
+        ),
+        (Sudoku, {"side": 4, "least_guesses": 1}, "dataset.train must be at most 0, got 1000"),
+        (Maze, {"side": 8}, "dataset.side must be odd, got 8"),
+        (Maze, {"shortest": 9, "longest": 8}, "dataset.longest must be at least 9, got 8"),
+        (Maze, {"side": 5, "shortest": 1}, r"dataset.train must be at most \d+, got 1000: no more"),
+        (Words, {"group": "Z6"}, "dataset.group must be 'S3' or 'A5' or 'S5', got 'Z6'"),
+        (Words, {"test_lengths": (16,)}, "dataset.test_lengths must be at least 17, got 16"),
+        (Words, {"length": 2}, r"dataset.train must be at most 2\d, got 1000: no more"),
+    ],
+)
+def test_bad_settings_are_refused(
+    tmp_path: Path, kind: type[PuzzleData], settings: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises((UserError, ValueError), match=problem):
+        kind(root=str(tmp_path), **settings).facts()
+
+
+@pytest.mark.parametrize("name", ["sudoku4", "sudoku6", "sudoku9", "maze", "words_s3", "words_a5"])
+def test_configurations_build(workplace: Workplace, name: str) -> None:
+    """The settings of a file are those of its class; nothing is made before it is used."""
+    data = build_data(composed([f"dataset={name}"]))
+    assert isinstance(data, PuzzleData)
+    assert data.test_batch_size == 256
+    assert not list(workplace.path.iterdir())
