@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from phantomgrad.checks import check_at_least, check_choice, check_list, check_number
 from phantomgrad_suite.report.claims.quantities import QUANTITIES
 from phantomgrad_suite.report.claims.verdicts import TESTS
 from phantomgrad_suite.runs.errors import UserError
@@ -32,10 +31,12 @@ class Claim:
     folds: int = 0
 
     def __post_init__(self) -> None:
-        check_choice("quantity", self.quantity, tuple(QUANTITIES))
-        check_choice("test", self.test, TESTS)
-        check_at_least("seeds", self.seeds, 1)
-        check_at_least("folds", self.folds, 0)
+        for name, choices in (("quantity", tuple(QUANTITIES)), ("test", TESTS)):
+            if (value := getattr(self, name)) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+        for name in ("seeds", "folds"):
+            if type(value := getattr(self, name)) is not int or value < 0:
+                raise ValueError(f"{name} must be an integer of at least 0, got {value!r}")
         if self.b and len(self.a) != len(self.b):
             raise ValueError(f"a and b must have as many rows, got {len(self.a)} and {len(self.b)}")
         if self.pairs < 2 or self.folds == 1:
@@ -73,7 +74,8 @@ def read_claims(path: Path) -> tuple[float, list[Family]]:
     place = str(path)
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        check_number("margin", margin := content["margin"])
+        if not isinstance(margin := content["margin"], int | float):
+            raise ValueError(f"margin must be a number, got {margin!r}")
         families = []
         for key, family in content["families"].items():
             place = f"{path}, family {key}"
@@ -93,5 +95,5 @@ def _claim(item: dict[str, Any]) -> Claim:
     """Return a claim from its entry, where ``a`` and ``b`` are a row or a list of rows."""
     for key in {"a", "b"} & item.keys():
         rows = [item[key]] if isinstance(item[key], str) else item[key]
-        item[key] = tuple(map(str, check_list(key, rows)))
+        item[key] = tuple(map(str, rows))
     return Claim(**item)

@@ -90,7 +90,7 @@ def _tested(claim: Claim, runs_of: _RunsOf, margin: float) -> Tested:
     if first and is_logarithm(first, quantity):
         means = [math.exp(mean / 100) for mean in means]
     higher = first is None or metric_of_run(first).higher_is_better
-    bound = margin if quantity.has_margin else None
+    bound = margin if quantity.has_margin else math.nan
     texts = " against ".join(f"{mean:#.4g}" for mean in means)
     return Tested(claim, texts, Comparison(claim.test, difference, bound, higher))
 
@@ -106,14 +106,14 @@ def _values(claim: Claim, a: Record, b: Record) -> tuple[float, float]:
 
 def _cells(tested: Tested, p: float | None, verdict: Verdict) -> Cells:
     claim, difference = tested.claim, tested.comparison.difference
-    decimals = 2 if tested.comparison.margin is not None else 3
+    decimals = 3 if math.isnan(tested.comparison.margin) else 2
     interval = " to ".join(_signed(end, decimals) for end in difference.interval())
     complete = difference.n == claim.pairs
     key = claim.a[0].removeprefix("cpu/").split("/")[0]
     return {
-        "In the paper": f"“{claim.words}” ({claim.place})" if claim.words else claim.place,
-        "Its numbers": claim.paper,
         "Claim": claim.claim,
+        "In the paper": f"“{claim.words}” ({claim.place})" if claim.words else claim.place,
+        "Paper": claim.paper,
         "Ours": tested.means,
         "Difference": _signed(difference.mean, decimals),
         "95 % interval": interval if math.isfinite(difference.error) else "",
@@ -145,9 +145,9 @@ def _logs(results: Path) -> Iterator[Cells]:
         units = {printed: 10.0 ** -len(printed.partition(".")[2]) for printed in ours}
         agree = all(abs(v - float(printed)) < units[printed] for printed, v in ours.items())
         yield {
-            "In the paper": entry_of(number.table).label,
-            "Its numbers": number.text,
             "Claim": f"{number.model}, {number.method}, best epochs: {texts}",
+            "In the paper": entry_of(number.table).label,
+            "Paper": number.text,
             "Ours": f"{fmean(best):.2f} ± {stdev(best):.2f}",
             "Difference": _signed(fmean(best) - float(number.value), 2),
             "95 % interval": "",

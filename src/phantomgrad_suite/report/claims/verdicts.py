@@ -1,7 +1,7 @@
-"""Paired differences, their intervals, and the verdicts on a family of claims.
+"""Paired differences and the verdicts on a family of claims, by the rules of ``claims.yaml``.
 
-The rules are those in the header of ``results/claims.yaml``. Where two of them apply, a claim that
-holds is not also refuted: a difference may be both significant and within the margin.
+Where two rules apply, a claim that holds is not refuted: a difference may be significant and yet
+within the margin. The p-values of the opposite direction are corrected for as many claims.
 """
 
 import math
@@ -52,73 +52,50 @@ class Difference(NamedTuple):
     def p_above(self, bound: float) -> float:
         """Return the one-sided p-value of a mean above ``bound``; 1 if it cannot be tested."""
         distance = self.mean - bound
-        if self.error == 0:
-            return 0.0 if distance > 0 else 1.0
-        p = float(stats.t.sf(distance / self.error, self.n - 1))
-        return 1.0 if math.isnan(p) else p
+        if not self.error > 0:
+            return 0.0 if self.error == 0 and distance > 0 else 1.0
+        return float(stats.t.sf(distance / self.error, self.n - 1))
 
     def __neg__(self) -> "Difference":
         return self._replace(mean=-self.mean)
 
 
 class Comparison(NamedTuple):
-    """A difference a - b and its test; ``margin`` is None where none is defined."""
+    """A difference a - b and its test; the margin is NaN where none is defined."""
 
     test: str
     difference: Difference
-    margin: float | None
+    margin: float
     higher_is_better: bool = True
 
-    @property
-    def _towards(self) -> Difference:
-        """The difference, turned so that large values speak for the claim."""
-        reverse = self.test == "less" or (self.test == "not_worse" and not self.higher_is_better)
-        return -self.difference if reverse else self.difference
-
-    def p_for(self) -> float:
-        """Return the p-value with which the claim holds."""
-        d, margin = self._towards, self.margin or 0.0
+    def measures(self) -> tuple[float, float, bool]:
+        """Return the p-values for and against the claim, and if the interval refutes it."""
+        turned = self.test == "less" or (self.test == "not_worse" and not self.higher_is_better)
+        d = -self.difference if turned else self.difference  # large values speak for the claim
+        (low, high), margin = d.interval(), self.margin
         if self.test == "equivalent":
-            return max(d.p_above(-margin), (-d).p_above(-margin))
-        return d.p_above(-margin if self.test == "not_worse" else 0.0)
-
-    def p_against(self) -> float:
-        """Return the p-value of the opposite direction, 1 for tests that have none."""
-        return (-self._towards).p_above(0.0) if self.test in ("greater", "less") else 1.0
-
-    def is_refuted(self) -> bool:
-        """Return whether the 95 % interval contradicts the claim."""
-        if self.margin is None:
-            return False
-        low, high = self._towards.interval()
-        if self.test == "equivalent":
-            return low > self.margin or high < -self.margin
-        return high < -self.margin if self.test == "not_worse" else self._within(low, high)
-
-    def _within(self, low: float, high: float) -> bool:
-        return self.margin is not None and -self.margin < low and high < self.margin
+            p = max(d.p_above(-margin), (-d).p_above(-margin))
+            return p, 1.0, low > margin or high < -margin
+        if self.test == "not_worse":
+            return d.p_above(-margin), 1.0, high < -margin
+        return d.p_above(0), (-d).p_above(0), -margin < low and high < margin
 
 
 def judge(family: Sequence[Comparison]) -> list[tuple[float, Verdict]]:
-    """Return, for each claim of a family, its p-value after Holm's correction and the verdict.
-
-    The p-values of the opposite direction are corrected for as many claims.
-    """
-    found = []
-    backward = holm([comparison.p_against() for comparison in family])
-    forward = holm([comparison.p_for() for comparison in family])
-    for comparison, p, against in zip(family, forward, backward, strict=True):
-        fails = against < LEVEL or comparison.is_refuted()
-        other = Verdict.FAILS if fails else Verdict.UNSETTLED
-        found.append((p, Verdict.HOLDS if p < LEVEL else other))
-    return found
+    """Return, for each claim of a family, its p-value after Holm's correction and the verdict."""
+    measures = [comparison.measures() for comparison in family]
+    p_for, p_against = (holm([each[side] for each in measures]) for side in (0, 1))
+    verdicts = []
+    for p, against, (*_, refuted) in zip(p_for, p_against, measures, strict=True):
+        other = Verdict.FAILS if refuted or against < LEVEL else Verdict.UNSETTLED
+        verdicts.append((p, Verdict.HOLDS if p < LEVEL else other))
+    return verdicts
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values after Holm's correction for their number."""
     corrected, largest = [1.0] * len(p_values), 0.0
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    for rank, i in enumerate(order):
+    for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
         corrected[i] = largest
     return corrected
