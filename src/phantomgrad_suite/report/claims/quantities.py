@@ -1,9 +1,9 @@
 """The quantities of a run that claims compare, as the header of ``results/claims.yaml`` names them.
 
-Where it leaves a choice: training time is that of the steps, without evaluation; the mean step
-counts pretraining too, and the time of f is the median over the epochs; the cosine is that of UPG
-with k = 5 and λ = 0.5, and its slope is fitted by least squares to the step divided by the last
-step, so it is the change over the training.
+Where it leaves a choice: training time is that of the steps, without evaluation; the mean step and
+the median time of f are those of the epochs that do not begin with pretraining; the cosine is that
+of UPG with k = 5 and λ = 0.5, and its slope is fitted by least squares to the step divided by the
+last step, so it is the change over the training.
 """
 
 import math
@@ -50,8 +50,10 @@ def _curve(record: Record, name: str) -> Any:
 
 
 def _log_step_time(record: Record, _: Record) -> float:
-    evaluation = statistics.median(record.curves["seconds/f_cpu"])
-    return 100 * float(np.log(record.seconds["step_cpu"] / evaluation))
+    seconds, f = _curve(record, _SECONDS), _curve(record, "seconds/f_cpu")
+    trained = np.isfinite(f)  # pretraining measures no f
+    steps = seconds.sum() / record.seconds["step_cpu"] / seconds.size  # of an epoch
+    return 100 * float(np.log(seconds[trained].mean() / steps / np.median(f[trained])))
 
 
 def _at_equal_time(record: Record, other: Record) -> float:
