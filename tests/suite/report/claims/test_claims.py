@@ -11,6 +11,7 @@ from report.conftest import rows as printed
 from phantomgrad_suite.report.claims.claim import read_claims
 from phantomgrad_suite.report.claims.claims_table import table_of_claims
 from phantomgrad_suite.report.claims.quantities import QUANTITIES
+from phantomgrad_suite.report.markdown import render
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import Record, Result
 
@@ -221,3 +222,10 @@ def test_the_rows_of_our_claims_are_experiments() -> None:
     files = {row.removeprefix("cpu/") for row in rows if "figure3" not in row}
     missing = [f for f in files if not (REPOSITORY / f"configs/experiment/{f}.yaml").is_file()]
     assert (margin, missing) == (1.0, [])
+
+
+def test_our_page_of_claims_is_that_of_our_records() -> None:
+    table = table_of_claims(REPOSITORY / "results")
+    assert table is not None
+    text = (REPOSITORY / "results" / "claims.md").read_text(encoding="utf-8")
+    assert text == render(table), "run python scripts/report.py"
