@@ -31,6 +31,7 @@ class Entry:
 _FILE = files(__package__) / "catalogue.toml"
 _CONTENT: dict[str, Any] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
 CATALOGUE = {key: Entry(key, **values) for key, values in _CONTENT["tables"].items()}
+CLAIMS = Entry("claims", **_CONTENT["claims"])
 BLOCKS, NOTES, COLUMN_NOTES, FIGURES, LATEX = (
     dict[str, str](_CONTENT[part]) for part in ("blocks", "notes", "columns", "figures", "latex")
 )

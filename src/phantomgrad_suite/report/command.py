@@ -8,13 +8,14 @@ from typing import Any
 
 from phantomgrad_suite.report import html, latex, markdown
 from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
+from phantomgrad_suite.report.claims.claims_table import table_of_claims
 from phantomgrad_suite.report.experiments.results import table_of_runs
 from phantomgrad_suite.report.figures import plots_of
 from phantomgrad_suite.report.figures.plot import Plot, render
 from phantomgrad_suite.report.inputs import read_all, read_paper, read_published
 from phantomgrad_suite.report.studies import STUDIES, table_of_studies
 from phantomgrad_suite.report.table import Table
-from phantomgrad_suite.report.yours import with_yours
+from phantomgrad_suite.report.yours import with_your_claims, with_yours
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import atomic_write
 from phantomgrad_suite.runs.records import Record, StudyRecord, read_record, read_study
@@ -23,7 +24,8 @@ _LACKING = (AttributeError, IndexError, KeyError, TypeError)
 USAGE = """usage: python scripts/report.py [TABLE ...] [results=DIR] [yours=DIR]
 
 Makes DIR/tables/<table>.{md,tex} and DIR/figures/<table>*.{svg,pdf} from DIR/records and
-DIR/paper.csv, for all tables if none is named. DIR/index.html shows all of them.
+DIR/paper.csv, for all tables if none is named, and DIR/claims.md from DIR/claims.yaml.
+DIR/index.html shows all of them.
 With yours=DIR the folder of results is only read: the tables of DIR/records, next to the
 published ones, are made in that DIR, and how far they agree is printed."""
 
@@ -60,6 +62,7 @@ def main(arguments: Sequence[str], default: Path) -> int:
 def _report(names: Sequence[str], known: Sequence[str], results: Path) -> None:
     tables = {key: load(results, key) for key in dict.fromkeys([*CATALOGUE, *known])}
     figures = {key: plots_of(table) for key, table in tables.items()}
+    claims = table_of_claims(results)
     written = {name: _files(tables[name], figures[name]) for name in dict.fromkeys(names)}
     for name, files in written.items():
         for place, content in files.items():
@@ -67,13 +70,17 @@ def _report(names: Sequence[str], known: Sequence[str], results: Path) -> None:
         print(markdown.render(tables[name]))
         print("\n".join(f"wrote {results / place}" for place in files), end="\n\n")
     page = results / "index.html"
-    _write(html.render(results, list(tables.values()), figures).encode(), page)
+    if claims:
+        _write(markdown.render(claims).encode(), results / "claims.md")
+        print(f"wrote {results / 'claims.md'}: {claims.missing}")
+    _write(html.render(results, list(tables.values()), figures, claims=claims).encode(), page)
     print(f"wrote {page}")
 
 
 def _report_yours(names: Sequence[str], known: Sequence[str], results: Path, yours: Path) -> None:
     tables = {key: load(results, key) for key in dict.fromkeys([*CATALOGUE, *known])}
     figures = {key: plots_of(table) for key, table in tables.items()}
+    claims = with_your_claims(table_of_claims(results), table_of_claims(results, yours / "records"))
     for plot in (plot for plots in figures.values() for plot in plots):
         for path in (results / "figures").glob(f"{plot.name}.*"):
             _write(path.read_bytes(), yours / "figures" / path.name)
@@ -89,7 +96,10 @@ def _report_yours(names: Sequence[str], known: Sequence[str], results: Path, you
         elif key in names:
             print(f"{tables[key].entry.label}: none of your runs is finished")
     page = yours / "index.html"
-    _write(html.render(results, list(tables.values()), figures, yours).encode(), page)
+    if claims:
+        _write(markdown.render(claims).encode(), yours / "claims.md")
+    text = html.render(results, list(tables.values()), figures, yours, claims)
+    _write(text.encode(), page)
     print(f"your numbers next to the published ones: {page}")
 
 

@@ -23,11 +23,12 @@ def render(
     tables: Sequence[Table],
     figures: Mapping[str, list[Plot]],
     page: Path | None = None,
+    claims: Table | None = None,
 ) -> str:
     """Return the page of a folder of results (figures, ``README.md`` and ``bench``).
 
-    It shows ``tables`` in this order, with the figures of each by its key. ``page`` is the folder
-    of page and figures, by default ``results``.
+    It shows ``claims``, then ``tables`` in this order, with the figures of each by its key.
+    ``page`` is the folder of page and figures, by default ``results``.
     """
     page = page or results
     environment = templates(autoescape=True)
@@ -36,6 +37,7 @@ def render(
     counts = Counter(table.state for table in paper)
     readme = sections_of(results / "README.md")
     return environment.get_template("index.html.j2").render(
+        claims=claims,
         paper=paper,
         counts=[(state, counts[state]) for state in State if counts[state]],
         tables=[table for table in tables if table.sections],

@@ -1,6 +1,6 @@
 """A table as Markdown, aligned so that the source can be read too."""
 
-from phantomgrad_suite.report.table import Block, Section, Table
+from phantomgrad_suite.report.table import Block, Row, Section, Table
 
 
 def render(table: Table) -> str:
@@ -17,9 +17,14 @@ def grid(section: Section, block: Block) -> str:
     """Return a block of a section as a table, under its title."""
     columns = []
     for heading, numeric in ((column.heading, column.numeric) for column in section.columns):
-        cells = [heading, *(row.text(heading).replace("|", "\\|") for row in block.rows)]
+        cells = [heading, *(_linked(row, heading) for row in block.rows)]
         width = max(3, *map(len, cells))
         cells.insert(1, "-" * (width - numeric) + ":" * numeric)
         columns.append([cell.rjust(width) if numeric else cell.ljust(width) for cell in cells])
     lines = [f"| {' | '.join(cells)} |" for cells in zip(*columns, strict=True)]
     return "\n".join([f"**{block.title}**\n", *lines] if block.title else lines)
+
+
+def _linked(row: Row, heading: str) -> str:
+    text, link = row.text(heading).replace("|", "\\|"), row.link(heading)
+    return f"[{text}](tables/{link}.md)" if link else text

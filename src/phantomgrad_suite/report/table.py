@@ -25,11 +25,15 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Cell:
-    """A number: its text, empty where it is missing, and value and spread in the printed unit."""
+    """A number: its text, empty where it is missing, and value and spread in the printed unit.
+
+    ``link`` is the key of a table to which the text leads.
+    """
 
     text: str = ""
     value: float | None = None
     spread: float = 0.0
+    link: str = ""
 
     def __str__(self) -> str:
         return self.text
@@ -48,6 +52,10 @@ class Row:
 
     def text(self, heading: str) -> str:
         return str(self.cells[heading]) or DASH
+
+    def link(self, heading: str) -> str:
+        cell = self.cells[heading]
+        return cell.link if isinstance(cell, Cell) else ""
 
     def number(self, heading: str) -> tuple[float, float] | None:
         cell = self.cells[heading]

@@ -26,6 +26,19 @@ def with_yours(published: Table, yours: Table) -> tuple[Table, str]:
     return replace(published, sections=sections), sentence
 
 
+def with_your_claims(published: Table | None, yours: Table | None) -> Table | None:
+    """Return the published claims, then those of which you have pairs of runs, from yours."""
+    if published is None or yours is None:
+        return published
+    section = yours.sections[0]
+    found = [(b, tuple(row for row in b.rows if str(row.cells["Ours"]))) for b in section.blocks]
+    blocks = tuple(replace(block, rows=rows) for block, rows in found if rows)
+    if not blocks:
+        return published
+    own = replace(section, title="Yours", blocks=blocks, notes=())
+    return replace(published, sections=(*published.sections, own))
+
+
 def _differences(published: Table, yours: Table) -> Iterator[str]:
     """Yield for each of your numbers and checks how it differs from the published one, or "".
 

@@ -9,12 +9,13 @@ from phantomgrad_suite.report.experiments.runs import Runs, Stat
 from phantomgrad_suite.runs.records import Result
 
 
-def test_mean_and_population_std_by_hand() -> None:
+def test_mean_and_sample_std_by_hand() -> None:
     stat = Stat.of([0.8, 0.9, 1.0])
     assert stat is not None
     assert stat.mean == pytest.approx(0.9)
-    assert stat.std == pytest.approx((0.02 / 3) ** 0.5)  # ddof 0; ddof 1 would give 0.1
+    assert stat.std == pytest.approx(0.1)  # ddof 1; ddof 0 would give 0.082
     assert stat.n == 3
+    assert Stat.of([0.8]) == (0.8, 0.0, 1)
 
 
 def test_best_last_and_common_are_different_things() -> None:
@@ -29,7 +30,7 @@ def test_best_last_and_common_are_different_things() -> None:
     assert summary.last.mean == pytest.approx(0.6)
     assert summary.common is not None
     assert summary.common.mean == pytest.approx(0.7)  # means by epoch: 0.65, 0.7, 0.6
-    assert summary.common.std == pytest.approx(0.1)
+    assert summary.common.std == pytest.approx(0.02**0.5)
     assert summary.common_epoch == 2
     assert summary.selected is None
 

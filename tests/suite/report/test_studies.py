@@ -119,3 +119,13 @@ def test_a_run_among_studies_is_named(results: Any, capsys: Any, study: str) -> 
     assert error.startswith(f"report: {path} is not a valid record (")
     assert error.count("\n") == 1
     assert not (results.path / "tables").exists()
+
+
+def test_a_single_seed_shows_no_deviation() -> None:
+    several = published("theorems/sgd")
+    numbers = several.numbers | {
+        "gradients": [case | {"level": case["level"][:1]} for case in several.numbers["gradients"]]
+    }
+    for record, marks in ((several, True), (published("theorems/sgd", numbers=numbers), False)):
+        (section,) = (s for s in study_table("theorems", record).sections if "SGD" in s.title)
+        assert all(("±" in row["Left side"]) == marks for row in rows(section))

@@ -18,7 +18,7 @@ def test_values_stand_next_to_those_of_the_paper(results) -> None:
     results.add("table9/honest/toy_implicit", "seed42-fold0", [0.9, 0.8, 0.7], result=result)
     headings = ("Method", "Paper", "Best", "Last", "Common (epoch)", "Selected", "n")
     assert [[row[heading] for heading in headings] for row in results.rows("table9")] == [
-        ["Implicit", "84.1 ± 2.9", "80.0 ± 5.0", "75.0 ± 0.0", "77.5 ± 2.5 (2)", "—", "2"],
+        ["Implicit", "84.1 ± 2.9", "80.0 ± 7.1", "75.0 ± 0.0", "77.5 ± 3.5 (2)", "—", "2"],
         ["UPG A(5, 0.5)", "83.9 ‡", *"—————"],
         ["Implicit", "—", "90.0", "70.0", "90.0 (1)", "80.0", "1"],
     ]
@@ -94,7 +94,7 @@ def test_a_run_without_a_finite_value_is_counted_not_hidden(results) -> None:
     lost = Result("accuracy", 0.6, 1, float("nan"))
     results.add("table9/toy_implicit", "seed1", [0.6, None], result=lost)
     row = results.rows("table9")[0]
-    assert (row["Best"], row["Last"], row["n"]) == ("70.0 ± 10.0", "80.0 [1/2]", "2")
+    assert (row["Best"], row["Last"], row["n"]) == ("70.0 ± 14.1", "80.0 [1/2]", "2")
     assert "only m of the n runs" in results.markdown("table9")
 
 

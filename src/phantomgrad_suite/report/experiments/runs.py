@@ -13,7 +13,7 @@ from phantomgrad_suite.runs.records import Record
 
 
 class Stat(NamedTuple):
-    """Mean and population standard deviation (ddof 0) over ``n`` values."""
+    """Mean and sample standard deviation (ddof 1; 0 of a single value) over ``n`` values."""
 
     mean: float
     std: float
@@ -22,7 +22,10 @@ class Stat(NamedTuple):
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Stat | None:
         known = [value for value in values if value is not None and math.isfinite(value)]
-        return cls(statistics.fmean(known), statistics.pstdev(known), len(known)) if known else None
+        if not known:
+            return None
+        std = statistics.stdev(known) if len(known) > 1 else 0.0
+        return cls(statistics.fmean(known), std, len(known))
 
 
 class Runs:

@@ -1,7 +1,8 @@
 """The theorems of the paper as measurements."""
 
+from collections.abc import Sequence
 from itertools import groupby
-from statistics import fmean, pstdev
+from statistics import fmean, stdev
 
 from phantomgrad_suite.report.catalogue import Entry
 from phantomgrad_suite.report.studies.parts import Numbers, Records
@@ -79,12 +80,16 @@ def _sgd(numbers: Numbers) -> list[dict[str, str]]:
             "ε": _short(fmean(case["epsilon"]["max"])),
             "Mean error": _short(fmean(case["epsilon"]["mean"])),
             "Bias": _short(fmean(case["bias"])),
-            "Left side": f"{_short(fmean(case['level']))} ± {_short(pstdev(case['level']))}",
+            "Left side": _short(fmean(case["level"])) + _spread(case["level"]),
             "Second half": _short(fmean(case["late"])),
             "R at the end": f"{fmean(case['risk']):.4f}",
         }
         for case in numbers["gradients"]
     ]
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f" ± {_short(stdev(values))}" if len(values) > 1 else ""
 
 
 def gradient_name(case: Numbers) -> str:

@@ -1,0 +1,1 @@
+"""The paper's claims: ``results/claims.yaml``, tested with the records."""

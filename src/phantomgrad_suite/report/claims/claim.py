@@ -1,0 +1,99 @@
+"""The claims as ``results/claims.yaml`` states them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from phantomgrad_suite.report.claims.quantities import QUANTITIES
+from phantomgrad_suite.report.claims.verdicts import TESTS
+from phantomgrad_suite.runs.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A claim: the paper's words, and the comparison of runs that tests it.
+
+    ``a`` and ``b`` are rows, paired by their place; without ``b`` the quantity of ``a`` is tested
+    against 0. ``folds`` is their number, 0 without any.
+    """
+
+    claim: str
+    place: str
+    paper: str
+    a: tuple[str, ...]
+    quantity: str
+    test: str
+    seeds: int
+    b: tuple[str, ...] = ()
+    words: str = ""
+    folds: int = 0
+
+    def __post_init__(self) -> None:
+        for name, choices in (("quantity", tuple(QUANTITIES)), ("test", TESTS)):
+            if (value := getattr(self, name)) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+        for name in ("seeds", "folds"):
+            if type(value := getattr(self, name)) is not int or value < 0:
+                raise ValueError(f"{name} must be an integer of at least 0, got {value!r}")
+        if self.b and len(self.a) != len(self.b):
+            raise ValueError(f"a and b must have as many rows, got {len(self.a)} and {len(self.b)}")
+        if self.pairs < 2 or self.folds == 1:
+            raise ValueError("an interval needs two pairs of runs or more, and no or several folds")
+        if self.test in ("equivalent", "not_worse") and not QUANTITIES[self.quantity].has_margin:
+            raise ValueError(f"{self.quantity} has no margin, so it cannot be tested: {self.test}")
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        return self.a + self.b
+
+    @property
+    def instances(self) -> int:
+        """The number of runs of a row."""
+        return self.seeds * max(1, self.folds)
+
+    @property
+    def pairs(self) -> int:
+        return len(self.a) * self.instances
+
+
+class Family(NamedTuple):
+    """Claims whose p-values are corrected together."""
+
+    title: str
+    claims: tuple[Claim, ...]
+
+
+def read_claims(path: Path) -> tuple[float, list[Family]]:
+    """Return the margin and the families of claims.
+
+    Raises:
+        UserError: the file cannot be used; the message names the claim and what is wrong.
+    """
+    place = str(path)
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(margin := content["margin"], int | float):
+            raise ValueError(f"margin must be a number, got {margin!r}")
+        families = []
+        for key, family in content["families"].items():
+            place = f"{path}, family {key}"
+            title, claims = family["title"], []
+            for number, item in enumerate(family["claims"], start=1):
+                place = f"{path}, family {key}, claim {number}"
+                claims.append(_claim(item))
+            families.append(Family(title, tuple(claims)))
+    except (OSError, yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split()).replace("Claim.__init__() ", "")
+        reason += " is missing" if isinstance(error, KeyError) else ""
+        raise UserError(f"{place} cannot be used: {reason}") from error
+    return margin, families
+
+
+def _claim(item: dict[str, Any]) -> Claim:
+    """Return a claim from its entry, where ``a`` and ``b`` are a row or a list of rows."""
+    for key in {"a", "b"} & item.keys():
+        rows = [item[key]] if isinstance(item[key], str) else item[key]
+        item[key] = tuple(map(str, rows))
+    return Claim(**item)

@@ -1,0 +1,79 @@
+"""The quantities of a run that claims compare, as the header of ``results/claims.yaml`` names them.
+
+Where it leaves a choice: training time is that of the steps, without evaluation; the mean step and
+the median time of f are those of the epochs that do not begin with pretraining; the cosine is that
+of UPG with k = 5 and λ = 0.5, and its slope is fitted by least squares to the step divided by the
+last step, so it is the change over the training.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from phantomgrad_suite.runs.metrics import Metric, metric_of
+from phantomgrad_suite.runs.records import Record
+
+_COSINE, _STEP = "precision/upg_k5_d0.5/cosine", "precision/step"
+_RADIUS, _SECONDS = "precision/spectral_radius/F", "seconds/step_cpu"
+
+
+class Quantity(NamedTuple):
+    """A quantity of a run (the second record is of the run compared with it); NaN if not finite."""
+
+    of: Callable[[Record, Record], float]
+    has_margin: bool = True  # it is in points or percent, as the margin
+    is_time: bool = False
+
+
+def metric_of_run(record: Record) -> Metric:
+    """Return the metric of a run's result."""
+    return metric_of(record.result.metric, record.result.mode)
+
+
+def is_logarithm(record: Record, quantity: Quantity) -> bool:
+    """Return whether values of ``quantity`` are 100 times a logarithm."""
+    is_perplexity = quantity.has_margin and record.result.metric == "perplexity"
+    return quantity.is_time or is_perplexity
+
+
+def _in_points(record: Record, value: Any) -> float:
+    if record.result.metric == "perplexity":
+        return 100 * float(np.log(float(value)))
+    return float(value) * metric_of_run(record).scale
+
+
+def _curve(record: Record, name: str) -> Any:
+    return np.asarray(record.curves[name], dtype=float)  # NaN in the place of None
+
+
+def _log_step_time(record: Record, _: Record) -> float:
+    seconds, f = _curve(record, _SECONDS), _curve(record, "seconds/f_cpu")
+    trained = np.isfinite(f)  # pretraining measures no f
+    steps = seconds.sum() / record.seconds["step_cpu"] / seconds.size  # of an epoch
+    return 100 * float(np.log(seconds[trained].mean() / steps / np.median(f[trained])))
+
+
+def _at_equal_time(record: Record, other: Record) -> float:
+    ends, others = _curve(record, _SECONDS).cumsum(), _curve(other, _SECONDS).cumsum()
+    finished = _curve(record, metric_of_run(record).curve)[ends <= others[-1]]
+    return _in_points(record, finished[-1] if finished.size else math.nan)
+
+
+def _cosine_slope(record: Record, _: Record) -> float:
+    steps = _curve(record, _STEP)
+    return statistics.linear_regression(steps / steps[-1], _curve(record, _COSINE)).slope
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    "last": Quantity(lambda run, _: _in_points(run, run.result.last)),
+    "best": Quantity(lambda run, _: _in_points(run, run.result.best)),
+    "log_step_time": Quantity(_log_step_time, is_time=True),
+    "at_equal_time": Quantity(_at_equal_time),
+    "cosine_min": Quantity(lambda run, _: float(_curve(run, _COSINE).min()), has_margin=False),
+    "cosine_slope": Quantity(_cosine_slope, has_margin=False),
+    "radius_last": Quantity(lambda run, _: float(_curve(run, _RADIUS)[-1]), has_margin=False),
+}
+"""By their names in ``claims.yaml``."""
