@@ -8,8 +8,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from phantomgrad_suite.runs import formats
+from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.metrics import Metric, metric_of
 from phantomgrad_suite.runs.records import Record
+
+SECONDS = "seconds/step_cpu"  # the curve with the processor time of all steps of an epoch
 
 
 class Stat(NamedTuple):
@@ -34,8 +37,12 @@ class Runs:
         self.metric = metric_of(first.result.metric, first.result.mode)
         self.dataset = first.label.get("dataset", "")  # its printed name
         self.data = str(first.data.get("fingerprint", ""))
-        # The differences from the full protocol, empty for full runs.
-        changes, reduced = ", ".join(first.changes), first.changes or first.protocol != "full"
+        self.scale, self.unscaled_row = split_row(first.row)
+        # What the scale reduces in all rows alike, and other differences from the full protocol.
+        named = {*first.config["label"]["reduced"], first.data.get("reduced")} if self.scale else {}
+        self.scaled = ", ".join(change for change in first.changes if change in named)
+        changes = ", ".join(change for change in first.changes if change not in named)
+        reduced = changes or (first.protocol != "full" and not self.scaled)
         self.reduction = f"{first.protocol}: {changes or 'unknown'}" if reduced else ""
         # Over the best test epoch of each run, the last one, and that selected on validation data.
         self.best = Stat.of(record.result.best for record in records)
@@ -62,6 +69,12 @@ def group_runs(records: Iterable[Record]) -> list[Runs]:
         data = record.data.get("fingerprint", "")
         groups.setdefault((protocol, experiment, data), []).append(record)
     return [Runs(members) for members in groups.values()]
+
+
+def seconds_of_f(record: Record) -> float:
+    """Return the median processor time of one evaluation of f, of all layers; NaN if unknown."""
+    known = [value for value in record.curves.get("seconds/f_cpu", []) if value is not None]
+    return statistics.median(known) if known else math.nan
 
 
 def describe(runs: Runs, others: Sequence[Runs]) -> str:

@@ -1,49 +1,70 @@
 """Figure 3 and the searches: the influence of λ, k and the form of the phantom gradient."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
 from phantomgrad_suite.report.catalogue import FIGURES
+from phantomgrad_suite.report.experiments.lines import Line
 from phantomgrad_suite.report.figures.plot import Curve, Plot, file_name
 from phantomgrad_suite.report.table import Table
 
-_EPOCHS = {"Best": "best epoch", "Selected": "epoch selected", "Last": "last epoch"}
+_EPOCHS = {"best": "best epoch", "last": "last epoch"}
 _DODGE = 1.04  # factor between neighbours on the axis of k
 
 
 def sweeps(table: Table) -> Iterator[Plot]:
     """Yield the test metric of each block by k: a row for each epoch, a column for each form."""
     for block in table.blocks:
-        rows = [(x.gradient, x, row) for row, x in block.experiments if x.gradient and x.runs]
-        if not rows:
+        lines = [(x.gradient, x) for _, x in block.experiments if x.gradient and x.runs]
+        if not lines:
             continue
-        rows.sort(key=lambda found: found[0])
-        dampings = sorted({gradient.damping for gradient, *_ in rows})
+        lines.sort(key=lambda found: found[0])
+        dampings = sorted({gradient.damping for gradient, _ in lines})
         curves = []
-        for heading, epoch in _EPOCHS.items():
-            for (form, damping), group in groupby(rows, lambda found: found[0][:2]):
-                cells = [(gradient.steps, row.number(heading)) for gradient, _, row in group]
-                points = [(float(k), *cell) for k, cell in cells if cell]
-                if points:
-                    k, mean, spread = np.transpose(points)
-                    k *= _DODGE ** dampings.index(damping)
-                    label = rf"$\lambda = {damping}$"
-                    row = f"{rows[0][1].metric.heading}\n{epoch}"
-                    curves.append(Curve(label, k, mean, row, form, (mean - spread, mean + spread)))
-        reduced = "; ".join(dict.fromkeys(line.variant for _, line, _ in rows if line.variant))
-        caption = FIGURES["sweep"].format(line=rows[0][1])
+        for which, epoch in _EPOCHS.items():
+            means, errors = _compared([line for _, line in lines], which)
+            points = [(*found[0], m, e) for found, m, e in zip(lines, means, errors, strict=True)]
+            for (form, damping), group in groupby(points, lambda point: point[:2]):
+                k, mean, error = np.transpose([point[2:] for point in group])
+                k = k * _DODGE ** dampings.index(damping)
+                band = None if np.isnan(error).all() else (mean - error, mean + error)
+                row = f"{lines[0][1].metric.heading}\n{epoch}"
+                curves.append(Curve(rf"$\lambda = {damping}$", k, mean, row, form, band))
+        reduced = dict.fromkeys(line.variant for _, line in lines if line.variant)
+        note = ["mean over the runs"]
+        note += ["whiskers: ± one standard error"] if any(curve.band for curve in curves) else []
+        caption = FIGURES["sweep"].format(line=lines[0][1])
         yield Plot(
-            *(file_name(table.key, block.key), caption, f"{table.title}, {rows[0][1].dataset}"),
+            *(file_name(table.key, block.key), caption, f"{table.title}, {lines[0][1].dataset}"),
             curves,
             x="k",
-            note=f"mean ± one standard deviation over the runs; {reduced}".rstrip("; "),
+            note="; ".join([*note, *reduced]),
             log="x",
             share="row",
             whiskers=True,
-            ticks=sorted({gradient.steps for gradient, _, _ in rows}),
+            ticks=sorted({gradient.steps for gradient, _ in lines}),
         )
+
+
+def _compared(lines: Sequence[Line], which: str) -> tuple[Any, Any]:
+    """Return means, and standard errors without what runs of one seed and fold have in common.
+
+    They are within-subject errors (Morey, 2008), over the seeds and folds that all lines have.
+    """
+    runs = [
+        {r.instance: line.metric.scale * getattr(r.result, which) for r in line.records}
+        for line in lines
+    ]
+    means = [np.nanmean([*values.values()]) for values in runs]
+    shared = [name for name in runs[0] if all(name in values for values in runs)]
+    if len(shared) < 2 or len(lines) < 2:
+        return means, np.full(len(lines), np.nan)
+    values = np.array([[found[name] for name in shared] for found in runs])  # (lines, shared)
+    deviations = (values - values.mean(axis=0)).std(axis=1, ddof=1)
+    return means, deviations * np.sqrt(len(lines) / (len(lines) - 1) / len(shared))
 
 
 def searches(table: Table) -> Iterator[Plot]:
