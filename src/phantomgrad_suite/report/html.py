@@ -35,18 +35,29 @@ def render(
     paper = [table for table in tables if table.entry.in_paper]
     counts = Counter(table.state for table in paper)
     readme = sections_of(results / "README.md")
+    shown = [table for table in tables if table.sections]
     return environment.get_template("index.html.j2").render(
         paper=paper,
         counts=[(state, counts[state]) for state in State if counts[state]],
-        tables=[table for table in tables if table.sections],
+        tables=shown,
         plots={
             key: [plot for plot in plots if (page / f"figures/{plot.name}.svg").is_file()]
             for key, plots in figures.items()
         },
         bench=[sections_of(path) for path in sorted((results / "bench").glob("*.md"))],
-        findings=readme.get("Findings", ""),
+        findings=_by_table(readme.get("Findings", Markup()), shown),
         reading=readme.get("How to read a table", ""),
     )
+
+
+def _by_table(findings: Markup, tables: Sequence[Table]) -> dict[str, Markup]:
+    """Return the findings on each table, which start with its label in bold, and others as ""."""
+    found = {table.key: Markup() for table in tables} | {"": Markup()}
+    labels = {table.entry.label: table.key for table in tables}
+    for part in re.split("(?=<p><strong>|<h3>)", findings):
+        lead = re.match(r"<p><strong>([^,.:<]*)", part)
+        found[labels.get(lead[1], "") if lead else ""] += Markup(part)
+    return found
 
 
 def folded(section: Section) -> list[str]:

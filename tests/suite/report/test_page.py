@@ -26,6 +26,12 @@ README = """\
 
 **Cost.** See [the bench](bench/cpu.md).
 
+**Chains, more epochs.** They are solved.
+
+- In each run.
+
+**Table 4.** With ten folds.
+
 ### More
 
 Text.
@@ -142,6 +148,10 @@ def test_the_overview_has_state_and_command_of_each_table(page: Page) -> None:
 
 def test_findings_come_from_the_readme(page: Page) -> None:
     assert "Cost. See the bench." in page.text("p")
+    sections = {key: page.text("section", id=key)[0] for key in ("chains", "table4", "findings")}
+    found = ("Chains, more epochs. They are solved. In each run.", "Table 4. With ten folds.")
+    for key, text in zip(("chains", "table4"), found, strict=True):
+        assert [name for name, content in sections.items() if text in content] == [key]
     assert "<code>A(5, 0.5)</code> is the paper's <i>A</i><sub>5,0.5</sub>" in page.html
 
 

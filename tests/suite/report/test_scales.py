@@ -168,9 +168,9 @@ def test_the_metric_is_drawn_by_time_and_by_evaluations() -> None:
     plot = plots(table_of_runs(key, [], runs))[name]
     assert len(plot.curves) == 4
     upg = {curve.column: curve for curve in plot.curves[2:]}
-    time = "processor time of training, in"
+    time = "processor time in"
     assert upg[f"{time} seconds"].x.tolist() == [4, 9]
-    assert upg["evaluations of f in training"].x.tolist() == [180, 340]
+    assert upg["evaluations of f"].x.tolist() == [180, 340]
     assert list(upg[f"{time} seconds"].y) == pytest.approx([50, 70])
     runs[1] = replace(runs[1], environment={"processor": "another", "threads": 1})
     column = f"{time} evaluations of f"

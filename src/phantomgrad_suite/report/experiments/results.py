@@ -47,17 +47,16 @@ def _state(entry: Entry, lines: Sequence[Line]) -> tuple[State, str]:
     expected = [line for line in lines if line.paper] or [line for line in lines if not line.scale]
     full = [line for line in expected if line.is_full]
     scaled = {line.runs.unscaled_row for line in lines if line.scale and line.runs}
-    more = scaled & {line.row for line in expected if line not in full}
+    more = len(scaled & {line.row for line in expected if line not in full})
     elsewhere = entry.data and plain(entry.data) not in {plain(line.dataset) for line in full}
-    if scaled and (not full or elsewhere):
-        of_paper = any(line.paper for line in lines)
-        return State.SCALED, f"{len(more)} of {len(expected)} rows" if of_paper else ""
+    if scaled and (elsewhere or not full):
+        return State.SCALED, "" if elsewhere else f"{more} of {len(expected)} rows"
     if full and elsewhere:
         return State.PARTLY, f"not on {entry.data} yet"
     if len(full) == len(expected):
         return State.MADE, ""
     text = f"{len(full)} of {len(expected)} rows in full"
-    text += f", {len(more)} in the {State.SCALED}" if more else ""
+    text += f", {more} in the {State.SCALED}" if more else ""
     return State.PARTLY if full else State.REDUCED, text
 
 
@@ -91,9 +90,9 @@ def _results(
 
     section = _section("", lines, cells, 4)
     found = [f"{mark} Paper: {text.removeprefix(mark).strip()}." for text, mark in marks.items()]
-    scaled = [_describe_scale(line) for line in lines if line.runs and line.runs.scaled]
-    notes = (*dict.fromkeys(scaled), NOTES["statistics"], *section.notes)
-    notes = (*notes, *found, *_warnings(lines))
+    scaled = [line for line in lines if line.runs and line.runs.scaled]
+    edition = [NOTES["scale"].format(title=BLOCKS[line.scale], line=line) for line in scaled]
+    notes = *dict.fromkeys(edition), NOTES["statistics"], *section.notes, *found, *_warnings(lines)
     return replace(section, notes=notes)
 
 
@@ -131,7 +130,7 @@ def _section(
     blocks = [
         Block(
             tuple(Row(cells(line), line) for line in members),
-            block_title(key) if len(found) > 1 or split_row(key)[0] else "",
+            _title(key) if len(found) > 1 or split_row(key)[0] else "",
             key,
         )
         for key, members in found
@@ -142,16 +141,10 @@ def _section(
     return replace(section, notes=tuple(f"{h}: {note}" for h, note in notes.items() if note))
 
 
-def block_title(block: str) -> str:
-    """Return the printed name of the folder between table and row."""
+def _title(block: str) -> str:
     scale, folder = split_row(block)
     keys = [scale, folder] if scale and folder else [scale or folder]
     return ", ".join(BLOCKS.get(key, key) for key in keys)
-
-
-def _describe_scale(line: Line) -> str:
-    assert line.runs is not None
-    return NOTES["scale"].format(title=BLOCKS[line.scale], line=line, text=line.runs.scaled)
 
 
 def _stat(runs: Runs | None, which: str) -> Cell:

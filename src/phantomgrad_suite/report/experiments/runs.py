@@ -12,8 +12,6 @@ from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.metrics import Metric, metric_of
 from phantomgrad_suite.runs.records import Record
 
-SECONDS = "seconds/step_cpu"  # the curve with the processor time of all steps of an epoch
-
 
 class Stat(NamedTuple):
     """Mean and population standard deviation (ddof 0) over ``n`` values."""
@@ -69,12 +67,6 @@ def group_runs(records: Iterable[Record]) -> list[Runs]:
         data = record.data.get("fingerprint", "")
         groups.setdefault((protocol, experiment, data), []).append(record)
     return [Runs(members) for members in groups.values()]
-
-
-def seconds_of_f(record: Record) -> float:
-    """Return the median processor time of one evaluation of f, of all layers; NaN if unknown."""
-    known = [value for value in record.curves.get("seconds/f_cpu", []) if value is not None]
-    return statistics.median(known) if known else math.nan
 
 
 def describe(runs: Runs, others: Sequence[Runs]) -> str:

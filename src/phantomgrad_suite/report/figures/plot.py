@@ -142,7 +142,8 @@ class Plot:
         else:
             whole = all(float(x).is_integer() for curve in curves for x in curve.x)
             axes.xaxis.set_major_locator(MaxNLocator(7, integer=whole, steps=[1, 2, 5, 10]))
-            axes.xaxis.set_major_formatter("{x:,.10g}")
+            if whole:
+                axes.xaxis.set_major_formatter("{x:,g}")
         if self.places:
             names = self.places[curves[0].row, curves[0].column]
             axes.set_yticks(range(len(names)), [_wrap(name) for name in names])

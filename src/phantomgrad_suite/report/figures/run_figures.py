@@ -2,15 +2,16 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from phantomgrad_suite.report.catalogue import FIGURES
+from phantomgrad_suite.report.catalogue import BLOCKS, FIGURES
 from phantomgrad_suite.report.experiments.lines import Line
 from phantomgrad_suite.report.figures.plot import Curve, Plot, file_name
 from phantomgrad_suite.report.table import Block, Table
-from phantomgrad_suite.runs.identity import split_row
+from phantomgrad_suite.runs.identity import SCALES, split_row
 
 # The columns that are drawn, from top to bottom, and their labels.
 _DOTS = {
@@ -19,6 +20,7 @@ _DOTS = {
     "Last": "last epoch",
     "Selected": "epoch selected on validation data",
 }
+_Values = Sequence[float]
 _DODGE = 0.19  # between the values of a row
 _LOSS, _STEP = "train/loss", "precision/step"
 _ESTIMATE = re.compile(r"precision/(upg|npg)_k(\d+)_d([\d.]+)/cosine$")
@@ -30,24 +32,19 @@ _RADII = {
 
 def of_runs(table: Table) -> Iterator[Plot]:
     """Yield all values, the curves of each block, and what training measured."""
-    for scale in dict.fromkeys(split_row(block.key)[0] for block in table.blocks):
+    for scale in ("", *SCALES):
         yield from _values(table, scale)
     yield from (plot for block in table.blocks if (plot := _by_epoch(table, block)))
     yield from along_training(table)
 
 
 def _values(table: Table, scale: str) -> Iterator[Plot]:
-    """Yield the values of all rows: a row of panels for each data set, a column for each block.
-
-    A data set without a run of ours has no panel.
-    """
+    """Yield the values of all rows: a panel for each data set and block with runs of ours."""
     curves: list[Curve] = []
     places: dict[tuple[str, str], list[str]] = {}
     for block in (block for block in table.blocks if split_row(block.key)[0] == scale):
         measured = {line.dataset for _, line in block.experiments if line.runs}
-        for row, line in block.experiments:
-            if line.dataset not in measured:
-                continue
+        for row, line in (pair for pair in block.experiments if pair[1].dataset in measured):
             panel = f"{line.dataset}: {line.metric.heading}", block.title
             names = places.setdefault(panel, [])
             found = {label: row.number(heading) for heading, label in _DOTS.items()}
@@ -60,8 +57,13 @@ def _values(table: Table, scale: str) -> Iterator[Plot]:
     note = "whiskers: ± one standard deviation" if any(curve.band for curve in curves) else ""
     curves.sort(key=lambda curve: [*_DOTS.values()].index(curve.label))
     if curves:
-        name, caption = file_name(table.key, scale), FIGURES["dots"]
-        yield Plot(name, caption, table.title, curves, note=note, places=places)
+        names = file_name(table.key, scale), FIGURES["dots"], table.title
+        yield Plot(*names, curves, note=note, places=places)
+
+
+def title_of(table: Table, line: Line) -> str:
+    """Return the title of a figure of one data set."""
+    return ", ".join(filter(None, (table.title, line.dataset, BLOCKS.get(line.scale or "-"))))
 
 
 def label_of(line: Line, lines: Sequence[Line]) -> str:
@@ -103,31 +105,22 @@ def bands_of(curves: Sequence[Curve]) -> str:
 
 
 def mean_curve(
-    label: str,
-    runs: Sequence[Sequence[float]],
-    panel: tuple[str, str],
-    scale: float = 1.0,
-    x: Any = None,
+    label: str, runs: Sequence[_Values], panel: tuple[str, str], scale: float = 1.0, x: Any = None
 ) -> Curve:
     """Return the mean over runs as far as all go, by default by epoch, without missing values."""
-    rows = [run[: min(map(len, runs))] for run in runs]
-    values = scale * np.ma.masked_invalid(np.array(rows, dtype=float))  # (runs, epochs)
-    mean = values.mean(axis=0)
-    x = range(1, len(mean) + 1) if x is None else x[: len(mean)]
-    if len(runs) == 1:
-        return Curve(label, x, mean, *panel)
-    error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
-    return Curve(label, x, mean, *panel, (mean - error, mean + error))
+    n, epochs = len(runs), min(map(len, runs))
+    values = np.array([run[:epochs] for run in runs], dtype=float)  # (runs, epochs)
+    values = scale * np.ma.masked_invalid(values)
+    x, mean = range(1, epochs + 1) if x is None else x[:epochs], values.mean(axis=0)
+    error = values.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else None
+    return Curve(label, x, mean, *panel, None if error is None else (mean - error, mean + error))
 
 
 def along_training(table: Table) -> Iterator[Plot]:
     """Yield, for each data set, the cosines along exact training, and the radii of all rows."""
-    groups: dict[tuple[str, str], list[Line]] = {}
-    for line in table.lines:
-        if line.curves(_STEP):
-            groups.setdefault((line.block, line.dataset), []).append(line)
-    for block, dataset in sorted(groups, key=lambda group: not split_row(group[0])[0]):
-        lines = groups[block, dataset]
+    found = sorted((x for x in table.lines if x.curves(_STEP)), key=lambda line: not line.scale)
+    for (block, dataset), group in groupby(found, lambda line: (line.block, line.dataset)):
+        lines = list(group)
         exact = [line for line in lines if line.gradient is None] or lines
         cosines, radii = [], []
         for line in lines:
@@ -142,5 +135,5 @@ def along_training(table: Table) -> Iterator[Plot]:
                     radii.append(mean_curve(line.name, line.curves(name), panel, x=x))
         for kind, curves in (("cosines", cosines), ("radius", radii)):
             name = file_name(table.key, block, dataset.lower(), kind)
-            caption, title = FIGURES[kind].format(dataset=dataset), f"{table.title}, {dataset}"
-            yield Plot(name, caption, title, curves, "training step", bands_of(curves), share="all")
+            names = name, FIGURES[kind].format(dataset=dataset), title_of(table, lines[0])
+            yield Plot(*names, curves, "training step", bands_of(curves), share="all")

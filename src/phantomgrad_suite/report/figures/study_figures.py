@@ -44,18 +44,13 @@ def cosines(table: Table) -> Iterator[Plot]:
 
 
 def iterations(table: Table) -> Iterator[Plot]:
-    """Yield Figure 4, one for each F: a row of panels for each L, a column for each quantity.
-
-    An L with about the condition number of the row above is left out.
-    """
+    """Yield Figure 4, one for each F: a row of panels for each L, a column for each quantity."""
     for record in table.studies:
-        curves, drawn, left_out = [], 0.0, []
+        curves, condition = [], 0.0
         for level in record.numbers["levels"]:
-            if level["condition"] < _ALIKE * drawn:
-                left_out.append(str(level["lipschitz"]))
+            if level["condition"] < _ALIKE * condition:
                 continue
-            drawn = level["condition"]
-            condition = float(f"{drawn:.3g}")
+            condition = float(f"{level['condition']:.3g}")
             row = f"$L_h = {level['lipschitz']}$\nκ = {condition:,g}"
             for method in level["methods"]:
                 label = precision.solver_name(method)
@@ -73,8 +68,6 @@ def iterations(table: Table) -> Iterator[Plot]:
         name = parts.with_instance(record, f"figure4_{form}", table.studies).replace(" ", "_")
         names = (name, FIGURES["figure4"].format(**record.setting), f"{table.title}, F: {form}")
         note = "median over the samples; band: 5 % to 95 %"
-        if left_out:
-            note += rf"; $L_h$ = {', '.join(left_out)} look like the row above"
         x, linear = "iterations of Broyden, or k", _SOLVED["cosine"]
         yield Plot(*names, curves, x, note, log="y", linear=linear)
 
