@@ -175,19 +175,6 @@ def test_precision_along_training() -> None:
     assert [list(curve.y) for curve in radii] == [[0.5, 0.6, 1.2], [0.4, 0.5, 0.9]]
 
 
-def test_precision_of_the_model_of_the_paper_comes_first() -> None:
-    config = {"label": {"scale": "cpu", "reduced": []}}
-    label = {"dataset": "cifar10-jpeg", "model": "MDEQ", "method": "Implicit"}
-    small = {"curves": PRECISION, "label": label, "config": config}
-    runs = [
-        record("figure2/cox2_implicit", "seed0", [0.5], curves=PRECISION),
-        record("cpu/figure2/cifar10_implicit", "seed0", [0.5], **small),
-    ]
-    found = list(plots(runs_table("figure2", runs)))
-    assert found[0] == "figure2_cpu_cifar10-jpeg_cosines"
-    assert found[2] == "figure2_toy_cosines"
-
-
 # Figure 3
 
 

@@ -47,7 +47,8 @@ def _seconds(record: Record) -> NDArray[np.float64]:
 
 
 def _f_times(record: Record) -> NDArray[np.float64]:
-    return _seconds(record) / np.nanmedian(np.array(record.curves["seconds/f_cpu"], dtype=float))
+    unit = float(np.nanmedian(np.array(record.curves["seconds/f_cpu"], dtype=float)))
+    return _seconds(record) / unit
 
 
 def evaluations(record: Record) -> NDArray[np.float64]:

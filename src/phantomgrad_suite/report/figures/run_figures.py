@@ -57,8 +57,8 @@ def _values(table: Table, scale: str) -> Iterator[Plot]:
     note = "whiskers: ± one standard deviation" if any(curve.band for curve in curves) else ""
     curves.sort(key=lambda curve: [*_DOTS.values()].index(curve.label))
     if curves:
-        names = file_name(table.key, scale), FIGURES["dots"], table.title
-        yield Plot(*names, curves, note=note, places=places)
+        about = file_name(table.key, scale), FIGURES["dots"], table.title
+        yield Plot(*about, curves, note=note, places=places)
 
 
 def title_of(table: Table, line: Line) -> str:

@@ -60,16 +60,16 @@ def iterations(table: Table) -> Iterator[Plot]:
                     if quantity == "angle":
                         values = np.maximum(1 - values[:, ::-1], _RESOLUTION)
                     first = 0 if method["damping"] is None else 1
-                    x, band = range(first, first + len(values)), (values[:, _LOW], values[:, _HIGH])
-                    curves.append(Curve(label, x, values[:, precision.MEDIAN], row, column, band))
-            exact = [level["l1_norm"][precision.MEDIAN]] * len(x)
-            curves.append(Curve(r"exact, $\|g\|_1$", x, exact, row, column))
+                    k, band = range(first, first + len(values)), (values[:, _LOW], values[:, _HIGH])
+                    curves.append(Curve(label, k, values[:, precision.MEDIAN], row, column, band))
+            exact = [level["l1_norm"][precision.MEDIAN]] * len(k)
+            curves.append(Curve(r"exact, $\|g\|_1$", k, exact, row, column))
         form = record.setting["nonlinearity"]
         name = parts.with_instance(record, f"figure4_{form}", table.studies).replace(" ", "_")
         names = (name, FIGURES["figure4"].format(**record.setting), f"{table.title}, F: {form}")
         note = "median over the samples; band: 5 % to 95 %"
-        x, linear = "iterations of Broyden, or k", _SOLVED["cosine"]
-        yield Plot(*names, curves, x, note, log="y", linear=linear)
+        x = "iterations of Broyden, or k"
+        yield Plot(*names, curves, x, note, log="y", linear=_SOLVED["cosine"])
 
 
 def scaling(table: Table) -> Iterator[Plot]:

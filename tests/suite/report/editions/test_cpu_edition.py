@@ -125,6 +125,21 @@ def test_the_scales_have_figures_of_their_own(both: Folder) -> None:
     assert whiskers == [True, False, True, False]  # best and last of two runs, and of one
 
 
+def test_precision_along_its_training_is_drawn_before_that_of_small_models() -> None:
+    curves = {
+        "test/accuracy": [0.5],
+        "precision/step": [0, 100],
+        "precision/upg_k1_d1.0/cosine": [None, 0.7],
+        "precision/spectral_radius/F": [0.5, 0.6],
+    }
+    scaled = record(**small("cpu/figure2/cifar10_implicit", "seed0", [0.5], curves=curves))
+    other = record("figure2/toy_implicit", "seed0", [0.5], curves=curves)
+    assert list(plots(runs_table("figure2", [other, scaled]))) == [
+        *("figure2_cpu_small_cosines", "figure2_cpu_small_radius"),
+        *("figure2_toy_cosines", "figure2_toy_radius"),
+    ]
+
+
 # The test metric by cost
 
 
