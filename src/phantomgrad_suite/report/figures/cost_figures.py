@@ -12,6 +12,7 @@ from phantomgrad_suite.report.figures.run_figures import bands_of, label_of, mea
 from phantomgrad_suite.report.table import Table
 from phantomgrad_suite.runs.records import Record
 
+_THOUSANDS = "thousand evaluations of f"
 _SECONDS = "seconds/step_cpu"  # sums by epoch
 _SOLVES = "solver/evaluations", "adjoint/evaluations"  # means by epoch
 
@@ -27,19 +28,17 @@ def by_cost(table: Table) -> Iterator[Plot]:
     for (block, dataset), group in groupby(whole, lambda line: (line.block, line.dataset)):
         lines = list(group)
         in_f = len({name for line in lines if line.runs for name in line.runs.hardware}) > 1
-        time = "processor time in evaluations of f" if in_f else "processor time in seconds"
+        time = (_THOUSANDS, _f_times, 1e3) if in_f else ("seconds", _seconds, 1.0)
+        costs = (f"processor time in {time[0]}", *time[1:]), (_THOUSANDS, evaluations, 1e3)
         curves = []
         for line in lines:
             tests, label = line.curves(line.metric.curve), label_of(line, lines)
             row, epochs = f"{dataset}\n{line.metric.heading}", min(map(len, tests))
-            for column, cost in (
-                (time, _f_times if in_f else _seconds),
-                ("evaluations of f", evaluations),
-            ):
-                x = np.mean([cost(record)[:epochs] for record in line.records], axis=0)
+            for column, cost, unit in costs:
+                x = np.mean([cost(record)[:epochs] for record in line.records], axis=0) / unit
                 curves.append(mean_curve(label, tests, (row, column), line.metric.scale, x))
         names = file_name(table.key, block, dataset.lower(), "cost"), FIGURES["cost"]
-        yield Plot(*names, title_of(table, lines[0]), curves, note=bands_of(curves))
+        yield Plot(*names, title_of(table, lines[0]), curves, note=bands_of(curves), log="x")
 
 
 def _seconds(record: Record) -> NDArray[np.float64]:

@@ -137,7 +137,7 @@ class Plot:
             axes.minorticks_off()
         elif "x" in self.log:
             axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_major_formatter("{x:,g}")
             axes.xaxis.set_minor_locator(NullLocator())
         else:
             whole = all(float(x).is_integer() for curve in curves for x in curve.x)

@@ -7,6 +7,7 @@ import pytest
 from graph_data import REPOSITORY
 from report.conftest import Folder, plots, record, runs_table
 
+from phantomgrad_suite.publish import publish
 from phantomgrad_suite.report.catalogue import entry_of
 from phantomgrad_suite.report.command import known_tables
 from phantomgrad_suite.report.experiments.results import table_of_runs
@@ -106,6 +107,8 @@ def test_yours_are_compared_with_the_published_ones(both: Folder, tmp_path_facto
     yours.add(**small("cpu/table9/toy_implicit", "seed0", [0.53]))
     assert both.report("table9", f"yours={yours.path}") == 0
     assert "3 of 3 numbers agree" in capsys.readouterr().out
+    published = "published: records/cpu/table9/toy_implicit/seed0.json"
+    assert publish(yours.path, both.path) == [published]
     unpublished = Folder(tmp_path_factory.mktemp("unpublished"))
     unpublished.add(**small("cpu/new/row", "seed0", [0.53]))
     both.report("new", f"yours={unpublished.path}")
@@ -185,9 +188,9 @@ def test_the_metric_is_drawn_by_time_and_by_evaluations() -> None:
     upg = {curve.column: curve for curve in plot.curves[2:]}
     time = "processor time in"
     assert upg[f"{time} seconds"].x.tolist() == [4, 9]
-    assert upg["evaluations of f"].x.tolist() == [180, 340]
+    assert upg["thousand evaluations of f"].x.tolist() == pytest.approx([0.18, 0.34])
     assert list(upg[f"{time} seconds"].y) == pytest.approx([50, 70])
     runs[1] = replace(runs[1], environment={"processor": "another", "threads": 1})
-    column = f"{time} evaluations of f"
+    column = f"{time} thousand evaluations of f"
     found = [c for c in plots(table_of_runs(key, [], runs))[name].curves if c.column == column]
-    assert found[1].x.tolist() == pytest.approx([4 / 0.2, 9 / 0.2])
+    assert found[1].x.tolist() == pytest.approx([4 / 200, 9 / 200])
