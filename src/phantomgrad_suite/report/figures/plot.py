@@ -63,7 +63,7 @@ class Plot:
     x: str = ""  # the label of the x axes; empty if the names of the columns are
     note: str = ""  # above the legend, for example what the bands are
     log: str = ""  # the logarithmic axes, for example xy
-    linear: str = ""  # a column whose y axes are not
+    linear: str | None = None  # a column whose y axes are not
     share: Literal["none", "row", "all"] = "none"  # which panels share their y axis
     ticks: Sequence[float] = ()  # of the x axis, by default those of matplotlib
     whiskers: bool = False  # in place of bands

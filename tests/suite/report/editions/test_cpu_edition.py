@@ -12,6 +12,7 @@ from phantomgrad_suite.report.catalogue import entry_of
 from phantomgrad_suite.report.command import known_tables
 from phantomgrad_suite.report.experiments.results import table_of_runs
 from phantomgrad_suite.report.figures.cost_figures import evaluations
+from phantomgrad_suite.report.figures.plot import Curve, Plot
 from phantomgrad_suite.report.latex import render
 from phantomgrad_suite.report.table import State
 from phantomgrad_suite.runs.identity import SCALES, split_row
@@ -141,6 +142,13 @@ def test_precision_along_its_training_is_drawn_before_that_of_small_models() -> 
         *("figure2_cpu_small_cosines", "figure2_cpu_small_radius"),
         *("figure2_toy_cosines", "figure2_toy_radius"),
     ]
+
+
+def test_axes_are_logarithmic_but_for_one_column() -> None:
+    curves = [Curve("a", [1, 2], [1.0, 2.0], "row", column) for column in ("", "linear")]
+    for linear, scales in ((None, ["log", "log"]), ("linear", ["log", "linear"])):
+        panels = Plot("n", "c", "t", curves, "k", log="y", linear=linear).draw().axes
+        assert [axes.get_yscale() for axes in panels] == scales
 
 
 # The test metric by cost
