@@ -104,17 +104,6 @@ def test_dots_stand_at_the_printed_values(results: Any) -> None:
     values = [("paper", 84.1, 0), ("paper", 83.9, 1), (best, 85.0, 0), (last, 85.0, 0)]
     assert [(label, pytest.approx(x), y) for label, x, y in found] == values
     assert np.ravel(plot.curves[2].band) == pytest.approx([80, 90])
-    assert [curve.band is None for curve in plot.curves[:2]] == [False, True]  # 2.9 and no spread
-
-
-def test_data_sets_without_runs_of_ours_are_not_drawn(results: Any) -> None:
-    line = "table9/other_implicit,table9,Other,IGNN,Implicit,1K,accuracy,50.0,,%,\n"
-    results.print_in_paper(line)
-    assert plots(results.table("table9")) == {}
-    results.add("table9/toy_implicit", "seed0", [0.8])
-    plot = plots(results.table("table9"))["table9"]
-    assert list(plot.places) == [("Toy: accuracy (%) ↑", "")]
-    assert all(curve.band is None for curve in plot.curves if curve.label != "paper")
 
 
 def test_curves_hold_means_and_leave_out_missing_epochs() -> None:
