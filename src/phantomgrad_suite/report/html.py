@@ -36,6 +36,12 @@ def render(
     counts = Counter(table.state for table in paper)
     readme = sections_of(results / "README.md")
     shown = [table for table in tables if table.sections]
+    leads = {table.key: f"<p><strong>{table.entry.label}" for table in shown}
+    findings = dict.fromkeys(("", *leads), Markup())  # those on a table start with its label
+    for part in re.split("(?=<p><strong>|<h3>)", readme.get("Findings", "")):
+        findings[next((k for k, lead in leads.items() if part.startswith(lead)), "")] += Markup(
+            part
+        )
     return environment.get_template("index.html.j2").render(
         paper=paper,
         counts=[(state, counts[state]) for state in State if counts[state]],
@@ -45,19 +51,9 @@ def render(
             for key, plots in figures.items()
         },
         bench=[sections_of(path) for path in sorted((results / "bench").glob("*.md"))],
-        findings=_by_table(readme.get("Findings", Markup()), shown),
+        findings=findings,
         reading=readme.get("How to read a table", ""),
     )
-
-
-def _by_table(findings: Markup, tables: Sequence[Table]) -> dict[str, Markup]:
-    """Return the findings on each table, which start with its label in bold, and others as ""."""
-    found = {table.key: Markup() for table in tables} | {"": Markup()}
-    labels = {table.entry.label: table.key for table in tables}
-    for part in re.split("(?=<p><strong>|<h3>)", findings):
-        lead = re.match(r"<p><strong>([^,.:<]*)", part)
-        found[labels.get(lead[1], "") if lead else ""] += Markup(part)
-    return found
 
 
 def folded(section: Section) -> list[str]:

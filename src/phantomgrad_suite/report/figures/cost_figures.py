@@ -28,26 +28,23 @@ def by_cost(table: Table) -> Iterator[Plot]:
     for (block, dataset), group in groupby(whole, lambda line: (line.block, line.dataset)):
         lines = list(group)
         in_f = len({name for line in lines if line.runs for name in line.runs.hardware}) > 1
-        time = (_THOUSANDS, _f_times, 1e3) if in_f else ("seconds", _seconds, 1.0)
-        costs = (f"processor time in {time[0]}", *time[1:]), (_THOUSANDS, evaluations, 1e3)
-        curves = []
+        time, curves = f"processor time in {_THOUSANDS if in_f else 'seconds'}", []
         for line in lines:
             tests, label = line.curves(line.metric.curve), label_of(line, lines)
             row, epochs = f"{dataset}\n{line.metric.heading}", min(map(len, tests))
-            for column, cost, unit in costs:
-                x = np.mean([cost(record)[:epochs] for record in line.records], axis=0) / unit
+            times = [seconds(record, in_f=in_f) for record in line.records]
+            work = [evaluations(record) / 1e3 for record in line.records]
+            for column, costs in ((time, times), (_THOUSANDS, work)):
+                x = np.mean([cost[:epochs] for cost in costs], axis=0)
                 curves.append(mean_curve(label, tests, (row, column), line.metric.scale, x))
         names = file_name(table.key, block, dataset.lower(), "cost"), FIGURES["cost"]
         yield Plot(*names, title_of(table, lines[0]), curves, note=bands_of(curves), log="x")
 
 
-def _seconds(record: Record) -> NDArray[np.float64]:
-    return np.cumsum(np.array(record.curves[_SECONDS], dtype=float))
-
-
-def _f_times(record: Record) -> NDArray[np.float64]:
-    unit = float(np.nanmedian(np.array(record.curves["seconds/f_cpu"], dtype=float)))
-    return _seconds(record) / unit
+def seconds(record: Record, *, in_f: bool) -> NDArray[np.float64]:
+    """Return the processor time of all steps up to each epoch, or the thousand f that it takes."""
+    unit = 1e3 * np.nanmedian(np.array(record.curves["seconds/f_cpu"], dtype=float)) if in_f else 1
+    return np.cumsum(np.array(record.curves[_SECONDS], dtype=float) / float(unit))
 
 
 def evaluations(record: Record) -> NDArray[np.float64]:

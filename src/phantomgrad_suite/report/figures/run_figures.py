@@ -34,7 +34,8 @@ def of_runs(table: Table) -> Iterator[Plot]:
     """Yield all values, the curves of each block, and what training measured."""
     for scale in ("", *SCALES):
         yield from _values(table, scale)
-    yield from (plot for block in table.blocks if (plot := _by_epoch(table, block)))
+    for block in table.blocks:
+        yield from _by_epoch(table, block)
     yield from along_training(table)
 
 
@@ -56,8 +57,8 @@ def _values(table: Table, scale: str) -> Iterator[Plot]:
             names.append(label_of(line, table.lines))
     note = "whiskers: ± one standard deviation" if any(curve.band for curve in curves) else ""
     curves.sort(key=lambda curve: [*_DOTS.values()].index(curve.label))
+    about = file_name(table.key, scale), FIGURES["dots"], table.title
     if curves:
-        about = file_name(table.key, scale), FIGURES["dots"], table.title
         yield Plot(*about, curves, note=note, places=places)
 
 
@@ -72,8 +73,8 @@ def label_of(line: Line, lines: Sequence[Line]) -> str:
     return f"{line.model}, {line.name}" if several else line.name
 
 
-def _by_epoch(table: Table, block: Block) -> Plot | None:
-    """Return test metric and training loss by epoch, a row of panels for each data set.
+def _by_epoch(table: Table, block: Block) -> Iterator[Plot]:
+    """Yield test metric and training loss by epoch, a row of panels for each data set.
 
     Reduced runs are drawn only if there are no others. Curves that the authors published are drawn
     next to ours, for as many epochs as ours have.
@@ -92,11 +93,10 @@ def _by_epoch(table: Table, block: Block) -> Plot | None:
             if theirs := table.published.get(line.row, {}).get(name):
                 begun = [run[: len(curves[-1].x)] for run in theirs]
                 curves.append(mean_curve(f"{label}: the authors' log", begun, (row, column), scale))
-    if not curves:
-        return None
     names = file_name(table.key, block.key, "curves"), FIGURES["curves"]
     title = ", ".join(filter(None, (table.title, block.title)))
-    return Plot(*names, title, curves, "epoch", bands_of(curves))
+    if curves:
+        yield Plot(*names, title, curves, "epoch", bands_of(curves))
 
 
 def bands_of(curves: Sequence[Curve]) -> str:
