@@ -18,6 +18,7 @@ from phantomgrad_suite.report.table import Table
 from phantomgrad_suite.report.yours import with_your_claims, with_yours
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import atomic_write
+from phantomgrad_suite.runs.identity import SCALES
 from phantomgrad_suite.runs.records import Record, StudyRecord, read_record, read_study
 
 _LACKING = (AttributeError, IndexError, KeyError, TypeError)
@@ -88,7 +89,7 @@ def _report_yours(names: Sequence[str], known: Sequence[str], results: Path, you
         own = load(results, key, yours / "records")
         if own.studies or any(line.runs for line in own.lines):
             tables[key], agreement = with_yours(tables[key], own)
-            figures[key] = [replace(p, caption=f"yours: {p.caption}") for p in plots_of(own)]
+            figures[key] = [replace(p, caption=f"Your runs. {p.caption}") for p in plots_of(own)]
             for place, content in _files(tables[key], figures[key]).items():
                 _write(content, yours / place)
             if key in names:
@@ -129,10 +130,10 @@ def known_tables(results: Path, *more: Path) -> list[str]:
 
     ``more`` are further folders of records.
     """
-    places = [path for path in (results / "records", *more) if path.is_dir()]
-    folders = [path for place in places for path in place.iterdir() if path.is_dir()]
+    places = [place / scale for place in (results / "records", *more) for scale in ("", *SCALES)]
+    folders = [path for place in places if place.is_dir() for path in place.iterdir()]
     found = {number.table for number in read_paper(results / "paper.csv")}
-    found |= {folder.name for folder in folders if any(folder.rglob("*.json"))}
+    found |= {folder.name for folder in folders if any(folder.rglob("*.json"))} - {*SCALES}
     return [key for key in CATALOGUE if key in found] + sorted(found - set(CATALOGUE))
 
 
@@ -146,7 +147,8 @@ def load(results: Path, key: str, records: Path | None = None) -> Table:
     """
     records = records or results / "records"
     studies = read_all(records, key if key in STUDIES else "throughput", read_study)
-    runs = [] if key in STUDIES else read_all(records, key, read_record)
+    folders = [] if key in STUDIES else [key, *(f"{scale}/{key}" for scale in SCALES)]
+    runs = [record for folder in folders for record in read_all(records, folder, read_record)]
     try:
         return _table(key, runs, studies, results)
     except _LACKING as error:

@@ -36,17 +36,24 @@ def render(
     paper = [table for table in tables if table.entry.in_paper]
     counts = Counter(table.state for table in paper)
     readme = sections_of(results / "README.md")
+    shown = [table for table in tables if table.sections]
+    leads = {table.key: f"<p><strong>{table.entry.label}" for table in shown}
+    findings = dict.fromkeys(("", *leads), Markup())  # those on a table start with its label
+    for part in re.split("(?=<p><strong>|<h3>)", readme.get("Findings", "")):
+        findings[next((k for k, lead in leads.items() if part.startswith(lead)), "")] += Markup(
+            part
+        )
     return environment.get_template("index.html.j2").render(
         claims=claims,
         paper=paper,
         counts=[(state, counts[state]) for state in State if counts[state]],
-        tables=[table for table in tables if table.sections],
+        tables=shown,
         plots={
             key: [plot for plot in plots if (page / f"figures/{plot.name}.svg").is_file()]
             for key, plots in figures.items()
         },
         bench=[sections_of(path) for path in sorted((results / "bench").glob("*.md"))],
-        findings=readme.get("Findings", ""),
+        findings=findings,
         reading=readme.get("How to read a table", ""),
     )
 

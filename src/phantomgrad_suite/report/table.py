@@ -19,6 +19,7 @@ class State(StrEnum):
 
     MADE = "made"
     PARTLY = "partly made"
+    SCALED = "CPU edition"
     REDUCED = "reduced"
     MISSING = "missing"
 

@@ -19,7 +19,12 @@ def with_yours(published: Table, yours: Table) -> tuple[Table, str]:
         sentence = "Nothing is published to compare these with."
     own = [section for section in yours.sections if section.columns]
     own = own if yours.studies else own[:1]
-    shown = [replace(s, title=f"Yours: {s.title}".rstrip(": "), text="", notes=()) for s in own]
+    known = {note for section in published.sections for note in section.notes}
+    shown = []
+    for section in own:
+        notes = tuple(note for note in section.notes if note not in known)
+        title = f"Yours: {section.title}".rstrip(": ")
+        shown.append(replace(section, title=title, text="", notes=notes))
     shown[:1] = [replace(shown[0], text=sentence)]
     first = len(published.sections) if published.studies else 1
     sections = (*published.sections[:first], *shown, *published.sections[first:])

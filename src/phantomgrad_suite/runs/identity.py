@@ -11,6 +11,7 @@ from phantomgrad_suite.runs.errors import UserError
 # Where and how a run is executed, and what tables call it; the result does not depend on them.
 _DESCRIPTIVE = ("label", "runtime")
 _MISSING = object()
+SCALES = ("cpu",)  # the folders of rows in another size (configs/scale)
 
 Config = Mapping[str, Any]
 
@@ -40,6 +41,12 @@ class Identity:
     def is_changed(self) -> bool:
         """Whether it differs from its row, or has none."""
         return self.instance.endswith(self.config_hash[:8])
+
+
+def split_row(row: str) -> tuple[str, str]:
+    """Return the scale of a row, empty for its own size, and the row without it."""
+    scale, _, rest = row.partition("/")
+    return (scale, rest) if scale in SCALES else ("", row)
 
 
 def identify(config: Config, row_config: Config | None) -> Identity:

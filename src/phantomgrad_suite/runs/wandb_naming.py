@@ -6,6 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.metrics import metric_of
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ def names(row: str, instance: str, dataset: str) -> dict[str, Any]:
 
 
 def table_of(row: str) -> str:
-    """Return the table of a row: the first part of its name."""
-    return row.partition("/")[0]
+    """Return the table of a row: the first part of its name without the scale."""
+    return split_row(row)[1].partition("/")[0]
 
 
 def define_metrics(run: Any, metric: str, mode: str | None = None) -> None:

@@ -10,6 +10,7 @@ import pytest
 from graph_data import REPOSITORY
 from report.conftest import Folder, Page
 
+from phantomgrad_suite.report.catalogue import FIGURES
 from phantomgrad_suite.runs.errors import UserError
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="400pt" height="72pt"></svg>'
@@ -24,6 +25,12 @@ README = """\
 ## Findings
 
 **Cost.** See [the bench](bench/cpu.md).
+
+**Chains, more epochs.** They are solved.
+
+- In each run.
+
+**Table 4.** With ten folds.
 
 ### More
 
@@ -83,11 +90,17 @@ def test_sections_follow_the_order_of_the_paper(page: Page) -> None:
 def test_figures_have_captions_and_alternative_texts(page: Page) -> None:
     images = page.every("img")
     names = ["table4", "table4_curves", "chains", "odd"]  # those with files
+    overview = page.html[: page.html.index('<section id="table1"')]
+    assert overview.count("<img") == 1  # one for each table of the paper, before the details
     assert [image["src"] for image in images] == [f"figures/{name}.svg" for name in names]
     assert len({image["alt"] for image in images}) == 4
     captions = page.text("figcaption")
-    assert captions[0].startswith("Table 4: the results at a glance. PDF")
-    assert captions[1].startswith("Table 4: test metric and training loss by epoch. PDF")
+    assert captions[0].startswith("Table 4. The results of all rows that have runs. PDF")
+    assert captions[1].startswith("Table 4. Test metric and training loss by epoch. PDF")
+
+
+def test_captions_are_sentences() -> None:
+    assert all(re.fullmatch(r"[A-Z].*\.", caption) for caption in FIGURES.values())
 
 
 def test_links_are_local_and_lead_somewhere(folder: Folder, page: Page) -> None:
@@ -135,6 +148,10 @@ def test_the_overview_has_state_and_command_of_each_table(page: Page) -> None:
 
 def test_findings_come_from_the_readme(page: Page) -> None:
     assert "Cost. See the bench." in page.text("p")
+    sections = {key: page.text("section", id=key)[0] for key in ("chains", "table4", "findings")}
+    found = ("Chains, more epochs. They are solved. In each run.", "Table 4. With ten folds.")
+    for key, text in zip(("chains", "table4"), found, strict=True):
+        assert [name for name, content in sections.items() if text in content] == [key]
     assert "<code>A(5, 0.5)</code> is the paper's <i>A</i><sub>5,0.5</sub>" in page.html
 
 

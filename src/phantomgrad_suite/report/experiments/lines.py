@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from phantomgrad_suite.report.experiments.runs import Runs, describe
 from phantomgrad_suite.report.inputs import SPEED, PaperNumber
+from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.metrics import Metric, metric_of
 from phantomgrad_suite.runs.records import Record
 
@@ -55,6 +56,10 @@ class Line:
         return self.runs.records if self.runs else ()
 
     @property
+    def scale(self) -> str:
+        return split_row(self.row)[0]
+
+    @property
     def is_full(self) -> bool:
         return any(record.protocol == "full" for record in self.records)
 
@@ -65,7 +70,7 @@ class Line:
 def lines_of(numbers: Sequence[PaperNumber], groups: Sequence[Runs]) -> list[Line]:
     """Return the lines of a table, those of a block together."""
     papers = {number.row: number for number in numbers if number.metric != SPEED}
-    lines = [_measured(runs, papers.get(runs.first.row), groups) for runs in groups]
+    lines = [_measured(runs, papers.get(runs.unscaled_row), groups) for runs in groups]
     compared = {line.row for line in lines if line.paper}
     lines += [
         Line(row, n.dataset, n.model, _method(n), n.params, metric_of(n.metric), paper=n)
@@ -91,8 +96,9 @@ def plain(name: str) -> str:
 
 
 def block_of(row: str) -> str:
-    """Return the folder between the table and the row."""
-    return "/".join(row.split("/")[1:-1])
+    """Return the folder between the table and the row, in that of its scale (``cpu/honest``)."""
+    scale, name = split_row(row)
+    return "/".join([*([scale] if scale else []), *name.split("/")[1:-1]])
 
 
 def _measured(runs: Runs, number: PaperNumber | None, groups: Sequence[Runs]) -> Line:
@@ -103,6 +109,7 @@ def _measured(runs: Runs, number: PaperNumber | None, groups: Sequence[Runs]) ->
         and plain(number.dataset) == plain(runs.dataset)
         and number.metric == runs.metric.key
         and not runs.reduction
+        and not runs.scale
     )
     others = [
         other

@@ -11,6 +11,7 @@ from phantomgrad_suite.report.inputs import SPEED, Curves, PaperNumber
 from phantomgrad_suite.report.studies.parts import hardware_label
 from phantomgrad_suite.report.table import Block, Cell, Cells, Row, Section, State, Table
 from phantomgrad_suite.runs.formats import duration
+from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.records import Record, StudyRecord
 
 _MARKS = "‡§¶"
@@ -43,13 +44,20 @@ def _state(entry: Entry, lines: Sequence[Line]) -> tuple[State, str]:
     """Return how many rows of the paper, or of all without any of the paper, have full runs."""
     if not any(line.runs for line in lines):
         return State.MISSING, "the paper's numbers only" if lines else ""
-    expected = [line for line in lines if line.paper] or lines
+    expected = [line for line in lines if line.paper] or [line for line in lines if not line.scale]
     full = [line for line in expected if line.is_full]
-    if entry.data and full and plain(entry.data) not in {plain(line.dataset) for line in full}:
+    scaled = {line.runs.unscaled_row for line in lines if line.scale and line.runs}
+    more = len(scaled & {line.row for line in expected if line not in full})
+    elsewhere = entry.data and plain(entry.data) not in {plain(line.dataset) for line in full}
+    if scaled and (elsewhere or not full):
+        return State.SCALED, "" if elsewhere else f"{more} of {len(expected)} rows"
+    if full and elsewhere:
         return State.PARTLY, f"not on {entry.data} yet"
     if len(full) == len(expected):
         return State.MADE, ""
-    return State.PARTLY if full else State.REDUCED, f"{len(full)} of {len(expected)} rows in full"
+    text = f"{len(full)} of {len(expected)} rows in full"
+    text += f", {more} in the {State.SCALED}" if more else ""
+    return State.PARTLY if full else State.REDUCED, text
 
 
 def _results(
@@ -82,7 +90,9 @@ def _results(
 
     section = _section("", lines, cells, 4)
     found = [f"{mark} Paper: {text.removeprefix(mark).strip()}." for text, mark in marks.items()]
-    notes = (NOTES["statistics"], *section.notes, *found, *_warnings(lines))
+    scaled = [line for line in lines if line.runs and line.runs.scaled]
+    edition = [NOTES["scale"].format(title=BLOCKS[line.scale], line=line) for line in scaled]
+    notes = *dict.fromkeys(edition), NOTES["statistics"], *section.notes, *found, *_warnings(lines)
     return replace(section, notes=notes)
 
 
@@ -120,7 +130,7 @@ def _section(
     blocks = [
         Block(
             tuple(Row(cells(line), line) for line in members),
-            BLOCKS.get(key, key) if len(found) > 1 else "",
+            _title(key) if len(found) > 1 or split_row(key)[0] else "",
             key,
         )
         for key, members in found
@@ -129,6 +139,12 @@ def _section(
     headings = [column.heading for column in section.columns]
     notes = {h: COLUMN_NOTES.get("Speed, step" if "Speed, step" in h else h) for h in headings}
     return replace(section, notes=tuple(f"{h}: {note}" for h, note in notes.items() if note))
+
+
+def _title(block: str) -> str:
+    scale, folder = split_row(block)
+    keys = [scale, folder] if scale and folder else [scale or folder]
+    return ", ".join(BLOCKS.get(key, key) for key in keys)
 
 
 def _stat(runs: Runs | None, which: str) -> Cell:

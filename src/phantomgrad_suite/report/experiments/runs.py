@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from phantomgrad_suite.runs import formats
+from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.metrics import Metric, metric_of
 from phantomgrad_suite.runs.records import Record
 
@@ -37,8 +38,12 @@ class Runs:
         self.metric = metric_of(first.result.metric, first.result.mode)
         self.dataset = first.label.get("dataset", "")  # its printed name
         self.data = str(first.data.get("fingerprint", ""))
-        # The differences from the full protocol, empty for full runs.
-        changes, reduced = ", ".join(first.changes), first.changes or first.protocol != "full"
+        self.scale, self.unscaled_row = split_row(first.row)
+        # What the scale reduces in all rows alike, and other differences from the full protocol.
+        named = {*first.config["label"]["reduced"], first.data.get("reduced")} if self.scale else {}
+        self.scaled = ", ".join(change for change in first.changes if change in named)
+        changes = ", ".join(change for change in first.changes if change not in named)
+        reduced = changes or (first.protocol != "full" and not self.scaled)
         self.reduction = f"{first.protocol}: {changes or 'unknown'}" if reduced else ""
         # Over the best test epoch of each run, the last one, and that selected on validation data.
         self.best = Stat.of(record.result.best for record in records)

@@ -60,9 +60,10 @@ class Plot:
     caption: str
     title: str
     curves: Sequence[Curve]
-    x: str = ""  # the label of the x axis
+    x: str = ""  # the label of the x axes; empty if the names of the columns are
     note: str = ""  # above the legend, for example what the bands are
     log: str = ""  # the logarithmic axes, for example xy
+    linear: str | None = None  # a column whose y axes are not
     share: Literal["none", "row", "all"] = "none"  # which panels share their y axis
     ticks: Sequence[float] = ()  # of the x axis, by default those of matplotlib
     whiskers: bool = False  # in place of bands
@@ -73,7 +74,7 @@ class Plot:
         columns = list(dict.fromkeys(curve.column for curve in self.curves))
         looks = self._looks()
         labels = [_wrap(label) for label in looks]
-        width = max(6.4, (5.2 if self.places else 2.9) * len(columns) + 0.8)
+        width = max(6.4, (5.2 if self.places else min(2.9, 12 / len(columns))) * len(columns) + 0.8)
         longest = max(len(line) for label in looks for line in textwrap.wrap(label, _WRAP))
         across = max(1, min(len(labels), int(width / (0.7 + 0.066 * longest))))
         down = sum(label.count("\n") + 1 for label in labels) / across
@@ -95,9 +96,10 @@ class Plot:
                 if curves:
                     self._panel(axes, curves, looks)
             drawn = [i for i, curves in enumerate(panels) if curves]
-            grid[drawn[0], j].set_title(_wrap(column, 50 if self.places else _WRAP))
+            if self.x or self.places:
+                grid[drawn[0], j].set_title(_wrap(column, 50 if self.places else _WRAP))
             if not self.places:
-                grid[drawn[-1], j].set_xlabel(self.x)
+                grid[drawn[-1], j].set_xlabel(self.x or _wrap(column))
         if not self.places:
             for axes, row in zip(grid[:, 0], rows, strict=True):
                 axes.set_ylabel("\n".join(_wrap(line, 30) for line in row.split("\n")))
@@ -128,17 +130,20 @@ class Plot:
         for curve in curves:
             self._curve(axes, curve, looks[curve.label])
         for name in self.log:
-            axes.set(**{f"{name}scale": "log"})
+            if name == "x" or curves[0].column != self.linear:
+                axes.set(**{f"{name}scale": "log"})
         if self.ticks:
             axes.set_xticks(self.ticks, [f"{tick:g}" for tick in self.ticks])
             axes.minorticks_off()
         elif "x" in self.log:
             axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_major_formatter("{x:,g}")
             axes.xaxis.set_minor_locator(NullLocator())
         else:
             whole = all(float(x).is_integer() for curve in curves for x in curve.x)
             axes.xaxis.set_major_locator(MaxNLocator(7, integer=whole, steps=[1, 2, 5, 10]))
+            if whole:
+                axes.xaxis.set_major_formatter("{x:,g}")
         if self.places:
             names = self.places[curves[0].row, curves[0].column]
             axes.set_yticks(range(len(names)), [_wrap(name) for name in names])

@@ -2,13 +2,16 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 
-from phantomgrad_suite.report.catalogue import FIGURES
+from phantomgrad_suite.report.catalogue import BLOCKS, FIGURES
 from phantomgrad_suite.report.experiments.lines import Line
 from phantomgrad_suite.report.figures.plot import Curve, Plot, file_name
 from phantomgrad_suite.report.table import Block, Table
+from phantomgrad_suite.runs.identity import SCALES, split_row
 
 # The columns that are drawn, from top to bottom, and their labels.
 _DOTS = {
@@ -17,6 +20,7 @@ _DOTS = {
     "Last": "last epoch",
     "Selected": "epoch selected on validation data",
 }
+_Values = Sequence[float]
 _DODGE = 0.19  # between the values of a row
 _LOSS, _STEP = "train/loss", "precision/step"
 _ESTIMATE = re.compile(r"precision/(upg|npg)_k(\d+)_d([\d.]+)/cosine$")
@@ -27,101 +31,109 @@ _RADII = {
 
 
 def of_runs(table: Table) -> Iterator[Plot]:
-    """Yield the values of all rows, the curves of each block, and what training measured."""
-    yield _values(table)
-    yield from (plot for block in table.blocks if (plot := _by_epoch(table, block)))
+    """Yield all values, the curves of each block, and what training measured."""
+    for scale in ("", *SCALES):
+        yield from _values(table, scale)
+    for block in table.blocks:
+        yield from _by_epoch(table, block)
     yield from along_training(table)
 
 
-def _values(table: Table) -> Plot:
-    """Return the values of all rows: a row of panels for each data set, a column for each block."""
+def _values(table: Table, scale: str) -> Iterator[Plot]:
+    """Yield the values of all rows: a panel for each data set and block with runs of ours."""
     curves: list[Curve] = []
     places: dict[tuple[str, str], list[str]] = {}
-    for block in table.blocks:
-        for row, line in block.experiments:
+    for block in (block for block in table.blocks if split_row(block.key)[0] == scale):
+        measured = {line.dataset for _, line in block.experiments if line.runs}
+        for row, line in (pair for pair in block.experiments if pair[1].dataset in measured):
             panel = f"{line.dataset}: {line.metric.heading}", block.title
             names = places.setdefault(panel, [])
             found = {label: row.number(heading) for heading, label in _DOTS.items()}
             cells = [(label, cell) for label, cell in found.items() if cell]
             for i, (label, (value, spread)) in enumerate(cells):
                 y = len(names) + _DODGE * (i - (len(cells) - 1) / 2)
-                band = [value - spread], [value + spread]
+                band = ([value - spread], [value + spread]) if spread else None
                 curves.append(Curve(label, [value], [y], *panel, band))
-            names.append(_label(line, table.lines))
-    note = "whiskers: ± one standard deviation"
+            names.append(label_of(line, table.lines))
+    note = "whiskers: ± one standard deviation" if any(curve.band for curve in curves) else ""
     curves.sort(key=lambda curve: [*_DOTS.values()].index(curve.label))
-    return Plot(table.key, FIGURES["dots"], table.title, curves, note=note, places=places)
+    about = file_name(table.key, scale), FIGURES["dots"], table.title
+    if curves:
+        yield Plot(*about, curves, note=note, places=places)
 
 
-def _label(line: Line, lines: Sequence[Line]) -> str:
+def title_of(table: Table, line: Line) -> str:
+    """Return the title of a figure of one data set."""
+    return ", ".join(filter(None, (table.title, line.dataset, BLOCKS.get(line.scale or "-"))))
+
+
+def label_of(line: Line, lines: Sequence[Line]) -> str:
+    """Return the name of a line, with its model where ``lines`` have several."""
     several = len({other.model for other in lines}) > 1
     return f"{line.model}, {line.name}" if several else line.name
 
 
-def _by_epoch(table: Table, block: Block) -> Plot | None:
-    """Return test metric and training loss by epoch, a row of panels for each data set.
+def _by_epoch(table: Table, block: Block) -> Iterator[Plot]:
+    """Yield test metric and training loss by epoch, a row of panels for each data set.
 
     Reduced runs are drawn only if there are no others. Curves that the authors published are drawn
     next to ours, for as many epochs as ours have.
     """
     found = [line for _, line in block.experiments if line.curves(line.metric.curve)]
-    lines = [line for line in found if line.is_full] or found
+    lines = [line for line in found if line.runs and not line.runs.reduction] or found
     curves = []
     for line in lines:
-        label = _label(line, lines)
+        label = label_of(line, lines)
         row = f"{line.dataset}\n{line.metric.heading}"
         columns = {"Test": (line.metric.curve, line.metric.scale), "Training loss": (_LOSS, 1.0)}
         for column, (name, scale) in columns.items():
             if not (ours := line.curves(name)):
                 continue
-            epochs = min(map(len, ours))
-            curves.append(_mean(label, ours, epochs, scale, row, column))
+            curves.append(mean_curve(label, ours, (row, column), scale))
             if theirs := table.published.get(line.row, {}).get(name):
-                log = f"{label}: the authors' log"
-                curves.append(_mean(log, theirs, epochs, scale, row, column))
-    if not curves:
-        return None
+                begun = [run[: len(curves[-1].x)] for run in theirs]
+                curves.append(mean_curve(f"{label}: the authors' log", begun, (row, column), scale))
     names = file_name(table.key, block.key, "curves"), FIGURES["curves"]
     title = ", ".join(filter(None, (table.title, block.title)))
-    note = "mean over runs; band: ± one standard error"
-    return Plot(*names, title, curves, "epoch", note)
+    if curves:
+        yield Plot(*names, title, curves, "epoch", bands_of(curves))
 
 
-def _mean(
-    label: str, runs: Sequence[Sequence[float]], epochs: int, scale: float, row: str, column: str
+def bands_of(curves: Sequence[Curve]) -> str:
+    """Return the note of curves from :func:`mean_curve`."""
+    return "mean over runs; band: ± one standard error" if any(c.band for c in curves) else ""
+
+
+def mean_curve(
+    label: str, runs: Sequence[_Values], panel: tuple[str, str], scale: float = 1.0, x: Any = None
 ) -> Curve:
-    """Return the mean over runs of the first ``epochs``; missing values are left out."""
-    rows = [run[:epochs] for run in runs]
-    values = scale * np.ma.masked_invalid(np.array(rows, dtype=float))  # (runs, epochs)
-    x, mean = range(1, values.shape[1] + 1), values.mean(axis=0)
-    if len(runs) == 1:
-        return Curve(label, x, mean, row, column)
-    error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
-    return Curve(label, x, mean, row, column, (mean - error, mean + error))
+    """Return the mean over runs as far as all go, by default by epoch, without missing values."""
+    n, epochs = len(runs), min(map(len, runs))
+    values = np.array([run[:epochs] for run in runs], dtype=float)  # (runs, epochs)
+    values = scale * np.ma.masked_invalid(values)
+    x, mean = range(1, epochs + 1) if x is None else x[:epochs], values.mean(axis=0)
+    error = values.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else None
+    return Curve(label, x, mean, *panel, None if error is None else (mean - error, mean + error))
 
 
 def along_training(table: Table) -> Iterator[Plot]:
-    """Yield, for each data set, the cosines and the radii along the first run of each row."""
-    runs = [
-        (line, next(record for record in line.records if _STEP in record.curves).curves)
-        for line in table.lines
-        if line.curves(_STEP)
-    ]
-    for dataset in dict.fromkeys(line.dataset for line, _ in runs):
+    """Yield, for each data set, the cosines along exact training, and the radii of all rows."""
+    found = sorted((x for x in table.lines if x.curves(_STEP)), key=lambda line: not line.scale)
+    for (block, dataset), group in groupby(found, lambda line: (line.block, line.dataset)):
+        lines = list(group)
+        exact = [line for line in lines if line.gradient is None] or lines
         cosines, radii = [], []
-        for line, measured in runs:
-            for name, curve in measured.items() if line.dataset == dataset else ():
-                points = measured[_STEP], np.asarray(curve, dtype=float)
-                if match := _ESTIMATE.match(name):
-                    form, label = match[1].upper(), f"A({match[2]}, {match[3]})"
-                    cosines.append(Curve(label, *points, f"{line.name}\ncosine", form))
+        for line in lines:
+            x = line.curves(_STEP)[0]
+            for name in dict.fromkeys(name for record in line.records for name in record.curves):
+                match, row = _ESTIMATE.match(name), f"cosine along training\n{line.method}"
+                if match and line in exact:
+                    panel, label = (row, match[1].upper()), f"A({match[2]}, {match[3]})"
+                    cosines.append(mean_curve(label, line.curves(name), panel, x=x))
                 elif name in _RADII:
-                    radii.append(Curve(line.name, *points, "spectral radius", _RADII[name]))
-        notes = {
-            "cosines": "cosine to the exact gradient; rows: the gradient that trained the model",
-            "radius": "largest over layers and samples of a batch",
-        }
-        for (kind, note), curves in zip(notes.items(), (cosines, radii), strict=True):
-            name = file_name(table.key, dataset.lower(), kind)
-            caption, title = FIGURES[kind].format(dataset=dataset), f"{table.title}, {dataset}"
-            yield Plot(name, caption, title, curves, "training step", note, share="all")
+                    panel = "spectral radius", _RADII[name]
+                    radii.append(mean_curve(line.name, line.curves(name), panel, x=x))
+        for kind, curves in (("cosines", cosines), ("radius", radii)):
+            name = file_name(table.key, block, dataset.lower(), kind)
+            names = name, FIGURES[kind].format(dataset=dataset), title_of(table, lines[0])
+            yield Plot(*names, curves, "training step", bands_of(curves), share="all")

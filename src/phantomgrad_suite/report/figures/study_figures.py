@@ -12,11 +12,13 @@ from phantomgrad_suite.report.table import Table
 
 _LOW, _HIGH = 0, 4  # of the quantiles of Figure 4
 _RESOLUTION = 1e-6  # of a cosine in float32
+_ALIKE = 1.1  # the factor below which condition numbers give rows of panels that look the same
 _ROUNDING = 1e-13  # of the errors of Theorem 2
 _SOLVED = {
     "objective": r"$\|(I - J)\hat{g} - v\|$",
     "relative_error": r"$\|(I - J)\hat{g} - v\| \,/\, \|\hat{g}\|$",
-    "cosine": r"$1 - \cos(\hat{g}, g)$",
+    "cosine": r"$\cos(\hat{g}, g)$",
+    "angle": r"$1 - \cos(\hat{g}, g)$",
     "l1_norm": r"$\|\hat{g}\|_1$",
 }
 
@@ -44,26 +46,30 @@ def cosines(table: Table) -> Iterator[Plot]:
 def iterations(table: Table) -> Iterator[Plot]:
     """Yield Figure 4, one for each F: a row of panels for each L, a column for each quantity."""
     for record in table.studies:
-        curves = []
+        curves, condition = [], 0.0
         for level in record.numbers["levels"]:
+            if level["condition"] < _ALIKE * condition:
+                continue
             condition = float(f"{level['condition']:.3g}")
             row = f"$L_h = {level['lipschitz']}$\nκ = {condition:,g}"
             for method in level["methods"]:
                 label = precision.solver_name(method)
                 for quantity, column in _SOLVED.items():
-                    values = np.asarray(method[quantity], dtype=float)  # (iterations, quantiles)
-                    if quantity == "cosine":
+                    measured = "cosine" if quantity == "angle" else quantity
+                    values = np.asarray(method[measured], dtype=float)  # (iterations, quantiles)
+                    if quantity == "angle":
                         values = np.maximum(1 - values[:, ::-1], _RESOLUTION)
                     first = 0 if method["damping"] is None else 1
-                    x, band = range(first, first + len(values)), (values[:, _LOW], values[:, _HIGH])
-                    curves.append(Curve(label, x, values[:, precision.MEDIAN], row, column, band))
-            exact = [level["l1_norm"][precision.MEDIAN]] * len(x)
-            curves.append(Curve(r"exact, $\|g\|_1$", x, exact, row, column))
+                    k, band = range(first, first + len(values)), (values[:, _LOW], values[:, _HIGH])
+                    curves.append(Curve(label, k, values[:, precision.MEDIAN], row, column, band))
+            exact = [level["l1_norm"][precision.MEDIAN]] * len(k)
+            curves.append(Curve(r"exact, $\|g\|_1$", k, exact, row, column))
         form = record.setting["nonlinearity"]
         name = parts.with_instance(record, f"figure4_{form}", table.studies).replace(" ", "_")
         names = (name, FIGURES["figure4"].format(**record.setting), f"{table.title}, F: {form}")
         note = "median over the samples; band: 5 % to 95 %"
-        yield Plot(*names, curves, "iteration of Broyden's method, or k", note, log="y")
+        x = "iterations of Broyden, or k"
+        yield Plot(*names, curves, x, note, log="y", linear=_SOLVED["cosine"])
 
 
 def scaling(table: Table) -> Iterator[Plot]:

@@ -1,49 +1,67 @@
 """Figure 3 and the searches: the influence of λ, k and the form of the phantom gradient."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
 from phantomgrad_suite.report.catalogue import FIGURES
+from phantomgrad_suite.report.experiments.lines import Line
 from phantomgrad_suite.report.figures.plot import Curve, Plot, file_name
+from phantomgrad_suite.report.figures.run_figures import title_of
 from phantomgrad_suite.report.table import Table
 
-_EPOCHS = {"Best": "best epoch", "Selected": "epoch selected", "Last": "last epoch"}
+_EPOCHS = {"best": "best epoch", "last": "last epoch"}
 _DODGE = 1.04  # factor between neighbours on the axis of k
 
 
 def sweeps(table: Table) -> Iterator[Plot]:
     """Yield the test metric of each block by k: a row for each epoch, a column for each form."""
     for block in table.blocks:
-        rows = [(x.gradient, x, row) for row, x in block.experiments if x.gradient and x.runs]
-        if not rows:
+        lines = [line for _, line in block.experiments if line.gradient and line.runs]
+        if not lines:
             continue
-        rows.sort(key=lambda found: found[0])
-        dampings = sorted({gradient.damping for gradient, *_ in rows})
+        first, points = lines[0], [line.gradient for line in lines if line.gradient]
+        dampings = sorted({point.damping for point in points})
         curves = []
-        for heading, epoch in _EPOCHS.items():
-            for (form, damping), group in groupby(rows, lambda found: found[0][:2]):
-                cells = [(gradient.steps, row.number(heading)) for gradient, _, row in group]
-                points = [(float(k), *cell) for k, cell in cells if cell]
-                if points:
-                    k, mean, spread = np.transpose(points)
-                    k *= _DODGE ** dampings.index(damping)
-                    label = rf"$\lambda = {damping}$"
-                    row = f"{rows[0][1].metric.heading}\n{epoch}"
-                    curves.append(Curve(label, k, mean, row, form, (mean - spread, mean + spread)))
-        reduced = "; ".join(dict.fromkeys(line.variant for _, line, _ in rows if line.variant))
-        caption = FIGURES["sweep"].format(line=rows[0][1])
+        for which, epoch in _EPOCHS.items():
+            means, errors = _compared(lines, which)
+            found = sorted(zip(points, means, errors, strict=True))
+            for (form, damping), group in groupby(found, lambda point: point[0][:2]):
+                k, mean, error = np.transpose([(point.steps, m, e) for point, m, e in group])
+                k *= _DODGE ** dampings.index(damping)
+                band = None if np.isnan(error).all() else (mean - error, mean + error)
+                row = f"{first.metric.heading}\n{epoch}"
+                curves.append(Curve(rf"$\lambda = {damping}$", k, mean, row, form, band))
+        whiskers = ["whiskers: ± one standard error"] if any(c.band for c in curves) else []
+        reduced = dict.fromkeys(line.variant for line in lines if line.variant)
         yield Plot(
-            *(file_name(table.key, block.key), caption, f"{table.title}, {rows[0][1].dataset}"),
-            curves,
+            *(file_name(table.key, block.key), FIGURES["sweep"].format(line=first)),
+            *(title_of(table, first), curves),
             x="k",
-            note=f"mean ± one standard deviation over the runs; {reduced}".rstrip("; "),
+            note="; ".join(["mean over the runs", *whiskers, *reduced]),
             log="x",
             share="row",
             whiskers=True,
-            ticks=sorted({gradient.steps for gradient, _, _ in rows}),
+            ticks=sorted({point.steps for point in points}),
         )
+
+
+def _compared(lines: Sequence[Line], which: str) -> tuple[Any, Any]:
+    """Return means, and standard errors without what runs of one seed and fold have in common.
+
+    They are within-subject errors (Morey, 2008), over the seeds and folds that all lines have.
+    """
+    runs = [{r.instance: getattr(r.result, which) for r in line.records} for line in lines]
+    means = np.array([np.nanmean([*values.values()]) for values in runs])
+    shared = [name for name in runs[0] if all(name in values for values in runs)]
+    scale, errors = lines[0].metric.scale, np.full(len(lines), np.nan)
+    if len(shared) > 1 and len(lines) > 1:
+        values = np.array([[found[name] for name in shared] for found in runs])
+        errors = (values - values.mean(axis=0)).std(axis=1, ddof=1)
+        errors *= np.sqrt(len(lines) / (len(lines) - 1) / len(shared))
+    return scale * means, scale * errors
 
 
 def searches(table: Table) -> Iterator[Plot]:
@@ -77,4 +95,4 @@ def searches(table: Table) -> Iterator[Plot]:
             curves.append(Curve(label, x, y, row))
         note = f"means of {len(trials)} trials of {n} run{'s' * (n > 1)} each; {usual}".rstrip("; ")
         names = file_name(table.key, block.key), FIGURES["search"].format(line=line)
-        yield Plot(*names, f"{table.title}, {line.dataset}", curves, r"$\lambda$", note)
+        yield Plot(*names, title_of(table, line), curves, r"$\lambda$", note)

@@ -1,0 +1,67 @@
+"""The figure that the paper does not have: the test metric by what training has cost."""
+
+from collections.abc import Iterator
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phantomgrad_suite.report.catalogue import FIGURES
+from phantomgrad_suite.report.figures.plot import Plot, file_name
+from phantomgrad_suite.report.figures.run_figures import bands_of, label_of, mean_curve, title_of
+from phantomgrad_suite.report.table import Table
+from phantomgrad_suite.runs.records import Record
+
+_THOUSANDS = "thousand evaluations of f"
+_SECONDS = "seconds/step_cpu"  # sums by epoch
+_SOLVES = "solver/evaluations", "adjoint/evaluations"  # means by epoch
+
+
+def by_cost(table: Table) -> Iterator[Plot]:
+    """Yield, for each data set, the test metric by processor time and by evaluations of f.
+
+    The catalogue names the rows. Changed runs, and rows with runs that have no times, are left out.
+    """
+    named = [line for line in table.lines if line.row.split("/")[-1] in table.entry.by_cost]
+    timed = [line for line in named if line.runs and len(line.curves(_SECONDS)) == line.runs.n]
+    whole = [line for line in timed if line.runs and not line.runs.reduction]
+    for (block, dataset), group in groupby(whole, lambda line: (line.block, line.dataset)):
+        lines = list(group)
+        in_f = len({name for line in lines if line.runs for name in line.runs.hardware}) > 1
+        time, curves = f"processor time in {_THOUSANDS if in_f else 'seconds'}", []
+        for line in lines:
+            tests, label = line.curves(line.metric.curve), label_of(line, lines)
+            row, epochs = f"{dataset}\n{line.metric.heading}", min(map(len, tests))
+            times = [seconds(record, in_f=in_f) for record in line.records]
+            work = [evaluations(record) / 1e3 for record in line.records]
+            for column, costs in ((time, times), (_THOUSANDS, work)):
+                x = np.mean([cost[:epochs] for cost in costs], axis=0)
+                curves.append(mean_curve(label, tests, (row, column), line.metric.scale, x))
+        names = file_name(table.key, block, dataset.lower(), "cost"), FIGURES["cost"]
+        yield Plot(*names, title_of(table, lines[0]), curves, note=bands_of(curves), log="x")
+
+
+def seconds(record: Record, *, in_f: bool) -> NDArray[np.float64]:
+    """Return the processor time of all steps up to each epoch, or the thousand f that it takes."""
+    unit = 1e3 * np.nanmedian(np.array(record.curves["seconds/f_cpu"], dtype=float)) if in_f else 1
+    return np.cumsum(np.array(record.curves[_SECONDS], dtype=float) / float(unit))
+
+
+def evaluations(record: Record) -> NDArray[np.float64]:
+    """Return the evaluations of f, and products with its Jacobian, of all steps up to each epoch.
+
+    A step takes those of its solves. With k steps UPG evaluates f k times to attach the gradient,
+    the others once; then there are k products, for implicit differentiation one. A Jacobian
+    penalty takes two evaluations and two products. Pretraining has no solves.
+    """
+    gradient, task = record.config["gradient"], record.config["task"]
+    steps, is_unrolled = gradient.get("steps", 1), "Unrolled" in gradient["_target_"]
+    penalty = 4 * (task.get("jacobian") or {}).get("frequency", 0)
+    found = [np.array(record.curves[n], dtype=float) for n in _SOLVES if n in record.curves]
+    step = np.sum(np.nan_to_num(found), axis=0) + (steps if is_unrolled else 1) + steps + penalty
+    last = record.weights["last"]
+    length = last["step"] / last["epoch"]  # of an epoch, in steps
+    pretraining = task.get("pretraining_steps", 0) - length * np.arange(len(step))
+    pretraining = np.clip(pretraining, 0, length)
+    unrolled = 2 * task.get("pretraining_layers", 0)
+    return np.cumsum(pretraining * unrolled + (length - pretraining) * step)
