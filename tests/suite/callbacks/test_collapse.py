@@ -149,7 +149,12 @@ def test_bad_settings_are_refused(bad: dict[str, Any], message: str) -> None:
 # --- A run -----------------------------------------------------------------------------------
 
 ABSURD = (
-    *("experiment=ppi/upg_k5_d0.5", "dataset.scale=0.005", "model.channels=[8]"),
+    *(
+        "experiment=table4/ppi_upg_k5_d0.5",
+        "scale=cpu",
+        "dataset.scale=0.005",
+        "model.channels=[8]",
+    ),
     *("schedule=multistep", "schedule.milestones=[3]", "schedule.gamma=1e6"),
     *("trainer.max_epochs=5", "measure.collapse.patience=2"),
 )

@@ -87,7 +87,11 @@ def whole_text(data: Any) -> int:
 
 CASES = [
     Case("Chains", "chains/upg_k5_d0.5", None, (), masked),
-    Case("PPI", "ppi/upg_k5_d0.5", None, ("model.channels=[8,4]", "dataset.scale=0.005"), graphs),
+    Case(
+        *("PPI", "table4/ppi_upg_k5_d0.5", None),
+        ("scale=cpu", "model.channels=[8,4]", "dataset.scale=0.005"),
+        graphs,
+    ),
     Case("GraphFolds", "table4/cox2_upg_k5_d0.5", "small_tu", ("dataset.split=stratified",), folds),
     Case("Digits", "digits/upg_k5_d0.5", None, (), images),
     Case(
