@@ -4,6 +4,11 @@ import math
 from collections.abc import Sequence
 from numbers import Integral
 
+import torch
+from torch import Tensor
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
 
 class ShapeError(ValueError):
     """An input whose shape does not fit the model."""
@@ -66,3 +71,20 @@ def check_deviation(name: str, value: object) -> None:
     """Raise unless ``value`` is a standard deviation, which may be zero."""
     if not isinstance(value, float | int) or not 0 <= value < math.inf:
         raise ValueError(f"{name} must be finite and not negative, got {value!r}")
+
+
+def check_tokens(
+    name: str, tokens: Tensor, vocabulary: int, shape: torch.Size | None = None
+) -> None:
+    """Raise unless ``tokens`` are integers ``(B, L)`` below ``vocabulary``."""
+    if tokens.dtype not in _INTEGERS or tokens.dim() != 2 or tokens.numel() == 0:
+        raise ValueError(
+            f"{name} must be integers (B, L), got {tokens.dtype} of shape {tuple(tokens.shape)}"
+        )
+    if shape is not None and tokens.shape != shape:
+        raise ValueError(f"{name} must be {tuple(shape)} like tokens, got {tuple(tokens.shape)}")
+    # On the CPU only: elsewhere it would wait for the device.
+    if tokens.device.type == "cpu" and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocabulary:
+        raise ValueError(
+            f"{name} must lie in [0, {vocabulary}), got {int(tokens.min())} to {int(tokens.max())}"
+        )

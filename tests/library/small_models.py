@@ -13,18 +13,21 @@ from phantomgrad import (
     GradientEstimator,
     ImplicitGradient,
     Solver,
+    Steps,
     UnrolledPhantomGradient,
 )
 from phantomgrad.models import (
     MDEQ,
     ImageClassifier,
     Memory,
+    RecursiveReasoner,
     TransformerLM,
 )
 
 TIGHT = Broyden(max_evaluations=200, tol=1e-14)
 IMPLICIT = ImplicitGradient(solver=TIGHT)
 PHANTOM = UnrolledPhantomGradient(3, 0.5)
+ONE_STEP, TWO_STEPS = UnrolledPhantomGradient(1, 1.0), Steps(2)
 VOCABULARY = 30
 
 
@@ -70,6 +73,32 @@ def transformer(
         **settings,
     }
     return TransformerLM(VOCABULARY, solver, gradient, **sizes)
+
+
+def reasoner(
+    gradient: GradientEstimator = ONE_STEP, solver: Solver = TWO_STEPS, **settings: Any
+) -> RecursiveReasoner:
+    """Five tokens, six cells."""
+    sizes = {"width": 8, "heads": 2, "multiple": 4, "n": 2, **settings}
+    model = RecursiveReasoner(5, 6, solver, gradient, **sizes)
+    nn.init.normal_(model.halting.weight)
+    return model
+
+
+def contractive_reasoner(
+    gradient: GradientEstimator, solver: Solver, **settings: Any
+) -> RecursiveReasoner:
+    """With weights so small that norms of sums with the puzzle dominate the map."""
+    model = reasoner(gradient, solver, **settings)
+    with torch.no_grad():
+        for parameter in model.deq.cell.parameters():
+            parameter.mul_(0.2)
+        model.embedding.weight.mul_(2)
+    return model
+
+
+def puzzles(batch: int = 3, length: int = 6) -> Tensor:
+    return torch.randint(5, (batch, length))
 
 
 def images(batch: int = 2) -> tuple[Tensor]:

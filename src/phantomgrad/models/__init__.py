@@ -1,4 +1,4 @@
-"""The implicit models of the paper."""
+"""The implicit models of the paper, and recursive reasoners."""
 
 from phantomgrad.models.convolutional import ConvolutionalCell, ImageClassifier
 from phantomgrad.models.ignn import (
@@ -9,6 +9,7 @@ from phantomgrad.models.ignn import (
     project_rows_onto_l1_ball,
 )
 from phantomgrad.models.mdeq import MDEQ, MDEQCell
+from phantomgrad.models.recursive import RecursiveCell, RecursiveNetwork, RecursiveReasoner
 from phantomgrad.models.synthetic import SyntheticCell, symmetric_matrix
 from phantomgrad.models.transformer import Memory, TransformerCell, TransformerLM
 from phantomgrad.nn.propagation import Propagation, adjacency, normalized_adjacency
@@ -24,6 +25,9 @@ __all__ = [
     "MultilabelNodeClassifier",
     "NodeClassifier",
     "Propagation",
+    "RecursiveCell",
+    "RecursiveNetwork",
+    "RecursiveReasoner",
     "SyntheticCell",
     "TransformerCell",
     "TransformerLM",

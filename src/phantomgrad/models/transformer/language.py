@@ -13,6 +13,7 @@ from phantomgrad.checks import (
     check_deviation,
     check_integers,
     check_rate,
+    check_tokens,
 )
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator
@@ -25,8 +26,6 @@ from phantomgrad.models.transformer.embedding import (
 )
 from phantomgrad.nn import VariationalDropout, shared_masks, shared_parametrizations
 from phantomgrad.solvers import Solver
-
-_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class TransformerLM(nn.Module):
@@ -135,8 +134,8 @@ class TransformerLM(nn.Module):
         check_at_least("unrolled", unrolled, 0)
         kept = self.memory_length if memory_length is None else memory_length
         check_at_least("memory_length", kept, 0)
-        _check_words("tokens", tokens, self.vocabulary)
-        _check_words("targets", targets, self.vocabulary, tokens.shape)
+        check_tokens("tokens", tokens, self.vocabulary)
+        check_tokens("targets", targets, self.vocabulary, tokens.shape)
         with shared_masks(self), shared_parametrizations(self.cell):
             u = self.inject(tokens)  # (B, L, 3 d)
             z = self.start(u)  # (B, L, d)
@@ -200,20 +199,4 @@ def _check_clusters(vocabulary: int, width: int, cutoffs: Sequence[int], shrinka
         raise ValueError(
             f"shrinkage must leave the last table a width, with {len(cutoffs)} cutoffs and "
             f"width = {width}, got {shrinkage}"
-        )
-
-
-def _check_words(
-    name: str, words: Tensor, vocabulary: int, shape: torch.Size | None = None
-) -> None:
-    if words.dtype not in _INTEGERS or words.dim() != 2 or words.numel() == 0:
-        raise ValueError(
-            f"{name} must be integers (B, L), got {words.dtype} of shape {tuple(words.shape)}"
-        )
-    if shape is not None and words.shape != shape:
-        raise ValueError(f"{name} must be {tuple(shape)} like tokens, got {tuple(words.shape)}")
-    # On the CPU only: elsewhere it would wait for the device.
-    if words.device.type == "cpu" and not 0 <= int(words.min()) <= int(words.max()) < vocabulary:
-        raise ValueError(
-            f"{name} must lie in [0, {vocabulary}), got {int(words.min())} to {int(words.max())}"
         )

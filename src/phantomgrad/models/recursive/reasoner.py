@@ -1,0 +1,186 @@
+"""A recursion of answer and latent as a map, and the model around it."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from phantomgrad.checks import ShapeError, check_at_least, check_deviation, check_tokens
+from phantomgrad.deq import DEQ
+from phantomgrad.gradients import GradientEstimator
+from phantomgrad.models.recursive.network import Linear, RecursiveNetwork, truncated_normal_
+from phantomgrad.solvers import Solver
+
+
+class RecursiveCell(nn.Module):
+    r"""One recursion :math:`G_n` of the pair (y, z), the answer and the latent.
+
+    .. math:: z \leftarrow g(z + y + x) \quad n \text{ times}, \qquad \text{then} \quad
+              y \leftarrow g(y + z)
+
+    with one network g, which knows what it computes by whether x is in the sum. The n + 1
+    elementary steps are damped and noisy as :class:`RecursiveNetwork` has it.
+
+    Of these steps the last ``recorded`` are on the graph, by default all. Two are the one-step
+    gradient of HRM (arXiv:2506.21734); one leaves x without a gradient. With fewer than n + 1 the
+    graph is not that of the whole map, so an estimator must not need its Jacobian, nor pass through
+    several applications: ``UnrolledPhantomGradient(1, 1.0)``; others are refused.
+    """
+
+    def __init__(self, network: RecursiveNetwork, n: int = 6, recorded: int | None = None) -> None:
+        super().__init__()
+        check_at_least("n", n, 1)
+        recorded = n + 1 if recorded is None else recorded
+        check_at_least("recorded", recorded, 1)
+        if recorded > n + 1:
+            raise ValueError(f"recorded must be at most n + 1 = {n + 1}, got {recorded}")
+        self.network = network
+        self.n = n
+        self.recorded = recorded
+
+    def forward(
+        self, state: tuple[Tensor, Tensor], x: Tensor, noise: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the next (y, z).
+
+        Args:
+            state: (y, z), each ``(B, S, D)``.
+            x: the embedded puzzle, ``(B, S, D)``.
+            noise: that of each step, ``(n + 1, B, S, D)``, the same in every recursion.
+        """
+        (y, z), unrecorded = state, self.n + 1 - self.recorded
+        if unrecorded and torch.is_grad_enabled() and y.requires_grad:
+            raise ValueError(
+                f"recorded must be n + 1 = {self.n + 1} for a gradient that needs the Jacobian of "
+                f"the cell or several applications of it, got {self.recorded}: use "
+                "UnrolledPhantomGradient(1, 1.0)"
+            )
+        each = [None] * (self.n + 1) if noise is None else noise
+        injection = y + x
+        with torch.no_grad():
+            for i in range(unrecorded):
+                z = self.network(z, injection, each[i])
+        for i in range(unrecorded, self.n):
+            z = self.network(z, injection, each[i])
+        return self.network(y, z, each[self.n]), z
+
+
+class Answer(NamedTuple):
+    """What a :class:`RecursiveReasoner` returns.
+
+    Attributes:
+        logits: of the token of each cell, ``(B, S, V)``.
+        halting: logit of the probability that all cells are right, ``(B,)``.
+        state: (y, z), or z, off the graph: where the next segment starts.
+    """
+
+    logits: Tensor
+    halting: Tensor
+    state: Any
+
+
+class RecursiveReasoner(nn.Module):
+    r"""A puzzle in, its solution out: one segment of recursions from a state to the next.
+
+    .. math:: x = \sqrt{D} \, E_{\mathrm{token}}, \qquad (y, z) \leftarrow G_n^T(y, z; x), \qquad
+              \mathrm{logits} = W y, \quad \mathrm{halting} = v^\top y_1 + b
+
+    Deep supervision trains it with a loss and an optimizer step for each of several segments, each
+    from the :attr:`Answer.state` of the one before. The defaults are those of TRM on Sudoku, where
+    ``Steps(2)`` and ``UnrolledPhantomGradient(1, 1.0)`` make T = 3 recursions, the last one
+    recorded; ``Steps(3)`` and ``BackpropThroughSolver()`` record all. Both take the same number of
+    recursions in evaluation. Any other solver searches an equilibrium of G_n or H, which
+    ``ImplicitGradient`` and ``NeumannPhantomGradient`` assume.
+
+    Args:
+        vocabulary: V, the number of tokens.
+        positions: S, see :class:`RecursiveNetwork`.
+        solver, gradient: of the :class:`phantomgrad.DEQ`.
+        width: D.
+        n: inner steps of a recursion; ``None`` for the single-latent map H, z <- g(z + x), whose
+            answer is read from z.
+        recorded: see :class:`RecursiveCell`.
+        noise: deviation of the noise that is added in every elementary step, in evaluation too (EqR
+            has 0.01, and a damping of 0.95). It is drawn once per pass, so that the map does not
+            change in a solve; EqR draws anew in every step.
+        random_start: draw a first state anew for each puzzle and cell, as EqR does, and not one
+            vector for all, which is saved with the model.
+        network: see :class:`RecursiveNetwork`.
+    """
+
+    initial: Tensor
+
+    def __init__(
+        self,
+        vocabulary: int,
+        positions: int,
+        solver: Solver,
+        gradient: GradientEstimator,
+        *,
+        width: int = 512,
+        n: int | None = 6,
+        recorded: int | None = None,
+        noise: float = 0.0,
+        random_start: bool = False,
+        **network: Any,
+    ) -> None:
+        super().__init__()
+        check_at_least("vocabulary", vocabulary, 1)
+        check_deviation("noise", noise)
+        if n is None and recorded is not None:
+            raise ValueError(f"recorded must be None for a single latent (n=None), got {recorded}")
+        g = RecursiveNetwork(width, positions, **network)
+        self.vocabulary, self.positions, self.n = vocabulary, g.positions, n
+        self.noise, self.random_start = noise, random_start
+        self.embedding = nn.Embedding(vocabulary, width)
+        truncated_normal_(self.embedding.weight, width**-0.5)
+        self.deq = DEQ(g if n is None else RecursiveCell(g, n, recorded), solver, gradient)
+        self.output = Linear(width, vocabulary)
+        # The second output, which only HRM reads, keeps the parameters those of the release.
+        self.halting = nn.Linear(width, 2)
+        nn.init.zeros_(self.halting.weight)
+        nn.init.constant_(self.halting.bias, -5.0)
+        latents = torch.empty(1 if n is None else 2, width)
+        self.register_buffer("initial", truncated_normal_(latents, 1.0))
+
+    def forward(
+        self, tokens: Tensor, state: Any = None, *, generator: torch.Generator | None = None
+    ) -> Answer:
+        """Return the :class:`Answer` to puzzles ``(B, S)`` after one segment.
+
+        Args:
+            tokens: integers below the vocabulary.
+            state: of the :class:`Answer` before, or by default :meth:`start`.
+            generator: of the noise and of random starts; the same seed repeats the pass.
+        """
+        x = self.embed(tokens)
+        state = self.start(tokens, generator) if state is None else state
+        shapes = tree_map(lambda s: tuple(s.shape), state)
+        expected = tuple(x.shape) if self.n is None else (tuple(x.shape),) * 2
+        if shapes != expected:
+            raise ShapeError(f"state must have the shapes {expected}, got {shapes}")
+        inputs = [x]
+        if self.noise:
+            steps = () if self.n is None else (self.n + 1,)
+            noise = torch.empty(*steps, *x.shape, dtype=x.dtype, device=x.device)
+            inputs.append(noise.normal_(0, self.noise, generator=generator))
+        state, _ = self.deq(*inputs, z0=state)
+        y = state if self.n is None else state[0]
+        halting = self.halting(y[:, 0])[:, 0]
+        return Answer(self.output(y), halting, tree_map(Tensor.detach, state))
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Return the injection x, ``(B, S, D)``, of puzzles ``(B, S)``."""
+        check_tokens("tokens", tokens, self.vocabulary)
+        if self.positions not in (None, tokens.shape[1]):
+            raise ShapeError(f"tokens must be (B, {self.positions}), got {tuple(tokens.shape)}")
+        return self.embedding(tokens.long()) * self.embedding.embedding_dim**0.5  # type: ignore[no-any-return]
+
+    def start(self, tokens: Tensor, generator: torch.Generator | None = None) -> Any:
+        """Return the state before the first segment of puzzles ``(B, S)``."""
+        batch, length = tokens.shape
+        states = [v.repeat(batch, length, 1) for v in self.initial]
+        if self.random_start:
+            states = [truncated_normal_(s, 1.0, generator) for s in states]
+        return states[0] if self.n is None else tuple(states)

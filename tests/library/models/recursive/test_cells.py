@@ -1,0 +1,125 @@
+"""The network and the recursion as cells: steps, graphs, positions."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from small_models import puzzles, reasoner
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from phantomgrad import (
+    DEQ,
+    Anderson,
+    BackpropThroughSolver,
+    GradientEstimator,
+    ImplicitGradient,
+    NeumannPhantomGradient,
+    Steps,
+    UnrolledPhantomGradient,
+    jacobian_regularizer,
+    spectral_radius,
+)
+from phantomgrad.models import RecursiveCell, RecursiveNetwork
+from phantomgrad.models.recursive.network import rotated, truncated_normal_
+
+ROOT = 1 / 0.8796256610342398  # of the deviation before the cut to that after
+every_mixer = pytest.mark.parametrize("mixer", ["mlp", "attention"])
+
+
+@pytest.mark.parametrize("recorded", [1, 2, 3])
+def test_recursion_with_damping_and_noise(recorded: int) -> None:
+    cell = RecursiveCell(RecursiveNetwork(8, 6, multiple=4, damping=0.9), 2, recorded)
+    x, y, z, *noise = torch.randn(6, 2, 6, 8)
+    x.requires_grad_()
+
+    def step(h: Tensor, c: Tensor, e: Tensor) -> Tensor:
+        return 0.1 * h + 0.9 * cell.network.blocks(h + c) + e
+
+    a = step(z, y + x, noise[0])
+    a = step(a.detach() if recorded < 3 else a, y + x, noise[1])
+    a = a.detach() if recorded < 2 else a
+    expected = step(y, a, noise[2])
+    ours, latent = cell((y, z), x, torch.stack(noise))
+    torch.testing.assert_close((ours, latent), (expected, a))
+    wanted = [x, *cell.parameters()]
+    for g, reference in zip(
+        torch.autograd.grad(ours.square().sum(), wanted, materialize_grads=True),
+        torch.autograd.grad(expected.square().sum(), wanted, materialize_grads=True),
+        strict=True,
+    ):
+        torch.testing.assert_close(g, reference)
+
+
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        NeumannPhantomGradient(1, 1.0),
+        ImplicitGradient(solver=Anderson()),
+        UnrolledPhantomGradient(2, 1.0),
+        BackpropThroughSolver(),
+    ],
+    ids=lambda gradient: type(gradient).__name__,
+)
+def test_partly_recorded_recursions_refuse_a_gradient_that_would_be_wrong(
+    gradient: GradientEstimator,
+) -> None:
+    model, tokens = reasoner(gradient, recorded=2), puzzles()
+    with pytest.raises(ValueError, match=r"recorded must be n \+ 1 = 3 for a gradient.*got 2"):
+        model(tokens)
+    x, start = model.embed(tokens).detach(), model.start(tokens)
+    f, z, _ = model.deq.close_over((x,), start)
+    with pytest.raises(ValueError, match="recorded must be"):
+        spectral_radius(f, z)
+    with torch.no_grad():
+        model(tokens)
+
+
+@every_mixer
+def test_positions_are_seen_in_order_and_samples_apart(mixer: str) -> None:
+    model, tokens = reasoner(mixer=mixer).eval(), puzzles(3)
+    logits = model(tokens).logits
+    torch.testing.assert_close(model(tokens[1:2]).logits, logits[1:2])
+    assert not torch.allclose(model(tokens.flip(1)).logits.flip(1), logits)
+
+
+def test_rotary_embedding_keeps_norms_and_knows_distances_alone() -> None:
+    q, k = torch.randn(2, 4, 8)
+    later = [rotated(F.pad(t, (0, 0, 3, 0)))[3:] for t in (q, k)]  # at positions 3 to 6
+    scores = rotated(q) @ rotated(k).mT
+    torch.testing.assert_close(later[0] @ later[1].mT, scores)
+    torch.testing.assert_close(rotated(q).norm(dim=1), q.norm(dim=1))
+    assert not torch.allclose(scores, q @ k.mT)
+
+
+def test_attention_takes_longer_puzzles_than_it_was_built_for() -> None:
+    model = reasoner(mixer="attention")
+    assert model(puzzles(2, 9)).logits.shape == (2, 9, 5)
+
+
+def test_truncated_normal_has_the_deviation_asked_for() -> None:
+    sample = truncated_normal_(torch.empty(200_000), 0.5)
+    assert float(sample.std()) == pytest.approx(0.5, rel=5e-3)
+    assert float(sample.abs().max()) == pytest.approx(0.5 * 2.273694468677113, rel=1e-3)
+    assert math.isclose(ROOT, 1.1368472343385565, rel_tol=1e-12)
+
+
+@every_mixer
+def test_jacobian_can_be_penalised(mixer: str) -> None:
+    model, tokens = reasoner(mixer=mixer, n=1), puzzles()
+    f, z, _ = model.deq.close_over((model.embed(tokens),), model.start(tokens))
+    with sdpa_kernel(SDPBackend.MATH):
+        penalty = jacobian_regularizer(f, z)
+        (gradient,) = torch.autograd.grad(penalty, [model.embedding.weight])
+    assert gradient.any()
+    assert gradient.isfinite().all()
+
+
+def test_network_is_a_cell_by_itself() -> None:
+    """The single-latent map H in a layer of one's own."""
+    layer = DEQ(RecursiveNetwork(8, 6, multiple=4), Steps(4), UnrolledPhantomGradient(2, 0.95))
+    x = torch.randn(2, 6, 8)
+    z, solution = layer(x)
+    assert z.shape == (2, 6, 8)
+    assert solution.evaluations.tolist() == [4, 4]

@@ -1,0 +1,228 @@
+"""Recursive reasoners with every gradient: values, Jacobians, starts, misuse."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from problems import exact_gradient, relative_error
+from small_models import ONE_STEP, contractive_reasoner, puzzles, reasoner
+from torch import Tensor, nn
+
+from phantomgrad import (
+    Anderson,
+    BackpropThroughSolver,
+    GradientEstimator,
+    ImplicitGradient,
+    NeumannPhantomGradient,
+    Steps,
+    UnrolledPhantomGradient,
+    spectral_radius,
+)
+from phantomgrad.models import RecursiveCell, RecursiveReasoner
+
+TIGHT = Anderson(max_evaluations=200, tol=1e-13)
+LENIENT = ImplicitGradient(solver=TIGHT, on_failure="ignore")
+ROOT = 1 / 0.8796256610342398  # of the deviation before the cut to that after
+every_map = pytest.mark.parametrize("n", [None, 1, 3], ids=["H", "G_1", "G_3"])
+every_mixer = pytest.mark.parametrize("mixer", ["mlp", "attention"])
+
+
+def gradients(model: nn.Module, loss: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, list(model.parameters()), materialize_grads=True))
+
+
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        *(UnrolledPhantomGradient(k, 0.7) for k in (1, 3)),
+        NeumannPhantomGradient(3, 0.5),
+        NeumannPhantomGradient(3, 0.5, value="image"),
+        LENIENT,
+        ImplicitGradient(solver=TIGHT, on_failure="ignore", at="image"),
+        BackpropThroughSolver(),
+    ],
+)
+@pytest.mark.parametrize("settings", [{}, {"n": None}, {"noise": 0.1, "damping": 0.9}], ids=str)
+def test_training_and_evaluation_take_the_same_number_of_applications(
+    gradient: GradientEstimator, settings: dict[str, Any]
+) -> None:
+    model, tokens = reasoner(gradient=gradient, **settings), puzzles()
+    model.deq.check_map = False
+
+    def two_segments() -> list[Tensor]:
+        torch.manual_seed(3)
+        first = model(tokens)
+        return [first.logits, *model(tokens, first.state)[:2]]
+
+    trained = two_segments()
+    model.eval()
+    with torch.no_grad():
+        evaluated = two_segments()
+    torch.testing.assert_close(trained, evaluated, rtol=0, atol=1e-14)
+    sum(t.square().sum() for t in trained).backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+    assert all(p.grad.any() for p in model.deq.parameters())
+
+
+@every_map
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_upg_is_autograd_through_the_last_k_applications(k: int, n: int | None) -> None:
+    model, tokens = reasoner(UnrolledPhantomGradient(k, 1.0), Steps(5 - k), n=n), puzzles()
+    answer, state = model(tokens), model.start(tokens)
+    for t in range(5):
+        with torch.set_grad_enabled(t >= 5 - k):
+            state = model.deq.cell(state, model.embed(tokens))
+    logits = model.output(state if n is None else state[0])
+    torch.testing.assert_close(answer.logits, logits)
+    for ours, expected in zip(
+        gradients(model, answer.logits.square().sum()),
+        gradients(model, logits.square().sum()),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, expected)
+
+
+@every_map
+@every_mixer
+@pytest.mark.parametrize("gradient", [LENIENT, NeumannPhantomGradient(3, 0.5)], ids=str)
+def test_gradient_at_an_equilibrium_is_that_of_dense_matrices(
+    gradient: GradientEstimator, mixer: str, n: int | None
+) -> None:
+    model, tokens = contractive_reasoner(gradient, TIGHT, n=n, mixer=mixer), puzzles(2)
+    x = model.embed(tokens)
+    z, solution = model.deq(x, z0=model.start(tokens))
+    assert solution.converged.all()
+    f, _, packing = model.deq.close_over((x,), z)
+    assert (spectral_radius(f, solution.z) < 0.95).all()
+    attached, v = packing.pack(z) if packing else z, torch.randn_like(solution.z)
+    wanted = [model.embedding.weight, *model.deq.parameters()]
+    ours = torch.autograd.grad(attached, wanted, v, retain_graph=True)
+    series = None if gradient is LENIENT else (3, 0.5)
+    assert relative_error(ours, exact_gradient(f, solution.z, v, wanted, series)) < 1e-8
+
+
+def test_every_equilibrium_of_g_1_is_one_of_g_3() -> None:
+    model, tokens = contractive_reasoner(ONE_STEP, TIGHT, n=1), puzzles()
+    x = model.embed(tokens)
+    with torch.no_grad():
+        pair, _ = model.deq(x, z0=model.start(tokens))
+        again = RecursiveCell(model.deq.cell.network, 3)(pair, x)
+    torch.testing.assert_close(pair, again)
+
+
+@pytest.mark.parametrize("n", [None, 2])
+def test_noise_is_drawn_once_in_a_pass_and_a_seed_repeats_it(n: int | None) -> None:
+    model, tokens, drawn = reasoner(solver=Steps(3), n=n, noise=0.1), puzzles(400), []
+    model.deq.cell.register_forward_pre_hook(lambda _, inputs: drawn.append(inputs[2]))
+
+    def answered(seed: int) -> Tensor:
+        return model(tokens, generator=torch.Generator().manual_seed(seed)).logits
+
+    first = answered(1)
+    assert all(noise is drawn[0] for noise in drawn)
+    assert float(drawn[0].mean()) == pytest.approx(0, abs=1e-3)
+    assert float(drawn[0].std()) == pytest.approx(0.1, rel=1e-2)
+    assert torch.equal(answered(1), first)
+    assert not torch.allclose(answered(2), first)
+    model.eval()
+    assert torch.equal(answered(1), first)
+
+
+# --- States and initial values ---------------------------------------------------------------
+
+
+def test_initial_states_are_saved_and_not_trained() -> None:
+    torch.manual_seed(1)
+    model, other, tokens = reasoner(), reasoner(), puzzles()
+    assert not torch.allclose(model.initial, other.initial)
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other(tokens).logits, model(tokens).logits)
+    assert "initial" not in dict(model.named_parameters())
+    y, z = model.start(tokens)
+    assert y.shape == z.shape == (3, 6, 8)
+    assert torch.equal(y[2, 5], model.initial[0])
+    assert torch.equal(z[1, 0], model.initial[1])
+
+
+def test_random_starts_are_drawn_for_each_cell() -> None:
+    model, tokens = reasoner(random_start=True), puzzles(500)
+
+    def drawn(seed: int) -> tuple[Tensor, Tensor]:
+        return model.start(tokens, torch.Generator().manual_seed(seed))
+
+    y, z = drawn(1)
+    for state in (y, z):
+        assert float(state.std()) == pytest.approx(1, rel=1e-2)
+        assert float(state.abs().max()) <= 2 * ROOT
+    assert not torch.equal(y, z)
+    assert torch.equal(drawn(1)[0], y)
+    assert not torch.equal(drawn(2)[0], y)
+    assert not torch.equal(model(tokens).logits, model(tokens).logits)
+
+
+@torch.no_grad()
+def test_initial_weights() -> None:
+    model = reasoner(width=64, n=6, multiple=256)
+    for name, p in model.deq.named_parameters():
+        assert float(p.std()) * p.shape[1] ** 0.5 == pytest.approx(1, rel=0.05), name
+    fresh = RecursiveReasoner(11, 6, Steps(2), ONE_STEP, width=64)
+    tokens = puzzles()
+    assert float(fresh.embed(tokens).std()) == pytest.approx(1, rel=0.2)
+    assert torch.equal(fresh(tokens).halting, torch.full((3,), -5.0))
+
+
+# --- In use ----------------------------------------------------------------------------------
+
+
+def test_low_precision_keeps_states_in_float32() -> None:
+    model, tokens = reasoner().float(), puzzles()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        answer = model(tokens)
+    assert all(state.dtype == torch.float32 for state in answer.state)
+    answer.logits.float().square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.deq.parameters())
+
+
+# Dynamo reads the .grad of every input, which makes torch warn.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("n", [None, 2])
+def test_copies_and_compiled_solves_give_the_same(n: int | None) -> None:
+    model, tokens = reasoner(n=n), puzzles()
+    expected = model(tokens).logits
+    torch.testing.assert_close(copy.deepcopy(model)(tokens).logits, expected)
+    torch.compiler.reset()
+    model.deq.compile_solve(backend="eager", fullgraph=True)
+    torch.testing.assert_close(model(tokens).logits, expected)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: reasoner(n=0), "n must be at least 1, got 0"),
+        (lambda: reasoner(recorded=4), r"recorded must be at most n \+ 1 = 3, got 4"),
+        (lambda: reasoner(recorded=0), "recorded must be at least 1, got 0"),
+        (lambda: reasoner(n=None, recorded=1), r"recorded must be None for a single latent.*got 1"),
+        (lambda: reasoner(mixer="conv"), "mixer must be 'mlp' or 'attention', got 'conv'"),
+        (lambda: reasoner(mixer="attention", heads=3), "width must be a multiple of 2 heads = 6"),
+        (lambda: reasoner(damping=0), r"damping must lie in \(0, 1\], got 0"),
+        (lambda: reasoner(noise=-1), "noise must be finite and not negative, got -1"),
+        (lambda: reasoner(multiple=0), "multiple must be at least 1, got 0"),
+        (lambda: reasoner(blocks=0), "blocks must be at least 1, got 0"),
+        (lambda: reasoner()(puzzles() + 1), r"tokens must lie in \[0, 5\), got . to 5"),
+        (lambda: reasoner()(puzzles(2, 7)), r"tokens must be \(B, 6\), got \(2, 7\)"),
+        (lambda: reasoner()(puzzles().double()), r"tokens must be integers \(B, L\)"),
+        (
+            lambda: reasoner()(puzzles(2), reasoner().start(puzzles(1))),
+            r"state must have the shapes \(\(2, 6, 8\), \(2, 6, 8\)\), got \(\(1, 6, 8\)",
+        ),
+        (
+            lambda: reasoner(n=None)(puzzles(2), reasoner().start(puzzles(2))),
+            r"state must have the shapes \(2, 6, 8\), got \(\(2, 6, 8\)",
+        ),
+    ],
+)
+def test_misuse(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
