@@ -169,10 +169,10 @@ def test_groups_multiply_as_permutation_matrices(group: str, order: int) -> None
 
 def test_words_have_their_products(root: str) -> None:
     data = Words(root=root, group="A5", length=5, test_lengths=(9, 7), **SMALL)
-    assert data.evaluation_sets == ("test", "validation", "length7", "length9")
+    assert data.evaluation_sets == ("test", "validation", "test/length7", "test/length9")
     last = Words(root=root, group="A5", length=5, test_lengths=(7, 9), labels="last", **SMALL)
     table = multiplication_table("A5")
-    for name, length in {"train": 5, "test": 5, "length7": 7, "length9": 9}.items():
+    for name, length in {"train": 5, "test": 5, "test/length7": 7, "test/length9": 9}.items():
         words, products, _ = data.parts[name].tensors
         assert words.shape[1] == length
         for word, product in zip((words - 1).tolist(), (products - 1).tolist(), strict=True):
