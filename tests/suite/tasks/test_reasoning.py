@@ -185,3 +185,17 @@ def test_words_are_tested_at_greater_lengths(workplace: Workplace) -> None:
     record = workplace.record(*RUN, *words, "model.mixer=attention", "+model.heads=2")
     assert {"test/exact_accuracy", "test/length6/exact_accuracy"} <= record.curves.keys()
     assert 0 < record.curves["test/length6/cell_accuracy"][-1] < 1
+
+
+def test_spectral_radius_is_that_of_the_whole_recursion(workplace: Workplace) -> None:
+    """Also in a run whose gradient records its last two steps alone."""
+    here = (*RUN, "dataset=sudoku4", "runtime.callbacks.spectrum.every_n_epochs=1")
+    here = (*here, "schedule=warmup_constant", "schedule.warmup=5")
+    here = (*here, "runtime.checkpoint.every_minutes=0")
+    first = []
+    for recorded in ("2", "null"):
+        folder = workplace.train(*here, f"model.recorded={recorded}")
+        curves = checkpoint(folder)["callbacks"]["History"]["curves"]
+        first.append(curves["spectral_radius"][0])
+        assert curves["train/loss"][-1] < curves["train/loss"][0]
+    assert first[0] == first[1] > 0
