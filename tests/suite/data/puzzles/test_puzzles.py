@@ -219,6 +219,19 @@ def test_epoch_resumes_in_the_middle(kind: str, data: PuzzleData, root: str) -> 
     assert all(map(torch.equal, [*first.batches, *rest.batches], whole.batches))
 
 
+@pytest.mark.parametrize("kind", AUGMENTED)
+def test_processes_draw_apart_and_stay_in_step(data: PuzzleData) -> None:
+    """The puzzles differ between processes, but torch's generator has one state after them."""
+    batch, drawn = next(iter(data.loader("test"))), []
+    for rank in range(2):
+        data.trainer = SimpleNamespace(training=True, world_size=2, global_rank=rank)  # type: ignore[assignment]
+        torch.manual_seed(3)
+        drawn.append((data.on_after_batch_transfer(batch, 0).inputs, torch.get_rng_state()))
+    (first, state), (second, other) = drawn
+    assert torch.equal(state, other)
+    assert not torch.equal(first, second)
+
+
 @pytest.mark.parametrize("kind", ["sudoku6"])
 def test_evaluation_and_augment_false_keep_the_puzzles(data: PuzzleData, root: str) -> None:
     batch = next(iter(data.loader("test")))
