@@ -64,7 +64,7 @@ def _metrics(
     if hashlib.sha256(content).hexdigest() != kept["sha256"]:
         raise UserError(f"{path} is missing, or not the file whose checksum the record has")
     task = build_task(config, data)
-    task.model.load_state_dict(torch.load(io.BytesIO(content), "cpu", weights_only=True))
+    task.evaluated.load_state_dict(torch.load(io.BytesIO(content), "cpu", weights_only=True))
     if kept["step"] >= config.task.get("pretraining_steps", 0):
         task.pretrain(0, 1)  # else the trainer below would be in pretraining, at step 0
     trainer: Trainer = build(config.trainer, "trainer", **{**config.runtime.trainer, **_ALONE})

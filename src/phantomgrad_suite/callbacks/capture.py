@@ -38,6 +38,19 @@ def watch(
     return [layer.register_forward_hook(on_pass) for layer in layers_of(module)]
 
 
+@contextmanager
+def all_recorded(cell: Any) -> Iterator[None]:
+    """Put the whole map on the graph, also of a cell that trains with its last steps alone."""
+    recorded = getattr(cell, "recorded", None)
+    if recorded is not None:
+        cell.recorded = cell.n + 1
+    try:
+        yield
+    finally:
+        if recorded is not None:
+            cell.recorded = recorded
+
+
 class SpectralRadius(Callback):
     """Logs the largest spectral radius of ``df/dz`` at the equilibria of an epoch's first batch."""
 
@@ -64,8 +77,9 @@ class SpectralRadius(Callback):
             self._radii.clear()
 
     def _measure(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
-        f, z, _ = layer.close_over(inputs, output[0])
-        self._radii.append(radii(f, z, self._iterations))
+        with all_recorded(layer.cell):
+            f, z, _ = layer.close_over(inputs, output[0])
+            self._radii.append(radii(f, z, self._iterations))
 
 
 class Pass:

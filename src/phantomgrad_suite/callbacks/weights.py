@@ -53,7 +53,7 @@ class KeptWeights(Callback):
     def _copy(self, task: Any) -> dict[str, Any]:
         weights = {
             name: value.to("cpu", copy=True) if isinstance(value, Tensor) else value
-            for name, value in task.model.state_dict().items()
+            for name, value in task.evaluated.state_dict().items()
         }
         return {"epoch": self._history.epochs, "step": task.global_step, "weights": weights}
 

@@ -9,6 +9,7 @@ from phantomgrad_suite.tasks.classification import (
     NodeClassification,
 )
 from phantomgrad_suite.tasks.language import LanguageModelling
+from phantomgrad_suite.tasks.reasoning import Reasoning
 from phantomgrad_suite.tasks.regularisation import JacobianRegularisation
 
 __all__ = [
@@ -19,5 +20,6 @@ __all__ = [
     "LanguageModelling",
     "MultilabelNodeClassification",
     "NodeClassification",
+    "Reasoning",
     "Task",
 ]

@@ -76,6 +76,11 @@ class Task(LightningModule):
         self._pretraining = steps, layers
 
     @property
+    def evaluated(self) -> nn.Module:
+        """The model with the weights of evaluation."""
+        return self.model
+
+    @property
     def unrolled_layers(self) -> int:
         """The applications of the cell in a step of pretraining, else 0."""
         steps, layers = self._pretraining

@@ -39,3 +39,9 @@ def warmup_cosine(optimizer: Optimizer, *, steps: int, warmup: int) -> LRSchedul
         return (1 + math.cos(math.pi * min(step, steps) / steps)) / 2
 
     return LambdaLR(optimizer, factor)
+
+
+def warmup_constant(optimizer: Optimizer, *, steps: int, warmup: int) -> LRScheduler:
+    """Return a linear warm-up over ``warmup`` steps, after which the rate is constant."""
+    check_at_least("warmup", warmup, 1)
+    return LambdaLR(optimizer, lambda step: min(1.0, max(step, 1) / warmup))

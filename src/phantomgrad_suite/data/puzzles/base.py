@@ -1,6 +1,7 @@
 """The base class of puzzles: distinct ones, in parts that share no class, and batches of them."""
 
 import hashlib
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -18,6 +19,8 @@ from phantomgrad_suite.data.base import DataModule, Synthetic
 from phantomgrad_suite.data.images.base import in_order
 from phantomgrad_suite.data.sources import cached, digest
 from phantomgrad_suite.runs.errors import UserError
+
+log = logging.getLogger(__name__)
 
 IGNORED = -100  # the target of a position without a label
 _GENERATOR = 1  # to be raised when generators change, since their puzzles are cached
@@ -88,6 +91,7 @@ class PuzzleData(DataModule):
 
     def make(self) -> dict[str, list[Tensor]]:
         """Return inputs, targets and ratings of each part."""
+        log.info("making the puzzles of %s, once", self.title)
         counts = {part: getattr(self, part) for part in ("train", "validation", "test")}
         return collect(self.draws(), counts)
 

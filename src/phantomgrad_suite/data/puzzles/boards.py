@@ -202,7 +202,8 @@ def _hash(values: np.ndarray) -> np.ndarray:
     """Return 64-bit hashes of integers (the mixing function of splitmix64)."""
     values = (values + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.bitwise_xor(values, values >> np.uint64(31))
+    hashes: np.ndarray = values ^ (values >> np.uint64(31))
+    return hashes
 
 
 _COUNTS = np.array([mask.bit_count() for mask in range(512)], np.uint8)

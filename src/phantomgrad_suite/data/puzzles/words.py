@@ -20,7 +20,7 @@ class Words(PuzzleData):
     """Random words a_1 ... a_L over a group; the i-th target is the product a_1 ... a_i.
 
     Tokens: 0 padding, e + 1 for the e-th element (:func:`multiplication_table`). ``test_lengths``
-    add evaluation sets ``length<n>`` of ``test`` longer words. The rating is the length.
+    add evaluation sets ``test/length<n>`` of ``test`` longer words. The rating is the length.
     """
 
     group: str = "S3"
@@ -36,7 +36,7 @@ class Words(PuzzleData):
         for length in check_list("dataset.test_lengths", self.test_lengths):
             check_at_least("dataset.test_lengths", length, self.length + 1)
         self.test_lengths = tuple(sorted(set(self.test_lengths)))
-        longer = (f"length{length}" for length in self.test_lengths)
+        longer = (f"test/length{length}" for length in self.test_lengths)
         self.evaluation_sets += tuple(longer)
         self.title, self.positions = f"Words-{self.group}-{self.length}", self.length
         self.vocabulary = len(multiplication_table(self.group)) + 1

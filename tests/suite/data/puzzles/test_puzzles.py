@@ -169,10 +169,10 @@ def test_groups_multiply_as_permutation_matrices(group: str, order: int) -> None
 
 def test_words_have_their_products(root: str) -> None:
     data = Words(root=root, group="A5", length=5, test_lengths=(9, 7), **SMALL)
-    assert data.evaluation_sets == ("test", "validation", "length7", "length9")
+    assert data.evaluation_sets == ("test", "validation", "test/length7", "test/length9")
     last = Words(root=root, group="A5", length=5, test_lengths=(7, 9), labels="last", **SMALL)
     table = multiplication_table("A5")
-    for name, length in {"train": 5, "test": 5, "length7": 7, "length9": 9}.items():
+    for name, length in {"train": 5, "test": 5, "test/length7": 7, "test/length9": 9}.items():
         words, products, _ = data.parts[name].tensors
         assert words.shape[1] == length
         for word, product in zip((words - 1).tolist(), (products - 1).tolist(), strict=True):
@@ -217,6 +217,19 @@ def test_epoch_resumes_in_the_middle(kind: str, data: PuzzleData, root: str) -> 
     rest.take()
     rest.take()
     assert all(map(torch.equal, [*first.batches, *rest.batches], whole.batches))
+
+
+@pytest.mark.parametrize("kind", AUGMENTED)
+def test_processes_draw_apart_and_stay_in_step(data: PuzzleData) -> None:
+    """The puzzles differ between processes, but torch's generator has one state after them."""
+    batch, drawn = next(iter(data.loader("test"))), []
+    for rank in range(2):
+        data.trainer = SimpleNamespace(training=True, world_size=2, global_rank=rank)  # type: ignore[assignment]
+        torch.manual_seed(3)
+        drawn.append((data.on_after_batch_transfer(batch, 0).inputs, torch.get_rng_state()))
+    (first, state), (second, other) = drawn
+    assert torch.equal(state, other)
+    assert not torch.equal(first, second)
 
 
 @pytest.mark.parametrize("kind", ["sudoku6"])
