@@ -28,6 +28,13 @@ class Equilibrium(NamedTuple):
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"{name!r} {_PAIR}")
 
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise TypeError(f"An operator {_PAIR}")
+
+    # Those of a tuple, join and repeat, are not meant either.
+    __add__ = __radd__ = __mul__ = __rmul__ = __sub__ = __rsub__ = _refuse  # type: ignore[assignment]
+    __truediv__ = __rtruediv__ = __pow__ = __matmul__ = __neg__ = __abs__ = _refuse
+
 
 _PAIR = (
     "was called on what a DEQ returns, a pair: write z, solution = layer(x), and in an "
@@ -52,9 +59,10 @@ def call_note(cell: nn.Module, z0: Any, inputs: Sequence[Any], keywords: Mapping
     return (
         f"{type(cell).__name__}, with parameters in {', '.join(sorted(dtypes)) or 'no dtype'}, "
         f"was called as cell(z, *inputs, **keywords) with z: {z}; inputs: {given}; "
-        f"keywords: {named}. z is like z0, by default like the first input, whose width is then "
-        "that of the state; the cell returns the next z alone. Several states are a tuple "
-        "z0=(a, b), not their packed solution.z."
+        f"keywords: {named} (settings for one call are solver=replace(layer.solver, ...)). "
+        "z is like z0, by default like the first input, whose width is then that of the state; "
+        "the cell returns the next z alone. Several states are a tuple z0=(a, b), not their "
+        "packed solution.z."
     )
 
 
