@@ -28,18 +28,19 @@ class Equilibrium(NamedTuple):
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"{name!r} {_PAIR}")
 
-    def _refuse(self, *_: Any) -> NoReturn:
-        raise TypeError(f"An operator {_PAIR}")
-
-    # Those of a tuple, join and repeat, are not meant either.
-    __add__ = __radd__ = __mul__ = __rmul__ = __sub__ = __rsub__ = _refuse  # type: ignore[assignment]
-    __truediv__ = __rtruediv__ = __pow__ = __matmul__ = __neg__ = __abs__ = _refuse
-
 
 _PAIR = (
     "was called on what a DEQ returns, a pair: write z, solution = layer(x), and in an "
     "nn.Sequential use a module of your own that returns layer(x).z"
 )
+
+
+def _refuse(*_: Any) -> NoReturn:
+    raise TypeError(f"An operator {_PAIR}")
+
+
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "matmul", "neg"):
+    setattr(Equilibrium, f"__{_name}__", _refuse)  # a tuple has some of them, which join and repeat
 
 
 @contextmanager

@@ -68,10 +68,10 @@ class _Window(Iteration):
         scale = z0.new_zeros(batch, 1, slots, dtype=torch.float64)  # 1 / ||g_i||
         self._plain = torch.eye(slots, dtype=torch.float64, device=z0.device)
         self._buffers = g, mixed, scale, system
-        self._used = self._first(0)
+        self._used: tuple[Tensor, ...] = ()
         self._g, self._mixed = g.unbind(dim=1), mixed.unbind(dim=1)
-        self._own = scale.split(1, dim=2)
-        self._rows, self._columns = system.split(1, dim=1), system.mT.split(1, dim=1)
+        self._own = torch.split(scale, 1, dim=2)
+        self._rows, self._columns = (torch.split(a, 1, dim=1) for a in (system, system.mT))
 
     def _first(self, used: int) -> tuple[Tensor, ...]:
         """Return the first slots of the buffers, as the operands of the products."""
@@ -119,8 +119,8 @@ class _Window(Iteration):
         *_, scale, system = self._used
         # solve_ex reports a singular system without raising or a host sync.
         raw, _ = torch.linalg.solve_ex(system, scale)
-        weights = raw.mul_(scale)
-        weights = weights.div_(weights.sum(dim=1, keepdim=True))
+        weights: Tensor = raw.mul_(scale)
+        weights.div_(weights.sum(dim=1, keepdim=True))
         if self._may_read and math.isfinite(weights.sum().item()):
             return weights
         usable = weights.abs().amax(dim=1, keepdim=True) < torch.inf  # False for nan

@@ -42,7 +42,8 @@ class Steps(Solver):
         check_start(z0)
         z = at = fz = z0 if self.n else z0.clone()
         # The first evaluation is checked; in a short loop of small maps, more would count.
-        call, plain = partial(evaluate, f), False
+        call: Map = partial(evaluate, f)
+        plain = False
         for step in range(self.n):
             at, fz = z, call(z)
             if step == 0:
@@ -68,5 +69,5 @@ class Steps(Solver):
             return z.new_full((len(z),), torch.nan)
         size = torch.linalg.vector_norm(flat(fz), dim=1)
         change = torch.linalg.vector_norm(flat(fz - z), dim=1)
-        ratio = change / (size + torch.finfo(z.dtype).tiny)
+        ratio: Tensor = change / (size + torch.finfo(z.dtype).tiny)
         return ratio.masked_fill_(~(size < torch.inf), torch.inf)

@@ -1,7 +1,6 @@
 """Cases that once gave a wrong result without a word."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -167,19 +166,6 @@ def test_every_pattern_of_mixing_is_found(mixed: Callable[[Tensor], Tensor]) -> 
 
     with pytest.warns(UserWarning, match="mixes the samples"):
         DEQ(Mixing(), SOLVER, UPG)(torch.randn(8, 3))
-
-
-def test_the_test_for_mixing_waits_for_two_samples() -> None:
-    calls: list[object] = []
-    deq = DEQ(Chain(), FixedPoint(max_evaluations=2, tol=0), UPG)
-    deq.cell.register_forward_hook(lambda *_: calls.append(None))
-    counts = []
-    for batch, expected in ((1, None), (1, None), (3, "mixes the samples"), (3, None)):
-        calls.clear()
-        with pytest.warns(UserWarning, match=expected) if expected else nullcontext():
-            deq(torch.randn(batch, 1))
-        counts.append(len(calls))
-    assert [count - counts[-1] for count in counts] == [2, 0, 4, 0]
 
 
 def test_a_counter_in_the_state_tells_the_step() -> None:
