@@ -4,6 +4,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, Self
 
 import torch
@@ -99,8 +100,8 @@ class IterativeSolver(Solver):
             if recorded:
                 z = state.freeze(z)
             # The first evaluation is checked; on small states, checks of all would count.
-            at = restore(z).to(z0.dtype)
-            fz = flatten((f(at) if evaluation else evaluate(f, at)).to(z.dtype))
+            call: Map = f if evaluation else partial(evaluate, f)
+            fz = flatten(call(restore(z).to(z0.dtype)).to(z.dtype))
             g = iteration.difference(z, fz)
             state.update(z, fz, g, iteration.rejected())
             if evaluation == 0 and fz.requires_grad:
