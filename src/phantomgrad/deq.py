@@ -20,6 +20,7 @@ from phantomgrad.nn import (
     shared_parametrizations,
 )
 from phantomgrad.solvers import Map, Solution, Solver
+from phantomgrad.solvers.accelerators import may_read
 from phantomgrad.solvers.maps import working_dtype
 
 Penalty = Callable[[Map, Tensor, Tensor], Tensor]
@@ -78,7 +79,11 @@ class DEQ(nn.Module):
         self.cell = cell
         self.coupled = coupled
         self.check_map = True
-        """Whether the next training pass tests the map, once, with up to four evaluations."""
+        """Whether the next training pass tests the map, once, with up to four evaluations.
+
+        Whether it mixes samples is tested with the first batch of at least two.
+        """
+        self._tested = False
         _check_parts(solver, gradient)
         self.gradient = gradient
         self.solver = solver
@@ -151,9 +156,9 @@ class DEQ(nn.Module):
             with torch.set_grad_enabled(recorded), discarded_parametrizations(), noted(note):
                 solution = _invalidated(solver.solve(f, start))
                 if self.check_map and self.training:
-                    self.check_map = False
-                    check_map(f, solution.z.detach())
-            self.last_solution, z = _without_state(solution), solution.z
+                    self._check_map(f, solution.z.detach())
+            vars(self)["last_solution"] = _without_state(solution)  # setattr of a module is slow
+            z = solution.z
             if grad and self.training:
                 self.gradient.observe(f, z)
             if grad or solver.fixed_length:
@@ -162,6 +167,12 @@ class DEQ(nn.Module):
                 with noted(lambda: "penalty is called as penalty(f, z, attached)"):
                     self.last_penalty = self.penalty(f, solution.z, z)
         return Equilibrium(z if packing is None else packing.unpack(z), solution)
+
+    def _check_map(self, f: Map, z: Tensor) -> None:
+        waits = len(z) < 2 and not self.coupled
+        tested, self._tested, self.check_map = self._tested, True, waits
+        if not (waits and tested):
+            check_map(f, z)
 
     def unroll(self, z: Any, steps: int, *inputs: Any) -> Any:
         """Return ``z`` after recorded applications of the cell, without solver and gradient."""
@@ -245,7 +256,10 @@ def _start(z0: Tensor, attached: bool) -> Tensor:
 
 def _invalidated(solution: Solution) -> Solution:
     """Set samples without a finite evaluation, whose state is only the start, to ``nan``."""
-    failed = (solution.residual == torch.inf).view(-1, *[1] * (solution.z.dim() - 1))
+    failed = solution.residual == torch.inf
+    if may_read(failed.device) and not failed.any():
+        return solution
+    failed = failed.view(-1, *[1] * (solution.z.dim() - 1))
     return solution._replace(z=torch.where(failed, torch.nan, solution.z))
 
 
@@ -254,4 +268,4 @@ def _kind(value: object) -> str:
 
 
 def _without_state(solution: Solution) -> Solution:
-    return solution._replace(z=solution.z.new_empty(0))
+    return Solution(solution.z.new_empty(0), *solution[1:])

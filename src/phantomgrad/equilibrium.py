@@ -35,6 +35,14 @@ _PAIR = (
 )
 
 
+def _refuse(*_: Any) -> NoReturn:
+    raise TypeError(f"An operator {_PAIR}")
+
+
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "matmul", "neg"):
+    setattr(Equilibrium, f"__{_name}__", _refuse)  # a tuple has some of them, which join and repeat
+
+
 @contextmanager
 def noted(write: Callable[[], str]) -> Iterator[None]:
     """Add a note to the errors of a user's function."""
@@ -52,9 +60,10 @@ def call_note(cell: nn.Module, z0: Any, inputs: Sequence[Any], keywords: Mapping
     return (
         f"{type(cell).__name__}, with parameters in {', '.join(sorted(dtypes)) or 'no dtype'}, "
         f"was called as cell(z, *inputs, **keywords) with z: {z}; inputs: {given}; "
-        f"keywords: {named}. z is like z0, by default like the first input, whose width is then "
-        "that of the state; the cell returns the next z alone. Several states are a tuple "
-        "z0=(a, b), not their packed solution.z."
+        f"keywords: {named} (settings for one call are solver=replace(layer.solver, ...)). "
+        "z is like z0, by default like the first input, whose width is then that of the state; "
+        "the cell returns the next z alone. Several states are a tuple z0=(a, b), not their "
+        "packed solution.z."
     )
 
 

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from torch import Tensor, nn
@@ -44,19 +44,28 @@ def shared_parametrizations(module: nn.Module) -> Iterator[None]:
     of that part.
     """
     tensors = PASS.tensors.copy()
-    sharded = any(hasattr(type(child), "unshard") for child in module.modules())
-    for child in module.modules() if not sharded else ():
+    children = list(module.modules())
+    if any(hasattr(type(child), "unshard") for child in children):
+        children = []
+    for child in children:
         if isinstance(child, ParametrizationList) and id(child) not in tensors:
             child.__class__ = SharedParametrization
             tensors[id(child)] = child()
-    with restored_parametrizations(tensors):
+    outer, PASS.tensors = PASS.tensors, tensors
+    try:
         yield
+    finally:
+        PASS.tensors = outer
+
+
+def discarded_parametrizations() -> AbstractContextManager[None]:
+    """Forget what torch's cache, if enabled, keeps inside: in a solve, weights without a graph."""
+    return _discarded() if parametrize._cache_enabled else nullcontext()  # it is not public
 
 
 @contextmanager
-def discarded_parametrizations() -> Iterator[None]:
-    """Forget what torch's cache, if enabled, keeps inside: in a solve, weights without a graph."""
-    before = set(parametrize._cache)  # torch has no public access to it
+def _discarded() -> Iterator[None]:
+    before = set(parametrize._cache)
     try:
         yield
     finally:

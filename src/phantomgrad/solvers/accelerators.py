@@ -2,15 +2,14 @@
 
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 
 
-@contextmanager
-def full_precision(device: torch.device) -> Iterator[None]:
+def full_precision(device: torch.device) -> AbstractContextManager[None]:
     """Switch autocast and TF32 off.
 
     In the products of a solver they would round its iterates: with TF32, Anderson acceleration
@@ -18,8 +17,12 @@ def full_precision(device: torch.device) -> Iterator[None]:
     """
     tf32 = device.type == "cuda" and torch.backends.cuda.matmul.fp32_precision == "tf32"
     if not tf32 and not torch.is_autocast_enabled(device.type):
-        yield
-        return
+        return nullcontext()
+    return _switched_off(device, tf32)
+
+
+@contextmanager
+def _switched_off(device: torch.device, tf32: bool) -> Iterator[None]:
     onednn: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before: str | None = None
     onednn_before = onednn.fp32_precision

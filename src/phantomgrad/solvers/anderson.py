@@ -1,11 +1,13 @@
 """Anderson acceleration."""
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_damping
+from phantomgrad.solvers.accelerators import may_read
 from phantomgrad.solvers.iterative import Iteration, IterativeSolver
 
 
@@ -49,7 +51,9 @@ class Anderson(IterativeSolver):
 class _Window(Iteration):
     """The last ``memory`` pairs, in a ring buffer, and the normal equations of their ``g``.
 
-    The equations are scaled to a unit diagonal; each iteration updates one row and column.
+    The equations are scaled to a unit diagonal; each iteration updates one row and column. Vectors
+    are kept as ``(B, 1, n)``, and views of the buffers are made once: on small states, each view
+    costs as much as a product.
     """
 
     def __init__(self, solver: Anderson, z0: Tensor) -> None:
@@ -57,48 +61,68 @@ class _Window(Iteration):
         batch, size = z0.shape
         self._solver = solver
         self._slots = slots
+        self._may_read = may_read(z0.device)
         self._count = 0
-        self._g = z0.new_empty(batch, slots, size)
-        self._mixed = z0.new_empty(batch, slots, size)
-        self._system = z0.new_zeros(batch, slots, slots, dtype=torch.float64)
-        self._scale = z0.new_zeros(batch, slots, dtype=torch.float64)  # 1 / ||g_i||
+        g, mixed = z0.new_empty(batch, slots, size), z0.new_empty(batch, slots, size)
+        system = z0.new_zeros(batch, slots, slots, dtype=torch.float64)
+        scale = z0.new_zeros(batch, 1, slots, dtype=torch.float64)  # 1 / ||g_i||
         self._plain = torch.eye(slots, dtype=torch.float64, device=z0.device)
+        self._buffers = g, mixed, scale, system
+        self._used: tuple[Tensor, ...] = ()
+        self._g, self._mixed = g.unbind(dim=1), mixed.unbind(dim=1)
+        self._own = torch.split(scale, 1, dim=2)
+        self._rows, self._columns = (torch.split(a, 1, dim=1) for a in (system, system.mT))
+
+    def _first(self, used: int) -> tuple[Tensor, ...]:
+        """Return the first slots of the buffers, as the operands of the products."""
+        g, mixed, scale, system = self._buffers
+        # The long operand goes last: with it first, the CPU takes up to eight times longer. The
+        # system is symmetric; transposed it has the column-major order of LAPACK, and is not
+        # copied.
+        scale = scale[:, :, :used]
+        return g[:, :used].mT, mixed[:, :used], scale, scale.mT, system[:, :used, :used].mT
 
     def difference(self, z: Tensor, fz: Tensor) -> Tensor:
-        return torch.sub(fz, z, out=self._g[:, self._count % self._slots])
+        return torch.sub(fz, z, out=self._g[self._count % self._slots])
 
     def advance(self, z: Tensor, fz: Tensor, g: Tensor) -> Tensor:
         slot, used = self._count % self._slots, min(self._count + 1, self._slots)
+        if used > self._count:
+            self._used = self._first(used)
         self._count += 1
         if self._solver.damping == 1.0:
-            self._mixed[:, slot].copy_(fz)
+            self._mixed[slot].copy_(fz)
         else:
-            torch.lerp(z, fz, self._solver.damping, out=self._mixed[:, slot])
-        # The long operand goes last: with it first, the CPU takes up to eight times longer.
-        products = torch.bmm(g.unsqueeze(1), self._g[:, :used].mT).squeeze(1)  # (B, used)
+            torch.lerp(z, fz, self._solver.damping, out=self._mixed[slot])
+        differences, mixed, *_ = self._used
+        products = torch.bmm(g.unsqueeze(1), differences)  # (B, 1, used)
         self._update_equations(products.double(), slot)
         if used == 1:
-            return self._mixed[:, slot].clone()  # nothing to combine yet
-        weights = self._weights(used, slot).to(z.dtype)
-        return torch.bmm(weights.unsqueeze(1), self._mixed[:, :used]).squeeze(1)
+            return self._mixed[slot].clone()  # nothing to combine yet
+        weights = self._weights(slot).to(z.dtype)
+        return torch.bmm(weights.mT, mixed).squeeze(1)
 
     def _update_equations(self, products: Tensor, slot: int) -> None:
         """Enter the products of all ``g`` with the newest one, which is in ``slot``."""
-        used = products.shape[1]
-        square = products[:, slot].clamp_min(torch.finfo(products.dtype).tiny)
-        torch.rsqrt(square, out=self._scale[:, slot])
-        scaled = products * self._scale[:, :used] * self._scale[:, slot : slot + 1]
-        scaled[:, slot].add_(self._solver.regularization)
-        self._system[:, slot, :used] = scaled
-        self._system[:, :used, slot] = scaled
+        own, used = self._own[slot], products.shape[2]
+        square = products[:, :, slot : slot + 1].clamp_min(torch.finfo(products.dtype).tiny)
+        torch.rsqrt(square, out=own)
+        scaled = products.mul_(self._used[2]).mul_(own)
+        scaled[:, :, slot].add_(self._solver.regularization)
+        row, column = self._rows[slot], self._columns[slot]
+        full = used == self._slots
+        (row if full else row[:, :, :used]).copy_(scaled)
+        (column if full else column[:, :, :used]).copy_(scaled)
 
-    def _weights(self, used: int, newest: int) -> Tensor:
-        """Return alpha, ``(B, used)``; if the equations are singular, the newest pair alone."""
-        scale = self._scale[:, :used]
-        # solve_ex reports a singular system without raising or a host sync. The matrix is
-        # symmetric; transposed it has the column-major order of LAPACK, and is not copied.
-        raw, _ = torch.linalg.solve_ex(self._system[:, :used, :used].mT, scale.unsqueeze(2))
-        weights = raw.squeeze(2) * scale
-        weights = weights / weights.sum(dim=1, keepdim=True)
+    def _weights(self, newest: int) -> Tensor:
+        """Return alpha, ``(B, used, 1)``; if the equations are singular, the newest pair alone."""
+        *_, scale, system = self._used
+        # solve_ex reports a singular system without raising or a host sync.
+        raw, _ = torch.linalg.solve_ex(system, scale)
+        weights: Tensor = raw.mul_(scale)
+        weights.div_(weights.sum(dim=1, keepdim=True))
+        if self._may_read and math.isfinite(weights.sum().item()):
+            return weights
         usable = weights.abs().amax(dim=1, keepdim=True) < torch.inf  # False for nan
-        return torch.where(usable, weights, self._plain[newest, :used])
+        plain = self._plain[newest, : weights.shape[1]].unsqueeze(1)
+        return torch.where(usable, weights, plain)

@@ -86,15 +86,18 @@ class _BroydenIteration(Iteration):
         self.slots = z0.new_empty(batch, memory + 1, size)
         self._system = torch.eye(memory, dtype=z0.dtype, device=z0.device).repeat(batch, 1, 1)
         self._scale = z0.new_zeros(batch, memory)  # -1 / ||s_j||^2; 0 disables update j
+        self._minus_one = z0.new_full((), -1)
+        self._slot = z0  # the current one
 
     def difference(self, z: Tensor, fz: Tensor) -> Tensor:
         if self.count > self._memory:
             self.count = 0
-        return torch.sub(fz, z, out=self.slots[:, self.count])
+        self._slot = self.slots[:, self.count]
+        return torch.sub(fz, z, out=self._slot)
 
     def advance(self, z: Tensor, fz: Tensor, g: Tensor) -> Tensor:
         step, base = self._rule.step(self, z, g)
-        self.slots[:, self.count].copy_(step)
+        self._slot.copy_(step)
         self.count += 1
         return step.add_(base)
 
@@ -110,12 +113,15 @@ class _BroydenIteration(Iteration):
         # The long operand goes last: with it first, the CPU takes up to eight times longer.
         products = torch.bmm(self.slots[:, newest : k + 1], self.slots[:, :k].mT)  # (B, 2, k)
         gram, right = products.unbind(dim=1)
-        torch.reciprocal(-gram[:, newest], out=self._scale[:, newest])
-        row = self._system[:, newest, :newest]
-        torch.mul(self._rule.overlaps(gram), self._scale[:, newest:k], out=row)
+        scale = self._scale[:, :k]
+        own = scale[:, newest:]
+        torch.div(self._minus_one, gram[:, newest:], out=own)
+        if newest:
+            row = self._system[:, newest, :newest]
+            torch.mul(self._rule.overlaps(gram), own, out=row)
         x = torch.linalg.solve_triangular(
             self._system[:, :k, :k],
-            (right * self._scale[:, :k]).unsqueeze(2),
+            right.mul_(scale).unsqueeze(2),
             upper=False,
             unitriangular=True,
         ).squeeze(2)
@@ -127,11 +133,12 @@ class _BroydenIteration(Iteration):
         """Return the curvature of the newest step; where it vanishes, disable the update."""
         newest = self.count - 1
         denominator = self._rule.curvature(x)
-        size, least = denominator.abs(), torch.finfo(x.dtype).eps ** 0.5
-        if self._may_read and len(size):
-            low, high = map(float, size.aminmax())
-            if low > least and high < math.inf:
+        least = torch.finfo(x.dtype).eps ** 0.5
+        if self._may_read and len(denominator):
+            low, high = denominator.aminmax()
+            if low.item() > least and high.item() < math.inf:
                 return denominator
+        size = denominator.abs()
         useless = ~((size > least) & (size < torch.inf))  # True for nan
         self._scale[:, newest].masked_fill_(useless, 0)
         self._system[:, newest, :newest].masked_fill_(useless.unsqueeze(1), 0)
@@ -171,14 +178,14 @@ class _UnitSteps:
         """Return ``s^T H y / ||s||^2`` of the newest step, ``(B,)``."""
         if x.shape[1] == 1 and not self._plain:
             return 1 + self._first * x[:, -1]
-        return 1 + x[:, -1]
+        return x[:, -1] + 1
 
     def weights(self, x: Tensor, denominator: Tensor) -> Tensor:
         """Return the weights of the last slots, with ``g`` as the last one, in ``-H_k g``."""
         scale = -denominator.unsqueeze(1)
         if self._plain:
             x[:, -1].fill_(-1)
-            return x / scale  # (B, k): s_0 has none
+            return x.div_(scale)  # (B, k): s_0 has none
         of_s_0 = (self._first - 1) * x[:, :1] / scale
         x[:, :1].mul_(self._first)
         x[:, -1].fill_(-1)

@@ -4,6 +4,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, Self
 
 import torch
@@ -98,7 +99,9 @@ class IterativeSolver(Solver):
         for evaluation in range(self.max_evaluations):
             if recorded:
                 z = state.freeze(z)
-            fz = flatten(evaluate(f, restore(z).to(z0.dtype)).to(z.dtype))
+            # The first evaluation is checked; on small states, checks of all would count.
+            call: Map = f if evaluation else partial(evaluate, f)
+            fz = flatten(call(restore(z).to(z0.dtype)).to(z.dtype))
             g = iteration.difference(z, fz)
             state.update(z, fz, g, iteration.rejected())
             if evaluation == 0 and fz.requires_grad:
@@ -111,14 +114,16 @@ class IterativeSolver(Solver):
         solution = state.solution()
         return solution._replace(z=restore(solution.z).to(z0.dtype))
 
-    def residual(self, g: Tensor, fz: Tensor, zero: Tensor) -> Tensor:
-        """Return the residuals, ``(B,)``, for ``g = f(z) - z``; ``zero`` is a, see :meth:`zero`."""
+    def residual(self, g: Tensor, fz: Tensor, zero: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the residuals for ``g = f(z) - z`` and what they are relative to, ``(B,)`` each.
+
+        ``zero`` is a, see :meth:`zero`. Where the second is infinite, the first means nothing.
+        """
         size = self.size(g)
         if self.stop == "absolute":
-            return size
+            return size, size
         whole = self.size(fz).add_(zero)
-        # A finite size over an infinite one is no convergence: |f(z)| overflows before |g|.
-        return (size / whole).masked_fill_(whole == torch.inf, torch.inf)
+        return size / whole, whole
 
     def reachable(self, dtype: torch.dtype) -> Self:
         """Return a solver whose relative tolerance a map computed in ``dtype`` can reach.
@@ -186,25 +191,36 @@ class SolveState:
 
     def update(self, z: Tensor, fz: Tensor, g: Tensor, rejected: Tensor | int) -> None:
         """Take one evaluation into account; only active samples can change."""
-        g, fz = g.detach(), fz.detach()  # only z stays on a graph
+        if g.requires_grad:
+            g, fz = g.detach(), fz.detach()  # only z stays on a graph
         if self._zero is None:
             self._zero = self._solver.zero(z.detach(), fz)
-        residual = self._solver.residual(g, fz, self._zero)
+        residual, whole = self._solver.residual(g, fz, self._zero)
+        low, high = self._range(residual)
+        if not low > 0:
+            # A finite size over an infinite one is no convergence: |f(z)| overflows before |g|.
+            residual.masked_fill_(whole == torch.inf, torch.inf)
+            low, high = self._range(residual)
         if self._solver.record_trace:
             self._trace.append(residual.masked_fill(~self._active, torch.nan))
         if isinstance(rejected, Tensor):
             self._rejected = torch.where(self._active, rejected, self._rejected)
         self._count += 1
-        if self._none_stopped:
-            low, high = map(float, residual.aminmax())
-            if low >= self._solver.tol and high < math.inf:  # not for nan: min and max keep it
-                self._keep_best(z, residual, residual < self._best_residual)
-                return
-            self._none_stopped = False
+        if low >= self._solver.tol and high < math.inf:
+            self._keep_best(z, residual, residual < self._best_residual)
+            return
+        self._none_stopped = False
         self._keep_best(z, residual, self._active & (residual < self._best_residual))
         self._evaluations.masked_fill_(self._active, self._count)
         # False for nan and inf as well: a sample that has become non-finite stays stopped.
         self._active = self._active & (residual >= self._solver.tol) & (residual < torch.inf)
+
+    def _range(self, residual: Tensor) -> tuple[float, float]:
+        """Return the smallest and largest residual; ``nan`` if one is, or if not all are active."""
+        if not self._none_stopped:
+            return math.nan, math.nan
+        low, high = residual.aminmax()
+        return low.item(), high.item()
 
     def freeze(self, z: Tensor) -> Tensor:
         """Return ``z`` with the best iterate in place of samples that have stopped.

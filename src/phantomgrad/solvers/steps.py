@@ -1,6 +1,7 @@
 """A fixed number of applications of the map."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -40,20 +41,28 @@ class Steps(Solver):
         """Return the state after n applications; see :meth:`Solver.solve`."""
         check_start(z0)
         z = at = fz = z0 if self.n else z0.clone()
+        # The first evaluation is checked; in a short loop of small maps, more would count.
+        call: Map = partial(evaluate, f)
+        plain = False
         for step in range(self.n):
-            # The first evaluation is checked; in a short loop of small maps, checks would count.
-            at, fz = z, f(z).to(z0.dtype) if step else evaluate(f, z).to(z0.dtype)
-            z = fz if self.damping == 1.0 else torch.lerp(at, fz, self.damping)
-        residual = self._residual(at.detach(), fz.detach())
+            at, fz = z, call(z)
+            if step == 0:
+                call, plain = f, self.damping == 1.0 and fz.dtype == z0.dtype
+            z = fz if plain else self._damped(at, fz.to(z0.dtype))
+        residual = self._residual(at.detach(), fz.detach().to(z0.dtype))
+        diverged = residual == torch.inf
         counts = torch.full((len(z0),), self.n, device=z0.device)
         return Solution(
             z=z,
             residual=residual,
             iterations=counts,
             evaluations=counts,
-            converged=torch.zeros_like(counts, dtype=torch.bool),
-            diverged=residual == torch.inf,
+            converged=torch.zeros_like(diverged),
+            diverged=diverged,
         )
+
+    def _damped(self, z: Tensor, fz: Tensor) -> Tensor:
+        return fz if self.damping == 1.0 else torch.lerp(z, fz, self.damping)
 
     def _residual(self, z: Tensor, fz: Tensor) -> Tensor:
         if self.n == 0:

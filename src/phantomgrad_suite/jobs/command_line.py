@@ -62,7 +62,8 @@ def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
     except (HydraException, OmegaConfBaseException, OSError, ValueError, YAMLError) as error:
         if composed:
             raise
-        sys.exit(explain(error, root, sys.argv[1:]))
+        made = "; runtime.paths.runs must be a folder that can be written"
+        sys.exit(explain(error, root, sys.argv[1:]) + made * isinstance(error, OSError))
     if left_to_others:
         more = f" and {len(left_to_others) - 1} more" if len(left_to_others) > 1 else ""
         print(f"{left_to_others[0]}{more}: skipped, another process executes it", flush=True)

@@ -34,8 +34,7 @@ def check_types(node: Any, name: str, hints: Mapping[str, Any] | None = None) ->
     for key, value in node.items():
         hint = types.get(str(key), Any)
         if not _fits(value, hint):
-            text = re.sub(r"<class '|'>|(\w+\.)+", "", str(hint))
-            raise UserError(f"{name}.{key} must be {text}, got {value!r}")
+            raise UserError(f"{name}.{key} must be {_described(hint)}, got {value!r}")
         check_types(value, f"{name}.{key}")
 
 
@@ -50,6 +49,13 @@ def _hints(target: str) -> Mapping[str, Any]:
             with suppress(NameError):  # an annotation that only type checkers can resolve
                 found |= get_type_hints(part, localns=vars(collections.abc))
     return found
+
+
+def _described(hint: Any) -> str:
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(map(_described, get_args(hint)))
+    text = re.sub(r"<class '|'>|(\w+\.)+", "", str(hint))
+    return {"NoneType": "null", "float": "finite float"}.get(text, text)
 
 
 def _fits(value: Any, hint: Any) -> bool:

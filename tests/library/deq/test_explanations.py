@@ -68,9 +68,16 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: nn.Sequential(tanh_layer(), tanh_layer())(X), "z0 is needed .*, got Equilibrium"),
     (lambda: nn.functional.mse_loss(tanh_layer()(X), X), "write z, solution = layer"),
     (lambda: tanh_layer()(X).sum(), "'sum' was called on what a DEQ returns, a pair: write z"),
+    (lambda: tanh_layer()(X) + 1, "An operator was called on what a DEQ returns, a pair"),
+    (lambda: 2 * tanh_layer()(X), "An operator was called on what a DEQ returns, a pair"),
+    (lambda: X - tanh_layer()(X), "An operator was called on what a DEQ returns, a pair"),
     (lambda: pg.spectral_radius(tanh_layer(), X), "got Equilibrium: f is a map .* lambda z: layer"),
     (lambda: pg.jacobian_regularizer(tanh_layer(), X), "f must return one tensor, got Equilibrium"),
-    # Attributes that nobody would read.
+    # Settings of the solver, which are not inputs or attributes.
+    (
+        lambda: layer(X, cell=TanhCell, max_evaluations=3),
+        r"for one call are solver=replace\(layer.solver",
+    ),
     (lambda: set_attribute("tol", 1e-9), r"tol belongs to the solver .*replace.*, tol=1e-09\)"),
     (lambda: set_attribute("steps", 3), "steps belongs to the gradient of a layer"),
     (lambda: pg.DEQ(nn.GRUCell(4, 4), SOLVER, UPG), "cell must take its state first, got GRUCell"),

@@ -141,6 +141,23 @@ def test_unsuitable_maps_are_pointed_out_once(module: nn.Module, message: str | 
     deq(x)
 
 
+def test_the_test_for_mixing_waits_for_two_samples() -> None:
+    class Chain(nn.Module):
+        def forward(self, z: Tensor, x: Tensor) -> Tensor:
+            return torch.tanh(0.9 * z.roll(1, 0) + x)
+
+    calls: list[object] = []
+    deq = pg.DEQ(Chain(), pg.FixedPoint(max_evaluations=2, tol=0), UPG)
+    deq.cell.register_forward_hook(lambda *_: calls.append(None))
+    counts = []
+    for batch, expected in ((1, None), (1, None), (3, "mixes the samples"), (3, None)):
+        calls.clear()
+        with pytest.warns(UserWarning, match=expected) if expected else contextlib.nullcontext():
+            deq(torch.randn(batch, 1))
+        counts.append(len(calls))
+    assert [count - counts[-1] for count in counts] == [2, 0, 4, 0]
+
+
 class Inner(nn.Module):
     def __init__(self) -> None:
         super().__init__()

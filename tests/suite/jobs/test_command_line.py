@@ -38,6 +38,10 @@ NO_SETTING = "there is no setting "
         ),
         ("table=chains table=digits", "table=chains table=digits: a command runs one table or su"),
         ("hydra.run.dir=/proc/none", r".*No such file or directory: '/proc/none'"),
+        (
+            "runtime.paths.runs=/dev/null",
+            ".*'/dev/null/.hydra'; runtime.paths.runs must be a folder",
+        ),
         ("experiment=null", "Config group override must be a string"),
     ],
 )
