@@ -135,8 +135,8 @@ def test_a_solve_of_the_whole_budget_can_be_captured_as_a_cuda_graph(solver: pg.
 
 
 def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("iterative", "broyden"):
-        monkeypatch.setattr(f"phantomgrad.solvers.{module}.may_read", lambda _: False)
+    for module in ("deq", "solvers.anderson", "solvers.broyden", "solvers.iterative"):
+        monkeypatch.setattr(f"phantomgrad.{module}.may_read", lambda _: False)
 
 
 @every_solver

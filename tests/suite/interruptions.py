@@ -13,6 +13,8 @@ import pytest
 import torch
 from lightning import Callback, LightningModule, Trainer
 
+from phantomgrad_suite.runs.records import Record
+
 if TYPE_CHECKING:
     from training import Workplace
 
@@ -57,6 +59,11 @@ def interrupted(workplace: Workplace, at: int, *overrides: str, unit: str = "epo
 
 def checkpoint(folder: Path) -> dict[str, Any]:
     return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)  # type: ignore[no-any-return]
+
+
+def untimed(record: Record) -> dict[str, list[float]]:
+    """The curves of a record, without those of seconds."""
+    return {name: c for name, c in record.curves.items() if not name.startswith("seconds/")}
 
 
 def assert_same_run(folder: Path, other: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from callbacks.steps import Stack, Wild, callback, last, recorded, train_step
-from interruptions import checkpoint, interrupted
+from interruptions import checkpoint, interrupted, untimed
 from problems import CoupledCell, TanhCell, dense_jacobian, newton_equilibrium
 from torch import Tensor, nn
 from training import Workplace
@@ -168,9 +168,7 @@ SHORT = (
 
 
 def curves_of(folder: Path) -> dict[str, list[float]]:
-    """The curves of a record, without times."""
-    curves = read_record(folder / "record.json").curves
-    return {name: curve for name, curve in curves.items() if not name.startswith("seconds/")}
+    return untimed(read_record(folder / "record.json"))
 
 
 def test_record_has_the_curves_of_a_run_that_is_not_changed(workplace: Workplace) -> None:

@@ -103,7 +103,7 @@ def test_dots_stand_at_the_printed_values(results: Any) -> None:
     best, last = "best epoch of each run", "last epoch"
     values = [("paper", 84.1, 0), ("paper", 83.9, 1), (best, 85.0, 0), (last, 85.0, 0)]
     assert [(label, pytest.approx(x), y) for label, x, y in found] == values
-    assert np.ravel(plot.curves[2].band) == pytest.approx([80, 90])
+    assert np.ravel(plot.curves[2].band) == pytest.approx([85 - 50**0.5, 85 + 50**0.5])
 
 
 def test_curves_hold_means_and_leave_out_missing_epochs() -> None:
