@@ -52,10 +52,10 @@ def table_of_claims(results: Path, records: Path | None = None) -> Table | None:
 
     margin, families = read_claims(results / "claims.yaml")
     blocks = [_block(family, runs_of, margin) for family in families]
+    verdicts = [row.text("Verdict") for block in blocks for row in block.rows]
     if not records and (logs := [Row(cells) for cells in _logs(results)]):
         blocks.append(Block(tuple(logs), "The paper's numbers in its authors' log"))
     section = Section.of("", blocks, 3, notes=CLAIMS.notes)
-    verdicts = [row.text("Verdict") for block in blocks for row in block.rows]
     counts = [f"{n} {verdict}" for verdict in Verdict if (n := verdicts.count(verdict))]
     state = State.PARTLY if Verdict.OPEN in verdicts else State.MADE
     return Table(CLAIMS, state, ", ".join(counts), (section,))
