@@ -71,7 +71,7 @@ reproduce-table3-imagenet: env ## Table 3: MDEQ-Small on ImageNet (8 GPUs; first
 	@$(RUN) scripts/train.py table=table3_imagenet $(ONE)
 	@$(YOURS) table3
 
-reproduce-table4: env ## Table 4: COX2 and PROTEINS, ten folds, WORKERS processes (first: make data)
+reproduce-table4: env $(if $(SCALE),reproduce-table4-ppi) ## Table 4: COX2 and PROTEINS, ten folds, WORKERS processes (first: make data)
 	@$(RUN) scripts/train.py table=table4 $(PARALLEL)
 	@$(YOURS) table4
 

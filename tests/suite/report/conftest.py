@@ -46,7 +46,7 @@ def record(row: str, instance: str, values: list[float | None], **changes: Any) 
         seconds={"total": 90.0, "epoch": 0.4},
         memory={"peak_bytes": 512 * 2**20, "kind": "process"},
         environment={"processor": "a CPU", "threads": 1, "accelerator": None},
-        config={},
+        config={"label": {"reduced": []}},
         config_hash="cccccccc22",
         started="2026-01-01T00:00:00+00:00",
         finished="2026-01-01T00:01:30+00:00",

@@ -52,10 +52,10 @@ def table_of_claims(results: Path, records: Path | None = None) -> Table | None:
 
     margin, families = read_claims(results / "claims.yaml")
     blocks = [_block(family, runs_of, margin) for family in families]
+    verdicts = [row.text("Verdict") for block in blocks for row in block.rows]
     if not records and (logs := [Row(cells) for cells in _logs(results)]):
         blocks.append(Block(tuple(logs), "The paper's numbers in its authors' log"))
     section = Section.of("", blocks, 3, notes=CLAIMS.notes)
-    verdicts = [row.text("Verdict") for block in blocks for row in block.rows]
     counts = [f"{n} {verdict}" for verdict in Verdict if (n := verdicts.count(verdict))]
     state = State.PARTLY if Verdict.OPEN in verdicts else State.MADE
     return Table(CLAIMS, state, ", ".join(counts), (section,))
@@ -113,13 +113,13 @@ def _cells(tested: Tested, p: float | None, verdict: Verdict) -> Cells:
     return {
         "Claim": claim.claim,
         "In the paper": f"“{claim.words}” ({claim.place})" if claim.words else claim.place,
+        "Verdict": verdict,
         "Paper": claim.paper,
         "Ours": tested.means,
         "Difference": _signed(difference.mean, decimals),
         "95 % interval": interval if math.isfinite(difference.error) else "",
         "Pairs": str(claim.pairs) if complete else f"{difference.n} of {claim.pairs}",
         "p": "" if p is None else f"{p:.3f}" if p >= 0.001 else "< 0.001",
-        "Verdict": verdict,
         "Runs": Cell(entry_of(key).label, link=key),
     }
 
@@ -147,12 +147,12 @@ def _logs(results: Path) -> Iterator[Cells]:
         yield {
             "Claim": f"{number.model}, {number.method}, best epochs: {texts}",
             "In the paper": entry_of(number.table).label,
+            "Verdict": Verdict.HOLDS if agree else Verdict.FAILS,
             "Paper": number.text,
             "Ours": f"{fmean(best):.2f} ± {stdev(best):.2f}",
             "Difference": _signed(fmean(best) - float(number.value), 2),
             "95 % interval": "",
             "Pairs": f"{len(best)} runs",
             "p": "",
-            "Verdict": Verdict.HOLDS if agree else Verdict.FAILS,
             "Runs": Cell(entry_of(number.table).label, link=number.table),
         }
