@@ -95,7 +95,7 @@ reproduce-figure4: env ## Figure 4: gradient solvers under ill-conditioning
 	@$(RUN) scripts/study.py suite=figure4 $(PARALLEL)
 	@$(YOURS) figure4
 
-reproduce-reasoning: env ## Which gradient trains a recursive reasoner (15 h of two cores; no download)
+reproduce-reasoning: env ## Which gradient trains a recursive reasoner (a day of two cores)
 	@$(RUN) scripts/train.py table=reasoning $(PARALLEL)
 	@$(YOURS) reasoning
 

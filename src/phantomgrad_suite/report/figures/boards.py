@@ -77,7 +77,8 @@ def examples(table: Table) -> Iterator[Plot]:
     """Yield the example of each row, from the first run that has one."""
     for line in table.lines:
         for record in line.records[:1]:
-            curves = {n.removeprefix("example/"): c for n, c in record.curves.items()}
+            kept = {n: c for n, c in record.curves.items() if n.startswith("example/")}
+            curves = {n.removeprefix("example/"): [*map(int, c)] for n, c in kept.items()}
             answers = [c for n, c in curves.items() if n.startswith("segment")]
             if answers:
                 yield Strip(
