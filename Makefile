@@ -20,8 +20,8 @@ MANY := $(if $(SCALE),$(PARALLEL))
 .DEFAULT_GOAL := help
 .PHONY: help env test lint reproduce reproduce-figure1 reproduce-figure2 reproduce-figure3 reproduce-figure4 \
   reproduce-table1 reproduce-table2 reproduce-table3 reproduce-table3-vision reproduce-table3-language \
-  reproduce-table3-imagenet reproduce-table4 reproduce-table4-ppi tune data status dashboard report publish \
-  throughput bench soak lock clean
+  reproduce-table3-imagenet reproduce-table4 reproduce-table4-ppi reproduce-reasoning tune data status \
+  dashboard report publish throughput bench soak lock clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' Makefile
@@ -94,6 +94,10 @@ reproduce-figure3: env ## Figure 3: k and λ, UPG against NPG, with MDEQ-Tiny (G
 reproduce-figure4: env ## Figure 4: gradient solvers under ill-conditioning
 	@$(RUN) scripts/study.py suite=figure4 $(PARALLEL)
 	@$(YOURS) figure4
+
+reproduce-reasoning: env ## Which gradient trains a recursive reasoner (a day of two cores)
+	@$(RUN) scripts/train.py table=reasoning $(PARALLEL)
+	@$(YOURS) reasoning
 
 tune: env ## Tune λ on COX2, on validation data (TUNE=lambda: on the digits; 20 min on a core)
 	@$(RUN) scripts/train.py tune=$(or $(TUNE),lambda_cox2)

@@ -109,7 +109,11 @@ def rebuild(record: Record, folder: Path, **destination: Any) -> None:
 def history(record: Record) -> Iterator[dict[str, float]]:
     """Yield the values of each epoch, from 0 as the logger counts, then those of each step."""
     for by_step in (False, True):
-        curves = {n: c for n, c in record.curves.items() if n.startswith("precision/") == by_step}
+        curves = {
+            n: c
+            for n, c in record.curves.items()
+            if n.startswith("precision/") == by_step and not n.startswith("example/")
+        }
         for position, values in enumerate(itertools.zip_longest(*curves.values())):
             known = dict(zip(curves, values, strict=True))
             finite = {n: v for n, v in known.items() if v is not None and math.isfinite(v)}
@@ -125,6 +129,8 @@ def build_report(table: str, records: Sequence[Record], text: str) -> Any:
         best = wr.SummaryMetric(f"test/{metric}.{mode}")
         panels.append(wr.BarPlot(title=f"best test/{metric}", metrics=[best], **grouped))
     for name in sorted({name for r in records for name in r.curves} - {_PRECISION_AXIS}):
+        if name.startswith("example/"):
+            continue
         axis = _PRECISION_AXIS if name.startswith("precision/") else "epoch"
         panels.append(wr.LinePlot(title=name, x=axis, y=[name], **grouped))
     for position, panel in enumerate(panels):

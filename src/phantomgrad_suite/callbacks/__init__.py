@@ -2,12 +2,14 @@
 
 from phantomgrad_suite.callbacks.capture import SpectralRadius
 from phantomgrad_suite.callbacks.collapse import Collapse
+from phantomgrad_suite.callbacks.example import Example
 from phantomgrad_suite.callbacks.gradient_precision import GradientPrecision
 from phantomgrad_suite.callbacks.progress import EpochProgress
 
 __all__ = [
     "Collapse",
     "EpochProgress",
+    "Example",
     "GradientPrecision",
     "SpectralRadius",
 ]

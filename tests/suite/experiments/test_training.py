@@ -18,6 +18,15 @@ TINY = (
     *("dataset.batch_size=2", "dataset.segment_length=9", "task.pretraining_steps=0"),
     *("++trainer.strategy=auto", "trainer.devices=1", "+trainer.limit_val_batches=2"),
 )
+PUZZLES = (
+    *("model.width=16", "dataset.train=8", "dataset.validation=4", "dataset.test=4"),
+    *("dataset.batch_size=2", "task.segments=2", "task.evaluated_segments=[]"),
+)
+
+
+@pytest.fixture(scope="module")
+def puzzle_root(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("puzzles"))
 
 
 def small(row: str, request: pytest.FixtureRequest) -> list[str]:
@@ -35,6 +44,9 @@ def small(row: str, request: pytest.FixtureRequest) -> list[str]:
         texts = [] if row.startswith("lm/") else [root("text_root")]
         memories = ["task.other_memories=[3]"] if row.startswith("table3/") else []
         return [*TINY, *texts, *memories, *(["task.jacobian.frequency=1"] * ("_jr_" in row))]
+    if row.startswith("reasoning/"):
+        files = ["dataset=sudoku6", "trainer.precision=32-true"] * ("extreme" in row)
+        return [*PUZZLES, *files, root("puzzle_root")]
     if row.startswith(ON_PPI):
         return ["model.channels=[8,4]", "dataset=ppi_synthetic", "dataset.scale=0.005"]
     return [root("small_tu")] if row.startswith(("table4/", "figure2/cox2")) else []
@@ -52,6 +64,7 @@ def test_row_trains(workplace: Workplace, request: pytest.FixtureRequest, row: s
         assert f"A({gradient['steps']}, {gradient['damping']})" in record.label["method"]
     on_text, on_ppi = row.startswith(ON_TEXT), row.startswith(ON_PPI)
     metric = "perplexity" if on_text else "micro_f1" if on_ppi else "accuracy"
+    metric = "exact_accuracy" if row.startswith("reasoning/") else metric
     assert record.result.metric == metric
     assert 10 < record.result.best < 1e4 if on_text else 0 <= record.result.best <= 1
     assert ("train/jacobian" in record.curves) is ("_jr_" in row)

@@ -66,6 +66,7 @@ class PuzzleData(DataModule):
     train: int = 1000
     validation: int = 500
     test: int = 500
+    repeats: int = 1  # of each training puzzle in an epoch
     augment: bool = True
     seed: int = 0  # of the puzzles
     title: str = field(init=False)
@@ -75,10 +76,11 @@ class PuzzleData(DataModule):
     def __post_init__(self) -> None:
         super().__init__()
         self.evaluation_sets = ("test", "validation")
-        self.check_settings(1, "batch_size", "test_batch_size", "train", "validation", "test")
+        counts = "train", "validation", "test", "repeats"
+        self.check_settings(1, "batch_size", "test_batch_size", *counts)
         self.check_settings(0, "seed")
-        if self.batch_size > self.train:
-            limit = f"the {self.train} training puzzles"
+        if self.batch_size > self.train * self.repeats:
+            limit = f"the {self.train * self.repeats} training puzzles"
             raise UserError(f"dataset.batch_size must be at most {limit}, got {self.batch_size}")
 
     def draws(self) -> Iterator[Draw]:
@@ -103,7 +105,7 @@ class PuzzleData(DataModule):
     @cached_property
     def parts(self) -> dict[str, PuzzleSet]:
         """The puzzles of each part."""
-        unrelated = ("root", "batch_size", "test_batch_size", "augment")
+        unrelated = ("root", "batch_size", "test_batch_size", "repeats", "augment")
         settings = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in unrelated}
         key = hashlib.sha256(repr((_GENERATOR, settings)).encode()).hexdigest()[:16]
         path = Path(self.root, "puzzles", f"{self.title.lower()}-{key}.pt")
@@ -125,6 +127,9 @@ class PuzzleData(DataModule):
     def loader(self, part: str) -> ResumableLoader:
         data, share = self.parts[part], self.share
         if part == "train":
+            data = PuzzleSet(
+                *(tensor.repeat_interleave(self.repeats, 0) for tensor in data.tensors)
+            )
             order = Shuffled(data, *share)
             return ResumableLoader(data, self.batch_size, sampler=order, drop_last=True)
         in_parts = in_order(data, self.test_batch_size, share)

@@ -34,7 +34,7 @@ def table_of_runs(
     if lines:
         speeds = {n.row: f"{float(n.value):.1f}×" for n in numbers if n.metric == SPEED}  # noqa: RUF001
         results = _results(lines, speeds, _step_speeds(throughput, lines))
-        sections.append(replace(results, notes=(*results.notes, *notes)))
+        sections.append(replace(results, notes=(*entry.notes, *results.notes, *notes)))
     if any(line.runs for line in lines):
         sections.append(_cost(lines))
     return Table(entry, *_state(entry, lines), tuple(sections), published=published or {})
@@ -187,7 +187,7 @@ def _warnings(lines: Sequence[Line]) -> list[str]:
     for line in lines:
         prefix = f"{line.metric.curve}_at_"
         names = {name for r in line.records for name in r.curves if name.startswith(prefix)}
-        for name in sorted(names):
+        for name in sorted(names if line.metric.key == "perplexity" else ()):
             curves = [[v for v in curve if v is not None] for curve in line.curves(name)]
             best = Stat.of(min(curve, default=None) for curve in curves)
             value, length = line.metric.format(best.mean) if best else "—", name[len(prefix) :]

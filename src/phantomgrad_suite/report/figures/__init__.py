@@ -1,6 +1,7 @@
 """Figures, drawn from the same tables as Markdown, LaTeX and HTML."""
 
 from phantomgrad_suite.report.figures import run_figures, study_figures, sweep_figures
+from phantomgrad_suite.report.figures.boards import examples
 from phantomgrad_suite.report.figures.cost_figures import by_cost
 from phantomgrad_suite.report.figures.plot import Plot
 from phantomgrad_suite.report.table import Table
@@ -20,4 +21,4 @@ _MAKERS = {
 def plots_of(table: Table) -> list[Plot]:
     """Return the figures of a table, none without its records."""
     make = _MAKERS.get(table.key, run_figures.of_runs)
-    return [*make(table), *by_cost(table)] if table.sections else []
+    return [*make(table), *by_cost(table), *examples(table)] if table.sections else []

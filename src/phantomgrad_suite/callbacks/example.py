@@ -1,0 +1,43 @@
+"""A puzzle and the answers of a reasoner after each segment."""
+
+from typing import Any
+
+import torch
+from lightning import LightningModule, Trainer
+
+from phantomgrad.checks import check_at_least
+from phantomgrad_suite.callbacks.curves import Series
+
+_TRIED = 256  # test puzzles
+
+
+class Example(Series):
+    """A test puzzle as ``example/inputs``, ``example/targets`` and ``example/segment<n>``.
+
+    The curves are the token ids of its cells. When the run ends, one of the first 256 test puzzles
+    is chosen: that with the most wrong cells on the way to the right answer, or the first one if
+    none is solved.
+    """
+
+    def __init__(self, segments: int) -> None:
+        super().__init__()
+        check_at_least("segments", segments, 1)
+        self._segments = segments
+
+    @torch.no_grad()
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        task: Any = pl_module
+        test = trainer.datamodule.parts["test"]  # type: ignore[attr-defined]
+        inputs, targets = (
+            tokens.to(task.device) for tokens in test.__getitems__([*range(min(_TRIED, len(test)))])
+        )
+        state, answers = None, []
+        for _ in range(self._segments):
+            answer = task.evaluated(inputs, state)
+            state = answer.state
+            answers.append(answer.logits.argmax(dim=-1))
+        wrong = torch.stack([(tokens != targets).sum(dim=1) for tokens in answers])  # (segments, B)
+        shown = int((wrong.sum(dim=0) * (wrong[-1] == 0)).argmax())
+        named = {f"segment{n}": tokens for n, tokens in enumerate(answers, start=1)}
+        for name, tokens in {"inputs": inputs, "targets": targets, **named}.items():
+            self.curves[f"example/{name}"] = tokens[shown].tolist()
