@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import RandomState
 
-BOXES = {4: (2, 2), 6: (2, 3), 9: (3, 3)}  # rows and columns of a box, by the side of the board
+from phantomgrad_suite.runs.boards import BOXES
+
 _AT_ONCE = 512  # partial boards in a step of the search; more are slower
 
 

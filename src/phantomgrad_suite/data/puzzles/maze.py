@@ -8,9 +8,9 @@ import torch
 from numpy.random import RandomState
 
 from phantomgrad_suite.data.puzzles.base import Draw, PuzzleBatch, PuzzleData, parts_of
+from phantomgrad_suite.runs.boards import FREE, GOAL, PATH, START, WALL
 from phantomgrad_suite.runs.errors import UserError
 
-WALL, FREE, START, GOAL, PATH = range(1, 6)
 _DRAWN = 256  # mazes at a time
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from phantomgrad_suite.data.base import missing_data
 from phantomgrad_suite.data.puzzles import boards
 from phantomgrad_suite.data.puzzles.base import Draw, PuzzleBatch, PuzzleData, collect, parts_of
+from phantomgrad_suite.runs.boards import BOXES
 from phantomgrad_suite.runs.errors import UserError
 
 FOLDER = "sudoku-extreme"
@@ -37,7 +38,7 @@ class Sudoku(PuzzleData):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_settings(0, "extra_clues", "least_guesses")
-        if self.side not in boards.BOXES:
+        if self.side not in BOXES:
             raise UserError(f"dataset.side must be 4, 6 or 9, got {self.side!r}")
         self.title = f"Sudoku-{self.side}x{self.side}"
         self.vocabulary, self.positions = self.side + 2, self.side**2
@@ -60,7 +61,7 @@ class Sudoku(PuzzleData):
             yield Draw(inputs, targets, guesses[kept], parts_of(classes[kept]))
 
     def augmented(self, batch: PuzzleBatch, generator: torch.Generator) -> PuzzleBatch:
-        count, side, box = len(batch.inputs), self.side, boards.BOXES[self.side]
+        count, side, box = len(batch.inputs), self.side, BOXES[self.side]
         rows, columns = (_shuffled_lines(count, side, band, generator) for band in box)
         cells = rows.unsqueeze(2) * side + columns.unsqueeze(1)  # (B, side, side)
         if box[0] == box[1]:

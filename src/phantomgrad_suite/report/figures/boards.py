@@ -8,11 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from phantomgrad_suite.data.puzzles.boards import BOXES
-from phantomgrad_suite.data.puzzles.maze import FREE, GOAL, PATH, START, WALL
 from phantomgrad_suite.report.catalogue import FIGURES
 from phantomgrad_suite.report.figures.plot import Plot, file_name
 from phantomgrad_suite.report.table import Table
+from phantomgrad_suite.runs.boards import BOXES, FREE, GOAL, PATH, START, WALL
 
 _ACROSS = 6  # panels in a row
 _DARK, _WRONG, _TINT, _SHADE = "#222222", "#B33C00", "#FBDDCD", "#6b6b6b"

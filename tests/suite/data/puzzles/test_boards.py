@@ -7,6 +7,7 @@ import pytest
 from numpy.random import RandomState
 
 from phantomgrad_suite.data.puzzles import boards
+from phantomgrad_suite.runs.boards import BOXES
 
 SIDES = (4, 6, 9)
 
@@ -30,7 +31,7 @@ def made(side: int, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 def guesses(board: list[int], side: int) -> tuple[int, int]:
     """Solutions and guesses of a plain depth-first search over sets."""
-    height, width = boards.BOXES[side]
+    height, width = BOXES[side]
     best: tuple[int, set[int]] | None = None
     for cell in range(side * side):
         if board[cell] == 0:
@@ -68,7 +69,7 @@ def symmetries(side: int) -> np.ndarray:
             for orders in product(inner, repeat=side // band)
         ]
 
-    height, width = boards.BOXES[side]
+    height, width = BOXES[side]
     maps = [
         [r * side + c for r in rows for c in columns]
         for rows in lines(height)

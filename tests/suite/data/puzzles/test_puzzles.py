@@ -14,9 +14,9 @@ from training import Workplace, composed
 
 from phantomgrad_suite.data import Maze, PuzzleBatch, PuzzleData, Sudoku, Words
 from phantomgrad_suite.data.puzzles import boards
-from phantomgrad_suite.data.puzzles.maze import FREE, GOAL, PATH, START, WALL
 from phantomgrad_suite.data.puzzles.words import multiplication_table
 from phantomgrad_suite.jobs.build import build_data
+from phantomgrad_suite.runs.boards import FREE, GOAL, PATH, START, WALL
 from phantomgrad_suite.runs.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("float32")
@@ -292,16 +292,3 @@ def test_configurations_build(workplace: Workplace, name: str) -> None:
     assert isinstance(data, PuzzleData)
     assert data.test_batch_size == 256
     assert not list(workplace.path.iterdir())
-
-
-def test_repeated_puzzles_are_the_same_ones_more_often_in_an_epoch(root: str) -> None:
-    once, often = (KINDS["sudoku6"](root=root, repeats=n, **SMALL) for n in (1, 3))
-    assert once.facts() == often.facts()
-    batches = [*often.loader("train")]
-    assert len(batches) == 3 * len(once.loader("train"))
-    seen, counts = torch.cat([b.inputs for b in batches]).unique(dim=0, return_counts=True)
-    assert (len(seen), counts.tolist()) == (SMALL["train"], [3] * SMALL["train"])
-    assert len(often.loader("test").dataset) == SMALL["test"]
-    assert KINDS["sudoku6"](root=root, repeats=2, **SMALL | {"batch_size": 80})
-    with pytest.raises(UserError, match=r"dataset\.batch_size must be at most .*, got 81"):
-        KINDS["sudoku6"](root=root, repeats=2, **SMALL | {"batch_size": 81})
