@@ -57,7 +57,7 @@ reproduce-table2: env ## Table 2: time and memory of the gradients
 	@$(RUN) scripts/study.py study=table2/cpu
 	@$(YOURS) table2
 
-reproduce-table3: reproduce-table3-vision reproduce-table3-language $(if $(SCALE),,reproduce-table3-imagenet) ## Table 3: these three
+reproduce-table3: reproduce-table3-vision reproduce-table3-language $(if $(SCALE),,reproduce-table3-imagenet) ## Table 3: the three targets below (with SCALE=cpu without ImageNet)
 
 reproduce-table3-vision: env ## Table 3: MDEQ-Large on CIFAR-10 (GPU; first: make data DATA=CIFAR10)
 	@$(TRAIN)table3_vision $(MANY)

@@ -57,7 +57,8 @@ class ImageData(DataModule):
         check_at_least("dataset.batch_size", batch_size, 1)
 
         def draw(generator: torch.Generator) -> ImageBatch:
-            shape = (batch_size, 3, cls.side, cls.side)
+            side = settings.get("resolution", cls.side)
+            shape = (batch_size, 3, side, side)
             pixels = torch.randint(256, shape, dtype=torch.uint8, generator=generator)
             labels = torch.randint(classes, (batch_size,), generator=generator)
             return ImageBatch(normalized(pixels, cls.mean, cls.deviation), labels)

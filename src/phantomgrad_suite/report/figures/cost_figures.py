@@ -1,4 +1,4 @@
-"""The figure that the paper does not have: the test metric by what training has cost."""
+"""The test metric against the cost of training, which the paper does not show."""
 
 from collections.abc import Iterator
 from itertools import groupby
