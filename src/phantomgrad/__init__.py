@@ -22,13 +22,26 @@ from phantomgrad.gradients import (
     NeumannPhantomGradient,
     UnrolledPhantomGradient,
 )
+from phantomgrad.health import SolverHealth, SolverWarning
 from phantomgrad.jacobian import jacobian_regularizer, spectral_radius
-from phantomgrad.solvers import Anderson, Broyden, FixedPoint, Solution, Solver, Steps
+from phantomgrad.solvers import (
+    GMRES,
+    Anderson,
+    Broyden,
+    FixedPoint,
+    LinearSolver,
+    Reversible,
+    Solution,
+    Solver,
+    Steps,
+)
+from phantomgrad.trajectory import trajectory_loss
 
 __version__ = "0.1.0"
 
 __all__ = [
     "DEQ",
+    "GMRES",
     "AdaptiveDamping",
     "AdjointError",
     "AdjointWarning",
@@ -41,9 +54,13 @@ __all__ = [
     "FixedPoint",
     "GradientEstimator",
     "ImplicitGradient",
+    "LinearSolver",
     "NeumannPhantomGradient",
+    "Reversible",
     "Solution",
     "Solver",
+    "SolverHealth",
+    "SolverWarning",
     "Steps",
     "UnrolledPhantomGradient",
     "agreement",
@@ -51,4 +68,5 @@ __all__ = [
     "exact_gradient",
     "jacobian_regularizer",
     "spectral_radius",
+    "trajectory_loss",
 ]

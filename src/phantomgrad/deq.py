@@ -1,27 +1,33 @@
 """The layer: an equilibrium found by a solver and differentiated by an estimator."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo  # torch.compiler.disable imports the compiler
 
 from phantomgrad.diagnostics import check_map
-from phantomgrad.equilibrium import Equilibrium, call_note, noted
+from phantomgrad.equilibrium import Equilibrium, call_note, invalidated, noted, without_state
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.nn import (
+    Closure,
     CompiledCalls,
     Packing,
     discarded_parametrizations,
+    in_one_graph,
+    pure_map,
+    share_parametrizations,
     shared_masks,
     shared_parametrizations,
 )
 from phantomgrad.solvers import Map, Solution, Solver
-from phantomgrad.solvers.accelerators import may_read
+from phantomgrad.solvers.accelerators import traced, transformed
 from phantomgrad.solvers.maps import working_dtype
+from phantomgrad.trajectory import Trajectory
 
 Penalty = Callable[[Map, Tensor, Tensor], Tensor]
 """A scalar of the map, its equilibrium off the graph and on it, ``penalty(f, z, attached)``."""
@@ -42,8 +48,10 @@ class DEQ(nn.Module):
     :class:`phantomgrad.nn.VariationalDropout` drawn once; solve, gradient and adjoint share them.
 
     Solvers and gradient can be replaced at any time. A gradient with a state of its own
-    (:class:`phantomgrad.AdaptiveDamping`) is copied, so that layers never share it. Of torch's
-    function transforms, ``torch.func.grad`` works, with UPG only: others call autograd themselves.
+    (:class:`phantomgrad.AdaptiveDamping`) is copied, so that layers never share it. It joins a
+    graph that may not break (``torch.compile(fullgraph=True)``, ``torch.export``), and runs as it
+    is between two graphs of ``torch.compile`` otherwise. See ``docs/library.md`` for what works
+    there and in the transforms of ``torch.func``, where the whole budget of evaluations is spent.
 
     Args:
         cell: the map ``f``, called as ``cell(z, *inputs, **keywords)``, where ``z`` is a tensor
@@ -77,6 +85,7 @@ class DEQ(nn.Module):
                 f"cell must take its state first, got {_kind(cell)}: wrap it in a module"
             )
         self.cell = cell
+        share_parametrizations(cell)
         self.coupled = coupled
         self.check_map = True
         """Whether the next training pass tests the map, once, with up to four evaluations.
@@ -120,10 +129,13 @@ class DEQ(nn.Module):
                     f"layer.{part} = dataclasses.replace(layer.{part}, {name}={value!r})"
                 )
 
-    # A graph of its loops would be long to compile, and slower than they are.
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(
-        self, *inputs: Any, z0: Any = None, solver: Solver | None = None, **keywords: Any
+        self,
+        *inputs: Any,
+        z0: Any = None,
+        solver: Solver | None = None,
+        record_at: Sequence[int] | None = None,
+        **keywords: Any,
     ) -> Equilibrium:
         """Return the equilibrium, in the structure of ``z0``, and the solver's report.
 
@@ -132,12 +144,40 @@ class DEQ(nn.Module):
             z0: where the solver starts; by default zeros like the first input. It receives a
                 gradient only if the solve is recorded, by ``BackpropThroughSolver``.
             solver: used in this pass instead of the layer's.
+            record_at: return the states after these numbers of evaluations as well, in a tuple
+                with the equilibrium last, each attached on its own. A sample that has stopped
+                before then is at its final value.
 
         Returns:
             The equilibrium on the graph, ``nan`` for samples without a finite evaluation, and the
             :class:`Solution`, whose ``z`` is off the graph and, for several states, packed to
             ``(B, D)``. With ``coupled``, the batch of the solution is one.
         """
+        if torch.compiler.is_compiling():
+            return self._traced(*inputs, z0=z0, solver=solver, record_at=record_at, **keywords)
+        return self._pass(inputs, keywords, z0, solver, record_at)
+
+    def _traced(self, *inputs: Any, **keywords: Any) -> Equilibrium:
+        if not in_one_graph():
+            # A graph of its loops would be long to compile, and could not stop early.
+            result: Equilibrium = self._run_eagerly(*inputs, **keywords)
+            return result
+        own = [keywords.pop(name) for name in ("z0", "solver", "record_at")]
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not torch.compiler.is_exporting()):
+            return self._pass(inputs, keywords, *own)
+
+    @_disable_dynamo
+    def _run_eagerly(self, *inputs: Any, **keywords: Any) -> Equilibrium:
+        return self.forward(*inputs, **keywords)
+
+    def _pass(
+        self,
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+        z0: Any,
+        solver: Solver | None,
+        record_at: Sequence[int] | None,
+    ) -> Equilibrium:
         if z0 is None:
             if not inputs or not isinstance(inputs[0], Tensor):
                 got = _kind(inputs[0]) if inputs else "none"
@@ -150,23 +190,30 @@ class DEQ(nn.Module):
         grad = torch.is_grad_enabled()
         recorded = self.gradient.needs_recorded_solve and grad
         f, start, packing = self.close_over(inputs, z0, keywords, attached=recorded)
+        stepped = solver if recorded else None
+        trajectory = None if record_at is None else Trajectory(f, record_at, stepped)
+        solver = self.gradient.adapt_solver(solver) if grad else solver
         solver = solver.reachable(working_dtype(start))
         with shared_masks(self.cell), shared_parametrizations(self.cell):
             note = partial(call_note, self.cell, z0, inputs, keywords)
             with torch.set_grad_enabled(recorded), discarded_parametrizations(), noted(note):
-                solution = _invalidated(solver.solve(f, start))
-                if self.check_map and self.training:
+                solution = invalidated(solver.solve(trajectory or f, start))
+                if self.check_map and self.training and not traced():
                     self._check_map(f, solution.z.detach())
-            vars(self)["last_solution"] = _without_state(solution)  # setattr of a module is slow
-            z = solution.z
+            self._keep("last_solution", solution)
+            z, taps = solution.z, trajectory.states(solution) if trajectory else []
             if grad and self.training:
                 self.gradient.observe(f, z)
             if grad or solver.fixed_length:
-                z = self.gradient.attach(f, z, self._keep_adjoint)
+                pure, gradient = pure_map(f), self.gradient.after(solution)
+                taps = [gradient.attach(pure, tap) for tap in taps]
+                z = gradient.attach(pure, z, partial(self._keep, "last_adjoint"))
             if grad and self.penalty is not None:
                 with noted(lambda: "penalty is called as penalty(f, z, attached)"):
                     self.last_penalty = self.penalty(f, solution.z, z)
-        return Equilibrium(z if packing is None else packing.unpack(z), solution)
+        states = tuple(s if packing is None else packing.unpack(s) for s in (*taps, z))
+        solution = solution._replace(inverse=None)
+        return Equilibrium(states if trajectory else states[-1], solution)
 
     def _check_map(self, f: Map, z: Tensor) -> None:
         waits = len(z) < 2 and not self.coupled
@@ -208,7 +255,7 @@ class DEQ(nn.Module):
         keywords: Mapping[str, Any] = MappingProxyType({}),
         *,
         attached: bool = False,
-    ) -> tuple[Map, Tensor, Packing | None]:
+    ) -> tuple[Closure, Tensor, Packing | None]:
         """Return the map of the state alone, ``z0`` as one tensor, and its packing.
 
         Several states are packed to ``(B, D)``, coupled samples to ``(1, D)``, a single tensor not
@@ -216,18 +263,14 @@ class DEQ(nn.Module):
         """
         if self._compiled is not None and self._compiled.module is not self.cell:
             self.compile_solve(**self._compiled.options)  # the cell has been replaced
-        call = self._compiled or self.cell
-        if isinstance(z0, Tensor) and not self.coupled:
-            return lambda z: call(z, *inputs, **keywords), _start(z0, attached), None
-        packing = Packing.of(z0, coupled=self.coupled)
+        single = isinstance(z0, Tensor) and not self.coupled
+        packing = None if single else Packing.of(z0, coupled=self.coupled)
+        f = Closure(self.cell, self._compiled or self.cell, inputs, keywords, packing)
+        return f, _start(z0 if packing is None else packing.pack(z0), attached), packing
 
-        def f(packed: Tensor) -> Tensor:
-            return packing.pack(call(packing.unpack(packed), *inputs, **keywords))
-
-        return f, _start(packing.pack(z0), attached), packing
-
-    def _keep_adjoint(self, solution: Solution) -> None:
-        self.last_adjoint = _without_state(solution)
+    def _keep(self, name: str, solution: Solution) -> None:
+        if not (transformed() or torch.compiler.is_exporting()):  # later, it would mean nothing
+            vars(self)[name] = without_state(solution)  # setattr of a module is slow
 
     def extra_repr(self) -> str:
         """Return the solver and the gradient estimator."""
@@ -241,11 +284,7 @@ def _check_parts(solver: Solver, gradient: GradientEstimator) -> None:
                 f"{name} must be an object with a method {method} (Broyden() is a solver, "
                 f"ImplicitGradient() a gradient), got {_kind(part)}"
             )
-    if gradient.needs_recorded_solve and not solver.differentiable:
-        raise ValueError(
-            f"{type(gradient).__name__} needs a solver that autograd can record "
-            f"(FixedPoint, Steps), got {type(solver).__name__}"
-        )
+    gradient.adapt_solver(solver)
 
 
 def _start(z0: Tensor, attached: bool) -> Tensor:
@@ -254,18 +293,5 @@ def _start(z0: Tensor, attached: bool) -> Tensor:
     return z0 if attached else z0.detach()
 
 
-def _invalidated(solution: Solution) -> Solution:
-    """Set samples without a finite evaluation, whose state is only the start, to ``nan``."""
-    failed = solution.residual == torch.inf
-    if may_read(failed.device) and not failed.any():
-        return solution
-    failed = failed.view(-1, *[1] * (solution.z.dim() - 1))
-    return solution._replace(z=torch.where(failed, torch.nan, solution.z))
-
-
 def _kind(value: object) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
-
-
-def _without_state(solution: Solution) -> Solution:
-    return Solution(solution.z.new_empty(0), *solution[1:])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.jacobian import Linearization, pulled_back
-from phantomgrad.solvers import Map, Solver
+from phantomgrad.solvers import LinearSolver, Map, Solver
 from phantomgrad.solvers.maps import flat
 
 
@@ -64,7 +64,13 @@ def estimated_gradient(
 
 
 def exact_gradient(
-    f: Map, z_star: Tensor, v: Tensor, wanted: Sequence[Tensor], *, solver: Solver, adjoint: Solver
+    f: Map,
+    z_star: Tensor,
+    v: Tensor,
+    wanted: Sequence[Tensor],
+    *,
+    solver: Solver,
+    adjoint: LinearSolver,
 ) -> ExactGradient:
     r"""Return the gradient of :math:`\langle h^*, v \rangle` to the accuracy of the solvers.
 
@@ -78,7 +84,7 @@ def exact_gradient(
     """
     solution = solver.solve(f, z_star.detach())
     at = Linearization(f, solution.z)
-    dual = adjoint.solve(lambda u: at.vjp(u) + v, v)
+    dual = adjoint.solve_linear(at.vjp, v)
     gradient = pulled_back(at.value, wanted, dual.z)
     return ExactGradient(gradient, solution.z, solution.residual, dual.residual)
 

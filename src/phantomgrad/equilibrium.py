@@ -4,17 +4,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
+import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from phantomgrad.solvers import Solution
+from phantomgrad.solvers.accelerators import may_read
 
 
 class Equilibrium(NamedTuple):
     """The result of a layer, ``z, solution = layer(x)``; its use as a tensor is an error.
 
     Attributes:
-        z: the equilibrium on the graph, in the structure of ``z0``.
+        z: the equilibrium on the graph, in the structure of ``z0``; with ``record_at``, a tuple of
+            states with the equilibrium last.
         solution: the report of the solver, whose ``z`` is off the graph.
     """
 
@@ -41,6 +44,20 @@ def _refuse(*_: Any) -> NoReturn:
 
 for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "matmul", "neg"):
     setattr(Equilibrium, f"__{_name}__", _refuse)  # a tuple has some of them, which join and repeat
+
+
+def invalidated(solution: Solution) -> Solution:
+    """Set samples without a finite evaluation, whose state is only the start, to ``nan``."""
+    failed = solution.residual == torch.inf
+    if may_read(failed.device) and not failed.any():
+        return solution
+    failed = failed.view(-1, *[1] * (solution.z.dim() - 1))
+    return solution._replace(z=torch.where(failed, torch.nan, solution.z))
+
+
+def without_state(solution: Solution) -> Solution:
+    """Return the report of a solve, without what takes memory."""
+    return solution._replace(z=solution.z.new_empty(0), inverse=None)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from phantomgrad.checks import check_at_least
 from phantomgrad.solvers import Map
+from phantomgrad.solvers.accelerators import transformed
 from phantomgrad.solvers.maps import evaluate, flat
 
 
@@ -18,7 +19,7 @@ class Linearization:
     """
 
     def __init__(self, f: Map, z: Tensor) -> None:
-        _check_recordable()
+        check_recordable()
         self._z = z.detach().requires_grad_()
         with torch.enable_grad():
             self.value = evaluate(f, self._z)
@@ -93,7 +94,7 @@ def jacobian_regularizer(
     graph. Half-precision entries are summed in float32. M is the number of ``samples``.
     """
     check_at_least("samples", samples, 1)
-    _check_recordable()
+    check_recordable()
     recorded = torch.is_grad_enabled()
     z = z if recorded and z.requires_grad else z.detach().requires_grad_()
     with torch.enable_grad():
@@ -131,7 +132,14 @@ def pulled_back(
     )
 
 
-def _check_recordable() -> None:
+def check_recordable() -> None:
+    """Raise where autograd cannot be called for products with a Jacobian."""
+    if torch.compiler.is_compiling() or transformed():
+        raise RuntimeError(
+            "the Jacobian of a map cannot be taken in one graph (fullgraph=True) or in a transform "
+            "of torch.func: use a phantom gradient with a number as damping, or "
+            "ImplicitGradient(order=1, at='equilibrium'), without a penalty or a preconditioner"
+        )
     if torch.is_inference_mode_enabled():
         raise RuntimeError(
             "the Jacobian of a map cannot be taken under torch.inference_mode(): use "

@@ -4,7 +4,7 @@ import copy
 import io
 import pickle
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -23,15 +23,23 @@ class Parts(NamedTuple):
 
 
 SOLVER = pg.Broyden(max_evaluations=60, tol=1e-12)
+GMRES = pg.GMRES(max_evaluations=60, tol=1e-12)
 PICARD = pg.FixedPoint(max_evaluations=30, tol=0)
 ESTIMATORS = {
     "implicit": Parts(SOLVER, pg.ImplicitGradient(solver=SOLVER)),
     "implicit, at the image": Parts(SOLVER, pg.ImplicitGradient(solver=SOLVER, at="image")),
     "implicit, order 2": Parts(SOLVER, pg.ImplicitGradient(solver=SOLVER, order=2)),
+    "implicit, GMRES": Parts(SOLVER, pg.ImplicitGradient(solver=GMRES)),
+    "implicit, preconditioned": Parts(
+        SOLVER, pg.ImplicitGradient(solver=SOLVER, preconditioner="forward")
+    ),
     "unrolled": Parts(SOLVER, pg.UnrolledPhantomGradient(5, 0.5)),
     "neumann": Parts(SOLVER, pg.NeumannPhantomGradient(5, 0.5)),
     "neumann, of the image": Parts(SOLVER, pg.NeumannPhantomGradient(5, 0.5, "image")),
     "through the solver": Parts(PICARD, pg.BackpropThroughSolver()),
+    "through the reversible solver": Parts(
+        pg.Reversible(max_evaluations=121, tol=0, backward_tol=1e-13), pg.BackpropThroughSolver()
+    ),
 }
 every_estimator = pytest.mark.parametrize("parts", ESTIMATORS.values(), ids=ESTIMATORS)
 
@@ -113,3 +121,9 @@ def assert_twins(build: Callable[[], nn.Module], loss: Callable[[nn.Module], Ten
             assert torch.equal(ours, theirs)
             assert ours.data_ptr() != theirs.data_ptr()
             assert torch.equal(ours.grad, theirs.grad)
+
+
+def reversible(evaluations: int, damping: float = 0.5, **settings: Any) -> pg.Reversible:
+    """One that spends its budget, with an accurate backward pass."""
+    settings = {"tol": 0, "backward_tol": 1e-13, **settings}
+    return pg.Reversible(max_evaluations=evaluations, damping=damping, **settings)

@@ -167,3 +167,36 @@ def saved_tensors() -> Iterator[Callable[[], int]]:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor):
         yield lambda: len(alive)
+
+
+class GoldenCell(nn.Module):
+    """``tanh(z W^T + x U^T + b)``, the problem of golden/taps.json and golden/solvers_beyond.json.
+
+    ``inputs`` is its batch, of two samples.
+    """
+
+    def __init__(self, scale: float = 0.45) -> None:
+        super().__init__()
+        i, j = torch.arange(5.0)[:, None], torch.arange(5.0)
+        self.weight = nn.Parameter(scale * torch.sin(1 + (i + 1) * (2 * j + 1) + j * j))
+        self.bias = nn.Parameter(0.1 * torch.sin(4 + j))
+        self.input = 0.5 * torch.cos(2 + 5 * i + 3 * j)
+        self.inputs = torch.cos(1 + 2 * i[:2] + 5 * j)
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return torch.tanh(z @ self.weight.mT + x @ self.input.mT + self.bias)
+
+
+def looped(f: Map, z0: Tensor, value: Tensor, evaluations: int, damping: float = 0.5) -> Tensor:
+    """``value`` on a graph of all iterates, y and z as in the paper; each sample is one of them."""
+    y = z = z0
+    result, missing = torch.zeros_like(value), torch.ones(len(z0), 1, dtype=torch.bool)
+    for evaluation in range(evaluations - 1):
+        if evaluation % 2 == 0:
+            y = iterate = (1 - damping) * y + damping * f(z)
+        else:
+            z = iterate = (1 - damping) * z + damping * f(y)
+        found = missing & ((iterate - value).detach().abs().amax(dim=1, keepdim=True) < 1e-12)
+        result, missing = torch.where(found, iterate, result), missing & ~found
+    assert not missing.any()
+    return result

@@ -69,6 +69,8 @@ SOLVERS: list[Case] = [
     (lambda: pg.Broyden(memory=0), "memory must be at least 1, got 0"),
     (lambda: pg.Broyden(first_step=0.0), "first_step must be finite and not zero, got 0.0"),
     (lambda: pg.Broyden(first_step=-1.0, line_search=True), "first_step must be 1 with line_sea"),
+    (lambda: pg.GMRES(max_evaluations=0), "max_evaluations must be at least 1, got 0"),
+    (lambda: pg.GMRES(tol=-1.0), "tol must be finite and not negative, got -1.0"),
     (lambda: SOLVER.solve(torch.tanh, torch.tensor(1.0)), "z0 must have a batch dimension"),
     (lambda: SOLVER.solve(torch.tanh, ones(2, 3)), "z0 must be a floating-point tensor, got torc"),
 ]
@@ -78,6 +80,11 @@ GRADIENTS: list[Case] = [
     (lambda: pg.ImplicitGradient(order=0), "order must be at least 1, got 0"),
     (lambda: pg.ImplicitGradient(at="z"), "at must be 'equilibrium' or 'image', got 'z'"),
     (lambda: pg.ImplicitGradient(at="image", order=2), "order must be 1 with at='image', got 2"),
+    (lambda: pg.ImplicitGradient(preconditioner="H"), "preconditioner must be 'forward' or None, "),
+    (
+        lambda: pg.ImplicitGradient(preconditioner="forward", order=2),
+        "order must be 1 with a preconditioner, got 2",
+    ),
     (lambda: pg.UnrolledPhantomGradient(0, 0.5), "steps must be at least 1, got 0"),
     (lambda: pg.NeumannPhantomGradient(0, 0.5), "steps must be at least 1, got 0"),
     (lambda: pg.UnrolledPhantomGradient(5, 1.5), r"damping must lie in \(0, 1\], got 1.5"),

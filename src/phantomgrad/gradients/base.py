@@ -1,20 +1,24 @@
 """The contract of gradient estimators: how a loss on an equilibrium reaches the parameters."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
-from phantomgrad.jacobian import Linearization
-from phantomgrad.solvers import Map, Solution
+from phantomgrad.gradients.functional import NO_DERIVATIVE, PureMap, attach_purely
+from phantomgrad.jacobian import Linearization, check_recordable
+from phantomgrad.solvers import Map, Solution, Solver
 
 Report = Callable[[Solution], None]
 """Receives the result of an adjoint solve, during the backward pass."""
 
-Transform = Callable[[Map, Tensor], Tensor]
-"""``transform(vjp, v)`` returns the cotangent u of ``f(z)`` for the cotangent v of ``z*``."""
+Transform = Callable[..., Tensor]
+"""``transform(vjp, v, *kept)`` returns the cotangent u of ``f(z)`` for the cotangent v of ``z*``.
+
+``kept`` are tensors that autograd saves, and frees after the backward pass.
+"""
 
 
 class GradientEstimator(ABC):
@@ -46,6 +50,14 @@ class GradientEstimator(ABC):
         """Update the state; a layer in training mode calls this once before ``attach``."""
         return
 
+    def adapt_solver(self, solver: Solver) -> Solver:
+        """Return the forward solver of a pass that is differentiated; raise if it does not fit."""
+        return solver
+
+    def after(self, solution: Solution) -> Self:
+        """Return the estimator of one pass, which may use what its solver has left."""
+        return self
+
     @abstractmethod
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
         """Return ``z_star`` on the graph of the parameters and inputs that ``f`` closes over.
@@ -58,19 +70,19 @@ class _CotangentTransform(torch.autograd.Function):
     """``z_star`` in value; its backward passes ``transform(vjp, cotangent)`` on to ``fz``."""
 
     @staticmethod
-    def forward(ctx: Any, fz: Tensor, z_star: Tensor, transform: Transform, vjp: Map) -> Tensor:
+    def forward(
+        ctx: Any, fz: Tensor, z_star: Tensor, transform: Transform, vjp: Map, *kept: Tensor
+    ) -> Tensor:
         ctx.transform, ctx.vjp = transform, vjp
+        ctx.save_for_backward(*kept)
         return z_star.clone()  # torch forbids in-place changes of a view from a custom function
 
     @staticmethod
-    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # in a backward pass, true only under create_graph=True
-            raise RuntimeError(
-                "this gradient estimate has no derivative of its own (create_graph=True): "
-                "use ImplicitGradient(order=2) for exact second derivatives, or "
-                "UnrolledPhantomGradient, which is the gradient of the steps it unrolls"
-            )
-        return ctx.transform(ctx.vjp, cotangent), None, None, None
+            raise RuntimeError(NO_DERIVATIVE)
+        kept = ctx.saved_tensors
+        return ctx.transform(ctx.vjp, cotangent, *kept), None, None, None, *[None] * len(kept)
 
 
 def attach_by_cotangent(
@@ -78,6 +90,7 @@ def attach_by_cotangent(
     z_star: Tensor,
     transform: Transform,
     value: Literal["equilibrium", "image"] = "equilibrium",
+    kept: Sequence[Tensor] = (),
 ) -> Tensor:
     """Attach ``z_star`` through one evaluation of ``f`` and a transformed cotangent.
 
@@ -87,19 +100,28 @@ def attach_by_cotangent(
     """
     if not torch.is_grad_enabled():  # only the value counts
         return z_star if value == "equilibrium" else f(z_star).to(z_star.dtype)
+    if isinstance(f, PureMap):
+        if kept:
+            check_recordable()
+        shown = z_star if value == "equilibrium" else f(z_star).to(z_star.dtype)
+        return attach_purely(f, z_star, transform, shown)
     at = Linearization(f, z_star)
     shown = at.value.to(z_star.dtype) if value == "image" else z_star
     if at.is_constant:  # a frozen map needs no adjoint solve
         return shown.detach()
-    out: Tensor = _CotangentTransform.apply(at.value, shown.detach(), transform, at.vjp)
+    out: Tensor = _CotangentTransform.apply(at.value, shown.detach(), transform, at.vjp, *kept)
     return out
 
 
-def attach_image_by_cotangent(f: Map, z_star: Tensor, transform: Transform) -> Tensor:
+def attach_image_by_cotangent(
+    f: Map, z_star: Tensor, transform: Transform, kept: Sequence[Tensor] = ()
+) -> Tensor:
     """Attach ``f(z_star)`` by ``transform(vjp, v)`` with the Jacobian at ``f(z_star)``."""
+    if torch.is_grad_enabled():
+        check_recordable()
     image = f(z_star.detach()).to(z_star.dtype)
     if not image.requires_grad:
         return image
     vjp = Linearization(f, image).vjp
-    out: Tensor = _CotangentTransform.apply(image, image.detach(), transform, vjp)
+    out: Tensor = _CotangentTransform.apply(image, image.detach(), transform, vjp, *kept)
     return out

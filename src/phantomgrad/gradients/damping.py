@@ -8,7 +8,7 @@ from torch import Tensor, distributed, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from phantomgrad.checks import check_at_least, check_rate
-from phantomgrad.jacobian import spectral_radius
+from phantomgrad.jacobian import check_recordable, spectral_radius
 from phantomgrad.solvers import Map
 
 
@@ -52,6 +52,7 @@ class AdaptiveDamping(nn.Module):
 
     def observe(self, f: Map, z: Tensor) -> None:
         """Count a training pass, and measure at its equilibrium ``z`` if a measurement is due."""
+        check_recordable()
         if torch._C._current_graph_task_id() != -1:
             return  # activation checkpointing repeats a pass during the backward pass
         if self.passes % self.every == 0:

@@ -1,10 +1,11 @@
 """Implicit differentiation: the exact gradient, by an adjoint fixed-point solve."""
 
 import warnings
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self
 
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 
 from phantomgrad.checks import check_at_least, check_choice
 from phantomgrad.gradients.base import (
@@ -15,7 +16,8 @@ from phantomgrad.gradients.base import (
 )
 from phantomgrad.gradients.newton import attach_by_newton
 from phantomgrad.gradients.phantom import neumann_series
-from phantomgrad.solvers import Broyden, Map, Solution, Solver
+from phantomgrad.solvers import Broyden, Inverse, LinearSolver, Map, Solution, Solver
+from phantomgrad.solvers.accelerators import traced
 from phantomgrad.solvers.maps import working_dtype
 
 
@@ -44,6 +46,7 @@ class ImplicitGradient(GradientEstimator):
     one-step gradient) counts as one, so that a failure never gives a zero gradient.
 
     Args:
+        solver: of the adjoint equation.
         on_failure: ``"warn"`` (an :class:`AdjointWarning`, which Python shows once), ``"raise"``
             (an :class:`AdjointError`), ``"phantom"`` (the Neumann phantom gradient, k = 5,
             lambda = 0.5, for the failed samples), or ``"ignore"``, the only one that does not
@@ -55,13 +58,20 @@ class ImplicitGradient(GradientEstimator):
             also the value. ``"image"``: the value is :math:`\hat z = f(z^*)`, J is taken there and
             :math:`\partial f / \partial\theta` at z*, as in the code of MDEQ (Bai et al., 2020),
             for one more evaluation and a second graph of ``f``; only with ``order=1``.
+        preconditioner: ``"forward"``: the adjoint solve is of :math:`u = u + P (J^\top u + v - u)`,
+            from ``u = P v``, with P the transposed estimate of :math:`(I - J)^{-1}` that the
+            forward solver of a :class:`phantomgrad.DEQ` leaves, which must be Broyden. P is held
+            until the backward pass, with all steps of the solve. Of a solve of one's own
+            (``keep_inverse=True``), pass the ``solution.inverse``. Residuals are then those of this
+            equation. Only with ``order=1``.
     """
 
-    solver: Solver = field(default_factory=lambda: Broyden(max_evaluations=30, tol=1e-6))
+    solver: LinearSolver = field(default_factory=lambda: Broyden(max_evaluations=30, tol=1e-6))
     on_failure: Literal["warn", "raise", "phantom", "ignore"] = "warn"
     failure_residual: float = 0.1
     order: int = 1
     at: Literal["equilibrium", "image"] = "equilibrium"
+    preconditioner: Literal["forward"] | Inverse | None = None
 
     def __post_init__(self) -> None:
         check_choice("on_failure", self.on_failure, ("warn", "raise", "phantom", "ignore"))
@@ -71,26 +81,61 @@ class ImplicitGradient(GradientEstimator):
         check_choice("at", self.at, ("equilibrium", "image"))
         if self.at == "image" and self.order > 1:
             raise ValueError(f"order must be 1 with at='image', got {self.order}")
+        if not isinstance(self.preconditioner, Inverse):
+            check_choice("preconditioner", self.preconditioner, ("forward", None))
+        if self.preconditioner is not None and self.order > 1:
+            raise ValueError(f"order must be 1 with a preconditioner, got {self.order}")
+
+    def adapt_solver(self, solver: Solver) -> Solver:
+        """Return ``solver``, keeping its inverse if that is the preconditioner."""
+        if self.preconditioner != "forward":
+            return solver
+        if not isinstance(solver, Broyden):
+            got = type(solver).__name__
+            raise ValueError(f"preconditioner='forward' needs the solver Broyden, got {got}")
+        return replace(solver, keep_inverse=True)
+
+    def after(self, solution: Solution) -> Self:
+        """Return the estimator with the preconditioner that ``solution`` has."""
+        wanted = self.preconditioner == "forward"
+        return replace(self, preconditioner=solution.inverse) if wanted else self
 
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
         """Return ``z_star``, or its image under ``f``, with the exact gradient."""
+        if self.preconditioner == "forward":
+            raise ValueError("preconditioner='forward' is for a DEQ: here, pass solution.inverse")
         # Autocast is not active in the backward pass, but its precision is that of the graph.
         solver = self.solver.reachable(working_dtype(z_star))
+        held, layout = self, None
+        tensors: list[Tensor] = []
+        if isinstance(self.preconditioner, Inverse):
+            # The graph holds its tensors where autograd can free them, not in a function.
+            held, layout = replace(self, preconditioner=None), self.preconditioner.layout
+            tensors = [self.preconditioner.steps, self.preconditioner.weights]
 
-        def solve(op: Map, v: Tensor) -> Tensor:
-            solution = solver.solve(lambda u: op(u) + v, v)
-            if report is not None:
+        def solve(op: Map, v: Tensor, *kept: Tensor) -> Tensor:
+            if not traced() and is_legacy_batchedtensor(v):
+                raise RuntimeError(
+                    "an adjoint solve does not take is_grads_batched=True: use torch.func.vmap "
+                    "over the function of torch.func.vjp instead"
+                )
+            linear, constant = op, v
+            if layout is not None:
+                p = Inverse(kept[0], kept[1], layout).transposed
+                linear, constant = lambda u: u + p(op(u) - u), p(v)
+            solution = solver.solve_linear(linear, constant)
+            if report is not None and not traced():
                 report(solution)
-            return self._checked(solution, op, v)
+            return held._checked(solution, op, v)
 
         if self.at == "image":
-            return attach_image_by_cotangent(f, z_star, solve)
+            return attach_image_by_cotangent(f, z_star, solve, tensors)
         if self.order > 1:
             return attach_by_newton(f, z_star, self.order, solve)
-        return attach_by_cotangent(f, z_star, solve)
+        return attach_by_cotangent(f, z_star, solve, kept=tensors)
 
     def _checked(self, solution: Solution, op: Map, v: Tensor) -> Tensor:
-        if self.on_failure == "ignore":
+        if self.on_failure == "ignore" or traced():
             return solution.z
         failed = ~(self.solver.relative_residual(solution) <= self.failure_residual)
         if not bool(failed.any()):

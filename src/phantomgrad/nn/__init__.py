@@ -1,24 +1,31 @@
 """Building blocks of implicit models."""
 
-from phantomgrad.nn.compilation import CompiledCalls
+from phantomgrad.nn.closure import Closure
+from phantomgrad.nn.compilation import CompiledCalls, in_one_graph
 from phantomgrad.nn.dropout import VariationalDropout, shared_masks
+from phantomgrad.nn.functional import pure_map
 from phantomgrad.nn.packing import Packing
 from phantomgrad.nn.parametrizations import (
     NormedLinear,
     discarded_parametrizations,
     reduce_normed,
+    share_parametrizations,
     shared_parametrizations,
 )
 from phantomgrad.nn.recomputation import recomputed
 
 __all__ = [
+    "Closure",
     "CompiledCalls",
     "NormedLinear",
     "Packing",
     "VariationalDropout",
     "discarded_parametrizations",
+    "in_one_graph",
+    "pure_map",
     "recomputed",
     "reduce_normed",
+    "share_parametrizations",
     "shared_masks",
     "shared_parametrizations",
 ]

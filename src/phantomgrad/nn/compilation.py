@@ -9,6 +9,20 @@ from torch.utils._pytree import tree_map_only
 from phantomgrad.nn.dropout import VariationalDropout
 
 
+def in_one_graph() -> bool:
+    """Return whether what is traced may not break: ``fullgraph=True``, or ``torch.export``."""
+    if torch.compiler.is_exporting():
+        return True
+    from torch._dynamo.symbolic_convert import InstructionTranslator  # slow to import
+
+    # It is not public. Without it, a layer would break every graph.
+    return bool(getattr(InstructionTranslator.current_tx(), "one_graph", False))
+
+
+# What torch.compiler.assume_constant_result does, which imports the compiler.
+in_one_graph._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 class CompiledCalls:
     """Calls a module through ``torch.compile`` without a graph, and directly with one.
 

@@ -1,8 +1,8 @@
 """Dropout with one mask for a whole solve."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
 import torch
 from torch import Tensor, nn
@@ -36,8 +36,8 @@ class VariationalDropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return ``x`` with the mask of this pass applied, scaled by ``1 / (1 - p)``."""
         if self.draws and not self._held:
-            self._mask, self._in_pass = self._draw(x), self in (_ACTIVE.get() or ())
-        mask = self._held[-1] if self._held else self.mask
+            self._mask, self._in_pass = self._draw(x), self in (_PASS.dropouts or ())
+        mask = self.mask
         if mask is None:
             return x
         if mask.shape != self._mask_shape(x):
@@ -50,6 +50,8 @@ class VariationalDropout(nn.Module):
     @property
     def mask(self) -> Tensor | None:
         """The factor of the input in this pass, once drawn; ``None`` for the identity."""
+        if self._held:
+            return self._held[-1]
         return self._mask if self.training else None
 
     @property
@@ -80,9 +82,7 @@ class VariationalDropout(nn.Module):
         return torch.Size(1 if d in shared else n for d, n in enumerate(x.shape))
 
     def _draw(self, x: Tensor) -> Tensor:
-        keep = torch.empty(self._mask_shape(x), dtype=x.dtype, device=x.device).bernoulli_(
-            1 - self.p
-        )
+        keep = x.new_empty(self._mask_shape(x)).bernoulli_(1 - self.p)
         return keep / (1 - self.p)
 
     def extra_repr(self) -> str:
@@ -90,9 +90,14 @@ class VariationalDropout(nn.Module):
         return f"p={self.p}, shared_dims={self.shared_dims}"
 
 
-_ACTIVE: ContextVar[set[VariationalDropout] | None] = ContextVar(
-    "dropouts of this pass", default=None
-)
+class _Pass(threading.local):
+    """The dropouts of the pass that the thread is in; compilers cannot trace a ContextVar."""
+
+    def __init__(self) -> None:
+        self.dropouts: set[VariationalDropout] | None = None  # set here: compilers guard on it
+
+
+_PASS = _Pass()
 
 
 @contextmanager
@@ -102,7 +107,7 @@ def shared_masks(module: nn.Module) -> Iterator[None]:
     In a nested equilibrium the masks last for the pass of the outermost one, whose map would
     otherwise change from one evaluation to the next.
     """
-    active = _ACTIVE.get()
+    active = _PASS.dropouts
     own = {m for m in module.modules() if isinstance(m, VariationalDropout)}
     for dropout in own - (active or set()):
         dropout.resample()
@@ -110,8 +115,8 @@ def shared_masks(module: nn.Module) -> Iterator[None]:
         active |= own
         yield
         return
-    token = _ACTIVE.set(own)
+    _PASS.dropouts = own
     try:
         yield
     finally:
-        _ACTIVE.reset(token)
+        _PASS.dropouts = None

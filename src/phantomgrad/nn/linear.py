@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from phantomgrad.solvers.accelerators import transformed
 from phantomgrad.solvers.maps import working_dtype
 
 # On processors other than Intel's, float32 products of MKL are half as fast as those of oneDNN:
@@ -29,7 +30,7 @@ def linear(x: Tensor, weight: Tensor, addend: Tensor | None = None) -> Tensor:
 def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     r"""Return :math:`W x + b` of vectors x, ``(..., p)``, differentiable any number of times."""
     rows = x.flatten(0, -2)
-    if torch.compiler.is_compiling() or not _onednn_applies(rows, weight):
+    if torch.compiler.is_compiling() or not _onednn_applies(rows, weight) or transformed():
         return F.linear(x, weight, bias)
     y = linear(rows, weight)
     if bias is not None:

@@ -16,7 +16,8 @@ from phantomgrad.nn.linear import affine
 class _Pass(threading.local):
     """The parametrized tensors of the pass that the thread is in, by the id of their module."""
 
-    tensors: dict[int, Tensor] = {}  # noqa: RUF012 - it is replaced, never changed
+    def __init__(self) -> None:
+        self.tensors: dict[int, Tensor] = {}  # set here: compilers guard on it
 
 
 PASS = _Pass()
@@ -34,6 +35,18 @@ class SharedParametrization(ParametrizationList):
         return super().forward() if shared is None else shared
 
 
+def share_parametrizations(module: nn.Module) -> None:
+    """Let the parametrized tensors of ``module`` be shared, before a compiler traces a pass."""
+    for child in module.modules():
+        if isinstance(child, ParametrizationList):
+            _share(child)
+
+
+def _share(child: ParametrizationList) -> None:
+    if not isinstance(child, SharedParametrization):
+        child.__class__ = SharedParametrization
+
+
 @contextmanager
 def shared_parametrizations(module: nn.Module) -> Iterator[None]:
     """Compute every parametrized tensor of ``module`` once, with its graph, and share it.
@@ -49,7 +62,7 @@ def shared_parametrizations(module: nn.Module) -> Iterator[None]:
         children = []
     for child in children:
         if isinstance(child, ParametrizationList) and id(child) not in tensors:
-            child.__class__ = SharedParametrization
+            _share(child)
             tensors[id(child)] = child()
     outer, PASS.tensors = PASS.tensors, tensors
     try:

@@ -1,7 +1,7 @@
 """Activation checkpointing inside a cell, with the weights and masks of the forward pass."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch
@@ -28,39 +28,38 @@ def recomputed(
         raise TypeError(f"within must be given if part is not a module, got {type(part).__name__}")
     if not torch.is_grad_enabled() or torch.compiler.is_compiling():
         return part(*arguments)
+    state = PassState(owner)
     return checkpoint(
         part,
         *arguments,
         use_reentrant=False,
         preserve_rng_state=False,
-        context_fn=_Pass(owner).contexts,
+        context_fn=lambda: (state, state),
     )
 
 
-class _Pass(AbstractContextManager[None]):
-    """Restores the shared weights and the masks of one forward pass, in each backward pass."""
+class PassState(AbstractContextManager[None]):
+    """The shared weights and the masks of one forward pass, for repeated evaluations.
 
-    def __init__(self, module: nn.Module) -> None:
-        self._weights = PASS.tensors
+    Inside the context, the masks that have been drawn by its first use are held. ``weights``
+    replace the shared weights of the present pass.
+    """
+
+    def __init__(self, module: nn.Module, weights: dict[int, Tensor] | None = None) -> None:
+        self._weights = PASS.tensors if weights is None else weights
         self._dropouts = [m for m in module.modules() if isinstance(m, VariationalDropout)]
-        self._masks: list[Tensor | None] = []
+        self._masks: dict[VariationalDropout, Tensor | None] = {}
         self._entered: list[ExitStack] = []
-
-    def contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        """Return the contexts of the first call and of all later ones."""
-        return self._recording(), self
-
-    @contextmanager
-    def _recording(self) -> Iterator[None]:
-        yield
-        self._masks = [dropout.mask for dropout in self._dropouts]
 
     def __enter__(self) -> None:
         stack = ExitStack()
-        for dropout, mask in zip(self._dropouts, self._masks, strict=True):
+        for dropout, mask in self._masks.items():
             stack.enter_context(dropout.held(mask))
         stack.enter_context(restored_parametrizations(self._weights))
         self._entered.append(stack)
 
     def __exit__(self, *error: Any) -> bool | None:
+        for dropout in self._dropouts:
+            if dropout.mask is not None or not dropout.training:
+                self._masks.setdefault(dropout, dropout.mask)
         return self._entered.pop().__exit__(*error)

@@ -1,12 +1,19 @@
-"""Solves on an accelerator: full precision whatever ``f`` runs in, and no stalls."""
+"""Solves on an accelerator or while traced: full precision, no stalls, no numbers read."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import (
+    TransformType,
+    get_interpreter_stack,
+    get_unwrapped,
+    is_functorch_wrapped_tensor,
+)
+from torch.autograd import forward_ad
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[None]:
@@ -42,9 +49,49 @@ def _switched_off(device: torch.device, tf32: bool) -> Iterator[None]:
             onednn.fp32_precision = onednn_before
 
 
+def traced() -> bool:
+    """Return whether tensors have no numbers yet: in a graph (torch.compile, export) or a vmap."""
+    return torch.compiler.is_compiling() or vmapped()
+
+
+def transformed() -> bool:
+    """Return whether a transform of ``torch.func`` or forward-mode autograd is under way."""
+    compiling = torch.compiler.is_compiling()
+    return not compiling and (forward_ad._current_level >= 0 or bool(transforms()))
+
+
+def transforms() -> list[Any]:
+    """Return the transforms of ``torch.func`` that are under way, the outermost first."""
+    compiling = torch.compiler.is_compiling()
+    return [] if compiling else list(get_interpreter_stack() or ())
+
+
+def unwrapped(tensor: Tensor) -> Tensor | None:
+    """Return what the innermost transform of ``tensor`` wraps; ``None`` if none does."""
+    if torch.compiler.is_compiling() or not is_functorch_wrapped_tensor(tensor):
+        return None
+    return get_unwrapped(tensor)
+
+
+def vmapped() -> bool:
+    """Return whether a ``torch.vmap`` is one of the transforms."""
+    return any(t.key() == TransformType.Vmap for t in transforms())
+
+
+def tangents(enabled: bool) -> AbstractContextManager[Any]:
+    """Carry tangents of forward-mode derivatives or not, like ``torch.set_grad_enabled``."""
+    under_way = forward_ad._current_level >= 0
+    return forward_ad._set_fwd_grad_enabled(enabled) if under_way else nullcontext()
+
+
+def write(operator: Callable[..., Tensor], *arguments: Any, out: Tensor) -> Tensor:
+    """Call ``operator`` with ``out=``, which neither compilers nor vmap take of a view."""
+    return out.copy_(operator(*arguments)) if traced() else operator(*arguments, out=out)
+
+
 def may_read(device: torch.device) -> bool:
     """Return whether reading a number is cheap; an accelerator finishes all queued work first."""
-    return device.type == "cpu"
+    return device.type == "cpu" and not traced()
 
 
 class ActivityFlag:
@@ -52,16 +99,19 @@ class ActivityFlag:
 
     On CUDA each question starts a copy to pinned memory and waits only for the copy started ``lag``
     questions earlier, so that the device always has work queued. A late answer changes no result,
-    since samples that have stopped are frozen.
+    since samples that have stopped are frozen; while traced it is always yes.
     """
 
     def __init__(self, device: torch.device, lag: int = 2) -> None:
         self._cuda = device.type == "cuda"
+        self._traced = traced()
         self._lag = lag
         self._pending: deque[tuple[Tensor, torch.cuda.Event]] = deque()
 
     def any(self, active: Tensor) -> bool:
         """Return the answer."""
+        if self._traced:
+            return True
         if not self._cuda:
             return bool(active.any())
         host = torch.empty((), dtype=torch.bool, device="cpu", pin_memory=True)

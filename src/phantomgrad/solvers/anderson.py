@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_damping
-from phantomgrad.solvers.accelerators import may_read
+from phantomgrad.solvers.accelerators import may_read, write
 from phantomgrad.solvers.iterative import Iteration, IterativeSolver
+from phantomgrad.solvers.systems import solve_positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,7 @@ class _Window(Iteration):
         return g[:, :used].mT, mixed[:, :used], scale, scale.mT, system[:, :used, :used].mT
 
     def difference(self, z: Tensor, fz: Tensor) -> Tensor:
-        return torch.sub(fz, z, out=self._g[self._count % self._slots])
+        return write(torch.sub, fz, z, out=self._g[self._count % self._slots])
 
     def advance(self, z: Tensor, fz: Tensor, g: Tensor) -> Tensor:
         slot, used = self._count % self._slots, min(self._count + 1, self._slots)
@@ -93,7 +94,7 @@ class _Window(Iteration):
         if self._solver.damping == 1.0:
             self._mixed[slot].copy_(fz)
         else:
-            torch.lerp(z, fz, self._solver.damping, out=self._mixed[slot])
+            write(torch.lerp, z, fz, self._solver.damping, out=self._mixed[slot])
         differences, mixed, *_ = self._used
         products = torch.bmm(g.unsqueeze(1), differences)  # (B, 1, used)
         self._update_equations(products.double(), slot)
@@ -106,7 +107,7 @@ class _Window(Iteration):
         """Enter the products of all ``g`` with the newest one, which is in ``slot``."""
         own, used = self._own[slot], products.shape[2]
         square = products[:, :, slot : slot + 1].clamp_min(torch.finfo(products.dtype).tiny)
-        torch.rsqrt(square, out=own)
+        write(torch.rsqrt, square, out=own)
         scaled = products.mul_(self._used[2]).mul_(own)
         scaled[:, :, slot].add_(self._solver.regularization)
         row, column = self._rows[slot], self._columns[slot]
@@ -117,9 +118,7 @@ class _Window(Iteration):
     def _weights(self, newest: int) -> Tensor:
         """Return alpha, ``(B, used, 1)``; if the equations are singular, the newest pair alone."""
         *_, scale, system = self._used
-        # solve_ex reports a singular system without raising or a host sync.
-        raw, _ = torch.linalg.solve_ex(system, scale)
-        weights: Tensor = raw.mul_(scale)
+        weights = solve_positive(system, scale).mul_(scale)
         weights.div_(weights.sum(dim=1, keepdim=True))
         if self._may_read and math.isfinite(weights.sum().item()):
             return weights

@@ -6,7 +6,57 @@ from typing import ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from phantomgrad.solvers.accelerators import full_precision
 from phantomgrad.solvers.maps import Map
+
+
+class Inverse(NamedTuple):
+    r"""An estimate of :math:`(I - J)^{-1}` that a solve leaves, one matrix for each sample.
+
+    :math:`I + S_+^\top W^\top S`, with the directions S of k steps and :math:`S_+`, of one more.
+
+    Attributes:
+        steps: :math:`S_+`, unit vectors, ``(B, k + 1, D)``.
+        weights: W, ``(B, k, k + 1)``.
+        layout: how states become ``(B, D)``, and how they come back.
+    """
+
+    steps: Tensor
+    weights: Tensor
+    layout: tuple[Map, Map]
+
+    def transposed(self, v: Tensor) -> Tensor:
+        r"""Return the product of the transpose, an estimate of :math:`(I - J^\top)^{-1} v`."""
+        flatten, restore = self.layout
+        flat = flatten(v.to(self.steps.dtype))
+        with full_precision(v.device):
+            # The long operand goes last, as in Broyden's method.
+            products = torch.bmm(flat.unsqueeze(1), self.steps.mT)  # (B, 1, k + 1)
+            coefficients = torch.bmm(products, self.weights.mT)
+            added = torch.bmm(coefficients, self.steps[:, :-1])
+        return restore(flat + added.squeeze(1)).to(v.dtype)
+
+
+def inverse_parts(
+    steps: Tensor, system: Tensor, products: Tensor, void: Tensor, best: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return ``steps`` and ``weights`` of an :class:`Inverse` from Broyden's updates, in place.
+
+    ``-H^T v = v + sum_j c_j s_j / ||s_j||^2``, where c solves the transpose of the lower triangular
+    ``system`` of the forward method for the ``products`` of the ``s_j`` with v, those with
+    ``||s_j||^2 u_j``. All are scaled to unit steps, since steps shrink by many orders. Updates that
+    are ``void``, ``(B, k)``, or later than the ``best`` iterate, ``(B,)``, drop out.
+    """
+    numbers = torch.arange(steps.shape[1], device=steps.device)
+    steps.masked_fill_((numbers > best.unsqueeze(1)).unsqueeze(2), 0)  # some may not be finite
+    size = torch.linalg.vector_norm(steps, dim=2)
+    size = size.masked_fill_(size == 0, 1)
+    ratio = size.unsqueeze(2) / size.unsqueeze(1)
+    later = (numbers[:-1] >= best.unsqueeze(1)).unsqueeze(2)
+    lower = (system * ratio[:, :-1, :-1]).masked_fill_(later, 0)
+    right = (products * ratio.mT[:, :-1]).masked_fill_(later, 0)
+    weights = torch.linalg.solve_triangular(lower.mT, right, upper=True, unitriangular=True)
+    return steps.div_(size.unsqueeze(2)), weights.masked_fill_(void.unsqueeze(2), 0)
 
 
 class Solution(NamedTuple):
@@ -23,6 +73,7 @@ class Solution(NamedTuple):
             neither, the budget was spent.
         trace: residual at each evaluation, ``(evaluations, B)``, ``nan`` after a sample has
             stopped; ``None`` unless ``record_trace`` is set.
+        inverse: of :math:`I - J`, estimated at ``z``; ``None`` unless the solver keeps it.
     """
 
     z: Tensor
@@ -32,9 +83,26 @@ class Solution(NamedTuple):
     converged: Tensor
     diverged: Tensor
     trace: Tensor | None = None
+    inverse: Inverse | None = None
 
 
-class Solver(ABC):
+class LinearSolver(ABC):
+    """Turns a linear equation, that of an adjoint, into a :class:`Solution`, sample by sample."""
+
+    @abstractmethod
+    def solve_linear(self, op: Map, v: Tensor) -> Solution:
+        """Solve ``u = op(u) + v`` for ``u``; ``op`` is linear and ``v`` is ``(B, *state)``."""
+
+    def reachable(self, dtype: torch.dtype) -> Self:
+        """Return a solver whose tolerance a map computed in ``dtype`` can reach."""
+        return self
+
+    def relative_residual(self, solution: Solution) -> Tensor:
+        """Return the residuals of ``solution`` relative to the size of its states, ``(B,)``."""
+        return solution.residual
+
+
+class Solver(LinearSolver):
     """Turns a map and a start into a :class:`Solution`, sample by sample.
 
     A method that searches within a tolerance extends
@@ -56,13 +124,9 @@ class Solver(ABC):
             z0: starting states, ``(B, *state)``, in floating point.
         """
 
-    def reachable(self, dtype: torch.dtype) -> Self:
-        """Return a solver whose tolerance a map computed in ``dtype`` can reach."""
-        return self
-
-    def relative_residual(self, solution: Solution) -> Tensor:
-        """Return the residuals of ``solution`` relative to the size of its states, ``(B,)``."""
-        return solution.residual
+    def solve_linear(self, op: Map, v: Tensor) -> Solution:
+        """Solve ``u = op(u) + v`` from ``u = v``."""
+        return self.solve(lambda u: op(u) + v, v)
 
 
 def check_start(z0: Tensor) -> None:

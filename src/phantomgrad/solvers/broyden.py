@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least
-from phantomgrad.solvers.accelerators import may_read
+from phantomgrad.solvers.accelerators import full_precision, may_read, write
+from phantomgrad.solvers.base import Solution, inverse_parts
 from phantomgrad.solvers.iterative import Iteration, IterativeSolver
+from phantomgrad.solvers.maps import Map
+from phantomgrad.solvers.systems import solve_unit_triangular
 
 _SUFFICIENT_DECREASE = 1e-4
 _SHORTEST_STEP = 2.0**-7
@@ -44,11 +47,14 @@ class Broyden(IterativeSolver):
         first_step: :math:`t_0`, the length of the first step of a solve; all other lengths are 1.
             The code of MDEQ before 2021-03-20 and that of the phantom gradient start with -1, away
             from :math:`f(z_0)`. Not with ``line_search``, which chooses the lengths itself.
+        keep_inverse: return :math:`-H_k`, with k the number of steps to the best iterate of a
+            sample, as the ``inverse`` of the solution. It holds the steps, and restarts with them.
     """
 
     memory: int | None = None
     line_search: bool = False
     first_step: float = 1.0
+    keep_inverse: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,10 +67,16 @@ class Broyden(IterativeSolver):
 
     def start(self, z0: Tensor) -> Iteration:
         """Return a run with room for ``memory`` steps."""
-        usable = max(self.max_evaluations - 2, 1)
+        usable = max(self.max_evaluations - (1 if self.keep_inverse else 2), 1)
         memory = usable if self.memory is None else min(self.memory, usable)
         rule = _LineSearch(z0, memory) if self.line_search else _UnitSteps(self.first_step)
-        return _BroydenIteration(z0, memory, rule)
+        return _BroydenIteration(z0, memory, rule, self.keep_inverse)
+
+    def _solve(self, f: Map, z0: Tensor) -> Solution:
+        if not self.keep_inverse or self.record_trace:
+            return super()._solve(f, z0)
+        traced = replace(self, record_trace=True)  # which says where the best iterates were
+        return traced._solve(f, z0)._replace(trace=None)
 
 
 class _BroydenIteration(Iteration):
@@ -77,14 +89,17 @@ class _BroydenIteration(Iteration):
     the steps, and what they and ``b_j`` change in the algebra.
     """
 
-    def __init__(self, z0: Tensor, memory: int, rule: _UnitSteps | _LineSearch) -> None:
+    def __init__(
+        self, z0: Tensor, memory: int, rule: _UnitSteps | _LineSearch, keep_inverse: bool
+    ) -> None:
         batch, size = z0.shape
         self._rule = rule
+        self._keep_inverse = keep_inverse
         self._memory = memory
         self._may_read = may_read(z0.device)
         self.count = 0
         self.slots = z0.new_empty(batch, memory + 1, size)
-        self._system = torch.eye(memory, dtype=z0.dtype, device=z0.device).repeat(batch, 1, 1)
+        self._system = z0.new_zeros(batch, memory, memory)  # without its diagonal of ones
         self._scale = z0.new_zeros(batch, memory)  # -1 / ||s_j||^2; 0 disables update j
         self._minus_one = z0.new_full((), -1)
         self._slot = z0  # the current one
@@ -93,7 +108,7 @@ class _BroydenIteration(Iteration):
         if self.count > self._memory:
             self.count = 0
         self._slot = self.slots[:, self.count]
-        return torch.sub(fz, z, out=self._slot)
+        return write(torch.sub, fz, z, out=self._slot)
 
     def advance(self, z: Tensor, fz: Tensor, g: Tensor) -> Tensor:
         step, base = self._rule.step(self, z, g)
@@ -103,6 +118,19 @@ class _BroydenIteration(Iteration):
 
     def rejected(self) -> Tensor | int:
         return self._rule.rejected()
+
+    def inverse(self, z: Tensor, solution: Solution) -> tuple[Tensor, Tensor] | None:
+        """Return the parts of ``-H``, by the updates up to the best iterates."""
+        if not self._keep_inverse or (trace := solution.trace) is None:
+            return None
+        with full_precision(z.device):
+            self.advance(z, z, self._slot)  # the newest update needs the next step
+            k = self.count - 1
+            best = trace.nan_to_num(nan=torch.inf).argmin(dim=0) - (len(trace) - 1 - k)
+            best = best.masked_fill(solution.diverged, 0)
+            system, void = self._system[:, :k, :k], self._scale[:, :k] == 0
+            products = self._rule.products(system)
+            return inverse_parts(self.slots[:, : k + 1], system, products, void, best)
 
     def direction(self, g: Tensor) -> Tensor:
         """Return ``-H_k g``, ``(B, D)``."""
@@ -115,16 +143,11 @@ class _BroydenIteration(Iteration):
         gram, right = products.unbind(dim=1)
         scale = self._scale[:, :k]
         own = scale[:, newest:]
-        torch.div(self._minus_one, gram[:, newest:], out=own)
+        write(torch.div, self._minus_one, gram[:, newest:], out=own)
         if newest:
             row = self._system[:, newest, :newest]
-            torch.mul(self._rule.overlaps(gram), own, out=row)
-        x = torch.linalg.solve_triangular(
-            self._system[:, :k, :k],
-            right.mul_(scale).unsqueeze(2),
-            upper=False,
-            unitriangular=True,
-        ).squeeze(2)
+            write(torch.mul, self._rule.overlaps(gram), own, out=row)
+        x = solve_unit_triangular(self._system[:, :k, :k], right.mul_(scale))
         weights = self._rule.weights(x, self._denominator(x))
         last = self.slots[:, k + 1 - weights.shape[1] : k + 1]
         return torch.bmm(weights.unsqueeze(1), last).squeeze(1)
@@ -191,6 +214,14 @@ class _UnitSteps:
         x[:, -1].fill_(-1)
         return torch.cat([of_s_0, x / scale], dim=1)
 
+    def products(self, system: Tensor) -> Tensor:
+        """Return the matrix from ``s_j^T v``, j <= k, to ``u_j^T v ||s_j||^2``."""
+        k = system.shape[1]
+        matrix = system.new_ones(k).diag_embed(1)[:-1]  # (k, k + 1)
+        if k and not self._plain:
+            matrix[0, 0], matrix[0, 1] = self._first - 1, self._first
+        return matrix
+
 
 class _LineSearch:
     """Step lengths ``t_k`` from a backtracking line search on ``||g||``."""
@@ -217,7 +248,7 @@ class _LineSearch:
         self._base = torch.where(column, z, self._base)
         self._base_g = torch.where(column, g, self._base_g)
         self._base_size = torch.where(accepted, size, self._base_size)
-        self._rejected += ~accepted
+        self._rejected = self._rejected + ~accepted
         direction = self._direction_from_base(run, g, accepted) if k else self._base_g
         next_length = torch.where(accepted, 1, length / 2)
         self._lengths[:, k] = next_length
@@ -230,7 +261,7 @@ class _LineSearch:
         direction = run.direction(g)  # -H_k g(z)
         self._shifts[:, newest].masked_fill_(~accepted, -1)  # u in terms of the returned direction
         rejected = (~accepted).unsqueeze(1).to(g.dtype)
-        return direction.addcmul_(rejected, run.slots[:, newest])
+        return torch.addcmul(direction, rejected, run.slots[:, newest])
 
     def overlaps(self, gram: Tensor) -> Tensor:
         k = gram.shape[1]
@@ -244,6 +275,11 @@ class _LineSearch:
         weights = F.pad(-self._shifts[:, :k] * x, (0, 1), value=1)  # (B, k + 1)
         weights[:, 1:-1] -= self._ratios(k) * x[:, :-1]
         return weights / denominator.unsqueeze(1)
+
+    def products(self, system: Tensor) -> Tensor:
+        k = system.shape[1]
+        matrix = F.pad(self._shifts[:, :k].diag_embed(), (0, 1))
+        return matrix + self._ratios(k + 1).diag_embed(1)[:, :-1]
 
     def _ratios(self, k: int) -> Tensor:
         """Return ``t_j / t_{j+1}`` of all steps but the newest, ``(B, k-1)``."""

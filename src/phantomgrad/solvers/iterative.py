@@ -5,15 +5,23 @@ import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_choice, check_deviation
-from phantomgrad.solvers.accelerators import ActivityFlag, full_precision, may_read
-from phantomgrad.solvers.base import Solution, Solver, check_start
+from phantomgrad.solvers.accelerators import (
+    ActivityFlag,
+    full_precision,
+    may_read,
+    tangents,
+    vmapped,
+)
+from phantomgrad.solvers.base import Inverse, Solution, Solver, check_start
 from phantomgrad.solvers.maps import Map, evaluate, flat, layout
+
+_S = TypeVar("_S", bound=Any)
 
 
 class Iteration(ABC):
@@ -30,6 +38,10 @@ class Iteration(ABC):
     def rejected(self) -> Tensor | int:
         """Return the number of trial points that a line search rejected, ``(B,)``."""
         return 0
+
+    def inverse(self, z: Tensor, solution: Solution) -> tuple[Tensor, Tensor] | None:
+        """Return the tensors of an :class:`Inverse`, after the evaluation of ``z``, if kept."""
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,20 +100,25 @@ class IterativeSolver(Solver):
     def solve(self, f: Map, z0: Tensor) -> Solution:
         """Return the best iterates within the budget; see :meth:`Solver.solve`."""
         check_start(z0)
-        with torch.set_grad_enabled(self.differentiable and torch.is_grad_enabled()):
+        recorded = self.differentiable and torch.is_grad_enabled()
+        with torch.set_grad_enabled(recorded), tangents(recorded):
             return self._solve(f, z0)
 
     def _solve(self, f: Map, z0: Tensor) -> Solution:
         # Half-precision states are iterated in float32; f receives them in their own dtype.
         flatten, restore = layout(z0)
         z = flatten(z0.to(torch.promote_types(z0.dtype, torch.float32)))
+        # The first evaluation is checked; on small states, checks of all would count.
+        call: Map = partial(evaluate, f)
+        if vmapped():  # the buffers of a method must have the batches that f closes over
+            first = call(z0)
+            z, call = z + torch.zeros_like(flatten(first)), lambda _: first
         state, iteration, recorded = SolveState(self, z), self.start(z), torch.is_grad_enabled()
         for evaluation in range(self.max_evaluations):
             if recorded:
                 z = state.freeze(z)
-            # The first evaluation is checked; on small states, checks of all would count.
-            call: Map = f if evaluation else partial(evaluate, f)
             fz = flatten(call(restore(z).to(z0.dtype)).to(z.dtype))
+            call = f
             g = iteration.difference(z, fz)
             state.update(z, fz, g, iteration.rejected())
             if evaluation == 0 and fz.requires_grad:
@@ -112,7 +129,9 @@ class IterativeSolver(Solver):
                 z = iteration.advance(z, fz, g)
             del fz, g  # free them before the next evaluation
         solution = state.solution()
-        return solution._replace(z=restore(solution.z).to(z0.dtype))
+        kept = iteration.inverse(z, solution)
+        inverse = Inverse(*kept, (flatten, restore)) if kept else None
+        return solution._replace(z=restore(solution.z).to(z0.dtype), inverse=inverse)
 
     def residual(self, g: Tensor, fz: Tensor, zero: Tensor) -> tuple[Tensor, Tensor]:
         """Return the residuals for ``g = f(z) - z`` and what they are relative to, ``(B,)`` each.
@@ -130,17 +149,7 @@ class IterativeSolver(Solver):
 
         Rounding to half precision leaves residuals of up to half a unit in the last digit.
         """
-        if dtype not in (torch.bfloat16, torch.float16) or self.stop == "absolute":
-            return self
-        floor = torch.finfo(dtype).eps / 2
-        if not 0 < self.tol < floor:
-            return self
-        warnings.warn(
-            f"f is computed in {dtype}, with which relative residuals stay near {floor:.1g}: "
-            f"tolerances below are raised to it, {type(self).__name__} has tol={self.tol:g}",
-            stacklevel=3,
-        )
-        return replace(self, tol=floor)
+        return self if self.stop == "absolute" else raised_tolerance(self, dtype)
 
     def relative_residual(self, solution: Solution) -> Tensor:
         """Return the residuals of ``solution`` relative to the size of its states, ``(B,)``."""
@@ -152,7 +161,7 @@ class IterativeSolver(Solver):
     def zero(self, z0: Tensor, fz0: Tensor) -> Tensor:
         """Return the size below which a state counts as zero, ``(B,)``, from the first step."""
         if self.stop == "absolute":
-            return z0.new_zeros(len(z0))
+            return z0.new_zeros(z0.shape[0])
         numbers = torch.finfo(z0.dtype)
         # A part of the last digit, so that it rounds away where the state keeps its size.
         rounding = torch.maximum(self.size(z0), self.size(fz0)).nan_to_num_(posinf=0)
@@ -166,6 +175,21 @@ class IterativeSolver(Solver):
             return torch.maximum(x.amax(dim=1), -x.amin(dim=1))
         norm: Tensor = torch.linalg.vector_norm(x, dim=1)
         return norm / math.sqrt(x.shape[1]) if self.norm == "rms" else norm
+
+
+def raised_tolerance(solver: _S, dtype: torch.dtype) -> _S:
+    """Return ``solver`` with a relative ``tol`` that a map computed in ``dtype`` can reach."""
+    if dtype not in (torch.bfloat16, torch.float16):
+        return solver
+    floor = torch.finfo(dtype).eps / 2
+    if not 0 < solver.tol < floor:
+        return solver
+    warnings.warn(
+        f"f is computed in {dtype}, with which relative residuals stay near {floor:.1g}: "
+        f"tolerances below are raised to it, {type(solver).__name__} has tol={solver.tol:g}",
+        stacklevel=4,
+    )
+    return replace(solver, tol=floor)
 
 
 class SolveState:
@@ -211,7 +235,7 @@ class SolveState:
             return
         self._none_stopped = False
         self._keep_best(z, residual, self._active & (residual < self._best_residual))
-        self._evaluations.masked_fill_(self._active, self._count)
+        self._evaluations = torch.where(self._active, self._count, self._evaluations)
         # False for nan and inf as well: a sample that has become non-finite stays stopped.
         self._active = self._active & (residual >= self._solver.tol) & (residual < torch.inf)
 

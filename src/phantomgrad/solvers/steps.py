@@ -51,7 +51,7 @@ class Steps(Solver):
             z = fz if plain else self._damped(at, fz.to(z0.dtype))
         residual = self._residual(at.detach(), fz.detach().to(z0.dtype))
         diverged = residual == torch.inf
-        counts = torch.full((len(z0),), self.n, device=z0.device)
+        counts = torch.full((z0.shape[0],), self.n, device=z0.device)
         return Solution(
             z=z,
             residual=residual,
@@ -66,7 +66,7 @@ class Steps(Solver):
 
     def _residual(self, z: Tensor, fz: Tensor) -> Tensor:
         if self.n == 0:
-            return z.new_full((len(z),), torch.nan)
+            return z.new_full((z.shape[0],), torch.nan)
         size = torch.linalg.vector_norm(flat(fz), dim=1)
         change = torch.linalg.vector_norm(flat(fz - z), dim=1)
         ratio: Tensor = change / (size + torch.finfo(z.dtype).tiny)

@@ -32,7 +32,7 @@ def test_parts_that_do_not_go_together_are_refused() -> None:
         deq.gradient = pg.BackpropThroughSolver()
     assert deq.gradient == UPG
     deq = pg.DEQ(TanhCell(), pg.FixedPoint(), pg.BackpropThroughSolver())
-    with pytest.raises(ValueError, match=r"\(FixedPoint, Steps\), got Broyden"):
+    with pytest.raises(ValueError, match=r"\(FixedPoint, Reversible, Steps\), got Broyden"):
         deq.solver = pg.Broyden()
     assert deq.solver == pg.FixedPoint()
 

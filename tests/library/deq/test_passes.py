@@ -61,7 +61,7 @@ def test_layers_with_the_norms_of_torch_learn(parts: Parts, kind: str) -> None:
 @every_estimator
 def test_one_dropout_mask_per_forward(parts: Parts) -> None:
     cell, x = DroppedCell(), torch.randn(3, 4)
-    deq = DEQ(cell, replace(parts.solver, max_evaluations=60), parts.gradient)
+    deq = DEQ(cell, replace(parts.solver, max_evaluations=121), parts.gradient)
     masks = []
     for _ in range(2):
         cell.masks.clear()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from methods import every_norm, every_solver, every_stop
+from methods import GMRES, SOLVERS, every_norm, every_stop
 from problems import (
     Affine,
     Counted,
@@ -29,9 +29,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 every_variant = pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
 
 
-@every_solver
+@pytest.mark.parametrize("solver", [*SOLVERS.values(), GMRES], ids=[*SOLVERS, "gmres"])
 @every_variant
-def test_the_gradient_is_the_dense_solve(solver: pg.Solver, options: dict[str, Any]) -> None:
+def test_the_gradient_is_the_dense_solve(solver: pg.LinearSolver, options: dict[str, Any]) -> None:
     """The expected gradient is ``df/dtheta^T (I - J)^-T v``."""
     cell, x, v = TanhCell(), torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
     f: Map = lambda z: cell(z, x)  # noqa: E731

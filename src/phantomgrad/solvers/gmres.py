@@ -1,0 +1,150 @@
+"""GMRES, for the linear equation of an adjoint."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from phantomgrad.checks import check_at_least, check_deviation
+from phantomgrad.solvers.accelerators import ActivityFlag, full_precision, may_read
+from phantomgrad.solvers.base import LinearSolver, Solution, check_start
+from phantomgrad.solvers.iterative import raised_tolerance
+from phantomgrad.solvers.maps import Map, evaluate, layout
+
+
+@dataclass(frozen=True, kw_only=True)
+class GMRES(LinearSolver):
+    r"""Minimal residuals in a Krylov space, sample by sample (Saad and Schultz, 1986).
+
+    For :math:`u = A u + v`, with :math:`B = I - A`, m products with A give
+
+    .. math:: u_m = \arg\min_{u \in \mathrm{span}(v, B v, \dots, B^{m-1} v)} \|v - B u\| , \qquad
+              r_m = v - B u_m .
+
+    :math:`\|r_m\|` never grows, whatever the spectral radius of A, and vanishes for m = D. The
+    result is :math:`u_m + r_m = A u_m + v`, a fixed-point step further at no cost, and its
+    ``residual`` that before this step, :math:`\|r_m\| / \|A u_m + v\|`, as an orthonormal basis
+    (Gram-Schmidt, twice) gives it without a product. A sample also stops where its space is
+    exhausted. It solves linear equations, those of an adjoint, and finds no equilibrium.
+
+    Args:
+        max_evaluations: m, the largest number of products; m + 1 vectors of D are kept.
+        tol: a sample has converged when its residual is below ``tol``.
+        residual_step: whether to take the last step. Without it the result is :math:`u_m`.
+    """
+
+    max_evaluations: int = 30
+    tol: float = 1e-6
+    residual_step: bool = True
+
+    def __post_init__(self) -> None:
+        check_at_least("max_evaluations", self.max_evaluations, 1)
+        check_deviation("tol", self.tol)
+
+    @torch.no_grad()
+    def solve_linear(self, op: Map, v: Tensor) -> Solution:
+        """Return the minimal residuals within the budget; see :meth:`LinearSolver.solve_linear`."""
+        check_start(v)
+        flatten, restore = layout(v)
+        run = _Krylov(flatten(v.to(torch.promote_types(v.dtype, torch.float32))), self)
+        flag = ActivityFlag(v.device)
+        for step in range(self.max_evaluations):
+            call: Map = op if step else partial(evaluate, op)
+            w = run.basis[:, step]
+            product = flatten(call(restore(w).to(v.dtype)).to(w.dtype))
+            with full_precision(v.device):
+                run.extend(w - product)
+            if (self.tol or may_read(v.device)) and not flag.any(run.active):
+                break
+        with full_precision(v.device):
+            return run.solution(lambda u: restore(u).to(v.dtype))
+
+    def reachable(self, dtype: torch.dtype) -> Self:
+        """Return a solver whose tolerance products computed in ``dtype`` can reach."""
+        return raised_tolerance(self, dtype)
+
+
+class _Krylov:
+    """An orthonormal basis V of each sample's space, and ``B V_k = V_{k+1} H``.
+
+    The residual of least norm is the projection of ``v`` on the complement of the range of H. So
+    with the vector q that has ``q^T H = 0`` and ``q_0 = 1``, its coefficients are ``q / ||q||^2``
+    times ``||v||``; each step adds an entry to q. H without its first row is upper triangular and
+    gives the coefficients of u. All but V is in float64. In the columns of a sample that has
+    stopped, H is one below the diagonal, else zero, and V is zero: nothing changes any more.
+    """
+
+    def __init__(self, v: Tensor, solver: GMRES) -> None:
+        batch, most = len(v), solver.max_evaluations
+        self._solver = solver
+        self._eps = 10 * torch.finfo(v.dtype).eps
+        self._size = torch.linalg.vector_norm(v, dim=1)
+        self.active = (self._size > 0) & (self._size < torch.inf)  # False for nan
+        self._diverged = torch.zeros_like(self.active)
+        self._evaluations = torch.zeros_like(self.active, dtype=torch.long)
+        self._count = 0
+        self.basis = v.new_empty(batch, most + 1, v.shape[1])
+        self.basis[:, 0] = torch.where(self.active[:, None], v / self._size[:, None], 0)
+        self._null = v.new_zeros(batch, most + 1, dtype=torch.float64)  # q
+        self._null[:, 0] = 1
+        self._system = v.new_zeros(batch, most, most, dtype=torch.float64)  # H, from its second row
+
+    def extend(self, w: Tensor) -> None:
+        """Take ``w = B v_k`` into account."""
+        k, known = self._count, self.basis[:, : self._count + 1]
+        whole, column = torch.linalg.vector_norm(w, dim=1), torch.zeros_like(known[:, :, 0])
+        for _ in range(2):
+            parts = torch.bmm(w.unsqueeze(1), known.mT)  # (B, 1, k + 1)
+            w = w - torch.bmm(parts, known).squeeze(1)
+            column += parts.squeeze(1)
+        length = torch.linalg.vector_norm(w, dim=1)
+        self._evaluations += self.active
+        self._diverged |= self.active & ~(length < torch.inf)
+        active = self.active & (length < torch.inf)
+        new = active & (length > self._eps * whole)  # or only rounding error is new
+        self.basis[:, k + 1] = torch.where(new[:, None], w / length[:, None], 0)
+
+        least = (self._eps * whole).clamp_min(torch.finfo(w.dtype).tiny)
+        column, length = column.double(), torch.maximum(length, least).double()
+        null = self._null[:, : k + 1]
+        entry = -(null * column).sum(dim=1) / length
+        # A space without a new direction holds the solution, or there is none: B is singular.
+        solved = entry.abs() * self._eps**0.5 > torch.linalg.vector_norm(null, dim=1)
+        useful = new | (active & solved)
+        self._null[:, k + 1] = torch.where(useful, entry, 0)
+        self._system[:, :k, k] = torch.where(useful[:, None], column[:, 1:], 0)
+        self._system[:, k, k] = torch.where(useful, length, 1)
+        self._count += 1
+        self.active = new & (self._eps * torch.linalg.vector_norm(self._null, dim=1) < 1)
+        if self._solver.tol:
+            self.active &= self._minimum()[1] >= self._solver.tol
+
+    def _minimum(self) -> tuple[Tensor, Tensor]:
+        """Return the coefficients of ``u / ||v||`` or of ``(u + r) / ||v||``, and the residuals."""
+        k = self._count
+        null = self._null[:, : k + 1]
+        r = null / null.square().sum(dim=1, keepdim=True)
+        u = torch.linalg.solve_triangular(
+            self._system[:, :k, :k], -r[:, 1:].unsqueeze(2), upper=True
+        ).squeeze(2)
+        u = torch.nn.functional.pad(u, (0, 1))
+        ahead = u + r
+        residual = torch.linalg.vector_norm(r, dim=1) / torch.linalg.vector_norm(ahead, dim=1)
+        return ahead if self._solver.residual_step else u, residual
+
+    def solution(self, restore: Map) -> Solution:
+        """Return the result."""
+        coefficients, residual = self._minimum()
+        coefficients = coefficients.to(self._size.dtype) * self._size[:, None]
+        u = torch.bmm(coefficients.unsqueeze(1), self.basis[:, : self._count + 1]).squeeze(1)
+        residual = residual.to(u.dtype).masked_fill_(self._size == 0, 0)
+        return Solution(
+            z=restore(u),
+            residual=residual,
+            iterations=self._evaluations,
+            evaluations=self._evaluations,
+            converged=residual < self._solver.tol,
+            diverged=self._diverged,
+        )

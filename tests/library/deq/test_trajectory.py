@@ -1,0 +1,300 @@
+"""States on the way to the equilibrium: their values and gradients, and losses over them."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from methods import ESTIMATORS, PICARD, SOLVERS, DroppedCell, Parts
+from problems import Counted, CoupledCell, GoldenCell, TanhCell
+from torch import Tensor, nn
+
+import phantomgrad as pg
+
+REVERSIBLE = "through the reversible solver"
+EVERY = {name: parts for name, parts in ESTIMATORS.items() if name != REVERSIBLE}
+every_estimator = pytest.mark.parametrize("parts", EVERY.values(), ids=EVERY)
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "taps.json").read_text())
+UPG = pg.UnrolledPhantomGradient
+ONE = UPG(1, 1.0)
+BPTT = pg.BackpropThroughSolver()
+
+# Of torchdeq: n_states, indexing; grad, tau; the weights. Its pieces, in the sliced core, start
+# from the end of the recorded steps of the one before.
+CASES: dict[str, tuple[pg.Solver, tuple[int, ...], pg.GradientEstimator, dict[str, Any]]] = {
+    "default": (pg.Steps(12), (), ONE, {}),
+    "indexing_3_6": (pg.Steps(12), (3, 6), ONE, {}),
+    "n_states_5": (pg.Steps(12), (4, 6, 8, 10), ONE, {}),
+    "n_states_4_grad2": (pg.Steps(12), (3, 6, 9), UPG(2, 1.0), {}),
+    "tau.5_grad3": (pg.Steps(12), (4,), UPG(3, 0.5), {}),
+    "sliced_indexing_3_6": (pg.Steps(14), (3, 7), ONE, {}),
+    "sliced_n_states_3": (pg.Steps(14), (4, 9), ONE, {}),
+    "sliced_n5": (pg.Steps(14), (2, 5, 8, 11), ONE, {}),
+    "w_exp": (pg.Steps(12), (4, 8), ONE, {"gamma": 0.8}),
+    "w_linear": (pg.Steps(12), (4, 8), ONE, {"weights": "linear"}),
+}
+
+
+@pytest.mark.parametrize("search", [False, True], ids=["Steps", "FixedPoint"])
+@pytest.mark.parametrize("name", CASES)
+def test_picard_cases_of_torchdeq(name: str, search: bool) -> None:
+    """A search returns the last state that it has evaluated: it needs one evaluation more."""
+    solver, record_at, gradient, options = CASES[name]
+    if search:
+        solver = pg.FixedPoint(max_evaluations=solver.n + 1, tol=0)
+    cell = GoldenCell()
+    x = cell.inputs.requires_grad_()
+    states, _ = pg.DEQ(cell, solver, gradient)(x, record_at=record_at)
+    target = 0.3 * torch.cos(2 + torch.arange(2.0)[:, None] + 3 * torch.arange(5.0))
+    loss = pg.trajectory_loss(
+        states, lambda z: (z - target).square().sum(), normalized=False, **options
+    )
+    gradients = torch.autograd.grad(loss, [cell.weight, cell.bias, x])
+    golden = GOLDEN["cases"][name]
+    found = (torch.stack(states), loss, *gradients)
+    for key, value in zip(("states", "loss", "grad_W", "grad_b", "grad_x"), found, strict=True):
+        torch.testing.assert_close(value, torch.tensor(golden[key]), rtol=0, atol=1e-12)
+
+
+def layer_of(parts: Parts, cell: nn.Module | None = None) -> pg.DEQ:
+    return pg.DEQ(TanhCell() if cell is None else cell, *parts)
+
+
+def gradients(loss: Tensor, layer: pg.DEQ) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(loss, list(layer.parameters()), retain_graph=True)
+
+
+def assert_equal(ours: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
+    for a, b in zip(ours, expected, strict=True):
+        assert torch.equal(a, b)
+
+
+@every_estimator
+def test_each_state_has_the_gradient_of_the_estimator_there(parts: Parts) -> None:
+    """With backpropagation through the solver, that of as many steps."""
+    layer, x, v = layer_of(parts), torch.randn(3, 4), torch.randn(3, 4)
+    *taps, z = layer(x, record_at=(2, 5)).z
+    plain = layer(x).z
+    assert torch.equal(z, plain)
+    assert_equal(gradients((z * v).sum(), layer), gradients((plain * v).sum(), layer))
+    with torch.no_grad():
+        bare = layer(x, record_at=(2, 5)).z
+    for n, tap, point in zip((2, 5), taps, bare, strict=False):
+        if parts.gradient.needs_recorded_solve:
+            alone = layer(x, solver=pg.Steps(n)).z
+        else:
+            f: Callable[[Tensor], Tensor] = lambda z: layer.cell(z, x)  # noqa: E731
+            solution = layer.gradient.adapt_solver(layer.solver).solve(f, torch.zeros_like(x))
+            alone = layer.gradient.after(solution).attach(f, point)
+        assert torch.equal(tap, alone)
+        assert_equal(gradients((tap * v).sum(), layer), gradients((alone * v).sum(), layer))
+
+
+@every_estimator
+def test_the_last_weight_alone_is_the_layer_without_states(parts: Parts) -> None:
+    layer, x = layer_of(parts), torch.randn(3, 4)
+    square: Callable[[Tensor], Tensor] = lambda z: z.square().sum()  # noqa: E731
+    loss = pg.trajectory_loss(layer(x, record_at=(2, 5)).z, square, [0, 0, 1.0])
+    plain = square(layer(x).z)
+    assert torch.equal(loss, plain)
+    assert_equal(gradients(loss, layer), gradients(plain, layer))
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_state_is_what_the_solver_evaluates_next(name: str) -> None:
+    """For every method; after n evaluations, the state has the residual ``trace[n]``."""
+    solver = replace(SOLVERS[name], record_trace=True, tol=1e-9)
+    layer, x = pg.DEQ(TanhCell(), solver, ONE), torch.randn(3, 4)
+    layer.check_map = False
+    points: list[Tensor] = []
+    layer.cell.register_forward_pre_hook(lambda _, inputs: points.append(inputs[0].clone()))
+    with torch.no_grad():
+        (first, third, z), solution = layer(x, record_at=(1, 3))
+    assert solution.evaluations.min() > 4
+    assert torch.equal(first, points[1])
+    assert torch.equal(third, points[3])
+    assert torch.equal(z, solution.z)
+    g = layer.cell(third, x) - third
+    residual = g.norm(dim=1) / (g + third).norm(dim=1)
+    torch.testing.assert_close(residual, solution.trace[3])
+
+
+def test_a_sample_that_has_stopped_is_at_its_final_value() -> None:
+    """Converged at once, converged later, with a state that is not finite, or never finite."""
+
+    class Squares(nn.Module):
+        def forward(self, z: Tensor, x: Tensor) -> Tensor:
+            return z * z * x[:, :1] + x[:, 1:]
+
+    x = torch.tensor([[0.0, 0.0], [0.5, 0.3], [1e200, 1.0], [0.0, torch.nan]])
+    layer = pg.DEQ(Squares(), pg.FixedPoint(tol=1e-6), ONE)
+    with torch.no_grad():
+        states, solution = layer(x, z0=torch.zeros(4, 1), record_at=(1, 2, 3, 30, 99))
+    assert solution.evaluations.tolist()[::2] == [1, 3]
+    assert solution.diverged.tolist() == [False, False, True, True]
+    assert 5 < solution.evaluations[1] < 30
+    for state in states:
+        assert torch.equal(state[0], solution.z[0])
+        assert state[2].isfinite()
+        assert state[3].isnan()
+    assert [state[1].item() for state in states[:2]] == [0.3, 0.3 * 0.3 * 0.5 + 0.3]
+    assert torch.equal(states[3][1], solution.z[1])
+    torch.testing.assert_close(states[3], states[-1], rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("coupled", [False, True])
+def test_states_have_the_structure_of_the_start(coupled: bool) -> None:
+    x, z0 = torch.randn(3, 4), (torch.zeros(3, 4), torch.zeros(3, 2, 3))
+    cell, v = CoupledCell(), torch.randn(3, 4)
+    layer = pg.DEQ(cell, pg.FixedPoint(max_evaluations=9, tol=0), ONE, coupled=coupled)
+    states, _ = layer(x, z0=z0, record_at=(3,))
+    assert [tuple(part.shape for part in state) for state in states] == [((3, 4), (3, 2, 3))] * 2
+    z = z0
+    for _ in range(3):
+        z = cell(z, x)
+    z = cell(tuple(part.detach() for part in z), x)
+    assert_equal(states[0], z)
+    ours, expected = (
+        torch.autograd.grad((a * v).sum() + b.sum(), list(cell.parameters()))
+        for a, b in (states[0], z)
+    )
+    for a, b in zip(ours, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-15)
+
+
+def test_every_mode_returns_as_many_states() -> None:
+    """In evaluation they are off the graph, and of its own solver; Steps keep the last steps."""
+    layer, x = pg.DEQ(TanhCell(), PICARD, UPG(2, 1.0), eval_solver=pg.Steps(2)), torch.randn(3, 4)
+    with torch.no_grad():
+        states, solution = layer.eval()(x, record_at=(1, 7))
+    assert solution.evaluations.tolist() == [2, 2, 2]
+    z, applied = torch.zeros(3, 4), []
+    for _ in range(4):
+        z = layer.cell(z, x).detach()
+        applied.append(z)
+    assert_equal(states, [applied[2], applied[3], applied[3]])
+    assert len(layer(x, record_at=()).z) == 1
+
+
+@pytest.mark.parametrize("solver", [PICARD, pg.Steps(6)], ids=["search", "steps"])
+def test_backpropagation_reaches_all_steps_before_a_state(solver: pg.Solver) -> None:
+    layer, x = pg.DEQ(TanhCell(), solver, BPTT), torch.randn(3, 4)
+    (tap, _), _ = layer(x, record_at=(4,))
+    z = layer.unroll(torch.zeros(3, 4), 4, x)
+    for a, b in zip(gradients(tap.sum(), layer), gradients(z.sum(), layer), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-15)
+
+
+def test_recording_costs_no_evaluation_in_the_solve_and_shares_its_masks() -> None:
+    cell, x = DroppedCell(), torch.randn(3, 4)
+    layer = pg.DEQ(cell, replace(PICARD, max_evaluations=8), UPG(2, 0.5))
+    layer.check_map = False
+    layer(x, record_at=(2, 4))
+    assert len(cell.masks) == 8 + 3 * 2
+    assert all(mask is cell.masks[0] for mask in cell.masks)
+
+
+def test_the_last_adjoint_is_that_of_the_solution() -> None:
+    gradient = pg.ImplicitGradient(solver=pg.FixedPoint(max_evaluations=90, tol=1e-9))
+    layer, x = pg.DEQ(TanhCell(), PICARD, gradient), torch.randn(3, 4)
+    layer(x).z.square().sum().backward()
+    alone = layer.last_adjoint.residual
+    pg.trajectory_loss(layer(x, record_at=(1,)).z, lambda z: z.square().sum()).backward()
+    torch.testing.assert_close(layer.last_adjoint.residual, alone, rtol=0.5, atol=0)
+    reports: list[Any] = []
+    layer._keep = lambda name, solution: reports.append(solution) if "adj" in name else None
+    pg.trajectory_loss(layer(x, record_at=(1, 2)).z, lambda z: z.sum()).backward()
+    assert len(reports) == 1
+
+
+def test_a_solver_may_use_its_memory_again() -> None:
+    class InPlace(pg.Solver):
+        def solve(self, f: Any, z0: Tensor) -> pg.Solution:
+            counts, z = torch.full((len(z0),), 5), z0.clone()
+            for _ in range(5):
+                z.copy_(f(z))
+            never = counts < 0
+            return pg.Solution(z, z.new_zeros(len(z)), counts, counts, never, never)
+
+    layer, x = pg.DEQ(TanhCell(), InPlace(), ONE), torch.randn(3, 4)
+    picard = pg.DEQ(layer.cell, pg.Steps(5), ONE)
+    assert_equal(layer(x, record_at=(2,)).z, picard(x, record_at=(2,)).z)
+
+
+# --- Losses ----------------------------------------------------------------------------------
+
+
+def weights_of(n: int, *options: Any, **keywords: Any) -> list[float]:
+    """The weights, as the gradients of losses ``z``."""
+    states = torch.randn(n, requires_grad=True)
+    loss = pg.trajectory_loss(states.unbind(), lambda z: z, *options, **keywords)
+    return torch.autograd.grad(loss, states)[0].tolist()
+
+
+def test_weights_by_name() -> None:
+    plain = partial(weights_of, 4, normalized=False)
+    assert plain() == pytest.approx(GOLDEN["weights"]["exp_gamma0.8_n4"], rel=1e-15)
+    assert plain("linear") == pytest.approx(GOLDEN["weights"]["linear_gamma0.9_n4"], rel=1e-15)
+    assert plain(gamma=0.5) == [0.125, 0.25, 0.5, 1.0]
+    assert plain("linear", gamma=0.5) == [0.625, 0.75, 0.875, 1.0]
+    assert plain("linear", gamma=0.0) == [1.0] * 4
+    assert plain(gamma=0.0) == [0.0, 0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("weights", ["exponential", "linear", [1, 2, 0.5]])
+def test_normalized_weights_add_up_to_one(weights: Any) -> None:
+    plain = weights_of(3, weights, normalized=False)
+    assert weights_of(3, weights) == pytest.approx([w / sum(plain) for w in plain], rel=1e-15)
+
+
+def test_a_state_of_weight_zero_is_left_out() -> None:
+    f = Counted(lambda z: z)
+    states = torch.tensor([torch.nan, 1.0, 3.0]).unbind()
+    assert pg.trajectory_loss(states, f, [0, 1, 3]) == 2.5
+    assert f.calls == 2
+
+
+def test_steps_that_autograd_does_not_see_have_no_states() -> None:
+    with pytest.raises(ValueError, match="record_at needs a solver whose steps autograd records"):
+        layer_of(ESTIMATORS[REVERSIBLE])(torch.randn(3, 4), record_at=(2,))
+
+
+@pytest.mark.parametrize(
+    ("record_at", "message"),
+    [
+        (3, "record_at must be a list, got 3"),
+        ((1.5,), r"record_at must hold integers, got \[1.5\]"),
+        ((0, 3), r"record_at must increase, from at least 1, got \(0, 3\)"),
+        ((6, 3), r"record_at must increase, from at least 1, got \(6, 3\)"),
+        ((3, 3), r"record_at must increase, from at least 1, got \(3, 3\)"),
+    ],
+)
+def test_refused_numbers_of_evaluations(record_at: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        pg.DEQ(TanhCell(), PICARD, ONE)(torch.randn(3, 4), record_at=record_at)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": "const"}, "weights must be 'exponential' or 'linear', got 'const'"),
+        ({"gamma": 1.2}, r"gamma must lie in \[0, 1\], got 1.2"),
+        ({"weights": [1.0]}, r"weights must hold 2 numbers, .* got \[1.0\]"),
+        ({"weights": [1.0, -1.0]}, r"weights must hold 2 numbers, none negative .* \[1.0, -1.0\]"),
+        ({"weights": [0, 0]}, "not all zero"),
+        ({"weights": [1.0, torch.nan]}, "a weight must be a finite number, got nan"),
+    ],
+)
+def test_refused_weights(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        pg.trajectory_loss(torch.ones(2).unbind(), lambda z: z, **options)
+
+
+def test_a_tensor_is_no_list_of_states() -> None:
+    with pytest.raises(ValueError, match="states must be a list"):
+        pg.trajectory_loss(torch.ones(2, 3), lambda z: z.sum())

@@ -1,0 +1,206 @@
+"""Backpropagation through the reversible solver: what a layer and autograd see of it."""
+
+import pytest
+import torch
+from methods import reversible
+from problems import Map, TanhCell, looped, relative_error, saved_tensors
+from torch import Tensor, nn
+
+import phantomgrad as pg
+from phantomgrad.nn import (
+    NormedLinear,
+    VariationalDropout,
+    recomputed,
+    shared_masks,
+    shared_parametrizations,
+)
+
+BPTT = pg.BackpropThroughSolver()
+
+
+class Cell(nn.Module):
+    """Weight norm, dropout and a part that is recomputed; the input enters twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(NormedLinear(4, 8), nn.Tanh(), VariationalDropout(0.3))
+        self.outer = NormedLinear(8, 4)
+
+    def forward(self, z: Tensor, x: Tensor, *, more: Tensor | None = None) -> Tensor:
+        out: Tensor = 0.3 * self.outer(recomputed(self.inner, z)) + x
+        return out if more is None else out * more
+
+
+@pytest.mark.parametrize("coupled", [False, True], ids=["tensor", "coupled"])
+def test_layers_that_share_a_cell_and_feed_each_other(coupled: bool) -> None:
+    """Both inputs have a graph, one is on that of the other, and so is every weight."""
+    cell, x = Cell(), torch.randn(3, 4, requires_grad=True)
+    layer, gradients = pg.DEQ(cell, reversible(9), BPTT, coupled=coupled), []
+    layer.check_map = False
+    states: list[Tensor] = []
+    for by_hand in (False, True):
+        torch.manual_seed(0)
+        given = torch.sin(x)
+        more = torch.cos(given + x)
+        if by_hand:
+            with shared_masks(cell), shared_parametrizations(cell):
+                first = _looped(
+                    lambda z, s=given: cell(z, s), torch.zeros(3, 4), states[0], coupled
+                )
+            with shared_masks(cell), shared_parametrizations(cell):
+                start = (first, more)
+                second = _looped(
+                    lambda z, s=start: cell(z, s[0], more=s[1]), given, states[1], coupled
+                )
+        else:
+            first, _ = layer(given)
+            second, _ = layer(first, z0=given, more=more)
+            states = [first.detach(), second.detach()]
+        cell.eval()  # the backward pass uses the masks of its forward pass
+        loss = first.square().sum() + second.sum()
+        gradients.append(torch.autograd.grad(loss, [x, given, first, *cell.parameters()]))
+        cell.train()
+    assert relative_error(*gradients) < 1e-11
+
+
+def _looped(f: Map, z0: Tensor, value: Tensor, coupled: bool) -> Tensor:
+    if not coupled:
+        return looped(f, z0, value, 9)
+    one: Map = lambda z: f(z.view(3, 4)).reshape(1, 12)  # noqa: E731
+    return looped(one, z0.reshape(1, 12), value.reshape(1, 12), 9).view(3, 4)
+
+
+def test_backward_gives_what_grad_gives_and_hooks_see_it() -> None:
+    cell = TanhCell()
+    layer, x = pg.DEQ(cell, reversible(21), BPTT), torch.randn(3, 4, requires_grad=True)
+    z, solution = layer(x)
+    assert not layer.last_solution.z.numel()
+    assert solution.residual.max() < 0.2
+    wanted, seen = [x, *cell.parameters()], []
+    cell.linear.bias.register_hook(seen.append)
+    expected = torch.autograd.grad(z.square().sum(), wanted, retain_graph=True)
+    z0 = torch.zeros(3, 4)
+    again, _ = layer(x, z0=z0)
+    z0.fill_(1.0)
+    for ours, theirs in zip(
+        torch.autograd.grad(again.square().sum(), wanted), expected, strict=True
+    ):
+        assert torch.equal(ours, theirs)
+    z.square().sum().backward()
+    for tensor, gradient in zip(wanted, expected, strict=True):
+        assert torch.equal(tensor.grad, gradient)
+    assert torch.equal(seen[-1], cell.linear.bias.grad)
+    with pytest.raises(RuntimeError, match="second time"):
+        z.sum().backward()
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["backward outside", "backward inside"])
+def test_autocast_is_restored_in_the_backward_pass(inside: bool) -> None:
+    torch.manual_seed(0)
+    cell, x = TanhCell(16).float(), torch.randn(8, 16, dtype=torch.float32)
+    gradients = []
+    for enabled in (True, False):
+        layer = pg.DEQ(cell, reversible(25, backward_tol=1e-6), BPTT)
+        with torch.autocast("cpu", enabled=enabled):
+            cell(x, x)  # fills the cache of autocast
+            z, _ = layer(x)
+            if inside:
+                gradients.append(torch.autograd.grad(z.square().sum(), list(cell.parameters())))
+        if not inside:
+            gradients.append(torch.autograd.grad(z.square().sum(), list(cell.parameters())))
+        assert z.dtype == torch.float32
+    assert 1e-6 < relative_error(*gradients) < 0.03
+
+
+def test_evaluation_gives_the_same_values_without_a_graph() -> None:
+    layer, x = pg.DEQ(TanhCell().float(), pg.Reversible(tol=1e-5), BPTT), torch.randn(3, 4).float()
+    trained, solution = layer(x)
+    with torch.no_grad():
+        evaluated, again = layer.eval()(x)
+    assert trained.requires_grad
+    assert not evaluated.requires_grad
+    assert evaluated.dtype == solution.residual.dtype == again.residual.dtype == torch.float32
+    assert torch.equal(trained, evaluated)
+    assert torch.equal(solution.evaluations, again.evaluations)
+    layer.cell.requires_grad_(False)
+    assert not layer(x)[0].requires_grad
+
+
+def test_the_memory_does_not_grow_with_the_iterations() -> None:
+    cell, x, counts = TanhCell(), torch.randn(3, 4, requires_grad=True), []
+    for evaluations in (5, 40):
+        with saved_tensors() as alive:
+            z, _ = pg.DEQ(cell, reversible(evaluations), BPTT)(x)
+            kept = alive()
+            most = [0]
+            cell.linear.register_forward_hook(lambda *_, m=most, a=alive: m.append(a()))
+            z.sum().backward()
+        counts.append((kept, max(most)))
+    assert counts[0] == counts[1]
+    assert counts[0][0] == 2 + 3  # two iterates, and references to input and parameters
+
+
+def test_a_compiler_sees_ordinary_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell, x = TanhCell(), torch.randn(3, 4, requires_grad=True)
+    f, wanted = (lambda z: cell(z, x)), [x, *cell.parameters()]
+    expected = reversible(21).solve(f, torch.zeros(3, 4)).z
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    z = reversible(21).solve(f, torch.zeros(3, 4)).z
+    assert torch.equal(z, expected)
+    ours, theirs = (torch.autograd.grad(t.square().sum(), wanted) for t in (z, expected))
+    assert relative_error(ours, theirs) < 1e-11
+
+
+def test_a_map_that_changes_is_an_error() -> None:
+    x, noise = torch.randn(3, 4, requires_grad=True), torch.Generator().manual_seed(0)
+    z = (
+        reversible(31)
+        .solve(
+            lambda z: torch.tanh(0.9 * z + x) + 0.1 * torch.randn(3, 4, generator=noise), x.detach()
+        )
+        .z
+    )
+    with pytest.raises(RuntimeError, match="other values in the backward pass"):
+        z.sum().backward()
+
+
+def test_no_gradient_is_lost_silently() -> None:
+    leaf = torch.randn(3, 4, requires_grad=True)
+    computed, late = leaf.exp(), torch.randn(3, 4, requires_grad=True)
+    with pytest.raises(ValueError, match=r"computed outside of it, by ExpBackward0.*as an input"):
+        reversible(9).solve(lambda z: torch.tanh(z / 2 + computed), torch.zeros(3, 4))
+    calls: list[object] = []
+
+    def f(z: Tensor) -> Tensor:
+        calls.append(None)
+        return torch.tanh(z / 2 + leaf + (late if len(calls) > 9 else 0))
+
+    z = reversible(9).solve(f, torch.zeros(3, 4)).z
+    with pytest.raises(RuntimeError, match="did not use in its first evaluations"):
+        z.sum().backward()
+    z = reversible(9).solve(lambda z: torch.tanh(z / 2 + leaf), torch.zeros(3, 4)).z
+    with torch.no_grad():
+        leaf.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.sum().backward()
+
+
+def test_a_map_may_be_a_gradient_itself() -> None:
+    x, z0 = torch.randn(3, 4, requires_grad=True), torch.zeros(3, 4)
+
+    def f(z: Tensor) -> Tensor:
+        z = z if z.requires_grad else z.detach().requires_grad_()
+        energy = (0.5 * z * x.sigmoid()).cos().sum()
+        return torch.autograd.grad(energy, z, create_graph=True)[0] + x
+
+    z = reversible(31).solve(f, z0).z
+    ours = torch.autograd.grad(z.sum(), x)
+    theirs = torch.autograd.grad(looped(f, z0, z.detach(), 31).sum(), x)
+    assert relative_error(ours, theirs) < 1e-10
+
+
+def test_second_derivatives_are_refused() -> None:
+    x = torch.randn(3, 4, requires_grad=True)
+    z, _ = pg.DEQ(TanhCell(), reversible(5), BPTT)(x)
+    with pytest.raises(RuntimeError, match="no derivative of its own"):
+        torch.autograd.grad(z.sum(), x, create_graph=True)

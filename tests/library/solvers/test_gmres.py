@@ -1,0 +1,172 @@
+"""GMRES: known iterates, minimal residuals, exhausted spaces, and samples that fail."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from golden.adjoint import ZERO, V, adjoints, f
+from problems import Affine, Counted, Map, dense_jacobian, newton_equilibrium
+from torch import Tensor
+
+from phantomgrad import DEQ, GMRES, Broyden, ImplicitGradient, UnrolledPhantomGradient
+
+ALL = GMRES(max_evaluations=40, tol=0)
+
+
+def product(matrix: Tensor) -> Map:
+    """The linear map of each sample's matrix."""
+    return lambda u: (matrix @ u.unsqueeze(2)).squeeze(2)
+
+
+def norms(matrix: Tensor, v: Tensor, u: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(product(matrix)(u) + v - u, dim=1)
+
+
+def matrices(kind: str, batch: int = 4, size: int = 12) -> Tensor:
+    """Matrices with radii up to 3, normal and not; rotations have an eigenvalue of one."""
+    a = torch.randn(batch, size, size) / size**0.5
+    return {
+        "random": 0.9 * a,
+        "expanding": 3 * a,
+        "symmetric": a + a.mT,
+        "rotation": torch.linalg.qr(a).Q,
+        "nilpotent": 2 * a.triu(1),
+    }[kind]
+
+
+every_kind = pytest.mark.parametrize(
+    "kind", ["random", "expanding", "symmetric", "rotation", "nilpotent"]
+)
+
+
+@pytest.mark.parametrize("step", [False, True])
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 5])
+def test_iterates_are_those_of_independent_code(m: int, step: bool) -> None:
+    jacobian = dense_jacobian(f, newton_equilibrium(f, ZERO))
+    solver = GMRES(max_evaluations=m, tol=0, residual_step=step)
+    name = "u_exact" if m == 5 else f"gmres_{m}" + "_plus_residual" * step
+    found = solver.solve_linear(product(jacobian.mT), V).z
+    torch.testing.assert_close(found, adjoints(name), rtol=0, atol=1e-10 if m == 5 else 1e-12)
+
+
+@every_kind
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_residuals_are_minimal_and_never_grow(kind: str, dtype: torch.dtype) -> None:
+    """The reference is a dense least-squares problem in the powers of B, orthonormalised."""
+    matrix, v, before = matrices(kind), torch.randn(4, 12), torch.full((4,), torch.inf)
+    b = torch.eye(12) - matrix
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-4
+    space = v.unsqueeze(2)
+    for m in range(1, 13):
+        solver = GMRES(max_evaluations=m, tol=0, residual_step=False)
+        solution = solver.solve_linear(product(matrix.to(dtype)), v.to(dtype))
+        size = norms(matrix, v, solution.z.double())
+        fitted = b @ torch.linalg.qr(space).Q
+        y = torch.linalg.lstsq(fitted, v.unsqueeze(2)).solution
+        least = torch.linalg.vector_norm(fitted @ y - v.unsqueeze(2), dim=(1, 2))
+        torch.testing.assert_close(size, least, rtol=tolerance, atol=tolerance)
+        assert (size <= before + tolerance).all()
+        whole = torch.linalg.vector_norm(product(matrix)(solution.z.double()) + v, dim=1)
+        torch.testing.assert_close(
+            solution.residual.double(), size / whole, rtol=tolerance, atol=tolerance
+        )
+        before = size
+        space = torch.cat([space, b @ torch.linalg.qr(space).Q[:, :, -1:]], dim=2)
+    if kind != "rotation":  # for which there is no solution
+        assert (before < 10 * tolerance * torch.linalg.vector_norm(v, dim=1)).all()
+
+
+@every_kind
+def test_the_last_step_is_a_step_of_the_map(kind: str) -> None:
+    op, v = product(matrices(kind)), torch.randn(4, 12)
+    short = GMRES(max_evaluations=4, tol=0)
+    ahead, plain = short, replace(short, residual_step=False)
+    u = plain.solve_linear(op, v).z
+    torch.testing.assert_close(ahead.solve_linear(op, v).z, op(u) + v, rtol=1e-12, atol=1e-12)
+
+
+def test_an_expansion_is_solved_where_broyden_needs_twice_as_many_products() -> None:
+    affine, v = Affine.random(size=8, norm=6.0), torch.randn(3, 8)
+    op = product(affine.weight.detach().mT)
+    solution = GMRES(max_evaluations=8, tol=1e-9).solve_linear(op, v)
+    assert solution.converged.all()
+    torch.testing.assert_close(solution.z, affine.adjoint(v), rtol=1e-8, atol=1e-8)
+    assert not Broyden(max_evaluations=8, tol=1e-9).solve_linear(op, v).converged.any()
+
+
+def test_an_exhausted_space_ends_the_solve() -> None:
+    """Two distinct eigenvalues are two products, four of them four; a scaled v is none at all."""
+    matrix = torch.diag_embed(torch.tensor([[0.5, 0.5, -2.0, -2.0], [0.5, 3.0, -2.0, 0.1]]))
+    op, v = Counted(product(matrix)), torch.randn(2, 4)
+    solution = ALL.solve_linear(op, v)
+    assert solution.evaluations.tolist() == [2, 4]
+    assert op.calls == 4
+    expected = torch.linalg.solve(torch.eye(4) - matrix, v)
+    torch.testing.assert_close(solution.z, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_singular_equation_keeps_what_it_found() -> None:
+    """``u = u + v`` has no solution: no step helps, and v, the one-step gradient, is returned."""
+    v = torch.randn(2, 3)
+    solution = ALL.solve_linear(lambda u: u, v)
+    torch.testing.assert_close(solution.z, v)
+    assert not (solution.converged | solution.diverged).any()
+
+
+@every_kind
+def test_each_sample_alone_is_the_same_as_in_a_batch(kind: str) -> None:
+    """Samples stop after different numbers of products."""
+    matrix, v = matrices(kind), torch.randn(4, 12)
+    matrix[1] *= 0.01
+    v[2] = 0
+    solver = GMRES(max_evaluations=9, tol=1e-5)
+    together = solver.solve_linear(product(matrix), v)
+    assert together.evaluations.unique().numel() > 2
+    for i in range(4):
+        alone = solver.solve_linear(product(matrix[i : i + 1]), v[i : i + 1])
+        assert alone.evaluations.item() == together.evaluations[i].item()
+        torch.testing.assert_close(alone.z[0], together.z[i], rtol=1e-13, atol=1e-13)
+    assert together.converged[2]
+    assert not together.z[2].any()
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize("after", [0, 2])
+def test_a_product_that_is_not_finite_stops_its_sample_only(bad: float, after: int) -> None:
+    matrix, v = matrices("random"), torch.randn(4, 12)
+    calls = 0
+
+    def op(u: Tensor) -> Tensor:
+        nonlocal calls
+        out, calls = product(matrix)(u), calls + 1
+        if calls > after:
+            out[1, 3] = bad
+        return out
+
+    solver = GMRES(max_evaluations=6, tol=0)
+    solution, clean = solver.solve_linear(op, v), solver.solve_linear(product(matrix), v)
+    kept = (
+        v
+        if after == 0
+        else replace(solver, max_evaluations=after).solve_linear(product(matrix), v).z
+    )
+    others = [0, 2, 3]
+    torch.testing.assert_close(solution.z[others], clean.z[others], rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(solution.z[1], kept[1], rtol=1e-13, atol=1e-13)
+    assert solution.diverged.tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_images_in_half_precision(layout: torch.memory_format) -> None:
+    v = torch.randn(2, 3, 4, 5).bfloat16().to(memory_format=layout)
+    solution = GMRES(max_evaluations=8, tol=0.01).solve_linear(lambda u: -0.5 * u.flip(1), v)
+    assert solution.z.dtype == torch.bfloat16
+    u = solution.z.double()
+    torch.testing.assert_close(u + 0.5 * u.flip(1), v.double(), rtol=0, atol=0.05)
+
+
+def test_it_is_no_solver_of_a_layer() -> None:
+    layer, message = torch.nn.Linear(3, 3), "solver must be an object with a method solve .* GMRES"
+    with pytest.raises(TypeError, match=message):
+        DEQ(layer, GMRES(), UnrolledPhantomGradient(1, 1.0))
+    DEQ(layer, Broyden(), ImplicitGradient(solver=GMRES()))

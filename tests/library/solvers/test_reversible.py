@@ -1,0 +1,192 @@
+"""The reversible solver: its iterates, their reconstruction, and the gradient through them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from methods import reversible
+from problems import Affine, Counted, Map, TanhCell, looped, relative_error
+from torch import Tensor
+
+import phantomgrad as pg
+from phantomgrad.solvers.reversible import _Alternation, _wide
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "reversible.json").read_text())
+INPUTS = {name: torch.tensor(v, dtype=torch.float64) for name, v in GOLDEN["inputs"].items()}
+
+
+def golden_problem() -> tuple[Map, list[Tensor]]:
+    leaves = [INPUTS[name].clone().requires_grad_() for name in "WUbx"]
+    w, u, b, x = leaves
+    return lambda z: torch.tanh(z @ w.T + x @ u.T + b), leaves
+
+
+def golden_error(case: dict[str, Any], **settings: Any) -> tuple[float, float]:
+    """The largest errors of states and gradients; the mean of y and z is that of two solves."""
+    evaluations = 2 * case["N"] + 1
+    solves = [("z_N", evaluations)]
+    if case["returned"] == "mean":
+        solves.append(("y_N", evaluations - 1))
+    states, gradients = [], []
+    for name, budget in solves:
+        f, leaves = golden_problem()
+        solution = reversible(budget, case["beta"], **settings).solve(f, torch.zeros(2, 5))
+        assert solution.iterations.tolist() == [budget - 1] * 2
+        states.append((solution.z.detach() - torch.tensor(case[name])).abs().max())
+        gradients.append(torch.autograd.grad((INPUTS["v"] * solution.z).sum(), leaves))
+    means = (sum(g) / len(solves) for g in zip(*gradients, strict=True))
+    expected = (torch.tensor(case[f"grad_{name}"]) for name in "WUbx")
+    errors = [(a - b).abs().max() for a, b in zip(means, expected, strict=True)]
+    return float(max(states)), float(max(errors))
+
+
+every_case = pytest.mark.parametrize(
+    "case", GOLDEN["reversible"], ids=lambda c: f"{c['beta']}-{c['N']}-{c['returned']}"
+)
+
+
+@every_case
+@pytest.mark.parametrize("every", [None, 16], ids=["anew", "checkpoints"])
+def test_golden_states_and_gradients(case: dict[str, Any], every: int | None) -> None:
+    """Among them, those that a plain reconstruction misses by 1e-5 and 1e-2."""
+    state, gradient = golden_error(case, checkpoint_every=every)
+    assert state < 1e-14
+    assert gradient < (1e-12 if case["N"] <= 4 else 1e-9)
+
+
+@every_case
+def test_the_default_accuracy_is_kept(case: dict[str, Any]) -> None:
+    assert golden_error(case, backward_tol=1e-6)[1] < 3e-6
+
+
+def test_a_linear_map_has_the_closed_form() -> None:
+    affine = Affine.random(batch=2, size=3, norm=0.6)
+    z = reversible(201).solve(affine, affine.zeros).z
+    torch.testing.assert_close(z, affine.equilibrium(), rtol=0, atol=1e-10)
+    v = torch.randn(2, 3)
+    ours = torch.autograd.grad(z, [affine.weight, affine.bias], v)
+    assert relative_error(ours, affine.exact_gradient(v)) < 1e-10
+
+
+@pytest.mark.parametrize("norm", [0.9, 1.4], ids=["contraction", "no contraction"])
+@pytest.mark.parametrize("damping", [0.2, 0.5, 0.8, 1.2, 1.9])
+@pytest.mark.parametrize("relu", [False, True], ids=["tanh", "relu"])
+def test_the_gradient_is_that_of_a_loop(norm: float, damping: float, relu: bool) -> None:
+    """Also where cotangents do not fade, and garbage would saturate tanh and hide itself."""
+    cell, evaluations = TanhCell(8, norm), 41 if norm < 1 else 22
+    act = torch.relu if relu else torch.tanh
+    x, z0 = (torch.randn(3, 8, requires_grad=True) for _ in range(2))
+    wanted = [x, z0, *cell.parameters()]
+    f: Map = lambda z: act(cell.linear(z) + x)  # noqa: E731
+    solution = reversible(evaluations, damping).solve(f, z0)
+    loss = looped(f, z0, solution.z.detach(), evaluations, damping).square().sum()
+    ours = torch.autograd.grad(solution.z.square().sum(), wanted)
+    assert relative_error(ours, torch.autograd.grad(loss, wanted)) < 1e-9
+
+
+def test_an_odd_map_and_its_negative_take_mirrored_steps() -> None:
+    w, z0 = 0.3 * torch.randn(4, 4), torch.randn(2, 4)
+    sequences = []
+    for sign in (1, -1):
+        steps = pg.Reversible().start(z0)
+        steps.before = sign * z0
+        z, sequence = z0, []
+        for _ in range(8):
+            z = steps.advance(z, sign * torch.tanh(z @ w), z)
+            sequence.append(z)
+        sequences.append(sequence)
+    for i, (a, b) in enumerate(zip(*sequences, strict=True)):
+        torch.testing.assert_close(a, b if i % 2 else -b, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "iterates"), [(torch.float32, 46), (torch.bfloat16, 26)], ids=str
+)
+def test_damping_of_a_half_is_inverted_bit_for_bit(dtype: torch.dtype, iterates: int) -> None:
+    cell, z = TanhCell(16, norm=0.2).to(dtype), torch.zeros(3, 16, dtype=dtype)
+    x = (2 + torch.rand(3, 16)).to(dtype)  # numbers near zero would have finer last digits
+    wide = _wide(z)
+    f: Map = lambda z: cell(z.to(dtype), x).detach().to(wide)  # noqa: E731
+    steps = _Alternation(0.5, z.to(wide))
+    forward = [steps.before, steps.before]
+    for _ in range(iterates):
+        forward.append(steps.forward(forward[-2], f(forward[-1])))
+    after, at = forward[-1], forward[-2]
+    for expected in forward[-3::-1]:
+        after, at = at, steps.backward(after, f(at))
+        assert torch.equal(at, expected)
+
+
+def test_an_accurate_backward_pass_repeats_each_evaluation_once() -> None:
+    cell, x = TanhCell(16).float(), torch.randn(3, 16, dtype=torch.float32)
+    f = Counted(lambda z: cell(z, x))
+    z = reversible(33, backward_tol=1e-6).solve(f, torch.zeros(3, 16, dtype=torch.float32)).z
+    forward = f.calls
+    z.sum().backward()
+    assert forward == 33
+    assert f.calls <= 33 + 32
+
+
+def test_a_faded_cotangent_ends_the_backward_pass() -> None:
+    affine = Affine.random(norm=0.3)
+    f = Counted(affine)
+    z = pg.Reversible(max_evaluations=101, tol=0, backward_tol=1e-3).solve(f, affine.zeros).z
+    ours = torch.autograd.grad(z.sum(), affine.bias)
+    assert f.calls < 130
+    assert relative_error(ours, (affine.adjoint(torch.ones(3, 5)),)) < 2e-3
+
+
+def test_samples_stop_alone_and_get_the_gradient_that_they_have_alone() -> None:
+    slopes = torch.tensor([[0.1], [0.8], [-0.5]])
+    v = torch.tensor([[1.0], [1e-3], [1e4]])
+    scale = torch.ones(3, 1, requires_grad=True)
+    f = lambda z, part=slice(None): torch.tanh(slopes[part] * scale[part] * z + 1)  # noqa: E731
+    method = reversible(200, tol=1e-6)
+    together = method.solve(f, torch.zeros(3, 1))
+    assert len(set(together.evaluations.tolist())) == 3
+    assert together.converged.all()
+    (ours,) = torch.autograd.grad(together.z, scale, v)
+    for i in range(3):
+        part = slice(i, i + 1)
+        alone = method.solve(lambda z, p=part: f(z, p), torch.zeros(1, 1))
+        assert torch.equal(alone.z, together.z[part])
+        (theirs,) = torch.autograd.grad(alone.z, scale, v[part])
+        torch.testing.assert_close(ours[part], theirs[part], rtol=1e-12, atol=0)
+
+
+def test_a_sample_that_is_not_finite_changes_no_other() -> None:
+    slope, growth = torch.tensor(0.5, requires_grad=True), torch.tensor([[1.0], [1e30], [1.5]])
+    offset = torch.tensor([[1.0], [1.0], [torch.inf]])
+    f = lambda z, n=3: slope * growth[:n] * z + offset[:n]  # noqa: E731
+    ours, alone = (
+        reversible(60).solve(f, torch.zeros(3, 1)),
+        reversible(60).solve(lambda z: f(z, 1), torch.zeros(1, 1)),
+    )
+    assert ours.diverged.tolist() == [False, True, True]
+    (gradient,) = torch.autograd.grad(ours.z[0].sum(), slope, retain_graph=True)
+    (expected,) = torch.autograd.grad(alone.z.sum(), slope)
+    torch.testing.assert_close(gradient, expected)
+    z = torch.where(ours.diverged.unsqueeze(1), torch.nan, ours.z)
+    (gradient,) = torch.autograd.grad(z.nansum(), slope)
+    torch.testing.assert_close(gradient, expected)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"damping": 1.0},
+        {"damping": 0.0},
+        {"damping": 2},
+        {"damping": float("nan")},
+        {"checkpoint_every": 0},
+        {"backward_tol": 1.0},
+        {"backward_tol": -1e-3},
+    ],
+    ids=str,
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        replace(pg.Reversible(), **settings)
