@@ -2,6 +2,7 @@
 
 python scripts/study.py study=figure1/tanh
 python scripts/study.py suite=default
+python scripts/study.py study=scaling run=reasoning/sudoku6/seed0
 python scripts/study.py study=figure1/tanh setting.lipschitz=0.99 setting.samples=1000
 """
 

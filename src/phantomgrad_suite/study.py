@@ -37,7 +37,8 @@ def run_study(config: DictConfig) -> None:
 
 def _measure(config: DictConfig, identity: Identity) -> StudyRecord:
     facts, clock, cpu = origin(config, identity), time.perf_counter(), time.process_time()
-    study, device = build(config.setting, "setting"), find_device(str(config.device))
+    places = config.runtime.get("setting") or {}
+    study, device = build(config.setting, "setting", **places), find_device(str(config.device))
     if not isinstance(study, Study):
         raise UserError(f"setting._target_ must be a study, got {type(study).__name__}")
     if config.threads is not None:

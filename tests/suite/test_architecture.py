@@ -28,8 +28,8 @@ def test_imports_go_down_only() -> None:
 def test_library_imports_torch_alone() -> None:
     """In a new process, the library loads nothing of the experiments."""
     heavy = (
-        "phantomgrad_suite torchvision hydra lightning matplotlib omegaconf scipy sklearn "
-        "torch_geometric torchmetrics wandb"
+        "phantomgrad_suite torchvision torch._dynamo hydra lightning matplotlib omegaconf scipy "
+        "sklearn torch_geometric torchmetrics wandb"
     )
     code = (
         "import sys, phantomgrad, phantomgrad.models\n"

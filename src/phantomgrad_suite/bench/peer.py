@@ -9,7 +9,15 @@ from torch import Tensor, nn
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator, ImplicitGradient, UnrolledPhantomGradient
 from phantomgrad.nn import shared_parametrizations
-from phantomgrad.solvers import Anderson, Broyden, FixedPoint, IterativeSolver, Map, Solver
+from phantomgrad.solvers import (
+    Anderson,
+    Broyden,
+    FixedPoint,
+    IterativeSolver,
+    LinearSolver,
+    Map,
+    Solver,
+)
 
 HOISTED = "torchdeq on our f"
 MISSING = "torchdeq is not installed: pip install -e '.[bench]' in the checkout"
@@ -95,7 +103,7 @@ def get_layer(solver: Solver, gradient: GradientEstimator) -> nn.Module:
     return built
 
 
-def _solver_options(solver: Solver, prefix: str) -> dict[str, Any]:
+def _solver_options(solver: LinearSolver, prefix: str) -> dict[str, Any]:
     if not isinstance(solver, IterativeSolver):
         raise TypeError(f"torchdeq has no counterpart of {type(solver).__name__}")
     options = {

@@ -34,8 +34,17 @@ def radii(f: Map, z: Tensor, iterations: int) -> Tensor:
 def watch(
     module: nn.Module, on_pass: Callable[[DEQ, tuple[Any, ...], Any], None]
 ) -> list[RemovableHandle]:
-    """Call ``on_pass(layer, inputs, output)`` after every pass through the layers of a module."""
-    return [layer.register_forward_hook(on_pass) for layer in layers_of(module)]
+    """Call ``on_pass(layer, inputs, output)`` after every pass through the layers of a module.
+
+    Of a pass with ``record_at``, the output is the equilibrium alone.
+    """
+
+    def hook(layer: Any, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+        if keywords.get("record_at") is not None:
+            output = output._replace(z=output.z[-1])
+        on_pass(layer, inputs, output)
+
+    return [layer.register_forward_hook(hook, with_kwargs=True) for layer in layers_of(module)]
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from lightning import Callback, LightningModule, Trainer
+from lightning_utilities.core.apply_func import apply_to_collection
+from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from phantomgrad.deq import DEQ
@@ -100,39 +102,47 @@ class CostMeter(Callback):
 class EvaluationTime(Callback):
     """Logs the seconds of one evaluation of f, once an epoch: a unit for times of this machine.
 
-    It is measured at the equilibria of the epoch's first batch, as the sum over all layers, in
-    seconds of the processor (``seconds/f_cpu``), or of the device (``seconds/f``). The run is not
-    changed.
+    It is measured at the equilibria of the epoch's first batch, after its step, as the sum over all
+    layers, in seconds of the processor (``seconds/f_cpu``), or of the device (``seconds/f``). The
+    run is not changed. A :class:`CostMeter` must come before, so that the step has ended.
     """
 
     def __init__(self) -> None:
         self._hooks: list[RemovableHandle] = []
-        self._marks: list[tuple[Any, Any]] = []
+        self._passes: list[tuple[DEQ, Any, Any]] = []
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
         if batch_idx == 0:
-            self._hooks = watch(pl_module, self._measure)
+            self._hooks = watch(pl_module, self._keep)
 
-    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         while self._hooks:
             self._hooks.pop().remove()
-        if self._marks:
-            total = sum(_seconds(start, end) for start, end in self._marks)
+        if self._passes:
+            with trainer.precision_plugin.forward_context():
+                total = sum(_evaluation(*each) for each in self._passes)
             name = "seconds/f" if pl_module.device.type == "cuda" else "seconds/f_cpu"
             pl_module.log(name, total, on_step=False, on_epoch=True, batch_size=1)
-            self._marks.clear()
+            self._passes.clear()
 
-    @torch.no_grad()
-    def _measure(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
-        f, z, _ = layer.close_over(inputs, output[0])
-        cuda = z.device.type == "cuda"
-        with torch.random.fork_rng([z.device] if cuda else []):
-            f(z)  # the first one may allocate
-            start = _mark(z.device) if cuda else time.process_time()
-            f(z)
-            self._marks.append((start, _mark(z.device) if cuda else time.process_time()))
+    def _keep(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
+        values = inputs, output[0]
+        detached = apply_to_collection(values, Tensor, Tensor.detach, allow_frozen=True)
+        self._passes.append((layer, *detached))
+
+
+@torch.no_grad()
+def _evaluation(layer: DEQ, inputs: tuple[Any, ...], z: Any) -> float:
+    """Return the seconds of the second of two evaluations of f: the first one may allocate."""
+    f, z, _ = layer.close_over(inputs, z)
+    cuda = z.device.type == "cuda"
+    with torch.random.fork_rng([z.device] if cuda else []):
+        f(z)
+        start = _mark(z.device) if cuda else time.process_time()
+        f(z)
+        return _seconds(start, _mark(z.device) if cuda else time.process_time())
 
 
 def _clocks() -> dict[str, float]:

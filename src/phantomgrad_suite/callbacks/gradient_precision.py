@@ -14,7 +14,7 @@ from phantomgrad.checks import check_at_least, check_damping
 from phantomgrad.deq import DEQ
 from phantomgrad.diagnostics import agreement, estimated_gradient, exact_gradient
 from phantomgrad.gradients import GradientEstimator
-from phantomgrad.solvers import Map, Solver
+from phantomgrad.solvers import LinearSolver, Map, Solver
 from phantomgrad_suite.callbacks.capture import Pass, radii, watch
 from phantomgrad_suite.callbacks.curves import Series
 
@@ -40,7 +40,7 @@ class GradientPrecision(Series):
         self,
         estimators: Mapping[str, GradientEstimator],
         solver: Solver,
-        adjoint: Solver | None = None,
+        adjoint: LinearSolver | None = None,
         every_n_steps: int = 100,
         damping: float = 0.5,
         iterations: int = 50,

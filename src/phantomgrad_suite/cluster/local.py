@@ -32,7 +32,8 @@ def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> 
     own = ",".join(map(str, range(torch.cuda.device_count())))
     gpus = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", own).split(",") if name]
     slots = _slots(commands, settings.jobs, gpus)
-    print(f"{len(commands)} runs, {slots} at a time", flush=True)
+    runs = "1 run" if len(commands) == 1 else f"{len(commands)} runs"
+    print(f"{runs}, {slots} at a time", flush=True)
     prepare(settings)
     waiting, free, failed = deque(commands), deque(range(slots)), 0
     running: dict[Any, tuple[Command, Any, int]] = {}

@@ -33,8 +33,10 @@ _FILE = files(__package__) / "catalogue.toml"
 _CONTENT: dict[str, Any] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
 CATALOGUE = {key: Entry(key, **values) for key, values in _CONTENT["tables"].items()}
 CLAIMS = Entry("claims", **_CONTENT["claims"])
-BLOCKS, NOTES, COLUMN_NOTES, FIGURES, LATEX = (
-    dict[str, str](_CONTENT[part]) for part in ("blocks", "notes", "columns", "figures", "latex")
+REPEATED: list[str] = _CONTENT["repeated"]
+BLOCKS, DATASETS, NOTES, COLUMN_NOTES, FIGURES, LATEX = (
+    dict[str, str](_CONTENT[part])
+    for part in ("blocks", "datasets", "notes", "columns", "figures", "latex")
 )
 
 

@@ -12,13 +12,13 @@ from phantomgrad_suite.report.claims.claims_table import table_of_claims
 from phantomgrad_suite.report.experiments.results import table_of_runs
 from phantomgrad_suite.report.figures import plots_of
 from phantomgrad_suite.report.figures.plot import Plot, render
-from phantomgrad_suite.report.inputs import read_all, read_paper, read_published
+from phantomgrad_suite.report.inputs import read_all, read_paper, read_published, read_stopped
 from phantomgrad_suite.report.studies import STUDIES, table_of_studies
 from phantomgrad_suite.report.table import Table
 from phantomgrad_suite.report.yours import with_your_claims, with_yours
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import atomic_write
-from phantomgrad_suite.runs.identity import SCALES
+from phantomgrad_suite.runs.identity import SCALES, split_row
 from phantomgrad_suite.runs.records import Record, StudyRecord, read_record, read_study
 
 _LACKING = (AttributeError, IndexError, KeyError, TypeError)
@@ -81,7 +81,9 @@ def _report(names: Sequence[str], known: Sequence[str], results: Path) -> None:
 def _report_yours(names: Sequence[str], known: Sequence[str], results: Path, yours: Path) -> None:
     tables = {key: load(results, key) for key in dict.fromkeys([*CATALOGUE, *known])}
     figures = {key: plots_of(table) for key, table in tables.items()}
-    claims = with_your_claims(table_of_claims(results), table_of_claims(results, yours / "records"))
+    claims = with_your_claims(
+        table_of_claims(results, page=yours), table_of_claims(results, yours / "records", yours)
+    )
     for plot in (plot for plots in figures.values() for plot in plots):
         for path in (results / "figures").glob(f"{plot.name}.*"):
             _write(path.read_bytes(), yours / "figures" / path.name)
@@ -173,4 +175,5 @@ def _table(
         return table_of_studies(entry_of(key), studies)
     numbers = [n for n in read_paper(results / "paper.csv") if n.table == key]
     published = read_published(results / "published_curves.csv")
-    return table_of_runs(entry_of(key), numbers, runs, studies, published)
+    stopped = [run for run in read_stopped(results) if split_row(run.row)[1].startswith(f"{key}/")]
+    return table_of_runs(entry_of(key), numbers, runs, studies, published, stopped)

@@ -39,12 +39,14 @@ def render(
     shown = [table for table in tables if table.sections]
     leads = {table.key: f"<p><strong>{table.entry.label}" for table in shown}
     findings = dict.fromkeys(("", *leads), Markup())  # those on a table start with its label
-    for part in re.split("(?=<p><strong>|<h3>)", readme.get("Findings", "")):
+    settled, *parts = re.split("(?=<p><strong>|<h3>)", readme.get("Findings", ""))
+    for part in parts:
         findings[next((k for k, lead in leads.items() if part.startswith(lead)), "")] += Markup(
             part
         )
     return environment.get_template("index.html.j2").render(
         claims=claims,
+        settled=Markup(settled),
         paper=paper,
         counts=[(state, counts[state]) for state in State if counts[state]],
         tables=shown,
@@ -63,14 +65,14 @@ def folded(section: Section) -> list[str]:
     return [column.heading for column in section.columns if not column.numeric][:-1]
 
 
-def groups(section: Section, block: Block) -> list[tuple[str, list[Row]]]:
-    """Return the rows of a block by their folded columns, with the title of each group."""
+def groups(section: Section, block: Block) -> list[tuple[list[str], list[Row]]]:
+    """Return the rows of a block by their folded columns, with the titles of each group."""
 
-    def title(row: Row) -> str:
+    def titles(row: Row) -> list[str]:
         texts = [(heading, row.text(heading)) for heading in folded(section)]
-        return " · ".join(f"{h} = {text}" if len(h) <= _SYMBOL else text for h, text in texts)
+        return [f"{h} = {text}" if len(h) <= _SYMBOL else text for h, text in texts]
 
-    return [(name, list(rows)) for name, rows in groupby(block.rows, title)]
+    return [(name, list(rows)) for name, rows in groupby(block.rows, titles)]
 
 
 def sections_of(path: Path) -> dict[str, Markup]:
@@ -86,5 +88,6 @@ def sections_of(path: Path) -> dict[str, Markup]:
 
 def _html(text: str) -> Markup:
     html = re.sub(r"\$([A-Z])_\{([^{}$]*)\}\$", r"<i>\1</i><sub>\2</sub>", _MARKDOWN.render(text))
+    html = re.sub(r'href="tables/([^"]+)\.md"', r'href="#\1"', html)
     html = html.replace("<table>", '<div class="scroll" role="region" tabindex="0"><table>')
     return Markup(html.replace("</table>", "</table></div>"))

@@ -1,4 +1,4 @@
-"""The inputs of the report: records, the paper's numbers, and curves that authors published."""
+"""The inputs of the report: records, the paper's numbers, authors' curves, and stopped runs."""
 
 import csv
 from collections import defaultdict
@@ -7,8 +7,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TypeVar
 
+import yaml
+
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import Record, StudyRecord
+from phantomgrad_suite.runs.records import Record, Result, StudyRecord
 
 SPEED = "speed"
 Curves = Mapping[str, Sequence[Sequence[float]]]
@@ -36,6 +38,26 @@ class PaperNumber:
     @property
     def text(self) -> str:
         return f"{self.value} ± {self.spread}" if self.spread else self.value
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoppedRun:
+    """A run that a NaN or infinite gradient has stopped: it has no record, this is entered by hand.
+
+    ``guess`` is the value of a uniform guess in the unit of a record: claims count the run as one.
+    """
+
+    row: str
+    instance: str
+    epoch: int
+    step: int
+    revision: str
+    metric: str
+    guess: float
+
+    @property
+    def result(self) -> Result:
+        return Result(self.metric, self.guess, self.epoch, self.guess)
 
 
 def read_paper(path: Path) -> list[PaperNumber]:
@@ -91,6 +113,22 @@ def read_published(path: Path) -> dict[str, Curves]:
             f"{path} cannot be read ({error!r}): restore it from the repository"
         ) from error
     return {row: {n: list(runs.values()) for n, runs in c.items()} for row, c in found.items()}
+
+
+def read_stopped(results: Path) -> list[StoppedRun]:
+    """Read the entries ``stopped`` of ``claims.yaml``; without the file there are none."""
+    path = results / "claims.yaml"
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        content = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
+        runs = [StoppedRun(**entry) for entry in content.get("stopped") or ()]
+        for run in runs:
+            if (results / "records" / run.row / f"{run.instance}.json").is_file():
+                raise ValueError(f"stopped: {run.row}/{run.instance} has a record")
+        return runs
+    except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split()).replace("StoppedRun.__init__() ", "stopped: ")
+        raise UserError(f"{path} cannot be used: {reason}") from error
 
 
 def read_all(folder: Path, table: str, read: Callable[[Path], _AnyRecord]) -> list[_AnyRecord]:

@@ -27,4 +27,4 @@ def grid(section: Section, block: Block) -> str:
 
 def _linked(row: Row, heading: str) -> str:
     text, link = row.text(heading).replace("|", "\\|"), row.link(heading)
-    return f"[{text}](tables/{link}.md)" if link else text
+    return f"[{text}]({link})" if link else text

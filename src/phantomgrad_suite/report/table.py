@@ -28,7 +28,7 @@ class State(StrEnum):
 class Cell:
     """A number: its text, empty where it is missing, and value and spread in the printed unit.
 
-    ``link`` is the key of a table to which the text leads.
+    ``link`` is where the text leads, relative to the page.
     """
 
     text: str = ""
@@ -146,6 +146,12 @@ class Table:
     @property
     def title(self) -> str:
         return self.entry.heading
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands for the runs that are shown: of the paper's scale, of others."""
+        scales = dict.fromkeys(line.scale for line in self.lines if line.runs) or [""]
+        return [self.entry.command + (f" SCALE={scale}" if scale else "") for scale in scales]
 
     @property
     def blocks(self) -> tuple[Block, ...]:

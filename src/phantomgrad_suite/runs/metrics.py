@@ -32,6 +32,7 @@ class Metric:
 
 _KNOWN = {
     "accuracy": Metric("accuracy", "accuracy", "%", scale=100, decimals=1),
+    "cell_accuracy": Metric("cell_accuracy", "cell accuracy", "%", scale=100, decimals=1),
     "exact_accuracy": Metric("exact_accuracy", "exact accuracy", "%", scale=100, decimals=1),
     "micro_f1": Metric("micro_f1", "micro-F1", "%", scale=100, decimals=1),
     "perplexity": Metric("perplexity", "perplexity", decimals=1, higher_is_better=False),

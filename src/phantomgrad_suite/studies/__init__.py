@@ -1,12 +1,14 @@
-"""Studies: measurements of gradients and of training steps, without training a model."""
+"""Studies: measurements of gradients, of training steps and of finished runs; none trains."""
 
 from phantomgrad_suite.studies.base import Findings, Study
 from phantomgrad_suite.studies.complexity import Complexity
 from phantomgrad_suite.studies.figure1 import Precision
 from phantomgrad_suite.studies.figure4 import Dynamics
-from phantomgrad_suite.studies.theorem1 import AscentCondition
-from phantomgrad_suite.studies.theorem2 import SeriesConvergence
-from phantomgrad_suite.studies.theorem3 import SGDConvergence
+from phantomgrad_suite.studies.gradients import GradientBench
+from phantomgrad_suite.studies.scaling import Scaling
+from phantomgrad_suite.studies.theorems.theorem1 import AscentCondition
+from phantomgrad_suite.studies.theorems.theorem2 import SeriesConvergence
+from phantomgrad_suite.studies.theorems.theorem3 import SGDConvergence
 from phantomgrad_suite.studies.throughput import Throughput
 
 __all__ = [
@@ -14,8 +16,10 @@ __all__ = [
     "Complexity",
     "Dynamics",
     "Findings",
+    "GradientBench",
     "Precision",
     "SGDConvergence",
+    "Scaling",
     "SeriesConvergence",
     "Study",
     "Throughput",

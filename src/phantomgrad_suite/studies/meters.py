@@ -72,11 +72,12 @@ class Watch:
         self._evaluations: list[tuple[Mark, Mark]] = []
 
     def over(self, solver: Any) -> Any:
-        """Return a copy of ``solver`` whose method ``solve`` is timed."""
-        solve = self._timed(solver.solve, self._solves)
+        """Return a copy of ``solver`` whose method is timed, that of a linear one too."""
+        method = "solve" if hasattr(solver, "solve") else "solve_linear"
+        solve = self._timed(getattr(solver, method), self._solves)
         watched = copy.copy(solver)
         object.__setattr__(  # solvers are frozen dataclasses
-            watched, "solve", lambda f, z0: solve(self._timed(f, self._evaluations), z0)
+            watched, method, lambda f, z0: solve(self._timed(f, self._evaluations), z0)
         )
         return watched
 

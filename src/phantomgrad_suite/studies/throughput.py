@@ -16,7 +16,7 @@ from phantomgrad.gradients import (
     NeumannPhantomGradient,
     UnrolledPhantomGradient,
 )
-from phantomgrad.solvers import IterativeSolver
+from phantomgrad.solvers import IterativeSolver, LinearSolver, Solution
 from phantomgrad_suite.jobs.build import synthetic_data
 from phantomgrad_suite.studies.base import Findings, Study, progress
 from phantomgrad_suite.studies.meters import Clock, frozen_heap, paired_ratio, spread
@@ -103,7 +103,7 @@ def _speedup(step: TrainingStep, baseline: TrainingStep | None) -> dict[str, Any
 def evaluations(layers: Sequence[DEQ]) -> dict[str, dict[str, float]]:
     """Return the evaluations of the last solves, until the last sample stopped: layer means."""
     implicit = [(m, m.gradient) for m in layers if isinstance(m.gradient, ImplicitGradient)]
-    solves = {
+    solves: dict[str, list[tuple[Solution | None, LinearSolver]]] = {
         "forward": [(m.last_solution, m.solver) for m in layers],
         "adjoint": [(m.last_adjoint, gradient.solver) for m, gradient in implicit],
     }

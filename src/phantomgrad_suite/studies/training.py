@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map_only
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import ImplicitGradient
 from phantomgrad.nn import shared_parametrizations
-from phantomgrad.solvers import IterativeSolver, Solver
+from phantomgrad.solvers import GMRES, IterativeSolver
 from phantomgrad_suite.callbacks.capture import layers_of
 from phantomgrad_suite.jobs.build import build_task, synthetic_data
 from phantomgrad_suite.jobs.compose import compose_row
@@ -123,6 +123,6 @@ class TrainingStep:
         return total
 
 
-def _whole(solver: Solver) -> Solver:
+def _whole(solver: Any) -> Any:
     """Return a solver that spends its whole budget."""
-    return replace(solver, tol=0.0) if isinstance(solver, IterativeSolver) else solver
+    return replace(solver, tol=0.0) if isinstance(solver, IterativeSolver | GMRES) else solver

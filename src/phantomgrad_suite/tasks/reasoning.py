@@ -81,7 +81,7 @@ class Reasoning(Task):
         check_choice("loss", loss, tuple(_LOSSES))
         for count in evaluated_segments:
             check_at_least("evaluated_segments", count, 1)
-        self._segments, self._halting, self._exploration = segments, halting, exploration
+        self.segments, self._halting, self._exploration = segments, halting, exploration
         self._log_probabilities = _LOSSES[loss]
         self._evaluated = {*evaluated_segments, segments}
         self.average = (
@@ -99,15 +99,15 @@ class Reasoning(Task):
         return self.model if self.average is None else self.average.module
 
     def _exact(self, segment: int) -> str:
-        return "exact_accuracy" + (f"_at_{segment}" if segment != self._segments else "")
+        return "exact_accuracy" + (f"_at_{segment}" if segment != self.segments else "")
 
     def training_loss(self, batch: PuzzleBatch) -> tuple[Tensor, int]:
         carry = self._renewed(batch)
         answer = self.apply_model(carry.inputs, carry.state)
-        losses, right, labelled = self._marked(answer.logits, carry.targets)
+        losses, right, labelled = self.marked(answer.logits, carry.targets)
         loss = losses.mean()
         solved = (right | ~labelled).all(dim=1)
-        halted = carry.steps >= self._segments
+        halted = carry.steps >= self.segments
         if self._halting:
             logits = answer.halting.float()
             loss = loss + 0.5 * F.binary_cross_entropy_with_logits(logits, solved.float())
@@ -123,7 +123,7 @@ class Reasoning(Task):
         start = model.start(batch.inputs)
         rows, device = len(batch.inputs), batch.inputs.device
         if (old := self._carry) is None:
-            steps = torch.arange(rows, device=device) % self._segments
+            steps = torch.arange(rows, device=device) % self.segments
             steps = steps * (not self._halting) + 1
             return Carry(*batch, start, steps, torch.zeros_like(steps, dtype=torch.bool))
         old = tree_map(lambda tensor: tensor.to(device), old)  # one from a checkpoint is on the CPU
@@ -134,9 +134,9 @@ class Reasoning(Task):
     def _least(self, rows: int) -> Tensor:
         """Draw how many segments each row must have taken before it may halt, on the CPU."""
         explores = torch.rand(rows) < self._exploration
-        return torch.randint(2, self._segments + 1, (rows,)) * explores
+        return torch.randint(2, self.segments + 1, (rows,)) * explores
 
-    def _marked(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def marked(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the mean loss of each row, which cells are right, and which have a label."""
         labelled = targets != IGNORED
         losses = F.nll_loss(
@@ -161,9 +161,9 @@ class Reasoning(Task):
             answer = self.evaluated(batch.inputs, state)
             state = answer.state
             if segment in self._evaluated:
-                losses, right, labelled = self._marked(answer.logits, batch.targets)
+                losses, right, labelled = self.marked(answer.logits, batch.targets)
                 self._score(part, self._exact(segment), (right | ~labelled).all(dim=1).float())
-            if segment == self._segments:
+            if segment == self.segments:
                 self._score(part, "loss", losses)
                 self._score(part, "cell_accuracy", right[labelled].float())
 

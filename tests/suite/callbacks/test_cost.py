@@ -1,6 +1,7 @@
 """The cost meter, with a clock that the tests set, and peak memory."""
 
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from training import Workplace
 
 from phantomgrad import DEQ, FixedPoint, UnrolledPhantomGradient
 from phantomgrad_suite.callbacks import cost
@@ -124,7 +126,7 @@ class Slow(nn.Module):
 
 
 def test_time_of_an_evaluation_is_that_of_one_call_for_each_layer(run: Run) -> None:
-    """Of the first batch alone; the generator of the run does not advance."""
+    """Of the first batch alone, after the step; the generator of the run does not advance."""
     gradient = UnrolledPhantomGradient(1, 1.0)
     layers = nn.ModuleList(DEQ(Slow(run), FixedPoint(), gradient) for _ in range(2))
     for layer in layers:
@@ -132,20 +134,45 @@ def test_time_of_an_evaluation_is_that_of_one_call_for_each_layer(run: Run) -> N
     logged: list[tuple[str, float]] = []
     module: Any = layers
     module.device, module.log = run.device, lambda name, value, **_: logged.append((name, value))
-    states = []
+    precision = SimpleNamespace(forward_context=nullcontext)
+    trainer: Any = SimpleNamespace(precision_plugin=precision)
+    states, ends = [], []
     for measured in (0, 1):
-        callback = EvaluationTime()
+        callback, run.now = EvaluationTime(), 100.0
         torch.manual_seed(0)
         if measured:
-            callback.on_train_batch_start(None, module, None, 0)  # type: ignore[arg-type]
+            callback.on_train_batch_start(trainer, module, None, 0)
         for layer in layers:
             layer(torch.ones(2, 3))
-        callback.on_before_backward(None, module)  # type: ignore[arg-type]
-        callback.on_train_batch_start(None, module, None, 1)  # type: ignore[arg-type]
+        ends.append(run.now)
+        callback.on_train_batch_end(trainer, module)
+        callback.on_train_batch_start(trainer, module, None, 1)
         layers[0](torch.ones(2, 3))
         states.append(torch.get_rng_state())
     assert logged == [("seconds/f_cpu", 2 * 3 / 2)]
+    assert ends[0] == ends[1]
     assert torch.equal(*states)
+
+
+def test_it_is_measured_after_the_step_has_been_timed(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    end = CostMeter.on_train_batch_end
+
+    def end_step(*arguments: Any) -> None:
+        end(*arguments)
+        events.append("step")
+
+    def evaluate(*_: Any) -> float:
+        events.append("f")
+        return 0.25
+
+    monkeypatch.setattr(CostMeter, "on_train_batch_end", end_step)
+    monkeypatch.setattr(cost, "_evaluation", evaluate)
+    record = workplace.record("experiment=digits/upg_k5_d0.5", "trainer.max_epochs=1")
+    assert events[:3] == ["step", "f", "step"]
+    assert record.curves["seconds/f_cpu"] == [0.25]
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")

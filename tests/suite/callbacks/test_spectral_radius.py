@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from problems import TanhCell
 from torch import Tensor, nn
 
 from phantomgrad import DEQ, FixedPoint, UnrolledPhantomGradient
@@ -69,3 +70,14 @@ def test_first_batch_of_every_nth_epoch_is_measured(every: int, expected: list[i
             counts.append(len(module.logged))
     assert counts == expected
     assert not any(layer._forward_hooks for layer in layers_of(module))
+
+
+def test_a_pass_with_states_on_the_way_counts_as_its_equilibrium() -> None:
+    outputs: list[Any] = []
+    layer = DEQ(TanhCell(), SOLVER, GRADIENT)
+    watch(layer, lambda layer, inputs, output: outputs.append(output))
+    x = torch.randn(3, 4)
+    layer(x)
+    layer(x, record_at=(2, 3))
+    assert torch.equal(outputs[0].z, outputs[1].z)
+    assert outputs[1].solution.converged.all()

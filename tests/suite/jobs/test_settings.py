@@ -87,6 +87,7 @@ def test_key_that_an_interpolation_refers_to_is_accepted(workplace: Workplace) -
             "damping must be finite float or AdaptiveDamping or Literal.*, got True",
         ),
         ("gradient.damping={every:3}", r"damping must lie in \(0, 1\], got {'every': 3}"),
+        ("solver=gmres", "cannot be built: solver must be an object with a method solve .* GMRES"),
         ("optimizer.lr=x", "lr must be .*float.*Tensor.*, got 'x'"),
         ("gradient=implicit", r"'steps'; if the row sets it, ~<group>\.steps drops it$"),
         ("model=ignn_graphs", "GraphClassifier is no model for NodeClassification: missing a requ"),
@@ -129,6 +130,22 @@ def test_shortened_epochs_are_changes_of_the_protocol(workplace: Workplace, cut:
     assert record.protocol == "reduced"
     assert any(cut.split("=")[0] in change for change in record.changes)
     assert not (workplace.path / "results").exists()
+
+
+PRECONDITIONED = ("experiment=digits/implicit", "gradient=preconditioned", "trainer.max_epochs=1")
+
+
+def test_preconditioned_adjoint_needs_the_forward_solver_broyden(workplace: Workplace) -> None:
+    with pytest.raises(UserError, match="'forward' needs the solver Broyden, got Anderson"):
+        workplace.train(*PRECONDITIONED)
+
+
+def test_preconditioned_adjoint_by_gmres_trains(workplace: Workplace) -> None:
+    adjoint = ("solver@adjoint=gmres", "adjoint.max_evaluations=3", "gradient.on_failure=ignore")
+    short = "+trainer.limit_train_batches=2"
+    record = workplace.record(*PRECONDITIONED, "solver=broyden", *adjoint, short)
+    assert record.label["method"] == "Implicit"
+    assert record.solver["adjoint_evaluations"] == 3
 
 
 def test_images_too_small_for_the_scales_are_reported_in_one_line(workplace: Workplace) -> None:

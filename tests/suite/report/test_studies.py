@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from report.conftest import published, rows, study_table, texts
 
+from phantomgrad_suite.report.figures import plots_of
 from phantomgrad_suite.report.table import State
 from phantomgrad_suite.runs.records import Check, read_study, write_record
 
@@ -129,3 +130,30 @@ def test_a_single_seed_shows_no_deviation() -> None:
     for record, marks in ((several, True), (published("theorems/sgd", numbers=numbers), False)):
         (section,) = (s for s in study_table("theorems", record).sections if "SGD" in s.title)
         assert all(("±" in row["Left side"]) == marks for row in rows(section))
+
+
+def test_stars_of_the_bench_of_gradients_mark_what_no_other_one_beats() -> None:
+    """By products b is beaten by a, and c ties with d; by time, d is beaten by c."""
+    points = {"a": (2, 0.9, 5.0), "b": (3, 0.8, 4.0), "c": (4, 0.95, 6.0), "d": (4, 0.95, 7.0)}
+    rows_of_record = [
+        {"name": n, "cosine": c, "norm_ratio": 1.0, "products": [p], "seconds": s, "peak_bytes": 0}
+        for n, (p, c, s) in points.items()
+    ]
+    record = published("gradients/synthetic")
+    numbers = {**record.numbers, "estimators": rows_of_record}
+    table = study_table("gradients", published("gradients/synthetic", numbers=numbers))
+    assert [
+        (row["Estimator"], row["Products"], row["Time (ms)"]) for row in rows(table.sections[0])
+    ] == [
+        ("a", "2*", "5000.00*"),
+        ("b", "3", "4000.00*"),
+        ("c", "4*", "6000.00*"),
+        ("d", "4*", "7000.00"),
+    ]
+    assert table.sections[0].title == "Synthetic, tanh, L = 0.9"
+    fronts = [c for c in plots_of(table)[0].curves if c.label == "Pareto front"]
+    assert [list(curve.x) for curve in fronts] == [[2, 4, 4], [4000, 5000, 6000]]
+    assert [list(curve.y) for curve in fronts] == [
+        pytest.approx([0.1, 0.05, 0.05]),
+        pytest.approx([0.2, 0.1, 0.05]),
+    ]

@@ -12,7 +12,7 @@ from phantomgrad import NeumannPhantomGradient, UnrolledPhantomGradient, estimat
 from phantomgrad.models import SyntheticCell
 from phantomgrad_suite.studies import AscentCondition
 from phantomgrad_suite.studies.base import Matrix, as_matrix, dense_jacobian, truncated_series
-from phantomgrad_suite.studies.theorem1 import Outcome, ascent_checks, ascent_outcomes
+from phantomgrad_suite.studies.theorems.theorem1 import Outcome, ascent_checks, ascent_outcomes
 
 CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {"size": 6, "samples": 4, "steps": (1, 40), "dampings": (0.5, 1.0)}

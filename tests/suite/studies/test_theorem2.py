@@ -8,7 +8,7 @@ import torch
 
 from phantomgrad.models import SyntheticCell
 from phantomgrad_suite.studies import SeriesConvergence
-from phantomgrad_suite.studies.theorem2 import fitted_rate
+from phantomgrad_suite.studies.theorems.theorem2 import fitted_rate
 
 CPU = torch.device("cpu")
 STEPS = (1, 2, 4, 8, 16, 24, 32, 48, 64)

@@ -9,7 +9,12 @@ from torch import Tensor
 from phantomgrad import ImplicitGradient, NeumannPhantomGradient
 from phantomgrad.solvers import FixedPoint
 from phantomgrad_suite.studies import SGDConvergence
-from phantomgrad_suite.studies.theorem3 import Regression, sgd_checks, spread, weighted_mean
+from phantomgrad_suite.studies.theorems.theorem3 import (
+    Regression,
+    sgd_checks,
+    spread,
+    weighted_mean,
+)
 
 CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {

@@ -21,7 +21,7 @@ def test_header_names_title_command_and_price(study: str) -> None:
         (CONFIGS / "study" / f"{study}.yaml").read_text().splitlines()
     )
     assert package == "# @package _global_"
-    assert re.match(r"# (Figure|Table|Theorem) \d", title)
+    assert re.match(r"# (Figure|Table|Theorem) \d|# (Gradients|Reasoners): ", title)
     assert command == f"#   python scripts/study.py study={study}"
     artifact = study.split("/")[0]
     assert re.fullmatch(
@@ -41,6 +41,7 @@ def test_studies_compose_and_build() -> None:
         built = instantiate(config["setting"])
         assert isinstance(built, Study)
         shown = {k for k in config["setting"] if not k.startswith("_")}
+        shown |= config["runtime"].get("setting", {}).keys()  # paths
         assert shown == set(built.__dataclass_fields__)
         assert config["seed"] == 0
         hashes.add(hash_config(config))

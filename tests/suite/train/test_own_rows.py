@@ -1,4 +1,4 @@
-"""The files in docs/experiments.md make a row of a user's own model, data and gradient."""
+"""The files in docs/extending.md make a row of a user's own model, data and gradient."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ from graph_data import REPOSITORY
 from train.chains import own_configs
 from training import Workplace
 
-PAGE = REPOSITORY / "docs" / "experiments.md"
+PAGE = REPOSITORY / "docs" / "extending.md"
 MINE = """
 import torch
 from torch import nn

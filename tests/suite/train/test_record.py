@@ -45,6 +45,15 @@ def test_record_names_the_gpu(workplace: Workplace) -> None:
     assert on_cpu.environment["accelerator"] is None
 
 
+def test_backpropagation_through_the_reversible_solver_trains(workplace: Workplace) -> None:
+    parts = ("experiment=digits/implicit", "solver=reversible", "gradient=bptt")
+    short = ("trainer.max_epochs=2", "+trainer.limit_train_batches=3")
+    record = workplace.record(*parts, *short, "dataset.batch_size=16")
+    assert record.label["method"] == "BPTT"
+    loss = record.curves["train/loss"]
+    assert loss[-1] < loss[0]
+
+
 def test_unchanged_row_is_published(workplace: Workplace) -> None:
     """Only `runtime` settings are overridden: the record is written to the results."""
     row = shorten(workplace, 40)

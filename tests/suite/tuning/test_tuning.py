@@ -98,5 +98,5 @@ def test_runs_of_a_trial_are_launched_together(script: Script, workplace: Workpl
     """They run in processes of their own, as those of a table do."""
     done = script(*SHORT, "runtime.tune.trials=1", "cluster=local", "runtime.cluster.jobs=2")
     assert done.code == 0, done.err
-    assert "1 runs, 2 at a time" in done.out
+    assert "1 run, 2 at a time" in done.out
     assert len(records(workplace.path)) == len(trials(done.out)) == 1

@@ -1,7 +1,7 @@
 """Sudoku: generated boards of three sizes, and Sudoku-Extreme."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from phantomgrad_suite.runs.errors import UserError
 FOLDER = "sudoku-extreme"
 _COLUMNS = "source,question,answer,rating"
 _DRAWN = 256  # puzzles at a time
+_KNOWN = "test/known_grids"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -29,22 +30,51 @@ class Sudoku(PuzzleData):
     search that takes the cell with the fewest candidates. Augmentations permute digits, bands,
     rows, stacks and columns; square boxes are transposed too. The classes that a part has for its
     own are those of the solutions, in 4 x 4 (which has 2 of them) those of the puzzles.
+
+    The evaluation set ``test/known_grids`` has further puzzles whose solutions are of classes that
+    training puzzles have, but which are not equivalent to any of these.
     """
 
     side: int = 6  # 4, 6 or 9
     extra_clues: int = 0  # each puzzle has 0 to this many more clues than a minimal one
     least_guesses: int = 0
+    known_grids: int = 0  # puzzles in test/known_grids
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_settings(0, "extra_clues", "least_guesses")
+        self.check_settings(0, "extra_clues", "least_guesses", "known_grids")
+        self.evaluation_sets += (_KNOWN,) * bool(self.known_grids)
         if self.side not in BOXES:
             raise UserError(f"dataset.side must be 4, 6 or 9, got {self.side!r}")
+        if self.side == 9 and self.known_grids:  # which hardly ever repeat
+            raise UserError(
+                f"dataset.known_grids must be 0 for 9 x 9 boards, got {self.known_grids}"
+            )
         self.title = f"Sudoku-{self.side}x{self.side}"
         self.vocabulary, self.positions = self.side + 2, self.side**2
 
-    def draws(self) -> Iterator[Draw]:
-        rng = RandomState(self.seed)  # the same numbers in every version of numpy
+    def make(self) -> dict[str, list[Tensor]]:
+        made = super().make()
+        if self.known_grids:
+            made |= collect(self._on_known_grids(*made["train"][:2]), {_KNOWN: self.known_grids})
+        return made
+
+    def _on_known_grids(self, *known: Tensor) -> Iterator[Draw]:
+        board = boards.layout(self.side)
+
+        def classes(tokens: Sequence[np.ndarray]) -> list[np.ndarray]:
+            puzzles, grids = (boards.bits_of(t - 1) for t in tokens)
+            return [boards.puzzle_classes(puzzles, board), boards.grid_classes(grids, board)]
+
+        trained = classes([tokens.numpy() for tokens in known])
+        for draw in self.draws(1):
+            puzzles, grids = map(np.isin, classes(draw[:2]), trained)
+            yield draw._replace(parts=np.where(grids & ~puzzles, _KNOWN, ""))
+
+    def draws(self, *stream: int) -> Iterator[Draw]:
+        """Yield random puzzles of all parts; a further ``stream`` has others."""
+        # The same numbers in every version of numpy.
+        rng = RandomState([self.seed, *stream] if stream else self.seed)
         board, owners = boards.layout(self.side), np.arange(_DRAWN)
         while True:
             grids = boards.random_grids(_DRAWN, board, rng)

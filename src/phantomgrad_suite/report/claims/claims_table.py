@@ -1,6 +1,7 @@
 """The claims as a table: what is compared, the difference, and the verdict."""
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -10,17 +11,24 @@ from typing import NamedTuple
 
 from phantomgrad_suite.report.catalogue import CLAIMS, entry_of
 from phantomgrad_suite.report.claims.claim import Claim, Family, read_claims
-from phantomgrad_suite.report.claims.quantities import QUANTITIES, is_logarithm, metric_of_run
+from phantomgrad_suite.report.claims.quantities import QUANTITIES, Run, is_logarithm, metric_of_run
 from phantomgrad_suite.report.claims.verdicts import Comparison, Difference, Verdict, judge
-from phantomgrad_suite.report.inputs import read_all, read_paper, read_published
+from phantomgrad_suite.report.inputs import (
+    StoppedRun,
+    read_all,
+    read_paper,
+    read_published,
+    read_stopped,
+)
 from phantomgrad_suite.report.table import Block, Cell, Cells, Row, Section, State, Table
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.metrics import metric_of
-from phantomgrad_suite.runs.records import Record, read_record
+from phantomgrad_suite.runs.records import read_record
 
 _INSTANCE = re.compile(r"seed(\d+)(?:-fold(\d+))?")  # of a run that does not differ from its row
 
-Runs = Mapping[tuple[int, int], Record]
+Runs = Mapping[tuple[int, int], Run]
 """The runs of a row by seed and fold."""
 _RunsOf = Callable[[str], Runs]
 
@@ -33,10 +41,13 @@ class Tested(NamedTuple):
     comparison: Comparison
 
 
-def table_of_claims(results: Path, records: Path | None = None) -> Table | None:
+def table_of_claims(
+    results: Path, records: Path | None = None, page: Path | None = None
+) -> Table | None:
     """Return the claims of ``results/claims.yaml``, tested with the records of a folder.
 
-    ``records`` are others than those of ``results``. Without the file there is no table.
+    ``records`` are others than those of ``results``, whose stopped runs do not count then; links
+    are relative to ``page``, by default ``results``. Without the file there is no table.
 
     Raises:
         UserError: the file, or a record that it needs, cannot be used.
@@ -46,14 +57,26 @@ def table_of_claims(results: Path, records: Path | None = None) -> Table | None:
 
     @cache
     def runs_of(row: str) -> Runs:
-        found = read_all(records or results / "records", row, read_record)
-        matches = [(_INSTANCE.fullmatch(record.instance), record) for record in found]
-        return {(int(m[1]), int(m[2] or 0)): record for m, record in matches if m}
+        found: list[Run] = [*read_all(records or results / "records", row, read_record)]
+        found += [run for run in stopped if run.row == row]
+        matches = [(_INSTANCE.fullmatch(run.instance), run) for run in found]
+        return {(int(m[1]), int(m[2] or 0)): run for m, run in matches if m}
 
     margin, families = read_claims(results / "claims.yaml")
-    blocks = [_block(family, runs_of, margin) for family in families]
+    stopped = [] if records else read_stopped(results)
+
+    def link(place: Path) -> str:
+        return Path(os.path.relpath(place, page or results)).as_posix() if place.exists() else ""
+
+    def cell(claim: Claim) -> Cell:
+        scale, row = split_row(claim.a[0])
+        folder = Path(scale, row.split("/")[0])
+        return Cell(folder.as_posix(), link=link((records or results / "records") / folder))
+
+    blocks = [_block(family, runs_of, margin, cell) for family in families]
     verdicts = [row.text("Verdict") for block in blocks for row in block.rows]
-    if not records and (logs := [Row(cells) for cells in _logs(results)]):
+    log = results / "published_curves.csv"
+    if not records and (logs := [Row(cells) for cells in _logs(log, link(log))]):
         blocks.append(Block(tuple(logs), "The paper's numbers in its authors' log"))
     section = Section.of("", blocks, 3, notes=CLAIMS.notes)
     counts = [f"{n} {verdict}" for verdict in Verdict if (n := verdicts.count(verdict))]
@@ -61,7 +84,9 @@ def table_of_claims(results: Path, records: Path | None = None) -> Table | None:
     return Table(CLAIMS, state, ", ".join(counts), (section,))
 
 
-def _block(family: Family, runs_of: _RunsOf, margin: float) -> Block:
+def _block(
+    family: Family, runs_of: _RunsOf, margin: float, link_of: Callable[[Claim], Cell]
+) -> Block:
     tested = [_tested(claim, runs_of, margin) for claim in family.claims]
     verdicts: Sequence[tuple[float | None, Verdict]]
     verdicts, title = judge([each.comparison for each in tested]), family.title
@@ -72,17 +97,19 @@ def _block(family: Family, runs_of: _RunsOf, margin: float) -> Block:
         title += f" ({there} of {sum(wanted.values())} runs)"
         verdicts = [(None, Verdict.OPEN)] * len(tested)
     found = zip(tested, verdicts, strict=True)
-    return Block(tuple(Row(_cells(each, *verdict)) for each, verdict in found), title)
+    rows = [Row({**_cells(each, *v), "Runs": link_of(each.claim)}) for each, v in found]
+    return Block(tuple(rows), title)
 
 
 def _tested(claim: Claim, runs_of: _RunsOf, margin: float) -> Tested:
     """Compare the pairs of runs that are there: of the first seeds that both rows have."""
     quantity = QUANTITIES[claim.quantity]
-    pairs: list[tuple[Record, Record]] = []
+    pairs: list[tuple[Run, Run]] = []
     for a, b in zip(claim.a, claim.b or claim.a, strict=True):
         common = sorted(runs_of(a).keys() & runs_of(b).keys())
         seeds = sorted({seed for seed, _ in common})[: claim.seeds]
         pairs += [(runs_of(a)[key], runs_of(b)[key]) for key in common if key[0] in seeds]
+    pairs = [pair for pair in pairs if quantity.can_compare(*pair)]
     values = [_values(claim, a, b) for a, b in pairs]
     difference = Difference.of([a - b for a, b in values], claim.folds)
     first = pairs[0][0] if pairs else None
@@ -91,11 +118,19 @@ def _tested(claim: Claim, runs_of: _RunsOf, margin: float) -> Tested:
         means = [math.exp(mean / 100) for mean in means]
     higher = first is None or metric_of_run(first).higher_is_better
     bound = margin if quantity.has_margin else math.nan
-    texts = " against ".join(f"{mean:#.4g}" for mean in means)
+    sides = zip(means, zip(*pairs, strict=True), strict=False)
+    texts = " against ".join(_side(mean, runs) for mean, runs in sides)
     return Tested(claim, texts, Comparison(claim.test, difference, bound, higher))
 
 
-def _values(claim: Claim, a: Record, b: Record) -> tuple[float, float]:
+def _side(mean: float, runs: Sequence[Run]) -> str:
+    stopped = sum(isinstance(run, StoppedRun) for run in runs)
+    if stopped == len(runs):
+        return "stopped"
+    return f"{mean:#.4g}" + (f" ({stopped} of {len(runs)} stopped)" if stopped else "")
+
+
+def _values(claim: Claim, a: Run, b: Run) -> tuple[float, float]:
     quantity = QUANTITIES[claim.quantity]
     try:
         return quantity.of(a, b), quantity.of(b, a) if claim.b else 0.0
@@ -109,7 +144,6 @@ def _cells(tested: Tested, p: float | None, verdict: Verdict) -> Cells:
     decimals = 3 if math.isnan(tested.comparison.margin) else 2
     interval = " to ".join(_signed(end, decimals) for end in difference.interval())
     complete = difference.n == claim.pairs
-    key = claim.a[0].removeprefix("cpu/").split("/")[0]
     return {
         "Claim": claim.claim,
         "In the paper": f"“{claim.words}” ({claim.place})" if claim.words else claim.place,
@@ -120,7 +154,6 @@ def _cells(tested: Tested, p: float | None, verdict: Verdict) -> Cells:
         "95 % interval": interval if math.isfinite(difference.error) else "",
         "Pairs": str(claim.pairs) if complete else f"{difference.n} of {claim.pairs}",
         "p": "" if p is None else f"{p:.3f}" if p >= 0.001 else "< 0.001",
-        "Runs": Cell(entry_of(key).label, link=key),
     }
 
 
@@ -128,13 +161,13 @@ def _signed(value: float, decimals: int) -> str:
     return f"{value:+.{decimals}f}" if math.isfinite(value) else ""
 
 
-def _logs(results: Path) -> Iterator[Cells]:
-    """Yield the paper's numbers of which ``published_curves.csv`` holds the runs.
+def _logs(log: Path, link: str) -> Iterator[Cells]:
+    """Yield the paper's numbers of which ``log``, ``published_curves.csv``, holds the runs.
 
     Mean and sample deviation of the best epochs must be those printed, up to one in the last digit.
     """
-    published = read_published(results / "published_curves.csv")
-    for number in read_paper(results / "paper.csv"):
+    published = read_published(log)
+    for number in read_paper(log.with_name("paper.csv")):
         metric = metric_of(number.metric)
         runs = published.get(number.row, {}).get(metric.curve, ())
         best = [max(run) * metric.scale for run in runs]
@@ -154,5 +187,5 @@ def _logs(results: Path) -> Iterator[Cells]:
             "95 % interval": "",
             "Pairs": f"{len(best)} runs",
             "p": "",
-            "Runs": Cell(entry_of(number.table).label, link=number.table),
+            "Runs": Cell(log.stem, link=link),
         }

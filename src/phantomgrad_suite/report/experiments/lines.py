@@ -46,6 +46,11 @@ class Line:
         return block_of(self.row)
 
     @property
+    def key(self) -> str:
+        """The name of the data set in records, for names of files."""
+        return (self.runs.key if self.runs else self.dataset).lower()
+
+    @property
     def gradient(self) -> Gradient | None:
         """The phantom gradient that the name of the row ends with, if it does."""
         match = _GRADIENT.search(self.row)

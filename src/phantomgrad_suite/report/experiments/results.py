@@ -7,7 +7,7 @@ from itertools import groupby
 from phantomgrad_suite.report.catalogue import BLOCKS, COLUMN_NOTES, NOTES, Entry
 from phantomgrad_suite.report.experiments.lines import Line, lines_of, plain, shorten
 from phantomgrad_suite.report.experiments.runs import Runs, Stat, group_runs
-from phantomgrad_suite.report.inputs import SPEED, Curves, PaperNumber
+from phantomgrad_suite.report.inputs import SPEED, Curves, PaperNumber, StoppedRun
 from phantomgrad_suite.report.studies.parts import hardware_label
 from phantomgrad_suite.report.table import Block, Cell, Cells, Row, Section, State, Table
 from phantomgrad_suite.runs.formats import duration
@@ -24,12 +24,14 @@ def table_of_runs(
     records: Sequence[Record],
     throughput: Sequence[StudyRecord] = (),
     published: Mapping[str, Curves] | None = None,
+    stopped: Sequence[StoppedRun] = (),
 ) -> Table:
     """Return the table with the paper's numbers next to those of our runs.
 
     ``throughput`` are records of training steps, for this and other tables.
     """
     lines, notes = shorten(lines_of(numbers, group_runs(records)))
+    notes += [NOTES["stopped"].format(run=run) for run in stopped]
     sections = []
     if lines:
         speeds = {n.row: f"{float(n.value):.1f}×" for n in numbers if n.metric == SPEED}  # noqa: RUF001

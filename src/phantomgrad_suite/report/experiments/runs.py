@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from phantomgrad_suite.report.catalogue import DATASETS, REPEATED
 from phantomgrad_suite.runs import formats
 from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.metrics import Metric, metric_of
@@ -36,12 +37,13 @@ class Runs:
         self.records, self.n = tuple(records), len(records)
         first = self.first = records[0]
         self.metric = metric_of(first.result.metric, first.result.mode)
-        self.dataset = first.label.get("dataset", "")  # its printed name
+        self.key = first.label.get("dataset", "")
+        self.dataset = DATASETS.get(self.key, self.key)  # its printed name
         self.data = str(first.data.get("fingerprint", ""))
         self.scale, self.unscaled_row = split_row(first.row)
         # What the scale reduces in all rows alike, and other differences from the full protocol.
         named = {*first.config["label"]["reduced"], first.data.get("reduced")} if self.scale else {}
-        self.scaled = ", ".join(change for change in first.changes if change in named)
+        self.scaled = ", ".join(c for c in first.changes if c in named and c not in REPEATED)
         changes = ", ".join(change for change in first.changes if change not in named)
         reduced = changes or (first.protocol != "full" and not self.scaled)
         self.reduction = f"{first.protocol}: {changes or 'unknown'}" if reduced else ""

@@ -37,7 +37,7 @@ def by_cost(table: Table) -> Iterator[Plot]:
             for column, costs in ((time, times), (_THOUSANDS, work)):
                 x = np.mean([cost[:epochs] for cost in costs], axis=0)
                 curves.append(mean_curve(label, tests, (row, column), line.metric.scale, x))
-        names = file_name(table.key, block, dataset.lower(), "cost"), FIGURES["cost"]
+        names = file_name(table.key, block, lines[0].key, "cost"), FIGURES["cost"]
         yield Plot(*names, title_of(table, lines[0]), curves, note=bands_of(curves), log="x")
 
 

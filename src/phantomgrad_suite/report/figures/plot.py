@@ -27,6 +27,7 @@ _DASHES = ("-", (0, (6, 1.5)), (0, (4, 1.2, 1, 1.2)), (0, (1.2, 1.1)), (0, (8, 2
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _MUTED = "#6b6b6b"
 _FEW = 12  # points of a curve that get markers
+_WIDE = 5000  # the span of a logarithmic axis from which only powers of ten are named
 _WRAP = 36  # characters of a label
 # The formats of a figure, without the metadata that would make equal figures differ.
 _FORMATS: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
@@ -136,7 +137,8 @@ class Plot:
             axes.set_xticks(self.ticks, [f"{tick:g}" for tick in self.ticks])
             axes.minorticks_off()
         elif "x" in self.log:
-            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            low, high = axes.get_xlim()
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < _WIDE * low else (1,)))
             axes.xaxis.set_major_formatter("{x:,g}")
             axes.xaxis.set_minor_locator(NullLocator())
         else:

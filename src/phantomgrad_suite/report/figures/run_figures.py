@@ -24,8 +24,9 @@ _Values = Sequence[float]
 _DODGE = 0.19  # between the values of a row
 _LOSS, _STEP = "train/loss", "precision/step"
 _ESTIMATE = re.compile(r"precision/(upg|npg)_k(\d+)_d([\d.]+)/cosine$")
+_RADIUS = "precision/spectral_radius/F"
 _RADII = {
-    "precision/spectral_radius/F": r"$\rho(\partial F / \partial h)$",
+    _RADIUS: r"$\rho(\partial F / \partial h)$",
     "precision/spectral_radius/F_damped": r"$\rho(\partial F_\lambda / \partial h)$",
 }
 
@@ -118,7 +119,8 @@ def mean_curve(
 
 def along_training(table: Table) -> Iterator[Plot]:
     """Yield, for each data set, the cosines along exact training, and the radii of all rows."""
-    found = sorted((x for x in table.lines if x.curves(_STEP)), key=lambda line: not line.scale)
+    measured = (line for line in table.lines if line.curves(_RADIUS))
+    found = sorted(measured, key=lambda line: not line.scale)
     for (block, dataset), group in groupby(found, lambda line: (line.block, line.dataset)):
         lines = list(group)
         exact = [line for line in lines if line.gradient is None] or lines
@@ -134,6 +136,6 @@ def along_training(table: Table) -> Iterator[Plot]:
                     panel = "spectral radius", _RADII[name]
                     radii.append(mean_curve(line.name, line.curves(name), panel, x=x))
         for kind, curves in (("cosines", cosines), ("radius", radii)):
-            name = file_name(table.key, block, dataset.lower(), kind)
+            name = file_name(table.key, block, lines[0].key, kind)
             names = name, FIGURES[kind].format(dataset=dataset), title_of(table, lines[0])
             yield Plot(*names, curves, "training step", bands_of(curves), share="all")

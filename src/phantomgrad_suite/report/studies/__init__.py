@@ -3,13 +3,15 @@
 from collections.abc import Callable
 
 from phantomgrad_suite.report.catalogue import Entry
-from phantomgrad_suite.report.studies import costs, precision, theorems
+from phantomgrad_suite.report.studies import costs, gradients, precision, scaling, theorems
 from phantomgrad_suite.report.studies.parts import Records, checks
 from phantomgrad_suite.report.table import Section, State, Table
 
 STUDIES: dict[str, Callable[[Entry, Records], list[Section]]] = {
     "figure1": precision.synthetic,
     "figure4": precision.conditioning,
+    "gradients": gradients.bench,
+    "scaling": scaling.scaling,
     "table2": costs.complexity,
     "theorems": theorems.theorems,
     "throughput": costs.throughput,

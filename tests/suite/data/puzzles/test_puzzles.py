@@ -285,7 +285,9 @@ def test_bad_settings_are_refused(
         kind(root=str(tmp_path), **settings).facts()
 
 
-@pytest.mark.parametrize("name", ["sudoku4", "sudoku6", "sudoku9", "maze", "words_s3", "words_a5"])
+@pytest.mark.parametrize(
+    "name", ["sudoku4", "sudoku6", "sudoku6_known", "sudoku9", "maze", "words_s3", "words_a5"]
+)
 def test_configurations_build(workplace: Workplace, name: str) -> None:
     """The settings of a file are those of its class; nothing is made before it is used."""
     data = build_data(composed([f"dataset={name}"]))

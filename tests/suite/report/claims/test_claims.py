@@ -1,6 +1,8 @@
 """Claims: the file, the quantities, the table, and where it is shown."""
 
 import math
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,7 +65,7 @@ def test_a_family_is_open_until_its_runs_are_there(claims) -> None:
     assert texts(section(claims)) == [
         [
             *("UPG is better", "“it is better” (Sec. 1)", "holds", "84 against 83"),
-            *("82.00 against 80.00", "+2.00", "-0.48 to +4.48", "3", "0.037", "Table9"),
+            *("82.00 against 80.00", "+2.00", "-0.48 to +4.48", "3", "0.037", "cpu/table9"),
         ]
     ]
     assert section(claims).blocks[0].title == "Toys"
@@ -100,14 +102,65 @@ def test_perplexities_are_compared_in_percent(claims) -> None:
     assert (row["Ours"], row["Difference"]) == ("110.0 against 100.0", "+9.53")
 
 
+def stop(folder: Folder, *seeds: int, metric: str = "accuracy", guess: float = 0.1) -> None:
+    """Enter runs of the row ``upg`` that a NaN has stopped, in the place of their records."""
+    place = "row: cpu/table9/upg, epoch: 2, step: 9, revision: abc"
+    value = f"metric: {metric}, guess: {guess}"
+    entries = [f"- {{{place}, instance: seed{seed}, {value}}}" for seed in seeds]
+    text = "\n".join([CLAIMS, "stopped:", *entries])
+    (folder.path / "claims.yaml").write_text(text, encoding="utf-8")
+    for seed in seeds:
+        (folder.path / f"records/cpu/table9/upg/seed{seed}.json").unlink()
+
+
+def test_a_stopped_run_counts_as_a_uniform_guess(claims) -> None:
+    add(claims, "cpu/table9/implicit", 0.80, 0.80, 0.80)
+    stop(claims, 1)
+    (row,) = printed(section(claims))
+    # 1, -70 and 3 points: their mean is -22, and their deviation sqrt(23² + 48² + 25²) / sqrt(2)
+    reach = 4.302653 * ((23**2 + 48**2 + 25**2) / 2) ** 0.5 / 3**0.5
+    assert row["95 % interval"] == f"{-22 - reach:+.2f} to {-22 + reach:+.2f}"
+    assert (row["Ours"], row["Pairs"]) == ("58.00 (1 of 3 stopped) against 80.00", "3")
+    assert row["Verdict"] == "not settled"
+    note = "cpu/table9/upg, seed1: stopped by a NaN or infinite gradient in epoch 2 (step 9"
+    assert note in claims.markdown("table9")
+
+
+def test_a_side_whose_runs_all_stop_has_no_mean_but_a_difference(claims) -> None:
+    stop(claims, 0, 1, 2, metric="perplexity", guess=1000.0)
+    for seed in range(3):
+        perplexity = 99.0 + seed
+        result = Result("perplexity", perplexity, 1, perplexity, mode="min")
+        claims.add("cpu/table9/implicit", f"seed{seed}", [perplexity], result=result)
+    (row,) = printed(section(claims))
+    mean = 100 * math.log(1000 / (99 * 100 * 101) ** (1 / 3))
+    assert (row["Ours"], row["Difference"]) == ("stopped against 100.0", f"{mean:+.2f}")
+    assert row["Verdict"] == "holds"  # "greater" of a perplexity
+
+
+def test_a_stopped_run_has_no_speed(claims) -> None:
+    """It guesses at any time, though; and what has a record has not stopped."""
+    stop(claims, 0, 1, 2)
+    add(claims, "cpu/table9/implicit", 0.80, 0.80, 0.80)
+    path = claims.path / "claims.yaml"
+    path.write_text(path.read_text().replace("last", "at_equal_time"))
+    assert printed(section(claims))[0]["Difference"] == "-70.00"
+    path.write_text(path.read_text().replace("at_equal_time", "log_step_time"))
+    assert printed(section(claims))[0]["Pairs"] == "0 of 3"
+    add(claims, "cpu/table9/upg", 0.5)
+    with pytest.raises(UserError, match="stopped: cpu/table9/upg/seed0 has a record"):
+        section(claims)
+
+
 def test_the_page_opens_with_the_claims(claims) -> None:
     (claims.path / "README.md").write_text("# Results\n")
     assert claims.report() == 0
     page = (claims.path / "index.html").read_text()
     assert page.index('id="claims"') < page.index('id="overview"')
-    assert '<a href="#table9">Table9</a>' in page
+    assert '<a href="records/cpu/table9">cpu/table9</a>' in page
+    assert "UPG is better<small> · “it is better” (Sec. 1)</small>" in page
     assert "1 open." in page
-    assert "[Table9](tables/table9.md)" in (claims.path / "claims.md").read_text()
+    assert "[cpu/table9](records/cpu/table9)" in (claims.path / "claims.md").read_text()
 
 
 def test_yours_are_judged_from_your_records(claims, tmp_path_factory, capsys) -> None:
@@ -120,6 +173,9 @@ def test_yours_are_judged_from_your_records(claims, tmp_path_factory, capsys) ->
     assert claims.report(f"yours={yours.path}") == 0
     text = (yours.path / "claims.md").read_text()
     assert text.index("| open") < text.index("## Yours") < text.index("| holds")
+    links = re.findall(r"\[cpu/table9\]\((.*?)\)", text)
+    places = [(yours.path / link).resolve() for link in links]
+    assert places == [folder.path / "records/cpu/table9" for folder in (claims, yours)]
 
 
 def test_without_the_file_there_are_no_claims(results) -> None:
@@ -144,6 +200,7 @@ def test_without_the_file_there_are_no_claims(results) -> None:
         ("        a: cpu/table9/upg\n", "", "missing 1 required keyword-only argument: 'a'"),
         ("cpu/table9/upg", "[t/a, t/b]", "as many rows, got 2 and 1"),
         ("    title: Toys\n", "", "family toys cannot be used: 'title' is missing"),
+        ("margin: 1.0", "margin: 1.0\nstopped: [{row: t}]", "stopped: missing 6 required"),
         ("margin: 1.0", "margin: some", "claims.yaml cannot be used: margin must be"),
         ("margin: 1.0", "margin: [", "claims.yaml cannot be used: while parsing"),
     ],
@@ -194,6 +251,15 @@ def test_quantities_of_a_run(name: str, value: float) -> None:
     # Two steps an epoch; the first one is pretraining.
     run = measured(**cosines, seconds=[0.1, 0.5, 0.3], f=[None, 0.01, 0.01])
     assert QUANTITIES[name].of(run, run) == pytest.approx(value)
+
+
+def test_seconds_of_two_machines_are_not_compared() -> None:
+    here, there = (replace(measured(), environment={"processor": name}) for name in "ab")
+    moved = replace(here, environment={"processor": "a", "earlier": [{"processor": "b"}]})
+    pairs = (here, here), (here, there), (here, moved)
+    seconds, ratio = (QUANTITIES[name].can_compare for name in ("at_equal_time", "log_step_time"))
+    assert [seconds(*pair) for pair in pairs] == [True, False, False]
+    assert all(ratio(*pair) for pair in pairs)
 
 
 def test_at_equal_time_the_slower_run_is_cut() -> None:

@@ -71,6 +71,22 @@ def test_it_is_a_block_under_the_papers_and_never_next_to_its_numbers(both: Fold
     assert r"\emph{CPU edition}" in render(table)
 
 
+def test_data_sets_have_printed_names_and_figures_their_own() -> None:
+    """What the data state as well as the label is printed once."""
+    content = small("cpu/table4/ppi_implicit", "seed0", [0.5])
+    twice = "synthetic, 0.02 of PPI's nodes"
+    content["label"] = {"dataset": "ppi-synthetic"}
+    content["data"] |= {"reduced": twice}
+    curves = {"precision/step": [0, 9], "precision/spectral_radius/F": [0.5, 0.6]}
+    table = runs_table(
+        "table4", [record(**{**content, "changes": [REDUCED, twice], "curves": curves})]
+    )
+    assert (
+        table.sections[0].notes[0].startswith(f"CPU edition, PPI-like random graphs: {REDUCED}. ")
+    )
+    assert "table4_cpu_ppi-synthetic_radius" in plots(table)
+
+
 def test_a_changed_run_of_it_has_a_line_of_its_own(both: Folder) -> None:
     changes = [REDUCED, DATA, "trainer.max_epochs=1"]
     row = "cpu/table9/toy_implicit"
@@ -91,10 +107,13 @@ def test_it_is_no_table_and_its_tables_are_known(results: Folder, capsys) -> Non
 def test_the_state_tells_what_exists_in_it_only(both: Folder) -> None:
     table = both.table("table9")
     text = "1 of 2 rows in full, 1 in the CPU edition"
+    command = table.entry.command
+    assert table.commands == [command, f"{command} SCALE=cpu"]
     assert (table.state, table.missing) == (State.PARTLY, text)
     (both.path / "records/table9/toy_implicit/seed0.json").unlink()
     table = both.table("table9")
     assert (table.state, table.missing) == (State.SCALED, "2 of 2 rows")
+    assert table.commands == [f"{command} SCALE=cpu"]
 
 
 def test_another_data_set_than_the_papers_does_not_hide_it() -> None:

@@ -1,0 +1,36 @@
+"""Warnings of layers whose solves keep failing."""
+
+from functools import partial
+from typing import Any
+
+from lightning import Callback, LightningModule, Trainer
+
+from phantomgrad import health
+from phantomgrad.deq import DEQ
+
+
+class SolverHealth(Callback):
+    """Warns when the solves of an equilibrium layer fail ``patience`` training steps in a row.
+
+    For any Trainer and model: each :class:`phantomgrad.DEQ` is watched by a
+    :class:`phantomgrad.SolverHealth`, which says what a failed solve is; layers without a tolerance
+    (``tol=0``, ``Steps``) are not. Of several processes, the first one watches its own samples.
+    """
+
+    def __init__(self, patience: int = 100, residual: float = 0.9) -> None:
+        self._watch = partial(health.SolverHealth, patience=patience, residual=residual)
+        self._watch()  # checks the settings
+        self._watched: list[tuple[DEQ, health.SolverHealth]] = []
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._watched = [
+            (layer, self._watch(name=f"the solver of {name}"))
+            for name, layer in pl_module.named_modules()
+            if isinstance(layer, DEQ) and trainer.is_global_zero
+        ]
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        for layer, watch in self._watched:
+            endless = layer.solver.fixed_length or getattr(layer.solver, "tol", None) == 0
+            if layer.last_solution is not None and not endless:
+                watch(layer.last_solution)

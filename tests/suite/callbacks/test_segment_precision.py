@@ -1,0 +1,235 @@
+"""SegmentPrecision: gradients and fixed points of reasoners, and no effect on a run."""
+
+import contextlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from interruptions import assert_same_run, checkpoint, interrupted, untimed
+from torch import Tensor, nn
+from training import Workplace
+
+from phantomgrad import (
+    DEQ,
+    BackpropThroughSolver,
+    Broyden,
+    GradientEstimator,
+    NeumannPhantomGradient,
+    Solver,
+    Steps,
+    UnrolledPhantomGradient,
+)
+from phantomgrad.models import RecursiveCell, RecursiveReasoner
+from phantomgrad_suite.callbacks import SegmentPrecision, segment_precision
+from phantomgrad_suite.callbacks.segment_precision import rank_correlation
+from phantomgrad_suite.data.puzzles.base import PuzzleSet
+from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import read_record
+from phantomgrad_suite.tasks import Reasoning
+
+ONE = UnrolledPhantomGradient(1, 1.0)
+NPG = NeumannPhantomGradient(3, 0.5, value="image")
+TIGHT = Broyden(max_evaluations=60, tol=1e-12)
+INPUTS = torch.tensor([[1, 2], [3, 1], [2, 2], [4, 1]])
+
+
+class Scaled(nn.Module):
+    """The linear network g(h) = w h, entry by entry."""
+
+    def __init__(self, w: list[float]) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor(w))
+
+    def forward(self, state: Tensor, injection: Tensor, noise: None = None) -> Tensor:
+        return self.w * (state + injection)
+
+
+def reasoner(solver: Solver, gradient: GradientEstimator, **settings: Any) -> RecursiveReasoner:
+    torch.manual_seed(1)
+    sizes: Any = {"width": 4, "n": 2, "multiple": 8}
+    return RecursiveReasoner(5, 2, solver, gradient, **(sizes | settings))
+
+
+def measured(
+    model: RecursiveReasoner, monkeypatch: pytest.MonkeyPatch, **settings: Any
+) -> tuple[dict[str, float], dict[str, list[Tensor]]]:
+    """The values of a step of two segments, and the gradients by name."""
+    gradients: list[Any] = []
+    agreement = getattr(segment_precision, "agreement")  # noqa: B009
+
+    def compared(*pair: Any) -> Any:
+        gradients.append(pair)
+        return agreement(*pair)
+
+    monkeypatch.setattr(segment_precision, "agreement", compared)
+    task: Any = Reasoning(model=model, optimizer=None, averaging=None, segments=2)
+    data = SimpleNamespace(parts={"validation": PuzzleSet(INPUTS, INPUTS.flip(1), INPUTS)})
+    points: list[dict[str, float]] = []
+    trainer: Any = SimpleNamespace(
+        global_step=4,
+        loggers=[SimpleNamespace(log_metrics=lambda values, step: points.append(values))],
+        precision_plugin=SimpleNamespace(forward_context=contextlib.nullcontext),
+        datamodule=data,
+    )
+    defaults: Any = {"estimators": {}, "recorded": [1], "solver": TIGHT, "adjoint": TIGHT}
+    callback = SegmentPrecision(**(defaults | {"every_n_steps": 2} | settings))
+    callback.on_fit_start(trainer, task)
+    callback.on_train_batch_start(trainer, task)
+    callback.on_train_end(trainer, task)  # the same step
+    trainer.global_step = 5
+    callback.on_train_batch_start(trainer, task)
+    assert callback.curves.pop("precision/step") == [4]
+    assert [points[0]] == points
+    values = {name.removeprefix("precision/"): value for name, value in points[0].items()}
+    names = [name.split("/")[0] for name in values if name.endswith("/cosine")]
+    found = {name: [*pair[0]] for name, pair in zip(names, gradients, strict=True)}
+    return values, found | {"exact": [*gradients[0][1]]}
+
+
+def test_a_linear_recursion_has_its_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The derivative of each number of last steps by hand, and the exact gradient of all."""
+    model = reasoner(Steps(2), ONE)
+    weights = [0.2, 0.4, -0.3, 0.5]
+    model.deq = DEQ(RecursiveCell(Scaled(weights), n=2), Steps(2), ONE)  # type: ignore[arg-type]
+    values, found = measured(model, monkeypatch, recorded=[*range(1, 10)])
+    w = torch.tensor(weights)
+    for j in range(1, 10):
+        total, state = torch.zeros(4), model.start(INPUTS)
+        for _ in range(2):  # segments
+            (y, z), x = state, model.embed(INPUTS).detach()
+            dy, dz = torch.zeros_like(y), torch.zeros_like(z)
+            for step in range(1, 10):
+                recorded = 1.0 * (step > 9 - j)
+                if step % 3:
+                    dz, z = recorded * (z + y + x + w * (dz + dy)), w * (z + y + x)
+                else:
+                    dy, y = recorded * (y + z + w * (dy + dz)), w * (y + z)
+            y = y.detach().requires_grad_()
+            losses = nn.functional.cross_entropy(
+                model.output(y).flatten(0, 1), INPUTS.flip(1).flatten()
+            )
+            (v,) = torch.autograd.grad(losses, y)
+            total, state = total + (v * dy).sum(dim=(0, 1)), (y.detach(), z)
+        torch.testing.assert_close(found[f"last_{j}"][0], total.detach())
+    assert (values["last_9/cosine"], values["last_9/norm_ratio"]) == pytest.approx((1, 1))
+    assert values["last_1/cosine"] < 0.999
+
+
+def test_at_a_fixed_point_of_a_linear_recursion_all_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After 100 recursions; the spectral radius is that of the 2 x 2 blocks of G_2."""
+    model, weights = reasoner(Steps(2), ONE), torch.tensor([0.2, 0.4, -0.3, 0.35])
+    model.deq = DEQ(RecursiveCell(Scaled(weights.tolist()), n=2), Steps(2), ONE)  # type: ignore[arg-type]
+    estimators = {"npg": NeumannPhantomGradient(200, 0.5), "upg": UnrolledPhantomGradient(200, 0.5)}
+    many = {"recursions": 100, "iterations": 200, "estimators": estimators}
+    values, _ = measured(model, monkeypatch, recorded=[300], **many)
+    for name in ("last_300", "npg", "upg", "implicit"):
+        assert values[f"{name}/cosine"] == pytest.approx(1)
+        assert values[f"{name}/norm_ratio"] == pytest.approx(1)
+    radii = []
+    for w in weights:
+        blocks = torch.stack([w + w * (w + w**2), w * w**2, w + w**2, w**2]).view(2, 2)
+        radii.append(torch.linalg.eigvals(blocks).abs().max())
+    for segment in (1, 2):
+        expected = pytest.approx(max(radii).item(), rel=1e-6)
+        assert values[f"segment{segment}/spectral_radius"] == expected
+        assert values[f"segment{segment}/residual"] < 1e-12
+        assert values[f"segment{segment}/converged"] == 1
+        assert values[f"segment{segment}/adjoint_converged"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "solver", "gradient", "recorded"),
+    [
+        ("exact", Steps(3), BackpropThroughSolver(), None),
+        ("last_6", Steps(1), UnrolledPhantomGradient(2, 1.0), None),
+        ("last_3", Steps(2), ONE, None),
+        ("last_2", Steps(2), ONE, 2),
+        ("npg", Steps(2), NPG, None),
+    ],
+)
+def test_gradients_are_those_that_rows_train_with(
+    name: str,
+    solver: Solver,
+    gradient: GradientEstimator,
+    recorded: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the same weights, summed over two segments; the model's own gradient does not matter."""
+    model = reasoner(Steps(2), ONE, recorded=1)
+    counts = {"recorded": [1, 2, 3, 6], "estimators": {"npg": NPG}}
+    _, found = measured(model, monkeypatch, **counts)
+    assert model.deq.cell.recorded == 1
+    row = reasoner(solver, gradient, recorded=recorded)
+    row.load_state_dict(model.state_dict())
+    state = None
+    for _ in range(2):
+        answer = row(INPUTS, state)
+        state = answer.state
+        losses = nn.functional.cross_entropy(answer.logits.flatten(0, 1), INPUTS.flip(1).flatten())
+        losses.backward()  # type: ignore[no-untyped-call]
+    for ours, parameter in zip(found[name], row.deq.cell.parameters(), strict=True):
+        torch.testing.assert_close(ours, parameter.grad)
+
+
+def test_residuals_are_of_all_puzzles_and_gradients_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = reasoner(Steps(2), ONE)
+    few, first = measured(model, monkeypatch, puzzles=2)
+    every, all_of_them = measured(model, monkeypatch, puzzles=4)
+    assert few["segment1/residual"] == every["segment1/residual"]
+    assert not torch.equal(first["exact"][0], all_of_them["exact"][0])
+
+
+def test_rank_correlation_has_mean_ranks_of_ties() -> None:
+    """Ranks 1, 2.5, 2.5, 4 against 2, 1, 3.5, 3.5."""
+    a, b = torch.tensor([0.1, 0.5, 0.5, 3.0]), torch.tensor([2, 0, 7, 7])
+    expected = torch.corrcoef(torch.tensor([[1, 2.5, 2.5, 4], [2, 1, 3.5, 3.5]]))[0, 1]
+    assert rank_correlation(a, b) == pytest.approx(expected.item())
+
+
+# --- Through the real entry ------------------------------------------------------------------
+
+RUN = (
+    *("experiment=reasoning/instruments", "dataset=sudoku4", "model.width=8", "model.n=2"),
+    *("dataset.train=16", "dataset.repeats=2", "dataset.test=9", "dataset.validation=9"),
+    *("dataset.batch_size=8", "measure.segments.every_n_steps=2", "measure.segments.puzzles=3"),
+    *("measure.segments.recorded=[1,9]", "task.segments=2", "task.evaluated_segments=[]"),
+    *("runtime.checkpoint.every_minutes=0", "schedule.warmup=5"),
+)  # fmt: skip
+
+
+def curves_of(folder: Path) -> dict[str, list[float]]:
+    return untimed(read_record(folder / "record.json"))
+
+
+def test_record_has_the_curves_of_a_run_that_is_not_changed(workplace: Workplace) -> None:
+    """Measuring does not change the run; an interruption does not change the curves."""
+    plain = workplace.train(*RUN, "measure.segments=null", "runtime.paths.runs=plain")
+    whole = workplace.train(*RUN, "runtime.paths.runs=whole")
+    for name, value in checkpoint(plain)["state_dict"].items():
+        assert torch.equal(value, checkpoint(whole)["state_dict"][name])
+    theirs, ours = map(curves_of, (plain, whole))
+    kept = {name: curve for name, curve in ours.items() if name.startswith("precision/")}
+    assert ours == theirs | kept
+    assert kept["precision/step"] == [0, 2, 4, 6, 8]
+    assert kept["precision/last_9/cosine"] == [1] * 5
+    folder = interrupted(workplace, 5, *RUN, unit="step")
+    assert workplace.train(*RUN) == folder
+    assert_same_run(folder, whole)
+    assert curves_of(folder) == ours
+
+
+def test_what_is_no_reasoner_is_refused(workplace: Workplace) -> None:
+    for settings, problem in (
+        (("model.n=null", "model.recorded=null"), "needs a reasoner with two latents: model=trm"),
+        (
+            ("measure.segments.recorded=[10]",),
+            "recorded must be at most 9, the steps of a segment, got 10",
+        ),
+        (("measure.segments.puzzles=0",), "puzzles must be at least 1, got 0"),
+    ):
+        with pytest.raises(UserError, match=problem):
+            workplace.train(*RUN, *settings)

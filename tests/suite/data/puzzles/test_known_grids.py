@@ -1,0 +1,57 @@
+"""The second test set of Sudoku: new puzzles on grids of classes that training has."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from phantomgrad_suite.data import Sudoku, SudokuExtreme
+from phantomgrad_suite.data.puzzles import boards
+from phantomgrad_suite.runs.errors import UserError
+
+SMALL: dict[str, Any] = {"batch_size": 8, "train": 40, "validation": 12, "test": 12}
+KNOWN = "test/known_grids"
+
+
+def classes(tensors: tuple[Tensor, ...], side: int) -> tuple[set[int], set[int]]:
+    board = boards.layout(side)
+    puzzles, grids = (boards.bits_of(tokens.numpy() - 1) for tokens in tensors[:2])
+    return (
+        set(boards.puzzle_classes(puzzles, board).tolist()),
+        set(boards.grid_classes(grids, board).tolist()),
+    )
+
+
+@pytest.mark.parametrize(("side", "more"), [(4, {"extra_clues": 3}), (6, {"least_guesses": 1})])
+def test_grids_are_known_and_puzzles_are_new(
+    tmp_path: Path, side: int, more: dict[str, int]
+) -> None:
+    """The parts that were there before are the same, with and without it."""
+    plain = Sudoku(root=str(tmp_path), side=side, **more, **SMALL)
+    data = Sudoku(root=str(tmp_path), side=side, known_grids=30, **more, **SMALL)
+    assert plain.evaluation_sets == ("test", "validation")
+    assert data.evaluation_sets == ("test", "validation", KNOWN)
+    for name, part in plain.parts.items():
+        assert all(map(torch.equal, part.tensors, data.parts[name].tensors))
+    assert data.facts()[KNOWN] == len(data.parts[KNOWN]) == 30
+    assert data.facts()["fingerprint"] != plain.facts()["fingerprint"]
+    puzzles, grids = classes(data.parts[KNOWN].tensors, side)
+    trained_puzzles, trained_grids = classes(data.parts["train"].tensors, side)
+    assert not puzzles & trained_puzzles
+    assert grids <= trained_grids
+    if side == 6:
+        assert not grids & classes(data.parts["test"].tensors, side)[1]
+    inputs, targets, guesses = data.parts[KNOWN].tensors
+    solution = boards.solve((inputs - 1).tolist(), side).first
+    assert (targets.numpy() == boards.digits_of(solution).T + 1).all()
+    assert int(guesses.min()) >= more.get("least_guesses", 0)
+
+
+@pytest.mark.parametrize("kind", [Sudoku, SudokuExtreme])
+def test_they_need_grids_that_repeat(kind: type[Sudoku]) -> None:
+    with pytest.raises(UserError, match=r"dataset.known_grids must be 0 for 9 x 9 boards, got 5"):
+        kind(root="", side=9, known_grids=5)
+    with pytest.raises(ValueError, match=r"dataset.known_grids must be at least 0, got -1"):
+        kind(root="", side=9, known_grids=-1)

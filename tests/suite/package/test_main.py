@@ -1,0 +1,40 @@
+"""The installed command."""
+
+from pathlib import Path
+
+import pytest
+
+from phantomgrad_suite import main as module
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
+    """Return the exit code of ``phantomgrad ARGUMENTS``: 0, a number, or a message."""
+    monkeypatch.setattr("sys.argv", ["phantomgrad", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        module.main()
+    return stopped.value.code or 0
+
+
+def test_commands_are_scripts_in_any_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call(monkeypatch, "status", "--table", "digits") == 0
+    assert "digits/upg_k5_d0.5" in capsys.readouterr().out
+    assert call(monkeypatch, "show", "nothing.json") == (
+        "there is no file nothing.json: name a checkpoint, a record or a run folder"
+    )
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",)])
+def test_usage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    assert call(monkeypatch, *arguments) == 0
+    assert "phantomgrad COMMAND is python scripts/COMMAND.py" in capsys.readouterr().out
+
+
+def test_mistakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert str(call(monkeypatch, "trian")).startswith("phantomgrad has no command trian: choose")
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "a" / "b" / "main.py"))
+    assert "need a checkout" in str(call(monkeypatch, "train"))

@@ -1,0 +1,106 @@
+"""Released models: the weights and record of a run, loaded and verified without the run."""
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from training import Workplace
+
+import phantomgrad_suite
+from phantomgrad_suite import load_model
+from phantomgrad_suite.jobs.build import build_data, build_task
+from phantomgrad_suite.jobs.trained import configuration
+from phantomgrad_suite.released import RESULTS, release, released, verify
+from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import read_record, write_record
+
+RUN = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=2")
+NAME = "chains/upg_k5_d0.5/seed0"
+
+
+@pytest.fixture
+def folder(workplace: Workplace) -> Path:
+    """The folder of a short run, with the record of a clean checkout."""
+    folder = workplace.train(*RUN)
+    record = read_record(folder / "record.json")
+    clean = {**record.environment, "git": "0123456789"}
+    write_record(replace(record, instance="seed0", environment=clean), folder / "record.json")
+    return folder
+
+
+@pytest.fixture
+def results(folder: Path, tmp_path: Path) -> Path:
+    """A folder of results with the weights of that run."""
+    assert release(folder, tmp_path / "results").name == "seed0.safetensors"
+    return tmp_path / "results"
+
+
+def test_loaded_model_is_that_of_the_run(folder: Path, results: Path) -> None:
+    record = read_record(folder / "record.json")
+    task = build_task(configuration(record), build_data(configuration(record)))
+    task.model.load_state_dict(torch.load(folder / "weights" / "last.pt", weights_only=True))
+    for name in (NAME, "chains/upg_k5_d0.5"):
+        model = load_model(name, results)
+        assert not model.training
+        expected = task.model.state_dict()
+        assert model.state_dict().keys() == expected.keys()
+        assert all(torch.equal(value, expected[key]) for key, value in model.state_dict().items())
+
+
+def test_verified_against_the_record(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify(results=results)
+    path = results / "weights" / f"{NAME}.json"
+    record = read_record(path)
+    value = f"{record.result.last:.8g}"
+    line = f"{NAME}: accuracy recorded {value}, recomputed {value}\n"
+    assert capsys.readouterr().out == line
+    write_record(replace(record, result=replace(record.result, last=0.125)), path)
+    assert not verify([NAME], results=results)
+    assert "recorded 0.125, recomputed" in (out := capsys.readouterr().out)
+    assert out.endswith(": they differ\n")
+
+
+def test_checksums_and_cards(results: Path) -> None:
+    path = results / "weights" / f"{NAME}.safetensors"
+    checksum = hashlib.sha256(path.read_bytes()).hexdigest()
+    sums = (results / "weights" / "SHA256SUMS").read_text()
+    assert sums == f"{checksum}  {NAME}.safetensors\n"
+    card = (results / "weights" / "README.md").read_text()
+    assert f"## {NAME}" in card
+    assert checksum in card
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(UserError, match="is not the file whose checksum weights/SHA256SUMS has"):
+        load_model(NAME, results)
+
+
+def test_models_that_cannot_be_released(folder: Path, tmp_path: Path) -> None:
+    record = read_record(folder / "record.json")
+    changed = {**record.environment, "git": "0123456789+dirty"}
+    write_record(replace(record, environment=changed), folder / "record.json")
+    with pytest.raises(UserError, match="made from a changed checkout"):
+        release(folder, tmp_path)
+    write_record(replace(record, weights={}), folder / "record.json")
+    with pytest.raises(UserError, match=r"has no weights: runtime\.keep_weights was false"):
+        release(folder, tmp_path)
+
+
+def test_unknown_names(results: Path) -> None:
+    with pytest.raises(UserError, match=f"no released model 'digits': choose from {NAME}"):
+        load_model("digits", results)
+    with pytest.raises(AttributeError, match="has no attribute 'load_models'"):
+        _ = phantomgrad_suite.load_models
+
+
+@pytest.mark.parametrize("name", released())
+def test_published_weights(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], float32: None
+) -> None:
+    """Each model can be built without its data; it is skipped where they must be fetched."""
+    model = load_model(name)
+    record = read_record(RESULTS / "weights" / f"{name}.json")
+    assert sum(p.numel() for p in model.parameters()) == record.parameters["total"]
+    assert verify([name], data=tmp_path)
+    fetched = not name.startswith(("digits", "reasoning"))
+    assert ("skipped, " in capsys.readouterr().out) == fetched

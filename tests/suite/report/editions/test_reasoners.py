@@ -1,0 +1,59 @@
+"""Figures of what a reasoner measures by segment, along its training."""
+
+from dataclasses import replace
+
+import pytest
+from report.conftest import plots, points, record, runs_table
+
+from phantomgrad_suite.report.claims.quantities import QUANTITIES
+from phantomgrad_suite.runs.records import Record
+
+STEPS = [0.0, 100.0]
+
+
+def instrumented(instance: str, shift: float = 0.0) -> Record:
+    """Two segments at two steps; the cosines are known."""
+    run = record("reasoning/short", instance, [0.5, 0.8])
+    cosines = {"last_2": [0.1, 0.2], "last_7": [0.3, 0.6], "npg_k3_d0.5": [0.1, 0.1]}
+    cosines["implicit"] = [0.0, 0.4]
+    curves: dict[str, list[float]] = {"precision/step": STEPS}
+    for name, curve in cosines.items():
+        curves[f"precision/{name}/cosine"] = [value + shift for value in curve]
+        curves[f"precision/{name}/norm_ratio"] = [2.0, 4.0]
+    for segment, residual in enumerate((0.5, 0.1), start=1):
+        for name in ("residual", "spectral_radius", "converged", "adjoint_converged", "solved"):
+            curves[f"precision/segment{segment}/{name}"] = [1.0, residual]
+    curves["precision/residual_order"] = [0.1, 0.7]
+    return replace(run, curves={**run.curves, **curves})
+
+
+def test_gradients_and_segments_are_drawn() -> None:
+    """Means over the runs, and none of the figures of equilibria."""
+    drawn = plots(runs_table("reasoning", [instrumented("seed0"), instrumented("seed1", 0.2)]))
+    assert {name for name in drawn if "short" in name or "cosines" in name or "radius" in name} == {
+        "reasoning_short_gradients",
+        "reasoning_short_segments",
+    }
+    found = points(drawn["reasoning_short_gradients"])
+    last, fixed = "the last j steps", "the recursion as a map"
+    assert found[last, "cosine", "j = 7"] == (STEPS, pytest.approx([0.4, 0.7]))
+    assert found[fixed, "ratio of norms", "NPG A(3, 0.5)"] == (STEPS, [2.0, 4.0])
+    assert {label for row, _, label in found if row == fixed} == {"NPG A(3, 0.5)", "implicit"}
+    found = points(drawn["reasoning_short_segments"])
+    mean = "mean over the puzzles"
+    residual = found[mean, "log10 of the last recursion's residual", "step 100"]
+    assert residual == ([1, 2], pytest.approx([-0.30103, -1.0]))
+    assert found[mean, "spectral radius", "step 100"] == ([1, 2], [0.5, 0.1])
+    assert len({label for _, _, label in found}) == 2
+
+
+def test_quantities_of_claims() -> None:
+    """A lead is the mean over the steps; residuals are logarithms at the last one."""
+    run = instrumented("seed0")
+    found = {
+        name: QUANTITIES[name].of(run, run) for name in QUANTITIES if name[:3] in ("lea", "res")
+    }
+    expected = {"lead_recursion": 0.3, "lead_npg": -0.05, "residual_order": 0.7}
+    expected |= {"residual_log": 1.0, "residual_fall": -0.69897}
+    assert found.keys() == expected.keys()
+    assert all(abs(found[name] - value) < 1e-6 for name, value in expected.items())

@@ -1,0 +1,113 @@
+"""The tables and figures of test-time scaling, from records made by hand."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from report.conftest import plots, points, published, rows, study_table
+
+from phantomgrad_suite.runs.records import StudyRecord
+
+COUNTS = {"solved": [0] * 40 + [6, 2] + [0] * 18, "unsolved": [0] * 41 + [1, 1] + [0] * 17}
+
+
+def measured(seed: int, level: float, **changes: Any) -> StudyRecord:
+    """Return a record with two test sets, in which accuracy grows from ``level`` by tenths."""
+
+    def part(name: str, more: float) -> dict[str, Any]:
+        rule = dict.fromkeys(("single", "vote", "logits", "state", "any"), level + more)
+        found = {**COUNTS, "auroc": [0.9, 0.8, 1.0]}
+        unclear = {**COUNTS, "auroc": None}
+        return {
+            "name": name,
+            "n": 10,
+            "lost": 0.1,
+            "accuracy": [level, level + 0.1, level + 0.2, level + 0.3],
+            "breadth": [
+                {"segments": n, "starts": r, **rule, "any": level + more + 0.1 * (r - 1)}
+                for n in (2, 4)
+                for r in (1, 2)
+            ],
+            "residuals": [{"segments": n, "logits": found, "state": unclear} for n in (2, 4)],
+        }
+
+    numbers = {
+        "row": "reasoning/sudoku6",
+        "instance": f"seed{seed}",
+        "label": {"dataset": "Toy", "model": "TRM", "method": "2 of 5 steps"},
+        "segments": 2,
+        "random_start": False,
+        "sets": [part("test", 0.1), part("test/known_grids", 0.2)],
+        "nearly": [{"missing": m, "n": 10, "lost": 0.0, "accuracy": [1.0] * 4} for m in (0, 3)],
+        **changes,
+    }
+    run = f"reasoning/sudoku6/seed{seed}"
+    setting = {"run": run, "depth": 2, "starts": 2, "puzzles": 10, "missing": [0, 3]}
+    return published(
+        "theorems/series", row=f"scaling/{run}", numbers=numbers, setting=setting, checks=[]
+    )
+
+
+def test_tables_have_means_over_the_runs() -> None:
+    table = study_table("scaling", measured(0, 0.4), measured(1, 0.5))
+    depth, breadth, residual, *_ = table.sections
+    assert depth.title == "Toy: TRM, 2 of 5 steps: depth"
+    assert depth.text.startswith("10 puzzles a test set, 2 runs;")
+    assert [row["Puzzles"] for row in rows(depth)] == [
+        *("New grids", "Known grids", "The solution", "3 cells missing")
+    ]
+    first = rows(depth)[0]
+    assert first["1 segment"] == "45.0 ± 7.1"
+    assert first["2 segments (training)"] == "55.0 ± 7.1"
+    assert (first["4 segments"], first["Lost"]) == ("75.0 ± 7.1", "10.0 ± 0.0")
+    assert "vectors drawn from the same distribution" in breadth.text
+    found = {(r["Puzzles"], r["Depth"], r["Starts"]): r for r in rows(breadth)}
+    assert len(found) == 2 * 2 * 2
+    wide = found["Known grids", "4 segments", "2"]
+    assert (wide["Majority"], wide["Any right"]) == ("65.0 ± 7.1", "75.0 ± 7.1")
+    cells = rows(residual)
+    assert len(cells) == 2 * 2 * 2
+    assert cells[0] == {
+        **{"Puzzles": "New grids", "Depth": "2 segments", "Run": "seed0", "Unsolved": "2 of 10"},
+        **{"AUROC, logits": "0.900 [0.800, 1.000]", "AUROC, state": "—"},
+    }
+
+
+def test_runs_that_differ_have_tables_of_their_own() -> None:
+    """Another row, another configuration of it, or another setting of the study."""
+    records = [
+        measured(0, 0.4),
+        measured(0, 0.4, row="reasoning/minimal_j7"),
+        measured(0, 0.4, instance="seed0-abcd1234"),
+        measured(0, 0.4, random_start=True),
+    ]
+    records[3].setting["starts"] = 4
+    records[3] = replace(records[3], instance="seed0-ffff5678", changes=["setting.starts=4"])
+    table = study_table("scaling", *records)
+    titles = [section.title for section in table.sections if "depth" in section.title]
+    assert len(titles) == 4
+    assert sum("[abcd1234]" in title for title in titles) == 1
+    assert sum("[setting.starts=4]" in title for title in titles) == 1
+    texts = [section.text for section in table.sections if "breadth" in section.title]
+    assert sum("random in training" in text for text in texts) == 1
+    assert len(plots(table)) == 2 * 4
+
+
+def test_figures_have_the_rules_and_the_residuals() -> None:
+    found = plots(study_table("scaling", measured(0, 0.4), measured(1, 0.5)))
+    assert set(found) == {
+        *("scaling_reasoning_sudoku6", "scaling_reasoning_sudoku6_residual"),
+    }
+    curves = points(found["scaling_reasoning_sudoku6"])
+    row = "known grids\nexact accuracy (%)"
+    assert curves[row, "segments", "the model's own start"] == (
+        [1, 2, 3, 4],
+        pytest.approx([45, 55, 65, 75]),
+    )
+    assert curves[row, "starts, 4 segments", "any right"] == ([1, 2], pytest.approx([65, 75]))
+    spread = points(found["scaling_reasoning_sudoku6_residual"])
+    for panel in (("logits\npuzzles (%)", "2 segments"), ("state\npuzzles (%)", "4 segments")):
+        x, solved = spread[*panel, "solved"]
+        assert x == pytest.approx([10 ** (-4 + (2 * i + 1) / 20) for i in range(39, 44)])
+        assert solved == [0, 75, 25, 0, 0]
+        assert spread[*panel, "unsolved"][1] == [0, 0, 50, 50, 0]

@@ -1,0 +1,245 @@
+"""Test-time scaling: rules of selection in closed form, invariants, and the study of a run."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training import Script, Workplace
+
+from phantomgrad import Steps, UnrolledPhantomGradient
+from phantomgrad.models import RecursiveReasoner
+from phantomgrad_suite.data import PuzzleBatch
+from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import StudyRecord, read_record, read_study
+from phantomgrad_suite.studies import Scaling
+from phantomgrad_suite.studies.scaling import (
+    along,
+    auroc,
+    filled_in,
+    majority,
+    of_residual,
+    random_start,
+    residual,
+    selected,
+    solved_by,
+    trace,
+)
+
+# --- Selection in closed form ----------------------------------------------------------------
+
+
+def test_majority_is_of_whole_answers_and_the_earliest_of_equals() -> None:
+    words = ["abbac", "abcba", "abcde", "ccccc", "abbbb"]  # the answers to a puzzle, by start
+    letters = torch.tensor([[*word.encode()] for word in words]).T  # (R, B)
+    found = majority(torch.stack([letters, torch.zeros_like(letters)], dim=-1))
+    assert found.tolist() == [0, 0, 0, 0, 1]
+    # By cells, 1 1 would win: two answers agree in each cell. No whole answer is given twice.
+    split = torch.tensor([[[2, 3]], [[1, 4]], [[5, 1]], [[1, 1]]])
+    assert majority(split).tolist() == [0]
+
+
+def test_rules_choose_what_they_say() -> None:
+    boards = torch.tensor([[[1], [1]], [[2], [2]], [[2], [3]]])  # three starts, two puzzles
+    solved = torch.tensor([[True, False], [False, False], [False, True]])
+    logits = torch.tensor([[0.2, 0.3], [0.1, 0.2], [0.3, 0.1]])
+    state = torch.tensor([[0.1, 0.1], [0.2, 0.2], [0.3, 0.3]])
+    rates = selected(boards, torch.stack([logits, state]), solved)
+    assert rates == {
+        "single": pytest.approx(2 / 6),
+        "vote": 0.0,  # 2 twice; then the first of three
+        "logits": 0.5,  # start 1, which is wrong, and start 2
+        "state": 0.5,  # always start 0
+        "any": 1.0,
+    }
+    alone = selected(boards[:1], torch.stack([logits, state])[:, :1], solved[:1])
+    assert set(alone.values()) == {0.5}
+
+
+def test_residual_is_the_mean_of_the_last_three_changes() -> None:
+    changes = torch.tensor([[[8.0], [4.0], [2.0], [1.0]], [[1.0], [2.0], [4.0], [8.0]]])
+    assert residual(changes, 5).tolist() == [[pytest.approx(7 / 3)], [pytest.approx(14 / 3)]]
+    assert residual(changes, 2).tolist() == [[8.0], [1.0]]
+    assert residual(changes, 3).tolist() == [[6.0], [1.5]]
+
+
+def test_area_under_the_curve_and_its_interval() -> None:
+    """Of 2 x 3 pairs, four are won and one is a tie; the placements are 1, 1/2 and 1/2, 3/4, 1."""
+    area, low, high = auroc(torch.tensor([4.0, 2.0]), torch.tensor([1.0, 2.0, 3.0])) or []
+    wins = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.5, 0.0]], dtype=torch.float64)
+    error = 1.96 * (wins.mean(1).var() / 2 + wins.mean(0).var() / 3).sqrt().item()
+    assert (area, low) == pytest.approx((0.75, 0.75 - error))
+    assert high == pytest.approx(min(1.0, 0.75 + error))
+    assert auroc(torch.tensor([3.0, 4.0]), torch.tensor([1.0, 2.0])) == [1.0, 1.0, 1.0]
+    assert auroc(torch.tensor([3.0]), torch.tensor([1.0, 2.0])) is None
+
+
+def test_histograms_hold_every_puzzle() -> None:
+    values = torch.tensor([0.0, 1e-9, 1e-3, 1.0, 1e9])
+    found = of_residual(values, torch.tensor([True, True, True, False, False]))
+    assert (sum(found["solved"]), sum(found["unsolved"])) == (3, 2)
+    assert (found["solved"][0], found["solved"][10]) == (2, 1)
+    assert (found["unsolved"][40], found["unsolved"][-1]) == (1, 1)
+    assert found["auroc"] == [1.0, 1.0, 1.0]
+
+
+def test_a_solution_that_is_left_is_lost() -> None:
+    """Though it may be found again; a puzzle that is never solved loses none."""
+    solved = torch.tensor([[1, 0, 1, 0], [1, 1, 0, 0], [1, 1, 1, 0]]).bool()
+    assert along(solved) == {"n": 4, "accuracy": [0.5, 0.5, 0.75], "lost": 0.25}
+    targets = torch.tensor([[1, -100], [1, 2]])
+    batches = [PuzzleBatch(targets[:1], targets[:1]), PuzzleBatch(targets[1:], targets[1:])]
+    assert solved_by(torch.tensor([[1, 5], [1, 5]]), batches).tolist() == [True, False]
+
+
+def test_boards_are_filled_in_but_for_some_cells() -> None:
+    inputs = torch.tensor([[1, 3, 1, 1, 1], [1, 2, 2, 2, 2]])
+    targets = torch.tensor([[2, 3, 4, 5, 6], [3, 2, 2, 2, 2]])
+    batch, keys = PuzzleBatch(inputs, targets), torch.rand(2, 5)
+    boards = [filled_in(batch, missing, keys).inputs for missing in range(6)]
+    assert torch.equal(boards[0], targets)
+    assert all(torch.equal(board, inputs) for board in boards[4:])
+    assert [int((board[0] == 1).sum()) for board in boards] == [0, 1, 2, 3, 4, 4]
+    assert all(bool((b[a == 1] == 1).all()) for a, b in pairwise(boards))
+    assert all(bool((board[1:] == inputs[1:]).all()) for board in boards[1:])
+
+
+# --- Traces and starts -----------------------------------------------------------------------
+
+
+def reasoner(**settings: Any) -> RecursiveReasoner:
+    torch.manual_seed(0)
+    model = RecursiveReasoner(
+        *(6, 4, Steps(0), UnrolledPhantomGradient(1, 1.0)), **{"width": 8, "n": 2, **settings}
+    )
+    return model.eval()
+
+
+@pytest.mark.parametrize("n", [2, None])
+def test_a_trace_is_the_plain_evaluation(n: int | None) -> None:
+    """Bit for bit; the changes are those of logits and of all latents, by cell."""
+    model = reasoner(n=n)
+    tokens = torch.randint(1, 6, (5, 4))
+    found = trace(model, [PuzzleBatch(t, t) for t in (tokens[:3], tokens[3:])], 3)
+    assert (found.answers.shape, found.changes.shape) == ((3, 5, 4), (2, 2, 5))
+    for rows in (slice(0, 3), slice(3, 5)):
+        state, logits, latents = None, [], []
+        for segment in range(3):
+            with torch.no_grad():
+                answer = model(tokens[rows], state)
+            state = answer.state
+            logits.append(answer.logits)
+            latents.append(torch.cat(state, dim=-1) if n else state)
+            assert torch.equal(found.answers[segment, rows], answer.logits.argmax(dim=-1))
+        for kind, values in enumerate((logits, latents)):
+            for step in range(2):
+                moved = (values[step + 1] - values[step]).square().sum(dim=-1).sqrt().mean(dim=-1)
+                torch.testing.assert_close(found.changes[kind, step, rows], moved)
+
+
+def test_random_starts_are_distributed_as_the_saved_ones() -> None:
+    """A vector for all cells of a puzzle, of deviation 1, cut at two sigma of the uncut one."""
+    tokens = torch.ones(2000, 4, dtype=torch.long)
+    for s in random_start(reasoner(), tokens):
+        assert s.shape == (2000, 4, 8)
+        assert torch.equal(s, s[:, :1].expand_as(s))
+        assert s[:, 0].std().item() == pytest.approx(1.0, abs=0.02)
+        assert s.abs().max() < 2.2737
+        assert not torch.equal(s[0], s[1])
+    own = random_start(reasoner(random_start=True), tokens)
+    assert not torch.equal(own[0][:, 0], own[0][:, 1])
+
+
+# --- The study of a run ----------------------------------------------------------------------
+
+SIZE = (
+    *("dataset.train=64", "dataset.validation=8", "dataset.test=24", "dataset.batch_size=16"),
+    *("model.width=16", "trainer.max_epochs=2", "task.segments=2", "task.evaluated_segments=[]"),
+)
+ROW = ("experiment=reasoning/sudoku6", *SIZE, "measure.example=null")
+SMALL = ("setting.depth=2", "setting.puzzles=32", "setting.starts=3", "setting.missing=[0,3]")
+
+
+def own_run(workplace: Workplace, *overrides: str) -> tuple[Path, str]:
+    """Train; return the folder, and what names it in the study."""
+    folder = workplace.train(*ROW, *overrides)
+    return folder, f"run={folder.relative_to(workplace.path / 'runs')}"
+
+
+def measured(workplace: Workplace, *overrides: str) -> StudyRecord:
+    return read_study(workplace.study("study=scaling", *SMALL, *overrides) / "record.json")
+
+
+def test_plain_evaluation_is_that_of_the_record(workplace: Workplace) -> None:
+    """One start is the plain evaluation, and the segments of training give the recorded value."""
+    folder, run = own_run(workplace)
+    kept = read_record(folder / "record.json")
+    found = read_study(
+        workplace.study("study=scaling", run, *SMALL, "setting.puzzles=24") / "record.json"
+    )
+    assert [check.holds for check in found.checks] == [True]
+    test, known = found.numbers["sets"]
+    assert (test["name"], known["name"], known["n"]) == ("test", "test/known_grids", 24)
+    assert test["accuracy"][1] == pytest.approx(kept.result.selected, rel=1e-5)
+    for part in (test, known):
+        assert len(part["accuracy"]) == 4
+        assert [(b["segments"], b["starts"]) for b in part["breadth"]] == [
+            (n, r) for n in (2, 4) for r in (1, 2, 3)
+        ]
+        for cell in part["breadth"]:
+            rates = [cell[rule] for rule in ("single", "vote", "logits", "state")]
+            assert max(rates) <= cell["any"]
+            if cell["starts"] == 1:
+                assert {*rates, cell["any"]} == {part["accuracy"][cell["segments"] - 1]}
+        for row in part["residuals"]:
+            right = round(24 * part["accuracy"][row["segments"] - 1])
+            counts = sum(row["state"]["solved"]), sum(row["logits"]["unsolved"])
+            assert counts == (right, 24 - right)
+    assert [row["missing"] for row in found.numbers["nearly"]] == [0, 3]
+    assert found.numbers["weights"] == kept.weights["selected"]
+    # More puzzles are further ones: the recorded value is compared on those of the run.
+    more = measured(workplace, run)
+    assert (more.numbers["sets"][0]["n"], more.checks[0].value) == (32, found.checks[0].value)
+
+
+def test_models_with_noise_and_other_puzzles(workplace: Workplace) -> None:
+    """The same seed repeats the study; there is no recorded value to compare with."""
+    random = ("model.random_start=true", "model.noise=0.01", "dataset.side=4")
+    _, run = own_run(workplace, *random)
+    first = measured(workplace, run)
+    again = measured(workplace, run, "runtime.paths.runs=other", "runtime.setting.runs=runs")
+    assert first.numbers == again.numbers
+    assert first.checks == []
+    assert [part["name"] for part in first.numbers["sets"]] == ["test"]
+    assert first.numbers["random_start"]
+
+
+def test_bad_input_is_one_sentence(workplace: Workplace, study_script: Script) -> None:
+    with pytest.raises(UserError, match="seed5 holds no finished run: train it first, or name"):
+        workplace.study("study=scaling", "run=reasoning/sudoku6/seed5")
+    outcome = study_script("study=scaling", "run=reasoning/sudoku6/seed5")
+    assert (outcome.code, outcome.err) == (1, "")
+    assert outcome.out.splitlines()[-1].startswith("runs/reasoning/sudoku6/seed5 holds no finished")
+    _, run = own_run(workplace, "runtime.keep_weights=false")
+    with pytest.raises(UserError, match=r"has no weights: runtime.keep_weights was false"):
+        workplace.study("study=scaling", run)
+    short = ("experiment=chains/implicit", "trainer.max_epochs=1")
+    other = workplace.train(*short).relative_to(workplace.path / "runs")
+    with pytest.raises(UserError, match="a run of Reasoning, got chains/implicit/seed0"):
+        workplace.study("study=scaling", f"run={other}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"starts": 0}, "starts must be at least 1, got 0"),
+        ({"depth": 0}, "depth must be at least 1, got 0"),
+        ({"puzzles": 0.5}, "puzzles must be an integer, got 0.5"),
+        ({"missing": ()}, "missing must hold at least 1 different values"),
+        ({"missing": (0, -1)}, "missing must be at least 0, got -1"),
+    ],
+)
+def test_bad_settings_are_refused(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=problem):
+        Scaling(run="reasoning/sudoku6/seed0", **settings)
