@@ -16,12 +16,14 @@ ONE := cluster=local runtime.cluster.jobs=1
 # SCALE=cpu: the CPU edition of a table, in hours of two cores.
 TRAIN := $(RUN) scripts/train.py table=$(if $(SCALE),$(SCALE)/)
 MANY := $(if $(SCALE),$(PARALLEL))
+# The first line of recipes that do not know it, in which it would be ignored.
+ONE_SIZE = $(if $(SCALE),$(error $@ has no smaller edition: leave out SCALE=$(SCALE)))
 
 .DEFAULT_GOAL := help
 .PHONY: help env test lint reproduce reproduce-figure1 reproduce-figure2 reproduce-figure3 reproduce-figure4 \
   reproduce-table1 reproduce-table2 reproduce-table3 reproduce-table3-vision reproduce-table3-language \
   reproduce-table3-imagenet reproduce-table4 reproduce-table4-ppi reproduce-reasoning tune data status \
-  dashboard report publish throughput bench soak lock clean
+  dashboard report publish throughput bench verify soak docs lock clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' Makefile
@@ -39,6 +41,7 @@ env: .venv/.ready ## Set up .venv (python >= 3.11, everything pinned)
 	@touch $@
 
 reproduce: env ## The main job, no download: studies, digits, Chains; ends with runs/results/index.html
+	@$(ONE_SIZE)
 	@status=0; started=$$(date +%s); \
 	  $(RUN) scripts/study.py suite=default $(PARALLEL) || status=1; \
 	  $(RUN) scripts/train.py table=digits $(PARALLEL) || status=1; \
@@ -54,6 +57,7 @@ reproduce-table1: env ## Table 1: MDEQ-Tiny on CIFAR-10 (GPU; first: make data D
 	@$(YOURS) table1
 
 reproduce-table2: env ## Table 2: time and memory of the gradients
+	@$(ONE_SIZE)
 	@$(RUN) scripts/study.py study=table2/cpu
 	@$(YOURS) table2
 
@@ -68,6 +72,7 @@ reproduce-table3-language: env ## Table 3: WikiText-103 (4 GPUs; first: make dat
 	@$(YOURS) table3
 
 reproduce-table3-imagenet: env ## Table 3: MDEQ-Small on ImageNet (8 GPUs; first: make data DATA=ImageNet)
+	@$(ONE_SIZE)
 	@$(RUN) scripts/train.py table=table3_imagenet $(ONE)
 	@$(YOURS) table3
 
@@ -80,6 +85,7 @@ reproduce-table4-ppi: env ## Table 4: PPI (GPU; first: make data DATA=PPI)
 	@$(YOURS) table4
 
 reproduce-figure1: env ## Figure 1 with all pairs, for each nonlinearity (5 to 10 min on a core)
+	@$(ONE_SIZE)
 	@$(RUN) scripts/study.py suite=figure1 $(PARALLEL)
 	@$(YOURS) figure1
 
@@ -92,12 +98,16 @@ reproduce-figure3: env ## Figure 3: k and λ, UPG against NPG, with MDEQ-Tiny (G
 	@$(YOURS) figure3
 
 reproduce-figure4: env ## Figure 4: gradient solvers under ill-conditioning
+	@$(ONE_SIZE)
 	@$(RUN) scripts/study.py suite=figure4 $(PARALLEL)
 	@$(YOURS) figure4
 
-reproduce-reasoning: env ## Which gradient trains a recursive reasoner (a day of two cores)
+reproduce-reasoning: env ## Which gradient trains a recursive reasoner (about 13 h of a core)
+	@$(ONE_SIZE)
 	@$(RUN) scripts/train.py table=reasoning $(PARALLEL)
-	@$(YOURS) reasoning
+	@$(RUN) scripts/train.py table=reasoning_few $(PARALLEL)
+	@$(RUN) scripts/study.py suite=scaling $(PARALLEL)
+	@$(YOURS) reasoning scaling
 
 tune: env ## Tune λ on COX2, on validation data (TUNE=lambda: on the digits; 20 min on a core)
 	@$(RUN) scripts/train.py tune=$(or $(TUNE),lambda_cox2)
@@ -124,6 +134,13 @@ soak: env ## Kill, stop and damage small runs at random moments; they must resum
 
 bench: env ## Time and memory, side by side with torchdeq 0.1.0
 	@$(RUN) scripts/bench.py
+
+verify: env ## Evaluate the released models (results/weights) and compare with their records (DATA=folder)
+	@$(RUN) scripts/verify.py $(if $(DATA),--data "$(DATA)")
+
+docs: env ## Build the documentation and run its examples: site/index.html (opens without a server)
+	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet
+	@echo "site/index.html"
 
 test: env ## Run the tests
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
