@@ -7,11 +7,13 @@ import numpy as np
 
 from phantomgrad_suite.report.catalogue import FIGURES
 from phantomgrad_suite.report.figures.plot import Curve, Plot
-from phantomgrad_suite.report.studies.gradients import front, products, seconds, setting_name
+from phantomgrad_suite.report.studies.gradients import Cost, front, products, seconds, setting_name
 from phantomgrad_suite.report.studies.parts import Numbers, with_instance
 from phantomgrad_suite.report.table import Table
 
 _RESOLUTION = 1e-6  # of a cosine in float32
+
+
 def milliseconds(row: Numbers) -> float:
     """Return what an estimate took."""
     return 1e3 * seconds(row)
