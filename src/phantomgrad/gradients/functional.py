@@ -51,8 +51,8 @@ def _refuse_others(f: PureMap, z: Tensor) -> None:
     """Raise if derivatives would not reach what the map depends on; a compiler drops the call."""
     fz: Any = f.pure(z, *(t.detach() for t in f.tensors))
     while fz is not None:
-        moved = transformed() and forward_ad.unpack_dual(fz).tangent is not None
-        if fz.requires_grad or moved:
+        dual: Any = forward_ad.unpack_dual(fz) if transformed() else None  # type: ignore[no-untyped-call]
+        if fz.requires_grad or (dual and dual.tangent is not None):
             raise ValueError(
                 "the cell depends on a tensor that is not one of its parameters, buffers or "
                 "inputs, and would get no gradient in one graph (fullgraph=True) or in a transform "
