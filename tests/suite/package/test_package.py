@@ -1,4 +1,4 @@
-"""The wheel: what it holds, and that the library works from it."""
+"""Source distribution and wheel: what they hold, and that the library works from them."""
 
 import shutil
 import subprocess
@@ -22,14 +22,17 @@ assert layer(ones(2, 3)).solution.converged.all()
 """
 
 
-def test_library_works_from_the_wheel(tmp_path: Path) -> None:
+def test_library_works_from_the_wheel_of_the_sdist(tmp_path: Path) -> None:
     """In a new process, in an empty folder, with nothing of the checkout on the path."""
     source = tmp_path / "source"  # setuptools builds in the checkout, from what is left there
     shutil.copytree(REPOSITORY / "src", source / "src")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source)
+    sdist = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", sdist], cwd=source, check=True, stdout=subprocess.DEVNULL)
+    (archive,) = tmp_path.glob("phantomgrad-*.tar.gz")
     options = ("--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", str(tmp_path))
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source)], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(archive)], check=True)
     (path,) = tmp_path.glob("phantomgrad-*.whl")
     installed = tmp_path / "installed"
     zipfile.ZipFile(path).extractall(installed)
