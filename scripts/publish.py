@@ -2,6 +2,7 @@
 
 python scripts/publish.py             from runs/results to results
 python scripts/publish.py DIR         from another folder, as report.py takes it with yours=DIR
+python scripts/publish.py --weights runs/digits/upg_k5_d0.5/seed0     release the weights of a run
 """
 
 import argparse
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 from phantomgrad_suite.publish import publish
+from phantomgrad_suite.released import release
 from phantomgrad_suite.report.command import main
 from phantomgrad_suite.runs.errors import UserError
 
@@ -17,9 +19,12 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", nargs="?", type=Path, default=Path("runs/results"))
-    results = Path(__file__).resolve().parents[1] / "results"
+    parser.add_argument("--weights", type=Path, metavar="RUN_FOLDER")
+    options, results = parser.parse_args(), Path(__file__).resolve().parents[1] / "results"
     try:
-        for line in publish(parser.parse_args().folder, results):
+        if options.weights:
+            sys.exit(print(release(options.weights, results)))
+        for line in publish(options.folder, results):
             print(line)
     except (UserError, OSError) as error:
         sys.exit(str(error))

@@ -3,14 +3,13 @@
 python scripts/verify.py                                  all of results/weights
 python scripts/verify.py digits/upg_k5_d0.5               one of them
 python scripts/verify.py --data /data                     data sets elsewhere
-python scripts/verify.py --release runs/digits/upg_k5_d0.5/seed0     add the weights of a run
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from phantomgrad_suite.released import release, verify
+from phantomgrad_suite.released import verify
 from phantomgrad_suite.runs.errors import UserError
 
 if __name__ == "__main__":
@@ -19,11 +18,8 @@ if __name__ == "__main__":
     )
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--data", type=Path, default=Path("data"), metavar="FOLDER")
-    parser.add_argument("--release", type=Path, metavar="FOLDER")
     options = parser.parse_args()
     try:
-        if options.release:
-            sys.exit(print(release(options.release)))
         sys.exit(0 if verify(options.names, options.data) else 1)
     except UserError as error:
         sys.exit(str(error))

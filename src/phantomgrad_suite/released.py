@@ -111,10 +111,12 @@ def _data_in(folder: Path, record: Record) -> list[str]:
 
 def _full_name(name: str, results: Path) -> str:
     names = released(results)
+    if not names:
+        raise UserError(f"{results / 'weights'} holds no models: load_model needs a checkout")
     found = [known for known in names if name in (known, known.rpartition("/")[0])]
     if len(found) != 1:
         what = f"{name} is several models" if found else f"there is no released model {name!r}"
-        raise UserError(f"{what}: choose from {', '.join(found or names) or 'none'}")
+        raise UserError(f"{what}: choose from {', '.join(found or names)}")
     return found[0]
 
 

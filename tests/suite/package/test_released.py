@@ -87,6 +87,8 @@ def test_models_that_cannot_be_released(folder: Path, tmp_path: Path) -> None:
 
 
 def test_unknown_names(results: Path) -> None:
+    with pytest.raises(UserError, match="load_model needs a checkout"):
+        load_model("digits", results / "records")
     with pytest.raises(UserError, match=f"no released model 'digits': choose from {NAME}"):
         load_model("digits", results)
     with pytest.raises(AttributeError, match="has no attribute 'load_models'"):
