@@ -12,7 +12,6 @@ from problems import Affine, Counted, Map, TanhCell, looped, relative_error
 from torch import Tensor
 
 import phantomgrad as pg
-from phantomgrad.solvers.reversible import _Alternation, _wide
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "reversible.json").read_text())
 INPUTS = {name: torch.tensor(v, dtype=torch.float64) for name, v in GOLDEN["inputs"].items()}
@@ -88,35 +87,34 @@ def test_the_gradient_is_that_of_a_loop(norm: float, damping: float, relu: bool)
 
 
 def test_an_odd_map_and_its_negative_take_mirrored_steps() -> None:
-    w, z0 = 0.3 * torch.randn(4, 4), torch.randn(2, 4)
+    w, z0, solver = 0.3 * torch.randn(4, 4), torch.randn(2, 4), pg.Reversible()
     sequences = []
     for sign in (1, -1):
-        steps = pg.Reversible().start(z0)
-        steps.before = sign * z0
-        z, sequence = z0, []
+        sequence = [sign * z0, z0]
         for _ in range(8):
-            z = steps.advance(z, sign * torch.tanh(z @ w), z)
-            sequence.append(z)
+            sequence.append(solver.step(sequence[-2], sign * torch.tanh(sequence[-1] @ w)))
         sequences.append(sequence)
     for i, (a, b) in enumerate(zip(*sequences, strict=True)):
         torch.testing.assert_close(a, b if i % 2 else -b, rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize(
-    ("dtype", "iterates"), [(torch.float32, 46), (torch.bfloat16, 26)], ids=str
+    ("dtype", "wide", "iterates"),
+    [(torch.float32, torch.float64, 46), (torch.bfloat16, torch.float32, 26)],
+    ids=str,
 )
-def test_damping_of_a_half_is_inverted_bit_for_bit(dtype: torch.dtype, iterates: int) -> None:
-    cell, z = TanhCell(16, norm=0.2).to(dtype), torch.zeros(3, 16, dtype=dtype)
+def test_damping_of_a_half_is_inverted_bit_for_bit(
+    dtype: torch.dtype, wide: torch.dtype, iterates: int
+) -> None:
+    cell, solver = TanhCell(16, norm=0.2).to(dtype), pg.Reversible()
     x = (2 + torch.rand(3, 16)).to(dtype)  # numbers near zero would have finer last digits
-    wide = _wide(z)
     f: Map = lambda z: cell(z.to(dtype), x).detach().to(wide)  # noqa: E731
-    steps = _Alternation(0.5, z.to(wide))
-    forward = [steps.before, steps.before]
+    forward = [torch.zeros(3, 16, dtype=wide)] * 2
     for _ in range(iterates):
-        forward.append(steps.forward(forward[-2], f(forward[-1])))
+        forward.append(solver.step(forward[-2], f(forward[-1])))
     after, at = forward[-1], forward[-2]
     for expected in forward[-3::-1]:
-        after, at = at, steps.backward(after, f(at))
+        after, at = at, solver.inverse_step(after, f(at))
         assert torch.equal(at, expected)
 
 
@@ -172,6 +170,16 @@ def test_a_sample_that_is_not_finite_changes_no_other() -> None:
     z = torch.where(ours.diverged.unsqueeze(1), torch.nan, ours.z)
     (gradient,) = torch.autograd.grad(z.nansum(), slope)
     torch.testing.assert_close(gradient, expected)
+
+
+def test_a_cotangent_that_is_not_finite_changes_no_other() -> None:
+    slope = torch.full((3, 1), 0.5, requires_grad=True)
+    z = reversible(20).solve(lambda z: torch.tanh(slope * z + 1), torch.zeros(3, 1)).z
+    v = torch.tensor([[1.0], [torch.nan], [1.0]])
+    (gradient,) = torch.autograd.grad(z, slope, v, retain_graph=True)
+    (expected,) = torch.autograd.grad(z, slope, torch.ones(3, 1))
+    assert gradient.isnan().squeeze(1).tolist() == [False, True, False]
+    assert torch.equal(gradient[::2], expected[::2])
 
 
 @pytest.mark.parametrize(
