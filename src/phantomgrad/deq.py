@@ -25,7 +25,7 @@ from phantomgrad.nn import (
     shared_parametrizations,
 )
 from phantomgrad.solvers import Map, Solution, Solver
-from phantomgrad.solvers.accelerators import traced, transformed
+from phantomgrad.solvers.accelerators import differentiating, tangents, traced, transformed
 from phantomgrad.solvers.maps import working_dtype
 from phantomgrad.trajectory import Trajectory
 
@@ -187,7 +187,7 @@ class DEQ(nn.Module):
             solver = (None if self.training else self.eval_solver) or self.solver
         else:
             _check_parts(solver, self.gradient)
-        grad = torch.is_grad_enabled()
+        grad = differentiating()
         recorded = self.gradient.needs_recorded_solve and grad
         f, start, packing = self.close_over(inputs, z0, keywords, attached=recorded)
         stepped = solver if recorded else None
@@ -196,7 +196,8 @@ class DEQ(nn.Module):
         solver = solver.reachable(working_dtype(start))
         with shared_masks(self.cell), shared_parametrizations(self.cell):
             note = partial(call_note, self.cell, z0, inputs, keywords)
-            with torch.set_grad_enabled(recorded), discarded_parametrizations(), noted(note):
+            graph = torch.set_grad_enabled(recorded and torch.is_grad_enabled())
+            with graph, tangents(recorded), discarded_parametrizations(), noted(note):
                 solution = invalidated(solver.solve(trajectory or f, start))
                 if self.check_map and self.training and not traced():
                     self._check_map(f, solution.z.detach())

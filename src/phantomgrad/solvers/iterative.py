@@ -13,6 +13,7 @@ from torch import Tensor
 from phantomgrad.checks import check_at_least, check_choice, check_deviation
 from phantomgrad.solvers.accelerators import (
     ActivityFlag,
+    differentiating,
     full_precision,
     may_read,
     tangents,
@@ -100,8 +101,8 @@ class IterativeSolver(Solver):
     def solve(self, f: Map, z0: Tensor) -> Solution:
         """Return the best iterates within the budget; see :meth:`Solver.solve`."""
         check_start(z0)
-        recorded = self.differentiable and torch.is_grad_enabled()
-        with torch.set_grad_enabled(recorded), tangents(recorded):
+        recorded = self.differentiable and differentiating()
+        with torch.set_grad_enabled(recorded and torch.is_grad_enabled()), tangents(recorded):
             return self._solve(f, z0)
 
     def _solve(self, f: Map, z0: Tensor) -> Solution:
