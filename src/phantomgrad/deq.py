@@ -209,11 +209,12 @@ class DEQ(nn.Module):
                 pure, gradient = pure_map(f), self.gradient.after(solution)
                 taps = [gradient.attach(pure, tap) for tap in taps]
                 z = gradient.attach(pure, z, partial(self._keep, "last_adjoint"))
+            # A recorded solve has left its state on the graph, where only the result belongs.
+            solution = solution._replace(z=solution.z.detach(), inverse=None)
             if grad and self.penalty is not None:
                 with noted(lambda: "penalty is called as penalty(f, z, attached)"):
                     self.last_penalty = self.penalty(f, solution.z, z)
         states = tuple(s if packing is None else packing.unpack(s) for s in (*taps, z))
-        solution = solution._replace(inverse=None)
         return Equilibrium(states if trajectory else states[-1], solution)
 
     def _check_map(self, f: Map, z: Tensor) -> None:
