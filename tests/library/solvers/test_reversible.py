@@ -42,28 +42,23 @@ def golden_error(case: dict[str, Any], **settings: Any) -> tuple[float, float]:
     return float(max(states)), float(max(errors))
 
 
-every_case = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     "case", GOLDEN["reversible"], ids=lambda c: f"{c['beta']}-{c['N']}-{c['returned']}"
 )
-
-
-@every_case
-@pytest.mark.parametrize("every", [None, 16], ids=["anew", "checkpoints"])
-def test_golden_states_and_gradients(case: dict[str, Any], every: int | None) -> None:
+@pytest.mark.parametrize(
+    "settings", [{}, {"checkpoint_every": 16}, {"backward_tol": 1e-6}], ids=str
+)
+def test_golden_states_and_gradients(case: dict[str, Any], settings: dict[str, Any]) -> None:
     """Among them, those that a plain reconstruction misses by 1e-5 and 1e-2."""
-    state, gradient = golden_error(case, checkpoint_every=every)
+    state, gradient = golden_error(case, **settings)
     assert state < 1e-14
-    assert gradient < (1e-12 if case["N"] <= 4 else 1e-9)
-
-
-@every_case
-def test_the_default_accuracy_is_kept(case: dict[str, Any]) -> None:
-    assert golden_error(case, backward_tol=1e-6)[1] < 3e-6
+    accurate = 1e-12 if case["N"] <= 4 else 1e-9
+    assert gradient < (3e-6 if "backward_tol" in settings else accurate)
 
 
 def test_a_linear_map_has_the_closed_form() -> None:
-    affine = Affine.random(batch=2, size=3, norm=0.6)
-    z = reversible(201).solve(affine, affine.zeros).z
+    affine = Affine.random(batch=2, size=3, norm=0.3)
+    z = reversible(61, damping=0.8).solve(affine, affine.zeros).z
     torch.testing.assert_close(z, affine.equilibrium(), rtol=0, atol=1e-10)
     v = torch.randn(2, 3)
     ours = torch.autograd.grad(z, [affine.weight, affine.bias], v)
@@ -138,11 +133,11 @@ def test_a_faded_cotangent_ends_the_backward_pass() -> None:
 
 
 def test_samples_stop_alone_and_get_the_gradient_that_they_have_alone() -> None:
-    slopes = torch.tensor([[0.1], [0.8], [-0.5]])
+    slopes = torch.tensor([[0.1], [0.7], [-0.5]])
     v = torch.tensor([[1.0], [1e-3], [1e4]])
     scale = torch.ones(3, 1, requires_grad=True)
     f = lambda z, part=slice(None): torch.tanh(slopes[part] * scale[part] * z + 1)  # noqa: E731
-    method = reversible(200, tol=1e-6)
+    method = reversible(200, tol=1e-4)
     together = method.solve(f, torch.zeros(3, 1))
     assert len(set(together.evaluations.tolist())) == 3
     assert together.converged.all()
@@ -159,10 +154,8 @@ def test_a_sample_that_is_not_finite_changes_no_other() -> None:
     slope, growth = torch.tensor(0.5, requires_grad=True), torch.tensor([[1.0], [1e30], [1.5]])
     offset = torch.tensor([[1.0], [1.0], [torch.inf]])
     f = lambda z, n=3: slope * growth[:n] * z + offset[:n]  # noqa: E731
-    ours, alone = (
-        reversible(60).solve(f, torch.zeros(3, 1)),
-        reversible(60).solve(lambda z: f(z, 1), torch.zeros(1, 1)),
-    )
+    ours = reversible(20).solve(f, torch.zeros(3, 1))
+    alone = reversible(20).solve(lambda z: f(z, 1), torch.zeros(1, 1))
     assert ours.diverged.tolist() == [False, True, True]
     (gradient,) = torch.autograd.grad(ours.z[0].sum(), slope, retain_graph=True)
     (expected,) = torch.autograd.grad(alone.z.sum(), slope)
