@@ -144,44 +144,43 @@ class _RecordedSolve:
     def backward(self, v: Tensor, z: Tensor, before: Tensor) -> list[Tensor | None]:
         """Return the gradients with respect to the start and to the tensors that ``f`` uses."""
         beta, sums = self._solver.damping, dict[int, Tensor]()
-        u = torch.where(self._steps.unsqueeze(1) > 0, self.f.flatten(v), 0)
-        u_before = torch.zeros_like(u)  # u and this are the cotangents of z and before
+        u = self.f.flatten(v).where(self._steps.unsqueeze(1) > 0, 0)
+        w = torch.zeros_like(u)  # u and w are the cotangents of z and before
         tol = self._tol * vector_norm(u, dim=1)
         for t in range(max(self._steps.tolist(), default=0), 0, -1):
             # The pass of a sample begins at its own step, and ends when its cotangent has decayed.
-            weight = vector_norm(u, dim=1) + vector_norm(u_before, dim=1)
+            weight = vector_norm(u, dim=1) + vector_norm(w, dim=1)
             pending = ~(weight <= tol)  # true for nan
-            u, u_before = (torch.where(pending.unsqueeze(1), w, 0) for w in (u, u_before))
+            u, w = u.where(pending.unsqueeze(1), 0), w.where(pending.unsqueeze(1), 0)
             active = pending & (self._steps >= t)
-            wrong = active & self._differs(t, z, before, tol, weight)
+            wrong = active & self._differs(t, z, before, tol / weight)
             any_pending, any_wrong = torch.stack((pending.any(), wrong.any())).tolist()
             if not any_pending:
                 break
             mask = active.unsqueeze(1)
             if any_wrong or t in self._stored:
                 pair = self._repeat(t)
-                if bool((active & self._differs(t, *pair, tol, weight)).any()):
+                if bool((active & self._differs(t, *pair, tol / weight)).any()):
                     raise RuntimeError(
                         "f gives other values in the backward pass than in the forward pass, so "
                         "its iterates cannot be reconstructed: it must not draw random numbers, "
                         "nor depend on anything that has changed since"
                     )
-                z, before = torch.where(mask, pair[0], z), torch.where(mask, pair[1], before)
+                z, before = pair[0].where(mask, z), pair[1].where(mask, before)
             # One step back, of the iterates and of their cotangents.
-            fz, product = self.f.pull_back(before, torch.where(mask, beta * u, 0), sums)
-            old = z, before, u, u_before
-            new = before, self._solver.inverse_step(z, fz), u_before + product, (1 - beta) * u
-            z, before, u, u_before = (torch.where(mask, *p) for p in zip(new, old, strict=True))
-        return [self.f.restore(u + u_before), *map(sums.get, range(len(self.f.tensors)))]
+            fz, product = self.f.pull_back(before, (beta * u).where(mask, 0), sums)
+            z, before = before.where(mask, z), self._solver.inverse_step(z, fz).where(mask, before)
+            u, w = (w + product).where(mask, u), ((1 - beta) * u).where(mask, w)
+        return [self.f.restore(u + w), *map(sums.get, range(len(self.f.tensors)))]
 
     def _project(self, z: Tensor) -> Tensor:
         return (z * self._direction).sum(dim=1)  # a matrix product might have fewer digits
 
-    def _differs(self, t: int, z: Tensor, before: Tensor, tol: Tensor, weight: Tensor) -> Tensor:
-        """Return where ``before`` is not iterate t - 1, by enough to change the gradient."""
+    def _differs(self, t: int, z: Tensor, before: Tensor, allowed: Tensor) -> Tensor:
+        """Return where ``before`` differs from iterate t - 1 by more than ``allowed * ||z||``."""
         error = (self._project(before) - self._projections[t - 1]).abs()
         size: Tensor = vector_norm(z, dim=1)
-        return (error * weight > tol * size) | ~error.isfinite()
+        return (error > allowed * size) | ~error.isfinite()
 
     def _repeat(self, t: int) -> tuple[Tensor, Tensor]:
         """Return iterates t and t - 1, computed from the last stored pair."""
