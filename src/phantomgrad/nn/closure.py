@@ -33,12 +33,11 @@ class Closure:
         return self.packing.pack(self.call(self.packing.unpack(z), *self.inputs, **self.keywords))
 
     def detached(self) -> tuple[list[Tensor], list[Tensor], Map]:
-        """Return the tensors on a graph that it is given, copies off the graph, and a map of these.
+        """Return tensors that require a gradient, leaf copies of them, and the map of the copies.
 
-        The tensors are those in the inputs that require a gradient and the shared weights of the
-        present pass, but no parameters of the module. The map has the shared weights of this pass
-        and the dropout masks of its own first evaluation whenever it is called, also in the
-        backward pass and in another thread.
+        The tensors are inputs and the shared weights of the present pass; parameters of the module
+        are not copied. The map can be called at any time, also in the backward pass and in another
+        thread: it always uses the dropout masks of its first evaluation.
         """
         tensors, copies = list[Tensor](), list[Tensor]()
 

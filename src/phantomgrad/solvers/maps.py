@@ -75,8 +75,9 @@ class Repeated:
     The backward pass uses the weights, masks and autocast of the forward pass. A custom autograd
     function gives gradients only to its arguments; ``tensors`` are those that ``f`` depends on:
 
-    - Tensors on a graph of their own, which the map names (:class:`phantomgrad.nn.Closure`: inputs
-      of the layer, shared weights). Detached copies replace them in the evaluations.
+    - Tensors on a graph of their own, known to the map (``detached`` of a
+      :class:`phantomgrad.nn.Closure`: inputs of the layer, shared weights). The evaluations use
+      leaf copies, so that no gradient runs on into that graph at each of them.
     - Leaves (parameters, and others that ``f`` refers to), found on the graphs of the first two
       evaluations. What these two share was computed outside of ``f``, which is an error. So is a
       leaf that only the backward pass finds.

@@ -77,7 +77,7 @@ class Reversible(IterativeSolver):
 
     def start(self, z0: Tensor) -> Iteration:
         """Return a run of the iteration, which holds one iterate more."""
-        return _Steps(self, z0)
+        return _ReversibleSteps(self, z0)
 
     def _solve(self, f: Map, z0: Tensor) -> Solution:
         half = z0.dtype in (torch.float16, torch.bfloat16)
@@ -95,7 +95,7 @@ class Reversible(IterativeSolver):
         return solution._replace(z=z, residual=solution.residual.to(dtype), trace=trace)
 
 
-class _Steps(Iteration):
+class _ReversibleSteps(Iteration):
     def __init__(self, solver: Reversible, z0: Tensor) -> None:
         self._solver, self._before = solver, z0
 
