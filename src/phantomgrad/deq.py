@@ -25,7 +25,7 @@ from phantomgrad.nn import (
     shared_parametrizations,
 )
 from phantomgrad.solvers import Map, Solution, Solver
-from phantomgrad.solvers.accelerators import traced, transformed
+from phantomgrad.solvers.accelerators import differentiating, tangents, traced, transformed
 from phantomgrad.solvers.maps import working_dtype
 from phantomgrad.trajectory import Trajectory
 
@@ -187,7 +187,7 @@ class DEQ(nn.Module):
             solver = (None if self.training else self.eval_solver) or self.solver
         else:
             _check_parts(solver, self.gradient)
-        grad = torch.is_grad_enabled()
+        grad = differentiating()
         recorded = self.gradient.needs_recorded_solve and grad
         f, start, packing = self.close_over(inputs, z0, keywords, attached=recorded)
         stepped = solver if recorded else None
@@ -196,7 +196,8 @@ class DEQ(nn.Module):
         solver = solver.reachable(working_dtype(start))
         with shared_masks(self.cell), shared_parametrizations(self.cell):
             note = partial(call_note, self.cell, z0, inputs, keywords)
-            with torch.set_grad_enabled(recorded), discarded_parametrizations(), noted(note):
+            graph = torch.set_grad_enabled(recorded and torch.is_grad_enabled())
+            with graph, tangents(recorded), discarded_parametrizations(), noted(note):
                 solution = invalidated(solver.solve(trajectory or f, start))
                 if self.check_map and self.training and not traced():
                     self._check_map(f, solution.z.detach())
@@ -208,11 +209,12 @@ class DEQ(nn.Module):
                 pure, gradient = pure_map(f), self.gradient.after(solution)
                 taps = [gradient.attach(pure, tap) for tap in taps]
                 z = gradient.attach(pure, z, partial(self._keep, "last_adjoint"))
+            # A recorded solve has left its state on the graph, where only the result belongs.
+            solution = solution._replace(z=solution.z.detach(), inverse=None)
             if grad and self.penalty is not None:
                 with noted(lambda: "penalty is called as penalty(f, z, attached)"):
                     self.last_penalty = self.penalty(f, solution.z, z)
         states = tuple(s if packing is None else packing.unpack(s) for s in (*taps, z))
-        solution = solution._replace(inverse=None)
         return Equilibrium(states if trajectory else states[-1], solution)
 
     def _check_map(self, f: Map, z: Tensor) -> None:

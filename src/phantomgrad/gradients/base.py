@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from phantomgrad.gradients.functional import NO_DERIVATIVE, PureMap, attach_purely
 from phantomgrad.jacobian import Linearization, check_recordable
 from phantomgrad.solvers import Map, Solution, Solver
+from phantomgrad.solvers.accelerators import differentiating
 
 Report = Callable[[Solution], None]
 """Receives the result of an adjoint solve, during the backward pass."""
@@ -98,7 +99,7 @@ def attach_by_cotangent(
     cotangent of the equilibrium and ``vjp(u) = J^T u`` at ``z_star``. One graph of ``f`` serves
     all vector-Jacobian products and the final step. The value is ``z_star`` or ``f(z_star)``.
     """
-    if not torch.is_grad_enabled():  # only the value counts
+    if not differentiating():  # only the value counts
         return z_star if value == "equilibrium" else f(z_star).to(z_star.dtype)
     if isinstance(f, PureMap):
         if kept:
@@ -117,7 +118,7 @@ def attach_image_by_cotangent(
     f: Map, z_star: Tensor, transform: Transform, kept: Sequence[Tensor] = ()
 ) -> Tensor:
     """Attach ``f(z_star)`` by ``transform(vjp, v)`` with the Jacobian at ``f(z_star)``."""
-    if torch.is_grad_enabled():
+    if differentiating():
         check_recordable()
     image = f(z_star.detach()).to(z_star.dtype)
     if not image.requires_grad:

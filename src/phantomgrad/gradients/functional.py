@@ -1,6 +1,7 @@
-"""Cotangents in function transforms (grad, vjp, jvp, vmap, their compositions) and in graphs."""
+"""Gradient estimates in the transforms of ``torch.func`` and in compiled graphs."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
@@ -17,40 +18,41 @@ NO_DERIVATIVE = (
 )
 
 
+@dataclass(frozen=True)
 class PureMap:
-    """A map with the tensors that it closes over: ``f(z) = pure(z, *tensors)``.
+    """A map ``f`` and the tensors that it closes over: ``f(z) = pure(z, *tensors)``.
 
-    Transforms and compilers hand derivatives only to the arguments of a custom function.
+    A custom autograd function needs them as arguments: in transforms and compiled graphs, nothing
+    else receives a derivative.
     """
 
-    def __init__(self, f: Map, pure: Callable[..., Tensor], tensors: tuple[Tensor, ...]) -> None:
-        self._f = f
-        self.pure = pure
-        self.tensors = tensors
+    f: Map
+    pure: Callable[..., Tensor]
+    tensors: tuple[Tensor, ...]
 
     def __call__(self, z: Tensor) -> Tensor:
         """Return ``f(z)``."""
-        return self._f(z)
+        return self.f(z)
 
 
-def attach_purely(f: PureMap, z_star: Tensor, transform: Any, shown: Tensor) -> Tensor:
-    """Attach ``shown``; its cotangent v becomes that of ``f(z_star)``, ``transform(vjp, v)``."""
-    z, value = z_star.detach(), shown.detach()
-    _refuse_others(f, z)
+def attach_purely(f: PureMap, z_star: Tensor, transform: Any, value: Tensor) -> Tensor:
+    """Return ``value``, whose cotangent v reaches ``f(z_star)`` as ``transform(vjp, v)``."""
+    z = z_star.detach()
+    _refuse_other_tensors(f, z)
     if forward_ad._current_level >= 0 and not transforms():
         raise RuntimeError(
             "this gradient estimate has no forward mode in torch.autograd.forward_ad: "
             "use torch.func.jvp"
         )
     kind = _PureTransform if torch.compiler.is_compiling() else _TwoWayTransform
-    out: Tensor = kind.apply(value, f.pure, transform, z, *f.tensors)
+    out: Tensor = kind.apply(value.detach(), f.pure, transform, z, *f.tensors)
     return out
 
 
-def _refuse_others(f: PureMap, z: Tensor) -> None:
-    """Raise if derivatives would not reach what the map depends on; a compiler drops the call."""
+def _refuse_other_tensors(f: PureMap, z: Tensor) -> None:
+    """Raise if ``f`` depends on another tensor with a derivative; a compiler drops the call."""
     fz: Any = f.pure(z, *(t.detach() for t in f.tensors))
-    while fz is not None:
+    while fz is not None:  # at each level of nested transforms
         dual: Any = forward_ad.unpack_dual(fz) if transformed() else None  # type: ignore[no-untyped-call]
         if fz.requires_grad or (dual and dual.tangent is not None):
             raise ValueError(
@@ -62,16 +64,16 @@ def _refuse_others(f: PureMap, z: Tensor) -> None:
 
 
 class _PureTransform(torch.autograd.Function):
-    """``shown`` in value; its backward passes ``transform(vjp, v)`` on to the map at ``z``.
+    """``value``, whose cotangent v reaches the map at z as ``transform(vjp, v)``.
 
-    Nothing is kept but the tensors, so the backward pass evaluates the map once more.
+    Only the tensors are saved, so the backward pass evaluates the map once more.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(shown: Tensor, f: Any, transform: Any, z: Tensor, *tensors: Tensor) -> Tensor:
-        return shown.clone()
+    def forward(value: Tensor, pure: Any, transform: Any, z: Tensor, *tensors: Tensor) -> Tensor:
+        return value.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -87,33 +89,33 @@ class _PureTransform(torch.autograd.Function):
         u = ctx.transform(lambda u: pull(u.to(fz.dtype))[0], v)
         found = pull(u.to(fz.dtype))[1:]
         if not torch.compiler.is_compiling():  # a compiled graph has no second derivatives anyway
-            found = tuple(map(_Last.apply, found))
-        into = iter(found)
-        gradients = [next(into) if t.is_floating_point() else None for t in tensors]
+            found = tuple(map(_LastDerivative.apply, found))
+        remaining = iter(found)
+        gradients = [next(remaining) if t.is_floating_point() else None for t in tensors]
         return None, None, None, None, *gradients
 
 
 class _TwoWayTransform(_PureTransform):
-    """With forward mode, which torch.compile does not take of a custom function."""
+    """The same with a forward mode, which torch.compile does not allow in a custom function."""
 
     @staticmethod
-    def jvp(ctx: Any, shown: Any, pure: Any, transform: Any, z: Any, *tangents: Any) -> Tensor:
+    def jvp(ctx: Any, value: Any, pure: Any, transform: Any, z: Any, *tangents: Any) -> Tensor:
         z, *tensors = ctx.saved_tensors
         call, wanted = _of_floats(ctx.pure, tensors)
         pairs = zip(tensors, tangents, strict=True)
-        into = tuple(tangent for t, tangent in pairs if t.is_floating_point())
-        start: Tensor = torch.func.jvp(lambda *given: call(z, *given), tuple(wanted), into)[1]
+        moved = tuple(tangent for t, tangent in pairs if t.is_floating_point())
+        start: Tensor = torch.func.jvp(lambda *given: call(z, *given), tuple(wanted), moved)[1]
 
         def push(u: Tensor) -> Tensor:
             product: Tensor = torch.func.jvp(lambda z: call(z, *wanted), (z,), (u,))[1]
             return product.to(u.dtype)
 
-        result: Tensor = _Last.apply(ctx.transform(push, start.to(z.dtype)))
+        result: Tensor = _LastDerivative.apply(ctx.transform(push, start.to(z.dtype)))
         return result
 
 
-class _Last(torch.autograd.Function):
-    """A first derivative, which has none itself."""
+class _LastDerivative(torch.autograd.Function):
+    """The identity, for a derivative that must not be differentiated again."""
 
     generate_vmap_rule = True
 
@@ -137,7 +139,7 @@ class _Last(torch.autograd.Function):
 def _of_floats(
     pure: Callable[..., Tensor], tensors: list[Tensor]
 ) -> tuple[Callable[..., Tensor], list[Tensor]]:
-    """Return the map of z and of those tensors that have derivatives, and these."""
+    """Return the map as a function of z and the tensors that can have derivatives, and these."""
 
     def call(z: Tensor, *wanted: Tensor) -> Tensor:
         given = iter(wanted)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_map
 
 from phantomgrad.nn.packing import Packing
 from phantomgrad.nn.parametrizations import PASS
@@ -32,32 +32,28 @@ class Closure:
             return self.call(z, *self.inputs, **self.keywords)  # type: ignore[no-any-return]
         return self.packing.pack(self.call(self.packing.unpack(z), *self.inputs, **self.keywords))
 
-    def repeatable(self) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Map]]:
-        """Return the tensors on the graph that it is given, and what evaluates it with others.
+    def detached(self) -> tuple[list[Tensor], list[Tensor], Map]:
+        """Return tensors that require a gradient, leaf copies of them, and the map of the copies.
 
-        These are the tensors in the inputs that require a gradient and the shared weights of the
-        present pass, but no parameters of the module. The function takes as many others and
-        returns a map that uses them instead, with the dropout masks of its first evaluation. It can
-        be called at any time, also in the backward pass and in another thread.
+        The tensors are inputs and the shared weights of the present pass; parameters of the module
+        are not copied. The map can be called at any time, also in the backward pass and in another
+        thread: it always uses the dropout masks of its first evaluation.
         """
-        leaves, structure = tree_flatten((tuple(self.inputs), dict(self.keywords)))
-        places = [i for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.requires_grad]
-        shared = PASS.tensors
-        weights = {key: weight for key, weight in shared.items() if weight.requires_grad}
+        tensors, copies = list[Tensor](), list[Tensor]()
 
-        def with_tensors(tensors: Sequence[Tensor]) -> Map:
-            given = leaves.copy()
-            for place, tensor in zip(places, tensors, strict=False):
-                given[place] = tensor
-            inputs, keywords = tree_unflatten(given, structure)
-            f = replace(self, inputs=inputs, keywords=keywords)
-            others = dict(zip(weights, tensors[len(places) :], strict=True))
-            state = PassState(self.module, shared | others)
+        def copied(value: Any) -> Any:
+            if not isinstance(value, Tensor) or not value.requires_grad:
+                return value
+            tensors.append(value)
+            copies.append(value.detach().requires_grad_())
+            return copies[-1]
 
-            def repeated(z: Tensor) -> Tensor:
-                with state:
-                    return f(z)
+        inputs, keywords = tree_map(copied, (tuple(self.inputs), dict(self.keywords)))
+        f = replace(self, inputs=inputs, keywords=keywords)
+        state = PassState(self.module, tree_map(copied, PASS.tensors))
 
-            return repeated
+        def repeated(z: Tensor) -> Tensor:
+            with state:
+                return f(z)
 
-        return [*(leaves[i] for i in places), *weights.values()], with_tensors
+        return tensors, copies, repeated

@@ -1,9 +1,11 @@
-"""The map of a layer with everything it closes over as arguments."""
+"""The map of a layer with everything that it closes over as arguments."""
 
 from contextlib import ExitStack
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from phantomgrad.gradients.functional import PureMap
@@ -15,30 +17,34 @@ from phantomgrad.solvers.accelerators import transformed
 
 
 def pure_map(f: Closure) -> Map:
-    """Return ``f``; when transformed or compiled, with the tensors of this pass it closes over."""
+    """Return ``f``, as a :class:`PureMap` in a transform of ``torch.func`` or a compiled graph.
+
+    Its tensors are the parameters, buffers, shared weights, dropout masks and inputs of this pass.
+    """
     if not (transformed() or torch.compiler.is_compiling()):
         return f
-    cell, packing = f.module, f.packing
-    weights = {**dict(cell.named_parameters()), **dict(cell.named_buffers())}
+    cell = f.module
     dropouts = [m for m in cell.modules() if isinstance(m, VariationalDropout)]
-    masks = {i: m.mask for i, m in enumerate(dropouts)}
-    leaves, structure = tree_flatten(
-        (weights, PASS.tensors, masks, tuple(f.inputs), dict(f.keywords))
-    )
-    where = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    weights = dict(cell.named_parameters()) | dict(cell.named_buffers())
+    masks = [dropout.mask for dropout in dropouts]
+    held = weights, PASS.tensors, masks, tuple(f.inputs), dict(f.keywords)
+    leaves, structure = tree_flatten(held)
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     constants = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
 
     def pure(z: Tensor, *tensors: Tensor) -> Tensor:
         filled = list(constants)
-        for i, tensor in zip(where, tensors, strict=True):
+        for i, tensor in zip(places, tensors, strict=True):
             filled[i] = tensor
         weights, shared, masks, inputs, keywords = tree_unflatten(filled, structure)
+
+        def call(*inputs: Any, **keywords: Any) -> Any:
+            return functional_call(cell, weights, inputs, keywords)
+
         with ExitStack() as stack:
             stack.enter_context(restored_parametrizations(shared))
-            for i, dropout in enumerate(dropouts):
-                stack.enter_context(dropout.held(masks[i]))
-            state = z if packing is None else packing.unpack(z)
-            out = torch.func.functional_call(cell, weights, (state, *inputs), keywords)
-            return out if packing is None else packing.pack(out)
+            for dropout, mask in zip(dropouts, masks, strict=True):
+                stack.enter_context(dropout.held(mask))
+            return Closure(cell, call, inputs, keywords, f.packing)(z)
 
-    return PureMap(f, pure, tuple(leaves[i] for i in where))
+    return PureMap(f, pure, tuple(leaves[i] for i in places))

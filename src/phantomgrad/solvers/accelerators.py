@@ -60,6 +60,13 @@ def transformed() -> bool:
     return not compiling and (forward_ad._current_level >= 0 or bool(transforms()))
 
 
+def differentiating() -> bool:
+    """Return whether derivatives are wanted: ``torch.no_grad`` does not stop forward mode."""
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return torch.is_grad_enabled()
+    return forward_ad._current_level >= 0 and forward_ad._is_fwd_grad_enabled()
+
+
 def transforms() -> list[Any]:
     """Return the transforms of ``torch.func`` that are under way, the outermost first."""
     compiling = torch.compiler.is_compiling()

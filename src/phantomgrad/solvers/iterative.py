@@ -13,6 +13,7 @@ from torch import Tensor
 from phantomgrad.checks import check_at_least, check_choice, check_deviation
 from phantomgrad.solvers.accelerators import (
     ActivityFlag,
+    differentiating,
     full_precision,
     may_read,
     tangents,
@@ -100,8 +101,8 @@ class IterativeSolver(Solver):
     def solve(self, f: Map, z0: Tensor) -> Solution:
         """Return the best iterates within the budget; see :meth:`Solver.solve`."""
         check_start(z0)
-        recorded = self.differentiable and torch.is_grad_enabled()
-        with torch.set_grad_enabled(recorded), tangents(recorded):
+        recorded = self.differentiable and differentiating()
+        with torch.set_grad_enabled(recorded and torch.is_grad_enabled()), tangents(recorded):
             return self._solve(f, z0)
 
     def _solve(self, f: Map, z0: Tensor) -> Solution:
@@ -213,8 +214,11 @@ class SolveState:
         self._flag = ActivityFlag(z0.device)
         self._trace: list[Tensor] = []
 
-    def update(self, z: Tensor, fz: Tensor, g: Tensor, rejected: Tensor | int) -> None:
-        """Take one evaluation into account; only active samples can change."""
+    def update(self, z: Tensor, fz: Tensor, g: Tensor, rejected: Tensor | int) -> Tensor:
+        """Take one evaluation into account; return which samples have a new best iterate, ``(B,)``.
+
+        Only active samples can change.
+        """
         if g.requires_grad:
             g, fz = g.detach(), fz.detach()  # only z stays on a graph
         if self._zero is None:
@@ -230,14 +234,17 @@ class SolveState:
         if isinstance(rejected, Tensor):
             self._rejected = torch.where(self._active, rejected, self._rejected)
         self._count += 1
+        improved = residual < self._best_residual
         if low >= self._solver.tol and high < math.inf:
-            self._keep_best(z, residual, residual < self._best_residual)
-            return
+            self._keep_best(z, residual, improved)
+            return improved
         self._none_stopped = False
-        self._keep_best(z, residual, self._active & (residual < self._best_residual))
+        improved = self._active & improved
+        self._keep_best(z, residual, improved)
         self._evaluations = torch.where(self._active, self._count, self._evaluations)
         # False for nan and inf as well: a sample that has become non-finite stays stopped.
         self._active = self._active & (residual >= self._solver.tol) & (residual < torch.inf)
+        return improved
 
     def _range(self, residual: Tensor) -> tuple[float, float]:
         """Return the smallest and largest residual; ``nan`` if one is, or if not all are active."""

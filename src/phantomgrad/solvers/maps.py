@@ -1,11 +1,11 @@
-"""Maps of a batch of states: their evaluation, once or again, and the precision of it."""
+"""Maps of a batch of states: layout, precision, and evaluations in both passes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import Node
+from torch.autograd.graph import Node, get_gradient_edge
 
 Map = Callable[[Tensor], Tensor]
 """A map of a batch of states, ``(B, *state)``, to a new tensor of the same shape.
@@ -65,39 +65,30 @@ def working_dtype(z: Tensor) -> torch.dtype:
     return z.dtype
 
 
-Held = tuple[list[Tensor], Callable[[Sequence[Tensor]], Map]]
-"""The tensors that a map holds, and what makes a map of as many others: ``f.repeatable()``."""
+Detached = tuple[list[Tensor], list[Tensor], Map]
+"""Tensors on a graph, copies of them off the graph, and a map that uses the copies."""
 
 
 class Repeated:
-    """Evaluations of ``f`` at states like ``z0``, also in the backward pass.
+    """``f`` as a map of flat states ``(B, D)`` in ``dtype``, evaluated in both passes of autograd.
 
-    Every tensor through which a gradient can leave the map is one of ``tensors``, which a custom
-    autograd function takes as arguments, or is refused by an error:
+    The backward pass uses the weights, masks and autocast of the forward pass. A custom autograd
+    function gives gradients only to its arguments; ``tensors`` are those that ``f`` depends on:
 
-    - Tensors on a graph of their own are found through the map's ``repeatable``
-      (:class:`phantomgrad.nn.Closure`: the inputs of the layer and the weights shared in its pass).
-      In the evaluations, detached copies replace them: no gradient runs on into their graphs.
-    - Leaves (parameters, and other tensors a map refers to) are found on the graphs of the first
-      two evaluations.
-    - What these two graphs share has been computed elsewhere, and is refused.
-    - The graph of each evaluation in the backward pass is searched again: a leaf that is not known
-      is refused.
-
-    Evaluations are repeated with the weights, masks and autocast of the forward pass.
+    - Tensors on a graph of their own, known to the map (``detached`` of a
+      :class:`phantomgrad.nn.Closure`: inputs of the layer, shared weights). The evaluations use
+      leaf copies, so that no gradient runs on into that graph at each of them.
+    - Leaves (parameters, and others that ``f`` refers to), found on the graphs of the first two
+      evaluations. What these two share was computed outside of ``f``, which is an error. So is a
+      leaf that only the backward pass finds.
     """
 
-    def __init__(self, f: Map, z0: Tensor) -> None:
-        self.tensors: list[Tensor] = []
-        """What the map depends on, complete after two evaluations by :meth:`search`."""
-        self._leaves: list[Tensor] = []  # the same as the evaluations see them
-        self._f = f
-        repeatable: Callable[[], Held] | None = getattr(f, "repeatable", None)
-        if repeatable is not None:
-            self.tensors, with_tensors = repeatable()
-            self._leaves = [t.detach().requires_grad_() for t in self.tensors]
-            self._f = with_tensors(tuple(self._leaves))
-        self._nodes: set[Node] | None = None  # of the first evaluation, until the second
+    def __init__(self, f: Map, z0: Tensor, dtype: torch.dtype) -> None:
+        detached: Callable[[], Detached] = getattr(f, "detached", lambda: ([], [], f))
+        self.tensors, self._leaves, self._f = detached()  # leaves: as the evaluations see tensors
+        self._flatten, self._restore = layout(z0)
+        self._dtype, self._wide = z0.dtype, dtype
+        self._first: set[Node] | None = None  # graph of the first evaluation, until the second
         device = z0.device.type
         self._autocast: dict[str, Any] = {
             "device_type": device,
@@ -106,60 +97,68 @@ class Repeated:
             "cache_enabled": False,  # a cached copy would be on the graph of one evaluation
         }
 
+    def flatten(self, z: Tensor) -> Tensor:
+        """Return states of ``f`` as ``(B, D)``."""
+        return self._flatten(z).to(self._wide)
+
+    def restore(self, z: Tensor) -> Tensor:
+        """Return flat states as those of ``f``."""
+        return self._restore(z).to(self._dtype)
+
     def search(self, z: Tensor) -> Tensor:
-        """Return ``f(z)``, and look for tensors that are not known yet."""
+        """Return ``f(z)`` and complete ``tensors``, in the first two evaluations."""
         z, fz = self._evaluate(z)
-        known = {id(t) for t in (z, *self._leaves)}
-        for leaf in self._leaves_of(fz):
-            if id(leaf) not in known:
-                self.tensors.append(leaf)
-                self._leaves.append(leaf)
+        unknown = self._unknown(z, fz)
+        self.tensors += unknown
+        self._leaves += unknown
         return fz.detach()
 
     def value(self, z: Tensor) -> Tensor:
-        """Return ``f(z)``, computed as by the other methods: to the same bits."""
+        """Return ``f(z)``, to the same bits as the other methods."""
         return self._evaluate(z)[1].detach()
 
-    def pull_back(self, z: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Sequence[Tensor | None]]:
-        r"""Return ``f(z)``, :math:`J^\top u`, and the same for each of ``tensors``."""
+    def pull_back(self, z: Tensor, u: Tensor, sums: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
+        r"""Return ``f(z)`` and :math:`J^\top u`; add the gradients of ``tensors`` to ``sums``."""
         z, fz = self._evaluate(z)
-        known = {id(t) for t in (z, *self._leaves)}
-        if not all(id(leaf) in known for leaf in self._leaves_of(fz)):
+        if self._unknown(z, fz):
             raise RuntimeError(
                 "f uses a tensor in the backward pass that it did not use in its first "
                 "evaluations: it must be the same function whenever it is called"
             )
         if not fz.requires_grad:
-            return fz, torch.zeros_like(z), [None] * len(self._leaves)
-        product, *gradients = torch.autograd.grad(
-            fz, [z, *self._leaves], u.to(fz.dtype), allow_unused=True
-        )
-        return fz.detach(), torch.zeros_like(z) if product is None else product, gradients
+            return fz, torch.zeros_like(z)
+        product, *gradients = torch.autograd.grad(fz, [z, *self._leaves], u, allow_unused=True)
+        for i, gradient in enumerate(gradients):
+            if gradient is not None:  # in half precision, summed in float32
+                gradient = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
+                sums[i] = sums[i] + gradient if i in sums else gradient
+        return fz.detach(), torch.zeros_like(z) if product is None else product
 
     def _evaluate(self, z: Tensor) -> tuple[Tensor, Tensor]:
         # Always recorded: a map may compute in another order, or compiled, without a graph.
         z = z.detach().requires_grad_()
         with torch.enable_grad(), torch.autocast(**self._autocast):
-            return z, evaluate(self._f, z)
+            return z, self.flatten(evaluate(self._f, self.restore(z)))
 
-    def _leaves_of(self, fz: Tensor) -> list[Tensor]:
-        if fz.grad_fn is None:
-            return [fz] if fz.requires_grad else []
-        nodes, inner, leaves = [fz.grad_fn], set[Node](), dict[Node, Tensor]()
+    def _unknown(self, z: Tensor, fz: Tensor) -> list[Tensor]:
+        """Return the leaves on the graph of ``fz`` that are not in ``tensors``."""
+        known = {id(t) for t in (z, *self._leaves)}
+        unknown, seen = list[Tensor](), set[Node]()
+        nodes = [get_gradient_edge(fz).node] if fz.requires_grad else []
         while nodes:
             node = nodes.pop()
-            if node in inner:
+            if node in seen:
                 continue
+            seen.add(node)
             if type(node).__name__ == "AccumulateGrad":
-                leaves[node] = node.variable  # type: ignore[attr-defined]
-                continue
-            if self._nodes and node in self._nodes:
+                leaf = node.variable  # type: ignore[attr-defined]
+                unknown += [] if id(leaf) in known else [leaf]
+            elif self._first and node in self._first:
                 raise ValueError(
                     f"f uses a tensor that was computed outside of it, by {node.name()}, and its "
                     "evaluations are repeated in the backward pass: pass the tensor to the layer "
                     "as an input of its cell"
                 )
-            inner.add(node)
             nodes += [parent for parent, _ in node.next_functions if parent is not None]
-        self._nodes = inner if self._nodes is None else set()
-        return list(leaves.values())
+        self._first = seen if self._first is None else set()
+        return unknown

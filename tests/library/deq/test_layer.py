@@ -95,6 +95,15 @@ def test_the_last_adjoint_is_that_of_the_last_backward(order: int) -> None:
     assert phantom.last_adjoint is None
 
 
+@every_estimator
+def test_report_and_penalty_have_the_state_off_the_graph(parts: Parts) -> None:
+    deq, given = pg.DEQ(TanhCell(), *parts), list[Tensor]()
+    deq.penalty = lambda f, z, attached: given.extend((z, attached)) or attached.sum()
+    z, solution = deq(torch.randn(3, 4))
+    assert [t.requires_grad for t in (z, solution.z, *given)] == [True, False, False, True]
+    assert torch.equal(given[0], solution.z)
+
+
 def test_a_layer_with_a_penalty_can_be_copied() -> None:
     deq, x = pg.DEQ(TanhCell(), SOLVER, pg.ImplicitGradient()), torch.randn(3, 4)
     deq.penalty = lambda f, z, attached: pg.jacobian_regularizer(f, z)

@@ -217,6 +217,19 @@ def test_states_on_the_way_are_those_of_the_same_evaluations_in_a_vmap() -> None
 
 
 @pytest.mark.parametrize("gradient", GRADIENTS.values(), ids=GRADIENTS)
+@pytest.mark.parametrize("solver", ["fixed point", "steps", "reversible"])
+def test_forward_mode_ignores_no_grad_as_everywhere_in_torch(
+    solver: str, gradient: pg.GradientEstimator
+) -> None:
+    layer, _ = layer_of(SOLVERS[solver], gradient)
+    tangent = torch.randn_like(X)
+    expected = jvp(lambda x: layer(x).z, (X,), (tangent,))[1]
+    with torch.no_grad():
+        moved = jvp(lambda x: layer(x).z, (X,), (tangent,))[1]
+    assert_close(moved, expected)
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS.values(), ids=GRADIENTS)
 @pytest.mark.parametrize("solver", ["fixed point", "reversible"])
 def test_forward_mode_of_autograd_loses_no_tangent(
     solver: str, gradient: pg.GradientEstimator

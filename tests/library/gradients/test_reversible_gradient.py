@@ -199,8 +199,11 @@ def test_a_map_may_be_a_gradient_itself() -> None:
     assert relative_error(ours, theirs) < 1e-10
 
 
-def test_second_derivatives_are_refused() -> None:
+@pytest.mark.parametrize(("how", "batches"), [("create_graph", ()), ("is_grads_batched", (2,))])
+def test_second_derivatives_and_several_cotangents_are_refused(
+    how: str, batches: tuple[int, ...]
+) -> None:
     x = torch.randn(3, 4, requires_grad=True)
     z, _ = pg.DEQ(TanhCell(), reversible(5), BPTT)(x)
-    with pytest.raises(RuntimeError, match="no derivative of its own"):
-        torch.autograd.grad(z.sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match=rf"a Reversible solve .*{how}=True.*use FixedPoint"):
+        torch.autograd.grad(z, x, torch.ones(*batches, 3, 4), **{how: True})
