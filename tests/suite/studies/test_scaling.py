@@ -1,5 +1,6 @@
 """Test-time scaling: rules of selection in closed form, invariants, and the study of a run."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,21 +12,12 @@ from training import Script, Workplace
 from phantomgrad import Steps, UnrolledPhantomGradient
 from phantomgrad.models import RecursiveReasoner
 from phantomgrad_suite.data import PuzzleBatch
+from phantomgrad_suite.jobs.trained import RESULTS
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import StudyRecord, read_record, read_study
+from phantomgrad_suite.runs.records import StudyRecord, read_record, read_study, write_record
 from phantomgrad_suite.studies import Scaling
-from phantomgrad_suite.studies.scaling import (
-    along,
-    auroc,
-    filled_in,
-    majority,
-    of_residual,
-    random_start,
-    residual,
-    selected,
-    solved_by,
-    trace,
-)
+from phantomgrad_suite.studies.scaling import Trace, filled_in, random_start, trace
+from phantomgrad_suite.studies.selection import along, auroc, majority, of_residual, selected
 
 # --- Selection in closed form ----------------------------------------------------------------
 
@@ -45,7 +37,8 @@ def test_rules_choose_what_they_say() -> None:
     solved = torch.tensor([[True, False], [False, False], [False, True]])
     logits = torch.tensor([[0.2, 0.3], [0.1, 0.2], [0.3, 0.1]])
     state = torch.tensor([[0.1, 0.1], [0.2, 0.2], [0.3, 0.3]])
-    rates = selected(boards, torch.stack([logits, state]), solved)
+    residuals = torch.stack([logits, state], dim=-1)
+    rates = selected(boards, solved, residuals)
     assert rates == {
         "single": pytest.approx(2 / 6),
         "vote": 0.0,  # 2 twice; then the first of three
@@ -53,15 +46,18 @@ def test_rules_choose_what_they_say() -> None:
         "state": 0.5,  # always start 0
         "any": 1.0,
     }
-    alone = selected(boards[:1], torch.stack([logits, state])[:, :1], solved[:1])
+    alone = selected(boards[:1], solved[:1], residuals[:1])
     assert set(alone.values()) == {0.5}
 
 
-def test_residual_is_the_mean_of_the_last_three_changes() -> None:
-    changes = torch.tensor([[[8.0], [4.0], [2.0], [1.0]], [[1.0], [2.0], [4.0], [8.0]]])
-    assert residual(changes, 5).tolist() == [[pytest.approx(7 / 3)], [pytest.approx(14 / 3)]]
-    assert residual(changes, 2).tolist() == [[8.0], [1.0]]
-    assert residual(changes, 3).tolist() == [[6.0], [1.5]]
+@pytest.mark.parametrize(("segments", "means"), [(5, [7 / 3, 14 / 3]), (3, [6, 1.5]), (2, [8, 1])])
+def test_residual_is_the_mean_of_the_last_three_changes(segments: int, means: list[float]) -> None:
+    changes = torch.tensor([[0.0, 0.0], [8.0, 1.0], [4.0, 2.0], [2.0, 4.0], [1.0, 8.0]])
+    order = torch.arange(5)
+    stacked = Trace(order.view(1, 5, 1, 1), order.view(1, 5, 1), changes.view(1, 5, 1, 2))
+    answers, solved, residual = stacked.after(segments)
+    assert (answers.flatten().tolist(), solved.flatten().tolist()) == ([segments - 1],) * 2
+    assert residual.flatten().tolist() == pytest.approx(means)
 
 
 def test_area_under_the_curve_and_its_interval() -> None:
@@ -88,16 +84,13 @@ def test_a_solution_that_is_left_is_lost() -> None:
     """Though it may be found again; a puzzle that is never solved loses none."""
     solved = torch.tensor([[1, 0, 1, 0], [1, 1, 0, 0], [1, 1, 1, 0]]).bool()
     assert along(solved) == {"n": 4, "accuracy": [0.5, 0.5, 0.75], "lost": 0.25}
-    targets = torch.tensor([[1, -100], [1, 2]])
-    batches = [PuzzleBatch(targets[:1], targets[:1]), PuzzleBatch(targets[1:], targets[1:])]
-    assert solved_by(torch.tensor([[1, 5], [1, 5]]), batches).tolist() == [True, False]
 
 
 def test_boards_are_filled_in_but_for_some_cells() -> None:
     inputs = torch.tensor([[1, 3, 1, 1, 1], [1, 2, 2, 2, 2]])
     targets = torch.tensor([[2, 3, 4, 5, 6], [3, 2, 2, 2, 2]])
     batch, keys = PuzzleBatch(inputs, targets), torch.rand(2, 5)
-    boards = [filled_in(batch, missing, keys).inputs for missing in range(6)]
+    boards = [filled_in(batch, keys, missing).inputs for missing in range(6)]
     assert torch.equal(boards[0], targets)
     assert all(torch.equal(board, inputs) for board in boards[4:])
     assert [int((board[0] == 1).sum()) for board in boards] == [0, 1, 2, 3, 4, 4]
@@ -118,24 +111,29 @@ def reasoner(**settings: Any) -> RecursiveReasoner:
 
 @pytest.mark.parametrize("n", [2, None])
 def test_a_trace_is_the_plain_evaluation(n: int | None) -> None:
-    """Bit for bit; the changes are those of logits and of all latents, by cell."""
+    """In all batches; the changes are those of logits and of all latents, by cell."""
     model = reasoner(n=n)
     tokens = torch.randint(1, 6, (5, 4))
-    found = trace(model, [PuzzleBatch(t, t) for t in (tokens[:3], tokens[3:])], 3)
-    assert (found.answers.shape, found.changes.shape) == ((3, 5, 4), (2, 2, 5))
-    for rows in (slice(0, 3), slice(3, 5)):
-        state, logits, latents = None, [], []
-        for segment in range(3):
-            with torch.no_grad():
-                answer = model(tokens[rows], state)
-            state = answer.state
-            logits.append(answer.logits)
-            latents.append(torch.cat(state, dim=-1) if n else state)
-            assert torch.equal(found.answers[segment, rows], answer.logits.argmax(dim=-1))
-        for kind, values in enumerate((logits, latents)):
-            for step in range(2):
-                moved = (values[step + 1] - values[step]).square().sum(dim=-1).sqrt().mean(dim=-1)
-                torch.testing.assert_close(found.changes[kind, step, rows], moved)
+    targets = torch.where(torch.rand(5, 4) < 0.9, -100, tokens)  # few cells have a label
+    batches = [PuzzleBatch(tokens[rows], targets[rows]) for rows in (slice(0, 3), slice(3, 5))]
+    found = trace(model, batches, 3)
+    state, before = None, None
+    for segment in range(3):
+        with torch.no_grad():
+            logits, _, state = model(tokens, state)
+        answer = logits.argmax(dim=-1)
+        assert torch.equal(found.answers[segment], answer)
+        wrong = (answer != targets) & (targets != -100)
+        assert torch.equal(found.solved[segment], ~wrong.any(dim=1))
+        now = logits, torch.cat(state, dim=-1) if n else state
+        moved = [
+            (a - b).square().sum(dim=-1).sqrt().mean(dim=-1)
+            for a, b in zip(now, before or now, strict=True)
+        ]
+        torch.testing.assert_close(found.changes[segment], torch.stack(moved, dim=-1))
+        before = now
+    assert found.solved.any()
+    assert not found.solved.all()
 
 
 def test_random_starts_are_distributed_as_the_saved_ones() -> None:
@@ -221,13 +219,16 @@ def test_bad_input_is_one_sentence(workplace: Workplace, study_script: Script) -
     outcome = study_script("study=scaling", "run=reasoning/sudoku6/seed5")
     assert (outcome.code, outcome.err) == (1, "")
     assert outcome.out.splitlines()[-1].startswith("runs/reasoning/sudoku6/seed5 holds no finished")
-    _, run = own_run(workplace, "runtime.keep_weights=false")
-    with pytest.raises(UserError, match=r"has no weights: runtime.keep_weights was false"):
-        workplace.study("study=scaling", run)
-    short = ("experiment=chains/implicit", "trainer.max_epochs=1")
-    other = workplace.train(*short).relative_to(workplace.path / "runs")
-    with pytest.raises(UserError, match="a run of Reasoning, got chains/implicit/seed0"):
-        workplace.study("study=scaling", f"run={other}")
+    record = read_record(RESULTS / "records" / "reasoning" / "sudoku6" / "seed0.json")
+    task = {"_target_": "phantomgrad_suite.tasks.GraphClassification"}
+    other = replace(record, weights={"last": {}}, config={**record.config, "task": task})
+    for content, problem in (
+        (replace(record, weights={}), "has no weights: runtime.keep_weights was false"),
+        (other, "a run of Reasoning, got reasoning/sudoku6/seed5 of GraphClassification"),
+    ):
+        write_record(content, workplace.path / "runs/reasoning/sudoku6/seed5/record.json")
+        with pytest.raises(UserError, match=problem):
+            workplace.study("study=scaling", "run=reasoning/sudoku6/seed5")
 
 
 @pytest.mark.parametrize(
