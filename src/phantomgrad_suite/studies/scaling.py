@@ -86,7 +86,7 @@ class Scaling(Study):
         set_float32_precision(config.matmul_precision)
         data: Any = build_data(config)
         task = build_task(config, data)
-        kept = record.weights.get("selected", record.weights["last"])
+        kept = record.weights.get("selected") or record.weights["last"]
         task.evaluated.load_state_dict(read_weights(folder, kept))
         model: Any = task.evaluated.to(device).eval()
         torch.manual_seed(seed)
