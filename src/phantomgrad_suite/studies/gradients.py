@@ -67,9 +67,9 @@ class GradientBench(Study):
             ]
             gradient = [part for each in exact for part in each.gradient]
             runs = [joined([layer.run(each) for layer in layers]) for each in estimators.values()]
+            near = [agreement(run(), gradient) for run in runs]
             calls = [*runs, lambda: [solve(x.f, torch.zeros_like(x.v)) for x in layers]]
             *seconds, forward = map(min, clock.take_turns(calls, self.repeats))
-            near = [agreement(run(), gradient) for run in runs]
             numbers = {
                 "estimators": [
                     {
@@ -108,7 +108,7 @@ class GradientBench(Study):
         return nullcontext([synthetic_layer(cell, (self.batch, self.size), solver, generator)])
 
     def estimators(self) -> dict[str, GradientEstimator | Solver]:
-        """Return the estimators, the most exact first; a solver stands for BPTT through it."""
+        """Return the estimators; a solver stands for backpropagation through its steps."""
         implicit = partial(ImplicitGradient, on_failure="ignore")
         broyden = partial(Broyden, max_evaluations=self.solver.max_evaluations)
         krylov, name = GMRES(max_evaluations=self.products, tol=0), f"GMRES({self.products})"

@@ -9,6 +9,7 @@ from phantomgrad import Anderson, Broyden
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.studies import GradientBench
 from phantomgrad_suite.studies.base import truncated_series
+from phantomgrad_suite.studies.meters import Clock
 
 CPU = torch.device("cpu")
 SOLVER = Broyden(max_evaluations=60, tol=1e-10)
@@ -19,8 +20,10 @@ def bench(**changes: Any) -> GradientBench:
     return GradientBench(**{**SIZE, "solver": SOLVER, "repeats": 1, **changes})
 
 
-def test_cosines_are_those_of_the_dense_jacobian() -> None:
+def test_cosines_are_those_of_the_dense_jacobian(monkeypatch: pytest.MonkeyPatch) -> None:
     """For F = W (h + u) the exact gradient by u is W (I - W)^-1 v, and W is symmetric."""
+    monkeypatch.setattr(Clock, "time", lambda self, call: 0.5)
+    monkeypatch.setattr("phantomgrad_suite.studies.gradients.peak_bytes", lambda run, device: 640)
     study = bench(products=6, tolerances=(1e-10,))
     with study.layers(0, CPU) as ((f, v, _, _),):
         w = f.func.weight.double()  # type: ignore[attr-defined]
@@ -44,6 +47,7 @@ def test_cosines_are_those_of_the_dense_jacobian() -> None:
     assert [row["cosine"] for row in (*krylov, *others)] == pytest.approx([1] * 5, abs=1e-6)
     assert rows["One step"]["products"] == [1]
     assert rows["NPG, k = 5, adaptive λ"]["products"] == [5]  # those of its radius do not count
+    assert {(row["seconds"], row["peak_bytes"]) for row in rows.values()} == {(0.5, 640)}
     assert [check.holds for check in findings.checks] == [True]
 
 

@@ -1,5 +1,6 @@
 """All gradient estimators on one bench: tables, and which of them no other one beats."""
 
+import re
 from collections.abc import Sequence
 
 from phantomgrad_suite.report.catalogue import Entry
@@ -43,8 +44,9 @@ def bench(entry: Entry, records: Records) -> list[Section]:
 def setting_name(record: StudyRecord) -> str:
     """Return the released model of a record, or its synthetic setting."""
     setting = record.setting
-    drawn = f"Synthetic, {setting['nonlinearity']}, L = {setting['lipschitz']}"
-    return f"Trained: {setting['model'].rpartition('/')[0]}" if setting["model"] else drawn
+    if setting["model"]:
+        return "Trained: " + re.sub(r"/seed[^/]*$", "", setting["model"])
+    return f"Synthetic, {setting['nonlinearity']}, L = {setting['lipschitz']}"
 
 
 def estimators(record: StudyRecord) -> list[Numbers]:
