@@ -11,20 +11,25 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from omegaconf import OmegaConf
-from safetensors import safe_open
 from safetensors.torch import save
-from torch import Tensor, nn
+from torch import nn
 
 from phantomgrad_suite.evaluate import TOLERANCE, metrics
 from phantomgrad_suite.jobs.build import build, build_data
-from phantomgrad_suite.jobs.trained import configuration, read_run, read_weights
+from phantomgrad_suite.jobs.trained import (
+    RESULTS,
+    configuration,
+    data_in,
+    read_released,
+    read_run,
+    read_weights,
+    released,
+    weights_file,
+)
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 from phantomgrad_suite.runs.files import atomic_write
-from phantomgrad_suite.runs.records import Record, read_record, write_record
+from phantomgrad_suite.runs.records import read_record, write_record
 from phantomgrad_suite.train import prepare
-
-RESULTS = Path(__file__).resolve().parents[2] / "results"
 
 
 def load_model(name: str, results: Path = RESULTS) -> nn.Module:
@@ -38,11 +43,9 @@ def load_model(name: str, results: Path = RESULTS) -> nn.Module:
     Raises:
         UserError: there is no such model, or its file is not that of ``SHA256SUMS``.
     """
-    name = _full_name(name, results)
-    weights, sizes = _read(name, results)
-    config = OmegaConf.create(_record(name, results).config)
-    model: nn.Module = build(config.model, "model", **sizes)
-    model.load_state_dict(weights)
+    found = read_released(name, results)
+    model: nn.Module = build(configuration(found.record).model, "model", **found.sizes)
+    model.load_state_dict(found.weights)
     return model.eval()
 
 
@@ -55,13 +58,6 @@ def verify(names: Sequence[str] = (), data: Path = Path("data"), results: Path =
     return all(agree)
 
 
-def released(results: Path = RESULTS) -> list[str]:
-    """Return the names of all released models."""
-    folder = results / "weights"
-    files = sorted(folder.rglob("*.safetensors"))
-    return [file.relative_to(folder).with_suffix("").as_posix() for file in files]
-
-
 def release(folder: Path, results: Path = RESULTS) -> Path:
     """Publish weights and record of a finished run; rewrite checksums and cards."""
     record = read_run(folder)
@@ -69,13 +65,13 @@ def release(folder: Path, results: Path = RESULTS) -> Path:
     if str(record.environment.get("git")).endswith("+dirty"):
         raise UserError(f"{folder} was made from a changed checkout: nobody could repeat it")
     sizes = json.dumps(dict(build_data(configuration(record)).sizes()))
-    path = results / "weights" / record.row / f"{record.instance}.safetensors"
+    path = weights_file(f"{record.row}/{record.instance}", results)
     weights = {key: value.contiguous() for key, value in read_weights(folder, kept).items()}
     with atomic_write(path) as temporary:
         temporary.write_bytes(save(weights, {"sizes": sizes}))
     write_record(record, path.with_suffix(".json"))
     names = released(results)
-    checksums = (f"{_sha256(_file(name, results))}  {name}.safetensors\n" for name in names)
+    checksums = (f"{_sha256(weights_file(name, results))}  {name}.safetensors\n" for name in names)
     with atomic_write(results / "weights" / "SHA256SUMS") as temporary:
         temporary.write_text("".join(checksums))
     with atomic_write(results / "weights" / "README.md") as temporary:
@@ -84,12 +80,11 @@ def release(folder: Path, results: Path = RESULTS) -> Path:
 
 
 def _verified(name: str, data: Path, results: Path) -> bool:
-    name = _full_name(name, results)
-    record, (weights, _) = _record(name, results), _read(name, results)
+    name, record, weights, _ = read_released(name, results)
     metric, recorded = record.result.metric, record.result.last
     step = record.weights["last"]["step"]
     try:
-        config = configuration(record, _data_in(data, record))
+        config = configuration(record, data_in(data, record))
         found = metrics(config, prepare(config), weights, step)[f"test/{metric}"]
     except MissingDataError as error:
         print(f"{name}: skipped, {error}")
@@ -100,50 +95,8 @@ def _verified(name: str, data: Path, results: Path) -> bool:
     return same
 
 
-def _data_in(folder: Path, record: Record) -> list[str]:
-    """Return the override with which a run finds its data, if it reads any, in ``folder``."""
-    runtime = record.config["runtime"]
-    root = runtime["dataset"].get("root")
-    if root is None:
-        return []
-    return [f"runtime.dataset.root={folder / Path(root).relative_to(runtime['paths']['data'])}"]
-
-
-def _full_name(name: str, results: Path) -> str:
-    names = released(results)
-    if not names:
-        raise UserError(f"{results / 'weights'} holds no models: load_model needs a checkout")
-    found = [known for known in names if name in (known, known.rpartition("/")[0])]
-    if len(found) != 1:
-        what = f"{name} is several models" if found else f"there is no released model {name!r}"
-        raise UserError(f"{what}: choose from {', '.join(found or names)}")
-    return found[0]
-
-
-def _file(name: str, results: Path) -> Path:
-    return results / "weights" / f"{name}.safetensors"
-
-
-def _record(name: str, results: Path) -> Record:
-    return read_record(_file(name, results).with_suffix(".json"))
-
-
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _read(name: str, results: Path) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """Return the weights of a model, and the arguments that its constructor takes from the data."""
-    path = _file(name, results)
-    if f"{_sha256(path)}  {name}.safetensors" not in _checksums(results):
-        raise UserError(f"{path} is not the file whose checksum weights/SHA256SUMS has")
-    with safe_open(path, "pt") as file:
-        sizes = json.loads(file.metadata()["sizes"])
-        return {key: file.get_tensor(key) for key in file.keys()}, sizes  # noqa: SIM118
-
-
-def _checksums(results: Path) -> list[str]:
-    return (results / "weights" / "SHA256SUMS").read_text().splitlines()
 
 
 _CARDS = """# Released models
@@ -160,7 +113,8 @@ model = load_model("digits/upg_k5_d0.5")  # in evaluation mode; no data are need
 
 
 def _card(name: str, results: Path) -> str:
-    record = _record(name, results)
+    path = weights_file(name, results)
+    record = read_record(path.with_suffix(".json"))
     result, label, sizes = record.result, record.label, record.parameters
     seed = f"{record.instance}, {sizes['total']:,} parameters"
     protocol = "; ".join(record.changes) or "none"
@@ -176,7 +130,7 @@ def _card(name: str, results: Path) -> str:
 | Test {result.metric.replace("_", " ")}, last epoch (these weights) | {result.last:.4f} |
 | Best epoch | {result.best:.4f} (epoch {result.best_epoch}) |
 | Trained | {record.finished[:10]}, revision `{str(record.environment.get("git"))[:7]}`, {kind} |
-| File | `{name}.safetensors`, {_file(name, results).stat().st_size / 1e3:,.0f} kB |
-| SHA-256 | `{_sha256(_file(name, results))}` |
+| File | `{name}.safetensors`, {path.stat().st_size / 1e3:,.0f} kB |
+| SHA-256 | `{_sha256(path)}` |
 | Record | [{name}.json]({name}.json) |
 """

@@ -1,17 +1,22 @@
-"""A finished run, and the weights that it kept."""
+"""Trained models: finished runs with the weights that they kept, and released ones."""
 
 import hashlib
 import io
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from omegaconf import DictConfig, OmegaConf
+from safetensors import safe_open
+from torch import Tensor
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.records import Record, read_record
+
+RESULTS = Path(__file__).resolve().parents[3] / "results"
 
 
 def read_run(folder: Path) -> Record:
@@ -45,3 +50,58 @@ def configuration(record: Record, overrides: Sequence[str] = ()) -> DictConfig:
             raise UserError(f"an evaluation can change runtime.<setting>=<value>, got {override!r}")
     config: Any = OmegaConf.merge(record.config, OmegaConf.from_dotlist(list(overrides)))
     return config  # type: ignore[no-any-return]
+
+
+def data_in(folder: Path, record: Record) -> list[str]:
+    """Return the override with which a run finds its data, if it reads any, in ``folder``."""
+    runtime = record.config["runtime"]
+    root = runtime["dataset"].get("root")
+    if root is None:
+        return []
+    return [f"runtime.dataset.root={folder / Path(root).relative_to(runtime['paths']['data'])}"]
+
+
+class Released(NamedTuple):
+    """A released model: its full name, its record, and the content of its file."""
+
+    name: str
+    record: Record
+    weights: dict[str, Tensor]
+    sizes: dict[str, float]  # the arguments of its constructor that depend on the data
+
+
+def released(results: Path = RESULTS) -> list[str]:
+    """Return the names of all released models."""
+    folder = results / "weights"
+    files = sorted(folder.rglob("*.safetensors"))
+    return [file.relative_to(folder).with_suffix("").as_posix() for file in files]
+
+
+def read_released(name: str, results: Path = RESULTS) -> Released:
+    """Return a released model, named by row and instance, or by a row with a single instance.
+
+    Raises:
+        UserError: there is no such model, or its file is not that of ``SHA256SUMS``.
+    """
+    names = released(results)
+    if not names:
+        raise UserError(f"{results / 'weights'} holds no models: load_model needs a checkout")
+    found = [known for known in names if name in (known, known.rpartition("/")[0])]
+    if len(found) != 1:
+        what = f"{name} is several models" if found else f"there is no released model {name!r}"
+        raise UserError(f"{what}: choose from {', '.join(found or names)}")
+    (name,) = found
+    path = weights_file(name, results)
+    checksum = hashlib.sha256(path.read_bytes()).hexdigest()
+    checksums = (results / "weights" / "SHA256SUMS").read_text().splitlines()
+    if f"{checksum}  {name}.safetensors" not in checksums:
+        raise UserError(f"{path} is not the file whose checksum weights/SHA256SUMS has")
+    with safe_open(path, "pt") as file:
+        sizes = json.loads(file.metadata()["sizes"])
+        weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    return Released(name, read_record(path.with_suffix(".json")), weights, sizes)
+
+
+def weights_file(name: str, results: Path) -> Path:
+    """Return the file of a released model; its record is next to it, as ``.json``."""
+    return results / "weights" / f"{name}.safetensors"

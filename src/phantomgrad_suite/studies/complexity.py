@@ -22,8 +22,8 @@ from phantomgrad.gradients import (
 from phantomgrad.models import SyntheticCell
 from phantomgrad.solvers import Broyden, FixedPoint, IterativeSolver
 from phantomgrad_suite.runs.records import Check
-from phantomgrad_suite.studies.base import Findings, Study, progress
-from phantomgrad_suite.studies.meters import Clock, frozen_heap, peak_bytes
+from phantomgrad_suite.studies.base import Findings, Study
+from phantomgrad_suite.studies.meters import Clock, peak_bytes
 
 QUANTITIES = ("seconds", "graph_bytes", "peak_bytes")
 _GROWS, _FLAT = 0.5, 0.25  # by which share of its right end the fitted line rises
@@ -55,13 +55,9 @@ class Complexity(Study):
         problem, methods = _Problem(self, seed, device), self._methods()
         estimators = [make(size) for _, _, sizes, make in methods for size in sizes]
         graphs = [problem.graph_bytes(estimator) for estimator in estimators]
-        peaks = [peak_bytes(partial(problem.gradient, e), device) for e in estimators]
-        with frozen_heap():
-            rounds = [
-                [problem.seconds(estimator) for estimator in estimators]
-                for _ in progress(range(self.repeats))
-            ]
-        medians = map(statistics.median, zip(*rounds, strict=True))
+        calls = [partial(problem.gradient, estimator) for estimator in estimators]
+        peaks = [peak_bytes(call, device) for call in calls]
+        medians = map(statistics.median, problem.clock.take_turns(calls, self.repeats))
         costs = zip(medians, graphs, peaks, strict=True)
         found: list[dict[str, Any]] = []
         for name, variable, sizes, _ in methods:
@@ -108,10 +104,6 @@ class _Problem:
 
     def gradient(self, estimator: GradientEstimator) -> None:
         torch.autograd.grad(self.attach(estimator), (self.cell.weight, self.u), self.v)
-
-    def seconds(self, estimator: GradientEstimator) -> float:
-        self.clock.settle()
-        return self.clock.time(partial(self.gradient, estimator))
 
     def graph_bytes(self, estimator: GradientEstimator) -> int:
         """Return the bytes that only the graph keeps alive, counting each storage once."""

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from phantomgrad_suite.studies.base import progress
+
 Mark = float | torch.cuda.Event
 
 
@@ -46,6 +48,18 @@ class Clock:
         start = self.mark()
         call()
         return self.seconds(start, self.mark())
+
+    def take_turns(
+        self, calls: Sequence[Callable[[], object]], repeats: int
+    ) -> list[tuple[float, ...]]:
+        """Return the seconds of each of ``calls``, timed one after the other in each repeat."""
+        with frozen_heap():
+            rounds = [[self._settled(call) for call in calls] for _ in progress(range(repeats))]
+        return list(zip(*rounds, strict=True))
+
+    def _settled(self, call: Callable[[], object]) -> float:
+        self.settle()
+        return self.time(call)
 
     def settle(self) -> None:
         """Collect garbage, and wait until the device is idle."""

@@ -8,6 +8,7 @@ import torch
 from phantomgrad import NeumannPhantomGradient, UnrolledPhantomGradient
 from phantomgrad_suite.studies import Complexity
 from phantomgrad_suite.studies.complexity import _checks, _Problem, fit
+from phantomgrad_suite.studies.meters import Clock
 
 CPU = torch.device("cpu")
 TINY: dict[str, Any] = {"size": 4, "rows": 2, "batch": 3}
@@ -64,7 +65,7 @@ def test_unrolled_graphs_grow_with_k_and_neumann_graphs_do_not() -> None:
 def test_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every method is recorded at every size; the clock counts the calls."""
     calls = iter(range(1000))
-    monkeypatch.setattr(_Problem, "seconds", lambda self, estimator: float(next(calls)))
+    monkeypatch.setattr(Clock, "time", lambda self, call: float(next(calls)))
     monkeypatch.setattr("phantomgrad_suite.studies.complexity.peak_bytes", lambda run, device: 640)
     study = Complexity(**TINY, steps=[1, 2, 3], budgets=[2, 3, 4], repeats=3)
     findings = study.measure(0, CPU)

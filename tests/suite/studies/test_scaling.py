@@ -1,31 +1,32 @@
 """Test-time scaling: rules of selection in closed form, invariants, and the study of a run."""
 
+import hashlib
+from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from training import Script, Workplace
+from training import ON_CPU, Script, Workplace
 
 from phantomgrad import Steps, UnrolledPhantomGradient
 from phantomgrad.models import RecursiveReasoner
 from phantomgrad_suite.data import PuzzleBatch
+from phantomgrad_suite.evaluate import metrics
+from phantomgrad_suite.jobs.compose import as_dict
+from phantomgrad_suite.jobs.trained import RESULTS, configuration, read_released
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import StudyRecord, read_record, read_study
-from phantomgrad_suite.studies import Scaling
-from phantomgrad_suite.studies.scaling import (
-    along,
-    auroc,
-    filled_in,
-    majority,
-    of_residual,
-    random_start,
-    residual,
-    selected,
-    solved_by,
-    trace,
+from phantomgrad_suite.runs.records import (
+    Record,
+    StudyRecord,
+    read_record,
+    read_study,
+    write_record,
 )
+from phantomgrad_suite.studies import Scaling
+from phantomgrad_suite.studies.scaling import Trace, filled_in, random_start, trace
+from phantomgrad_suite.studies.selection import along, auroc, majority, of_residual, selected
+from phantomgrad_suite.train import prepare
 
 # --- Selection in closed form ----------------------------------------------------------------
 
@@ -45,7 +46,8 @@ def test_rules_choose_what_they_say() -> None:
     solved = torch.tensor([[True, False], [False, False], [False, True]])
     logits = torch.tensor([[0.2, 0.3], [0.1, 0.2], [0.3, 0.1]])
     state = torch.tensor([[0.1, 0.1], [0.2, 0.2], [0.3, 0.3]])
-    rates = selected(boards, torch.stack([logits, state]), solved)
+    residuals = torch.stack([logits, state], dim=-1)
+    rates = selected(boards, solved, residuals)
     assert rates == {
         "single": pytest.approx(2 / 6),
         "vote": 0.0,  # 2 twice; then the first of three
@@ -53,15 +55,18 @@ def test_rules_choose_what_they_say() -> None:
         "state": 0.5,  # always start 0
         "any": 1.0,
     }
-    alone = selected(boards[:1], torch.stack([logits, state])[:, :1], solved[:1])
+    alone = selected(boards[:1], solved[:1], residuals[:1])
     assert set(alone.values()) == {0.5}
 
 
-def test_residual_is_the_mean_of_the_last_three_changes() -> None:
-    changes = torch.tensor([[[8.0], [4.0], [2.0], [1.0]], [[1.0], [2.0], [4.0], [8.0]]])
-    assert residual(changes, 5).tolist() == [[pytest.approx(7 / 3)], [pytest.approx(14 / 3)]]
-    assert residual(changes, 2).tolist() == [[8.0], [1.0]]
-    assert residual(changes, 3).tolist() == [[6.0], [1.5]]
+@pytest.mark.parametrize(("segments", "means"), [(5, [7 / 3, 14 / 3]), (3, [6, 1.5]), (2, [8, 1])])
+def test_residual_is_the_mean_of_the_last_three_changes(segments: int, means: list[float]) -> None:
+    changes = torch.tensor([[0.0, 0.0], [8.0, 1.0], [4.0, 2.0], [2.0, 4.0], [1.0, 8.0]])
+    order = torch.arange(5)
+    stacked = Trace(order.view(1, 5, 1, 1), order.view(1, 5, 1), changes.view(1, 5, 1, 2))
+    answers, solved, residual = stacked.after(segments)
+    assert (answers.flatten().tolist(), solved.flatten().tolist()) == ([segments - 1],) * 2
+    assert residual.flatten().tolist() == pytest.approx(means)
 
 
 def test_area_under_the_curve_and_its_interval() -> None:
@@ -88,16 +93,13 @@ def test_a_solution_that_is_left_is_lost() -> None:
     """Though it may be found again; a puzzle that is never solved loses none."""
     solved = torch.tensor([[1, 0, 1, 0], [1, 1, 0, 0], [1, 1, 1, 0]]).bool()
     assert along(solved) == {"n": 4, "accuracy": [0.5, 0.5, 0.75], "lost": 0.25}
-    targets = torch.tensor([[1, -100], [1, 2]])
-    batches = [PuzzleBatch(targets[:1], targets[:1]), PuzzleBatch(targets[1:], targets[1:])]
-    assert solved_by(torch.tensor([[1, 5], [1, 5]]), batches).tolist() == [True, False]
 
 
 def test_boards_are_filled_in_but_for_some_cells() -> None:
     inputs = torch.tensor([[1, 3, 1, 1, 1], [1, 2, 2, 2, 2]])
     targets = torch.tensor([[2, 3, 4, 5, 6], [3, 2, 2, 2, 2]])
     batch, keys = PuzzleBatch(inputs, targets), torch.rand(2, 5)
-    boards = [filled_in(batch, missing, keys).inputs for missing in range(6)]
+    boards = [filled_in(batch, keys, missing).inputs for missing in range(6)]
     assert torch.equal(boards[0], targets)
     assert all(torch.equal(board, inputs) for board in boards[4:])
     assert [int((board[0] == 1).sum()) for board in boards] == [0, 1, 2, 3, 4, 4]
@@ -118,24 +120,29 @@ def reasoner(**settings: Any) -> RecursiveReasoner:
 
 @pytest.mark.parametrize("n", [2, None])
 def test_a_trace_is_the_plain_evaluation(n: int | None) -> None:
-    """Bit for bit; the changes are those of logits and of all latents, by cell."""
+    """In all batches; the changes are those of logits and of all latents, by cell."""
     model = reasoner(n=n)
     tokens = torch.randint(1, 6, (5, 4))
-    found = trace(model, [PuzzleBatch(t, t) for t in (tokens[:3], tokens[3:])], 3)
-    assert (found.answers.shape, found.changes.shape) == ((3, 5, 4), (2, 2, 5))
-    for rows in (slice(0, 3), slice(3, 5)):
-        state, logits, latents = None, [], []
-        for segment in range(3):
-            with torch.no_grad():
-                answer = model(tokens[rows], state)
-            state = answer.state
-            logits.append(answer.logits)
-            latents.append(torch.cat(state, dim=-1) if n else state)
-            assert torch.equal(found.answers[segment, rows], answer.logits.argmax(dim=-1))
-        for kind, values in enumerate((logits, latents)):
-            for step in range(2):
-                moved = (values[step + 1] - values[step]).square().sum(dim=-1).sqrt().mean(dim=-1)
-                torch.testing.assert_close(found.changes[kind, step, rows], moved)
+    targets = torch.where(torch.rand(5, 4) < 0.9, -100, tokens)  # few cells have a label
+    batches = [PuzzleBatch(tokens[rows], targets[rows]) for rows in (slice(0, 3), slice(3, 5))]
+    found = trace(model, batches, 3)
+    state, before = None, None
+    for segment in range(3):
+        with torch.no_grad():
+            logits, _, state = model(tokens, state)
+        answer = logits.argmax(dim=-1)
+        assert torch.equal(found.answers[segment], answer)
+        wrong = (answer != targets) & (targets != -100)
+        assert torch.equal(found.solved[segment], ~wrong.any(dim=1))
+        now = logits, torch.cat(state, dim=-1) if n else state
+        moved = [
+            (a - b).square().sum(dim=-1).sqrt().mean(dim=-1)
+            for a, b in zip(now, before or now, strict=True)
+        ]
+        torch.testing.assert_close(found.changes[segment], torch.stack(moved, dim=-1))
+        before = now
+    assert found.solved.any()
+    assert not found.solved.all()
 
 
 def test_random_starts_are_distributed_as_the_saved_ones() -> None:
@@ -161,27 +168,47 @@ ROW = ("experiment=reasoning/sudoku6", *SIZE, "measure.example=null")
 SMALL = ("setting.depth=2", "setting.puzzles=32", "setting.starts=3", "setting.missing=[0,3]")
 
 
-def own_run(workplace: Workplace, *overrides: str) -> tuple[Path, str]:
-    """Train; return the folder, and what names it in the study."""
-    folder = workplace.train(*ROW, *overrides)
-    return folder, f"run={folder.relative_to(workplace.path / 'runs')}"
-
-
 def measured(workplace: Workplace, *overrides: str) -> StudyRecord:
     return read_study(workplace.study("study=scaling", *SMALL, *overrides) / "record.json")
 
 
-def test_plain_evaluation_is_that_of_the_record(workplace: Workplace) -> None:
-    """One start is the plain evaluation, and the segments of training give the recorded value."""
-    folder, run = own_run(workplace)
-    kept = read_record(folder / "record.json")
-    found = read_study(
-        workplace.study("study=scaling", run, *SMALL, "setting.puzzles=24") / "record.json"
+@pytest.fixture
+def released_run(workplace: Workplace) -> Record:
+    """The record of a run with the released weights, and the value that an evaluation gives."""
+    _, record, weights, _ = read_released("reasoning/sudoku6")
+    folder = workplace.path / "runs" / "reasoning" / "sudoku6" / "seed0"
+    (folder / "weights").mkdir(parents=True)
+    torch.save(weights, folder / "weights" / "selected.pt")
+    content = (folder / "weights" / "selected.pt").read_bytes()
+    kept = {**record.weights["selected"], "sha256": hashlib.sha256(content).hexdigest()}
+    config = configuration(record, ["runtime.dataset.root=data", ON_CPU])
+    config.dataset.update({"train": 64, "validation": 8, "test": 24, "extra_clues": 0})  # hard ones
+    config.task.segments = 2
+    found = metrics(config, prepare(config), weights, kept["step"])["test/exact_accuracy"]
+    record = replace(
+        record,
+        weights={"selected": kept},
+        config=as_dict(config),
+        curves={"test/exact_accuracy": [found] * kept["epoch"]},
     )
-    assert [check.holds for check in found.checks] == [True]
+    write_record(record, folder / "record.json")
+    return record
+
+
+def test_plain_evaluation_is_that_of_the_record(workplace: Workplace, released_run: Record) -> None:
+    """One start is the plain evaluation, and the segments of training give the recorded value.
+
+    More puzzles are further ones: the recorded value is compared on those of the run.
+    """
+    found = measured(workplace)
+    (check,) = found.checks
+    assert check.value < 1e-6
+    assert 0 < released_run.curves["test/exact_accuracy"][-1] < 1
     test, known = found.numbers["sets"]
-    assert (test["name"], known["name"], known["n"]) == ("test", "test/known_grids", 24)
-    assert test["accuracy"][1] == pytest.approx(kept.result.selected, rel=1e-5)
+    assert [(part["name"], part["n"]) for part in (test, known)] == [
+        ("test", 32),
+        ("test/known_grids", 32),
+    ]
     for part in (test, known):
         assert len(part["accuracy"]) == 4
         assert [(b["segments"], b["starts"]) for b in part["breadth"]] == [
@@ -193,20 +220,20 @@ def test_plain_evaluation_is_that_of_the_record(workplace: Workplace) -> None:
             if cell["starts"] == 1:
                 assert {*rates, cell["any"]} == {part["accuracy"][cell["segments"] - 1]}
         for row in part["residuals"]:
-            right = round(24 * part["accuracy"][row["segments"] - 1])
+            right = round(32 * part["accuracy"][row["segments"] - 1])
             counts = sum(row["state"]["solved"]), sum(row["logits"]["unsolved"])
-            assert counts == (right, 24 - right)
-    assert [row["missing"] for row in found.numbers["nearly"]] == [0, 3]
-    assert found.numbers["weights"] == kept.weights["selected"]
-    # More puzzles are further ones: the recorded value is compared on those of the run.
-    more = measured(workplace, run)
-    assert (more.numbers["sets"][0]["n"], more.checks[0].value) == (32, found.checks[0].value)
+            assert counts == (right, 32 - right)
+    solution, nearly = found.numbers["nearly"]
+    assert (solution["missing"], nearly["missing"]) == (0, 3)
+    assert solution["accuracy"][0] >= nearly["accuracy"][0] > test["accuracy"][0]
+    assert found.numbers["weights"] == released_run.weights["selected"]
 
 
 def test_models_with_noise_and_other_puzzles(workplace: Workplace) -> None:
     """The same seed repeats the study; there is no recorded value to compare with."""
     random = ("model.random_start=true", "model.noise=0.01", "dataset.side=4")
-    _, run = own_run(workplace, *random)
+    folder = workplace.train(*ROW, *random)
+    run = f"run={folder.relative_to(workplace.path / 'runs')}"
     first = measured(workplace, run)
     again = measured(workplace, run, "runtime.paths.runs=other", "runtime.setting.runs=runs")
     assert first.numbers == again.numbers
@@ -221,13 +248,16 @@ def test_bad_input_is_one_sentence(workplace: Workplace, study_script: Script) -
     outcome = study_script("study=scaling", "run=reasoning/sudoku6/seed5")
     assert (outcome.code, outcome.err) == (1, "")
     assert outcome.out.splitlines()[-1].startswith("runs/reasoning/sudoku6/seed5 holds no finished")
-    _, run = own_run(workplace, "runtime.keep_weights=false")
-    with pytest.raises(UserError, match=r"has no weights: runtime.keep_weights was false"):
-        workplace.study("study=scaling", run)
-    short = ("experiment=chains/implicit", "trainer.max_epochs=1")
-    other = workplace.train(*short).relative_to(workplace.path / "runs")
-    with pytest.raises(UserError, match="a run of Reasoning, got chains/implicit/seed0"):
-        workplace.study("study=scaling", f"run={other}")
+    record = read_record(RESULTS / "records" / "reasoning" / "sudoku6" / "seed0.json")
+    task = {"_target_": "phantomgrad_suite.tasks.GraphClassification"}
+    other = replace(record, weights={"last": {}}, config={**record.config, "task": task})
+    for content, problem in (
+        (replace(record, weights={}), "has no weights: runtime.keep_weights was false"),
+        (other, "a run of Reasoning, got reasoning/sudoku6/seed5 of GraphClassification"),
+    ):
+        write_record(content, workplace.path / "runs/reasoning/sudoku6/seed5/record.json")
+        with pytest.raises(UserError, match=problem):
+            workplace.study("study=scaling", "run=reasoning/sudoku6/seed5")
 
 
 @pytest.mark.parametrize(
