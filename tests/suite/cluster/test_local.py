@@ -130,7 +130,9 @@ def test_table_on_this_machine(script: Script, workplace: Workplace) -> None:
 
 
 def test_suite_on_this_machine(study_script: Script, workplace: Workplace) -> None:
-    outcome = study_script("suite=figure4", "cluster=local", "setting.samples=3")
+    tiny = ("size=8", "rows=2", "samples=2", "iterations=3", "lipschitz=[0.9]")
+    setting = (f"setting.{line}" for line in tiny)
+    outcome = study_script("suite=figure4", "cluster=local", *setting)
     assert (outcome.code, outcome.err) == (0, "")
     assert len(list(workplace.path.glob("runs/figure4/*/*/record.json"))) == 3
 

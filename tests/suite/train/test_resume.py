@@ -53,7 +53,7 @@ def test_resumed_run_is_the_uninterrupted_one(
     assert rates["milestones"] == {5: 1}
 
 
-@pytest.mark.parametrize("step", [2, 5, 8, 12])
+@pytest.mark.parametrize("step", [2, 5, 8])  # 5 is the last of an epoch
 @pytest.mark.parametrize("row", ["digits/npg_k5_d0.5", "table1/implicit"])
 @pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning")
 def test_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(
