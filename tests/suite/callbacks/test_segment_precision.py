@@ -32,6 +32,7 @@ from phantomgrad_suite.tasks import Reasoning
 ONE = UnrolledPhantomGradient(1, 1.0)
 NPG = NeumannPhantomGradient(3, 0.5, value="image")
 TIGHT = Broyden(max_evaluations=60, tol=1e-12)
+SHORT: dict[str, Any] = dict.fromkeys(("solver", "adjoint"), Broyden(max_evaluations=4))
 INPUTS = torch.tensor([[1, 2], [3, 1], [2, 2], [4, 1]])
 
 
@@ -158,7 +159,7 @@ def test_gradients_are_those_that_rows_train_with(
 ) -> None:
     """Of the same weights, summed over two segments; the model's own gradient does not matter."""
     model = reasoner(Steps(2), ONE, recorded=1)
-    counts = {"recorded": [1, 2, 3, 6], "estimators": {"npg": NPG}}
+    counts = {"recorded": [1, 2, 3, 6], "estimators": {"npg": NPG}, "iterations": 2, **SHORT}
     _, found = measured(model, monkeypatch, **counts)
     assert model.deq.cell.recorded == 1
     row = reasoner(solver, gradient, recorded=recorded)
@@ -177,8 +178,8 @@ def test_residuals_are_of_all_puzzles_and_gradients_of_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = reasoner(Steps(2), ONE)
-    few, first = measured(model, monkeypatch, puzzles=2)
-    every, all_of_them = measured(model, monkeypatch, puzzles=4)
+    few, first = measured(model, monkeypatch, puzzles=2, **SHORT)
+    every, all_of_them = measured(model, monkeypatch, puzzles=4, **SHORT)
     assert few["segment1/residual"] == every["segment1/residual"]
     assert not torch.equal(first["exact"][0], all_of_them["exact"][0])
 

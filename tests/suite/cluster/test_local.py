@@ -139,7 +139,7 @@ def test_suite_on_this_machine(study_script: Script, workplace: Workplace) -> No
 
 def test_stopped_launcher_stops_its_runs(tmp_path: Path) -> None:
     """The runs save first, and no process remains."""
-    rows = ("experiment=digits/one_step,digits/upg_k5_d0.5", "trainer.max_epochs=500")
+    rows = ("experiment=chains/implicit,chains/upg_k5_d0.5", "trainer.max_epochs=9999")
     launcher = Started(tmp_path, *rows, "cluster=local", "runtime.cluster.jobs=2")
     logs = "runs/**/log.txt"
     launcher.wait_for(lambda: sum("train/loss" in p.read_text() for p in tmp_path.glob(logs)) == 2)
