@@ -22,7 +22,8 @@ from phantomgrad_suite.runs.errors import UserError
 TWO = (  # Several processes save after every tenth step, here at the first of nine in an epoch.
     "trainer=ddp",
     "trainer.devices=2",
-    "trainer.max_epochs=4",
+    "trainer.max_epochs=3",
+    "+trainer.limit_val_batches=1",
     "runtime.checkpoint.every_minutes=0",
 )
 

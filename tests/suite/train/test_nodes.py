@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
     reason="this build of torch has no gloo backend",
 )
 
-ROW = ("experiment=digits/one_step", "trainer=ddp", "trainer.max_epochs=2")
+ROW = ("experiment=digits/one_step", "trainer=ddp", "trainer.max_epochs=1")
 
 
 def record_of(folder: Path) -> Record:
