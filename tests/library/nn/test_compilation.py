@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._inductor.config
 import torch.nn.functional as F
 from problems import TanhCell, relative_error
 from small_models import mdeq
@@ -21,6 +22,7 @@ from phantomgrad.nn import CompiledCalls
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 
 SHORT = pg.Broyden(max_evaluations=6, tol=0)
+SCALES: dict[str, Any] = {"channels": (4, 6), "head_channels": (2, 3)}  # two compile sooner
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +73,7 @@ def test_training_is_that_of_the_eager_model(dropout: float) -> None:
     training and for evaluation.
     """
     adjoint = pg.ImplicitGradient(solver=SHORT, on_failure="ignore")
-    eager = mdeq(adjoint, SHORT, dropout=dropout)
+    eager = mdeq(adjoint, SHORT, dropout=dropout, **SCALES)
     compiled, seen = copy.deepcopy(eager), CountingBackend()
     compiled.deq.compile_solve(backend=seen)
     compiled.deq.check_map = False  # it calls the compiled cell as well
@@ -111,7 +113,7 @@ def test_a_recorded_solve_is_not_compiled() -> None:
 
 
 def test_state_dict_copies_and_pickles_are_not_compiled() -> None:
-    model, x = mdeq(solver=SHORT), torch.randn(2, 3, 8, 8)
+    model, x = mdeq(solver=SHORT, **SCALES), torch.randn(2, 3, 8, 8)
     keys, expected = list(model.state_dict()), model(x).detach()
     seen = CountingBackend()
     model.deq.compile_solve(backend=seen)
@@ -146,6 +148,8 @@ def test_results_are_copies() -> None:
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="no C++ compiler"
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+# Neither a pool of compiling processes nor a trial of every instruction set.
+@torch._inductor.config.patch({"compile_threads": 1, "cpp.vec_isa_ok": False})
 def test_inductor_gives_the_same() -> None:
     x = torch.randn(2, 4)
     found = []

@@ -28,7 +28,7 @@ from phantomgrad_suite.studies.meters import Clock
 CPU = torch.device("cpu")
 needs_peer = pytest.mark.skipif(peer.version() is None, reason=peer.MISSING)
 BUILDS = {"MDEQ": partial(mdeq, "tiny", 1, side=8), "Transformer": partial(transformer, 2, 3)}
-SOLVED = Broyden(max_evaluations=200, tol=1e-11)
+SOLVED = Broyden(max_evaluations=200, tol=1e-8)
 GRADIENTS = {"implicit": ImplicitGradient(solver=SOLVED), "UPG": UnrolledPhantomGradient(5, 0.8)}
 
 

@@ -14,6 +14,8 @@ from phantomgrad_suite.runs.folder import read_attempt
 DIGITS = (
     "experiment=digits/one_step",
     "trainer.max_epochs=3",
+    "dataset.batch_size=216",  # five in an epoch
+    "+trainer.limit_val_batches=1",
     "runtime.checkpoint.every_n_epochs=3",
 )
 CHAINS = (
@@ -33,8 +35,8 @@ def bomb(signum: int, **when: int) -> str:
     ("row", "signum", "when", "steps"),
     [
         (DIGITS, signal.SIGTERM, {"step": 7}, 7),
-        (DIGITS, signal.SIGUSR2, {"epoch": 2}, 34),  # while it evaluates: at the epoch's end
-        (DIGITS, signal.SIGINT, {"step": 17}, 17),  # the last of an epoch
+        (DIGITS, signal.SIGUSR2, {"epoch": 2}, 10),  # while it evaluates: at the epoch's end
+        (DIGITS, signal.SIGINT, {"step": 5}, 5),  # the last of an epoch
         (CHAINS, signal.SIGINT, {"step": 4}, 4),  # every one is the last of its epoch
     ],
 )
@@ -127,7 +129,7 @@ def test_script_exits_as_a_process_ended_by_the_signal(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked, as on Linux")
 def test_disturbed_runs_equal_the_undisturbed_ones(tmp_path: Path) -> None:
     script = Path(__file__).with_name("soak.py")
-    done = Started(tmp_path, "6", "--rows", "chains", "mdeq", script=script).end()
+    done = Started(tmp_path, "2", "--rows", "chains", script=script).end()  # make soak does more
     assert done.code == 0, done.out
     assert "every run equals the undisturbed one in every bit" in done.out
-    assert int(done.out.splitlines()[-1].split()[0]) >= 6
+    assert int(done.out.splitlines()[-1].split()[0]) >= 2

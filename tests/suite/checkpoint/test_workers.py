@@ -22,7 +22,8 @@ from phantomgrad_suite.runs.errors import UserError
 TWO = (  # Several processes save after every tenth step, here at the first of nine in an epoch.
     "trainer=ddp",
     "trainer.devices=2",
-    "trainer.max_epochs=4",
+    "trainer.max_epochs=3",
+    "+trainer.limit_val_batches=1",
     "runtime.checkpoint.every_minutes=0",
 )
 
@@ -93,8 +94,7 @@ _with_children = pytest.mark.skipif(
 
 @_with_gloo
 @_with_children
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
-def test_process_that_ends_before_training_leaves_none(tmp_path: Path, signum: int) -> None:
+def test_process_that_ends_before_training_leaves_none(tmp_path: Path) -> None:
     """The second process is still starting; it would wait for the first one."""
     process = subprocess.Popen(
         [sys.executable, str(SCRIPT), "experiment=digits/one_step", *TWO, ON_CPU],
@@ -105,13 +105,13 @@ def test_process_that_ends_before_training_leaves_none(tmp_path: Path, signum: i
         text=True,
     )
     (second,) = wait_until(lambda: second_processes(process), process)
-    process.send_signal(signum)
+    process.kill()
     try:
         process.communicate(timeout=240)  # the second process holds the pipe until it ends
     except subprocess.TimeoutExpired:
         os.kill(second, signal.SIGKILL)
         raise
-    assert process.returncode == -signum
+    assert process.returncode == -signal.SIGKILL
 
 
 @_with_gloo

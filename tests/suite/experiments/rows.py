@@ -70,8 +70,9 @@ def _with_defaults(node: Any) -> Any:
     return {**defaults, **{key: _with_defaults(value) for key, value in node.items()}}
 
 
+@cache
 def identity(table: str, *overrides: str) -> tuple[Identity, dict[str, Any]]:
-    """What a run of a table is called, and its resolved configuration."""
+    """What a run of a table is called, and its resolved configuration, not to be changed."""
     from phantomgrad_suite.jobs.compose import as_dict, identity_of
 
     config = composed([f"table={table}", *overrides])

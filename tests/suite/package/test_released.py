@@ -1,12 +1,13 @@
 """Released models: the weights and record of a run, loaded and verified without the run."""
 
 import hashlib
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from training import Workplace
+from training import WholeRuns, Workplace
 
 import phantomgrad_suite
 from phantomgrad_suite import load_model
@@ -21,9 +22,9 @@ NAME = "chains/upg_k5_d0.5/seed0"
 
 
 @pytest.fixture
-def folder(workplace: Workplace) -> Path:
-    """The folder of a short run, with the record of a clean checkout."""
-    folder = workplace.train(*RUN)
+def folder(workplace: Workplace, whole_runs: WholeRuns) -> Path:
+    """A copy of the folder of a short run, with the record of a clean checkout."""
+    folder = Path(shutil.copytree(whole_runs.train(workplace, *RUN), workplace.path / "run"))
     record = read_record(folder / "record.json")
     clean = {**record.environment, "git": "0123456789"}
     write_record(replace(record, instance="seed0", environment=clean), folder / "record.json")
@@ -103,6 +104,6 @@ def test_published_weights(
     model = load_model(name)
     record = read_record(RESULTS / "weights" / f"{name}.json")
     assert sum(p.numel() for p in model.parameters()) == record.parameters["total"]
-    assert verify([name], data=tmp_path)
-    fetched = not name.startswith(("digits", "reasoning"))
-    assert ("skipped, " in capsys.readouterr().out) == fetched
+    if not name.startswith("reasoning"):  # to generate its puzzles takes long: make verify
+        assert verify([name], data=tmp_path)
+        assert ("skipped, " in capsys.readouterr().out) == (not name.startswith("digits"))

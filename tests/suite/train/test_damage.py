@@ -8,7 +8,7 @@ import pytest
 import torch
 from interruptions import assert_same_run, checkpoint, interrupted
 from train.chains import CHAINS
-from training import Workplace
+from training import WholeRuns, Workplace
 
 from phantomgrad_suite.runs.errors import UserError
 
@@ -99,14 +99,18 @@ def test_checkpoint_with_a_nan_weight_is_not_resumed(workplace: Workplace) -> No
     [(errno.ENOSPC, "the disk is full: make room"), (errno.EROFS, "make it writable")],
 )
 def test_disk_that_refuses_files_spares_the_last_checkpoint(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+    workplace: Workplace,
+    whole_runs: WholeRuns,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    remedy: str,
 ) -> None:
     """The next checkpoint is not completed, and the run resumes from the last one."""
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    whole = workplace.train(*CHAINS, "runtime.paths.runs=whole")
+    whole = whole_runs.train(workplace, *CHAINS)
     folder = interrupted(workplace, 8, *CHAINS)
     before = (folder / "checkpoints" / "last.ckpt").read_bytes()
 

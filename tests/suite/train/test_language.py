@@ -37,9 +37,7 @@ JR = (
 )
 
 
-@pytest.mark.parametrize(
-    ("unit", "at"), [("epoch", 2), ("epoch", 3), *(("step", n) for n in (3, 8, 15))]
-)
+@pytest.mark.parametrize(("unit", "at"), [("epoch", 2), ("step", 3), ("step", 15)])
 def test_resumed_run_is_the_uninterrupted_one(
     workplace: Workplace, whole_runs: WholeRuns, text_root: Path, unit: str, at: int
 ) -> None:
@@ -48,9 +46,8 @@ def test_resumed_run_is_the_uninterrupted_one(
     whole = whole_runs.train(workplace, *here)
     here += (f"runtime.checkpoint.every_minutes={'0' if unit == 'step' else 'null'}",)
     folder = interrupted(workplace, at, *here, unit=unit)
-    remembered = 9 if at == 2 and unit == "step" else 12
     ((states, _),) = checkpoint(folder)["memory"]
-    assert states.shape == (3, remembered, 8)
+    assert states.shape == (3, 12, 8)
     assert workplace.train(*here) == folder
     assert_same_run(folder, whole)
     (a,), (b,) = (checkpoint(path)["memory"] for path in (folder, whole))

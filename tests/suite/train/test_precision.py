@@ -17,7 +17,7 @@ NARROW = (
     *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),
     *("solver.max_evaluations=4", "adjoint.max_evaluations=4", "dataset.batch_size=4", "seed=1"),
     *("runtime.callbacks.spectrum=null", "measure.precision=null", "++task.pretraining_steps=0"),
-    *("+trainer.limit_train_batches=3", "+trainer.limit_val_batches=1"),
+    *("trainer.max_epochs=2", "+trainer.limit_train_batches=2", "+trainer.limit_val_batches=1"),
     "runtime.dataset.test_batch_size=4",  # CPUs convolve slowly in float16
 )
 

@@ -47,7 +47,7 @@ def test_record_names_the_gpu(workplace: Workplace) -> None:
 
 def test_backpropagation_through_the_reversible_solver_trains(workplace: Workplace) -> None:
     parts = ("experiment=digits/implicit", "solver=reversible", "gradient=bptt")
-    short = ("trainer.max_epochs=2", "+trainer.limit_train_batches=3")
+    short = ("trainer.max_epochs=2", "+trainer.limit_train_batches=3", "solver.max_evaluations=12")
     record = workplace.record(*parts, *short, "dataset.batch_size=16")
     assert record.label["method"] == "BPTT"
     loss = record.curves["train/loss"]

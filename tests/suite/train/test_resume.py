@@ -22,8 +22,7 @@ NARROW = (
 @pytest.mark.parametrize(
     ("row", "epoch"),
     [
-        ("chains/upg_k5_d0.5", 6),
-        ("chains/npg_k5_d0.5", 8),
+        ("chains/upg_k5_d0.5", 8),
         ("table4/cox2_implicit", 6),
         ("digits/one_step", 8),  # shuffled batches
     ],
@@ -32,7 +31,8 @@ def test_resumed_run_is_the_uninterrupted_one(
     workplace: Workplace, small_tu: Path, row: str, epoch: int
 ) -> None:
     """It is interrupted right after the checkpoint, where the learning rate drops, or later."""
-    here = (*CHAINS[1:], *DROP, f"experiment={row}", "runtime.checkpoint.every_n_epochs=5")
+    saved = "runtime.checkpoint.every_n_epochs=5"
+    here: tuple[str, ...] = (f"experiment={row}", "trainer.max_epochs=9", saved, *DROP)
     if row.startswith("table4"):
         here += (f"runtime.dataset.root={small_tu}", "dataset.folds=3", "dataset.batch_size=8")
     if row.startswith("digits"):
@@ -53,16 +53,16 @@ def test_resumed_run_is_the_uninterrupted_one(
     assert rates["milestones"] == {5: 1}
 
 
-@pytest.mark.parametrize("step", [2, 5, 8, 12])
+@pytest.mark.parametrize("step", [2, 5, 8])  # 5 is the last of an epoch
 @pytest.mark.parametrize("row", ["digits/npg_k5_d0.5", "table1/implicit"])
 @pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning")
 def test_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(
     workplace: Workplace, whole_runs: WholeRuns, cifar_root: Path, row: str, step: int
 ) -> None:
-    """Each of three epochs has five shuffled batches; dropout and pretraining are on."""
+    """Each of two epochs has five shuffled batches; dropout and pretraining are on."""
     here: tuple[str, ...] = (
         f"experiment={row}",
-        "trainer.max_epochs=3",
+        "trainer.max_epochs=2",
         "runtime.checkpoint.every_minutes=0",
         "runtime.checkpoint.every_n_epochs=1",
     )

@@ -1,5 +1,6 @@
 """Solver, generator and classes of Sudoku boards against slow, plain Python."""
 
+from functools import cache
 from itertools import permutations, product
 
 import numpy as np
@@ -12,6 +13,7 @@ from phantomgrad_suite.runs.boards import BOXES
 SIDES = (4, 6, 9)
 
 
+@cache
 def grids4() -> np.ndarray:
     """All grids of 4 x 4, from permutations and sets."""
     grids = []
