@@ -3,17 +3,20 @@
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from phantomgrad.diagnostics import estimated_gradient
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.jacobian import pulled_back
 from phantomgrad.models import SyntheticCell
+from phantomgrad.nn.closure import Closure
 from phantomgrad.solvers import Map, Solution, Solver
 from phantomgrad_suite.callbacks.capture import Pass, watch
 from phantomgrad_suite.jobs.build import build_data, build_task
@@ -43,13 +46,21 @@ class Layer(NamedTuple):
         """Return how many backward passes through an evaluation of F an estimate takes."""
         passes = []
 
-        def counted(z: Tensor) -> Any:
-            fz: Any = self.f(z)
-            if fz.requires_grad:
-                fz.register_hook(lambda _: passes.append(1))
-            return fz
+        def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+            def called(*args: Any, **keywords: Any) -> Any:
+                fz = call(*args, **keywords)
+                first = tree_leaves(fz)[0]
+                if first.requires_grad:
+                    first.register_hook(lambda _: passes.append(1))
+                return fz
 
-        run = self._replace(f=counted).run(estimator)
+            return called
+
+        # A reversible solve needs the closure itself, which knows the weights shared in its pass.
+        f: Map = counted(self.f)
+        if isinstance(self.f, Closure):
+            f = replace(self.f, call=counted(self.f.call))
+        run = self._replace(f=f).run(estimator)
         passes.clear()  # those of an adaptive damping
         run()
         return len(passes)

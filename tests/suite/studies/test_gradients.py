@@ -4,11 +4,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
-from phantomgrad import Anderson, Broyden
+from phantomgrad import DEQ, Anderson, Broyden, FixedPoint, ImplicitGradient, Reversible
+from phantomgrad.nn import shared_parametrizations
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.studies import GradientBench
 from phantomgrad_suite.studies.base import truncated_series
+from phantomgrad_suite.studies.layers import Layer
 from phantomgrad_suite.studies.meters import Clock
 
 CPU = torch.device("cpu")
@@ -51,7 +55,7 @@ def test_cosines_are_those_of_the_dense_jacobian(monkeypatch: pytest.MonkeyPatch
     assert [check.holds for check in findings.checks] == [True]
 
 
-def test_every_estimator_of_the_issue_is_on_the_bench() -> None:
+def test_estimators_on_the_bench() -> None:
     assert list(bench().estimators()) == [
         *(f"Implicit, tol = {tol}" for tol in ("1e-06", "0.01", "0.1", "0.3")),
         *("Implicit, GMRES(5)", "Preconditioned, GMRES(5)"),
@@ -85,3 +89,18 @@ def test_layers_of_a_released_model_have_their_cotangents(float32: None) -> None
         assert bool(layer.v.any())
         assert layer.solution.inverse is not None
         assert len(layer.wanted) == 6
+
+
+class Cell(nn.Linear):
+    def forward(self, z: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return (super().forward(z) + x).tanh()
+
+
+@pytest.mark.parametrize("kind", [FixedPoint, Reversible])
+def test_products_of_a_cell_with_weight_norm(kind: Any) -> None:
+    """Its weight is computed once, outside of the evaluations that are repeated."""
+    layer = DEQ(weight_norm(Cell(4, 4)), SOLVER, ImplicitGradient())
+    with shared_parametrizations(layer.cell):
+        f, v, _ = layer.close_over((torch.zeros(2, 4),), torch.ones(2, 4))
+        bench_layer = Layer(f, v, [*layer.cell.parameters()], SOLVER.solve(f, v))
+        assert bench_layer.products(kind(max_evaluations=6, tol=0)) == 5
