@@ -119,26 +119,26 @@ class Repeated:
 
     def pull_back(self, z: Tensor, u: Tensor, sums: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
         r"""Return ``f(z)`` and :math:`J^\top u`; add the gradients of ``tensors`` to ``sums``."""
-        z, fz = self._evaluate(z)
-        if self._unknown(z, fz):
+        leaf, fz = self._evaluate(z)
+        if self._unknown(leaf, fz):
             raise RuntimeError(
                 "f uses a tensor in the backward pass that it did not use in its first "
                 "evaluations: it must be the same function whenever it is called"
             )
         if not fz.requires_grad:
             return fz, torch.zeros_like(z)
-        product, *gradients = torch.autograd.grad(fz, [z, *self._leaves], u, allow_unused=True)
+        product, *gradients = torch.autograd.grad(fz, [leaf, *self._leaves], u, allow_unused=True)
         for i, gradient in enumerate(gradients):
             if gradient is not None:  # in half precision, summed in float32
                 gradient = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
                 sums[i] = sums[i] + gradient if i in sums else gradient
-        return fz.detach(), torch.zeros_like(z) if product is None else product
+        return fz.detach(), torch.zeros_like(z) if product is None else self.flatten(product)
 
     def _evaluate(self, z: Tensor) -> tuple[Tensor, Tensor]:
         # Always recorded: a map may compute in another order, or compiled, without a graph.
-        z = z.detach().requires_grad_()
+        z = self.restore(z).detach().requires_grad_()  # a leaf: compilers warn of others
         with torch.enable_grad(), torch.autocast(**self._autocast):
-            return z, self.flatten(evaluate(self._f, self.restore(z)))
+            return z, self.flatten(evaluate(self._f, z))
 
     def _unknown(self, z: Tensor, fz: Tensor) -> list[Tensor]:
         """Return the leaves on the graph of ``fz`` that are not in ``tensors``."""
