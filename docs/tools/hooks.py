@@ -1,4 +1,4 @@
-"""What mkdocs does besides rendering Markdown: results, examples and equations.
+"""Hooks of mkdocs: add the results and the examples to the site, and render equations.
 
 Equations become MathML, which browsers draw themselves: no script, no font, no network.
 """
