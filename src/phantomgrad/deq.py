@@ -64,6 +64,7 @@ class DEQ(nn.Module):
         eval_solver: the solver in evaluation mode, by default ``solver``.
     """
 
+    __call__: Callable[..., Equilibrium]
     solver: Solver
     gradient: GradientEstimator
     eval_solver: Solver | None
