@@ -65,6 +65,11 @@ def working_dtype(z: Tensor) -> torch.dtype:
     return z.dtype
 
 
+def widest_dtype(device: torch.device) -> torch.dtype:
+    """Return float64, or float32 on MPS, which has no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 Detached = tuple[list[Tensor], list[Tensor], Map]
 """Tensors on a graph, copies of them off the graph, and a map that uses the copies."""
 

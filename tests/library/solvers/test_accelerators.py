@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from methods import every_solver
+from methods import SOLVERS, every_solver
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from phantomgrad import Solver
+from phantomgrad import GMRES, Reversible, Solver
 from phantomgrad.solvers.accelerators import full_precision
+from phantomgrad.solvers.maps import widest_dtype
 
 CUDA = torch.device("cuda")
 
@@ -75,3 +78,28 @@ def test_other_settings_are_not_changed(matmul: Any) -> None:
     torch.set_float32_matmul_precision("high")
     with full_precision(torch.device("cpu")):
         assert torch.get_float32_matmul_precision() == "high"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+class NoFloat64(TorchDispatchMode):
+    """Refuses what MPS refuses."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):  # type: ignore[no-untyped-def]
+        out = function(*args, **(kwargs or {}))
+        if any(isinstance(t, Tensor) and t.dtype == torch.float64 for t in tree_leaves(out)):
+            raise TypeError(f"{function} makes a tensor in float64")
+        return out
+
+
+def test_every_solver_works_where_there_is_no_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert widest_dtype(torch.device("mps")) == torch.float32
+    for module in ("anderson", "gmres", "reversible"):
+        monkeypatch.setattr(f"phantomgrad.solvers.{module}.widest_dtype", lambda _: torch.float32)
+    z0, weight = (
+        torch.zeros(2, 3, dtype=torch.float32),
+        torch.eye(3, dtype=torch.float32).roll(1, 0),
+    )
+    with NoFloat64():
+        for solver in (*SOLVERS.values(), Reversible()):
+            assert solver.solve(lambda z: torch.tanh(z @ weight / 2 + 1), z0).converged.all()
+        assert GMRES().solve_linear(lambda u: u @ weight / 2, z0 + weight[:2]).converged.all()
