@@ -70,6 +70,16 @@ def widest_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
+def autocast_settings(device_type: str) -> dict[str, Any]:
+    """Return the present arguments of ``torch.autocast``, for evaluations in a backward pass."""
+    return {
+        "device_type": device_type,
+        "dtype": torch.get_autocast_dtype(device_type),
+        "enabled": torch.is_autocast_enabled(device_type),
+        "cache_enabled": False,  # a cached copy would be on the graph of one evaluation
+    }
+
+
 Detached = tuple[list[Tensor], list[Tensor], Map]
 """Tensors on a graph, copies of them off the graph, and a map that uses the copies."""
 
@@ -94,13 +104,7 @@ class Repeated:
         self._flatten, self._restore = layout(z0)
         self._dtype, self._wide = z0.dtype, dtype
         self._first: set[Node] | None = None  # graph of the first evaluation, until the second
-        device = z0.device.type
-        self._autocast: dict[str, Any] = {
-            "device_type": device,
-            "dtype": torch.get_autocast_dtype(device),
-            "enabled": torch.is_autocast_enabled(device),
-            "cache_enabled": False,  # a cached copy would be on the graph of one evaluation
-        }
+        self._autocast = autocast_settings(z0.device.type)
 
     def flatten(self, z: Tensor) -> Tensor:
         """Return states of ``f`` as ``(B, D)``."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -81,6 +82,20 @@ def test_other_settings_are_not_changed(matmul: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_compiled_graph_may_hold_it() -> None:
+    """A compiler can trace autocast, but not the settings of TF32."""
+
+    @partial(torch.compile, backend="eager", fullgraph=True)
+    def square(x: Tensor, device: torch.device) -> Tensor:
+        with full_precision(device):
+            return x @ x
+
+    x = torch.full((2, 2), 1 + 2**-9, dtype=torch.float32)
+    for device in (CUDA, x.device):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=device == x.device):
+            assert torch.equal(square(x, device), torch.full_like(x, 2 * (1 + 2**-9) ** 2))
+
+
 class NoFloat64(TorchDispatchMode):
     """Refuses what MPS refuses."""
 
