@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from phantomgrad.solvers import Map
-from phantomgrad.solvers.accelerators import transformed, transforms, unwrapped
+from phantomgrad.solvers.accelerators import alive, transformed, transforms, unwrapped
 
 NO_DERIVATIVE = (
     "this gradient estimate has no derivative of its own (create_graph=True): "
@@ -83,7 +83,7 @@ class _PureTransform(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> tuple[Tensor | None, ...]:
-        z, *tensors = ctx.saved_tensors
+        z, *tensors = map(alive, ctx.saved_tensors)
         call, wanted = _of_floats(ctx.pure, tensors)
         fz, pull, *_ = torch.func.vjp(call, z, *wanted)
         u = ctx.transform(lambda u: pull(u.to(fz.dtype))[0], v)

@@ -12,6 +12,7 @@ from torch._C._functorch import (
     get_interpreter_stack,
     get_unwrapped,
     is_functorch_wrapped_tensor,
+    unwrap_if_dead,
 )
 from torch.autograd import forward_ad
 
@@ -78,6 +79,13 @@ def unwrapped(tensor: Tensor) -> Tensor | None:
     if torch.compiler.is_compiling() or not is_functorch_wrapped_tensor(tensor):
         return None
     return get_unwrapped(tensor)
+
+
+def alive(tensor: Tensor) -> Tensor:
+    """Return ``tensor`` without the transforms that have ended since it was saved."""
+    while not torch.compiler.is_compiling() and (inner := unwrap_if_dead(tensor)) is not tensor:
+        tensor = inner
+    return tensor
 
 
 def vmapped() -> bool:

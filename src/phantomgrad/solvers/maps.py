@@ -80,6 +80,16 @@ def autocast_settings(device_type: str) -> dict[str, Any]:
     }
 
 
+def local_leaf(z: Tensor) -> Tensor:
+    """Return a copy of ``z`` from which a map records a graph of its own.
+
+    A :class:`Repeated` map that contains this one does not take it for a tensor that it uses.
+    """
+    leaf = z.detach().requires_grad_()
+    leaf.is_local = True  # type: ignore[attr-defined]
+    return leaf
+
+
 Detached = tuple[list[Tensor], list[Tensor], Map]
 """Tensors on a graph, copies of them off the graph, and a map that uses the copies."""
 
@@ -161,7 +171,8 @@ class Repeated:
             seen.add(node)
             if type(node).__name__ == "AccumulateGrad":
                 leaf = node.variable  # type: ignore[attr-defined]
-                unknown += [] if id(leaf) in known else [leaf]
+                local = id(leaf) in known or hasattr(leaf, "is_local")
+                unknown += [] if local else [leaf]
             elif self._first and node in self._first:
                 raise ValueError(
                     f"f uses a tensor that was computed outside of it, by {node.name()}, and its "
