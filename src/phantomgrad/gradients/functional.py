@@ -29,6 +29,7 @@ class PureMap:
     f: Map
     pure: Callable[..., Tensor]
     tensors: tuple[Tensor, ...]
+    nested: bool = False  # whether an equilibrium layer is a part of it
 
     def __call__(self, z: Tensor) -> Tensor:
         """Return ``f(z)``."""
@@ -37,6 +38,12 @@ class PureMap:
 
 def attach_purely(f: PureMap, z_star: Tensor, transform: Any, value: Tensor) -> Tensor:
     """Return ``value``, whose cotangent v reaches ``f(z_star)`` as ``transform(vjp, v)``."""
+    if f.nested and torch.compiler.is_compiling():
+        raise RuntimeError(
+            "gradient must be UnrolledPhantomGradient or BackpropThroughSolver in one graph "
+            "(fullgraph=True) for a layer whose cell contains another, which torch does not trace "
+            "in the backward pass of this estimate"
+        )
     z = z_star.detach()
     _refuse_other_tensors(f, z)
     if forward_ad._current_level >= 0 and not transforms():

@@ -50,4 +50,5 @@ def pure_map(f: Closure, device: torch.device) -> Map:
                 stack.enter_context(dropout.held(mask))
             return Closure(cell, call, inputs, keywords, f.packing)(z)
 
-    return PureMap(f, pure, tuple(leaves[i] for i in places))
+    nested = any(hasattr(m, "close_over") for m in cell.modules())  # a DEQ, not to be imported here
+    return PureMap(f, pure, tuple(leaves[i] for i in places), nested)

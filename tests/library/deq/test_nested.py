@@ -75,3 +75,11 @@ def test_nested_in_transforms(outer: str, inner: str) -> None:
     moved = jvp(lambda w: loss(w, X), (weights,), (weights,))[1]
     there = sum((g * w).sum() for g, w in zip(expected, weights.values(), strict=True))
     assert abs(moved - there) < 1e-4
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_nested_in_one_graph_some_gradients_are_refused() -> None:
+    layer = nested("neumann", "unrolled")
+    layer.solver = layer.cell.inner.solver = pg.Steps(1)
+    with pytest.raises(Exception, match="for a layer whose cell contains another"):
+        torch.compile(layer, backend="eager", fullgraph=True)(X)
