@@ -97,3 +97,11 @@ def test_backpropagation_through_the_steps_is_that_through_a_loop() -> None:
 def test_wrong_numbers_are_refused(n: int, damping: float) -> None:
     with pytest.raises(ValueError, match=r"n must|damping must"):
         pg.Steps(n, damping)
+
+
+def test_without_derivatives_a_gradient_of_order_2_leaves_the_value() -> None:
+    gradient = pg.ImplicitGradient(order=2)
+    layer, x = pg.DEQ(TanhCell(), pg.Steps(3), gradient), torch.randn(2, 4)
+    expected = layer(x).z
+    with torch.inference_mode():
+        assert torch.equal(layer(x).z, expected)
