@@ -107,6 +107,7 @@ def test_a_layer_can_be_copied_and_pickled_after_a_pass() -> None:
         assert relative_error(parameter_gradients(twin, x), expected) == 0
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # vmap, of weight norm
 @pytest.mark.parametrize("gradient", [UnrolledPhantomGradient(3, 0.5), ImplicitGradient()])
 def test_stacked_layers_are_an_ensemble(gradient: GradientEstimator) -> None:
     """As in the documentation of torch: one call on the meta device, and stacked parameters."""
