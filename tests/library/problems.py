@@ -146,7 +146,7 @@ def exact_gradient(
 
 def relative_error(ours: tuple[Tensor, ...], reference: tuple[Tensor, ...]) -> float:
     """``|ours - reference| / |reference|`` over all tensors together."""
-    a, b = (torch.cat([t.flatten() for t in group]) for group in (ours, reference))
+    a, b = (torch.cat([t.detach().flatten() for t in group]) for group in (ours, reference))
     return float(torch.linalg.vector_norm(a - b) / torch.linalg.vector_norm(b))
 
 
