@@ -16,13 +16,7 @@ from phantomgrad import (
     Steps,
     UnrolledPhantomGradient,
 )
-from phantomgrad.models import (
-    MDEQ,
-    ImageClassifier,
-    Memory,
-    RecursiveReasoner,
-    TransformerLM,
-)
+from phantomgrad.models import MDEQ, ImageClassifier, Memory, RecursiveReasoner, TransformerLM
 
 TIGHT = Broyden(max_evaluations=200, tol=1e-14)
 IMPLICIT = ImplicitGradient(solver=TIGHT)

@@ -77,9 +77,7 @@ def solve_and_differentiate(model: TransformerLM, u: Tensor, memory: Memory) -> 
         (SOLVERS["damped fixed point"], pg.BackpropThroughSolver()),
     ],
 )
-def test_a_solve_with_tol_0_does_not_synchronise(
-    solver: pg.Solver, gradient: pg.GradientEstimator
-) -> None:
+def test_a_solve_with_tol_0_does_not_synchronise(solver, gradient) -> None:
     """With ``tol=0`` a solve, a gradient and an adjoint solve only queue work."""
     deq, x = pg.DEQ(TanhCell(), solver, gradient).cuda(), torch.randn(3, 4, device="cuda")
     run_twice(lambda: differentiate(deq, x))
@@ -87,9 +85,7 @@ def test_a_solve_with_tol_0_does_not_synchronise(
 
 @on_cuda
 @every_gradient
-def test_mdeq_with_dropout_and_weight_norm_does_not_synchronise(
-    gradient: pg.GradientEstimator,
-) -> None:
+def test_mdeq_with_dropout_and_weight_norm_does_not_synchronise(gradient) -> None:
     model = mdeq(gradient, SHORT, dropout=0.25).cuda()
     images = torch.randn(2, 3, 8, 8, device="cuda")
     run_twice(lambda: model(images).sum().backward())
@@ -98,9 +94,7 @@ def test_mdeq_with_dropout_and_weight_norm_does_not_synchronise(
 @on_cuda
 @every_gradient
 @pytest.mark.parametrize("pre_norm", [False, True])
-def test_transformer_with_memory_does_not_synchronise(
-    gradient: pg.GradientEstimator, pre_norm: bool
-) -> None:
+def test_transformer_with_memory_does_not_synchronise(gradient, pre_norm) -> None:
     model = transformer(gradient, SHORT, dropout=0.05, pre_norm=pre_norm).cuda()
     u, memory = torch.randn(3, 5, 24, device="cuda"), some_memory()
     memory = Memory(*(part.cuda() for part in memory))
@@ -153,9 +147,7 @@ def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @every_solver
-def test_with_tol_0_no_flag_is_read_on_an_accelerator(
-    solver: pg.Solver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_tol_0_no_flag_is_read_on_an_accelerator(solver, monkeypatch) -> None:
     def asked(*_: object) -> bool:
         raise AssertionError("asked")
 
@@ -182,9 +174,7 @@ class Tanh(torch.nn.Linear):
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*not implemented.*")
-def test_no_iteration_reads_a_tensor_value(
-    solver: pg.Solver, gradient: pg.GradientEstimator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_iteration_reads_a_tensor_value(solver, gradient, monkeypatch) -> None:
     """Meta tensors, which have no values, take the place of tensors on a device."""
     monkeypatch.setattr(ActivityFlag, "any", lambda *_: True)
     as_on_a_device(monkeypatch)

@@ -46,13 +46,6 @@ def packed(*shapes: tuple[int, ...]) -> Packing:
     return Packing.of([torch.zeros(shape) for shape in shapes])
 
 
-class TanhOfFirst(nn.Module):
-    """Returns one of its two states."""
-
-    def forward(self, z: tuple[torch.Tensor, ...], x: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(z[0])
-
-
 Case = tuple[Callable[[], object], str]
 
 SOLVERS: list[Case] = [
@@ -248,8 +241,6 @@ def test_edges_to_unknown_nodes_are_refused() -> None:
         (lambda z: torch.tanh(z.add_(1)), ValueError, "f must not modify its argument in place"),
     ],
 )
-def test_maps_that_break_the_contract_are_refused(
-    solver: pg.Solver, f: pg.Map, error: type[Exception], message: str
-) -> None:
+def test_maps_that_break_the_contract_are_refused(solver, f, error, message) -> None:
     with pytest.raises(error, match=message):
         solver.solve(f, X.clone())

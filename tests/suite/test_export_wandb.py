@@ -126,9 +126,7 @@ def test_table_is_rebuilt_without_duplicates(toy: Toy, capsys: pytest.CaptureFix
     assert lines[-1].startswith("2 runs; to send them: wandb sync ")
 
 
-def test_nothing_to_export_and_unreadable_records(
-    toy: Toy, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_to_export_and_unreadable_records(toy, capsys) -> None:
     assert toy.export() == 1
     assert "no run of toy is finished: python scripts/train.py table=toy" in capsys.readouterr().err
     toy.publish(*PLACE).write_text("{")
@@ -137,9 +135,7 @@ def test_nothing_to_export_and_unreadable_records(
 
 
 @pytest.mark.parametrize("package", ["wandb", "wandb_workspaces.reports.v2"])
-def test_missing_packages(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], package: str
-) -> None:
+def test_missing_packages(toy, monkeypatch, capsys, package) -> None:
     toy.publish(*PLACE)
     monkeypatch.setitem(sys.modules, package, None)
     assert toy.export("--online") == 1
@@ -149,9 +145,7 @@ def test_missing_packages(
 
 
 @pytest.mark.usefixtures("offline")
-def test_online_without_an_account(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_online_without_an_account(toy, monkeypatch, capsys) -> None:
     pytest.importorskip("wandb_workspaces.reports.v2")
     toy.publish(*PLACE)
     monkeypatch.setenv("HOME", str(toy.runs))
@@ -195,9 +189,7 @@ def test_report_groups_by_row_and_has_a_panel_for_each_metric(report: Any) -> No
 
 
 @pytest.mark.parametrize("earlier", [None, "an id"])
-def test_sent_report_replaces_the_one_with_its_title(
-    report: Any, toy: Toy, monkeypatch: pytest.MonkeyPatch, earlier: str | None
-) -> None:
+def test_sent_report_replaces_the_one_with_its_title(report, toy, monkeypatch, earlier) -> None:
     """A client without a server records what would be sent."""
     others = [SimpleNamespace(display_name="another", id="x")]
     if earlier:

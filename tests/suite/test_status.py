@@ -55,9 +55,7 @@ def test_failed_run_has_its_error(folder: Path) -> None:
     assert examined() == Run(*PLACE, "failed", "CUDA out of memory (job 812_3 on gpu07)")
 
 
-def test_run_of_this_machine_is_running_while_its_process_lives(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_of_this_machine_is_running_while_its_process_lives(folder, monkeypatch) -> None:
     note(folder, epoch=12)
     text = f"epoch 12 of 50, last update 0 s ago ({platform.node()})"
     assert examined() == Run(*PLACE, "running", text)
@@ -72,9 +70,7 @@ def test_run_of_this_machine_is_running_while_its_process_lives(
 
 
 @pytest.mark.parametrize(("minutes", "state"), [(59, "running"), (61, "stopped")])
-def test_run_of_another_machine_is_running_until_it_is_silent(
-    folder: Path, minutes: int, state: str
-) -> None:
+def test_run_of_another_machine_is_running_until_it_is_silent(folder, minutes, state) -> None:
     """The age of the youngest of its files counts."""
     note(folder, host="gpu07")
     os.utime(folder / "attempt.json", (0, 0))

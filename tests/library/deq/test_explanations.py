@@ -40,31 +40,16 @@ def tanh_layer() -> pg.DEQ:
 
 CALLS: list[tuple[Callable[[], object], str]] = [
     # The errors of a cell, which may be any, say what it was called with.
-    (
-        lambda: layer(X[:, :3], cell=TanhCell),
-        r"z: float64 \(3, 3\); .* width is then that of",
-    ),
-    (
-        lambda: layer(X, cell=TanhCell, z0=X.float()),
-        "in float64, .* z: float32 .*inputs: .float64",
-    ),
-    (
-        lambda: layer(X),
-        r"too many values(.|\n)*z: float64 \(3, 4\).*Several states are a tuple",
-    ),
+    (lambda: layer(X[:, :3], cell=TanhCell), r"z: float64 \(3, 3\); .* width is then that of"),
+    (lambda: layer(X, cell=TanhCell, z0=X.float()), "in float64, .* z: float32 .*inputs: .float64"),
+    (lambda: layer(X), r"too many values(.|\n)*z: float64 \(3, 4\).*Several states are a tuple"),
     (lambda: layer(X, z0=X.new_zeros(3, 10)), r"z: float64 \(3, 10\).*not their packed solution.z"),
     (lambda: layer(X, cell=Multiple), "got tuple: .*the next state alone(.|\n)*next z alone"),
-    (
-        lambda: layer(X, x=[X], cell=TanhCell),
-        r"inputs: \(float64 \(3, 4\),\); keywords: {x: \[flo",
-    ),
+    (lambda: layer(X, x=[X], cell=TanhCell), r"inputs: \(float64 \(3, 4\),\); keywords: {x: \[flo"),
     (lambda: set_attribute("penalty", lambda f, z: 0), "penalty is called as penalty.f, z, attach"),
     # What a layer returns is not a tensor.
     (lambda: nn.Sequential(tanh_layer(), nn.Linear(4, 2))(X), "linear was called on what a DEQ"),
-    (
-        lambda: nn.Sequential(tanh_layer(), nn.ReLU())(X),
-        "module of your own that returns lay",
-    ),
+    (lambda: nn.Sequential(tanh_layer(), nn.ReLU())(X), "module of your own that returns lay"),
     (lambda: nn.Sequential(tanh_layer(), tanh_layer())(X), "z0 is needed .*, got Equilibrium"),
     (lambda: nn.functional.mse_loss(tanh_layer()(X), X), "write z, solution = layer"),
     (lambda: tanh_layer()(X).sum(), "'sum' was called on what a DEQ returns, a pair: write z"),

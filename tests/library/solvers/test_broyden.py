@@ -84,9 +84,7 @@ def both_points(f: Map, z0: Tensor, **options: Any) -> tuple[Tensor, Tensor, Den
 @pytest.mark.parametrize("first_step", [1.0, -1.0, 0.3])
 @pytest.mark.parametrize("memory", [None, 1, 2, 5])
 @pytest.mark.parametrize("norm", [0.9, 1.5])
-def test_iterates_are_those_of_the_dense_method(
-    memory: int | None, norm: float, first_step: float
-) -> None:
+def test_iterates_are_those_of_the_dense_method(memory, norm, first_step) -> None:
     """Restarts, which take a plain step, are among the cases."""
     f, z0 = Stiff(6, norm), torch.randn(3, 6)
     points, expected, _ = both_points(f, z0, memory=memory, first_step=first_step)
@@ -96,9 +94,7 @@ def test_iterates_are_those_of_the_dense_method(
 
 @pytest.mark.parametrize("memory", [None, 1, 2, 5])
 @pytest.mark.parametrize(("norm", "seed"), [(2.5, 0), (4.0, 1)])
-def test_line_search_follows_the_documented_rule(
-    memory: int | None, norm: float, seed: int
-) -> None:
+def test_line_search_follows_the_documented_rule(memory, norm, seed) -> None:
     f, z0 = Stiff(5, norm, seed), torch.randn(4, 5)
     points, expected, reference = both_points(f, z0, memory=memory, line_search=True)
     assert reference.rejected >= 2
@@ -109,9 +105,7 @@ def test_line_search_follows_the_documented_rule(
 @pytest.mark.parametrize(
     ("first_step", "points"), [(1.0, [0.0, 1.0, 2.0, 3.0]), (-1.0, [0.0, -1.0, 0.0, 1.0])]
 )
-def test_a_vanishing_denominator_disables_the_update(
-    first_step: float, points: list[float], slope: float
-) -> None:
+def test_a_vanishing_denominator_disables_the_update(first_step, points, slope) -> None:
     """If ``s^T H y`` is only rounding error, the steps remain plain ones."""
     solver = Broyden(max_evaluations=4, tol=0, first_step=first_step)
     found = evaluated_points(solver, lambda z: z + 1.0 + slope * z, torch.zeros(1, 1))

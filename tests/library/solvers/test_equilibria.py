@@ -49,9 +49,7 @@ def test_strided_and_expanded_starts(solver: Solver) -> None:
 
 @every_solver
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_states_have_residuals_in_float32(
-    solver: Solver, dtype: torch.dtype
-) -> None:
+def test_half_precision_states_have_residuals_in_float32(solver, dtype) -> None:
     f = Counted(lambda z: 0.5 * torch.cos(z))
     solution = replace(solver, tol=1e-2).solve(f, torch.zeros(2, 9, dtype=dtype))
     assert {point.dtype for point in f.points} == {dtype}

@@ -98,9 +98,7 @@ def test_an_odd_map_and_its_negative_take_mirrored_steps() -> None:
     [(torch.float32, torch.float64, 46), (torch.bfloat16, torch.float32, 26)],
     ids=str,
 )
-def test_damping_of_a_half_is_inverted_bit_for_bit(
-    dtype: torch.dtype, wide: torch.dtype, iterates: int
-) -> None:
+def test_damping_of_a_half_is_inverted_bit_for_bit(dtype, wide, iterates) -> None:
     cell, solver = TanhCell(16, norm=0.2).to(dtype), pg.Reversible()
     x = (2 + torch.rand(3, 16)).to(dtype)  # numbers near zero would have finer last digits
     f: Map = lambda z: cell(z.to(dtype), x).detach().to(wide)  # noqa: E731

@@ -65,9 +65,7 @@ class _Squares(nn.Module):
     ],
     ids=repr,
 )
-def test_training_and_evaluation_take_the_same_number_of_applications(
-    gradient: pg.GradientEstimator, more: int
-) -> None:
+def test_training_and_evaluation_take_the_same_number_of_applications(gradient, more) -> None:
     cell, x, z0 = TanhCell(), torch.randn(3, 4), torch.randn(3, 4)
     layer = pg.DEQ(cell, pg.Steps(4), gradient)
     layer.check_map = False

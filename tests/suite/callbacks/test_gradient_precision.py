@@ -11,11 +11,7 @@ from problems import CoupledCell, TanhCell, dense_jacobian, newton_equilibrium
 from torch import Tensor, nn
 from training import Workplace
 
-from phantomgrad import (
-    FixedPoint,
-    NeumannPhantomGradient,
-    UnrolledPhantomGradient,
-)
+from phantomgrad import FixedPoint, NeumannPhantomGradient, UnrolledPhantomGradient
 from phantomgrad_suite.runs.records import read_record
 
 
@@ -52,9 +48,7 @@ def test_spectral_radii(stack: Stack, x: Tensor) -> None:
 
 
 @pytest.mark.parametrize("both", [True, False])
-def test_exact_gradient_is_that_of_an_exact_step(
-    x: Tensor, both: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exact_gradient_is_that_of_an_exact_step(x, both, monkeypatch) -> None:
     """Two layers have two states each; the loss depends on both states or on one."""
 
     class Coupled(Stack):
@@ -70,9 +64,7 @@ def test_exact_gradient_is_that_of_an_exact_step(
         torch.testing.assert_close(ours, parameter.grad, rtol=1e-9, atol=1e-12)
 
 
-def test_estimates_are_at_the_equilibrium_of_the_step(
-    x: Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_estimates_are_at_the_equilibrium_of_the_step(x, monkeypatch) -> None:
     """The estimator that trains a badly solved layer gives the gradient of the step."""
     npg = NeumannPhantomGradient(3, 0.8)
     module = Stack(TanhCell(), solver=FixedPoint(max_evaluations=3, tol=0), gradient=npg)
@@ -84,9 +76,7 @@ def test_estimates_are_at_the_equilibrium_of_the_step(
 
 
 @pytest.mark.filterwarnings("ignore:the cell (mixes|returns)")
-def test_weights_and_masks_are_those_of_the_step(
-    x: Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_and_masks_are_those_of_the_step(x, monkeypatch) -> None:
     """With spectral norm and dropout the exact gradient is that of the step."""
     cell = Wild()
     cell.noise.p = 0
@@ -99,9 +89,7 @@ def test_weights_and_masks_are_those_of_the_step(
 # --- What is measured ------------------------------------------------------------------------
 
 
-def test_last_pass_of_a_layer_counts(
-    stack: Stack, x: Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_last_pass_of_a_layer_counts(stack, x, monkeypatch) -> None:
     """A layer on which the loss does not depend is not measured."""
 
     class Twice(nn.Module):
@@ -111,7 +99,7 @@ def test_last_pass_of_a_layer_counts(
 
         def forward(self, x: Tensor) -> Tensor:
             self.idle(x)
-            return self.used(self.used(x)[0])[0]  # type: ignore[no-any-return]
+            return self.used(self.used(x)[0])[0]
 
     exact = recorded(monkeypatch, "exact_gradient")
     train_step(callback(), Twice(), x)

@@ -93,7 +93,7 @@ def test_a_linear_recursion_has_its_closed_form(monkeypatch: pytest.MonkeyPatch)
     """The derivative of each number of last steps by hand, and the exact gradient of all."""
     model = reasoner(Steps(2), ONE)
     weights = [0.2, 0.4, -0.3, 0.5]
-    model.deq = DEQ(RecursiveCell(Scaled(weights), n=2), Steps(2), ONE)  # type: ignore[arg-type]
+    model.deq = DEQ(RecursiveCell(Scaled(weights), n=2), Steps(2), ONE)
     values, found = measured(model, monkeypatch, recorded=[*range(1, 10)])
     w = torch.tensor(weights)
     for j in range(1, 10):
@@ -121,7 +121,7 @@ def test_a_linear_recursion_has_its_closed_form(monkeypatch: pytest.MonkeyPatch)
 def test_at_a_fixed_point_of_a_linear_recursion_all_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     """After 100 recursions; the spectral radius is that of the 2 x 2 blocks of G_2."""
     model, weights = reasoner(Steps(2), ONE), torch.tensor([0.2, 0.4, -0.3, 0.35])
-    model.deq = DEQ(RecursiveCell(Scaled(weights.tolist()), n=2), Steps(2), ONE)  # type: ignore[arg-type]
+    model.deq = DEQ(RecursiveCell(Scaled(weights.tolist()), n=2), Steps(2), ONE)
     estimators = {"npg": NeumannPhantomGradient(200, 0.5), "upg": UnrolledPhantomGradient(200, 0.5)}
     many = {"recursions": 100, "iterations": 200, "estimators": estimators}
     values, _ = measured(model, monkeypatch, recorded=[300], **many)
@@ -169,14 +169,12 @@ def test_gradients_are_those_that_rows_train_with(
         answer = row(INPUTS, state)
         state = answer.state
         losses = nn.functional.cross_entropy(answer.logits.flatten(0, 1), INPUTS.flip(1).flatten())
-        losses.backward()  # type: ignore[no-untyped-call]
+        losses.backward()
     for ours, parameter in zip(found[name], row.deq.cell.parameters(), strict=True):
         torch.testing.assert_close(ours, parameter.grad)
 
 
-def test_residuals_are_of_all_puzzles_and_gradients_of_the_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_residuals_are_of_all_puzzles_and_gradients_of_the_first(monkeypatch) -> None:
     model = reasoner(Steps(2), ONE)
     few, first = measured(model, monkeypatch, puzzles=2, **SHORT)
     every, all_of_them = measured(model, monkeypatch, puzzles=4, **SHORT)

@@ -24,14 +24,14 @@ def test_order_of_every_process_continues(processes: int) -> None:
         torch.manual_seed(0)
         ours = loader(processes, process)
         first = torch.cat(list(ours))
-        ours.sampler.set_epoch(1)  # type: ignore[attr-defined]
+        ours.sampler.set_epoch(1)
         begun = iter(ours)
         second = [next(begun), next(begun)]
         state = ours.state_dict()
         second += begun
         resumed = loader(processes, process)
         resumed.load_state_dict(state)
-        resumed.sampler.set_epoch(1)  # type: ignore[attr-defined]
+        resumed.sampler.set_epoch(1)
         assert torch.equal(torch.cat(list(resumed)), torch.cat(second[2:]))
         assert not torch.equal(first, torch.cat(second))
         seen.append(first)

@@ -42,9 +42,7 @@ def test_checkpoint_and_record_are_described(workplace: Workplace) -> None:
     assert facts["weights"]["last"]["epoch"] == 12
 
 
-def test_command_of_a_row_of_a_table_does_that_row_alone(
-    script: Script, workplace: Workplace
-) -> None:
+def test_command_of_a_row_of_a_table_does_that_row_alone(script, workplace) -> None:
     short = ("trainer.max_epochs=1", "runtime.checkpoint.every_n_epochs=1")
     assert script("-m", "experiment=chains/implicit,chains/upg_k5_d0.5", *short).code == 0
     for checkpoint in sorted(workplace.path.glob("runs/**/last.ckpt")):
@@ -67,9 +65,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         describe(tmp_path / "cut.ckpt")
 
 
-def test_script_answers_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_script_answers_in_one_line(monkeypatch, capsys) -> None:
     outcome = Script(monkeypatch, capsys, REPOSITORY / "scripts" / "show.py", ())("none.ckpt")
     assert outcome.code == 1
     assert outcome.err.count("\n") == 1

@@ -46,9 +46,7 @@ def test_tensors_are_made_once_unless_the_file_is_damaged_or_outdated(
     assert (len(made), caplog.text) == (2, "")
 
 
-def test_full_disk_is_a_warning(
-    tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_is_a_warning(tmp_path, caplog, monkeypatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 from interruptions import untimed
-from training import Workplace
 
 from phantomgrad_suite.runs.errors import UserError
 
@@ -17,9 +16,7 @@ SHORT = (
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-def test_compiled_run_equals_the_eager_one(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compiled_run_equals_the_eager_one(workplace, monkeypatch) -> None:
     """Curves agree in every bit where the backend runs what dynamo has seen."""
     compiler, asked = torch.compile, list[Any]()
 
@@ -37,9 +34,7 @@ def test_compiled_run_equals_the_eager_one(
     assert compiled.config["runtime"]["compile"] == "default"
 
 
-def test_missing_compiler_is_reported_before_training(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_compiler_is_reported_before_training(workplace, monkeypatch) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("No working C++ compiler found\nand more")
 

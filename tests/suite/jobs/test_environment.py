@@ -25,9 +25,7 @@ def test_versions_are_those_that_are_installed(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(("cuda", "cudnn"), [("13.0", 91900), (None, None)])
-def test_gpu_is_named_with_the_versions_of_its_libraries(
-    monkeypatch: pytest.MonkeyPatch, cuda: str | None, cudnn: int | None
-) -> None:
+def test_gpu_is_named_with_the_versions_of_its_libraries(monkeypatch, cuda, cudnn) -> None:
     """Builds for other GPUs have neither CUDA nor cuDNN."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"a GPU, {device}")

@@ -120,9 +120,7 @@ def test_process_that_only_shares_a_table_executes_and_records_its_own_runs(tmp_
 
 @pytest.mark.parametrize("name", ["runs", "records"])
 @pytest.mark.parametrize("path", [None, "", "a_file"])
-def test_folder_that_cannot_be_written_is_refused_before_the_work(
-    name: str, path: str | None, tmp_path: Path
-) -> None:
+def test_folder_that_cannot_be_written_is_refused_before_the_work(name, path, tmp_path) -> None:
     (tmp_path / "a_file").touch()
     config = configuration(tmp_path)
     config.runtime.paths[name] = str(tmp_path / path) if path else path
@@ -135,9 +133,7 @@ def test_folder_that_cannot_be_written_is_refused_before_the_work(
 @pytest.mark.parametrize(
     ("code", "remedy"), [(errno.ENOSPC, "make room"), (errno.EROFS, "make it writable")]
 )
-def test_disk_that_fails_in_the_middle_is_named(
-    code: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_disk_that_fails_in_the_middle_is_named(code, remedy, tmp_path, monkeypatch) -> None:
     def full(_: int) -> None:
         raise OSError(code, os.strerror(code))  # without a name, as `write` raises it
 

@@ -2,7 +2,7 @@
 
 import pytest
 from train.chains import CHAINS, ROW, own_configs
-from training import Script, Workplace
+from training import Workplace
 
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
@@ -31,9 +31,7 @@ def test_missing_data_set_names_the_command(workplace: Workplace) -> None:
         ("runtime: {logger: {nam: x}}", "logger cannot be built: .*'nam'"),
     ],
 )
-def test_misspelt_key_in_an_experiment_file_is_refused(
-    workplace: Workplace, text: str, message: str
-) -> None:
+def test_misspelt_key_in_an_experiment_file_is_refused(workplace, text, message) -> None:
     """Hydra adds unknown keys of a file; the constructor is the guard."""
     row = own_configs(workplace) / "experiment" / "chains" / "misspelt.yaml"
     row.write_text(f"# @package _global_\n{text}\n")
@@ -116,9 +114,7 @@ def test_key_that_an_interpolation_refers_to_is_accepted(workplace: Workplace) -
         ("runtime.checkpoint.every_n_epochs=0", "every_n_epochs must be at least 1, got 0"),
     ],
 )
-def test_bad_value_is_reported_in_one_line(
-    workplace: Workplace, override: str, message: str
-) -> None:
+def test_bad_value_is_reported_in_one_line(workplace, override, message) -> None:
     with pytest.raises(UserError, match=message) as error:
         workplace.train(*CHAINS, *override.split())
     assert "\n" not in str(error.value)
@@ -154,9 +150,7 @@ def test_images_too_small_for_the_scales_are_reported_in_one_line(workplace: Wor
         workplace.train("experiment=digits/implicit", "model=mdeq_tiny", *scales)
 
 
-def test_sweep_goes_on_after_a_row_that_cannot_be_resolved(
-    script: Script, workplace: Workplace
-) -> None:
+def test_sweep_goes_on_after_a_row_that_cannot_be_resolved(script, workplace) -> None:
     """The first row has no ``model.dropout``."""
     rows = "experiment=digits/implicit,chains/implicit"
     missing = "+optimizer.eps=${model.dropout}"

@@ -134,9 +134,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 900)])
-def test_it_fits_the_screen_and_is_legible(
-    browser: Browser, site: Path, width: int, height: int, scheme: str
-) -> None:
+def test_it_fits_the_screen_and_is_legible(browser, site, width, height, scheme) -> None:
     """Wide tables scroll in their own boxes; contrasts are at least 4.5 (WCAG AA)."""
     browser.open(site, width, height, scheme)
     assert browser.run("innerWidth") == width

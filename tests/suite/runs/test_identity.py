@@ -2,7 +2,6 @@
 
 import json
 import logging
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,9 +100,7 @@ def test_overrides_without_effect_on_the_result_keep_the_identity(same: tuple[st
         (COX2, "runtime.dataset.root=/tmp", ()),
     ],
 )
-def test_changes_are_the_settings_that_differ(
-    row: str, override: str, changes: tuple[str, ...]
-) -> None:
+def test_changes_are_the_settings_that_differ(row, override, changes) -> None:
     found = identity(row, override, "trainer.precision=32-true")
     assert found.changes == changes
     assert (found.instance == identity(row).instance) is (not changes)
@@ -176,9 +173,7 @@ def test_run_without_a_row_is_called_custom(workplace: Workplace) -> None:
     assert not (workplace.path / "results").exists()
 
 
-def test_each_fold_has_its_own_seed(
-    workplace: Workplace, small_tu: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_fold_has_its_own_seed(workplace, small_tu, monkeypatch) -> None:
     seeds: list[int] = []
     monkeypatch.setattr(
         "phantomgrad_suite.train.lightning.seed_everything", lambda seed, **_: seeds.append(seed)
@@ -190,9 +185,7 @@ def test_each_fold_has_its_own_seed(
 
 
 @pytest.mark.parametrize("error", [NotImplementedError("no flock"), PermissionError(13, "denied")])
-def test_folder_that_cannot_be_locked_is_reported(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_folder_that_cannot_be_locked_is_reported(workplace, monkeypatch, error) -> None:
     def acquire(*_: object) -> None:
         raise error
 

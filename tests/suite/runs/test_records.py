@@ -89,9 +89,7 @@ WITHOUT_ROW = json.dumps({k: v for k, v in asdict(RECORD).items() if k != "row"}
         (damaged(seconds=3), "seconds is 3"),
     ],
 )
-def test_a_damaged_record_is_named_and_refused(
-    tmp_path: Path, content: str | bytes | None, message: str
-) -> None:
+def test_a_damaged_record_is_named_and_refused(tmp_path, content, message) -> None:
     path = tmp_path / "r.json"
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())

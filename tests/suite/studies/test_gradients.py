@@ -30,7 +30,7 @@ def test_cosines_are_those_of_the_dense_jacobian(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("phantomgrad_suite.studies.gradients.peak_bytes", lambda run, device: 640)
     study = bench(products=6, tolerances=(1e-10,))
     with study.layers(0, CPU) as ((f, v, _, _),):
-        w = f.func.weight.double()  # type: ignore[attr-defined]
+        w = f.func.weight.double()
     exact = v @ torch.linalg.inv(torch.eye(6) - w) @ w
     findings = study.measure(0, CPU)
     rows = {row["name"]: row for row in findings.numbers["estimators"]}

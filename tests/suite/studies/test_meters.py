@@ -18,10 +18,7 @@ from phantomgrad_suite.studies.meters import (
     spread,
 )
 
-pytestmark = [
-    pytest.mark.usefixtures("float32"),
-    pytest.mark.filterwarnings("ignore:.*Profiler.*"),
-]
+pytestmark = [pytest.mark.usefixtures("float32"), pytest.mark.filterwarnings("ignore:.*Profiler.*")]
 CPU = torch.device("cpu")
 MIB = 2**20
 

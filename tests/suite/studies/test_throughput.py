@@ -150,9 +150,7 @@ def test_a_step_clips_as_the_trainer_of_its_row() -> None:
     assert max(float(g.abs().max()) for g in gradients) == pytest.approx(1e-5)
 
 
-def test_steps_with_and_without_a_penalty_are_weighted_by_their_share(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_steps_with_and_without_a_penalty_are_weighted_by_their_share(monkeypatch) -> None:
     step = TrainingStep(PRELN, 1, 0, Ticking(CPU), False)
     step.warm_up(2)  # the second step has a memory
     own, made = step.task.jacobian, []

@@ -10,7 +10,6 @@ import torch
 from omegaconf import OmegaConf
 from studies.test_throughput import CPU, IMPLICIT, NPG, ROWS, UPG, Ticking
 from torch import Tensor, nn
-from training import Script, Workplace
 
 from phantomgrad import DEQ
 from phantomgrad.gradients import (
@@ -76,9 +75,7 @@ THREE = FixedPoint(max_evaluations=3, tol=0)
     ],
     ids=["equilibrium", "image", "UPG", "NPG"],
 )
-def test_the_expected_cost_of_a_step(
-    gradient: GradientEstimator, recorded: int, backward: int
-) -> None:
+def test_the_expected_cost_of_a_step(gradient, recorded, backward) -> None:
     """It is a mean over the layers; the forward pass makes as many calls of the cell."""
     step = step_of(gradient)
     forward = 6 + recorded
@@ -97,9 +94,7 @@ def test_the_expected_cost_of_a_step(
     ],
     ids=repr,
 )
-def test_gradients_whose_cost_depends_on_the_model_have_no_count(
-    gradient: GradientEstimator,
-) -> None:
+def test_gradients_whose_cost_depends_on_the_model_have_no_count(gradient) -> None:
     step = step_of(UnrolledPhantomGradient(4, 0.5))
     for layer in step.layers:
         layer.gradient = gradient
@@ -177,9 +172,7 @@ def test_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @in_float32
-def test_each_list_of_rows_has_a_record_of_its_own(
-    study_script: Script, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_list_of_rows_has_a_record_of_its_own(study_script, workplace, monkeypatch) -> None:
     """It is named by rows and device; a run with other settings is not among the results."""
     measured: list[Throughput] = []
 

@@ -82,9 +82,7 @@ class Doubtful(Study):
         )
 
 
-def test_failed_claims_are_recorded_and_named(
-    workplace: Workplace, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_claims_are_recorded_and_named(workplace, caplog) -> None:
     """The next start does not measure again, but fails with the same message."""
     caplog.set_level(logging.INFO)
     path = own_study(workplace)

@@ -45,9 +45,7 @@ def test_script_fails_with_a_claim(study_script: Script, workplace: Workplace) -
         (("suite=default", "seeds=3"), "there is no setting 'seeds'; the nearest are seed"),
     ],
 )
-def test_script_names_a_bad_argument_in_one_line(
-    study_script: Script, arguments: tuple[str, ...], message: str
-) -> None:
+def test_script_names_a_bad_argument_in_one_line(study_script, arguments, message) -> None:
     outcome = study_script(*arguments)
     assert (outcome.code, outcome.out) == (1, "")
     assert outcome.err.startswith(message)
@@ -99,9 +97,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_suite_launches_its_rows_and_goes_on_after_a_failure(
-    study_script: Script, launched: list[tuple[str, int]], suite: str
-) -> None:
+def test_suite_launches_its_rows_and_goes_on_after_a_failure(study_script, launched, suite) -> None:
     """All rows are started in order; the exit status is 1 if one failed."""
     outcome = study_script(f"suite={suite}", "seed=5")
     rows = rows_of(suite)

@@ -74,7 +74,7 @@ def test_each_gradient_is_clipped_on_its_own() -> None:
     for parameter, norm in zip(trained, (0.1, 0.5, 7.0), strict=True):
         gradient = torch.randn_like(parameter)
         parameter.grad = norm * gradient / gradient.norm()
-    task.on_before_optimizer_step(None)  # type: ignore[arg-type]
+    task.on_before_optimizer_step(None)
     norms = [p.grad.norm().item() for p in trained]
     assert norms == pytest.approx([0.1, 0.5, 0.5], rel=1e-5)
 
@@ -84,7 +84,7 @@ def test_pretraining_ends() -> None:
     layers = []
     task.pretrain(3, 2)
     for step in range(5):
-        task.trainer = SimpleNamespace(global_step=step)  # type: ignore[assignment]
+        task.trainer = SimpleNamespace(global_step=step)
         layers.append(task.unrolled_layers)
     assert layers == [2, 2, 2, 0, 0]
     assert chains_task().unrolled_layers == 0

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from interruptions import assert_same_run, checkpoint, interrupted
 from tasks.fitting import SGD, logged
 from torch import Tensor, nn
-from training import WholeRuns, Workplace
+from training import Workplace
 
 from phantomgrad.models.recursive import Answer
 from phantomgrad_suite.data import PuzzleBatch
@@ -167,9 +167,7 @@ HALTING = ("task.halting=true", "task.exploration=0.5", "task.averaging=0.9")
 
 @pytest.mark.parametrize("at", [2, 11])
 @pytest.mark.parametrize("halting", [False, True])
-def test_resumed_run_is_the_uninterrupted_one(
-    workplace: Workplace, whole_runs: WholeRuns, halting: bool, at: int
-) -> None:
+def test_resumed_run_is_the_uninterrupted_one(workplace, whole_runs, halting, at) -> None:
     """Carry, augmentation, noise and averaged weights are equal bit for bit."""
     here = (*RUN, "dataset=sudoku4", *(HALTING * halting), "runtime.checkpoint.every_minutes=0")
     whole = whole_runs.train(workplace, *here)

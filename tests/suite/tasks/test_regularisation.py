@@ -53,10 +53,10 @@ class Model(nn.Module):
     def forward(self, images: Tensor, unrolled: int = 0) -> Tensor:
         x = self.scale * images
         if unrolled:
-            return self.deq.cell(x, x).log_softmax(dim=1)  # type: ignore[no-any-return]
+            return self.deq.cell(x, x).log_softmax(dim=1)
         self.budgets.append(self.deq.solver.max_evaluations)
         z, _ = self.deq(x)
-        return z.log_softmax(dim=1)  # type: ignore[no-any-return]
+        return z.log_softmax(dim=1)
 
 
 def task_of(

@@ -14,9 +14,7 @@ from phantomgrad_suite.runs.errors import UserError
 
 
 @pytest.mark.parametrize("other", ["size", "kind"])
-def test_checkpoint_of_something_else_is_reported_and_kept(
-    workplace: Workplace, other: str
-) -> None:
+def test_checkpoint_of_something_else_is_reported_and_kept(workplace, other) -> None:
     """Intact, but of another model, or not a checkpoint."""
     folder = interrupted(workplace, 8, *CHAINS)
     path = folder / "checkpoints" / "last.ckpt"
@@ -32,9 +30,7 @@ def test_checkpoint_of_something_else_is_reported_and_kept(
 
 
 @pytest.mark.parametrize("generations", [1, 2])
-def test_damaged_checkpoint_is_kept_and_the_run_goes_on(
-    workplace: Workplace, caplog: pytest.LogCaptureFixture, generations: int
-) -> None:
+def test_damaged_checkpoint_is_kept_and_the_run_goes_on(workplace, caplog, generations) -> None:
     """The run resumes from the checkpoint before it, or starts from the beginning without one."""
     caplog.set_level(logging.INFO)
     whole = workplace.train(

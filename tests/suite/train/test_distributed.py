@@ -6,7 +6,7 @@ import lightning
 import pytest
 import torch
 from interruptions import checkpoint
-from training import Workplace, composed, finish_two
+from training import composed, finish_two
 
 from phantomgrad_suite.jobs.build import build_data, build_task
 from phantomgrad_suite.runs.records import read_record
@@ -37,9 +37,7 @@ def evaluated_alone(folder: Path, *overrides: str) -> dict[str, float]:
 
 @pytest.mark.parametrize("method", ["implicit", "upg_k5_d0.5"])
 @pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning", "ignore:.*LeafSpec.*")
-def test_processes_evaluate_the_model_that_is_saved(
-    workplace: Workplace, jpeg_root: Path, method: str
-) -> None:
+def test_processes_evaluate_the_model_that_is_saved(workplace, jpeg_root, method) -> None:
     """With the statistics of each process, losses would differ by 4e-4 here."""
     here = (
         f"experiment=cifar10-jpeg/3epochs_{method}",

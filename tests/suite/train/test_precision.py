@@ -89,9 +89,7 @@ def test_impossible_settings_are_refused(workplace: Workplace, setting: str, mes
         workplace.train(setting)
 
 
-def test_several_nodes_need_someone_who_starts_them(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_nodes_need_someone_who_starts_them(workplace, monkeypatch) -> None:
     """Lightning alone would wait for the others without a word."""
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     row = ("experiment=digits/one_step", "trainer=ddp", "trainer.devices=1", "trainer.num_nodes=2")

@@ -97,9 +97,7 @@ def test_results_are_determined_by_the_seed(workplace: Workplace) -> None:
 
 @pytest.mark.parametrize("asked", ["auto", "cpu"])
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_missing_gpu_is_reported(
-    workplace: Workplace, caplog: pytest.LogCaptureFixture, asked: str
-) -> None:
+def test_missing_gpu_is_reported(workplace, caplog, asked) -> None:
     workplace.train(
         "experiment=chains/implicit", "trainer.max_epochs=1", f"runtime.trainer.accelerator={asked}"
     )

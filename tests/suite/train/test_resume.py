@@ -27,9 +27,7 @@ NARROW = (
         ("digits/one_step", 8),  # shuffled batches
     ],
 )
-def test_resumed_run_is_the_uninterrupted_one(
-    workplace: Workplace, small_tu: Path, row: str, epoch: int
-) -> None:
+def test_resumed_run_is_the_uninterrupted_one(workplace, small_tu, row, epoch) -> None:
     """It is interrupted right after the checkpoint, where the learning rate drops, or later."""
     saved = "runtime.checkpoint.every_n_epochs=5"
     here: tuple[str, ...] = (f"experiment={row}", "trainer.max_epochs=9", saved, *DROP)

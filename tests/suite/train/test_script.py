@@ -48,9 +48,7 @@ def test_table_goes_on_after_a_failed_run(script: Script, workplace: Workplace) 
     assert lost.exists()
 
 
-def test_runs_of_other_processes_are_counted_in_a_line(
-    script: Script, workplace: Workplace
-) -> None:
+def test_runs_of_other_processes_are_counted_in_a_line(script, workplace) -> None:
     rows = ("-m", "experiment=chains/implicit,chains/npg_k5_d0.5", "trainer.max_epochs=1")
     assert script(*rows).code == 0
     folders = [RunFolder(path.parent) for path in workplace.path.glob("runs/**/record.json")]
@@ -70,9 +68,7 @@ def test_table_names_the_failed_run(script: Script) -> None:
     assert re.match("chains/implicit seed0-.*: model cannot be built: .*kappa must lie in", line)
 
 
-def test_missing_data_are_reported_once_and_other_rows_go_on(
-    script: Script, workplace: Workplace
-) -> None:
+def test_missing_data_are_reported_once_and_other_rows_go_on(script, workplace) -> None:
     rows = "table4/cox2_implicit,table4/cox2_upg_k5_d0.5,chains/implicit"
     outcome = script("-m", f"experiment={rows}", "trainer.max_epochs=1")
     assert outcome.code == 1

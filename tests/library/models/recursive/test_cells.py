@@ -13,7 +13,6 @@ from phantomgrad import (
     DEQ,
     Anderson,
     BackpropThroughSolver,
-    GradientEstimator,
     ImplicitGradient,
     NeumannPhantomGradient,
     Steps,
@@ -62,9 +61,7 @@ def test_recursion_with_damping_and_noise(recorded: int) -> None:
     ],
     ids=lambda gradient: type(gradient).__name__,
 )
-def test_partly_recorded_recursions_refuse_a_gradient_that_would_be_wrong(
-    gradient: GradientEstimator,
-) -> None:
+def test_partly_recorded_recursions_refuse_a_gradient_that_would_be_wrong(gradient) -> None:
     model, tokens = reasoner(gradient, recorded=2), puzzles()
     with pytest.raises(ValueError, match=r"recorded must be n \+ 1 = 3 for a gradient.*got 2"):
         model(tokens)

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from phantomgrad import (
     Anderson,
     BackpropThroughSolver,
-    GradientEstimator,
     ImplicitGradient,
     NeumannPhantomGradient,
     Steps,
@@ -46,9 +45,7 @@ def gradients(model: nn.Module, loss: Tensor) -> list[Tensor]:
     ],
 )
 @pytest.mark.parametrize("settings", [{}, {"n": None}, {"noise": 0.1, "damping": 0.9}], ids=str)
-def test_training_and_evaluation_take_the_same_number_of_applications(
-    gradient: GradientEstimator, settings: dict[str, Any]
-) -> None:
+def test_training_and_evaluation_take_the_same_number_of_applications(gradient, settings) -> None:
     model, tokens = reasoner(gradient=gradient, **settings), puzzles()
     model.deq.check_map = False
 
@@ -88,9 +85,7 @@ def test_upg_is_autograd_through_the_last_k_applications(k: int, n: int | None) 
 @every_map
 @every_mixer
 @pytest.mark.parametrize("gradient", [LENIENT, NeumannPhantomGradient(3, 0.5)], ids=str)
-def test_gradient_at_an_equilibrium_is_that_of_dense_matrices(
-    gradient: GradientEstimator, mixer: str, n: int | None
-) -> None:
+def test_gradient_at_an_equilibrium_is_that_of_dense_matrices(gradient, mixer, n) -> None:
     model, tokens = contractive_reasoner(gradient, TIGHT, n=n, mixer=mixer), puzzles(2)
     x = model.embed(tokens)
     z, solution = model.deq(x, z0=model.start(tokens))

@@ -113,9 +113,7 @@ def save(path: Path, change: Any) -> None:
         ("test_graph.json", lambda p: p.write_text(p.read_text()[:-9]), "JSON"),
     ],
 )
-def test_error_of_a_damaged_file_is_one_line(
-    small_ppi: None, tmp_path: Path, file: str, damage: Any, reason: str
-) -> None:
+def test_error_of_a_damaged_file_is_one_line(small_ppi, tmp_path, file, damage, reason) -> None:
     write_ppi(tmp_path / "ppi" / "raw")
     damage(tmp_path / "ppi" / "raw" / file)
     with pytest.raises(UserError, match=rf"ppi/raw cannot .*({reason}).*: fetch it with") as error:

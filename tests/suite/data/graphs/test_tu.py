@@ -60,10 +60,6 @@ def test_batches_are_the_same_in_every_epoch_and_draw_nothing(folds: GraphFolds)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def labels_of(batches: list[GraphBatch]) -> Tensor:
-    return torch.cat([batch.labels for batch in batches])
-
-
 def test_edges_have_another_weight_in_evaluation(small_tu: Path) -> None:
     def test_batch(weight: float) -> GraphBatch:
         data = GraphFolds(name="COX2", root=str(small_tu), test_edge_weight=weight)
@@ -179,9 +175,7 @@ def test_error_of_a_damaged_file_is_one_line(tmp_path: Path, part: str, garbage:
         ("graph_attributes", "0.5\n1.5\n" * 6, "the graphs of ONE have real-valued targets: only"),
     ],
 )
-def test_other_tasks_than_classification_are_refused(
-    tmp_path: Path, part: str, lines: str, message: str
-) -> None:
+def test_other_tasks_than_classification_are_refused(tmp_path, part, lines, message) -> None:
     raw = write_tu_dataset(tmp_path, "ONE", graphs=12, seed=0)
     (raw / f"ONE_{part}.txt").write_text(lines)
     with pytest.raises(UserError, match=message):
@@ -212,9 +206,7 @@ def test_altered_files_of_a_known_data_set_are_refused(tu_root: Path, tmp_path: 
     ("name", "graphs", "in_channels", "sizes", "ones"),
     [("COX2", 467, 35, {47: 7, 46: 3}, 102), ("PROTEINS", 1113, 3, {112: 3, 111: 7}, 450)],
 )
-def test_real_data_are_the_official_ones(
-    tu_root: Path, name: str, graphs: int, in_channels: int, sizes: dict[int, int], ones: int
-) -> None:
+def test_real_data_are_the_official_ones(tu_root, name, graphs, in_channels, sizes, ones) -> None:
     folds = [GraphFolds(name=name, root=str(tu_root), fold=fold) for fold in range(10)]
     found = [data.facts()["test"] for data in folds]
     assert {size: found.count(size) for size in set(found)} == sizes

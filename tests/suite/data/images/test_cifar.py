@@ -167,13 +167,11 @@ def test_resumed_run_sees_what_the_uninterrupted_one_sees(jpeg_root: Path, tmp_p
     assert not torch.equal(complete.images()[:100], complete.images()[100:200])
 
 
-def test_two_processes_take_disjoint_parts(
-    jpeg_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_processes_take_disjoint_parts(jpeg_root, tmp_path, monkeypatch) -> None:
     """Together they see all of an epoch, and each evaluation image exactly once."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     options = {"batch_size": 15, "test_batch_size": 8, "validation": 31}
-    data = Cifar10(root=str(jpeg_root), name="cifar10-jpeg", **options)  # type: ignore[arg-type]
+    data = Cifar10(root=str(jpeg_root), name="cifar10-jpeg", **options)
     trainer(1, devices=2, strategy="ddp_fork").fit(Recorder(tmp_path), data)
     seen = [torch.load(tmp_path / f"seen{rank}.pt") for rank in range(2)]
     pixels = cifar(jpeg_root, validation=31)

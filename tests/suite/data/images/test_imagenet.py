@@ -15,11 +15,7 @@ from recorder import Recorder, trainer
 from phantomgrad_suite.data import ImageNet
 from phantomgrad_suite.data.base import Share
 from phantomgrad_suite.data.images.base import ImageBatch
-from phantomgrad_suite.data.images.imagenet import (
-    FolderSet,
-    SeededOrder,
-    transform,
-)
+from phantomgrad_suite.data.images.imagenet import FolderSet, SeededOrder, transform
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
 pytestmark = QUIET
@@ -71,9 +67,7 @@ def test_evaluation_images_are_resized_cropped_and_normalised(folder_root: Path)
     ("protocol", "area", "aspect"),
     [("mdeq", (0.08, 1.0), (3 / 4, 4 / 3)), ("phantom", (0.1, 1.0), (0.8, 1.25))],
 )
-def test_protocols_crop_within_their_bounds(
-    protocol: str, area: tuple[float, float], aspect: tuple[float, float]
-) -> None:
+def test_protocols_crop_within_their_bounds(protocol, area, aspect) -> None:
     crop, flip, _ = transform(protocol).transforms
     assert (crop.scale, crop.ratio, flip.p) == (area, aspect, 0.5)
     assert (tuple(crop.size), crop.antialias) == ((224, 224), True)

@@ -80,7 +80,7 @@ def test_bad_rows_are_refused(source: Path, tmp_path: Path, change: object, prob
     path = source / "sudoku-extreme" / "train.csv"
     lines = path.read_text().splitlines()
     question, answer = lines[7].split(",")[2:4]
-    lines[7] = ",".join(["a", *change(question, answer), "1"])  # type: ignore[operator]
+    lines[7] = ",".join(["a", *change(question, answer), "1"])
     path.write_text("\n".join([*lines, ""]))
     with pytest.raises(UserError, match=f"train.csv, line 8: .*{problem}"):
         fetch("sudoku", tmp_path / "data", source)

@@ -1,6 +1,5 @@
 """The second test set of Sudoku: new puzzles on grids of classes that training has."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,9 +24,7 @@ def classes(tensors: tuple[Tensor, ...], side: int) -> tuple[set[int], set[int]]
 
 
 @pytest.mark.parametrize(("side", "more"), [(4, {"extra_clues": 3}), (6, {"least_guesses": 1})])
-def test_grids_are_known_and_puzzles_are_new(
-    tmp_path: Path, side: int, more: dict[str, int]
-) -> None:
+def test_grids_are_known_and_puzzles_are_new(tmp_path, side, more) -> None:
     """The parts that were there before are the same, with and without it."""
     plain = Sudoku(root=str(tmp_path), side=side, **more, **SMALL)
     data = Sudoku(root=str(tmp_path), side=side, known_grids=30, **more, **SMALL)
