@@ -89,12 +89,3 @@ def test_threads_have_weights_of_their_own() -> None:
         found = list(threads.map(lambda x: parameter_gradients(deq, x), xs))
     for ours, alone in zip(found, expected, strict=True):
         assert relative_error(ours, alone) < 1e-12
-
-
-def test_a_layer_can_be_copied_and_pickled_after_a_pass() -> None:
-    cell, x = TanhCell(), torch.randn(3, 4)
-    cell.linear = NormedLinear(4, 4)
-    deq = DEQ(cell, SOLVER, ImplicitGradient(solver=SOLVER))
-    expected = parameter_gradients(deq, x)
-    for twin in (copy.deepcopy(deq), pickle.loads(pickle.dumps(deq))):
-        assert relative_error(parameter_gradients(twin, x), expected) == 0

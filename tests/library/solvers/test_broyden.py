@@ -130,16 +130,6 @@ def test_a_rejected_point_updates_h_and_is_not_an_iteration() -> None:
     assert (solution.evaluations.item(), solution.iterations.item()) == (4, 2)
 
 
-@pytest.mark.parametrize("start", [3.0, 10.0])
-def test_line_search_converges_where_unit_steps_diverge(start: float) -> None:
-    f: Map = lambda z: z - torch.atan(3 * z)  # noqa: E731
-    z0 = torch.full((1, 1), start)
-    unit = Broyden(max_evaluations=30, tol=1e-10, stop="absolute").solve(f, z0)
-    searched = Broyden(max_evaluations=30, tol=1e-10, stop="absolute", line_search=True)
-    assert unit.z.abs().item() > 1e3
-    assert searched.solve(f, z0).z.abs().item() < 1e-10
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 @pytest.mark.parametrize(("norm", "first_step"), [(0.9, 1.0), (3.0, 1.0), (0.9, -1.0)])
 def test_an_affine_map_takes_at_most_two_d_steps(size: int, norm: float, first_step: float) -> None:

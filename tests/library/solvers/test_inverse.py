@@ -89,7 +89,7 @@ def test_inverse_and_steps_are_those_of_independent_code(case: dict[str, Any]) -
 def test_it_is_the_dense_inverse_at_the_best_iterate(solver: Broyden) -> None:
     """Of a best iterate before the last restart, it is the identity."""
     earlier = 0
-    for evaluations in range(2, 12):
+    for evaluations in range(1, 12):
         found = dense(kept(solver, evaluations))
         for sample in range(len(START)):
             trace, inverses = reference(solver, evaluations, sample)
@@ -99,21 +99,6 @@ def test_it_is_the_dense_inverse_at_the_best_iterate(solver: Broyden) -> None:
             earlier += best < evaluations - 1
             torch.testing.assert_close(found[sample], -expected, rtol=0, atol=1e-9)
     assert earlier >= 2
-
-
-def test_a_restart_at_the_end_and_no_step_leave_the_identity() -> None:
-    for solution in (kept(Broyden(tol=0), 1), kept(Broyden(tol=0, memory=3), 5)):
-        torch.testing.assert_close(dense(solution), torch.eye(6).expand(4, 6, 6), rtol=0, atol=0)
-
-
-def test_the_newest_secant_equation_holds() -> None:
-    """``H y = s`` of the last step: ``(-H^T v)^T y = -v^T s`` for every v."""
-    solution = Broyden(max_evaluations=7, tol=0, keep_inverse=True).solve(f, ZERO)
-    short = Broyden(max_evaluations=6, tol=0).solve(f, ZERO)
-    s = solution.z - short.z
-    y = f(solution.z) - f(short.z) - s
-    found = (solution.inverse.transposed(V) * y).sum(dim=1)
-    torch.testing.assert_close(found, -(V * s).sum(dim=1), rtol=0, atol=1e-13)
 
 
 def test_a_voided_update_drops_out() -> None:
