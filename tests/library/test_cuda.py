@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from unittest.mock import Mock
 
 import methods
 import pytest
@@ -131,9 +132,6 @@ def test_a_solve_of_the_whole_budget_can_be_captured_as_a_cuda_graph(solver: pg.
     torch.testing.assert_close(captured.z, expected.z)
 
 
-# --- Without a device -----------------------------------------------------------------------------
-
-
 def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (
         "equilibrium",
@@ -148,10 +146,7 @@ def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @every_solver
 def test_with_tol_0_no_flag_is_read_on_an_accelerator(solver, monkeypatch) -> None:
-    def asked(*_: object) -> bool:
-        raise AssertionError("asked")
-
-    monkeypatch.setattr(ActivityFlag, "any", asked)
+    monkeypatch.setattr(ActivityFlag, "any", Mock(side_effect=AssertionError("asked")))
     as_on_a_device(monkeypatch)
     assert not SolveState(solver, torch.zeros(2, 3)).finished()
     stopping = SolveState(pg.FixedPoint(tol=1e-3), torch.zeros(2, 3))

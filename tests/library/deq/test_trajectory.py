@@ -226,9 +226,6 @@ def test_a_solver_may_use_its_memory_again() -> None:
     assert_equal(layer(x, record_at=(2,)).z, picard(x, record_at=(2,)).z)
 
 
-# --- Losses ----------------------------------------------------------------------------------
-
-
 def weights_of(n: int, *options: Any, **keywords: Any) -> list[float]:
     """The weights, as the gradients of losses ``z``."""
     states = torch.randn(n, requires_grad=True)

@@ -1,6 +1,6 @@
 """Broyden's method against a dense reference; finite termination."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -13,18 +13,20 @@ from phantomgrad import Broyden
 
 @dataclass
 class DenseBroyden:
-    """The documented method for one sample, with H as a matrix."""
+    """The documented method for one sample, with H as a matrix, ``inverses`` at its points."""
 
     f: Map
     memory: int = 1000
     line_search: bool = False
     first_step: float = 1.0
     rejected: int = 0
+    inverses: list[Tensor] = field(default_factory=list)
 
     def points(self, z0: Tensor, evaluations: int) -> list[Tensor]:
         """Return the points ``(D,)`` at which f is evaluated."""
         size, points = len(z0), [z0]
         h, steps = -torch.eye(size), 0
+        self.inverses = [h]
         base, g_base, t = z0, self._g(z0), self.first_step
         while len(points) < evaluations:
             s = -t * h @ g_base
@@ -36,6 +38,7 @@ class DenseBroyden:
                 h = self._updated(h, s, g - g_base)
             else:
                 h, steps = -torch.eye(size), 0
+            self.inverses.append(h)
             accept = not self.line_search or g.norm() <= (1 - 1e-4 * t) * g_base.norm()
             accept = accept or t <= 2**-7
             self.rejected += not accept

@@ -7,15 +7,7 @@ from small_models import puzzles, reasoner
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from phantomgrad import (
-    Anderson,
-    BackpropThroughSolver,
-    ImplicitGradient,
-    NeumannPhantomGradient,
-    UnrolledPhantomGradient,
-    jacobian_regularizer,
-    spectral_radius,
-)
+import phantomgrad as pg
 from phantomgrad.models import RecursiveCell, RecursiveNetwork
 from phantomgrad.models.recursive.network import rotated, truncated_normal_
 
@@ -49,10 +41,10 @@ def test_recursion_with_damping_and_noise(recorded: int) -> None:
 @pytest.mark.parametrize(
     "gradient",
     [
-        NeumannPhantomGradient(1, 1.0),
-        ImplicitGradient(solver=Anderson()),
-        UnrolledPhantomGradient(2, 1.0),
-        BackpropThroughSolver(),
+        pg.NeumannPhantomGradient(1, 1.0),
+        pg.ImplicitGradient(solver=pg.Anderson()),
+        pg.UnrolledPhantomGradient(2, 1.0),
+        pg.BackpropThroughSolver(),
     ],
     ids=lambda gradient: type(gradient).__name__,
 )
@@ -63,7 +55,7 @@ def test_partly_recorded_recursions_refuse_a_gradient_that_would_be_wrong(gradie
     x, start = model.embed(tokens).detach(), model.start(tokens)
     f, z, _ = model.deq.close_over((x,), start)
     with pytest.raises(ValueError, match="recorded must be"):
-        spectral_radius(f, z)
+        pg.spectral_radius(f, z)
     with torch.no_grad():
         model(tokens)
 
@@ -101,7 +93,7 @@ def test_jacobian_can_be_penalised(mixer: str) -> None:
     model, tokens = reasoner(mixer=mixer, n=1), puzzles()
     f, z, _ = model.deq.close_over((model.embed(tokens),), model.start(tokens))
     with sdpa_kernel(SDPBackend.MATH):
-        penalty = jacobian_regularizer(f, z)
+        penalty = pg.jacobian_regularizer(f, z)
         (gradient,) = torch.autograd.grad(penalty, [model.embedding.weight])
     assert gradient.any()
     assert gradient.isfinite().all()
