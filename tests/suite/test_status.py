@@ -5,7 +5,9 @@ import os
 import platform
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from graph_data import REPOSITORY
@@ -22,7 +24,9 @@ DEAD = 2**22 + 1  # larger than any process number
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty run folder, in a new working directory."""
+    """An empty run folder, in a new working directory, while time stands still."""
+    now = time.time()
+    monkeypatch.setattr("phantomgrad_suite.status.time", SimpleNamespace(time=lambda: now))
     monkeypatch.chdir(tmp_path)
     path = RUNS.joinpath(*PLACE)
     path.mkdir(parents=True)
@@ -61,11 +65,7 @@ def test_run_of_this_machine_is_running_while_its_process_lives(folder, monkeypa
     assert examined() == Run(*PLACE, "running", text)
     note(folder, pid=DEAD)
     assert examined().state == "stopped"
-
-    def foreign(*_: int) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(os, "kill", foreign)
+    monkeypatch.setattr(os, "kill", Mock(side_effect=PermissionError))
     assert examined().state == "running"
 
 

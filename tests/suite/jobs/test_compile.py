@@ -1,6 +1,7 @@
 """Compiled solves in training runs: the same results."""
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -35,10 +36,8 @@ def test_compiled_run_equals_the_eager_one(workplace, monkeypatch) -> None:
 
 
 def test_missing_compiler_is_reported_before_training(workplace, monkeypatch) -> None:
-    def broken(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("No working C++ compiler found\nand more")
-
-    monkeypatch.setattr(torch, "compile", broken)
+    broken = RuntimeError("No working C++ compiler found\nand more")
+    monkeypatch.setattr(torch, "compile", Mock(side_effect=broken))
     with pytest.raises(UserError, match=r"compile=default does not work on cpu: No working C\+\+"):
         workplace.train("runtime.compile=default")
     assert not list(workplace.path.glob("runs/**/last.ckpt"))

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -16,10 +17,7 @@ def test_versions_are_those_that_are_installed(monkeypatch: pytest.MonkeyPatch) 
     for package in ("torch", "torchvision", "torchmetrics", "lightning", "numpy"):
         assert found["versions"][package] == importlib.metadata.version(package)
     assert found["accelerator"] is None
-
-    def nothing(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
+    nothing = Mock(side_effect=importlib.metadata.PackageNotFoundError)
     monkeypatch.setattr(importlib.metadata, "version", nothing)
     assert not {"torch", "torchvision"} & describe_environment(CPU)["versions"].keys()
 

@@ -3,6 +3,7 @@
 import json
 import logging
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from filelock import FileLock
@@ -21,9 +22,6 @@ COX2 = "experiment=table4/cox2_implicit"
 
 def identity(*overrides: str) -> Identity:
     return identity_of(composed(list(overrides)))
-
-
-# --- The functions ---------------------------------------------------------------------------
 
 
 def config(**settings: Any) -> dict[str, Any]:
@@ -65,9 +63,6 @@ def test_difference_lists_each_setting_once() -> None:
 def test_seed_must_be_valid(seed: object) -> None:
     with pytest.raises(UserError, match="seed must be an integer from 0 to 4294967295, got"):
         identify(config(seed=seed), None)
-
-
-# --- Overrides -------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("workplace")
@@ -154,9 +149,6 @@ def test_label_names_what_was_composed(line: str, label: str) -> None:
     assert ", ".join(found[key] for key in ("dataset", "model", "method")) == label
 
 
-# --- Runs ------------------------------------------------------------------------------------
-
-
 def test_finished_run_is_skipped(workplace: Workplace, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     folder = workplace.train(*CHAINS)
@@ -186,10 +178,7 @@ def test_each_fold_has_its_own_seed(workplace, small_tu, monkeypatch) -> None:
 
 @pytest.mark.parametrize("error", [NotImplementedError("no flock"), PermissionError(13, "denied")])
 def test_folder_that_cannot_be_locked_is_reported(workplace, monkeypatch, error) -> None:
-    def acquire(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(FileLock, "acquire", acquire)
+    monkeypatch.setattr(FileLock, "acquire", Mock(side_effect=error))
     with pytest.raises(UserError, match=r"^runs/.* written or locked .* another runtime"):
         workplace.train(*CHAINS)
     assert not list(workplace.path.glob("**/record.json"))

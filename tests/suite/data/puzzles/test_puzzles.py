@@ -16,7 +16,6 @@ from phantomgrad_suite.data.puzzles import boards
 from phantomgrad_suite.data.puzzles.words import multiplication_table
 from phantomgrad_suite.jobs.build import build_data
 from phantomgrad_suite.runs.boards import FREE, GOAL, PATH, START, WALL
-from phantomgrad_suite.runs.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("float32")
 SMALL: dict[str, Any] = {"batch_size": 8, "train": 40, "validation": 12, "test": 12}
@@ -255,25 +254,6 @@ def test_synthetic_batches_read_and_write_nothing(kind, tmp_path, monkeypatch) -
     assert batch.inputs.shape == batch.targets.shape == (8, data.positions)
     assert synthetic.sizes() == data.sizes()
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("kind", "settings", "problem"),
-    [
-        (Sudoku, {"side": 5}, "dataset.side must be 4, 6 or 9, got 5"),
-        (Sudoku, {"batch_size": 65, "train": 64}, "at most the 64 training puzzles, got 65"),
-        (Sudoku, {"side": 4, "least_guesses": 1}, "dataset.train must be at most 0, got 1000"),
-        (Maze, {"side": 8}, "dataset.side must be odd, got 8"),
-        (Maze, {"shortest": 9, "longest": 8}, "dataset.longest must be at least 9, got 8"),
-        (Maze, {"side": 5, "shortest": 1}, r"dataset.train must be at most \d+, got 1000: no more"),
-        (Words, {"group": "Z6"}, "dataset.group must be 'S3' or 'A5' or 'S5', got 'Z6'"),
-        (Words, {"test_lengths": (16,)}, "dataset.test_lengths must be at least 17, got 16"),
-        (Words, {"length": 2}, r"dataset.train must be at most 2\d, got 1000: no more"),
-    ],
-)
-def test_bad_settings_are_refused(tmp_path, kind, settings, problem) -> None:
-    with pytest.raises((UserError, ValueError), match=problem):
-        kind(root=str(tmp_path), **settings).facts()
 
 
 @pytest.mark.parametrize(
