@@ -92,24 +92,6 @@ def test_pretraining_ends() -> None:
         task.pretrain(3, 0)
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"schedule_by": "day"}, "schedule_by must be 'epoch' or 'step', got 'day'"),
-        ({"metric_mode": "mean"}, "metric_mode must be 'max' or 'min', got 'mean'"),
-        ({"budget_jitter": -1}, "budget_jitter must be at least 0, got -1"),
-        # As `+task.jacobian.weight=0.5` makes of a row without a penalty.
-        ({"jacobian": {"weight": 0.5}}, "jacobian must be null or a complete JacobianRegularisa"),
-    ],
-)
-def test_bad_settings_are_refused(bad: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        chains_task(**bad)
-
-
-# --- Solver statistics -----------------------------------------------------------------------
-
-
 def test_statistics_are_means_over_the_layers() -> None:
     gradient = UnrolledPhantomGradient(1, 1.0)
     model = GraphClassifier(2, 2, SOLVER, gradient, channels=4, layers=2)
@@ -121,9 +103,6 @@ def test_statistics_are_means_over_the_layers() -> None:
     solutions = [m.last_solution for m in model.modules() if isinstance(m, DEQ)]
     evaluations = torch.cat([s.evaluations for s in solutions if s is not None])
     assert statistics["solver/evaluations"] == evaluations.float().mean()
-
-
-# --- Means over an epoch ---------------------------------------------------------------------
 
 
 def test_each_process_continues_its_own_means(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,9 +84,6 @@ def test_nodes_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "test/loss" not in found
 
 
-# --- Several labels --------------------------------------------------------------------------
-
-
 def graph(logits: list[list[float]], labels: list[list[int]]) -> MultilabelGraph:
     eye = Propagation(torch.eye(len(labels)))
     return MultilabelGraph(torch.tensor(logits), eye, torch.tensor(labels).float(), 1.0)
@@ -127,9 +124,6 @@ def test_micro_f1(multilabel, monkeypatch) -> None:
     multilabel.validation_step(nothing_predicted, 0, dataloader_idx=1)
     assert found["validation/micro_f1"].compute() == 0
     assert (multilabel.metric, multilabel.metric_mode) == ("micro_f1", "max")
-
-
-# --- Images ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pair", [ImageBatch, lambda *pair: list(pair), lambda *pair: pair])
