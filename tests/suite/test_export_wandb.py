@@ -66,6 +66,7 @@ def test_names() -> None:
     assert names(*PLACE, "Toy")["id"] == names("toy", "upg/seed1", "")["id"] == "db14ce454c89acc6"
     assert names("toy/upg", "seed2", "Toy")["id"] != names(*PLACE, "Toy")["id"]
     assert names("table4/honest/cox2", "seed0", "COX2")["tags"] == ["table4", "table4/honest/cox2"]
+    assert names("cpu/table1/implicit", "seed0", "x")["tags"] == ["table1", "cpu/table1/implicit"]
     assert names("custom", "seed0", "Toy")["tags"] == ["custom"]
     assert names(f"toy/{'x' * 80}", "seed0", "Toy")["tags"] == ["toy"]  # or wandb refuses
 
