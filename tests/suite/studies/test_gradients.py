@@ -55,20 +55,6 @@ def test_cosines_are_those_of_the_dense_jacobian(monkeypatch: pytest.MonkeyPatch
     assert [check.holds for check in findings.checks] == [True]
 
 
-def test_estimators_on_the_bench() -> None:
-    assert list(bench().estimators()) == [
-        *(f"Implicit, tol = {tol}" for tol in ("1e-06", "0.01", "0.1", "0.3")),
-        *("Implicit, GMRES(5)", "Preconditioned, GMRES(5)"),
-        *(
-            f"{form} A({k}, {d})"
-            for form in ("UPG", "NPG")
-            for d in ("0.5", "1")
-            for k in (2, 5, 9)
-        ),
-        *("NPG, k = 5, adaptive λ", "One step", "BPTT", "Reversible BPTT"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [

@@ -23,9 +23,6 @@ CPU = torch.device("cpu")
 MIB = 2**20
 
 
-# Memory -------------------------------------------------------------------------------------
-
-
 def test_peak_is_the_highest_point_and_not_the_sum() -> None:
     """Two megabytes are in use at once, then a third after the first two are freed."""
 
@@ -48,9 +45,6 @@ def test_peak_includes_temporaries_inside_an_operation() -> None:
     """The softmax of a transposed matrix copies it first."""
     x = torch.empty(512, 512).t()
     assert peak_bytes(lambda: torch.softmax(x, dim=1), CPU) >= 2 * x.nbytes
-
-
-# Time ---------------------------------------------------------------------------------------
 
 
 class ManualClock(Clock):

@@ -37,9 +37,6 @@ class Ticking(Clock):
         return self.now
 
 
-# Synthetic batches ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("data", "side", "classes"), [(Cifar10, 32, 10), (ImageNet, 224, 1000)], ids=["cifar", "im"]
 )
@@ -88,9 +85,6 @@ def test_a_row_is_built_without_its_data(tmp_path: Path) -> None:
     assert sum(p.numel() for p in task.model.parameters()) == 16_808_936
     with pytest.raises(UserError, match="Digits has no synthetic batches"):
         Digits.synthetic(batch_size=2)
-
-
-# A step ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
