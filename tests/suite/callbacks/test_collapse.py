@@ -18,9 +18,6 @@ F1 = "validation/micro_f1"
 KINDS = {"train/loss": "collapse/loss", F1: "collapse/metric"}
 
 
-# --- Signs -----------------------------------------------------------------------------------
-
-
 def signs(name: str, values: list[float], **options: Any) -> list[str]:
     """Return the signs in one curve."""
     found = Collapse(patience=2).signs({name: values}, F1, **options)
@@ -63,9 +60,6 @@ def test_signs(name: str, values: list[float], options: dict[str, Any], sign: st
 )
 def test_no_signs(name: str, values: list[float], options: dict[str, Any]) -> None:
     assert signs(name, values, **options) == []
-
-
-# --- The callback ----------------------------------------------------------------------------
 
 
 class Module(nn.Module):
@@ -142,8 +136,6 @@ def test_bad_settings_are_refused(bad: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Collapse(**bad)
 
-
-# --- A run -----------------------------------------------------------------------------------
 
 ABSURD = (
     *(

@@ -25,9 +25,6 @@ def stack() -> Stack:
     return Stack(TanhCell(seed=3), TanhCell(norm=0.6, seed=5))
 
 
-# --- Values ----------------------------------------------------------------------------------
-
-
 def test_spectral_radii(stack: Stack, x: Tensor) -> None:
     """And the exact gradient, which is that of an exact estimator."""
     precision = callback(iterations=1500, damping=0.3)
@@ -86,9 +83,6 @@ def test_weights_and_masks_are_those_of_the_step(x, monkeypatch) -> None:
         torch.testing.assert_close(ours, parameter.grad, rtol=1e-9, atol=1e-12)
 
 
-# --- What is measured ------------------------------------------------------------------------
-
-
 def test_last_pass_of_a_layer_counts(stack, x, monkeypatch) -> None:
     """A layer on which the loss does not depend is not measured."""
 
@@ -115,9 +109,6 @@ def test_every_nth_step_is_measured_once(stack: Stack, x: Tensor) -> None:
     curves = precision.curves
     assert curves.pop("precision/step") == [step for step, _ in logged] == [0, 2, 4]
     assert logged[-1][1] == {name: curve[-1] for name, curve in curves.items()}
-
-
-# --- No effect on the run --------------------------------------------------------------------
 
 
 def trained(every: int) -> tuple[list[Tensor], list[bool], dict[str, list[float]]]:

@@ -88,8 +88,3 @@ def test_it_changes_no_number_of_a_run(workplace: Workplace) -> None:
     records = [read_record(folder / "record.json") for folder in (off, on)]
     assert untimed(records[0]) == untimed(records[1])
     assert records[0].config_hash == records[1].config_hash
-
-
-def test_settings_are_checked() -> None:
-    with pytest.raises(ValueError, match="patience must be at least 1, got 0"):
-        SolverHealth(patience=0)
