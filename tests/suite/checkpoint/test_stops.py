@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from interruptions import assert_same_run, checkpoint
-from training import Started, Workplace
+from training import SMALL_MDEQ, Started, Workplace
 
 from phantomgrad_suite.checkpoint.last import Stopped
 from phantomgrad_suite.runs.folder import read_attempt
@@ -76,7 +76,7 @@ def test_data_loading_processes_leave_signals_to_the_main_process(workplace, fol
     """A scheduler signals all processes."""
     here = (
         *("experiment=digits/upg_k5_d0.5", "dataset=imagenet", "model=mdeq_tiny"),
-        *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),
+        *SMALL_MDEQ,
         *(
             "solver.max_evaluations=3",
             "dataset.batch_size=4",

@@ -4,6 +4,7 @@ import errno
 import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -50,8 +51,7 @@ def test_interrupted_write_leaves_the_last_checkpoint(tmp_path, monkeypatch, at,
         save(path, epoch)
     replace, renames = Path.replace, []
 
-    def interrupt(*_: Any, **__: Any) -> None:
-        raise error
+    interrupt = Mock(side_effect=error)
 
     def renamed(self: Path, target: Path) -> Path:
         renames.append(target)
@@ -96,11 +96,8 @@ def test_newest_intact_checkpoint_is_chosen(tmp_path, caplog) -> None:
 
 def test_unreadable_checkpoint_is_not_set_aside(tmp_path, monkeypatch) -> None:
     path = save(tmp_path / "last.ckpt", 1)
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr("phantomgrad_suite.checkpoint.storage.zipfile.ZipFile", fail)
+    broken = Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO)))
+    monkeypatch.setattr("phantomgrad_suite.checkpoint.storage.zipfile.ZipFile", broken)
     with pytest.raises(UserError, match=r"last.ckpt cannot be read at the moment \(.*\)\. It is"):
         newest_whole(path)
     assert path.exists()

@@ -4,7 +4,7 @@ import errno
 import hashlib
 import os
 from dataclasses import replace
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from graph_data import REPOSITORY
@@ -76,12 +76,9 @@ def test_resumed_run_keeps_the_weights_from_before(workplace: Workplace) -> None
 
 def test_full_disk_spares_the_last_checkpoint(workplace, monkeypatch) -> None:
     """The weights are not written, and neither is the record."""
-
-    def no_space(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with monkeypatch.context() as patch:
-        patch.setattr("phantomgrad_suite.callbacks.weights.torch.save", no_space)
+        patch.setattr("phantomgrad_suite.callbacks.weights.torch.save", Mock(side_effect=full))
         with pytest.raises(UserError, match="disk is full: make room and start the same command"):
             workplace.train(*CHAINS, "runtime.checkpoint.every_n_epochs=100")
     folder = workplace.train(*CHAINS)
