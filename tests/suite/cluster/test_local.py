@@ -51,14 +51,7 @@ def contexts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ],
 )
 def test_each_run_has_its_own_gpus(
-    stand_in: Path,
-    contexts: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    visible: str,
-    runs: int,
-    devices: int,
-    expected: set[str],
+    stand_in, contexts, monkeypatch, capsys, visible, runs, devices, expected
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     run_all(commands(*[0] * runs, gpu=True, devices=devices), settings("local"), stand_in)

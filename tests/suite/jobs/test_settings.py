@@ -100,11 +100,6 @@ def test_shortened_epochs_are_changes_of_the_protocol(workplace: Workplace, cut:
 PRECONDITIONED = ("experiment=digits/implicit", "gradient=preconditioned", "trainer.max_epochs=1")
 
 
-def test_preconditioned_adjoint_needs_the_forward_solver_broyden(workplace: Workplace) -> None:
-    with pytest.raises(UserError, match="'forward' needs the solver Broyden, got Anderson"):
-        workplace.train(*PRECONDITIONED)
-
-
 def test_preconditioned_adjoint_by_gmres_trains(workplace: Workplace) -> None:
     adjoint = ("solver@adjoint=gmres", "adjoint.max_evaluations=3", "gradient.on_failure=ignore")
     short = "+trainer.limit_train_batches=2"

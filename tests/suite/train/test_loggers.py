@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from types import ModuleType
+from unittest.mock import Mock
 
 import pytest
 from interruptions import interrupted
@@ -74,10 +75,8 @@ def test_curves_that_cannot_be_written_end_the_run_in_a_line(workplace, monkeypa
     """Nor does the thread that writes them print its traceback, which pytest would report."""
     from tensorboard.summary.writer.record_writer import RecordWriter
 
-    def refuse(writer: RecordWriter, data: bytes) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), b"runs/events")
-
-    monkeypatch.setattr(RecordWriter, "write", refuse)
+    error = OSError(errno.EROFS, os.strerror(errno.EROFS), b"runs/events")
+    monkeypatch.setattr(RecordWriter, "write", Mock(side_effect=error))
     with pytest.raises(UserError, match=r"^runs/events: Read-only file system: make it writable"):
         workplace.train(*CHAINS)
 
