@@ -64,20 +64,18 @@ def test_inverse_and_steps_are_those_of_independent_code(case: dict[str, Any]) -
 )
 def test_it_is_the_dense_inverse_at_the_best_iterate(solver: Broyden) -> None:
     """Of a best iterate before the last restart, it is the identity."""
-    earlier = 0
+    settings = (solver.memory or 1000, solver.line_search, solver.first_step)
+    found, earlier = {n: dense(kept(solver, n)) for n in range(1, 12)}, 0
     for sample, start in enumerate(START):
-        dense_method = DenseBroyden(
-            stiff, solver.memory or 1000, solver.line_search, solver.first_step
-        )
-        points = torch.stack(dense_method.points(start, 11))
+        reference = DenseBroyden(stiff, *settings)
+        points = torch.stack(reference.points(start, 11))
         trace = (stiff(points) - points).norm(dim=1) / stiff(points).norm(dim=1)
-        for evaluations in range(1, 12):
+        for evaluations, inverses in found.items():
             best = int(trace[:evaluations].argmin())
             lost = solver.memory is not None and best < (evaluations - 1) // 5 * 5
-            expected = -torch.eye(6) if lost else dense_method.inverses[best]
+            expected = -torch.eye(6) if lost else reference.inverses[best]
+            torch.testing.assert_close(inverses[sample], -expected, rtol=0, atol=1e-9)
             earlier += best < evaluations - 1
-            found = dense(kept(solver, evaluations))[sample]
-            torch.testing.assert_close(found, -expected, rtol=0, atol=1e-9)
     assert earlier >= 2
 
 
