@@ -149,6 +149,7 @@ lint: env ## Format, lint, types and import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy --strict --config-file= --cache-dir=.mypy_cache/user tests/suite/package/user.py
 	@$(BIN)/lint-imports
 
 lock: env ## Write requirements.lock from what is installed in .venv

@@ -3,6 +3,8 @@
 Includes the phantom gradients of "On Training Implicit Models" (Geng et al., 2021).
 """
 
+from importlib import metadata
+
 from phantomgrad.deq import DEQ
 from phantomgrad.diagnostics import (
     Agreement,
@@ -37,7 +39,10 @@ from phantomgrad.solvers import (
 )
 from phantomgrad.trajectory import trajectory_loss
 
-__version__ = "0.1.0"
+try:
+    __version__ = metadata.version("phantomgrad")
+except metadata.PackageNotFoundError:  # the folder alone, on the path
+    __version__ = "0.1.0.dev0"
 
 __all__ = [
     "DEQ",

@@ -64,6 +64,7 @@ class DEQ(nn.Module):
         eval_solver: the solver in evaluation mode, by default ``solver``.
     """
 
+    __call__: Callable[..., Equilibrium]
     solver: Solver
     gradient: GradientEstimator
     eval_solver: Solver | None
@@ -206,7 +207,7 @@ class DEQ(nn.Module):
             if grad and self.training:
                 self.gradient.observe(f, z)
             if grad or solver.fixed_length:
-                pure, gradient = pure_map(f), self.gradient.after(solution)
+                pure, gradient = pure_map(f, z.device), self.gradient.after(solution)
                 taps = [gradient.attach(pure, tap) for tap in taps]
                 z = gradient.attach(pure, z, partial(self._keep, "last_adjoint"))
             # A recorded solve has left its state on the graph, where only the result belongs.

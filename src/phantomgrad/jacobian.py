@@ -8,7 +8,7 @@ from torch import Tensor
 from phantomgrad.checks import check_at_least
 from phantomgrad.solvers import Map
 from phantomgrad.solvers.accelerators import transformed
-from phantomgrad.solvers.maps import evaluate, flat
+from phantomgrad.solvers.maps import evaluate, flat, local_leaf
 
 
 class Linearization:
@@ -20,7 +20,7 @@ class Linearization:
 
     def __init__(self, f: Map, z: Tensor) -> None:
         check_recordable()
-        self._z = z.detach().requires_grad_()
+        self._z = local_leaf(z)
         with torch.enable_grad():
             self.value = evaluate(f, self._z)
         self._transposed: tuple[Tensor, Tensor] | None = None

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from phantomgrad.solvers import Map
-from phantomgrad.solvers.accelerators import transformed, transforms, unwrapped
+from phantomgrad.solvers.accelerators import alive, transformed, transforms, unwrapped
 
 NO_DERIVATIVE = (
     "this gradient estimate has no derivative of its own (create_graph=True): "
@@ -29,6 +29,7 @@ class PureMap:
     f: Map
     pure: Callable[..., Tensor]
     tensors: tuple[Tensor, ...]
+    nested: bool = False  # whether an equilibrium layer is a part of it
 
     def __call__(self, z: Tensor) -> Tensor:
         """Return ``f(z)``."""
@@ -37,6 +38,12 @@ class PureMap:
 
 def attach_purely(f: PureMap, z_star: Tensor, transform: Any, value: Tensor) -> Tensor:
     """Return ``value``, whose cotangent v reaches ``f(z_star)`` as ``transform(vjp, v)``."""
+    if f.nested and torch.compiler.is_compiling():
+        raise RuntimeError(
+            "gradient must be UnrolledPhantomGradient or BackpropThroughSolver in one graph "
+            "(fullgraph=True) for a layer whose cell contains another, which torch does not trace "
+            "in the backward pass of this estimate"
+        )
     z = z_star.detach()
     _refuse_other_tensors(f, z)
     if forward_ad._current_level >= 0 and not transforms():
@@ -83,7 +90,7 @@ class _PureTransform(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> tuple[Tensor | None, ...]:
-        z, *tensors = ctx.saved_tensors
+        z, *tensors = map(alive, ctx.saved_tensors)
         call, wanted = _of_floats(ctx.pure, tensors)
         fz, pull, *_ = torch.func.vjp(call, z, *wanted)
         u = ctx.transform(lambda u: pull(u.to(fz.dtype))[0], v)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from phantomgrad.jacobian import Linearization
 from phantomgrad.solvers import Map
+from phantomgrad.solvers.accelerators import differentiating
 
 LinearSolve = Callable[[Map, Tensor], Tensor]
 """``solve(op, v)`` returns u with ``u = op(u) + v``."""
@@ -69,6 +70,8 @@ def attach_by_newton(f: Map, z_star: Tensor, order: int, solve: LinearSolve) -> 
     bracket times the Jacobian of f minus J, which vanishes. For the same reason a first derivative
     costs one adjoint solve for every order.
     """
+    if not differentiating():  # only the value counts
+        return z_star
     at = Linearization(f, z_star)
     z = z_star.detach()
     for _ in range(0 if at.is_constant else order):  # a frozen map has no derivatives

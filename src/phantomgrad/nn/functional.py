@@ -14,12 +14,14 @@ from phantomgrad.nn.dropout import VariationalDropout
 from phantomgrad.nn.parametrizations import PASS, restored_parametrizations
 from phantomgrad.solvers import Map
 from phantomgrad.solvers.accelerators import transformed
+from phantomgrad.solvers.maps import autocast_settings
 
 
-def pure_map(f: Closure) -> Map:
+def pure_map(f: Closure, device: torch.device) -> Map:
     """Return ``f``, as a :class:`PureMap` in a transform of ``torch.func`` or a compiled graph.
 
-    Its tensors are the parameters, buffers, shared weights, dropout masks and inputs of this pass.
+    Its tensors are the parameters, buffers, shared weights, dropout masks and inputs of this pass,
+    of which it keeps the autocast of ``device`` as well.
     """
     if not (transformed() or torch.compiler.is_compiling()):
         return f
@@ -27,6 +29,7 @@ def pure_map(f: Closure) -> Map:
     dropouts = [m for m in cell.modules() if isinstance(m, VariationalDropout)]
     weights = dict(cell.named_parameters()) | dict(cell.named_buffers())
     masks = [dropout.mask for dropout in dropouts]
+    autocast = autocast_settings(device.type)
     held = weights, PASS.tensors, masks, tuple(f.inputs), dict(f.keywords)
     leaves, structure = tree_flatten(held)
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
@@ -41,10 +44,11 @@ def pure_map(f: Closure) -> Map:
         def call(*inputs: Any, **keywords: Any) -> Any:
             return functional_call(cell, weights, inputs, keywords)
 
-        with ExitStack() as stack:
+        with ExitStack() as stack, torch.autocast(**autocast):
             stack.enter_context(restored_parametrizations(shared))
             for dropout, mask in zip(dropouts, masks, strict=True):
                 stack.enter_context(dropout.held(mask))
             return Closure(cell, call, inputs, keywords, f.packing)(z)
 
-    return PureMap(f, pure, tuple(leaves[i] for i in places))
+    nested = any(hasattr(m, "close_over") for m in cell.modules())  # a DEQ, not to be imported here
+    return PureMap(f, pure, tuple(leaves[i] for i in places), nested)

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from phantomgrad.solvers.maps import widest_dtype
+
 
 class Propagation:
     r"""A constant sparse matrix :math:`P` that acts on node-major features, ``P X``.
@@ -99,17 +101,18 @@ def normalized_adjacency(
         nodes: number of nodes.
         edge_weight: :math:`w`, or the constant weight of each edge, ``(E,)``; the official
             evaluation of IGNN uses 2 (it adds :math:`A^T`).
-        dtype: of the operator, float32 by default; it is computed in float64.
+        dtype: of the operator, float32 by default; it is computed in float64 (on MPS, float32).
     """
     if edges.is_floating_point() or edges.shape[:-1] != (2,):
         raise ValueError(f"edges must be integers (2, E), got {edges.dtype} {tuple(edges.shape)}")
-    weights = torch.as_tensor(edge_weight, dtype=torch.float64, device=edges.device)
+    wide = widest_dtype(edges.device)
+    weights = torch.as_tensor(edge_weight, dtype=wide, device=edges.device)
     if weights.requires_grad:
         raise ValueError("edge_weight must be a constant, got a tensor that requires a gradient")
     loops = torch.arange(nodes, device=edges.device).expand(2, -1)
     values = torch.cat([weights.expand(edges.shape[1]), weights.new_ones(nodes)])
     index = torch.cat([edges, loops], dim=1)
-    degree = torch.zeros(nodes, dtype=torch.float64, device=edges.device)
+    degree = torch.zeros(nodes, dtype=wide, device=edges.device)
     degree.index_add_(0, index[0], values)
     scale = degree.rsqrt()
     values = scale[index[0]] * values * scale[index[1]]
@@ -119,7 +122,7 @@ def normalized_adjacency(
 
 def adjacency(edges: Tensor, nodes: int, *, dtype: torch.dtype | None = None) -> Propagation:
     """Return the operator of the plain adjacency matrix: a node sums over its incoming edges."""
-    values = torch.ones(edges.shape[1], dtype=torch.float64, device=edges.device)
+    values = torch.ones(edges.shape[1], dtype=widest_dtype(edges.device), device=edges.device)
     matrix = checked_sparse(edges.flip(0), values, (nodes, nodes))
     return _operator(matrix.coalesce(), dtype)
 

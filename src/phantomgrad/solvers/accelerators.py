@@ -12,41 +12,42 @@ from torch._C._functorch import (
     get_interpreter_stack,
     get_unwrapped,
     is_functorch_wrapped_tensor,
+    unwrap_if_dead,
 )
 from torch.autograd import forward_ad
 
 
-def full_precision(device: torch.device) -> AbstractContextManager[None]:
+def full_precision(device: torch.device) -> AbstractContextManager[Any]:
     """Switch autocast and TF32 off.
 
     In the products of a solver they would round its iterates: with TF32, Anderson acceleration
-    stalls at residuals of 2e-4.
+    stalls at residuals of 2e-4. A compiled graph cannot hold a change of TF32, and keeps it.
     """
-    tf32 = device.type == "cuda" and torch.backends.cuda.matmul.fp32_precision == "tf32"
-    if not tf32 and not torch.is_autocast_enabled(device.type):
-        return nullcontext()
-    return _switched_off(device, tf32)
+    may_have_tf32 = device.type == "cuda" and not torch.compiler.is_compiling()
+    if may_have_tf32 and torch.backends.cuda.matmul.fp32_precision == "tf32":
+        return _without_tf32(device)
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
 
 
 @contextmanager
-def _switched_off(device: torch.device, tf32: bool) -> Iterator[None]:
+def _without_tf32(device: torch.device) -> Iterator[None]:
     onednn: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before: str | None = None
     onednn_before = onednn.fp32_precision
-    if tf32:
-        with suppress(RuntimeError):  # if TF32 was set in another way, torch refuses to read this
-            before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")
+    with suppress(RuntimeError):  # if TF32 was set in another way, torch refuses to read this
+        before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
     try:
         with torch.autocast(device.type, enabled=False):
             yield
     finally:
         if before is not None:
             torch.set_float32_matmul_precision(before)
-        elif tf32:
+        else:
             torch.backends.cuda.matmul.fp32_precision = "tf32"
-        if tf32:  # set_float32_matmul_precision has changed oneDNN's setting too
-            onednn.fp32_precision = onednn_before
+        onednn.fp32_precision = onednn_before  # set_float32_matmul_precision has changed it too
 
 
 def traced() -> bool:
@@ -78,6 +79,13 @@ def unwrapped(tensor: Tensor) -> Tensor | None:
     if torch.compiler.is_compiling() or not is_functorch_wrapped_tensor(tensor):
         return None
     return get_unwrapped(tensor)
+
+
+def alive(tensor: Tensor) -> Tensor:
+    """Return ``tensor`` without the transforms that have ended since it was saved."""
+    while not torch.compiler.is_compiling() and (inner := unwrap_if_dead(tensor)) is not tensor:
+        tensor = inner
+    return tensor
 
 
 def vmapped() -> bool:

@@ -9,6 +9,7 @@ from torch import Tensor
 from phantomgrad.checks import check_at_least, check_damping
 from phantomgrad.solvers.accelerators import may_read, write
 from phantomgrad.solvers.iterative import Iteration, IterativeSolver
+from phantomgrad.solvers.maps import widest_dtype
 from phantomgrad.solvers.systems import solve_positive
 
 
@@ -65,9 +66,10 @@ class _Window(Iteration):
         self._may_read = may_read(z0.device)
         self._count = 0
         g, mixed = z0.new_empty(batch, slots, size), z0.new_empty(batch, slots, size)
-        system = z0.new_zeros(batch, slots, slots, dtype=torch.float64)
-        scale = z0.new_zeros(batch, 1, slots, dtype=torch.float64)  # 1 / ||g_i||
-        self._plain = torch.eye(slots, dtype=torch.float64, device=z0.device)
+        wide = widest_dtype(z0.device)
+        system = z0.new_zeros(batch, slots, slots, dtype=wide)
+        scale = z0.new_zeros(batch, 1, slots, dtype=wide)  # 1 / ||g_i||
+        self._plain = torch.eye(slots, dtype=wide, device=z0.device)
         self._buffers = g, mixed, scale, system
         self._used: tuple[Tensor, ...] = ()
         self._g, self._mixed = g.unbind(dim=1), mixed.unbind(dim=1)
@@ -97,7 +99,7 @@ class _Window(Iteration):
             write(torch.lerp, z, fz, self._solver.damping, out=self._mixed[slot])
         differences, mixed, *_ = self._used
         products = torch.bmm(g.unsqueeze(1), differences)  # (B, 1, used)
-        self._update_equations(products.double(), slot)
+        self._update_equations(products.to(self._plain.dtype), slot)
         if used == 1:
             return self._mixed[slot].clone()  # nothing to combine yet
         weights = self._weights(slot).to(z.dtype)

@@ -127,7 +127,9 @@ class _BroydenIteration(Iteration):
             self.advance(z, z, self._slot)  # the newest update needs the next step
             k = self.count - 1
             best = trace.nan_to_num(nan=torch.inf).argmin(dim=0) - (len(trace) - 1 - k)
-            best = best.masked_fill(solution.diverged, 0)
+            best = best.masked_fill(
+                solution.diverged, -1
+            )  # no step: after a restart, none is finite
             system, void = self._system[:, :k, :k], self._scale[:, :k] == 0
             products = self._rule.products(system)
             return inverse_parts(self.slots[:, : k + 1], system, products, void, best)

@@ -11,7 +11,7 @@ from phantomgrad.checks import check_at_least, check_deviation
 from phantomgrad.solvers.accelerators import ActivityFlag, full_precision, may_read
 from phantomgrad.solvers.base import LinearSolver, Solution, check_start
 from phantomgrad.solvers.iterative import raised_tolerance
-from phantomgrad.solvers.maps import Map, evaluate, layout
+from phantomgrad.solvers.maps import Map, evaluate, layout, widest_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +72,8 @@ class _Krylov:
     The residual of least norm is the projection of ``v`` on the complement of the range of H. So
     with the vector q that has ``q^T H = 0`` and ``q_0 = 1``, its coefficients are ``q / ||q||^2``
     times ``||v||``; each step adds an entry to q. H without its first row is upper triangular and
-    gives the coefficients of u. All but V is in float64. In the columns of a sample that has
-    stopped, H is one below the diagonal, else zero, and V is zero: nothing changes any more.
+    gives the coefficients of u. All but V is in float64, where there is one. In the columns of a
+    sample that has stopped, H is one below the diagonal, else zero, and V is zero: nothing changes.
     """
 
     def __init__(self, v: Tensor, solver: GMRES) -> None:
@@ -87,9 +87,10 @@ class _Krylov:
         self._count = 0
         self.basis = v.new_empty(batch, most + 1, v.shape[1])
         self.basis[:, 0] = torch.where(self.active[:, None], v / self._size[:, None], 0)
-        self._null = v.new_zeros(batch, most + 1, dtype=torch.float64)  # q
+        wide = widest_dtype(v.device)
+        self._null = v.new_zeros(batch, most + 1, dtype=wide)  # q
         self._null[:, 0] = 1
-        self._system = v.new_zeros(batch, most, most, dtype=torch.float64)  # H, from its second row
+        self._system = v.new_zeros(batch, most, most, dtype=wide)  # H, from its second row
 
     def extend(self, w: Tensor) -> None:
         """Take ``w = B v_k`` into account."""
@@ -107,8 +108,8 @@ class _Krylov:
         self.basis[:, k + 1] = torch.where(new[:, None], w / length[:, None], 0)
 
         least = (self._eps * whole).clamp_min(torch.finfo(w.dtype).tiny)
-        column, length = column.double(), torch.maximum(length, least).double()
         null = self._null[:, : k + 1]
+        column, length = column.to(null.dtype), torch.maximum(length, least).to(null.dtype)
         entry = -(null * column).sum(dim=1) / length
         # A space without a new direction holds the solution, or there is none: B is singular.
         solved = entry.abs() * self._eps**0.5 > torch.linalg.vector_norm(null, dim=1)

@@ -65,6 +65,31 @@ def working_dtype(z: Tensor) -> torch.dtype:
     return z.dtype
 
 
+def widest_dtype(device: torch.device) -> torch.dtype:
+    """Return float64, or float32 on MPS, which has no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def autocast_settings(device_type: str) -> dict[str, Any]:
+    """Return the present arguments of ``torch.autocast``, for evaluations in a backward pass."""
+    return {
+        "device_type": device_type,
+        "dtype": torch.get_autocast_dtype(device_type),
+        "enabled": torch.is_autocast_enabled(device_type),
+        "cache_enabled": False,  # a cached copy would be on the graph of one evaluation
+    }
+
+
+def local_leaf(z: Tensor) -> Tensor:
+    """Return a copy of ``z`` from which a map records a graph of its own.
+
+    A :class:`Repeated` map that contains this one does not take it for a tensor that it uses.
+    """
+    leaf = z.detach().requires_grad_()
+    leaf.is_local = True  # type: ignore[attr-defined]
+    return leaf
+
+
 Detached = tuple[list[Tensor], list[Tensor], Map]
 """Tensors on a graph, copies of them off the graph, and a map that uses the copies."""
 
@@ -89,13 +114,7 @@ class Repeated:
         self._flatten, self._restore = layout(z0)
         self._dtype, self._wide = z0.dtype, dtype
         self._first: set[Node] | None = None  # graph of the first evaluation, until the second
-        device = z0.device.type
-        self._autocast: dict[str, Any] = {
-            "device_type": device,
-            "dtype": torch.get_autocast_dtype(device),
-            "enabled": torch.is_autocast_enabled(device),
-            "cache_enabled": False,  # a cached copy would be on the graph of one evaluation
-        }
+        self._autocast = autocast_settings(z0.device.type)
 
     def flatten(self, z: Tensor) -> Tensor:
         """Return states of ``f`` as ``(B, D)``."""
@@ -152,7 +171,8 @@ class Repeated:
             seen.add(node)
             if type(node).__name__ == "AccumulateGrad":
                 leaf = node.variable  # type: ignore[attr-defined]
-                unknown += [] if id(leaf) in known else [leaf]
+                local = id(leaf) in known or hasattr(leaf, "is_local")
+                unknown += [] if local else [leaf]
             elif self._first and node in self._first:
                 raise ValueError(
                     f"f uses a tensor that was computed outside of it, by {node.name()}, and its "

@@ -12,7 +12,7 @@ from phantomgrad.checks import check_at_least, check_rate
 from phantomgrad.solvers.accelerators import transformed
 from phantomgrad.solvers.base import Solution
 from phantomgrad.solvers.iterative import Iteration, IterativeSolver, SolveState
-from phantomgrad.solvers.maps import Map, Repeated, working_dtype
+from phantomgrad.solvers.maps import Map, Repeated, widest_dtype, working_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class Reversible(IterativeSolver):
 
     def _solve(self, f: Map, z0: Tensor) -> Solution:
         half = z0.dtype in (torch.float16, torch.bfloat16)
-        wide = torch.float32 if half or z0.device.type == "mps" else torch.float64
+        wide = torch.float32 if half else widest_dtype(z0.device)
         # Compilers and transforms see ordinary steps, and decide themselves what is stored.
         if torch.is_grad_enabled() and not (torch.compiler.is_compiling() or transformed()):
             run = _RecordedSolve(self, f, z0, wide)

@@ -96,7 +96,7 @@ class Pass:
 
     def __init__(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
         z, solution = output
-        self._layer = layer
+        self._layer, self.solver = layer, layer.solver
         self._inputs = apply_to_collection(inputs, Tensor, Tensor.detach, allow_frozen=True)
         self._z = solution.z.detach().clone()
         self._single = isinstance(z, Tensor)

@@ -33,7 +33,8 @@ class GradientPrecision(Series):
     :math:`\lambda\, \partial F / \partial h + (1 - \lambda) I` at the equilibria of the step.
 
     ``solver`` finds the tight equilibrium, starting from that of the step, and ``adjoint`` solves
-    the adjoint equation there; :math:`\lambda` is ``damping``.
+    the adjoint equation there; :math:`\lambda` is ``damping``. An estimator that takes the inverse
+    of the forward solve gets that of the layer's solver, started from zero.
     """
 
     def __init__(
@@ -89,6 +90,9 @@ class GradientPrecision(Series):
                 found = exact_gradient(f, z, v, wanted, solver=self._solver, adjoint=self._adjoint)
                 exact += found.gradient
                 for name, estimator in self._estimators.items():
+                    solver = estimator.adapt_solver(captured.solver)
+                    if solver != captured.solver:
+                        estimator = estimator.after(solver.solve(f, torch.zeros_like(z)))
                     estimates[name] += estimated_gradient(f, z, v, estimator, wanted)
                 damped = partial(_damped, f, self._damping)
                 for name, by_sample in (

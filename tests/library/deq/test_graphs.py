@@ -4,12 +4,19 @@ import gc
 import weakref
 from dataclasses import replace
 
+import pytest
 import torch
-from methods import ESTIMATORS, Parts, every_estimator, parameter_gradients
+from methods import ESTIMATORS, SOLVERS, Parts, every_estimator, parameter_gradients
 from problems import TanhCell, relative_error, saved_tensors
 from torch import Tensor, nn
 
-from phantomgrad import DEQ
+from phantomgrad import DEQ, Reversible, Solver, Steps
+
+NAN_SOLVERS: dict[str, Solver] = {
+    **{name: replace(solver, max_evaluations=20, tol=1e-9) for name, solver in SOLVERS.items()},
+    "reversible": Reversible(max_evaluations=20, tol=1e-9, backward_tol=1e-12),
+    "steps": Steps(3),
+}
 
 
 @every_estimator
@@ -101,3 +108,39 @@ def test_a_forward_without_backward_is_freed_with_its_result(parts: Parts) -> No
             assert alive() == 0
     finally:
         gc.enable()
+
+
+class Failing(TanhCell):
+    """``nan`` for a sample whose state is at its ``mark``."""
+
+    def forward(self, z: Tensor, x: Tensor, mark: Tensor) -> Tensor:
+        there = (z - mark).abs().amax(dim=1, keepdim=True) < 1e-9
+        return torch.where(there, torch.nan, super().forward(z, x))
+
+
+@pytest.mark.filterwarnings("ignore:the adjoint solve failed")
+@pytest.mark.parametrize("solver", NAN_SOLVERS.values(), ids=NAN_SOLVERS)
+def test_samples_that_become_nan_are_as_if_left_out(solver: Solver) -> None:
+    """One from its first evaluation, one from its third; with every gradient."""
+    cell, x, others = Failing(), torch.randn(4, 4), [0, 2]
+    mark, states = torch.full_like(x, torch.inf), list[Tensor]()
+    solver.solve(
+        lambda z: states.append(z.clone()) or cell(z, x, mark).detach(), torch.zeros_like(x)
+    )
+    mark[1], mark[3] = 0, states[2][3]
+    for _, gradient in ESTIMATORS.values():
+        try:
+            deq = DEQ(cell, solver, gradient)
+        except ValueError:
+            continue  # they do not go together
+        deq.check_map, found = False, []
+        for rows in ([0, 1, 2, 3], others):
+            given = x[rows].requires_grad_()
+            z, solution = deq(given, mark[rows])
+            kept = [rows.index(i) for i in others]
+            (slope,) = torch.autograd.grad(z[kept].square().sum(), given)
+            found.append((z[kept].detach(), slope[kept]))
+            if len(rows) == 4:
+                assert z[1].isnan().all()
+                assert solution.diverged[[1, 3]].all()
+        torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)

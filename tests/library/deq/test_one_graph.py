@@ -4,6 +4,7 @@ import copy
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -110,6 +111,16 @@ def test_every_gradient_compiles_to_one_graph(gradient: pg.GradientEstimator) ->
 @pytest.mark.parametrize("solver", ["steps", "reversible"])
 def test_backpropagation_through_steps_compiles_to_one_graph(solver: str) -> None:
     assert_one_graph(Model(SOLVERS[solver], pg.BackpropThroughSolver()), "eager", 1e-12)
+
+
+def test_autocast_compiles_to_one_graph() -> None:
+    class Autocast(Model):
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return super().forward(x.float()).float()
+
+    model = Autocast(replace(SHORT, tol=0.05), GRADIENTS["neumann"]).float()
+    assert_one_graph(model, "aot_eager", 1e-6)
 
 
 def test_states_on_the_way_compile_to_one_graph() -> None:

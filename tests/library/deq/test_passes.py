@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 from methods import SOLVER, DroppedCell, Parts, every_estimator, parameter_gradients
 from problems import TanhCell, exact_gradient, relative_error
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+from torch.utils.checkpoint import checkpoint
 
 from phantomgrad import DEQ, ImplicitGradient
 
@@ -71,7 +73,7 @@ class Checkpointed(TanhCell):
     """A cell that keeps only its arguments."""
 
     def forward(self, z: Tensor, x: Tensor) -> Tensor:
-        return torch.utils.checkpoint.checkpoint(super().forward, z, x, use_reentrant=False)
+        return checkpoint(super().forward, z, x, use_reentrant=False)
 
 
 @every_estimator
@@ -80,6 +82,20 @@ def test_compiled_and_checkpointed_cells_give_equal_gradients(parts: Parts) -> N
     expected = parameter_gradients(DEQ(cell, *parts), x)
     for other in (torch.compile(cell, backend="eager"), Checkpointed()):
         assert relative_error(parameter_gradients(DEQ(other, *parts), x), expected) < 1e-12
+
+
+@every_estimator
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpointed_layer_gives_equal_gradients(parts: Parts, reentrant: bool) -> None:
+    deq = DEQ(TanhCell(), replace(parts.solver, max_evaluations=8, tol=0), parts.gradient)
+    x, gradients = torch.randn(3, 4, requires_grad=True), []
+    for z in (deq(x).z, checkpoint(lambda x: deq(x).z, x, use_reentrant=reentrant)):
+        v = torch.ones_like(z)
+        z.backward(v)
+        gradients.append(tuple(t.grad.clone() for t in (x, *deq.parameters())))
+        x.grad = None
+        deq.zero_grad()
+    assert relative_error(*gradients) < 1e-12
 
 
 @every_estimator

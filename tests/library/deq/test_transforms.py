@@ -91,6 +91,24 @@ def test_transforms_give_the_gradient_of_autograd(solver, gradient) -> None:
 
 
 @pytest.mark.parametrize("gradient", GRADIENTS.values(), ids=GRADIENTS)
+def test_autocast_holds_in_the_backward_pass(gradient: pg.GradientEstimator) -> None:
+    """The input is in bfloat16, which the weights accept under autocast only."""
+    coarse = pg.FixedPoint(max_evaluations=20, tol=4e-3)
+    if isinstance(gradient, pg.ImplicitGradient):
+        gradient = pg.ImplicitGradient(solver=coarse)
+    layer, _ = layer_of(coarse, gradient, TanhCell(3, 0.5).float())
+    weights = {name: p.detach() for name, p in layer.named_parameters()}
+
+    def loss(weights: Weights, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return functional_call(layer, weights, (x,)).z.float().square().sum()  # type: ignore[no-any-return]
+
+    for name, expected in by_autograd(layer, loss, X.bfloat16()).items():
+        ours = grad(loss)(weights, X.bfloat16())[name]
+        torch.testing.assert_close(ours, expected, rtol=0.05, atol=0.02)
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS.values(), ids=GRADIENTS)
 def test_jacobians_by_the_inputs(gradient: pg.GradientEstimator) -> None:
     layer, _ = layer_of(SOLVERS["fixed point"], gradient)
     reverse, forward = (jac(lambda x: layer(x).z)(X) for jac in (jacrev, jacfwd))

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from problems import TanhCell, relative_error
 from small_models import mdeq
 from torch import Tensor, nn
+from torch.func import functional_call
 
 import phantomgrad as pg
 from phantomgrad.models import MDEQ
@@ -110,6 +111,20 @@ def test_a_recorded_solve_is_not_compiled() -> None:
     with torch.no_grad():
         deq(x)
     assert seen.calls == 4
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_transforms_and_one_graph_take_the_cell_as_it_is() -> None:
+    deq, x = pg.DEQ(TanhCell(), SHORT, pg.NeumannPhantomGradient(2, 0.5)), torch.randn(2, 4)
+    weights, seen = dict(deq.named_parameters()), CountingBackend()
+    deq.check_map = False
+    expected = torch.autograd.grad(deq(x).z.sum(), list(weights.values()))
+    deq.compile_solve(backend=seen)
+    transformed = torch.func.grad(lambda w: functional_call(deq, w, (x,)).z.sum())(weights)
+    assert relative_error(tuple(transformed.values()), expected) < 1e-12
+    z = torch.compile(deq, backend="aot_eager", fullgraph=True)(x).z
+    assert relative_error(torch.autograd.grad(z.sum(), list(weights.values())), expected) < 1e-12
+    assert seen.calls == 0
 
 
 def test_state_dict_copies_and_pickles_are_not_compiled() -> None:

@@ -3,15 +3,19 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from methods import every_solver
+from methods import SOLVERS, every_solver
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from phantomgrad import Solver
+from phantomgrad import GMRES, Reversible, Solver
 from phantomgrad.solvers.accelerators import full_precision
+from phantomgrad.solvers.maps import widest_dtype
 
 CUDA = torch.device("cuda")
 
@@ -75,3 +79,42 @@ def test_other_settings_are_not_changed(matmul: Any) -> None:
     torch.set_float32_matmul_precision("high")
     with full_precision(torch.device("cpu")):
         assert torch.get_float32_matmul_precision() == "high"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_compiled_graph_may_hold_it() -> None:
+    """A compiler can trace autocast, but not the settings of TF32."""
+
+    @partial(torch.compile, backend="eager", fullgraph=True)
+    def square(x: Tensor, device: torch.device) -> Tensor:
+        with full_precision(device):
+            return x @ x
+
+    x = torch.full((2, 2), 1 + 2**-9, dtype=torch.float32)
+    for device in (CUDA, x.device):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=device == x.device):
+            assert torch.equal(square(x, device), torch.full_like(x, 2 * (1 + 2**-9) ** 2))
+
+
+class NoFloat64(TorchDispatchMode):
+    """Refuses what MPS refuses."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):  # type: ignore[no-untyped-def]
+        out = function(*args, **(kwargs or {}))
+        if any(isinstance(t, Tensor) and t.dtype == torch.float64 for t in tree_leaves(out)):
+            raise TypeError(f"{function} makes a tensor in float64")
+        return out
+
+
+def test_every_solver_works_where_there_is_no_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert widest_dtype(torch.device("mps")) == torch.float32
+    for module in ("anderson", "gmres", "reversible"):
+        monkeypatch.setattr(f"phantomgrad.solvers.{module}.widest_dtype", lambda _: torch.float32)
+    z0, weight = (
+        torch.zeros(2, 3, dtype=torch.float32),
+        torch.eye(3, dtype=torch.float32).roll(1, 0),
+    )
+    with NoFloat64():
+        for solver in (*SOLVERS.values(), Reversible()):
+            assert solver.solve(lambda z: torch.tanh(z @ weight / 2 + 1), z0).converged.all()
+        assert GMRES().solve_linear(lambda u: u @ weight / 2, z0 + weight[:2]).converged.all()

@@ -112,7 +112,8 @@ def test_small_states_in_single_precision() -> None:
     assert torch.allclose(small.transposed(v.float()).double(), expected.transposed(v), rtol=1e-3)
 
 
-def test_a_sample_that_diverges_has_the_identity_and_disturbs_no_other() -> None:
+@pytest.mark.parametrize("memory", [None, 3])
+def test_a_sample_that_diverges_has_the_identity_and_disturbs_no_other(memory: int | None) -> None:
     v = torch.randn(4, 6)
 
     def broken(z: Tensor) -> Tensor:
@@ -120,7 +121,7 @@ def test_a_sample_that_diverges_has_the_identity_and_disturbs_no_other() -> None
         out[1] = out[1] / (0.0 if far else 1.0)
         return out
 
-    solver = Broyden(max_evaluations=8, tol=0, keep_inverse=True)
+    solver = Broyden(max_evaluations=8, tol=0, keep_inverse=True, memory=memory)
     solution, clean = solver.solve(broken, START), solver.solve(stiff, START)
     assert solution.diverged.tolist() == [False, True, False, False]
     found, expected = solution.inverse.transposed(v), clean.inverse.transposed(v)

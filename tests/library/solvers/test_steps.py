@@ -89,3 +89,11 @@ def test_backpropagation_through_the_steps_is_that_through_a_loop() -> None:
     loop = torch.autograd.grad(applied(cell, z0, x, 5, 0.7).square().sum(), variables)
     for mine, theirs in zip(ours, loop, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-14)
+
+
+def test_without_derivatives_a_gradient_of_order_2_leaves_the_value() -> None:
+    gradient = pg.ImplicitGradient(order=2)
+    layer, x = pg.DEQ(TanhCell(), pg.Steps(3), gradient), torch.randn(2, 4)
+    expected = layer(x).z
+    with torch.inference_mode():
+        assert torch.equal(layer(x).z, expected)

@@ -1,5 +1,6 @@
 """GradientPrecision: values in a step of two layers, and no effect on a run."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,14 @@ from problems import CoupledCell, TanhCell, dense_jacobian, newton_equilibrium
 from torch import Tensor, nn
 from training import Workplace
 
-from phantomgrad import FixedPoint, NeumannPhantomGradient, UnrolledPhantomGradient
+from phantomgrad import (
+    GMRES,
+    Broyden,
+    FixedPoint,
+    ImplicitGradient,
+    NeumannPhantomGradient,
+    UnrolledPhantomGradient,
+)
 from phantomgrad_suite.runs.records import read_record
 
 
@@ -70,6 +78,17 @@ def test_estimates_are_at_the_equilibrium_of_the_step(x, monkeypatch) -> None:
     for ours, parameter in zip(estimates[-1], module.parameters(), strict=True):
         assert torch.equal(ours, parameter.grad)
     assert last(precision)["exact/residual"] < 1e-12
+
+
+def test_preconditioned_estimate_takes_the_inverse_of_a_forward_solve(x: Tensor) -> None:
+    """The inverse of a tight solve of four dimensions is exact: two products are enough."""
+    adjoint, forward = GMRES(max_evaluations=2, tol=0), Broyden(max_evaluations=50, tol=1e-12)
+    plain = ImplicitGradient(solver=adjoint, on_failure="ignore")
+    estimators = {"plain": plain, "preconditioned": replace(plain, preconditioner="forward")}
+    precision = callback(estimators=estimators)
+    train_step(precision, Stack(TanhCell(), solver=forward), x)
+    found = last(precision)
+    assert found["preconditioned/cosine"] > max(found["plain/cosine"], 1 - 1e-8)
 
 
 @pytest.mark.filterwarnings("ignore:the cell (mixes|returns)")

@@ -68,10 +68,14 @@ def test_the_notebook_is_that_of_its_file(examples: ModuleType):
     assert "%pip install" in "".join(cells[1]["source"])
 
 
-def test_the_tables_of_stabilisers_are_those_of_the_records():
-    module, page = tool("measurements/stabilisers.py"), (DOCS / "stabilisers.md").read_text()
+def test_the_tables_of_stabilisers_are_those_of_the_records(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(DOCS / "measurements" / "stabilisers")
+    module, page = (
+        tool("measurements/stabilisers/__main__.py"),
+        (DOCS / "stabilisers.md").read_text(),
+    )
     assert module.with_tables(page) == page
-    keys = [(r["setting"], r["variant"], r["seed"]) for r in json.loads(module.RECORDS.read_text())]
+    keys = [(r["setting"], r["variant"], r["seed"]) for r in module.read()]
     assert len(keys) == len(set(keys))
 
 

@@ -8,29 +8,28 @@ from pathlib import Path
 
 from graph_data import REPOSITORY
 
-USER = """
-import phantomgrad
-from torch import Tensor, nn, ones, tanh
-
-class Cell(nn.Module):
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
-        return tanh(z / 2 + x)
-
-gradient = phantomgrad.UnrolledPhantomGradient(2, 0.5)
-layer = phantomgrad.DEQ(Cell(), phantomgrad.FixedPoint(), gradient)
-assert layer(ones(2, 3)).solution.converged.all()
+USER = (Path(__file__).parent / "user.py").read_text()
+TAGGED = """
+git init --quiet
+git add .
+git -c user.name=a -c user.email=a@b.c commit --quiet --no-verify --no-gpg-sign -m all
+git tag v1.2.3
 """
 
 
 def test_library_works_from_the_wheel_of_the_sdist(tmp_path: Path) -> None:
-    """In a new process, in an empty folder, with nothing of the checkout on the path."""
+    """In a new process, in an empty folder, with nothing of the checkout on the path.
+
+    The version is that of the tag.
+    """
     source = tmp_path / "source"  # setuptools builds in the checkout, from what is left there
     shutil.copytree(REPOSITORY / "src", source / "src")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source)
+    subprocess.run(["sh", "-ec", TAGGED], cwd=source, check=True)
     sdist = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
     subprocess.run([sys.executable, "-c", sdist], cwd=source, check=True, stdout=subprocess.DEVNULL)
-    (archive,) = tmp_path.glob("phantomgrad-*.tar.gz")
+    (archive,) = tmp_path.glob("phantomgrad-1.2.3.tar.gz")
     options = ("--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", str(tmp_path))
     subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(archive)], check=True)
     (path,) = tmp_path.glob("phantomgrad-*.whl")
@@ -43,5 +42,6 @@ def test_library_works_from_the_wheel_of_the_sdist(tmp_path: Path) -> None:
     )
     assert [name for name in needed if not (installed / name).exists()] == []
     code = f"import sys; sys.path.insert(0, {str(installed)!r})\n{USER}"
-    code += f"assert phantomgrad.__file__.startswith({str(installed)!r})"
+    code += f"assert phantomgrad.__file__.startswith({str(installed)!r})\n"
+    code += "assert phantomgrad.__version__ == '1.2.3'"
     subprocess.run([sys.executable, "-I", "-c", code], cwd=tmp_path, check=True)

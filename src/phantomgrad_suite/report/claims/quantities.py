@@ -88,12 +88,11 @@ def _cosine_slope(record: Record, _: Record) -> float:
     return statistics.linear_regression(steps / steps[-1], _curve(record, _COSINE)).slope
 
 
-def _lead(name: str) -> Quantity:
-    """Return how much nearer an estimator is to the exact gradient than the last two steps."""
-    cosine = "precision/{}/cosine".format
+def _lead(name: str, over: str) -> Quantity:
+    """Return how much nearer an estimator is to the exact gradient than another, on average."""
+    one, other = (f"precision/{estimator}/cosine" for estimator in (name, over))
     return Quantity(
-        lambda run, _: float((_curve(run, cosine(name)) - _curve(run, cosine("last_2"))).mean()),
-        has_margin=False,
+        lambda run, _: float((_curve(run, one) - _curve(run, other)).mean()), has_margin=False
     )
 
 
@@ -120,8 +119,10 @@ QUANTITIES: Mapping[str, Quantity] = {
     "at_equal_time": Quantity(_at_equal_time, on_one_machine=True),
     "cosine_min": Quantity(lambda run, _: float(_curve(run, _COSINE).min()), has_margin=False),
     "cosine_slope": Quantity(_cosine_slope, has_margin=False),
-    "lead_recursion": _lead("last_7"),
-    "lead_npg": _lead("npg_k3_d0.5"),
+    "lead_recursion": _lead("last_7", "last_2"),
+    "lead_npg": _lead("npg_k3_d0.5", "last_2"),
+    "lead_preconditioned": _lead("preconditioned_m5", "gmres_m5"),
+    "lead_over_phantom": _lead("preconditioned_m5", "npg_k5_d0.5"),
     "residual_log": Quantity(_log_residual, has_margin=False),
     "residual_fall": Quantity(_residual_fall, has_margin=False),
     "residual_order": Quantity(

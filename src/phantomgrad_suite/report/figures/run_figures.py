@@ -24,6 +24,7 @@ _Values = Sequence[float]
 _DODGE = 0.19  # between the values of a row
 _LOSS, _STEP = "train/loss", "precision/step"
 _ESTIMATE = re.compile(r"precision/(upg|npg)_k(\d+)_d([\d.]+)/cosine$")
+_PRODUCTS = re.compile(r"precision/(gmres|preconditioned)_m(\d+)/cosine$")
 _RADIUS = "precision/spectral_radius/F"
 _RADII = {
     _RADIUS: r"$\rho(\partial F / \partial h)$",
@@ -128,9 +129,9 @@ def along_training(table: Table) -> Iterator[Plot]:
         for line in lines:
             x = line.curves(_STEP)[0]
             for name in dict.fromkeys(name for record in line.records for name in record.curves):
-                match, row = _ESTIMATE.match(name), f"cosine along training\n{line.method}"
-                if match and line in exact:
-                    panel, label = (row, match[1].upper()), f"A({match[2]}, {match[3]})"
+                row, cosine = f"cosine along training\n{line.method}", _estimate(name)
+                if cosine and line in exact:
+                    panel, label = (row, cosine[0]), cosine[1]
                     cosines.append(mean_curve(label, line.curves(name), panel, x=x))
                 elif name in _RADII:
                     panel = "spectral radius", _RADII[name]
@@ -139,3 +140,13 @@ def along_training(table: Table) -> Iterator[Plot]:
             name = file_name(table.key, block, lines[0].key, kind)
             names = name, FIGURES[kind].format(dataset=dataset), title_of(table, lines[0])
             yield Plot(*names, curves, "training step", bands_of(curves), share="all")
+
+
+def _estimate(curve: str) -> tuple[str, str] | None:
+    """Return the form of an estimator and its name, if the curve is its cosine."""
+    if found := _ESTIMATE.match(curve):
+        return found[1].upper(), f"A({found[2]}, {found[3]})"
+    if found := _PRODUCTS.match(curve):
+        name = "GMRES" if found[1] == "gmres" else "preconditioned GMRES"
+        return "Implicit", f"{name}({found[2]})"
+    return None

@@ -1,0 +1,85 @@
+"""A layer inside the cell of another: its gradient is that of two nested loops."""
+
+import itertools
+
+import pytest
+import torch
+from problems import TanhCell, relative_error
+from torch import Tensor, nn
+from torch.func import functional_call, grad, jvp
+
+import phantomgrad as pg
+
+BROYDEN = pg.Broyden(max_evaluations=8, tol=1e-8)
+METHODS: dict[str, tuple[pg.Solver, pg.GradientEstimator]] = {
+    "reversible": (
+        pg.Reversible(max_evaluations=19, tol=1e-8, damping=0.8, backward_tol=1e-8),
+        pg.BackpropThroughSolver(),
+    ),
+    "unrolled": (BROYDEN, pg.UnrolledPhantomGradient(8, 1.0)),
+    "neumann": (BROYDEN, pg.NeumannPhantomGradient(8, 1.0)),
+    "implicit": (BROYDEN, pg.ImplicitGradient(solver=BROYDEN)),
+}
+PAIRS = [pytest.param(o, i, id=f"{o} over {i}") for o, i in itertools.product(METHODS, METHODS)]
+X = torch.linspace(-1, 1, 6, dtype=torch.float64).view(2, 3)
+
+
+class Outer(nn.Module):
+    """``tanh(W y + x) / 4`` at the equilibrium y of another cell, driven by ``z + x``."""
+
+    def __init__(self, inner: pg.DEQ) -> None:
+        super().__init__()
+        self.inner, self.linear = inner, nn.Linear(3, 3)
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return torch.tanh(self.linear(self.inner(z + x).z) + x) / 4
+
+
+def nested(outer: str, inner: str) -> pg.DEQ:
+    torch.manual_seed(0)
+    return pg.DEQ(Outer(pg.DEQ(TanhCell(3, 0.2), *METHODS[inner])), *METHODS[outer])
+
+
+def looped(layer: pg.DEQ, x: Tensor) -> Tensor:
+    z = torch.zeros_like(x)
+    for _ in range(12):
+        y = torch.zeros_like(x)
+        for _ in range(12):
+            y = layer.cell.inner.cell(y, z + x)
+        z = torch.tanh(layer.cell.linear(y) + x) / 4
+    return z
+
+
+def gradients(layer: pg.DEQ, z: Tensor) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(z.square().sum(), list(layer.parameters()))
+
+
+@pytest.mark.parametrize(("outer", "inner"), PAIRS)
+def test_every_gradient_inside_every_other(outer: str, inner: str) -> None:
+    layer = nested(outer, inner)
+    expected = gradients(layer, looped(layer, X))
+    assert relative_error(gradients(layer, layer(X).z), expected) < 1e-4
+
+
+@pytest.mark.parametrize("inner", METHODS)
+@pytest.mark.parametrize("outer", ["neumann", "implicit"])
+def test_nested_in_transforms(outer: str, inner: str) -> None:
+    layer = nested(outer, inner)
+    weights = {name: p.detach() for name, p in layer.named_parameters()}
+
+    def loss(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(layer, weights, (x,)).z.square().sum()  # type: ignore[no-any-return]
+
+    expected = gradients(layer, looped(layer, X))
+    assert relative_error(tuple(grad(loss)(weights, X).values()), expected) < 1e-4
+    moved = jvp(lambda w: loss(w, X), (weights,), (weights,))[1]
+    there = sum((g * w).sum() for g, w in zip(expected, weights.values(), strict=True))
+    assert abs(moved - there) < 1e-4
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_nested_in_one_graph_some_gradients_are_refused() -> None:
+    layer = nested("neumann", "unrolled")
+    layer.solver = layer.cell.inner.solver = pg.Steps(1)
+    with pytest.raises(Exception, match="for a layer whose cell contains another"):
+        torch.compile(layer, backend="eager", fullgraph=True)(X)
