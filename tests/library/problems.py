@@ -9,9 +9,11 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 Map = Callable[[Tensor], Tensor]
 
@@ -167,6 +169,20 @@ def saved_tensors() -> Iterator[Callable[[], int]]:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor):
         yield lambda: len(alive)
+
+
+class Dispatched(TorchDispatchMode):
+    """Calls ``see(operation, arguments)`` at every operation of torch, views included."""
+
+    def __init__(self, see: Callable[[Any, tuple[Any, ...]], object]) -> None:
+        super().__init__()
+        self.see = see
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        self.see(func, args)
+        return func(*args, **(kwargs or {}))
 
 
 class GoldenCell(nn.Module):

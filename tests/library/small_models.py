@@ -8,38 +8,27 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from phantomgrad import (
-    Broyden,
-    GradientEstimator,
-    ImplicitGradient,
-    Solver,
-    Steps,
-    UnrolledPhantomGradient,
-)
-from phantomgrad.models import (
-    MDEQ,
-    ImageClassifier,
-    Memory,
-    RecursiveReasoner,
-    TransformerLM,
-)
+import phantomgrad as pg
+from phantomgrad.models import MDEQ, ImageClassifier, Memory, RecursiveReasoner, TransformerLM
 
-TIGHT = Broyden(max_evaluations=200, tol=1e-14)
-IMPLICIT = ImplicitGradient(solver=TIGHT)
-PHANTOM = UnrolledPhantomGradient(3, 0.5)
-ONE_STEP, TWO_STEPS = UnrolledPhantomGradient(1, 1.0), Steps(2)
+TIGHT = pg.Broyden(max_evaluations=200, tol=1e-14)
+IMPLICIT = pg.ImplicitGradient(solver=TIGHT)
+PHANTOM = pg.UnrolledPhantomGradient(3, 0.5)
+ONE_STEP, TWO_STEPS = pg.UnrolledPhantomGradient(1, 1.0), pg.Steps(2)
 VOCABULARY = 30
 
 
 def convolutional(
-    gradient: GradientEstimator = PHANTOM, solver: Solver = TIGHT, **settings: Any
+    gradient: pg.GradientEstimator = PHANTOM, solver: pg.Solver = TIGHT, **settings: Any
 ) -> ImageClassifier:
     """Four channels, well inside the region of contraction."""
     sizes = {"channels": 4, "groups": 2, "kappa": 0.4, "pooled": 2, **settings}
     return ImageClassifier(3, 4, solver, gradient, **sizes)
 
 
-def mdeq(gradient: GradientEstimator = PHANTOM, solver: Solver = TIGHT, **settings: Any) -> MDEQ:
+def mdeq(
+    gradient: pg.GradientEstimator = PHANTOM, solver: pg.Solver = TIGHT, **settings: Any
+) -> MDEQ:
     """Three scales, contractive: the states vary little around the mean they are divided by."""
     sizes = {
         "channels": (4, 6, 8),
@@ -58,7 +47,7 @@ def mdeq(gradient: GradientEstimator = PHANTOM, solver: Solver = TIGHT, **settin
 
 
 def transformer(
-    gradient: GradientEstimator = PHANTOM, solver: Solver = TIGHT, **settings: Any
+    gradient: pg.GradientEstimator = PHANTOM, solver: pg.Solver = TIGHT, **settings: Any
 ) -> TransformerLM:
     """Three clusters; injections of the size of the state."""
     sizes = {
@@ -76,7 +65,7 @@ def transformer(
 
 
 def reasoner(
-    gradient: GradientEstimator = ONE_STEP, solver: Solver = TWO_STEPS, **settings: Any
+    gradient: pg.GradientEstimator = ONE_STEP, solver: pg.Solver = TWO_STEPS, **settings: Any
 ) -> RecursiveReasoner:
     """Five tokens, six cells."""
     sizes = {"width": 8, "heads": 2, "multiple": 4, "n": 2, **settings}
@@ -86,7 +75,7 @@ def reasoner(
 
 
 def contractive_reasoner(
-    gradient: GradientEstimator, solver: Solver, **settings: Any
+    gradient: pg.GradientEstimator, solver: pg.Solver, **settings: Any
 ) -> RecursiveReasoner:
     """With weights so small that norms of sums with the puzzle dominate the map."""
     model = reasoner(gradient, solver, **settings)

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from unittest.mock import Mock
 
 import methods
 import pytest
@@ -77,9 +78,7 @@ def solve_and_differentiate(model: TransformerLM, u: Tensor, memory: Memory) -> 
         (SOLVERS["damped fixed point"], pg.BackpropThroughSolver()),
     ],
 )
-def test_a_solve_with_tol_0_does_not_synchronise(
-    solver: pg.Solver, gradient: pg.GradientEstimator
-) -> None:
+def test_a_solve_with_tol_0_does_not_synchronise(solver, gradient) -> None:
     """With ``tol=0`` a solve, a gradient and an adjoint solve only queue work."""
     deq, x = pg.DEQ(TanhCell(), solver, gradient).cuda(), torch.randn(3, 4, device="cuda")
     run_twice(lambda: differentiate(deq, x))
@@ -87,9 +86,7 @@ def test_a_solve_with_tol_0_does_not_synchronise(
 
 @on_cuda
 @every_gradient
-def test_mdeq_with_dropout_and_weight_norm_does_not_synchronise(
-    gradient: pg.GradientEstimator,
-) -> None:
+def test_mdeq_with_dropout_and_weight_norm_does_not_synchronise(gradient) -> None:
     model = mdeq(gradient, SHORT, dropout=0.25).cuda()
     images = torch.randn(2, 3, 8, 8, device="cuda")
     run_twice(lambda: model(images).sum().backward())
@@ -98,9 +95,7 @@ def test_mdeq_with_dropout_and_weight_norm_does_not_synchronise(
 @on_cuda
 @every_gradient
 @pytest.mark.parametrize("pre_norm", [False, True])
-def test_transformer_with_memory_does_not_synchronise(
-    gradient: pg.GradientEstimator, pre_norm: bool
-) -> None:
+def test_transformer_with_memory_does_not_synchronise(gradient, pre_norm) -> None:
     model = transformer(gradient, SHORT, dropout=0.05, pre_norm=pre_norm).cuda()
     u, memory = torch.randn(3, 5, 24, device="cuda"), some_memory()
     memory = Memory(*(part.cuda() for part in memory))
@@ -137,9 +132,6 @@ def test_a_solve_of_the_whole_budget_can_be_captured_as_a_cuda_graph(solver: pg.
     torch.testing.assert_close(captured.z, expected.z)
 
 
-# --- Without a device -----------------------------------------------------------------------------
-
-
 def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (
         "equilibrium",
@@ -153,13 +145,8 @@ def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @every_solver
-def test_with_tol_0_no_flag_is_read_on_an_accelerator(
-    solver: pg.Solver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def asked(*_: object) -> bool:
-        raise AssertionError("asked")
-
-    monkeypatch.setattr(ActivityFlag, "any", asked)
+def test_with_tol_0_no_flag_is_read_on_an_accelerator(solver, monkeypatch) -> None:
+    monkeypatch.setattr(ActivityFlag, "any", Mock(side_effect=AssertionError("asked")))
     as_on_a_device(monkeypatch)
     assert not SolveState(solver, torch.zeros(2, 3)).finished()
     stopping = SolveState(pg.FixedPoint(tol=1e-3), torch.zeros(2, 3))
@@ -182,9 +169,7 @@ class Tanh(torch.nn.Linear):
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*not implemented.*")
-def test_no_iteration_reads_a_tensor_value(
-    solver: pg.Solver, gradient: pg.GradientEstimator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_iteration_reads_a_tensor_value(solver, gradient, monkeypatch) -> None:
     """Meta tensors, which have no values, take the place of tensors on a device."""
     monkeypatch.setattr(ActivityFlag, "any", lambda *_: True)
     as_on_a_device(monkeypatch)

@@ -26,9 +26,7 @@ def v(affine: Affine) -> Tensor:
 
 @pytest.mark.parametrize("kind", [pg.UnrolledPhantomGradient, pg.NeumannPhantomGradient])
 @pytest.mark.parametrize("series", [(1, 1.0), (1, 0.5), (5, 0.5), (9, 0.5)])
-def test_cosine_and_norm_ratio_are_the_dense_ones(
-    affine: Affine, v: Tensor, kind: type[pg.GradientEstimator], series: tuple[int, float]
-) -> None:
+def test_cosine_and_norm_ratio_are_the_dense_ones(affine, v, kind, series) -> None:
     wanted, z = [affine.weight, affine.bias], affine.equilibrium()
     ours = pg.estimated_gradient(affine, z, v, kind(*series), wanted)
     dense, exact = exact_gradient(affine, z, v, wanted, series), affine.exact_gradient(v)
@@ -51,9 +49,7 @@ def test_exact_gradient_is_the_dense_one_with_its_residuals(affine: Affine, v: T
 
 
 @pytest.mark.parametrize("grad", [True, False])
-def test_no_grad_is_accumulated_and_graphs_stay_usable(
-    affine: Affine, v: Tensor, grad: bool
-) -> None:
+def test_no_grad_is_accumulated_and_graphs_stay_usable(affine, v, grad) -> None:
     """This holds in any autograd mode."""
     shared = 1.0 * affine.weight
     f = Affine(shared, affine.bias)

@@ -46,13 +46,6 @@ def packed(*shapes: tuple[int, ...]) -> Packing:
     return Packing.of([torch.zeros(shape) for shape in shapes])
 
 
-class TanhOfFirst(nn.Module):
-    """Returns one of its two states."""
-
-    def forward(self, z: tuple[torch.Tensor, ...], x: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(z[0])
-
-
 Case = tuple[Callable[[], object], str]
 
 SOLVERS: list[Case] = [
@@ -71,6 +64,16 @@ SOLVERS: list[Case] = [
     (lambda: pg.Broyden(first_step=-1.0, line_search=True), "first_step must be 1 with line_sea"),
     (lambda: pg.GMRES(max_evaluations=0), "max_evaluations must be at least 1, got 0"),
     (lambda: pg.GMRES(tol=-1.0), "tol must be finite and not negative, got -1.0"),
+    *(
+        (lambda setting=setting: pg.Reversible(**setting), next(iter(setting)))
+        for setting in (
+            *({"damping": damping} for damping in (0.0, 1.0, 2, NAN)),
+            *({"backward_tol": tol} for tol in (-1e-3, 1.0)),
+            {"checkpoint_every": 0},
+        )
+    ),
+    *((lambda n=n: pg.Steps(n), "n must") for n in (-1, 2.5, True)),
+    (lambda: pg.Steps(2, damping=0.0), "damping must"),
     (lambda: SOLVER.solve(torch.tanh, torch.tensor(1.0)), "z0 must have a batch dimension"),
     (lambda: SOLVER.solve(torch.tanh, ones(2, 3)), "z0 must be a floating-point tensor, got torc"),
 ]
@@ -81,10 +84,7 @@ GRADIENTS: list[Case] = [
     (lambda: pg.ImplicitGradient(at="z"), "at must be 'equilibrium' or 'image', got 'z'"),
     (lambda: pg.ImplicitGradient(at="image", order=2), "order must be 1 with at='image', got 2"),
     (lambda: pg.ImplicitGradient(preconditioner="H"), "preconditioner must be 'forward' or None, "),
-    (
-        lambda: pg.ImplicitGradient(preconditioner="forward", order=2),
-        "order must be 1 with a preconditioner, got 2",
-    ),
+    (lambda: pg.ImplicitGradient(preconditioner="forward", order=2), "order must be 1 with a pre"),
     (lambda: pg.UnrolledPhantomGradient(0, 0.5), "steps must be at least 1, got 0"),
     (lambda: pg.NeumannPhantomGradient(0, 0.5), "steps must be at least 1, got 0"),
     (lambda: pg.UnrolledPhantomGradient(5, 1.5), r"damping must lie in \(0, 1\], got 1.5"),
@@ -98,7 +98,7 @@ GRADIENTS: list[Case] = [
     (lambda: pg.agreement([X[0]], [X[:, 0]]), r"shapes of exact, \[\(3,\)\], got \[\(4,\)\]"),
     (
         lambda: pg.estimated_gradient(torch.sin, X, X, pg.BackpropThroughSolver(), [X]),
-        "got BackpropThroughSolver, which differentiates",
+        "got BackpropTh",
     ),
 ]
 LAYERS: list[Case] = [
@@ -118,6 +118,10 @@ LAYERS: list[Case] = [
     ),
     (lambda: VariationalDropout(1.0), r"p must lie in \[0, 1\), got 1.0"),
     (lambda: VariationalDropout(NAN), r"p must lie in \[0, 1\), got nan"),
+    *(
+        (lambda dims=dims: VariationalDropout(0.5, shared_dims=dims)(X), r"of shape \(3, 4\)")
+        for dims in ((2, 3), (-3,))
+    ),
 ]
 MODELS: list[Case] = [
     (lambda: SyntheticCell(size=0), "size must be at least 1, got 0"),
@@ -134,16 +138,10 @@ MODELS: list[Case] = [
     (lambda: multilabel(spectral_radius=math.inf), "spectral_radius must be a positive number"),
     (lambda: mdeq(groups=3), "groups must be even and at least 2, got 3"),
     (lambda: mdeq(groups=8.0), "groups must be an integer, got 8.0"),
-    (
-        lambda: mdeq(channels=(4, 5, 8)),
-        r"channels must be multiples of groups = 2, got \[4, 5, 8\]",
-    ),
+    (lambda: mdeq(channels=(4, 5, 8)), r"channels must be multiples of groups = 2, got \[4"),
     (lambda: mdeq(channels=8), "channels must be a list, got 8"),
     (lambda: mdeq(channels=(8.0, 8)), r"channels must hold integers, got \[8.0, 8\]"),
-    (
-        lambda: mdeq(head_channels=(2, 3)),
-        r"head_channels must be 3 positive widths, .* got \[2, 3\]",
-    ),
+    (lambda: mdeq(head_channels=(2, 3)), r"head_channels must be 3 positive .* got \[2, 3"),
     (lambda: mdeq(features=0), "features must be at least 1, got 0"),
     (lambda: mdeq(expansion=0), "expansion must be at least 1, got 0"),
     (lambda: mdeq(stem_strides=(1, 0)), r"stem_strides must be two positive numbers, got \[1, 0\]"),
@@ -157,10 +155,7 @@ MODELS: list[Case] = [
     (lambda: transformer(inner=0), "inner must be at least 1, got 0"),
     (lambda: transformer(width=0), "width must be at least 2, got 0"),
     (lambda: transformer(cutoffs=(6, 6)), "cutoffs must increase strictly .* vocabulary = 30, got"),
-    (
-        lambda: transformer(cutoffs=(1, 2, 3, 4)),
-        "shrinkage must leave the last table a width, .* 2",
-    ),
+    (lambda: transformer(cutoffs=(1, 2, 3, 4)), "shrinkage must leave the last table a"),
     (lambda: transformer(cutoffs=6), "cutoffs must be a list, got 6"),
     (lambda: transformer(cutoffs=(6.5, 20)), r"cutoffs must hold integers, got \[6.5, 20\]"),
     (lambda: transformer(shrinkage=0), "shrinkage must be at least 1, got 0"),
@@ -171,10 +166,7 @@ MODELS: list[Case] = [
     (lambda: transformer(attention_dropout=-0.1), r"attention_dropout must lie in \[0, 1\), got"),
     (lambda: transformer(output_dropout="x"), "output_dropout must be 'tokens' or .*, got 'x'"),
     (lambda: transformer(embedding_std=-1.0), "embedding_std must be finite and not negative, got"),
-    (
-        lambda: segment(tokens=ones(5)),
-        r"tokens must be integers \(B, L\), got torch.int64 .* \(5,\)",
-    ),
+    (lambda: segment(tokens=ones(5)), r"tokens must be integers \(B, L\), got .* \(5,\)"),
     (lambda: segment(tokens=torch.zeros(3, 5)), "tokens must be integers .* got torch.float"),
     (lambda: segment(tokens=30 * ones(3, 5)), r"tokens must lie in \[0, 30\), got 30 to 30"),
     (lambda: segment(targets=-ones(3, 5)), r"targets must lie in \[0, 30\), got -1 to -1"),
@@ -189,15 +181,9 @@ MODELS: list[Case] = [
 ]
 TYPES: list[Case] = [
     (lambda: pg.DEQ(torch.tanh, SOLVER, UPG), "cell must be a torch.nn.Module, got builtin"),
-    (
-        lambda: pg.DEQ(TanhCell(), UPG, SOLVER),
-        "solver must be an object with a .* solve .*got Unro",
-    ),
+    (lambda: pg.DEQ(TanhCell(), UPG, SOLVER), "solver must be an object .* solve .*got Unro"),
     (lambda: pg.DEQ(TanhCell(), pg.Broyden, UPG), "solver must be .*, got the class Broyden"),
-    (
-        lambda: pg.DEQ(TanhCell(), SOLVER, "upg"),
-        "gradient must be an object with .* attach .*got str",
-    ),
+    (lambda: pg.DEQ(TanhCell(), SOLVER, "upg"), "gradient must be .* attach .*got str"),
     (lambda: layer(X, z0={"z": 1}), "must consist of tensors, got int in it"),
     (lambda: layer(X, z0=(X, None)), "got NoneType in it"),
     (lambda: recomputed(torch.tanh, X), "within must be given if part is not a module, got"),
@@ -248,8 +234,6 @@ def test_edges_to_unknown_nodes_are_refused() -> None:
         (lambda z: torch.tanh(z.add_(1)), ValueError, "f must not modify its argument in place"),
     ],
 )
-def test_maps_that_break_the_contract_are_refused(
-    solver: pg.Solver, f: pg.Map, error: type[Exception], message: str
-) -> None:
+def test_maps_that_break_the_contract_are_refused(solver, f, error, message) -> None:
     with pytest.raises(error, match=message):
         solver.solve(f, X.clone())

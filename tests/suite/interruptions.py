@@ -58,7 +58,7 @@ def interrupted(workplace: Workplace, at: int, *overrides: str, unit: str = "epo
 
 
 def checkpoint(folder: Path) -> dict[str, Any]:
-    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)  # type: ignore[no-any-return]
+    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
 
 
 def untimed(record: Record) -> dict[str, list[float]]:

@@ -66,6 +66,7 @@ def test_names() -> None:
     assert names(*PLACE, "Toy")["id"] == names("toy", "upg/seed1", "")["id"] == "db14ce454c89acc6"
     assert names("toy/upg", "seed2", "Toy")["id"] != names(*PLACE, "Toy")["id"]
     assert names("table4/honest/cox2", "seed0", "COX2")["tags"] == ["table4", "table4/honest/cox2"]
+    assert names("cpu/table1/implicit", "seed0", "x")["tags"] == ["table1", "cpu/table1/implicit"]
     assert names("custom", "seed0", "Toy")["tags"] == ["custom"]
     assert names(f"toy/{'x' * 80}", "seed0", "Toy")["tags"] == ["toy"]  # or wandb refuses
 
@@ -126,9 +127,7 @@ def test_table_is_rebuilt_without_duplicates(toy: Toy, capsys: pytest.CaptureFix
     assert lines[-1].startswith("2 runs; to send them: wandb sync ")
 
 
-def test_nothing_to_export_and_unreadable_records(
-    toy: Toy, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_to_export_and_unreadable_records(toy, capsys) -> None:
     assert toy.export() == 1
     assert "no run of toy is finished: python scripts/train.py table=toy" in capsys.readouterr().err
     toy.publish(*PLACE).write_text("{")
@@ -137,9 +136,7 @@ def test_nothing_to_export_and_unreadable_records(
 
 
 @pytest.mark.parametrize("package", ["wandb", "wandb_workspaces.reports.v2"])
-def test_missing_packages(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], package: str
-) -> None:
+def test_missing_packages(toy, monkeypatch, capsys, package) -> None:
     toy.publish(*PLACE)
     monkeypatch.setitem(sys.modules, package, None)
     assert toy.export("--online") == 1
@@ -149,9 +146,7 @@ def test_missing_packages(
 
 
 @pytest.mark.usefixtures("offline")
-def test_online_without_an_account(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_online_without_an_account(toy, monkeypatch, capsys) -> None:
     pytest.importorskip("wandb_workspaces.reports.v2")
     toy.publish(*PLACE)
     monkeypatch.setenv("HOME", str(toy.runs))
@@ -195,9 +190,7 @@ def test_report_groups_by_row_and_has_a_panel_for_each_metric(report: Any) -> No
 
 
 @pytest.mark.parametrize("earlier", [None, "an id"])
-def test_sent_report_replaces_the_one_with_its_title(
-    report: Any, toy: Toy, monkeypatch: pytest.MonkeyPatch, earlier: str | None
-) -> None:
+def test_sent_report_replaces_the_one_with_its_title(report, toy, monkeypatch, earlier) -> None:
     """A client without a server records what would be sent."""
     others = [SimpleNamespace(display_name="another", id="x")]
     if earlier:

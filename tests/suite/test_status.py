@@ -5,7 +5,9 @@ import os
 import platform
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from graph_data import REPOSITORY
@@ -22,7 +24,9 @@ DEAD = 2**22 + 1  # larger than any process number
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty run folder, in a new working directory."""
+    """An empty run folder, in a new working directory, while time stands still."""
+    now = time.time()
+    monkeypatch.setattr("phantomgrad_suite.status.time", SimpleNamespace(time=lambda: now))
     monkeypatch.chdir(tmp_path)
     path = RUNS.joinpath(*PLACE)
     path.mkdir(parents=True)
@@ -55,26 +59,18 @@ def test_failed_run_has_its_error(folder: Path) -> None:
     assert examined() == Run(*PLACE, "failed", "CUDA out of memory (job 812_3 on gpu07)")
 
 
-def test_run_of_this_machine_is_running_while_its_process_lives(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_of_this_machine_is_running_while_its_process_lives(folder, monkeypatch) -> None:
     note(folder, epoch=12)
     text = f"epoch 12 of 50, last update 0 s ago ({platform.node()})"
     assert examined() == Run(*PLACE, "running", text)
     note(folder, pid=DEAD)
     assert examined().state == "stopped"
-
-    def foreign(*_: int) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(os, "kill", foreign)
+    monkeypatch.setattr(os, "kill", Mock(side_effect=PermissionError))
     assert examined().state == "running"
 
 
 @pytest.mark.parametrize(("minutes", "state"), [(59, "running"), (61, "stopped")])
-def test_run_of_another_machine_is_running_until_it_is_silent(
-    folder: Path, minutes: int, state: str
-) -> None:
+def test_run_of_another_machine_is_running_until_it_is_silent(folder, minutes, state) -> None:
     """The age of the youngest of its files counts."""
     note(folder, host="gpu07")
     os.utime(folder / "attempt.json", (0, 0))

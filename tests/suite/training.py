@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 from graph_data import REPOSITORY
 
 from phantomgrad_suite.runs.records import Record, read_record
@@ -27,8 +28,18 @@ if TYPE_CHECKING:
 
 SCRIPT = REPOSITORY / "scripts" / "train.py"
 STUDY_SCRIPT = REPOSITORY / "scripts" / "study.py"
+needs_gloo = pytest.mark.skipif(
+    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+    reason="this build of torch has no gloo backend",
+)
 # Results are compared bit by bit, which accelerators and other processors do not promise.
 ON_CPU = "runtime.trainer.accelerator=cpu"
+# What makes the paper's models small; other tests know them in their own sizes.
+SMALL_MDEQ = ("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8")
+SMALL_TRANSFORMER = (
+    *("model.width=8", "model.heads=2", "model.inner=16", "model.cutoffs=[20,60]"),
+    "++model.shrinkage=2",
+)
 
 
 def composed(

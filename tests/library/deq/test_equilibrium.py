@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from methods import PICARD, SOLVER, Parts, every_estimator
+from methods import SOLVER, Parts, every_estimator
 from problems import CoupledCell, TanhCell, exact_gradient, newton_equilibrium, relative_error
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
@@ -73,18 +73,6 @@ def test_a_cell_takes_inputs_and_keywords_of_any_kind(parts: Parts) -> None:
     assert bias.grad is not None
 
 
-def test_the_solver_starts_at_zero_or_z0() -> None:
-    cell, x, z0 = TanhCell(), torch.randn(3, 4), torch.randn(3, 4)
-    starts: list[Tensor] = []
-    cell.register_forward_pre_hook(lambda _, args: starts.append(args[0]))
-    deq = pg.DEQ(cell, PICARD, pg.BackpropThroughSolver())
-    deq(x)
-    assert torch.equal(starts[0], torch.zeros(3, 4))
-    starts.clear()
-    deq(x, z0=z0)
-    assert torch.equal(starts[0], z0)
-
-
 @every_estimator
 def test_the_start_gets_a_gradient_only_from_a_recorded_solve(parts: Parts) -> None:
     deq, z0 = pg.DEQ(TanhCell(), *parts), torch.randn(3, 4, requires_grad=True)
@@ -113,15 +101,6 @@ def test_the_result_may_be_overwritten(parts: Parts) -> None:
         again, _ = deq(x, z0=warm)
         again.zero_()
     assert torch.equal(warm, kept)
-
-
-def test_close_over_returns_the_map_of_one_packed_tensor() -> None:
-    cell, x, start = CoupledCell(), torch.randn(3, 4), torch.randn(3, 4, requires_grad=True)
-    states = (start, torch.randn(3, 2, 3))
-    f, z, packing = pg.DEQ(cell, SOLVER, pg.ImplicitGradient()).close_over((x,), states)
-    assert packing is not None
-    assert not z.requires_grad
-    torch.testing.assert_close(packing.unpack(f(z)), cell(states, x))
 
 
 class Convolution(nn.Module):

@@ -11,7 +11,8 @@ from torch import nn
 
 import phantomgrad as pg
 
-SOLVER, UPG = pg.Broyden(), pg.UnrolledPhantomGradient(5, 0.5)
+SOLVER, UPG, BPTT = pg.Broyden(), pg.UnrolledPhantomGradient(5, 0.5), pg.BackpropThroughSolver()
+FORWARD = pg.ImplicitGradient(preconditioner="forward")
 X = torch.zeros(3, 4, dtype=torch.float64)
 
 
@@ -38,33 +39,22 @@ def tanh_layer() -> pg.DEQ:
     return pg.DEQ(TanhCell(), SOLVER, UPG)
 
 
+def recorded_layer() -> pg.DEQ:
+    return pg.DEQ(TanhCell(), pg.FixedPoint(), BPTT)
+
+
 CALLS: list[tuple[Callable[[], object], str]] = [
     # The errors of a cell, which may be any, say what it was called with.
-    (
-        lambda: layer(X[:, :3], cell=TanhCell),
-        r"z: float64 \(3, 3\); .* width is then that of",
-    ),
-    (
-        lambda: layer(X, cell=TanhCell, z0=X.float()),
-        "in float64, .* z: float32 .*inputs: .float64",
-    ),
-    (
-        lambda: layer(X),
-        r"too many values(.|\n)*z: float64 \(3, 4\).*Several states are a tuple",
-    ),
+    (lambda: layer(X[:, :3], cell=TanhCell), r"z: float64 \(3, 3\); .* width is then that of"),
+    (lambda: layer(X, cell=TanhCell, z0=X.float()), "in float64, .* z: float32 .*inputs: .float64"),
+    (lambda: layer(X), r"too many values(.|\n)*z: float64 \(3, 4\).*Several states are a tuple"),
     (lambda: layer(X, z0=X.new_zeros(3, 10)), r"z: float64 \(3, 10\).*not their packed solution.z"),
     (lambda: layer(X, cell=Multiple), "got tuple: .*the next state alone(.|\n)*next z alone"),
-    (
-        lambda: layer(X, x=[X], cell=TanhCell),
-        r"inputs: \(float64 \(3, 4\),\); keywords: {x: \[flo",
-    ),
+    (lambda: layer(X, x=[X], cell=TanhCell), r"inputs: \(float64 \(3, 4\),\); keywords: {x: \[flo"),
     (lambda: set_attribute("penalty", lambda f, z: 0), "penalty is called as penalty.f, z, attach"),
     # What a layer returns is not a tensor.
     (lambda: nn.Sequential(tanh_layer(), nn.Linear(4, 2))(X), "linear was called on what a DEQ"),
-    (
-        lambda: nn.Sequential(tanh_layer(), nn.ReLU())(X),
-        "module of your own that returns lay",
-    ),
+    (lambda: nn.Sequential(tanh_layer(), nn.ReLU())(X), "module of your own that returns lay"),
     (lambda: nn.Sequential(tanh_layer(), tanh_layer())(X), "z0 is needed .*, got Equilibrium"),
     (lambda: nn.functional.mse_loss(tanh_layer()(X), X), "write z, solution = layer"),
     (lambda: tanh_layer()(X).sum(), "'sum' was called on what a DEQ returns, a pair: write z"),
@@ -73,6 +63,20 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: X - tanh_layer()(X), "An operator was called on what a DEQ returns, a pair"),
     (lambda: pg.spectral_radius(tanh_layer(), X), "got Equilibrium: f is a map .* lambda z: layer"),
     (lambda: pg.jacobian_regularizer(tanh_layer(), X), "f must return one tensor, got Equilibrium"),
+    # Parts that do not go together.
+    (lambda: pg.DEQ(TanhCell(), SOLVER, UPG, eval_solver=3), "solver must be an object with a met"),
+    (lambda: tanh_layer()(X, solver=pg.FixedPoint), "solver must be an object with a method solve"),
+    (lambda: pg.DEQ(TanhCell(), pg.GMRES(), UPG), "solver must be .* a method solve .* GMRES"),
+    (lambda: setattr(recorded_layer(), "solver", SOLVER), r"Reversible, Steps\), got Broyden"),
+    (lambda: setattr(recorded_layer(), "eval_solver", SOLVER), "solver that autograd can record"),
+    (lambda: recorded_layer()(X, solver=pg.Anderson()), "needs a solver that autograd can record"),
+    (lambda: pg.DEQ(TanhCell(), pg.FixedPoint(), BPTT, eval_solver=SOLVER), "that autograd can re"),
+    (lambda: pg.DEQ(TanhCell(), pg.Anderson(), FORWARD), "needs the solver Broyden, got Anderson"),
+    (
+        lambda: pg.DEQ(TanhCell(), SOLVER, FORWARD)(X, solver=pg.FixedPoint()),
+        "'forward' needs the solver Broyden, got FixedPoint",
+    ),
+    (lambda: FORWARD.attach(torch.tanh, X), r"for a DEQ: here, pass solution\.inverse"),
     # Settings of the solver, which are not inputs or attributes.
     (
         lambda: layer(X, cell=TanhCell, max_evaluations=3),
@@ -97,3 +101,12 @@ def test_a_subclass_may_have_attributes_of_its_own() -> None:
     own = Layer(TanhCell(), SOLVER, UPG)
     own.steps = 3
     assert own(X).z.shape == X.shape
+
+
+@pytest.mark.parametrize("eval_solver", [None, SOLVER])
+def test_a_refused_part_is_not_installed(eval_solver: pg.Solver | None) -> None:
+    layer = pg.DEQ(TanhCell(), SOLVER if eval_solver is None else pg.FixedPoint(), UPG)
+    layer.eval_solver = eval_solver
+    with pytest.raises(ValueError, match="BackpropThroughSolver needs a solver that autograd"):
+        layer.gradient = BPTT
+    assert layer.gradient == UPG

@@ -1,13 +1,11 @@
 """Warnings of solves that keep failing."""
 
 import warnings
-from typing import Any
 
 import pytest
 import torch
-from problems import TanhCell
+from problems import Dispatched, TanhCell
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import phantomgrad as pg
 from phantomgrad import health
@@ -55,28 +53,16 @@ def test_an_empty_batch_neither_fails_nor_interrupts() -> None:
     assert warned(2, [LOOSE, solution([]), LOOSE]) == [3]
 
 
-class Reads(TorchDispatchMode):
-    """Counts what waits for an accelerator."""
-
-    count = 0
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        self.count += function is torch.ops.aten._local_scalar_dense.default
-        return function(*args, **(kwargs or {}))
-
-
 def test_an_accelerator_is_read_every_patience_solves(monkeypatch: pytest.MonkeyPatch) -> None:
     """No run of failures is missed between two readings."""
     monkeypatch.setattr(health, "may_read", lambda device: False)
     assert warned(3, [GOOD, LOOSE, LOOSE, LOOSE, GOOD, GOOD]) == [6]
     assert warned(3, [LOOSE, LOOSE, GOOD, LOOSE, LOOSE, GOOD, LOOSE, LOOSE]) == []
-    watch = pg.SolverHealth(patience=4)
-    with Reads() as reads:
+    watch, seen = pg.SolverHealth(patience=4), []
+    with Dispatched(lambda operation, _: seen.append(operation)):
         for _ in range(11):
             watch(GOOD)
-    assert reads.count == 2
+    assert seen.count(torch.ops.aten._local_scalar_dense.default) == 2
 
 
 def test_a_layer_that_cannot_converge() -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,15 +27,19 @@ def test_solver_and_gradient_can_be_replaced(parts: Parts) -> None:
     assert relative_error(parameter_gradients(deq, x), expected) == 0
 
 
-def test_parts_that_do_not_go_together_are_refused() -> None:
-    deq = pg.DEQ(TanhCell(), SOLVER, UPG)
-    with pytest.raises(ValueError, match="BackpropThroughSolver needs a solver that autograd"):
-        deq.gradient = pg.BackpropThroughSolver()
-    assert deq.gradient == UPG
-    deq = pg.DEQ(TanhCell(), pg.FixedPoint(), pg.BackpropThroughSolver())
-    with pytest.raises(ValueError, match=r"\(FixedPoint, Reversible, Steps\), got Broyden"):
-        deq.solver = pg.Broyden()
-    assert deq.solver == pg.FixedPoint()
+def test_modes_and_calls_have_budgets_of_their_own() -> None:
+    training = pg.FixedPoint(max_evaluations=6, tol=0)
+    layer = pg.DEQ(TanhCell(), training, UPG, eval_solver=replace(training, max_evaluations=9))
+
+    def spent(**options: pg.Solver) -> int:
+        return int(layer(torch.ones(2, 4), **options)[1].evaluations.max())
+
+    assert spent() == 6
+    layer.eval()
+    assert spent() == 9
+    assert spent(solver=replace(training, max_evaluations=3)) == 3
+    layer.eval_solver = None
+    assert spent() == 6
 
 
 class Learned(nn.Module, pg.GradientEstimator):

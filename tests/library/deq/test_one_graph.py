@@ -46,7 +46,7 @@ class Model(nn.Module):
         self.deq = pg.DEQ(cell or TanhCell(), solver, gradient)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.deq(self.inject(x).sin()).z.cos()  # type: ignore[no-any-return]
+        return self.deq(self.inject(x).sin()).z.cos()
 
 
 class NormedDroppedCell(nn.Module):
@@ -56,7 +56,7 @@ class NormedDroppedCell(nn.Module):
         self.dropout = VariationalDropout(0.3)
 
     def forward(self, z: Tensor, x: Tensor) -> Tensor:
-        return 0.5 * self.dropout(torch.tanh(self.linear(z) + x))  # type: ignore[no-any-return]
+        return 0.5 * self.dropout(torch.tanh(self.linear(z) + x))
 
 
 @pytest.fixture(autouse=True)

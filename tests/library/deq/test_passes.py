@@ -7,7 +7,7 @@ import torch
 from methods import SOLVER, DroppedCell, Parts, every_estimator, parameter_gradients
 from problems import TanhCell, exact_gradient, relative_error
 from torch import Tensor, nn
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
 from phantomgrad import DEQ, ImplicitGradient
@@ -40,23 +40,6 @@ def test_parametrized_weights_are_computed_once_with_their_graph(parts: Parts) -
     original = cell.linear.parametrizations["weight"].original
     (through_norm,) = torch.autograd.grad(norm(original), original, by_weight)
     assert relative_error(gradients, (by_bias, through_norm)) < 1e-10
-
-
-@every_estimator
-@pytest.mark.parametrize("kind", ["weight_norm", "spectral_norm"])
-def test_layers_with_the_norms_of_torch_learn(parts: Parts, kind: str) -> None:
-    cell, x = TanhCell(norm=0.7), torch.randn(3, 4)
-    getattr(parametrizations, kind)(cell.linear)
-    deq = DEQ(cell, *parts)
-    optimizer = torch.optim.SGD(deq.parameters(), lr=0.05)
-    losses = []
-    for _ in range(4):
-        optimizer.zero_grad()
-        loss = deq(x)[0].square().sum()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[3] < losses[2] < losses[1] < losses[0]
 
 
 @every_estimator

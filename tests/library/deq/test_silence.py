@@ -11,25 +11,13 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 from torch.utils.checkpoint import checkpoint
 
-from phantomgrad import (
-    DEQ,
-    AdaptiveDamping,
-    AdjointError,
-    Anderson,
-    BackpropThroughSolver,
-    Broyden,
-    FixedPoint,
-    ImplicitGradient,
-    Solver,
-    Steps,
-    UnrolledPhantomGradient,
-)
+import phantomgrad as pg
 from phantomgrad.models.ignn import ImplicitGraphLayer
 from phantomgrad.nn.propagation import normalized_adjacency
 
-SOLVER = Broyden(max_evaluations=60, tol=1e-10)
-UPG = UnrolledPhantomGradient(5, 0.5)
-every_solver = pytest.mark.parametrize("kind", [FixedPoint, Anderson, Broyden])
+SOLVER = pg.Broyden(max_evaluations=60, tol=1e-10)
+UPG = pg.UnrolledPhantomGradient(5, 0.5)
+every_solver = pytest.mark.parametrize("kind", [pg.FixedPoint, pg.Anderson, pg.Broyden])
 
 
 class Affine(nn.Module):
@@ -45,16 +33,16 @@ class Affine(nn.Module):
 
 def test_a_sample_that_overflows_has_not_converged() -> None:
     """The norm of f(z) overflows float32 before that of f(z) - z."""
-    x, solver = torch.ones(2, 3, dtype=torch.float32), FixedPoint(max_evaluations=120)
+    x, solver = torch.ones(2, 3, dtype=torch.float32), pg.FixedPoint(max_evaluations=120)
     assert not solver.solve(lambda z: 1.5 * z + x, torch.zeros_like(x)).converged.any()
-    gradient = ImplicitGradient(solver=solver, on_failure="raise")
-    z, _ = DEQ(Affine(1.5).float(), solver, gradient)(x)
-    with pytest.raises(AdjointError):
+    gradient = pg.ImplicitGradient(solver=solver, on_failure="raise")
+    z, _ = pg.DEQ(Affine(1.5).float(), solver, gradient)(x)
+    with pytest.raises(pg.AdjointError):
         z.sum().backward()
 
 
 @every_solver
-def test_zero_is_found_from_elsewhere(kind: type[Solver]) -> None:
+def test_zero_is_found_from_elsewhere(kind: type[pg.Solver]) -> None:
     """The relative residual of ``f(z) = z / 2`` is 1 everywhere but at its rounding error."""
     z0 = torch.ones(2, 3, dtype=torch.float32)
     solution = kind(max_evaluations=60).solve(lambda z: z / 2, z0)
@@ -63,21 +51,21 @@ def test_zero_is_found_from_elsewhere(kind: type[Solver]) -> None:
 
 
 @every_solver
-def test_an_absolute_tolerance_adds_to_the_relative_one(kind: type[Solver]) -> None:
+def test_an_absolute_tolerance_adds_to_the_relative_one(kind: type[pg.Solver]) -> None:
     solver = kind(max_evaluations=60, tol=1e-3, atol=1e-2)
     solution = solver.solve(lambda z: z / 2, torch.ones(2, 3))
     last = solution.z / 2
     size, whole = (torch.linalg.vector_norm(v, dim=1) for v in (last - solution.z, last))
     assert solution.converged.all()
     assert (size < 1e-2 + 1e-3 * whole).all()
-    if kind is FixedPoint:  # 2^-n sqrt(3) / 2 falls below it at n = 7
+    if kind is pg.FixedPoint:  # 2^-n sqrt(3) / 2 falls below it at n = 7
         assert solution.evaluations.tolist() == [8, 8]
 
 
 @pytest.mark.parametrize("options", [{"tol": 0.0}, {"stop": "absolute"}])
 def test_an_absolute_tolerance_needs_a_relative_one(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"atol is added to a relative tolerance, got atol=0\.1"):
-        FixedPoint(atol=0.1, **options)
+        pg.FixedPoint(atol=0.1, **options)
 
 
 class Uses(nn.Module):
@@ -87,18 +75,18 @@ class Uses(nn.Module):
         return torch.tanh(linear(z) + x)
 
 
-@pytest.mark.parametrize("gradient", [UPG, ImplicitGradient(solver=SOLVER)])
+@pytest.mark.parametrize("gradient", [UPG, pg.ImplicitGradient(solver=SOLVER)])
 def test_weights_that_the_cell_does_not_own_get_a_gradient(gradient: Any) -> None:
     linear, x = weight_norm(TanhCell().linear), torch.randn(2, 4)
-    z, _ = DEQ(Uses(), SOLVER, gradient)(x, linear)
+    z, _ = pg.DEQ(Uses(), SOLVER, gradient)(x, linear)
     ours = torch.autograd.grad(z.square().sum(), list(linear.parameters()))
     with parametrize.cached():  # of torch: its first use here is in the solve, without a graph
-        z, _ = DEQ(Uses(), SOLVER, gradient)(x, linear)
+        z, _ = pg.DEQ(Uses(), SOLVER, gradient)(x, linear)
     again = torch.autograd.grad(z.square().sum(), list(linear.parameters()))
     assert relative_error(again, ours) < 1e-12
     cell = TanhCell()
     cell.linear = linear
-    z, _ = DEQ(cell, SOLVER, gradient)(x)
+    z, _ = pg.DEQ(cell, SOLVER, gradient)(x)
     expected = torch.autograd.grad(z.square().sum(), list(linear.parameters()))
     assert relative_error(ours, expected) < 1e-12
 
@@ -107,8 +95,8 @@ def test_weights_that_the_cell_does_not_own_get_a_gradient(gradient: Any) -> Non
 def test_backpropagation_from_the_best_iterate_reaches_the_first_step(w: float) -> None:
     """A start at the equilibrium, and a map that does not contract: dz_1/dw = z_0."""
     x = torch.ones(2, 3)
-    solver = FixedPoint(max_evaluations=4, stop="absolute")
-    deq = DEQ(Affine(w), solver, BackpropThroughSolver())
+    solver = pg.FixedPoint(max_evaluations=4, stop="absolute")
+    deq = pg.DEQ(Affine(w), solver, pg.BackpropThroughSolver())
     z0 = 2 * x if w < 1 else x
     z, _ = deq(x, z0=z0)
     assert torch.equal(z, w * z0 + x)
@@ -128,12 +116,12 @@ def test_coupled_rows_are_pointed_out_and_solved_together() -> None:
     exact = torch.zeros(4, 1)
     for _ in range(200):
         exact = Chain()(exact, x)
-    solver = FixedPoint(max_evaluations=200, tol=1e-9)
+    solver = pg.FixedPoint(max_evaluations=200, tol=1e-9)
     with pytest.warns(UserWarning, match="mixes the samples"):
-        wrong, _ = DEQ(Chain(), solver, UPG)(x)
+        wrong, _ = pg.DEQ(Chain(), solver, UPG)(x)
     assert relative_error((wrong.detach(),), (exact.detach(),)) > 0.1
-    adjoint = ImplicitGradient(solver=FixedPoint(max_evaluations=200, tol=1e-12))
-    ours, solution = DEQ(Chain(), solver, adjoint, coupled=True)(x)
+    adjoint = pg.ImplicitGradient(solver=pg.FixedPoint(max_evaluations=200, tol=1e-12))
+    ours, solution = pg.DEQ(Chain(), solver, adjoint, coupled=True)(x)
     assert relative_error((ours.detach(),), (exact.detach(),)) < 1e-7
     assert solution.converged.tolist() == [True]
     gradients = [torch.autograd.grad(z[3].sum(), x)[0] for z in (ours, exact)]
@@ -149,7 +137,7 @@ def test_coupled_states_may_differ_in_their_first_dimension() -> None:
             return 0.5 * edges.sum(0) + x, torch.tanh(nodes[:1] + edges[:, :1])
 
     z0 = (torch.zeros(3, 2), torch.zeros(4, 2))
-    z, solution = DEQ(Cell(), SOLVER, UPG, coupled=True)(torch.randn(3, 2) / 9, z0=z0)
+    z, solution = pg.DEQ(Cell(), SOLVER, UPG, coupled=True)(torch.randn(3, 2) / 9, z0=z0)
     assert [tuple(t.shape) for t in z] == [(3, 2), (4, 2)]
     assert solution.z.shape == (1, 14)
 
@@ -165,7 +153,7 @@ def test_every_pattern_of_mixing_is_found(mixed: Callable[[Tensor], Tensor]) -> 
             return torch.tanh(0.5 * mixed(z) + x)
 
     with pytest.warns(UserWarning, match="mixes the samples"):
-        DEQ(Mixing(), SOLVER, UPG)(torch.randn(8, 3))
+        pg.DEQ(Mixing(), SOLVER, UPG)(torch.randn(8, 3))
 
 
 def test_a_counter_in_the_state_tells_the_step() -> None:
@@ -175,15 +163,15 @@ def test_a_counter_in_the_state_tells_the_step() -> None:
             return z + t * x, t + 1
 
     x = torch.randn(2, 3)
-    layer = DEQ(Counting(), Steps(4), BackpropThroughSolver())
+    layer = pg.DEQ(Counting(), pg.Steps(4), pg.BackpropThroughSolver())
     (z, t), _ = layer(x, z0=(torch.zeros(2, 3), torch.zeros(2, 1)))
     torch.testing.assert_close(z, (0 + 1 + 2 + 3) * x)
     assert t.tolist() == [[4.0], [4.0]]
 
 
 def test_a_checkpoint_of_an_adaptive_damping_loads_without_it() -> None:
-    adaptive = nn.Sequential(DEQ(Affine(0.5), SOLVER, UnrolledPhantomGradient(5, "adaptive")))
-    plain = nn.Sequential(DEQ(Affine(0.5), SOLVER, UPG))
+    adaptive = nn.Sequential(pg.DEQ(Affine(0.5), SOLVER, pg.UnrolledPhantomGradient(5, "adaptive")))
+    plain = nn.Sequential(pg.DEQ(Affine(0.5), SOLVER, UPG))
     assert any("gradient_state" in key for key in adaptive.state_dict())
     plain.load_state_dict(adaptive.state_dict())
     adaptive.load_state_dict(plain.state_dict())
@@ -193,20 +181,20 @@ def test_a_checkpoint_of_an_adaptive_damping_loads_without_it() -> None:
 def test_several_states_must_be_tensors(coupled: bool) -> None:
     x = torch.ones(2, 3)
     with pytest.raises(TypeError, match="a packed state must consist of tensors, got float"):
-        DEQ(Affine(0.5), SOLVER, UPG, coupled=coupled)(x, z0=(x, 1.0))
+        pg.DEQ(Affine(0.5), SOLVER, UPG, coupled=coupled)(x, z0=(x, 1.0))
 
     class One(nn.Module):
         def forward(self, state: tuple[Tensor, Tensor], x: Tensor) -> Tensor:
             return state[0] + x
 
     with pytest.raises(ValueError, match=r"keep the structure .* it maps \(\*, \*\) to \*"):
-        DEQ(One(), SOLVER, UPG, coupled=coupled)(x, z0=(x, x))
+        pg.DEQ(One(), SOLVER, UPG, coupled=coupled)(x, z0=(x, x))
 
 
 def test_a_nan_graph_makes_its_batch_nan() -> None:
     """All nodes are one sample of the solver: no graph may look converged."""
     edges = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
-    layer = ImplicitGraphLayer(2, 3, FixedPoint(), UPG)
+    layer = ImplicitGraphLayer(2, 3, pg.FixedPoint(), UPG)
     u = torch.randn(4, 2)
     u[3] = torch.nan
     assert layer(u, normalized_adjacency(edges, 4, dtype=u.dtype)).isnan().all()
@@ -215,7 +203,7 @@ def test_a_nan_graph_makes_its_batch_nan() -> None:
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
 def test_a_nan_sample_stays_nan_and_alone(mode: Any) -> None:
     x = torch.randn(3, 4)
-    deq = DEQ(TanhCell(), SOLVER, ImplicitGradient(solver=SOLVER))
+    deq = pg.DEQ(TanhCell(), SOLVER, pg.ImplicitGradient(solver=SOLVER))
     expected = deq(x)[0].detach()
     x[1] = torch.nan
     with mode():
@@ -227,31 +215,31 @@ def test_a_nan_sample_stays_nan_and_alone(mode: Any) -> None:
 
 def test_a_replaced_cell_is_compiled_anew() -> None:
     x = torch.randn(2, 4)
-    deq = DEQ(TanhCell(), SOLVER, UPG)
+    deq = pg.DEQ(TanhCell(), SOLVER, UPG)
     deq.compile_solve(backend="eager")
     deq(x)
     deq.cell = TanhCell(seed=7)
     with torch.no_grad():
-        torch.testing.assert_close(deq(x)[0], DEQ(deq.cell, SOLVER, UPG)(x)[0])
+        torch.testing.assert_close(deq(x)[0], pg.DEQ(deq.cell, SOLVER, UPG)(x)[0])
 
 
 def test_adaptive_damping_under_activation_checkpointing() -> None:
     x = torch.randn(2, 4, requires_grad=True)
-    deq = DEQ(TanhCell(), SOLVER, UnrolledPhantomGradient(5, AdaptiveDamping(every=2)))
+    deq = pg.DEQ(TanhCell(), SOLVER, pg.UnrolledPhantomGradient(5, pg.AdaptiveDamping(every=2)))
     for passes in (1, 2, 3):
         checkpoint(lambda v: deq(v)[0], x, use_reentrant=False).sum().backward()
         assert deq.gradient.damping.passes == passes
 
 
 def test_adaptive_damping_skips_an_empty_batch() -> None:
-    deq = DEQ(TanhCell(), SOLVER, UnrolledPhantomGradient(5, "adaptive"))
+    deq = pg.DEQ(TanhCell(), SOLVER, pg.UnrolledPhantomGradient(5, "adaptive"))
     assert deq(torch.randn(0, 4))[0].shape == (0, 4)
     assert deq.gradient.damping.radius is None
 
 
 def test_a_checkpoint_with_a_fixed_damping_serves_an_adaptive_one() -> None:
-    fixed = DEQ(TanhCell(), SOLVER, UPG).state_dict()
-    deq = DEQ(TanhCell(), SOLVER, UnrolledPhantomGradient(5, "adaptive"))
+    fixed = pg.DEQ(TanhCell(), SOLVER, UPG).state_dict()
+    deq = pg.DEQ(TanhCell(), SOLVER, pg.UnrolledPhantomGradient(5, "adaptive"))
     deq(torch.randn(2, 4))
     radius = deq.gradient.damping.radius
     deq.load_state_dict(fixed, strict=True)
@@ -261,8 +249,10 @@ def test_a_checkpoint_with_a_fixed_damping_serves_an_adaptive_one() -> None:
 def test_half_precision_raises_the_tolerances_it_cannot_reach() -> None:
     """In the solve and in the adjoint solve, which would spend their whole budgets."""
     x = torch.randn(3, 4, dtype=torch.float32)
-    adjoint = Broyden(max_evaluations=30, tol=1e-6)
-    deq = DEQ(TanhCell().float(), Broyden(max_evaluations=40), ImplicitGradient(solver=adjoint))
+    adjoint = pg.Broyden(max_evaluations=30, tol=1e-6)
+    deq = pg.DEQ(
+        TanhCell().float(), pg.Broyden(max_evaluations=40), pg.ImplicitGradient(solver=adjoint)
+    )
     with (
         torch.autocast("cpu", dtype=torch.bfloat16),
         pytest.warns(UserWarning, match=r"f is computed in torch.bfloat16, .* to it, Broyden"),
@@ -281,11 +271,11 @@ def test_a_compiled_model_runs_the_layer_as_it_is() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.deq = DEQ(TanhCell(), SOLVER, UPG)
+            self.deq = pg.DEQ(TanhCell(), SOLVER, UPG)
 
         def forward(self, x: Tensor) -> Tensor:
             z, _ = self.deq(x.sin())
-            return z.cos()  # type: ignore[no-any-return]
+            return z.cos()
 
     model, x, graphs = Model(), torch.randn(2, 4), []
 

@@ -226,9 +226,6 @@ def test_a_solver_may_use_its_memory_again() -> None:
     assert_equal(layer(x, record_at=(2,)).z, picard(x, record_at=(2,)).z)
 
 
-# --- Losses ----------------------------------------------------------------------------------
-
-
 def weights_of(n: int, *options: Any, **keywords: Any) -> list[float]:
     """The weights, as the gradients of losses ``z``."""
     states = torch.randn(n, requires_grad=True)
@@ -259,42 +256,28 @@ def test_a_state_of_weight_zero_is_left_out() -> None:
     assert f.calls == 2
 
 
-def test_steps_that_autograd_does_not_see_have_no_states() -> None:
-    with pytest.raises(ValueError, match="record_at needs a solver whose steps autograd records"):
-        layer_of(ESTIMATORS[REVERSIBLE])(torch.randn(3, 4), record_at=(2,))
+def recorded_at(record_at: Any, *parts: Any) -> Any:
+    return layer_of(parts or Parts(PICARD, ONE))(torch.randn(3, 4), record_at=record_at)
 
 
 @pytest.mark.parametrize(
-    ("record_at", "message"),
+    ("call", "message"),
     [
-        (3, "record_at must be a list, got 3"),
-        ((1.5,), r"record_at must hold integers, got \[1.5\]"),
-        ((0, 3), r"record_at must increase, from at least 1, got \(0, 3\)"),
-        ((6, 3), r"record_at must increase, from at least 1, got \(6, 3\)"),
-        ((3, 3), r"record_at must increase, from at least 1, got \(3, 3\)"),
+        (lambda: recorded_at((2,), *ESTIMATORS[REVERSIBLE]), "whose steps autograd records"),
+        (lambda: recorded_at(3), "record_at must be a list, got 3"),
+        (lambda: recorded_at((1.5,)), r"record_at must hold integers, got \[1.5\]"),
+        (lambda: recorded_at((0, 3)), r"must increase, from at least 1, got \(0, 3\)"),
+        (lambda: recorded_at((6, 3)), r"must increase, from at least 1, got \(6, 3\)"),
+        (lambda: recorded_at((3, 3)), r"must increase, from at least 1, got \(3, 3\)"),
+        (lambda: weights_of(2, "const"), "must be 'exponential' or 'linear', got 'const'"),
+        (lambda: weights_of(2, gamma=1.2), r"gamma must lie in \[0, 1\], got 1.2"),
+        (lambda: weights_of(2, [1.0]), r"weights must hold 2 numbers, .* got \[1.0\]"),
+        (lambda: weights_of(2, [1.0, -1.0]), r"none negative .* \[1.0, -1.0\]"),
+        (lambda: weights_of(2, [0, 0]), "not all zero"),
+        (lambda: weights_of(2, [1.0, torch.nan]), "a weight must be a finite number, got nan"),
+        (lambda: pg.trajectory_loss(torch.ones(2, 3), torch.sum), "states must be a list"),
     ],
 )
-def test_refused_numbers_of_evaluations(record_at: Any, message: str) -> None:
+def test_misuse(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        pg.DEQ(TanhCell(), PICARD, ONE)(torch.randn(3, 4), record_at=record_at)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"weights": "const"}, "weights must be 'exponential' or 'linear', got 'const'"),
-        ({"gamma": 1.2}, r"gamma must lie in \[0, 1\], got 1.2"),
-        ({"weights": [1.0]}, r"weights must hold 2 numbers, .* got \[1.0\]"),
-        ({"weights": [1.0, -1.0]}, r"weights must hold 2 numbers, none negative .* \[1.0, -1.0\]"),
-        ({"weights": [0, 0]}, "not all zero"),
-        ({"weights": [1.0, torch.nan]}, "a weight must be a finite number, got nan"),
-    ],
-)
-def test_refused_weights(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        pg.trajectory_loss(torch.ones(2).unbind(), lambda z: z, **options)
-
-
-def test_a_tensor_is_no_list_of_states() -> None:
-    with pytest.raises(ValueError, match="states must be a list"):
-        pg.trajectory_loss(torch.ones(2, 3), lambda z: z.sum())
+        call()

@@ -59,14 +59,12 @@ def assert_close(ours: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize(("solver", "gradient"), CELLS)
-def test_transforms_give_the_gradient_of_autograd(
-    solver: pg.Solver, gradient: pg.GradientEstimator
-) -> None:
+def test_transforms_give_the_gradient_of_autograd(solver, gradient) -> None:
     """grad, vmap over samples and over models, vjp, jvp; a jvp is the transpose of the vjp."""
     layer, weights = layer_of(solver, gradient)
 
     def loss(weights: Weights, x: Tensor) -> Tensor:
-        return functional_call(layer, weights, (x,)).z.square().sum()  # type: ignore[no-any-return]
+        return functional_call(layer, weights, (x,)).z.square().sum()
 
     expected = by_autograd(layer, loss, X)
     assert_close(grad(loss)(weights, X), expected)
@@ -81,7 +79,7 @@ def test_transforms_give_the_gradient_of_autograd(
     assert_close({n: g[1] for n, g in vmap(grad(loss), (0, None))(ensemble, X).items()}, expected)
 
     def equilibrium(weights: Weights) -> Tensor:
-        return functional_call(layer, weights, (X,)).z  # type: ignore[no-any-return]
+        return functional_call(layer, weights, (X,)).z
 
     tangents = {name: torch.randn_like(w) for name, w in weights.items()}
     z, moved = jvp(equilibrium, (weights,), (tangents,))
@@ -175,7 +173,7 @@ def test_second_derivatives_are_refused(kind: str) -> None:
     layer, _ = layer_of(SOLVERS["fixed point"], GRADIENTS[kind])
 
     def slope(x: Tensor) -> Tensor:
-        return grad(lambda x: layer(x).z.sum())(x)  # type: ignore[no-any-return]
+        return grad(lambda x: layer(x).z.sum())(x)
 
     with pytest.raises(RuntimeError, match="no derivative of its own"):
         grad(lambda x: slope(x).sum())(X)
@@ -190,13 +188,13 @@ def test_samples_of_a_vmap_have_masks_of_their_own() -> None:
             self.dropout = VariationalDropout(0.5)
 
         def forward(self, z: Tensor, x: Tensor) -> Tensor:
-            return self.dropout(0.2 * z + x)  # type: ignore[no-any-return]
+            return self.dropout(0.2 * z + x)
 
     layer, _ = layer_of(SOLVERS["broyden"], GRADIENTS["neumann"], Cell())
     x = torch.ones(8, 3)
 
     def slope(x: Tensor) -> Tensor:
-        return grad(lambda x: layer(x.unsqueeze(0)).z.sum())(x)  # type: ignore[no-any-return]
+        return grad(lambda x: layer(x.unsqueeze(0)).z.sum())(x)
 
     slopes = vmap(slope, randomness="different")(x)
     dropped = slopes == 0
@@ -236,9 +234,7 @@ def test_states_on_the_way_are_those_of_the_same_evaluations_in_a_vmap() -> None
 
 @pytest.mark.parametrize("gradient", GRADIENTS.values(), ids=GRADIENTS)
 @pytest.mark.parametrize("solver", ["fixed point", "steps", "reversible"])
-def test_forward_mode_ignores_no_grad_as_everywhere_in_torch(
-    solver: str, gradient: pg.GradientEstimator
-) -> None:
+def test_forward_mode_ignores_no_grad_as_everywhere_in_torch(solver, gradient) -> None:
     layer, _ = layer_of(SOLVERS[solver], gradient)
     tangent = torch.randn_like(X)
     expected = jvp(lambda x: layer(x).z, (X,), (tangent,))[1]
@@ -249,9 +245,7 @@ def test_forward_mode_ignores_no_grad_as_everywhere_in_torch(
 
 @pytest.mark.parametrize("gradient", GRADIENTS.values(), ids=GRADIENTS)
 @pytest.mark.parametrize("solver", ["fixed point", "reversible"])
-def test_forward_mode_of_autograd_loses_no_tangent(
-    solver: str, gradient: pg.GradientEstimator
-) -> None:
+def test_forward_mode_of_autograd_loses_no_tangent(solver, gradient) -> None:
     layer, _ = layer_of(SOLVERS[solver], gradient)
     layer.requires_grad_(False)
     expected = jvp(lambda x: layer(x).z, (X,), (X,))[1]
@@ -275,7 +269,7 @@ def test_a_tensor_that_the_cell_has_from_elsewhere_is_refused(kind: str, how: st
     layer, _ = layer_of(SOLVERS["fixed point"], GRADIENTS[kind], Cell(3, 0.5))
 
     def together(x: Tensor) -> Tensor:
-        return vmap(lambda x: layer(x.unsqueeze(0)).z.sum())(x)  # type: ignore[no-any-return]
+        return vmap(lambda x: layer(x.unsqueeze(0)).z.sum())(x)
 
     def by_tensor(tensor: Tensor) -> Tensor:
         elsewhere[0] = tensor

@@ -62,9 +62,7 @@ def test_samples_of_a_batch_are_independent(family: Family) -> None:
 @every_gradient
 @solved_or_unrolled
 @every_paper_family
-def test_solve_and_gradient_share_one_mask(
-    family: Family, unrolled: int, gradient: GradientEstimator
-) -> None:
+def test_solve_and_gradient_share_one_mask(family, unrolled, gradient) -> None:
     model, arguments = family.build(gradient, SHORT, **family.dropout), family.arguments()
     masks: dict[str, list[Tensor]] = {}
     for name, module in model.named_modules():

@@ -59,12 +59,6 @@ def test_shared_dimensions_drop_whole_channels(shared: tuple[int, int]) -> None:
     assert not torch.equal(y[0], y[1])
 
 
-@pytest.mark.parametrize("shared", [(2, 3), (-3,)])
-def test_shared_dimensions_must_exist(shared: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"shared_dims must be dimensions .* of shape \(4, 50\)"):
-        VariationalDropout(0.5, shared_dims=shared)(torch.ones(4, 50))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_the_mask_has_the_dtype_and_device_of_its_input(dtype: torch.dtype) -> None:
     assert VariationalDropout(0.5)(torch.ones(2, 3, dtype=dtype)).dtype == dtype

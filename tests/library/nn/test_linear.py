@@ -54,9 +54,7 @@ def test_affine(shape: tuple[int, ...], dtype: torch.dtype, biased: bool) -> Non
 @pytest.mark.parametrize("shape", [LARGE, SMALL])
 @every_dtype
 @every_nonlinearity
-def test_activated_linear(
-    nonlinearity: Nonlinearity, dtype: torch.dtype, shape: tuple[int, int], trained: bool
-) -> None:
+def test_activated_linear(nonlinearity, dtype, shape, trained) -> None:
     x = torch.randn(shape, dtype=dtype, requires_grad=True)
     weight = torch.randn(shape[1], shape[1], dtype=dtype) / shape[1] ** 0.5
     parts = [x, weight.requires_grad_()] if trained else [x]
@@ -103,9 +101,7 @@ def test_with_a_constant_weight_only_the_result_is_stored(nonlinearity: Nonlinea
     assert sorted(kept) == sorted([y.data_ptr(), weight.data_ptr()])
 
 
-def test_onednn_is_used_above_the_threshold_in_float32_if_there_is_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_onednn_is_used_above_the_threshold_in_float32_if_there_is_one(monkeypatch) -> None:
     """Its operator is not part of torch's public interface."""
     operator, called = module._ONEDNN, []
     if operator is None:

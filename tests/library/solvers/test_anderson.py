@@ -11,9 +11,7 @@ from phantomgrad import Anderson, FixedPoint
 @pytest.mark.parametrize("size", [1, 3, 6])
 @pytest.mark.parametrize("damping", [0.5, 1.0])
 @pytest.mark.parametrize("options", [{"regularization": 1e-14}, {}], ids=["none", "default"])
-def test_affine_maps_end_within_d_plus_two_evaluations(
-    size: int, damping: float, options: dict[str, float]
-) -> None:
+def test_affine_maps_end_within_d_plus_two_evaluations(size, damping, options) -> None:
     """The default regularization costs one more."""
     affine, budget = Affine.random(batch=4, size=size, norm=0.9), size + 2 + (not options)
     solver = Anderson(max_evaluations=budget, tol=1e-8, memory=size + 1, damping=damping, **options)
@@ -62,9 +60,7 @@ SINGULAR: dict[str, Map] = {
 @pytest.mark.parametrize("name", SINGULAR)
 @pytest.mark.parametrize("regularization", [0.0, 1e-8])
 @pytest.mark.parametrize("start", [0.0, 1.0])
-def test_a_singular_system_gives_a_finite_state(
-    name: str, regularization: float, start: float
-) -> None:
+def test_a_singular_system_gives_a_finite_state(name, regularization, start) -> None:
     solver = Anderson(max_evaluations=12, tol=0, memory=4, regularization=regularization)
     z0 = torch.full((2, 3), start)
     solution = solver.solve(SINGULAR[name], z0)

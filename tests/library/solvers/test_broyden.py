@@ -1,6 +1,6 @@
 """Broyden's method against a dense reference; finite termination."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -13,18 +13,20 @@ from phantomgrad import Broyden
 
 @dataclass
 class DenseBroyden:
-    """The documented method for one sample, with H as a matrix."""
+    """The documented method for one sample, with H as a matrix, ``inverses`` at its points."""
 
     f: Map
     memory: int = 1000
     line_search: bool = False
     first_step: float = 1.0
     rejected: int = 0
+    inverses: list[Tensor] = field(default_factory=list)
 
     def points(self, z0: Tensor, evaluations: int) -> list[Tensor]:
         """Return the points ``(D,)`` at which f is evaluated."""
         size, points = len(z0), [z0]
         h, steps = -torch.eye(size), 0
+        self.inverses = [h]
         base, g_base, t = z0, self._g(z0), self.first_step
         while len(points) < evaluations:
             s = -t * h @ g_base
@@ -36,6 +38,7 @@ class DenseBroyden:
                 h = self._updated(h, s, g - g_base)
             else:
                 h, steps = -torch.eye(size), 0
+            self.inverses.append(h)
             accept = not self.line_search or g.norm() <= (1 - 1e-4 * t) * g_base.norm()
             accept = accept or t <= 2**-7
             self.rejected += not accept
@@ -84,9 +87,7 @@ def both_points(f: Map, z0: Tensor, **options: Any) -> tuple[Tensor, Tensor, Den
 @pytest.mark.parametrize("first_step", [1.0, -1.0, 0.3])
 @pytest.mark.parametrize("memory", [None, 1, 2, 5])
 @pytest.mark.parametrize("norm", [0.9, 1.5])
-def test_iterates_are_those_of_the_dense_method(
-    memory: int | None, norm: float, first_step: float
-) -> None:
+def test_iterates_are_those_of_the_dense_method(memory, norm, first_step) -> None:
     """Restarts, which take a plain step, are among the cases."""
     f, z0 = Stiff(6, norm), torch.randn(3, 6)
     points, expected, _ = both_points(f, z0, memory=memory, first_step=first_step)
@@ -96,9 +97,7 @@ def test_iterates_are_those_of_the_dense_method(
 
 @pytest.mark.parametrize("memory", [None, 1, 2, 5])
 @pytest.mark.parametrize(("norm", "seed"), [(2.5, 0), (4.0, 1)])
-def test_line_search_follows_the_documented_rule(
-    memory: int | None, norm: float, seed: int
-) -> None:
+def test_line_search_follows_the_documented_rule(memory, norm, seed) -> None:
     f, z0 = Stiff(5, norm, seed), torch.randn(4, 5)
     points, expected, reference = both_points(f, z0, memory=memory, line_search=True)
     assert reference.rejected >= 2
@@ -109,9 +108,7 @@ def test_line_search_follows_the_documented_rule(
 @pytest.mark.parametrize(
     ("first_step", "points"), [(1.0, [0.0, 1.0, 2.0, 3.0]), (-1.0, [0.0, -1.0, 0.0, 1.0])]
 )
-def test_a_vanishing_denominator_disables_the_update(
-    first_step: float, points: list[float], slope: float
-) -> None:
+def test_a_vanishing_denominator_disables_the_update(first_step, points, slope) -> None:
     """If ``s^T H y`` is only rounding error, the steps remain plain ones."""
     solver = Broyden(max_evaluations=4, tol=0, first_step=first_step)
     found = evaluated_points(solver, lambda z: z + 1.0 + slope * z, torch.zeros(1, 1))
@@ -134,16 +131,6 @@ def test_a_rejected_point_updates_h_and_is_not_an_iteration() -> None:
     assert points.flatten().tolist() == [0.0, 1.0, -0.5, -1.0]
     solution = solver.solve(lambda z: 2 * z + 1, torch.zeros(1))
     assert (solution.evaluations.item(), solution.iterations.item()) == (4, 2)
-
-
-@pytest.mark.parametrize("start", [3.0, 10.0])
-def test_line_search_converges_where_unit_steps_diverge(start: float) -> None:
-    f: Map = lambda z: z - torch.atan(3 * z)  # noqa: E731
-    z0 = torch.full((1, 1), start)
-    unit = Broyden(max_evaluations=30, tol=1e-10, stop="absolute").solve(f, z0)
-    searched = Broyden(max_evaluations=30, tol=1e-10, stop="absolute", line_search=True)
-    assert unit.z.abs().item() > 1e3
-    assert searched.solve(f, z0).z.abs().item() < 1e-10
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])

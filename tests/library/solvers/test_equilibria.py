@@ -49,9 +49,7 @@ def test_strided_and_expanded_starts(solver: Solver) -> None:
 
 @every_solver
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_states_have_residuals_in_float32(
-    solver: Solver, dtype: torch.dtype
-) -> None:
+def test_half_precision_states_have_residuals_in_float32(solver, dtype) -> None:
     f = Counted(lambda z: 0.5 * torch.cos(z))
     solution = replace(solver, tol=1e-2).solve(f, torch.zeros(2, 9, dtype=dtype))
     assert {point.dtype for point in f.points} == {dtype}
@@ -96,24 +94,3 @@ def test_f_may_modify_its_own_tensors_in_inference_mode(solver: Solver) -> None:
     with torch.inference_mode():
         found = solver.solve(lambda z: z.cos().mul_(0.5), z0.clone())
     assert torch.equal(found.z, expected.z)
-
-
-@pytest.mark.parametrize("damping", [0.3, 0.5, 1.0])
-def test_fixed_point_iterates_are_damped(damping: float) -> None:
-    """The iteration is ``z_{t+1} = damping f(z_t) + (1 - damping) z_t``."""
-    affine = Counted(Affine.random())
-    FixedPoint(max_evaluations=7, tol=0, damping=damping).solve(affine, torch.zeros(3, 5))
-    z = torch.zeros(3, 5)
-    for visited in affine.points:
-        torch.testing.assert_close(visited, z, rtol=1e-13, atol=1e-13)
-        z = damping * affine.f(z) + (1 - damping) * z
-
-
-def test_damping_solves_a_map_on_which_picard_diverges() -> None:
-    """``f(z) = 1 - 2 z`` diverges undamped and converges with damping 1/2, to the same 1/3."""
-    f = lambda z: 1 - 2 * z  # noqa: E731
-    picard = FixedPoint(max_evaluations=60).solve(f, torch.zeros(1, 1))
-    damped = FixedPoint(max_evaluations=60, tol=1e-12, damping=0.5).solve(f, torch.zeros(1, 1))
-    assert not picard.converged.item()
-    assert damped.converged.item()
-    assert damped.z.item() == pytest.approx(1 / 3, abs=1e-11)

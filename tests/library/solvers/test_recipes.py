@@ -66,16 +66,6 @@ def test_patience_damping(name: str, scale: float) -> None:
     torch.testing.assert_close(solution.trace[:steps], residuals, rtol=0, atol=1e-12)
 
 
-def test_patience_damping_tames_negative_eigenvalues() -> None:
-    def f(z: Tensor) -> Tensor:
-        return 1.0 - torch.tensor([[0.8], [1.6], [4.0]]) * z
-
-    budget = {"max_evaluations": 120, "tol": 1e-6}
-    solution = names_of("Patience damping")["PatientPicard"](**budget).solve(f, torch.zeros(3, 1))
-    assert solution.converged.all()
-    assert pg.FixedPoint(**budget).solve(f, torch.zeros(3, 1)).converged.tolist() == [1, 0, 0]
-
-
 def test_noise_sets_a_floor_for_the_residual() -> None:
     solver = names_of("Noise")["NoisyPicard"](max_evaluations=60, tol=0, record_trace=True)
     layer, x = pg.DEQ(TanhCell(32, norm=0.5), solver, ONE), torch.randn(3, 32)

@@ -15,9 +15,7 @@ from phantomgrad import Anderson, Broyden, FixedPoint, ImplicitGradient, Solutio
 @every_stop
 @every_norm
 @pytest.mark.parametrize("budget", [1, 7])
-def test_the_residual_is_that_of_the_returned_state(
-    solver: Solver, stop: str, norm: str, budget: int
-) -> None:
+def test_the_residual_is_that_of_the_returned_state(solver, stop, norm, budget) -> None:
     """It is recomputed from the undamped map at ``z``."""
     f = tanh_map()
     solver = replace(solver, max_evaluations=budget, tol=1e-9, stop=stop, norm=norm)
@@ -168,9 +166,7 @@ def test_a_solution_tells_why_each_sample_stopped(solver: Solver) -> None:
 @every_norm
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize(("first", "stop"), [(0, "relative"), (3, "absolute"), (3, "relative")])
-def test_a_non_finite_sample_affects_no_other(
-    solver: Solver, value: float, norm: str, stop: str, first: int
-) -> None:
+def test_a_non_finite_sample_affects_no_other(solver, value, norm, stop, first) -> None:
     """It stops, unconverged, with its best finite iterate."""
     f, z0 = tanh_map(), torch.full((4, 5), 0.1)
     solver = replace(solver, tol=1e-8, max_evaluations=60, norm=norm, stop=stop)

@@ -65,9 +65,7 @@ class _Squares(nn.Module):
     ],
     ids=repr,
 )
-def test_training_and_evaluation_take_the_same_number_of_applications(
-    gradient: pg.GradientEstimator, more: int
-) -> None:
+def test_training_and_evaluation_take_the_same_number_of_applications(gradient, more) -> None:
     cell, x, z0 = TanhCell(), torch.randn(3, 4), torch.randn(3, 4)
     layer = pg.DEQ(cell, pg.Steps(4), gradient)
     layer.check_map = False
@@ -91,12 +89,6 @@ def test_backpropagation_through_the_steps_is_that_through_a_loop() -> None:
     loop = torch.autograd.grad(applied(cell, z0, x, 5, 0.7).square().sum(), variables)
     for mine, theirs in zip(ours, loop, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize(("n", "damping"), [(-1, 1.0), (2.5, 1.0), (True, 1.0), (2, 0.0)])
-def test_wrong_numbers_are_refused(n: int, damping: float) -> None:
-    with pytest.raises(ValueError, match=r"n must|damping must"):
-        pg.Steps(n, damping)
 
 
 def test_without_derivatives_a_gradient_of_order_2_leaves_the_value() -> None:

@@ -31,7 +31,7 @@ def test_contenders_take_turns() -> None:
     made: list[str] = []
 
     def build(name: str) -> Any:
-        return lambda clock: lambda: made.append(name) or Run({"total": 1.0}, 7)  # type: ignore[func-returns-value]
+        return lambda clock: lambda: made.append(name) or Run({"total": 1.0}, 7)
 
     case = Case("case", {name: build(name) for name in (OURS, PEER)})
     found = measure(case, CLOCK, rounds=9, seconds=0)

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -37,9 +36,7 @@ needs_peer = pytest.mark.skipif(peer.version() is None, reason=peer.MISSING)
         ({"only": "FIXED POINT (512", "threads": 2}, "cpu-2threads-fixed-point-512"),
     ],
 )
-def test_a_run_of_a_case_writes_data_and_table(
-    options: dict[str, Any], name: str, tmp_path: Path
-) -> None:
+def test_a_run_of_a_case_writes_data_and_table(options, name, tmp_path) -> None:
     """The files have a name of their own, so that a partial run does not replace a full one."""
     run(Options(device="cpu", repeats=2, output=str(tmp_path), **options))
     assert {p.name for p in tmp_path.iterdir()} == {f"{name}.json", f"{name}.md"}
@@ -60,9 +57,7 @@ def test_without_the_peer_the_run_names_the_extra(monkeypatch: pytest.MonkeyPatc
 
 
 @needs_peer
-def test_without_cox2_its_case_is_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_cox2_its_case_is_left_out(tmp_path, caplog) -> None:
     options = {"data": str(tmp_path / "nowhere"), "output": str(tmp_path)}
     run(Options(device="cpu", only="COX2", **options))
     assert "IGNN on COX2, 128 graphs, UPG is left out: COX2 is not in" in caplog.text
@@ -76,9 +71,7 @@ def test_without_cox2_its_case_is_left_out(
         ({"device": "cpu", "only": "Newton"}, "no case has 'Newton' in its name; there are"),
     ],
 )
-def test_an_unknown_device_or_case_is_refused(
-    options: dict[str, str], message: str, tmp_path: Path
-) -> None:
+def test_an_unknown_device_or_case_is_refused(options, message, tmp_path) -> None:
     with pytest.raises(UserError, match=message):
         run(Options(output=str(tmp_path), **options))
     assert not list(tmp_path.iterdir())

@@ -8,11 +8,7 @@ import torch
 from torch import Tensor
 
 from phantomgrad import Anderson, Broyden, FixedPoint, ImplicitGradient, Solver
-from phantomgrad.gradients import (
-    GradientEstimator,
-    NeumannPhantomGradient,
-    UnrolledPhantomGradient,
-)
+from phantomgrad.gradients import GradientEstimator, NeumannPhantomGradient, UnrolledPhantomGradient
 from phantomgrad_suite.bench import peer
 from phantomgrad_suite.bench.cases import (
     elementwise_map,
@@ -63,7 +59,7 @@ def gradients_of(
     """
     built, loss = BUILDS[model](SOLVED, gradient, CPU)
     with torch.no_grad():
-        for name, parameter in built.deq.named_parameters():  # type: ignore[operator, union-attr]
+        for name, parameter in built.deq.named_parameters():
             if model == "MDEQ":
                 parameter.mul_(0.3)
             elif name.endswith("original0"):  # the norms of the weight-normed kernels
@@ -71,7 +67,7 @@ def gradients_of(
     if theirs:
         use_peer(built, whole=whole)
     torch.manual_seed(1)
-    loss().backward()  # type: ignore[no-untyped-call]
+    loss().backward()
     return {
         name.replace("cell.cell.", "cell."): parameter.grad
         for name, parameter in built.named_parameters()

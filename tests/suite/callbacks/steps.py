@@ -9,33 +9,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
-from phantomgrad import (
-    DEQ,
-    Broyden,
-    GradientEstimator,
-    ImplicitGradient,
-    NeumannPhantomGradient,
-    Solver,
-    UnrolledPhantomGradient,
-)
+import phantomgrad as pg
 from phantomgrad.nn import VariationalDropout
 from phantomgrad_suite.callbacks import GradientPrecision, gradient_precision
 
-TIGHT = Broyden(max_evaluations=60, tol=1e-13)
-EXACT = ImplicitGradient(solver=TIGHT)
-ESTIMATORS: dict[str, GradientEstimator] = {
+TIGHT = pg.Broyden(max_evaluations=60, tol=1e-13)
+EXACT = pg.ImplicitGradient(solver=TIGHT)
+ESTIMATORS: dict[str, pg.GradientEstimator] = {
     "exact": EXACT,
-    "upg": UnrolledPhantomGradient(5, 0.5),
-    "npg": NeumannPhantomGradient(3, 0.8),
+    "upg": pg.UnrolledPhantomGradient(5, 0.5),
+    "npg": pg.NeumannPhantomGradient(3, 0.8),
 }
 
 
 class Stack(nn.Module):
     """A layer of each of the given cells, one after the other."""
 
-    def __init__(self, *cells: nn.Module, solver: Solver = TIGHT, gradient: Any = EXACT) -> None:
+    def __init__(self, *cells: nn.Module, solver: pg.Solver = TIGHT, gradient: Any = EXACT) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(DEQ(cell, solver, gradient) for cell in cells)
+        self.layers = nn.ModuleList(pg.DEQ(cell, solver, gradient) for cell in cells)
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from training import Workplace
 
 from phantomgrad_suite.callbacks import Collapse
 from phantomgrad_suite.callbacks.curves import History
@@ -17,9 +16,6 @@ from phantomgrad_suite.runs.errors import UserError
 NAN = math.nan
 F1 = "validation/micro_f1"
 KINDS = {"train/loss": "collapse/loss", F1: "collapse/metric"}
-
-
-# --- Signs -----------------------------------------------------------------------------------
 
 
 def signs(name: str, values: list[float], **options: Any) -> list[str]:
@@ -66,9 +62,6 @@ def test_no_signs(name: str, values: list[float], options: dict[str, Any]) -> No
     assert signs(name, values, **options) == []
 
 
-# --- The callback ----------------------------------------------------------------------------
-
-
 class Module(nn.Module):
     """A stand-in for the Lightning module."""
 
@@ -112,9 +105,7 @@ def test_warning_names_the_sign_and_what_to_look_at(caplog: pytest.LogCaptureFix
     assert set(curves) == {"collapse/loss", "collapse/metric", "collapse/solves"}
 
 
-def test_metric_is_watched_on_validation_data_if_there_are_any(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_metric_is_watched_on_validation_data_if_there_are_any(caplog) -> None:
     """It is compared with the constant predictor of the same set."""
     falls = [{"train/loss": 1.0, "test/micro_f1": v, F1: 0.9} for v in (0.9, 0.41, 0.41)]
     go(Collapse(patience=2), falls)
@@ -146,8 +137,6 @@ def test_bad_settings_are_refused(bad: dict[str, Any], message: str) -> None:
         Collapse(**bad)
 
 
-# --- A run -----------------------------------------------------------------------------------
-
 ABSURD = (
     *(
         "experiment=table4/ppi_upg_k5_d0.5",
@@ -160,9 +149,7 @@ ABSURD = (
 )
 
 
-def test_absurd_learning_rate_collapses(
-    workplace: Workplace, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_absurd_learning_rate_collapses(workplace, caplog) -> None:
     """From the fourth epoch on the rate is multiplied by a million; the run goes on to its end."""
     record = workplace.record(*ABSURD)
     assert len(record.curves["train/loss"]) == 5

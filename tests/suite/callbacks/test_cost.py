@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from training import Workplace
 
 from phantomgrad import DEQ, FixedPoint, UnrolledPhantomGradient
 from phantomgrad_suite.callbacks import cost
@@ -72,16 +71,16 @@ def test_epoch_continues_after_an_interruption(run: Run) -> None:
     """Both parts count as one epoch, and the time between them is not counted."""
     first, module = CostMeter(), SimpleNamespace(device=run.device)
     first.on_train_epoch_start()
-    first.on_train_batch_start(None, module)  # type: ignore[arg-type]
+    first.on_train_batch_start(None, module)
     run.now += 7
     for end in (first.on_before_backward, first.on_after_backward, first.on_train_batch_end):
-        end(None, module)  # type: ignore[arg-type]
+        end(None, module)
     state = first.state_dict()
     run.now += 1000
     second = CostMeter()
     second.load_state_dict(state)
     run.now += 2
-    second.on_train_epoch_end(None, run)  # type: ignore[arg-type]
+    second.on_train_epoch_end(None, run)
     seconds = {"forward": 7, "backward": 0, "step": 7, "epoch": 9}
     seconds |= {"step_cpu": 3.5, "epoch_cpu": 4.5}
     assert run.logged == [pytest.approx({f"seconds/{name}": n for name, n in seconds.items()})]
@@ -154,9 +153,7 @@ def test_time_of_an_evaluation_is_that_of_one_call_for_each_layer(run: Run) -> N
     assert torch.equal(*states)
 
 
-def test_it_is_measured_after_the_step_has_been_timed(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_measured_after_the_step_has_been_timed(workplace, monkeypatch) -> None:
     events: list[str] = []
     end = CostMeter.on_train_batch_end
 
@@ -182,5 +179,5 @@ def test_run_does_not_inherit_the_peak_of_the_one_before() -> None:
     assert peak > 400_000_000
     del before
     module: Any = SimpleNamespace(device=torch.device("cpu"))
-    CostMeter().on_fit_start(None, module)  # type: ignore[arg-type]
+    CostMeter().on_fit_start(None, module)
     assert peak_memory(module.device)["peak_bytes"] < peak - 300_000_000

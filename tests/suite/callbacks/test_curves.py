@@ -23,7 +23,7 @@ def history_of(*epochs: dict[str, float]) -> History:
 def end_epoch(history: History, metrics: dict[str, float]) -> None:
     tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in metrics.items()}
     trainer: Any = SimpleNamespace(callback_metrics=tensors)
-    history.on_train_epoch_end(trainer, None)  # type: ignore[arg-type]
+    history.on_train_epoch_end(trainer, None)
 
 
 def accuracies(*values: float) -> History:

@@ -31,7 +31,7 @@ def shown(needed: list[int]) -> dict[str, list[float]]:
     task = SimpleNamespace(evaluated=Counting(needed), device="cpu")
     example = Example(segments=3)
     for _ in range(2):  # a resumed run may end twice
-        example.on_train_end(SimpleNamespace(datamodule=data), task)  # type: ignore[arg-type]
+        example.on_train_end(SimpleNamespace(datamodule=data), task)
     return example.curves
 
 

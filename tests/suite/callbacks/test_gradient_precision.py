@@ -33,9 +33,6 @@ def stack() -> Stack:
     return Stack(TanhCell(seed=3), TanhCell(norm=0.6, seed=5))
 
 
-# --- Values ----------------------------------------------------------------------------------
-
-
 def test_spectral_radii(stack: Stack, x: Tensor) -> None:
     """And the exact gradient, which is that of an exact estimator."""
     precision = callback(iterations=1500, damping=0.3)
@@ -56,9 +53,7 @@ def test_spectral_radii(stack: Stack, x: Tensor) -> None:
 
 
 @pytest.mark.parametrize("both", [True, False])
-def test_exact_gradient_is_that_of_an_exact_step(
-    x: Tensor, both: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exact_gradient_is_that_of_an_exact_step(x, both, monkeypatch) -> None:
     """Two layers have two states each; the loss depends on both states or on one."""
 
     class Coupled(Stack):
@@ -74,9 +69,7 @@ def test_exact_gradient_is_that_of_an_exact_step(
         torch.testing.assert_close(ours, parameter.grad, rtol=1e-9, atol=1e-12)
 
 
-def test_estimates_are_at_the_equilibrium_of_the_step(
-    x: Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_estimates_are_at_the_equilibrium_of_the_step(x, monkeypatch) -> None:
     """The estimator that trains a badly solved layer gives the gradient of the step."""
     npg = NeumannPhantomGradient(3, 0.8)
     module = Stack(TanhCell(), solver=FixedPoint(max_evaluations=3, tol=0), gradient=npg)
@@ -99,9 +92,7 @@ def test_preconditioned_estimate_takes_the_inverse_of_a_forward_solve(x: Tensor)
 
 
 @pytest.mark.filterwarnings("ignore:the cell (mixes|returns)")
-def test_weights_and_masks_are_those_of_the_step(
-    x: Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_and_masks_are_those_of_the_step(x, monkeypatch) -> None:
     """With spectral norm and dropout the exact gradient is that of the step."""
     cell = Wild()
     cell.noise.p = 0
@@ -111,12 +102,7 @@ def test_weights_and_masks_are_those_of_the_step(
         torch.testing.assert_close(ours, parameter.grad, rtol=1e-9, atol=1e-12)
 
 
-# --- What is measured ------------------------------------------------------------------------
-
-
-def test_last_pass_of_a_layer_counts(
-    stack: Stack, x: Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_last_pass_of_a_layer_counts(stack, x, monkeypatch) -> None:
     """A layer on which the loss does not depend is not measured."""
 
     class Twice(nn.Module):
@@ -126,7 +112,7 @@ def test_last_pass_of_a_layer_counts(
 
         def forward(self, x: Tensor) -> Tensor:
             self.idle(x)
-            return self.used(self.used(x)[0])[0]  # type: ignore[no-any-return]
+            return self.used(self.used(x)[0])[0]
 
     exact = recorded(monkeypatch, "exact_gradient")
     train_step(callback(), Twice(), x)
@@ -142,9 +128,6 @@ def test_every_nth_step_is_measured_once(stack: Stack, x: Tensor) -> None:
     curves = precision.curves
     assert curves.pop("precision/step") == [step for step, _ in logged] == [0, 2, 4]
     assert logged[-1][1] == {name: curve[-1] for name, curve in curves.items()}
-
-
-# --- No effect on the run --------------------------------------------------------------------
 
 
 def trained(every: int) -> tuple[list[Tensor], list[bool], dict[str, list[float]]]:

@@ -12,9 +12,7 @@ METRICS = {"train/loss": torch.tensor(0.12345), "test/accuracy": torch.tensor(0.
 
 
 @pytest.mark.parametrize("end", ["on_train_end", "on_exception"])
-def test_bar_counts_epochs_and_shows_the_metrics(
-    capsys: pytest.CaptureFixture[str], end: str
-) -> None:
+def test_bar_counts_epochs_and_shows_the_metrics(capsys, end) -> None:
     """The run is resumed in the third epoch; a message gets a line of its own."""
     bar = EpochProgress(title="table4/cox2_implicit seed42-fold3")
     trainer: Any = SimpleNamespace(

@@ -11,16 +11,7 @@ from interruptions import assert_same_run, checkpoint, interrupted, untimed
 from torch import Tensor, nn
 from training import Workplace
 
-from phantomgrad import (
-    DEQ,
-    BackpropThroughSolver,
-    Broyden,
-    GradientEstimator,
-    NeumannPhantomGradient,
-    Solver,
-    Steps,
-    UnrolledPhantomGradient,
-)
+import phantomgrad as pg
 from phantomgrad.models import RecursiveCell, RecursiveReasoner
 from phantomgrad_suite.callbacks import SegmentPrecision, segment_precision
 from phantomgrad_suite.callbacks.segment_precision import rank_correlation
@@ -29,10 +20,10 @@ from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record
 from phantomgrad_suite.tasks import Reasoning
 
-ONE = UnrolledPhantomGradient(1, 1.0)
-NPG = NeumannPhantomGradient(3, 0.5, value="image")
-TIGHT = Broyden(max_evaluations=60, tol=1e-12)
-SHORT: dict[str, Any] = dict.fromkeys(("solver", "adjoint"), Broyden(max_evaluations=4))
+ONE = pg.UnrolledPhantomGradient(1, 1.0)
+NPG = pg.NeumannPhantomGradient(3, 0.5, value="image")
+TIGHT = pg.Broyden(max_evaluations=60, tol=1e-12)
+SHORT: dict[str, Any] = dict.fromkeys(("solver", "adjoint"), pg.Broyden(max_evaluations=4))
 INPUTS = torch.tensor([[1, 2], [3, 1], [2, 2], [4, 1]])
 
 
@@ -47,7 +38,9 @@ class Scaled(nn.Module):
         return self.w * (state + injection)
 
 
-def reasoner(solver: Solver, gradient: GradientEstimator, **settings: Any) -> RecursiveReasoner:
+def reasoner(
+    solver: pg.Solver, gradient: pg.GradientEstimator, **settings: Any
+) -> RecursiveReasoner:
     torch.manual_seed(1)
     sizes: Any = {"width": 4, "n": 2, "multiple": 8}
     return RecursiveReasoner(5, 2, solver, gradient, **(sizes | settings))
@@ -91,9 +84,9 @@ def measured(
 
 def test_a_linear_recursion_has_its_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
     """The derivative of each number of last steps by hand, and the exact gradient of all."""
-    model = reasoner(Steps(2), ONE)
+    model = reasoner(pg.Steps(2), ONE)
     weights = [0.2, 0.4, -0.3, 0.5]
-    model.deq = DEQ(RecursiveCell(Scaled(weights), n=2), Steps(2), ONE)  # type: ignore[arg-type]
+    model.deq = pg.DEQ(RecursiveCell(Scaled(weights), n=2), pg.Steps(2), ONE)
     values, found = measured(model, monkeypatch, recorded=[*range(1, 10)])
     w = torch.tensor(weights)
     for j in range(1, 10):
@@ -120,9 +113,12 @@ def test_a_linear_recursion_has_its_closed_form(monkeypatch: pytest.MonkeyPatch)
 
 def test_at_a_fixed_point_of_a_linear_recursion_all_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     """After 100 recursions; the spectral radius is that of the 2 x 2 blocks of G_2."""
-    model, weights = reasoner(Steps(2), ONE), torch.tensor([0.2, 0.4, -0.3, 0.35])
-    model.deq = DEQ(RecursiveCell(Scaled(weights.tolist()), n=2), Steps(2), ONE)  # type: ignore[arg-type]
-    estimators = {"npg": NeumannPhantomGradient(200, 0.5), "upg": UnrolledPhantomGradient(200, 0.5)}
+    model, weights = reasoner(pg.Steps(2), ONE), torch.tensor([0.2, 0.4, -0.3, 0.35])
+    model.deq = pg.DEQ(RecursiveCell(Scaled(weights.tolist()), n=2), pg.Steps(2), ONE)
+    estimators = {
+        "npg": pg.NeumannPhantomGradient(200, 0.5),
+        "upg": pg.UnrolledPhantomGradient(200, 0.5),
+    }
     many = {"recursions": 100, "iterations": 200, "estimators": estimators}
     values, _ = measured(model, monkeypatch, recorded=[300], **many)
     for name in ("last_300", "npg", "upg", "implicit"):
@@ -143,22 +139,18 @@ def test_at_a_fixed_point_of_a_linear_recursion_all_agree(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("name", "solver", "gradient", "recorded"),
     [
-        ("exact", Steps(3), BackpropThroughSolver(), None),
-        ("last_6", Steps(1), UnrolledPhantomGradient(2, 1.0), None),
-        ("last_3", Steps(2), ONE, None),
-        ("last_2", Steps(2), ONE, 2),
-        ("npg", Steps(2), NPG, None),
+        ("exact", pg.Steps(3), pg.BackpropThroughSolver(), None),
+        ("last_6", pg.Steps(1), pg.UnrolledPhantomGradient(2, 1.0), None),
+        ("last_3", pg.Steps(2), ONE, None),
+        ("last_2", pg.Steps(2), ONE, 2),
+        ("npg", pg.Steps(2), NPG, None),
     ],
 )
 def test_gradients_are_those_that_rows_train_with(
-    name: str,
-    solver: Solver,
-    gradient: GradientEstimator,
-    recorded: int | None,
-    monkeypatch: pytest.MonkeyPatch,
+    name, solver, gradient, recorded, monkeypatch
 ) -> None:
     """Of the same weights, summed over two segments; the model's own gradient does not matter."""
-    model = reasoner(Steps(2), ONE, recorded=1)
+    model = reasoner(pg.Steps(2), ONE, recorded=1)
     counts = {"recorded": [1, 2, 3, 6], "estimators": {"npg": NPG}, "iterations": 2, **SHORT}
     _, found = measured(model, monkeypatch, **counts)
     assert model.deq.cell.recorded == 1
@@ -169,15 +161,13 @@ def test_gradients_are_those_that_rows_train_with(
         answer = row(INPUTS, state)
         state = answer.state
         losses = nn.functional.cross_entropy(answer.logits.flatten(0, 1), INPUTS.flip(1).flatten())
-        losses.backward()  # type: ignore[no-untyped-call]
+        losses.backward()
     for ours, parameter in zip(found[name], row.deq.cell.parameters(), strict=True):
         torch.testing.assert_close(ours, parameter.grad)
 
 
-def test_residuals_are_of_all_puzzles_and_gradients_of_the_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model = reasoner(Steps(2), ONE)
+def test_residuals_are_of_all_puzzles_and_gradients_of_the_first(monkeypatch) -> None:
+    model = reasoner(pg.Steps(2), ONE)
     few, first = measured(model, monkeypatch, puzzles=2, **SHORT)
     every, all_of_them = measured(model, monkeypatch, puzzles=4, **SHORT)
     assert few["segment1/residual"] == every["segment1/residual"]
@@ -190,8 +180,6 @@ def test_rank_correlation_has_mean_ranks_of_ties() -> None:
     expected = torch.corrcoef(torch.tensor([[1, 2.5, 2.5, 4], [2, 1, 3.5, 3.5]]))[0, 1]
     assert rank_correlation(a, b) == pytest.approx(expected.item())
 
-
-# --- Through the real entry ------------------------------------------------------------------
 
 RUN = (
     *("experiment=reasoning/instruments", "dataset=sudoku4", "model.width=8", "model.n=2"),
@@ -227,10 +215,7 @@ def test_record_has_the_curves_of_a_run_that_is_not_changed(workplace: Workplace
 def test_what_is_no_reasoner_is_refused(workplace: Workplace) -> None:
     for settings, problem in (
         (("model.n=null", "model.recorded=null"), "needs a reasoner with two latents: model=trm"),
-        (
-            ("measure.segments.recorded=[10]",),
-            "recorded must be at most 9, the steps of a segment, got 10",
-        ),
+        (("measure.segments.recorded=[10]",), "at most 9, the steps of a segment, got 10"),
         (("measure.segments.puzzles=0",), "puzzles must be at least 1, got 0"),
     ):
         with pytest.raises(UserError, match=problem):

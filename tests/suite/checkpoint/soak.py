@@ -27,7 +27,7 @@ from typing import NoReturn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from interruptions import assert_same_run, untimed
-from training import ON_CPU, SCRIPT
+from training import ON_CPU, SCRIPT, SMALL_MDEQ
 
 import phantomgrad_suite.train  # noqa: F401  # so that the forked processes need not import it
 from phantomgrad_suite.runs.records import read_record
@@ -38,7 +38,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "digits": ("experiment=digits/upg_k5_d0.5", "trainer.max_epochs=3"),
     "mdeq": (  # dropout, unrolled pretraining, a learning rate by step
         *("experiment=digits/implicit", "model=mdeq_tiny", "trainer.max_epochs=2"),
-        *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),
+        *SMALL_MDEQ,
         *("solver.max_evaluations=3", "adjoint.max_evaluations=3", "++model.dropout=0.2"),
         *("++gradient.on_failure=ignore", "+task.pretraining_steps=6"),
         "+task.pretraining_layers=2",

@@ -6,18 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from graph_data import REPOSITORY
 from interruptions import interrupted
-from training import Script, Workplace
+from train.chains import CHAINS
+from training import Workplace
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.show import describe
-
-CHAINS = (
-    "experiment=chains/upg_k5_d0.5",
-    "trainer.max_epochs=12",
-    "runtime.checkpoint.every_n_epochs=5",
-)
 
 
 def test_checkpoint_and_record_are_described(workplace: Workplace) -> None:
@@ -42,9 +36,7 @@ def test_checkpoint_and_record_are_described(workplace: Workplace) -> None:
     assert facts["weights"]["last"]["epoch"] == 12
 
 
-def test_command_of_a_row_of_a_table_does_that_row_alone(
-    script: Script, workplace: Workplace
-) -> None:
+def test_command_of_a_row_of_a_table_does_that_row_alone(script, workplace) -> None:
     short = ("trainer.max_epochs=1", "runtime.checkpoint.every_n_epochs=1")
     assert script("-m", "experiment=chains/implicit,chains/upg_k5_d0.5", *short).code == 0
     for checkpoint in sorted(workplace.path.glob("runs/**/last.ckpt")):
@@ -65,12 +57,3 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "cut.ckpt").write_bytes((tmp_path / "old.ckpt").read_bytes()[:100])
     with pytest.raises(UserError, match=r"cut.ckpt cannot be read .*BadZipFile|not a zip"):
         describe(tmp_path / "cut.ckpt")
-
-
-def test_script_answers_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    outcome = Script(monkeypatch, capsys, REPOSITORY / "scripts" / "show.py", ())("none.ckpt")
-    assert outcome.code == 1
-    assert outcome.err.count("\n") == 1
-    assert "none.ckpt" in outcome.err

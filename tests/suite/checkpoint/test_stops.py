@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from interruptions import assert_same_run, checkpoint
-from training import Script, Started, WholeRuns, Workplace
+from training import SMALL_MDEQ, Started, Workplace
 
 from phantomgrad_suite.checkpoint.last import Stopped
 from phantomgrad_suite.runs.folder import read_attempt
@@ -40,15 +40,7 @@ def bomb(signum: int, **when: int) -> str:
         (CHAINS, signal.SIGINT, {"step": 4}, 4),  # every one is the last of its epoch
     ],
 )
-def test_signal_saves_a_checkpoint(
-    workplace: Workplace,
-    whole_runs: WholeRuns,
-    caplog: pytest.LogCaptureFixture,
-    row: tuple[str, ...],
-    signum: int,
-    when: dict[str, int],
-    steps: int,
-) -> None:
+def test_signal_saves_a_checkpoint(workplace, whole_runs, caplog, row, signum, when, steps) -> None:
     whole = whole_runs.train(workplace, *row)
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     with pytest.raises(Stopped) as stopped:
@@ -70,9 +62,7 @@ def test_signal_saves_a_checkpoint(
     assert_same_run(folder, whole)
 
 
-def test_signal_in_the_last_epoch_ends_the_table_after_the_run(
-    script: Script, workplace: Workplace
-) -> None:
+def test_signal_in_the_last_epoch_ends_the_table_after_the_run(script, workplace) -> None:
     rows = ("-m", "experiment=chains/upg_k5_d0.5,chains/implicit", *CHAINS[1:])
     outcome = script(*rows, bomb(signal.SIGTERM, step=12))
     assert outcome.code == 128 + signal.SIGTERM
@@ -82,13 +72,11 @@ def test_signal_in_the_last_epoch_ends_the_table_after_the_run(
 
 
 @pytest.mark.usefixtures("small_crops")
-def test_data_loading_processes_leave_signals_to_the_main_process(
-    workplace: Workplace, folder_root: Path
-) -> None:
+def test_data_loading_processes_leave_signals_to_the_main_process(workplace, folder_root) -> None:
     """A scheduler signals all processes."""
     here = (
         *("experiment=digits/upg_k5_d0.5", "dataset=imagenet", "model=mdeq_tiny"),
-        *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),
+        *SMALL_MDEQ,
         *(
             "solver.max_evaluations=3",
             "dataset.batch_size=4",

@@ -4,6 +4,7 @@ import errno
 import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -44,16 +45,13 @@ def test_two_generations_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", ["write", "first rename", "sync", "second rename"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError], ids=["killed", "disk full"])
-def test_interrupted_write_leaves_the_last_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str, error: type[BaseException]
-) -> None:
+def test_interrupted_write_leaves_the_last_checkpoint(tmp_path, monkeypatch, at, error) -> None:
     path = tmp_path / "last.ckpt"
     for epoch in (1, 2):
         save(path, epoch)
     replace, renames = Path.replace, []
 
-    def interrupt(*_: Any, **__: Any) -> None:
-        raise error
+    interrupt = Mock(side_effect=error)
 
     def renamed(self: Path, target: Path) -> Path:
         renames.append(target)
@@ -76,9 +74,7 @@ def test_interrupted_write_leaves_the_last_checkpoint(
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_newest_intact_checkpoint_is_chosen(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_newest_intact_checkpoint_is_chosen(tmp_path, caplog) -> None:
     path = tmp_path / "last.ckpt"
     assert newest_whole(path) is None
     for epoch in (1, 2):
@@ -98,24 +94,17 @@ def test_newest_intact_checkpoint_is_chosen(
     assert names == ["last.ckpt.damaged", "last.previous.ckpt.damaged"]
 
 
-def test_unreadable_checkpoint_is_not_set_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_checkpoint_is_not_set_aside(tmp_path, monkeypatch) -> None:
     path = save(tmp_path / "last.ckpt", 1)
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr("phantomgrad_suite.checkpoint.storage.zipfile.ZipFile", fail)
+    broken = Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO)))
+    monkeypatch.setattr("phantomgrad_suite.checkpoint.storage.zipfile.ZipFile", broken)
     with pytest.raises(UserError, match=r"last.ckpt cannot be read at the moment \(.*\)\. It is"):
         newest_whole(path)
     assert path.exists()
 
 
 @given(data=st.data())
-def test_flipped_bit_is_found_or_harmless(
-    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_flipped_bit_is_found_or_harmless(data, tmp_path_factory) -> None:
     """Some bytes are padding, or names that are never read."""
     path = save(tmp_path_factory.mktemp("flip") / "last.ckpt", 5)
     content = bytearray(path.read_bytes())

@@ -4,8 +4,7 @@ import errno
 import hashlib
 import os
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from graph_data import REPOSITORY
@@ -57,9 +56,7 @@ def test_recorded_values_are_reproduced(workplace: Workplace, evaluation: Script
 
 @pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning")
 @pytest.mark.parametrize("epochs", [2, 3])
-def test_evaluation_knows_of_pretraining(
-    workplace: Workplace, text_root: Path, epochs: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluation_knows_of_pretraining(workplace, text_root, epochs, capsys) -> None:
     """The second epoch of seven steps is the last of pretraining, evaluated without a solver."""
     pretraining = ("task.pretraining_steps=15", f"trainer.max_epochs={epochs}")
     folder = workplace.train(*run_of(text_root, *JR), *pretraining)
@@ -77,16 +74,11 @@ def test_resumed_run_keeps_the_weights_from_before(workplace: Workplace) -> None
     assert evaluate(folder)
 
 
-def test_full_disk_spares_the_last_checkpoint(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_spares_the_last_checkpoint(workplace, monkeypatch) -> None:
     """The weights are not written, and neither is the record."""
-
-    def no_space(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with monkeypatch.context() as patch:
-        patch.setattr("phantomgrad_suite.callbacks.weights.torch.save", no_space)
+        patch.setattr("phantomgrad_suite.callbacks.weights.torch.save", Mock(side_effect=full))
         with pytest.raises(UserError, match="disk is full: make room and start the same command"):
             workplace.train(*CHAINS, "runtime.checkpoint.every_n_epochs=100")
     folder = workplace.train(*CHAINS)

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from interruptions import assert_same_run
-from training import ON_CPU, SCRIPT, Workplace, finish_two, start_two
+from training import ON_CPU, SCRIPT, Workplace, finish_two, needs_gloo, start_two
 
 from phantomgrad_suite.checkpoint.processes import explain_lost_worker
 from phantomgrad_suite.runs.errors import UserError
@@ -82,17 +81,13 @@ def wait_until(condition: Callable[[], Any], process: subprocess.Popen[str]) -> 
     return found
 
 
-_with_gloo = pytest.mark.skipif(
-    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
-    reason="this build of torch has no gloo backend",
-)
 _with_children = pytest.mark.skipif(
     not Path("/proc/self/task").exists() or not list(Path("/proc/self/task").glob("*/children")),
     reason="this system does not list the children of a process",
 )
 
 
-@_with_gloo
+@needs_gloo
 @_with_children
 def test_process_that_ends_before_training_leaves_none(tmp_path: Path) -> None:
     """The second process is still starting; it would wait for the first one."""
@@ -114,7 +109,7 @@ def test_process_that_ends_before_training_leaves_none(tmp_path: Path) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-@_with_gloo
+@needs_gloo
 def test_run_that_loses_a_process_ends_and_resumes(tmp_path: Path) -> None:
     """It resumes in the middle of an epoch, bit for bit."""
     (tmp_path / "lost").mkdir()

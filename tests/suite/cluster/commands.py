@@ -15,7 +15,7 @@ ROWS = "experiment=chains/upg_k5_d0.5,table4/cox2_implicit"
 
 def settings(name: str, **changes: Any) -> DictConfig:
     content = OmegaConf.load(REPOSITORY / "configs" / "cluster" / f"{name}.yaml")
-    return OmegaConf.merge(content.runtime.cluster, changes)  # type: ignore[return-value]
+    return OmegaConf.merge(content.runtime.cluster, changes)
 
 
 def commands(*codes: int, **needs: Any) -> list[Command]:

@@ -46,9 +46,7 @@ def test_jobs_without_slurm(script: Script, workplace: Workplace) -> None:
     assert any(log.rstrip().endswith(failed["failed"]) for log in logs)
 
 
-def test_missing_submitit_and_slurm_are_explained(
-    script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_submitit_and_slurm_are_explained(script, monkeypatch) -> None:
     pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad[cluster])")
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "which", lambda *_: None)
@@ -105,9 +103,7 @@ def test_jobs_with_equal_needs_are_one_array(recorder: Recorder) -> None:
     assert not {"mem_gb", "slurm_account"} & set(ddp)  # left to the cluster
 
 
-def test_every_setting_is_one_that_submitit_knows(
-    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_setting_is_one_that_submitit_knows(recorder, tmp_path, monkeypatch) -> None:
     """submitit checks the names, and writes a batch script."""
     submitit = pytest.importorskip("submitit", reason="submitit is not installed")
     monkeypatch.setattr(shutil, "which", lambda name: name)
@@ -123,9 +119,7 @@ def test_every_setting_is_one_that_submitit_knows(
 
 
 @pytest.mark.parametrize(("minutes", "warning"), [(5, 300), (1, 90), (None, 300), (1440, 0)])
-def test_job_that_is_warned_too_early_is_refused(
-    recorder: Recorder, minutes: int | None, warning: int
-) -> None:
+def test_job_that_is_warned_too_early_is_refused(recorder, minutes, warning) -> None:
     """It would be requeued as soon as it starts."""
     short = settings("slurm", minutes=minutes, warning_seconds=warning)
     with pytest.raises(

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 from hydra.core.hydra_config import HydraConfig
-from training import Script, Workplace, composed
+from training import Script, composed
 
 from phantomgrad_suite.jobs.compose import identity_of
 from phantomgrad_suite.runs.identity import Identity
@@ -25,9 +25,7 @@ def identity_of_line(arguments: list[str], root: str = "train") -> Identity:
         ("table=table1_jpeg seed=0", "cifar10-jpeg/table1/upg_k5_d0.5_no_dropout", 3),
     ],
 )
-def test_listed_commands_are_the_runs_of_the_table(
-    script: Script, workplace: Workplace, table: str, row: str, runs: int
-) -> None:
+def test_listed_commands_are_the_runs_of_the_table(script, workplace, table, row, runs) -> None:
     """They have the same rows and folders, and no changes."""
     script.always = ()
     outcome = script(*table.split(), "cluster=list")

@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cluster.commands import ROWS, SHORT, commands, settings
@@ -52,14 +51,7 @@ def contexts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ],
 )
 def test_each_run_has_its_own_gpus(
-    stand_in: Path,
-    contexts: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    visible: str,
-    runs: int,
-    devices: int,
-    expected: set[str],
+    stand_in, contexts, monkeypatch, capsys, visible, runs, devices, expected
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     run_all(commands(*[0] * runs, gpu=True, devices=devices), settings("local"), stand_in)
@@ -77,17 +69,13 @@ def test_each_run_has_its_own_gpus(
         *((jobs, 1, r"cluster.jobs must be a positive integer") for jobs in (0, "two", True)),
     ],
 )
-def test_settings_out_of_range_are_refused(
-    stand_in: Path, monkeypatch: pytest.MonkeyPatch, jobs: Any, devices: int, message: str
-) -> None:
+def test_settings_out_of_range_are_refused(stand_in, monkeypatch, jobs, devices, message) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(UserError, match=message):
         run_all(commands(0, gpu=True, devices=devices), settings("local", jobs=jobs), stand_in)
 
 
-def test_without_a_number_of_jobs_there_are_as_many_as_cores(
-    stand_in: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_number_of_jobs_there_are_as_many_as_cores(stand_in, monkeypatch, capsys) -> None:
     """On Linux, these are the cores that this process may use."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 5, 7}, raising=False)
     monkeypatch.setattr("phantomgrad_suite.cluster.local._FORKS", True)
@@ -98,12 +86,7 @@ def test_without_a_number_of_jobs_there_are_as_many_as_cores(
     assert capsys.readouterr().out == "0 runs, 3 at a time\n0 runs, 6 at a time\n"
 
 
-def test_failed_run_is_reported_and_stops_no_other(
-    stand_in: Path,
-    contexts: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_failed_run_is_reported_and_stops_no_other(stand_in, contexts, monkeypatch, capsys) -> None:
     """The exit code and the last line are reported; the rest of the output is in the run's log."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with pytest.raises(UserError, match=r"1 of 3 runs failed: see their log.txt"):

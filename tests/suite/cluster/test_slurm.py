@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from cluster.slurm_cluster import Slurm, submitted, wait_for
-from training import Script, Workplace
+from cluster.slurm_cluster import submitted, wait_for
+from training import Workplace
 
 from phantomgrad_suite.runs.records import read_record
 
@@ -17,9 +17,7 @@ def logs(workplace: Workplace, job: str) -> str:
     return "".join(p.read_text() for p in workplace.path.glob(f"runs/.cluster/{job}_*_log.out"))
 
 
-def test_table_is_an_array_and_a_requeued_job_resumes(
-    slurm: Slurm, script: Script, workplace: Workplace
-) -> None:
+def test_table_is_an_array_and_a_requeued_job_resumes(slurm, script, workplace) -> None:
     """The first job gets the signal that its time is up; it saves, and is requeued once."""
     jobs = submitted(
         script,
@@ -47,9 +45,7 @@ def test_table_is_an_array_and_a_requeued_job_resumes(
     assert len(read_record(folder / "record.json").curves["train/loss"]) == 200
 
 
-def test_row_on_two_devices_is_one_job_of_two_processes(
-    slurm: Slurm, script: Script, workplace: Workplace
-) -> None:
+def test_row_on_two_devices_is_one_job_of_two_processes(slurm, script, workplace) -> None:
     """SLURM starts both. Another row fails meanwhile, as its exit code and its log show."""
     short = "trainer.max_epochs=1"
     (failing,) = submitted(script, "experiment=table4/cox2_implicit", short).values()
@@ -66,9 +62,7 @@ def test_row_on_two_devices_is_one_job_of_two_processes(
     assert read_record(path).result.best > 0.5
 
 
-def test_row_on_two_nodes_is_one_job_with_one_record(
-    slurm_of_two: Slurm, script: Script, workplace: Workplace
-) -> None:
+def test_row_on_two_nodes_is_one_job_with_one_record(slurm_of_two, script, workplace) -> None:
     """Half of each batch is on each; the process of the second one writes nothing."""
     spread = ("trainer=ddp", "trainer.devices=1", "trainer.num_nodes=2", "trainer.max_epochs=1")
     (job,) = submitted(script, "experiment=digits/one_step", *spread).values()

@@ -46,9 +46,7 @@ class Bomb:
         "wikitext-103/wikitext103.pt",
     ],
 )
-def test_no_file_executes_code(
-    tmp_path: Path, small_ppi: None, monkeypatch: pytest.MonkeyPatch, file: str
-) -> None:
+def test_no_file_executes_code(tmp_path, small_ppi, monkeypatch, file) -> None:
     write_tu_dataset(tmp_path / "TUDataset", "TOY", graphs=40, seed=1)
     write_ppi(tmp_path / "ppi" / "raw")
     write_cifar10(tmp_path, monkeypatch)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -46,13 +47,9 @@ def test_tensors_are_made_once_unless_the_file_is_damaged_or_outdated(
     assert (len(made), caplog.text) == (2, "")
 
 
-def test_full_disk_is_a_warning(
-    tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("phantomgrad_suite.data.sources.torch.save", full)
+def test_full_disk_is_a_warning(tmp_path, caplog, monkeypatch) -> None:
+    full = OSError(28, "No space left on device")
+    monkeypatch.setattr("phantomgrad_suite.data.sources.torch.save", Mock(side_effect=full))
     assert len(load(tmp_path, [])) == 2
     assert "could not be written" in caplog.text
     assert [path.name for path in tmp_path.iterdir()] == ["source"]

@@ -6,19 +6,19 @@ from itertools import accumulate, combinations
 from typing import Any
 
 import pytest
-from training import Workplace
+from training import SMALL_MDEQ, SMALL_TRANSFORMER, Workplace
 
 import phantomgrad_suite.data
 from phantomgrad_suite.data import DataModule, PuzzleData
 from phantomgrad_suite.runs.records import Record
 
 IMAGES = (
-    *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),
+    *SMALL_MDEQ,
     *("solver.max_evaluations=3", "dataset.batch_size=4", "trainer.strategy=auto"),
 )
 TEXTS = (
-    *("model.width=8", "model.heads=2", "model.inner=16", "model.cutoffs=[20,60]"),
-    *("++model.shrinkage=2", "solver.max_evaluations=4", "dataset.batch_size=2"),
+    *SMALL_TRANSFORMER,
+    *("solver.max_evaluations=4", "dataset.batch_size=2"),
     *("dataset.segment_length=9", "task.pretraining_steps=0", "+trainer.limit_val_batches=2"),
 )
 

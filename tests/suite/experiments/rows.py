@@ -21,7 +21,7 @@ def text(row: str) -> str:
 
 
 def content(table: str) -> dict[str, Any]:
-    return yaml.safe_load((CONFIGS / "table" / f"{table}.yaml").read_text())  # type: ignore[no-any-return]
+    return yaml.safe_load((CONFIGS / "table" / f"{table}.yaml").read_text())
 
 
 def rows_of(table: str) -> list[str]:

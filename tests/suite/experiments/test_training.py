@@ -4,19 +4,18 @@ import re
 
 import pytest
 from experiments.rows import ROWS
-from training import Workplace
+from training import SMALL_MDEQ, SMALL_TRANSFORMER, Workplace
 
 ON_IMAGES = ("table1/", "figure2/cifar10", "table3/cifar10", "table3/imagenet", "cifar10-jpeg/")
 ON_TEXT = ("table3/wikitext103", "lm/", "wikitext/")
 ON_PPI = "table4/ppi"
-# Models of the paper's sizes would take a minute: their own tests know them.
 NARROW = (
-    *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),
+    *SMALL_MDEQ,
     *("solver.max_evaluations=3", "adjoint.max_evaluations=3", "dataset.batch_size=4"),
 )
 TINY = (
-    *("model.width=8", "model.heads=2", "model.inner=16", "model.cutoffs=[20,60]"),
-    *("++model.shrinkage=2", "solver.max_evaluations=4", "adjoint.max_evaluations=4"),
+    *SMALL_TRANSFORMER,
+    *("solver.max_evaluations=4", "adjoint.max_evaluations=4"),
     *("dataset.batch_size=2", "dataset.segment_length=9", "task.pretraining_steps=0"),
     *("++trainer.strategy=auto", "trainer.devices=1", "+trainer.limit_val_batches=2"),
 )

@@ -1,11 +1,11 @@
 """Compiled solves in training runs: the same results."""
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from interruptions import untimed
-from training import Workplace
 
 from phantomgrad_suite.runs.errors import UserError
 
@@ -17,9 +17,7 @@ SHORT = (
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-def test_compiled_run_equals_the_eager_one(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compiled_run_equals_the_eager_one(workplace, monkeypatch) -> None:
     """Curves agree in every bit where the backend runs what dynamo has seen."""
     compiler, asked = torch.compile, list[Any]()
 
@@ -37,13 +35,9 @@ def test_compiled_run_equals_the_eager_one(
     assert compiled.config["runtime"]["compile"] == "default"
 
 
-def test_missing_compiler_is_reported_before_training(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("No working C++ compiler found\nand more")
-
-    monkeypatch.setattr(torch, "compile", broken)
+def test_missing_compiler_is_reported_before_training(workplace, monkeypatch) -> None:
+    broken = RuntimeError("No working C++ compiler found\nand more")
+    monkeypatch.setattr(torch, "compile", Mock(side_effect=broken))
     with pytest.raises(UserError, match=r"compile=default does not work on cpu: No working C\+\+"):
         workplace.train("runtime.compile=default")
     assert not list(workplace.path.glob("runs/**/last.ckpt"))

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -16,18 +17,13 @@ def test_versions_are_those_that_are_installed(monkeypatch: pytest.MonkeyPatch) 
     for package in ("torch", "torchvision", "torchmetrics", "lightning", "numpy"):
         assert found["versions"][package] == importlib.metadata.version(package)
     assert found["accelerator"] is None
-
-    def nothing(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
+    nothing = Mock(side_effect=importlib.metadata.PackageNotFoundError)
     monkeypatch.setattr(importlib.metadata, "version", nothing)
     assert not {"torch", "torchvision"} & describe_environment(CPU)["versions"].keys()
 
 
 @pytest.mark.parametrize(("cuda", "cudnn"), [("13.0", 91900), (None, None)])
-def test_gpu_is_named_with_the_versions_of_its_libraries(
-    monkeypatch: pytest.MonkeyPatch, cuda: str | None, cudnn: int | None
-) -> None:
+def test_gpu_is_named_with_the_versions_of_its_libraries(monkeypatch, cuda, cudnn) -> None:
     """Builds for other GPUs have neither CUDA nor cuDNN."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"a GPU, {device}")

@@ -2,11 +2,13 @@
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
+from runs.test_records import STUDY
 
 from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.jobs.environment import is_first_process
@@ -14,7 +16,6 @@ from phantomgrad_suite.jobs.job import open_job
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.identity import Identity, identify
-from phantomgrad_suite.runs.records import StudyRecord
 
 SRUN = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_JOB_NAME": "train.sh"}
 # The environment of a second process under torchrun, Lightning (same or other node) and srun.
@@ -68,26 +69,9 @@ def execute(config: DictConfig) -> bool:
     with open_job(config) as job:
         if job.pending:
             executed.append(job.identity.instance)
-            job.finish(empty_record(job.identity))
+            of = {name: getattr(job.identity, name) for name in ("row", "instance", "config_hash")}
+            job.finish(replace(STUDY, protocol="full", changes=[], **of))
     return job.pending
-
-
-def empty_record(identity: Identity) -> StudyRecord:
-    return StudyRecord(
-        row=identity.row,
-        instance=identity.instance,
-        protocol="full",
-        changes=[],
-        setting={},
-        numbers={},
-        checks=[],
-        seconds={},
-        environment={},
-        config={},
-        config_hash=identity.config_hash,
-        started="",
-        finished="",
-    )
 
 
 def records(folder: Path) -> list[Path]:
@@ -120,9 +104,7 @@ def test_process_that_only_shares_a_table_executes_and_records_its_own_runs(tmp_
 
 @pytest.mark.parametrize("name", ["runs", "records"])
 @pytest.mark.parametrize("path", [None, "", "a_file"])
-def test_folder_that_cannot_be_written_is_refused_before_the_work(
-    name: str, path: str | None, tmp_path: Path
-) -> None:
+def test_folder_that_cannot_be_written_is_refused_before_the_work(name, path, tmp_path) -> None:
     (tmp_path / "a_file").touch()
     config = configuration(tmp_path)
     config.runtime.paths[name] = str(tmp_path / path) if path else path
@@ -135,9 +117,7 @@ def test_folder_that_cannot_be_written_is_refused_before_the_work(
 @pytest.mark.parametrize(
     ("code", "remedy"), [(errno.ENOSPC, "make room"), (errno.EROFS, "make it writable")]
 )
-def test_disk_that_fails_in_the_middle_is_named(
-    code: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_disk_that_fails_in_the_middle_is_named(code, remedy, tmp_path, monkeypatch) -> None:
     def full(_: int) -> None:
         raise OSError(code, os.strerror(code))  # without a name, as `write` raises it
 

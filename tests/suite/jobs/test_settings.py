@@ -1,16 +1,12 @@
 """Refused before training: missing data, misspelt keys, bad values."""
 
 import pytest
-from train.chains import CHAINS, ROW, own_configs
-from training import Script, Workplace
+from train.chains import CHAINS, ROW, own_configs, own_row
+from training import Workplace
 
-from phantomgrad_suite.runs.errors import MissingDataError, UserError
+from phantomgrad_suite.runs.errors import UserError
 
-
-def test_missing_data_set_names_the_command(workplace: Workplace) -> None:
-    with pytest.raises(MissingDataError, match=r"python scripts/fetch_data.py COX2"):
-        workplace.train("experiment=table4/cox2_implicit")
-    assert not list(workplace.path.glob("**/record.json"))
+NO_SETTING, ROOT = "^there is no setting", r".*configs/train\.yaml"
 
 
 @pytest.mark.parametrize(
@@ -24,36 +20,18 @@ def test_missing_data_set_names_the_command(workplace: Workplace) -> None:
         ("trainer: {max_epoch: 3}", "trainer cannot be built: .*'max_epoch'"),
         ("optimizer: {learning_rate: 3}", "optimizer or schedule cannot .*'learning_rate'"),
         ("schedule: {gama: 3}", "optimizer or schedule cannot .*'gama'"),
-        (
-            "runtime: {callbacks: {spectrum: {every: 3}}}",
-            r"runtime.callbacks\.spectrum cannot be built: .*'every'",
-        ),
+        ("runtime: {callbacks: {spectrum: {every: 3}}}", "spectrum cannot be built: .*'every'"),
         ("runtime: {logger: {nam: x}}", "logger cannot be built: .*'nam'"),
+        ("optimzer: {lr: 0.5}", rf"{NO_SETTING} 'optimzer'; the nearest are optimizer{ROOT}"),
+        ("table: chains", rf"{NO_SETTING} 'table'; the nearest are label{ROOT}"),
     ],
 )
-def test_misspelt_key_in_an_experiment_file_is_refused(
-    workplace: Workplace, text: str, message: str
-) -> None:
+def test_misspelt_key_in_an_experiment_file_is_refused(workplace, text, message) -> None:
     """Hydra adds unknown keys of a file; the constructor is the guard."""
-    row = own_configs(workplace) / "experiment" / "chains" / "misspelt.yaml"
-    row.write_text(f"# @package _global_\n{text}\n")
+    row = own_row(workplace, f"# @package _global_\n{text}\n")
     with pytest.raises(UserError, match=message) as error:
-        workplace.train("experiment=chains/misspelt")
+        workplace.train(row)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("optimzer: {lr: 0.5}", "'optimzer'; the nearest are optimizer"),
-        ("table: chains", "'table'; the nearest are label"),
-    ],
-)
-def test_unknown_top_level_key_is_refused(workplace: Workplace, text: str, message: str) -> None:
-    row = own_configs(workplace) / "experiment" / "chains" / "misspelt.yaml"
-    row.write_text(f"# @package _global_\n{text}\n")
-    with pytest.raises(UserError, match=rf"^there is no setting {message}.*configs/train\.yaml"):
-        workplace.train("experiment=chains/misspelt")
 
 
 def test_key_that_an_interpolation_refers_to_is_accepted(workplace: Workplace) -> None:
@@ -74,18 +52,12 @@ def test_key_that_an_interpolation_refers_to_is_accepted(workplace: Workplace) -
         ("trainer.max_epochs=1.5", "trainer.max_epochs must be int or null, got 1.5"),
         ("+trainer.accumulate_grad_batches=0", "accumulate_grad_batches must be positive, got 0"),
         ("+trainer.gradient_clip_val=-1", "gradient_clip_val must be at least 0, got -1"),
-        (
-            "+trainer.gradient_clip_val=nan",
-            "gradient_clip_val must be int or finite float or null, got nan",
-        ),
+        ("+trainer.gradient_clip_val=nan", "must be int or finite float or null, got nan"),
         ("+runtime.trainer.fast_dev_run=true", r"identify the run: set trainer\.fast_dev_run "),
         ("+runtime.trainer.limit_val_batches=1", r"the run: set trainer\.limit_val_batches "),
         ("schedule=multistep schedule.milestones=[x]", r"milestones must be Iterable\[int\], got"),
         ("solver=broyden +solver.line_search=maybe", "line_search must be bool, got 'maybe'"),
-        (
-            "gradient.damping=true",
-            "damping must be finite float or AdaptiveDamping or Literal.*, got True",
-        ),
+        ("gradient.damping=true", "damping must be finite float or Adap.*, got True"),
         ("gradient.damping={every:3}", r"damping must lie in \(0, 1\], got {'every': 3}"),
         ("solver=gmres", "cannot be built: solver must be an object with a method solve .* GMRES"),
         ("optimizer.lr=x", "lr must be .*float.*Tensor.*, got 'x'"),
@@ -101,12 +73,7 @@ def test_key_that_an_interpolation_refers_to_is_accepted(workplace: Workplace) -
         ("label.reduced=5", r"label.reduced must be list\[str\], got 5"),
         ("label=5", "cannot be resolved .* node `label` is not a container"),
         ("seed=-1", r"seed must be an integer from 0 to 4294967295, got -1"),
-        ("seed=abc", r"seed must be an integer from 0 to 4294967295, got 'abc'"),
         ("matmul_precision=low", "matmul_precision must be highest, high or medium, got 'low'"),
-        ("+optimzer.lr=5", "there is no setting 'optimzer'; the nearest are optimizer"),
-        ("gradient.steps=0", "steps must be at least 1, got 0"),
-        ("model.kappa=1", r"kappa must lie in \(0, 1\), got 1"),
-        ("dataset.length=3", "needs at least 320 nodes"),
         ("runtime.trainer.accelerator=warp", "trainer cannot be built: .*warp"),
         ("+trainer.max_steps=7", r"ended after 7 of 12 epochs: .* without trainer.max_steps"),
         ("+dataset.fold=first", "dataset.fold must be an integer from 0 to .*, got 'first'"),
@@ -116,9 +83,7 @@ def test_key_that_an_interpolation_refers_to_is_accepted(workplace: Workplace) -
         ("runtime.checkpoint.every_n_epochs=0", "every_n_epochs must be at least 1, got 0"),
     ],
 )
-def test_bad_value_is_reported_in_one_line(
-    workplace: Workplace, override: str, message: str
-) -> None:
+def test_bad_value_is_reported_in_one_line(workplace, override, message) -> None:
     with pytest.raises(UserError, match=message) as error:
         workplace.train(*CHAINS, *override.split())
     assert "\n" not in str(error.value)
@@ -135,11 +100,6 @@ def test_shortened_epochs_are_changes_of_the_protocol(workplace: Workplace, cut:
 PRECONDITIONED = ("experiment=digits/implicit", "gradient=preconditioned", "trainer.max_epochs=1")
 
 
-def test_preconditioned_adjoint_needs_the_forward_solver_broyden(workplace: Workplace) -> None:
-    with pytest.raises(UserError, match="'forward' needs the solver Broyden, got Anderson"):
-        workplace.train(*PRECONDITIONED)
-
-
 def test_preconditioned_adjoint_by_gmres_trains(workplace: Workplace) -> None:
     adjoint = ("solver@adjoint=gmres", "adjoint.max_evaluations=3", "gradient.on_failure=ignore")
     short = "+trainer.limit_train_batches=2"
@@ -154,9 +114,7 @@ def test_images_too_small_for_the_scales_are_reported_in_one_line(workplace: Wor
         workplace.train("experiment=digits/implicit", "model=mdeq_tiny", *scales)
 
 
-def test_sweep_goes_on_after_a_row_that_cannot_be_resolved(
-    script: Script, workplace: Workplace
-) -> None:
+def test_sweep_goes_on_after_a_row_that_cannot_be_resolved(script, workplace) -> None:
     """The first row has no ``model.dropout``."""
     rows = "experiment=digits/implicit,chains/implicit"
     missing = "+optimizer.eps=${model.dropout}"

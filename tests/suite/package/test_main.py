@@ -15,9 +15,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
     return stopped.value.code or 0
 
 
-def test_commands_are_scripts_in_any_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_are_scripts_in_any_folder(monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert call(monkeypatch, "status", "--table", "digits") == 0
     assert "digits/upg_k5_d0.5" in capsys.readouterr().out
@@ -27,9 +25,7 @@ def test_commands_are_scripts_in_any_folder(
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",)])
-def test_usage(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
-) -> None:
+def test_usage(monkeypatch, capsys, arguments) -> None:
     assert call(monkeypatch, *arguments) == 0
     assert "phantomgrad COMMAND is python scripts/COMMAND.py" in capsys.readouterr().out
 

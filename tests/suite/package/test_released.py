@@ -97,9 +97,7 @@ def test_unknown_names(results: Path) -> None:
 
 
 @pytest.mark.parametrize("name", released())
-def test_published_weights(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], float32: None
-) -> None:
+def test_published_weights(name, tmp_path, capsys, float32) -> None:
     """Each model can be built without its data; it is skipped where they must be fetched."""
     model = load_model(name)
     record = read_record(RESULTS / "weights" / f"{name}.json")

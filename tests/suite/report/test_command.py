@@ -1,5 +1,6 @@
 """The command: its arguments, its errors, after which nothing is changed, and your records."""
 
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,6 +14,7 @@ from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import Check, read_any, write_record
 
 ROOT = Path(__file__).parents[3]
+ROW = "table9/toy_implicit"
 
 
 def test_it_prints_the_table_and_where_it_is(results, capsys) -> None:
@@ -24,16 +26,8 @@ def test_it_prints_the_table_and_where_it_is(results, capsys) -> None:
     assert not (results.path / "figures").exists()  # nothing is drawn without a run of ours
 
 
-def test_an_unknown_table_is_one_line_and_exit_code_2(results, capsys) -> None:
-    assert results.report("table9", "tabel9") == 2
-    captured = capsys.readouterr()
-    assert captured.err == "report: there is no table tabel9: choose from table9\n"
-    assert captured.out == ""
-    assert not (results.path / "tables").exists()
-
-
 def test_a_corrupt_record_is_one_line_and_changes_nothing(results, capsys) -> None:
-    results.add("table9/toy_implicit", "seed0", [0.8])
+    results.add(ROW, "seed0", [0.8])
     results.report()
     before = made(results)
     broken = results.path / "records" / "table9" / "toy_implicit" / "seed1.json"
@@ -49,32 +43,35 @@ def test_a_corrupt_record_is_one_line_and_changes_nothing(results, capsys) -> No
         assert made(results) == before
 
 
-def test_a_record_with_an_unusable_value_is_named(results, capsys) -> None:
-    results.add("table9/toy_implicit", "seed0", [0.8])
-    memory = {"peak_bytes": "much", "kind": "process"}
-    wrong = results.add("table9/toy_implicit", "seed1", [0.9], memory=memory)
-    assert results.report("table9") == 1
-    assert capsys.readouterr().err.startswith(f"report: {wrong} lacks a value that its table needs")
-
-
 def made(results) -> dict[Path, bytes]:
     """Return every file outside the records."""
     files = [path for path in results.path.rglob("*") if path.is_file()]
     return {path: path.read_bytes() for path in files if "records" not in path.parts}
 
 
-def test_a_record_in_another_rows_folder_is_refused(results, capsys) -> None:
-    path = results.add("table9/toy_implicit", "seed0", [0.8])
-    copy = path.with_name("seed1.json")
-    copy.write_bytes(path.read_bytes())
-    assert results.report() == 1
-    assert f"{copy} holds the record of table9/toy_implicit/seed0" in capsys.readouterr().err
+def copied(results) -> Path:
+    """Copy a record to the place of another one."""
+    path = results.add(ROW, "seed0", [0.8])
+    return Path(shutil.copy(path, path.with_name("seed1.json")))
 
 
-def test_missing_paper_numbers_are_one_line(tmp_path, results, capsys) -> None:
-    (results.path / "paper.csv").unlink()
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (lambda r: r.add(ROW, "seed1", [0.9], memory={"peak_bytes": "1"}), "lacks a value"),
+        (copied, f"holds the record of {ROW}/seed0"),
+        (lambda r: r.add("figure1/tanh", "seed0", [0.8]), "is not a valid record ("),
+        (lambda r: r.add("table2/tanh", "seed0", [0.8]), "is not a valid record ("),
+        (lambda r: (r.path / "paper.csv").rename(r.path / "away").with_name("paper.csv"), "cannot"),
+    ],
+)
+def test_what_cannot_be_used_is_named_in_one_line(results, capsys, spoil, problem) -> None:
+    path = spoil(results)
     assert results.report() == 1
-    assert "paper.csv cannot be read" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert error.startswith(f"report: {path} {problem}")
+    assert error.count("\n") == 1
+    assert not (results.path / "tables").exists()
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(results, capsys) -> None:
@@ -88,6 +85,7 @@ def test_the_script(results) -> None:
     done = subprocess.run([*command, "none"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "report: there is no table none: choose from table9\n"
+    assert not (results.path / "tables").exists()
 
 
 @pytest.fixture
@@ -102,13 +100,13 @@ def compare(results, yours, *names: str) -> None:
 
 def test_numbers_agree_within_the_published_spread(results, yours, capsys) -> None:
     for seed, value in enumerate([0.80, 0.84]):  # 82 ± 2.8
-        results.add("table9/toy_implicit", f"seed{seed}", [value])
-    yours.add("table9/toy_implicit", "seed0", [0.845])
+        results.add(ROW, f"seed{seed}", [value])
+    yours.add(ROW, "seed0", [0.845])
     before = {path: path.read_bytes() for path in results.path.rglob("*") if path.is_file()}
     compare(results, yours, "table9")
     out = capsys.readouterr().out
     assert "2 of 2 numbers agree.\n" in out  # the common epoch of one run is its best one
-    yours.add("table9/toy_implicit", "seed0", [0.85])
+    yours.add(ROW, "seed0", [0.85])
     compare(results, yours, "table9")
     out = capsys.readouterr().out
     assert "0 of 2 numbers agree" in out
@@ -122,8 +120,8 @@ def test_numbers_agree_within_the_published_spread(results, yours, capsys) -> No
 
 
 def test_a_number_without_spread_agrees_if_it_is_printed_alike(results, yours, capsys) -> None:
-    results.add("table9/toy_implicit", "seed0", [0.8])
-    yours.add("table9/toy_implicit", "seed0", [0.80004])
+    results.add(ROW, "seed0", [0.8])
+    yours.add(ROW, "seed0", [0.80004])
     compare(results, yours)
     assert "3 of 3 numbers agree" in capsys.readouterr().out
 
@@ -148,11 +146,11 @@ def test_a_table_of_your_own_and_one_without_runs(results, yours, capsys) -> Non
 
 
 def test_publishing_copies_what_differs_and_was_made_from_a_clean_checkout(results, yours) -> None:
-    kept = results.add("table9/toy_implicit", "seed0", [0.8])
-    yours.add("table9/toy_implicit", "seed0", [0.8])
+    kept = results.add(ROW, "seed0", [0.8])
+    yours.add(ROW, "seed0", [0.8])
     assert publish(yours.path, results.path) == []
-    new = yours.add("table9/toy_implicit", "seed1", [0.9])
-    changed = yours.add("table9/toy_implicit", "seed2", [0.9])
+    new = yours.add(ROW, "seed1", [0.9])
+    changed = yours.add(ROW, "seed2", [0.9])
     record = read_any(changed)
     write_record(replace(record, environment={"git": "abc+dirty"}), changed)
     assert publish(yours.path, results.path) == [

@@ -19,10 +19,7 @@ def test_mean_and_sample_std_by_hand() -> None:
 
 
 def test_best_last_and_common_are_different_things() -> None:
-    runs = [
-        record("t/a", "seed0", [0.9, 0.6, 0.5]),
-        record("t/a", "seed1", [0.4, 0.8, 0.7]),
-    ]
+    runs = [record("t/a", "seed0", [0.9, 0.6, 0.5]), record("t/a", "seed1", [0.4, 0.8, 0.7])]
     summary = Runs(runs)
     assert summary.best is not None
     assert summary.best.mean == pytest.approx(0.85)  # 0.9 and 0.8, at different epochs
@@ -36,10 +33,7 @@ def test_best_last_and_common_are_different_things() -> None:
 
 
 def test_common_epoch_skips_epochs_some_run_lacks() -> None:
-    runs = [
-        record("t/a", "seed0", [0.5, 0.9, 0.6, 0.9]),
-        record("t/a", "seed1", [0.5, None, 0.7]),
-    ]
+    runs = [record("t/a", "seed0", [0.5, 0.9, 0.6, 0.9]), record("t/a", "seed1", [0.5, None, 0.7])]
     assert Runs(runs).common_epoch == 3
 
 

@@ -112,16 +112,6 @@ def test_table2_has_the_paper_next_to_the_measured_orders() -> None:
     assert texts(measured)[0][:3] == [method["name"], f"K = {method['sizes'][0]}", expected]
 
 
-@pytest.mark.parametrize("study", ["figure1", "table2"])
-def test_a_run_among_studies_is_named(results: Any, capsys: Any, study: str) -> None:
-    path = results.add(f"{study}/tanh", "seed0", [0.8])
-    assert results.report(study) == 1
-    error = capsys.readouterr().err
-    assert error.startswith(f"report: {path} is not a valid record (")
-    assert error.count("\n") == 1
-    assert not (results.path / "tables").exists()
-
-
 def test_a_single_seed_shows_no_deviation() -> None:
     several = published("theorems/sgd")
     numbers = several.numbers | {

@@ -10,9 +10,7 @@ from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import ATTEMPT, log_attempt, read_attempt
 
 
-def test_attempt_names_the_process_and_is_removed_on_success(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attempt_names_the_process_and_is_removed_on_success(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "815")
     with log_attempt(tmp_path, epochs=7):
         expected = {"host": platform.node(), "pid": os.getpid(), "job": "815", "epochs": 7}
@@ -34,9 +32,7 @@ def test_attempt_names_the_process_and_is_removed_on_success(
         (KeyboardInterrupt(), {"stopped": True}),
     ],
 )
-def test_end_is_logged_in_one_line(
-    tmp_path: Path, error: BaseException, end: dict[str, object]
-) -> None:
+def test_end_is_logged_in_one_line(tmp_path, error, end) -> None:
     with pytest.raises(type(error)), log_attempt(tmp_path, epochs=7):
         raise error
     note = read_attempt(tmp_path)

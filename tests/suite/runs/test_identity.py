@@ -2,8 +2,8 @@
 
 import json
 import logging
-from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from filelock import FileLock
@@ -22,9 +22,6 @@ COX2 = "experiment=table4/cox2_implicit"
 
 def identity(*overrides: str) -> Identity:
     return identity_of(composed(list(overrides)))
-
-
-# --- The functions ---------------------------------------------------------------------------
 
 
 def config(**settings: Any) -> dict[str, Any]:
@@ -68,9 +65,6 @@ def test_seed_must_be_valid(seed: object) -> None:
         identify(config(seed=seed), None)
 
 
-# --- Overrides -------------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize(
     "same",
@@ -101,9 +95,7 @@ def test_overrides_without_effect_on_the_result_keep_the_identity(same: tuple[st
         (COX2, "runtime.dataset.root=/tmp", ()),
     ],
 )
-def test_changes_are_the_settings_that_differ(
-    row: str, override: str, changes: tuple[str, ...]
-) -> None:
+def test_changes_are_the_settings_that_differ(row, override, changes) -> None:
     found = identity(row, override, "trainer.precision=32-true")
     assert found.changes == changes
     assert (found.instance == identity(row).instance) is (not changes)
@@ -157,9 +149,6 @@ def test_label_names_what_was_composed(line: str, label: str) -> None:
     assert ", ".join(found[key] for key in ("dataset", "model", "method")) == label
 
 
-# --- Runs ------------------------------------------------------------------------------------
-
-
 def test_finished_run_is_skipped(workplace: Workplace, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     folder = workplace.train(*CHAINS)
@@ -176,9 +165,7 @@ def test_run_without_a_row_is_called_custom(workplace: Workplace) -> None:
     assert not (workplace.path / "results").exists()
 
 
-def test_each_fold_has_its_own_seed(
-    workplace: Workplace, small_tu: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_fold_has_its_own_seed(workplace, small_tu, monkeypatch) -> None:
     seeds: list[int] = []
     monkeypatch.setattr(
         "phantomgrad_suite.train.lightning.seed_everything", lambda seed, **_: seeds.append(seed)
@@ -190,13 +177,8 @@ def test_each_fold_has_its_own_seed(
 
 
 @pytest.mark.parametrize("error", [NotImplementedError("no flock"), PermissionError(13, "denied")])
-def test_folder_that_cannot_be_locked_is_reported(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    def acquire(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(FileLock, "acquire", acquire)
+def test_folder_that_cannot_be_locked_is_reported(workplace, monkeypatch, error) -> None:
+    monkeypatch.setattr(FileLock, "acquire", Mock(side_effect=error))
     with pytest.raises(UserError, match=r"^runs/.* written or locked .* another runtime"):
         workplace.train(*CHAINS)
     assert not list(workplace.path.glob("**/record.json"))

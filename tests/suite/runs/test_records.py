@@ -1,16 +1,21 @@
-"""Records: written atomically, read back unchanged, refused when damaged."""
+"""Records of runs and studies: written atomically, read back unchanged, refused when damaged."""
 
 import json
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from phantomgrad_suite.runs.records import (
+    Check,
     Record,
     RecordError,
     Result,
+    StudyRecord,
+    read_any,
     read_record,
+    read_study,
     write_json,
     write_record,
 )
@@ -34,12 +39,54 @@ RECORD = Record(
     started="2026-01-01T00:00:00+00:00",
     finished="2026-01-01T00:01:20+00:00",
 )
+STUDY = StudyRecord(
+    row="figure1/tanh",
+    instance="seed0",
+    protocol="reduced",
+    changes=["4 of 50,000 samples"],
+    setting={"size": 6, "steps": [1, 2]},
+    numbers={"exact": {"agreement": {"mean": 0.25, "percentiles": [0.125, 0.5]}}},
+    checks=[Check("the gradients agree", 0.99995, 0.9999, True)],
+    seconds={"total": 3.0, "cpu": 2.5},
+    environment={"git": None, "threads": 1},
+    config={"seed": 0},
+    config_hash="c0ffee",
+    started="2026-01-01T00:00:00+00:00",
+    finished="2026-01-01T00:00:03+00:00",
+)
 
 
 def test_round_trip(tmp_path: Path) -> None:
-    path = tmp_path / "a" / "b" / "seed42-fold3.json"
-    write_record(RECORD, path)
-    assert read_record(path) == RECORD
+    for content, read in ((RECORD, read_record), (STUDY, read_study)):
+        path = tmp_path / content.row / f"{content.instance}.json"
+        write_record(content, path)
+        assert read(path) == read_any(path) == content
+
+
+def test_neither_reader_takes_the_other_kind(tmp_path: Path) -> None:
+    write_record(RECORD, tmp_path / "run.json")
+    write_record(STUDY, tmp_path / "study.json")
+    with pytest.raises(RecordError, match=r"run\.json is not a valid record .*'curves'"):
+        read_study(tmp_path / "run.json")
+    with pytest.raises(RecordError, match=r"study\.json is not a valid record .*unexpected"):
+        read_record(tmp_path / "study.json")
+
+
+@pytest.mark.parametrize(
+    ("value", "holds"), [(0.5, "below"), (1, ""), (2, "above"), (math.nan, "")]
+)
+def test_checks_are_strict_and_fail_for_nan(value: float, holds: str) -> None:
+    assert Check.above("x", value, 1.0).holds == (holds == "above")
+    assert Check.below("x", value, 1.0).holds == (holds == "below")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_check_of_what_is_not_finite_is_nan_when_read_back(tmp_path: Path, value: float) -> None:
+    """JSON has no word for either; the verdict is a field of its own."""
+    write_record(replace(STUDY, checks=[Check.below("x", value, 1.0)]), tmp_path / "r.json")
+    (check,) = read_study(tmp_path / "r.json").checks
+    assert math.isnan(check.value)
+    assert (check.claim, check.bound, check.holds) == ("x", 1.0, False)
 
 
 def test_mode_survives_and_defaults_to_max_in_older_records(tmp_path: Path) -> None:
@@ -64,10 +111,11 @@ def test_nan_and_infinity_become_null(tmp_path: Path) -> None:
     assert "NaN" not in (tmp_path / "r.json").read_text(encoding="utf-8")
 
 
-def damaged(**changes: object) -> str:
-    return json.dumps({**asdict(RECORD), **changes})
+def damaged(content: Record | StudyRecord = RECORD, **changes: object) -> str:
+    return json.dumps({**asdict(content), **changes})
 
 
+CHECK = asdict(STUDY.checks[0])
 WITHOUT_ROW = json.dumps({k: v for k, v in asdict(RECORD).items() if k != "row"})
 
 
@@ -87,14 +135,18 @@ WITHOUT_ROW = json.dumps({k: v for k, v in asdict(RECORD).items() if k != "row"}
         (damaged(curves=[1.0]), r"curves is \[1.0\]"),
         (damaged(curves={"test/accuracy": 1.0}), "curves.test/accuracy is 1.0"),
         (damaged(seconds=3), "seconds is 3"),
+        (damaged(STUDY, kind="walk"), "not a valid record"),  # so it is read as that of a run
+        (damaged(STUDY, numbers=[1.0]), r"numbers is \[1.0\]"),
+        (damaged(STUDY, checks=[3]), "checks is 3"),
+        (damaged(STUDY, checks=[{"claim": "x"}]), "missing 3 required"),
+        (damaged(STUDY, checks=[{**CHECK, "value": "much"}]), "value is 'much'"),
     ],
 )
-def test_a_damaged_record_is_named_and_refused(
-    tmp_path: Path, content: str | bytes | None, message: str
-) -> None:
+def test_a_damaged_record_is_named_and_refused(tmp_path, content, message) -> None:
     path = tmp_path / "r.json"
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(RecordError, match=message) as caught:
-        read_record(path)
+        read_any(path)
     assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,6 +1,7 @@
 """What all studies share: settings that are refused, seeds, summaries, dense matrices."""
 
 import json
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from phantomgrad_suite.studies import (
     Complexity,
     Dynamics,
     Precision,
+    Scaling,
     SeriesConvergence,
     SGDConvergence,
     Study,
@@ -23,7 +25,6 @@ from phantomgrad_suite.studies.base import dense_jacobian, truncated_series
 
 CPU = torch.device("cpu")
 
-# --- Studies ---------------------------------------------------------------------------------
 
 SMALL: dict[type[Study], dict[str, Any]] = {
     Precision: {"size": 8, "rows": 2, "samples": 5, "batch": 3, "steps": (1, 2)},
@@ -43,6 +44,9 @@ def test_seed_determines_the_numbers(study: type[Study]) -> None:
     assert small.measure(3, CPU) == first
     assert small.measure(4, CPU).numbers != first.numbers
     assert json.loads(json.dumps(first.numbers, allow_nan=False)) == first.numbers
+
+
+RUN = partial(Scaling, run="reasoning/sudoku6/seed0")
 
 
 @pytest.mark.parametrize(
@@ -65,14 +69,16 @@ def test_seed_determines_the_numbers(study: type[Study]) -> None:
         (SGDConvergence, {"rate": 0.0}, "rate must be positive, got 0.0"),
         (SGDConvergence, {"decay": -1.0}, "decay must not be negative, got -1.0"),
         (SGDConvergence, {"norm": 1.0}, r"norm must lie in \(0, 1\), got 1.0"),
+        (RUN, {"starts": 0}, "starts must be at least 1, got 0"),
+        (RUN, {"depth": 0}, "depth must be at least 1, got 0"),
+        (RUN, {"puzzles": 0.5}, "puzzles must be an integer, got 0.5"),
+        (RUN, {"missing": ()}, "missing must hold at least 1 different values"),
+        (RUN, {"missing": (0, -1)}, "missing must be at least 0, got -1"),
     ],
 )
 def test_setting_out_of_range(study: type[Study], arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         study(**arguments)
-
-
-# --- Matrices --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu", "linear"])

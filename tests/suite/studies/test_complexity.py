@@ -14,9 +14,6 @@ CPU = torch.device("cpu")
 TINY: dict[str, Any] = {"size": 4, "rows": 2, "batch": 3}
 
 
-# From measurements to an order ----------------------------------------------------------------
-
-
 def test_exact_polynomials_are_found() -> None:
     found = fit([1, 2, 5, 10], [3.5, 5.5, 11.5, 21.5], "k")
     assert (found["slope"], found["intercept"]) == (pytest.approx(2), pytest.approx(1.5))
@@ -44,9 +41,6 @@ def test_the_order_of_measurements(values: list[float], order: str) -> None:
     assert fit([1, 2, 5, 10, 20], values, "K")["order"] == order
 
 
-# What the graphs hold -------------------------------------------------------------------------
-
-
 def test_unrolled_graphs_grow_with_k_and_neumann_graphs_do_not() -> None:
     """A step keeps a state before the nonlinearity and one after it; k steps keep k times that."""
     problem = _Problem(Complexity(**TINY), 0, CPU)
@@ -57,9 +51,6 @@ def test_unrolled_graphs_grow_with_k_and_neumann_graphs_do_not() -> None:
     for k in (2, 5, 9):
         assert problem.graph_bytes(UnrolledPhantomGradient(k, 0.5)) == k * one
         assert problem.graph_bytes(NeumannPhantomGradient(k, 0.5)) == one
-
-
-# The study ------------------------------------------------------------------------------------
 
 
 def test_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,9 +128,7 @@ def level(lipschitz: float, **medians: list[float]) -> dict[str, Any]:
         ({"cosine": [0.9, 0.95, 0.94]}, [3]),
     ],
 )
-def test_conclusions_are_about_the_worst_level(
-    medians: dict[str, list[float]], failed: list[int]
-) -> None:
+def test_conclusions_are_about_the_worst_level(medians, failed) -> None:
     """Each of them can fail; at a good condition number only the first one is expected."""
     levels = [level(0.9999, **medians), level(0.9, objective=[1.0, 1.0])]
     checks = conclusions(levels, ill_conditioned=True)

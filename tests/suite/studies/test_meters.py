@@ -18,15 +18,9 @@ from phantomgrad_suite.studies.meters import (
     spread,
 )
 
-pytestmark = [
-    pytest.mark.usefixtures("float32"),
-    pytest.mark.filterwarnings("ignore:.*Profiler.*"),
-]
+pytestmark = [pytest.mark.usefixtures("float32"), pytest.mark.filterwarnings("ignore:.*Profiler.*")]
 CPU = torch.device("cpu")
 MIB = 2**20
-
-
-# Memory -------------------------------------------------------------------------------------
 
 
 def test_peak_is_the_highest_point_and_not_the_sum() -> None:
@@ -51,9 +45,6 @@ def test_peak_includes_temporaries_inside_an_operation() -> None:
     """The softmax of a transposed matrix copies it first."""
     x = torch.empty(512, 512).t()
     assert peak_bytes(lambda: torch.softmax(x, dim=1), CPU) >= 2 * x.nbytes
-
-
-# Time ---------------------------------------------------------------------------------------
 
 
 class ManualClock(Clock):

@@ -23,12 +23,9 @@ from phantomgrad_suite.runs.records import (
     read_study,
     write_record,
 )
-from phantomgrad_suite.studies import Scaling
 from phantomgrad_suite.studies.scaling import Trace, filled_in, random_start, trace
 from phantomgrad_suite.studies.selection import along, auroc, majority, of_residual, selected
 from phantomgrad_suite.train import prepare
-
-# --- Selection in closed form ----------------------------------------------------------------
 
 
 def test_majority_is_of_whole_answers_and_the_earliest_of_equals() -> None:
@@ -107,9 +104,6 @@ def test_boards_are_filled_in_but_for_some_cells() -> None:
     assert all(bool((board[1:] == inputs[1:]).all()) for board in boards[1:])
 
 
-# --- Traces and starts -----------------------------------------------------------------------
-
-
 def reasoner(**settings: Any) -> RecursiveReasoner:
     torch.manual_seed(0)
     model = RecursiveReasoner(
@@ -157,8 +151,6 @@ def test_random_starts_are_distributed_as_the_saved_ones() -> None:
     own = random_start(reasoner(random_start=True), tokens)
     assert not torch.equal(own[0][:, 0], own[0][:, 1])
 
-
-# --- The study of a run ----------------------------------------------------------------------
 
 SIZE = (
     *("dataset.train=64", "dataset.validation=8", "dataset.test=24", "dataset.batch_size=16"),
@@ -258,18 +250,3 @@ def test_bad_input_is_one_sentence(workplace: Workplace, study_script: Script) -
         write_record(content, workplace.path / "runs/reasoning/sudoku6/seed5/record.json")
         with pytest.raises(UserError, match=problem):
             workplace.study("study=scaling", "run=reasoning/sudoku6/seed5")
-
-
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        ({"starts": 0}, "starts must be at least 1, got 0"),
-        ({"depth": 0}, "depth must be at least 1, got 0"),
-        ({"puzzles": 0.5}, "puzzles must be an integer, got 0.5"),
-        ({"missing": ()}, "missing must hold at least 1 different values"),
-        ({"missing": (0, -1)}, "missing must be at least 0, got -1"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], problem: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=problem):
-        Scaling(run="reasoning/sudoku6/seed0", **settings)

@@ -29,9 +29,6 @@ def diagonal(
     return outcome(np.diag(a), np.diag(c), k, damping, np.array(v or [1.0] * len(a)))
 
 
-# --- The conditions --------------------------------------------------------------------------
-
-
 def test_diagonal_map_has_closed_forms() -> None:
     """All matrices in ``A (I - M) - G = -G B^k``, ``B = 1 - lambda + lambda a``, are diagonal."""
     a, c, k, x = [0.8, -0.5, 0.2, 0.0], [1.0, 3.0, 2.0, 4.0], 3, 0.5
@@ -85,9 +82,6 @@ def test_matrices_are_those_of_the_estimators(estimator: Any, k: int) -> None:
     found = outcome(m, m, k, 0.7, np.ones(4))
     assert found["slack"] >= -1e-12
     assert found["left"] <= np.linalg.norm(m, 2) * found["reduced_left"] + 1e-12
-
-
-# --- The study -------------------------------------------------------------------------------
 
 
 def test_all_checks_hold_in_every_case() -> None:

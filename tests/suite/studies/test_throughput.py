@@ -37,9 +37,6 @@ class Ticking(Clock):
         return self.now
 
 
-# Synthetic batches ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("data", "side", "classes"), [(Cifar10, 32, 10), (ImageNet, 224, 1000)], ids=["cifar", "im"]
 )
@@ -88,9 +85,6 @@ def test_a_row_is_built_without_its_data(tmp_path: Path) -> None:
     assert sum(p.numel() for p in task.model.parameters()) == 16_808_936
     with pytest.raises(UserError, match="Digits has no synthetic batches"):
         Digits.synthetic(batch_size=2)
-
-
-# A step ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -150,9 +144,7 @@ def test_a_step_clips_as_the_trainer_of_its_row() -> None:
     assert max(float(g.abs().max()) for g in gradients) == pytest.approx(1e-5)
 
 
-def test_steps_with_and_without_a_penalty_are_weighted_by_their_share(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_steps_with_and_without_a_penalty_are_weighted_by_their_share(monkeypatch) -> None:
     step = TrainingStep(PRELN, 1, 0, Ticking(CPU), False)
     step.warm_up(2)  # the second step has a memory
     own, made = step.task.jacobian, []

@@ -10,16 +10,8 @@ import torch
 from omegaconf import OmegaConf
 from studies.test_throughput import CPU, IMPLICIT, NPG, ROWS, UPG, Ticking
 from torch import Tensor, nn
-from training import Script, Workplace
 
-from phantomgrad import DEQ
-from phantomgrad.gradients import (
-    BackpropThroughSolver,
-    GradientEstimator,
-    ImplicitGradient,
-    NeumannPhantomGradient,
-    UnrolledPhantomGradient,
-)
+import phantomgrad as pg
 from phantomgrad.solvers import FixedPoint
 from phantomgrad_suite.runs.records import read_study
 from phantomgrad_suite.studies import Findings, Throughput
@@ -28,9 +20,6 @@ from phantomgrad_suite.studies.training import TrainingStep
 from phantomgrad_suite.tasks import JacobianRegularisation
 
 in_float32 = pytest.mark.usefixtures("float32", "hydra_restore_singletons")
-
-
-# The expected cost of a step ------------------------------------------------------------------
 
 
 class CountingCell(nn.Linear):
@@ -44,7 +33,7 @@ class CountingCell(nn.Linear):
 
 
 def step_of(
-    gradient: GradientEstimator,
+    gradient: pg.GradientEstimator,
     jacobian: JacobianRegularisation | None = None,
     jitter: int = 0,
     budgets: tuple[int, ...] = (5, 7),
@@ -53,10 +42,10 @@ def step_of(
     layers = []
     for budget in budgets:
         solver = FixedPoint(max_evaluations=budget, tol=0)
-        layers.append(DEQ(CountingCell(3, 3), solver, gradient))
+        layers.append(pg.DEQ(CountingCell(3, 3), solver, gradient))
         layers[-1].check_map = False
         z, _ = layers[-1](z0=torch.ones(2, 3))
-        if not isinstance(gradient, BackpropThroughSolver):
+        if not isinstance(gradient, pg.BackpropThroughSolver):
             z.sum().backward()
     config = OmegaConf.create({"task": {"budget_jitter": jitter}})
     return SimpleNamespace(layers=layers, task=SimpleNamespace(jacobian=jacobian), config=config)
@@ -69,16 +58,14 @@ THREE = FixedPoint(max_evaluations=3, tol=0)
 @pytest.mark.parametrize(
     ("gradient", "recorded", "backward"),
     [
-        (ImplicitGradient(solver=THREE), 1, 3 + 2),
-        (ImplicitGradient(solver=THREE, at="image"), 2, 3 + 2),
-        (UnrolledPhantomGradient(4, 0.5), 4, 8),
-        (NeumannPhantomGradient(4, 0.5), 1, 3 + 2),
+        (pg.ImplicitGradient(solver=THREE), 1, 3 + 2),
+        (pg.ImplicitGradient(solver=THREE, at="image"), 2, 3 + 2),
+        (pg.UnrolledPhantomGradient(4, 0.5), 4, 8),
+        (pg.NeumannPhantomGradient(4, 0.5), 1, 3 + 2),
     ],
     ids=["equilibrium", "image", "UPG", "NPG"],
 )
-def test_the_expected_cost_of_a_step(
-    gradient: GradientEstimator, recorded: int, backward: int
-) -> None:
+def test_the_expected_cost_of_a_step(gradient, recorded, backward) -> None:
     """It is a mean over the layers; the forward pass makes as many calls of the cell."""
     step = step_of(gradient)
     forward = 6 + recorded
@@ -90,17 +77,15 @@ def test_the_expected_cost_of_a_step(
 @pytest.mark.parametrize(
     "gradient",
     [
-        ImplicitGradient(order=2),
-        ImplicitGradient(on_failure="phantom"),
-        UnrolledPhantomGradient(4, "adaptive"),
-        BackpropThroughSolver(),
+        pg.ImplicitGradient(order=2),
+        pg.ImplicitGradient(on_failure="phantom"),
+        pg.UnrolledPhantomGradient(4, "adaptive"),
+        pg.BackpropThroughSolver(),
     ],
     ids=repr,
 )
-def test_gradients_whose_cost_depends_on_the_model_have_no_count(
-    gradient: GradientEstimator,
-) -> None:
-    step = step_of(UnrolledPhantomGradient(4, 0.5))
+def test_gradients_whose_cost_depends_on_the_model_have_no_count(gradient) -> None:
+    step = step_of(pg.UnrolledPhantomGradient(4, 0.5))
     for layer in step.layers:
         layer.gradient = gradient
     assert counted(step) is None
@@ -108,24 +93,21 @@ def test_gradients_whose_cost_depends_on_the_model_have_no_count(
 
 def test_steps_that_differ_have_no_count() -> None:
     """They differ by penalties, varying budgets, or different gradients of the layers."""
-    gradient, penalty = UnrolledPhantomGradient(4, 0.5), JacobianRegularisation(weight=1.0)
+    gradient, penalty = pg.UnrolledPhantomGradient(4, 0.5), JacobianRegularisation(weight=1.0)
     assert counted(step_of(gradient)) is not None
     assert counted(step_of(gradient, replace(penalty, frequency=0.0))) is not None
     assert counted(step_of(gradient, penalty)) is None
     assert counted(step_of(gradient, jitter=2)) is None
     assert counted(step_of(gradient, budgets=())) is None
     mixed = step_of(gradient)
-    mixed.layers[1].gradient = NeumannPhantomGradient(4, 0.5)
+    mixed.layers[1].gradient = pg.NeumannPhantomGradient(4, 0.5)
     assert counted(mixed) is None
 
 
 def test_a_solve_lasts_until_its_slowest_sample() -> None:
-    (layer,) = step_of(UnrolledPhantomGradient(1, 0.5), budgets=(9,)).layers
+    (layer,) = step_of(pg.UnrolledPhantomGradient(1, 0.5), budgets=(9,)).layers
     layer.last_solution = layer.last_solution._replace(evaluations=torch.tensor([5, 8]))
     assert evaluations([layer]) == {"forward": {"mean": 8, "budget": 9}}
-
-
-# The study ------------------------------------------------------------------------------------
 
 
 @in_float32
@@ -173,13 +155,8 @@ def test_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (upg["peak_bytes"], upg["parameters"]) == (640, 158_986)
 
 
-# The command ----------------------------------------------------------------------------------
-
-
 @in_float32
-def test_each_list_of_rows_has_a_record_of_its_own(
-    study_script: Script, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_list_of_rows_has_a_record_of_its_own(study_script, workplace, monkeypatch) -> None:
     """It is named by rows and device; a run with other settings is not among the results."""
     measured: list[Throughput] = []
 

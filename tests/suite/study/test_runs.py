@@ -12,8 +12,6 @@ from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.records import Check, read_study
 from phantomgrad_suite.studies import Findings, Study
 
-# --- A study and its record ------------------------------------------------------------------
-
 
 def test_study_writes_its_record(workplace: Workplace) -> None:
     """It is in its folder and among the results, since only the seed was overridden."""
@@ -37,14 +35,6 @@ def test_study_writes_its_record(workplace: Workplace) -> None:
     assert torch.__version__.startswith(record.environment["versions"]["torch"])
 
 
-def test_study_reduced_by_its_own_file_is_published(workplace: Workplace) -> None:
-    """The record names what is reduced."""
-    own_study(workplace, "label: {reduced: [7 of 50 000 samples]}")
-    record = read_study(workplace.study(STUDY) / "record.json")
-    assert (record.protocol, record.changes) == ("reduced", ["7 of 50 000 samples"])
-    assert (workplace.path / "runs/results/records/figure1/tanh/seed0.json").exists()
-
-
 def test_changed_study_is_reduced_and_not_published(workplace: Workplace) -> None:
     """The hash of its configuration, with the number of threads, names its folder."""
     record = read_study(workplace.study(*TINY, "threads=1") / "record.json")
@@ -53,19 +43,6 @@ def test_changed_study_is_reduced_and_not_published(workplace: Workplace) -> Non
     assert {change.partition("=")[0] for change in record.changes} == changed
     assert record.instance == f"seed0-{record.config_hash[:8]}"
     assert not (workplace.path / "results").exists()
-
-
-def test_study_that_was_changed_since_is_not_overwritten(workplace: Workplace) -> None:
-    path = own_study(workplace)
-    record = workplace.study(STUDY) / "record.json"
-    before = record.read_bytes()
-    path.write_text(path.read_text().replace("samples: 7", "samples: 8"))
-    with pytest.raises(UserError, match="holds a finished run of another configuration"):
-        workplace.study(STUDY)
-    assert record.read_bytes() == before
-
-
-# --- What goes wrong -------------------------------------------------------------------------
 
 
 class Doubtful(Study):
@@ -82,9 +59,7 @@ class Doubtful(Study):
         )
 
 
-def test_failed_claims_are_recorded_and_named(
-    workplace: Workplace, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_claims_are_recorded_and_named(workplace, caplog) -> None:
     """The next start does not measure again, but fails with the same message."""
     caplog.set_level(logging.INFO)
     path = own_study(workplace)

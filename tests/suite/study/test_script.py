@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 import torch
 from study.tiny import STUDY, SUITES, TINY, rows_of
-from training import Script, Workplace, check_line
+from training import Script, Workplace
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_study
-
-# --- The script ------------------------------------------------------------------------------
 
 
 def test_script_skips_a_finished_study(study_script: Script, workplace: Workplace) -> None:
@@ -45,9 +43,7 @@ def test_script_fails_with_a_claim(study_script: Script, workplace: Workplace) -
         (("suite=default", "seeds=3"), "there is no setting 'seeds'; the nearest are seed"),
     ],
 )
-def test_script_names_a_bad_argument_in_one_line(
-    study_script: Script, arguments: tuple[str, ...], message: str
-) -> None:
+def test_script_names_a_bad_argument_in_one_line(study_script, arguments, message) -> None:
     outcome = study_script(*arguments)
     assert (outcome.code, outcome.out) == (1, "")
     assert outcome.err.startswith(message)
@@ -67,11 +63,7 @@ def test_script_names_a_bad_argument_in_one_line(
     ],
 )
 def test_script_names_a_bad_value_in_one_line(
-    study_script: Script,
-    workplace: Workplace,
-    monkeypatch: pytest.MonkeyPatch,
-    override: str,
-    message: str,
+    study_script, workplace, monkeypatch, override, message
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     outcome = study_script(*TINY, override)
@@ -79,9 +71,6 @@ def test_script_names_a_bad_value_in_one_line(
     assert re.match(message, outcome.out)
     assert outcome.out.count("\n") == 1
     assert [path.name for path in workplace.path.glob("**/*.json")] in ([], ["attempt.json"])
-
-
-# --- Suites ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -99,9 +88,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_suite_launches_its_rows_and_goes_on_after_a_failure(
-    study_script: Script, launched: list[tuple[str, int]], suite: str
-) -> None:
+def test_suite_launches_its_rows_and_goes_on_after_a_failure(study_script, launched, suite) -> None:
     """All rows are started in order; the exit status is 1 if one failed."""
     outcome = study_script(f"suite={suite}", "seed=5")
     rows = rows_of(suite)
@@ -123,15 +110,3 @@ def test_suite_does_its_studies(study_script: Script, workplace: Workplace) -> N
     done = [line.split()[0] for line in outcome.out.splitlines() if "claims hold" in line]
     assert done == list(rows)
     assert len(list(workplace.path.glob("runs/figure4/*/seed0-*/record.json"))) == 2
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "study=figure4/relu setting.iterations=5 device=cuda",
-        "suite=default",
-        "study=figure1/tanh,figure1/relu seed=range(3)",
-    ],
-)
-def test_right_command_lines_pass(line: str) -> None:
-    check_line(line, root="study")

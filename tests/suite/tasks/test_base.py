@@ -74,7 +74,7 @@ def test_each_gradient_is_clipped_on_its_own() -> None:
     for parameter, norm in zip(trained, (0.1, 0.5, 7.0), strict=True):
         gradient = torch.randn_like(parameter)
         parameter.grad = norm * gradient / gradient.norm()
-    task.on_before_optimizer_step(None)  # type: ignore[arg-type]
+    task.on_before_optimizer_step(None)
     norms = [p.grad.norm().item() for p in trained]
     assert norms == pytest.approx([0.1, 0.5, 0.5], rel=1e-5)
 
@@ -84,30 +84,12 @@ def test_pretraining_ends() -> None:
     layers = []
     task.pretrain(3, 2)
     for step in range(5):
-        task.trainer = SimpleNamespace(global_step=step)  # type: ignore[assignment]
+        task.trainer = SimpleNamespace(global_step=step)
         layers.append(task.unrolled_layers)
     assert layers == [2, 2, 2, 0, 0]
     assert chains_task().unrolled_layers == 0
     with pytest.raises(ValueError, match="pretraining_layers must be at least 1, got 0"):
         task.pretrain(3, 0)
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"schedule_by": "day"}, "schedule_by must be 'epoch' or 'step', got 'day'"),
-        ({"metric_mode": "mean"}, "metric_mode must be 'max' or 'min', got 'mean'"),
-        ({"budget_jitter": -1}, "budget_jitter must be at least 0, got -1"),
-        # As `+task.jacobian.weight=0.5` makes of a row without a penalty.
-        ({"jacobian": {"weight": 0.5}}, "jacobian must be null or a complete JacobianRegularisa"),
-    ],
-)
-def test_bad_settings_are_refused(bad: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        chains_task(**bad)
-
-
-# --- Solver statistics -----------------------------------------------------------------------
 
 
 def test_statistics_are_means_over_the_layers() -> None:
@@ -121,9 +103,6 @@ def test_statistics_are_means_over_the_layers() -> None:
     solutions = [m.last_solution for m in model.modules() if isinstance(m, DEQ)]
     evaluations = torch.cat([s.evaluations for s in solutions if s is not None])
     assert statistics["solver/evaluations"] == evaluations.float().mean()
-
-
-# --- Means over an epoch ---------------------------------------------------------------------
 
 
 def test_each_process_continues_its_own_means(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,9 +84,6 @@ def test_nodes_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "test/loss" not in found
 
 
-# --- Several labels --------------------------------------------------------------------------
-
-
 def graph(logits: list[list[float]], labels: list[list[int]]) -> MultilabelGraph:
     eye = Propagation(torch.eye(len(labels)))
     return MultilabelGraph(torch.tensor(logits), eye, torch.tensor(labels).float(), 1.0)
@@ -99,9 +96,7 @@ def multilabel() -> MultilabelNodeClassification:
     )
 
 
-def test_binary_cross_entropy(
-    multilabel: MultilabelNodeClassification, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_binary_cross_entropy(multilabel, monkeypatch) -> None:
     """It is the mean over nodes and labels; the mean of an epoch weights graphs by their nodes."""
     batch = graph([[0.0, 2.0, -1.0], [1.0, -3.0, 0.5]], [[1, 1, 0], [0, 0, 1]])
     p, y = batch.features.sigmoid(), batch.labels
@@ -118,9 +113,7 @@ def test_binary_cross_entropy(
     assert "test/loss" not in found
 
 
-def test_micro_f1(
-    multilabel: MultilabelNodeClassification, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_micro_f1(multilabel, monkeypatch) -> None:
     """All graphs, nodes and labels of a set count; a logit in (0, 0.5) predicts its label, too."""
     found = logged(multilabel, monkeypatch)
     multilabel.validation_step(graph([[0.1, 0.2, -5.0]], [[1, 0, 1]]), 0)  # TP 1, FP 1, FN 1
@@ -131,9 +124,6 @@ def test_micro_f1(
     multilabel.validation_step(nothing_predicted, 0, dataloader_idx=1)
     assert found["validation/micro_f1"].compute() == 0
     assert (multilabel.metric, multilabel.metric_mode) == ("micro_f1", "max")
-
-
-# --- Images ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pair", [ImageBatch, lambda *pair: list(pair), lambda *pair: pair])

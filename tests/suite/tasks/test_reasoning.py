@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from interruptions import assert_same_run, checkpoint, interrupted
 from tasks.fitting import SGD, logged
 from torch import Tensor, nn
-from training import WholeRuns, Workplace
+from training import Workplace
 
 from phantomgrad.models.recursive import Answer
 from phantomgrad_suite.data import PuzzleBatch
@@ -136,25 +136,6 @@ def test_evaluation_takes_all_segments_from_the_start(monkeypatch: pytest.Monkey
     assert found["validation/loss"] > 1
 
 
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        ({"segments": 1}, "segments must be at least 2, got 1"),
-        ({"exploration": 1.0}, r"exploration must lie in \[0, 1\), got 1.0"),
-        ({"loss": "hinge"}, "loss must be 'softmax' or 'stablemax', got 'hinge'"),
-        ({"averaging": 1.0}, r"decay must lie in \[0, 1\), got 1.0"),
-        ({"evaluated_segments": [0]}, "evaluated_segments must be at least 1, got 0"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        task(Counter(), **settings)
-    with pytest.raises(ValueError, match="Linear is no model for Reasoning"):
-        task(nn.Linear(1, 1))
-
-
-# --- Through the real entry ------------------------------------------------------------------
-
 RUN = (
     *("model=trm", "solver=steps", "gradient=upg", "gradient.steps=1", "gradient.damping=1.0"),
     *("task=reasoning", "schedule=warmup_cosine", "schedule.warmup=5", "trainer.max_epochs=3"),
@@ -167,9 +148,7 @@ HALTING = ("task.halting=true", "task.exploration=0.5", "task.averaging=0.9")
 
 @pytest.mark.parametrize("at", [2, 11])
 @pytest.mark.parametrize("halting", [False, True])
-def test_resumed_run_is_the_uninterrupted_one(
-    workplace: Workplace, whole_runs: WholeRuns, halting: bool, at: int
-) -> None:
+def test_resumed_run_is_the_uninterrupted_one(workplace, whole_runs, halting, at) -> None:
     """Carry, augmentation, noise and averaged weights are equal bit for bit."""
     here = (*RUN, "dataset=sudoku4", *(HALTING * halting), "runtime.checkpoint.every_minutes=0")
     whole = whole_runs.train(workplace, *here)

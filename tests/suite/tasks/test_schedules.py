@@ -19,11 +19,11 @@ class Line(Task):
     """A linear model that keeps the learning rate of every step."""
 
     def __init__(self, **task: object) -> None:
-        super().__init__(nn.Linear(1, 1), partial(torch.optim.SGD, lr=RATE), **task)  # type: ignore[arg-type]
+        super().__init__(nn.Linear(1, 1), partial(torch.optim.SGD, lr=RATE), **task)
         self.rates: list[float] = []
 
     def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
-        self.rates.append(self.optimizers().param_groups[0]["lr"])  # type: ignore[union-attr]
+        self.rates.append(self.optimizers().param_groups[0]["lr"])
         loss: Tensor = self.model(batch).square().mean()
         return loss
 
@@ -57,7 +57,7 @@ def test_warm_up_and_cosine_of_the_language_rows() -> None:
     optimizer = torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=2.5e-4)
 
     def rates(warmup: int, steps: int, at: list[int]) -> list[float]:
-        (factor,) = warmup_cosine(optimizer, warmup=warmup, steps=steps).lr_lambdas  # type: ignore[attr-defined]
+        (factor,) = warmup_cosine(optimizer, warmup=warmup, steps=steps).lr_lambdas
         return [2.5e-4 * factor(step) for step in at]
 
     steps = [0, 1, 8000, 15_999, 16_000, 32_000, 150_000, 300_000]

@@ -8,15 +8,13 @@ import pytest
 import torch
 from interruptions import assert_same_run, checkpoint, interrupted
 from train.chains import CHAINS
-from training import WholeRuns, Workplace
+from training import Workplace
 
 from phantomgrad_suite.runs.errors import UserError
 
 
 @pytest.mark.parametrize("other", ["size", "kind"])
-def test_checkpoint_of_something_else_is_reported_and_kept(
-    workplace: Workplace, other: str
-) -> None:
+def test_checkpoint_of_something_else_is_reported_and_kept(workplace, other) -> None:
     """Intact, but of another model, or not a checkpoint."""
     folder = interrupted(workplace, 8, *CHAINS)
     path = folder / "checkpoints" / "last.ckpt"
@@ -32,9 +30,7 @@ def test_checkpoint_of_something_else_is_reported_and_kept(
 
 
 @pytest.mark.parametrize("generations", [1, 2])
-def test_damaged_checkpoint_is_kept_and_the_run_goes_on(
-    workplace: Workplace, caplog: pytest.LogCaptureFixture, generations: int
-) -> None:
+def test_damaged_checkpoint_is_kept_and_the_run_goes_on(workplace, caplog, generations) -> None:
     """The run resumes from the checkpoint before it, or starts from the beginning without one."""
     caplog.set_level(logging.INFO)
     whole = workplace.train(
@@ -99,21 +95,16 @@ def test_checkpoint_with_a_nan_weight_is_not_resumed(workplace: Workplace) -> No
     [(errno.ENOSPC, "the disk is full: make room"), (errno.EROFS, "make it writable")],
 )
 def test_disk_that_refuses_files_spares_the_last_checkpoint(
-    workplace: Workplace,
-    whole_runs: WholeRuns,
-    monkeypatch: pytest.MonkeyPatch,
-    number: int,
-    remedy: str,
+    workplace, whole_runs, monkeypatch, number, remedy
 ) -> None:
     """The next checkpoint is not completed, and the run resumes from the last one."""
 
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
     whole = whole_runs.train(workplace, *CHAINS)
     folder = interrupted(workplace, 8, *CHAINS)
     before = (folder / "checkpoints" / "last.ckpt").read_bytes()
-
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", refuse)
         with pytest.raises(UserError, match=f"last.ckpt: .*: {remedy} and .* it resumes from"):

@@ -1,27 +1,24 @@
-"""An MDEQ trained by two processes of one run, each with batch statistics of its own."""
+"""One run of two processes: on one node, each with its own batch statistics, and on two."""
 
 from pathlib import Path
 
 import lightning
 import pytest
-import torch
-from interruptions import checkpoint
-from training import Workplace, composed, finish_two
+from interruptions import checkpoint, untimed
+from training import SMALL_MDEQ, composed, finish_two, needs_gloo
 
 from phantomgrad_suite.jobs.build import build_data, build_task
-from phantomgrad_suite.runs.records import read_record
+from phantomgrad_suite.runs.records import Record, read_record
 
-pytestmark = pytest.mark.skipif(
-    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
-    reason="this build of torch has no gloo backend",
-)
+pytestmark = needs_gloo
 
 NARROW = (
-    *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),
+    *SMALL_MDEQ,
     *("solver.max_evaluations=6", "adjoint.max_evaluations=6", "dataset.batch_size=2"),
     *("dataset.validation=30", "trainer.max_epochs=4", "runtime.checkpoint.every_n_epochs=1"),
 )
 TWO = ("trainer=ddp", "trainer.devices=2")
+ON_NODES = ("experiment=digits/one_step", "trainer=ddp", "trainer.max_epochs=1")
 
 
 def evaluated_alone(folder: Path, *overrides: str) -> dict[str, float]:
@@ -37,9 +34,7 @@ def evaluated_alone(folder: Path, *overrides: str) -> dict[str, float]:
 
 @pytest.mark.parametrize("method", ["implicit", "upg_k5_d0.5"])
 @pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning", "ignore:.*LeafSpec.*")
-def test_processes_evaluate_the_model_that_is_saved(
-    workplace: Workplace, jpeg_root: Path, method: str
-) -> None:
+def test_processes_evaluate_the_model_that_is_saved(workplace, jpeg_root, method) -> None:
     """With the statistics of each process, losses would differ by 4e-4 here."""
     here = (
         f"experiment=cifar10-jpeg/3epochs_{method}",
@@ -53,3 +48,21 @@ def test_processes_evaluate_the_model_that_is_saved(
     alone = evaluated_alone(path.parent, *here)
     for name in ("test/accuracy", "validation/accuracy", "validation/loss"):
         assert curves[name][-1] == pytest.approx(alone[name], rel=1e-5), name
+
+
+def record_of(folder: Path) -> Record:
+    (path,) = folder.glob("runs/**/record.json")
+    return read_record(path)
+
+
+def test_two_nodes_make_one_record(tmp_path: Path) -> None:
+    """It equals that of two processes on one node: the same parts of batches, the same curves."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    finish_two(one, *ON_NODES, "trainer.devices=2")
+    finish_two(two, *ON_NODES, "trainer.devices=1", "trainer.num_nodes=2", nodes=2)
+    ours, one_node = record_of(two), record_of(one)
+    assert ours.result == one_node.result
+    assert untimed(ours) == untimed(one_node)
+    assert "trainer.num_nodes=2" in ours.changes

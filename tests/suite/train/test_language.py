@@ -5,15 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 from interruptions import assert_same_run, checkpoint, interrupted, untimed
-from training import WholeRuns, Workplace, finish_two
+from training import SMALL_TRANSFORMER, finish_two, needs_gloo
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record
 
-EVERY_STEP = "runtime.checkpoint.every_minutes=0"
 MODEL = (
-    *("model.width=8", "model.heads=2", "model.inner=16", "model.cutoffs=[20,60]"),
-    *("++model.shrinkage=2", "model.memory_length=12", "dataset.batch_size=3"),
+    *SMALL_TRANSFORMER,
+    *("model.memory_length=12", "dataset.batch_size=3"),
     *("dataset.segment_length=9", "dataset.test_batch_size=2", "++trainer.limit_val_batches=4"),
     *("solver.max_evaluations=5", "adjoint.max_evaluations=5", "schedule.warmup=3"),
 )
@@ -38,9 +37,7 @@ JR = (
 
 
 @pytest.mark.parametrize(("unit", "at"), [("epoch", 2), ("step", 3), ("step", 15)])
-def test_resumed_run_is_the_uninterrupted_one(
-    workplace: Workplace, whole_runs: WholeRuns, text_root: Path, unit: str, at: int
-) -> None:
+def test_resumed_run_is_the_uninterrupted_one(workplace, whole_runs, text_root, unit, at) -> None:
     """Memory, position and weights are equal after an interruption between or within epochs."""
     here = run_of(text_root, *JR, "runtime.checkpoint.every_n_epochs=1")
     whole = whole_runs.train(workplace, *here)
@@ -57,9 +54,7 @@ def test_resumed_run_is_the_uninterrupted_one(
     assert ours.result == theirs.result
 
 
-def test_further_memory_lengths_do_not_change_training(
-    workplace: Workplace, text_root: Path
-) -> None:
+def test_further_memory_lengths_do_not_change_training(workplace, text_root) -> None:
     """Training is equal bit for bit."""
     here = run_of(text_root, *JR, "runtime.checkpoint.every_n_epochs=1")
     plain = workplace.train(*here, "runtime.paths.runs=plain")
@@ -75,9 +70,7 @@ def test_further_memory_lengths_do_not_change_training(
 
 
 @pytest.mark.parametrize("steps", [4, 16])
-def test_text_that_ends_in_an_epoch_begins_again(
-    workplace: Workplace, whole_runs: WholeRuns, text_root: Path, steps: int
-) -> None:
+def test_text_that_ends_in_an_epoch_begins_again(workplace, whole_runs, text_root, steps) -> None:
     """A pass has twelve segments; runs resume at the same position before or after its end."""
     long = (
         "dataset.batch_size=12",
@@ -91,41 +84,18 @@ def test_text_that_ends_in_an_epoch_begins_again(
     assert_same_run(folder, whole)
 
 
-def test_record_of_a_language_model(workplace: Workplace, text_root: Path) -> None:
-    record = workplace.record(*run_of(text_root, "wikitext/postln_implicit"))
-    result, curves = record.result, record.curves
-    assert (result.metric, result.mode) == ("perplexity", "min")
-    assert result.best == pytest.approx(min(curves["test/perplexity"]), rel=1e-5)
-    best = min(range(3), key=curves["validation/perplexity"].__getitem__)
-    assert result.selected_epoch == best + 1
-    assert {"train/loss", "validation/loss"} <= set(curves)
-    assert record.data["vocabulary"] == 101
-    assert curves["train/loss"][-1] < curves["train/loss"][0]
-
-
 @pytest.mark.parametrize(
     ("override", "message"),
     [
         ("dataset.segment_length=5000", r"dataset\.segment_length must be less than the"),
-        (
-            "model.memory_length=5000",
-            r"model\.memory_length must be less than the \d+ tokens .* train.* got 5000",
-        ),
-        (
-            "task.evaluation_memory=9000",
-            r"task\.evaluation_memory must be less than .* of the test text, got 9000",
-        ),
+        ("model.memory_length=5000", r"less than the \d+ tokens .* train.* got 5000"),
+        ("task.evaluation_memory=9000", "less than .* of the test text, got 9000"),
         ("+task.other_memories=480", r"other_memories must be .*Sequence\[int\], got 480"),
-        ("dataset.segments_per_epoch=0", "segments_per_epoch must be at least 1, got 0"),
-        ("task.jacobian.frequency=2", r"frequency must lie in \[0, 1\], got 2"),
-        ("task.budget_jitter=-1", "budget_jitter must be at least 0, got -1"),
         ("schedule.warmup=few", "schedule.warmup must be int, got 'few'"),
         ("schedule.warmup=-5", "warmup must be at least 0, got -5"),
     ],
 )
-def test_bad_value_is_reported_in_one_line(
-    workplace: Workplace, text_root: Path, override: str, message: str
-) -> None:
+def test_bad_value_is_reported_in_one_line(workplace, text_root, override, message) -> None:
     with pytest.raises(UserError, match=message):
         workplace.train(*run_of(text_root, JR[0]), override)
 
@@ -138,17 +108,13 @@ def test_bad_value_is_reported_in_one_line(
         "trainer.precision=bf16-mixed +model.recompute=true",
     ],
 )
-def test_run_without_a_memory_or_in_half_precision(
-    workplace: Workplace, text_root: Path, setting: str
-) -> None:
+def test_run_without_a_memory_or_in_half_precision(workplace, text_root, setting) -> None:
     """It writes a checkpoint, and its words become likelier than at first."""
     chosen = setting.split()
     record = workplace.record(*run_of(text_root, JR[0]), *chosen, "trainer.max_epochs=2")
     first, last = record.curves["test/perplexity"]
     assert last <= first < record.data["vocabulary"]
 
-
-# Several processes --------------------------------------------------------------------------
 
 # Nothing that is drawn changes anything: no dropout, no jitter, a penalty of no weight.
 PLAIN = (
@@ -159,13 +125,8 @@ PLAIN = (
 TWO = ("trainer=ddp", "runtime.trainer.accelerator=cpu", "trainer.devices=2")
 
 
-@pytest.mark.skipif(
-    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
-    reason="this build of torch has no gloo backend",
-)
-def test_two_processes_are_one_with_twice_the_streams(
-    workplace: Workplace, text_root: Path
-) -> None:
+@needs_gloo
+def test_two_processes_are_one_with_twice_the_streams(workplace, text_root) -> None:
     """Losses, perplexities, memories and the steps with a penalty are equal."""
     here = run_of(text_root, JR[0], *PLAIN)
     out = finish_two(workplace.path, *here, *TWO, "runtime.paths.runs=two")

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from types import ModuleType
+from unittest.mock import Mock
 
 import pytest
 from interruptions import interrupted
@@ -64,24 +65,18 @@ def test_wandb_has_a_run_for_each_run(workplace: Workplace, wandb: ModuleType) -
     assert (list(runs[1].tags), runs[1].notes) == (["mine"], "a trial")
 
 
-def test_wandb_is_needed_only_where_it_is_chosen(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wandb_is_needed_only_where_it_is_chosen(workplace, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UserError, match=r"needs the package wandb: install it"):
         workplace.train(*SHORT, "logger=wandb")
 
 
-def test_curves_that_cannot_be_written_end_the_run_in_a_line(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_curves_that_cannot_be_written_end_the_run_in_a_line(workplace, monkeypatch) -> None:
     """Nor does the thread that writes them print its traceback, which pytest would report."""
     from tensorboard.summary.writer.record_writer import RecordWriter
 
-    def refuse(writer: RecordWriter, data: bytes) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), b"runs/events")
-
-    monkeypatch.setattr(RecordWriter, "write", refuse)
+    error = OSError(errno.EROFS, os.strerror(errno.EROFS), b"runs/events")
+    monkeypatch.setattr(RecordWriter, "write", Mock(side_effect=error))
     with pytest.raises(UserError, match=r"^runs/events: Read-only file system: make it writable"):
         workplace.train(*CHAINS)
 

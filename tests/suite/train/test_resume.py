@@ -6,17 +6,14 @@ import pytest
 import torch
 from interruptions import assert_same_run, checkpoint, interrupted, untimed
 from train.chains import CHAINS, ROW, shorten
-from training import WholeRuns, Workplace
+from training import SMALL_MDEQ, WholeRuns, Workplace
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record
 
 # The learning rate drops right where a checkpoint is written.
 DROP = ("schedule=multistep", "schedule.milestones=[5]", "schedule.gamma=0.1")
-NARROW = (
-    *("model.channels=[8,8]", "model.head_channels=[2,2]", "model.features=8"),
-    *("solver.max_evaluations=3", "adjoint.max_evaluations=3"),
-)
+NARROW = (*SMALL_MDEQ, *("solver.max_evaluations=3", "adjoint.max_evaluations=3"))
 
 
 @pytest.mark.parametrize(
@@ -27,9 +24,7 @@ NARROW = (
         ("digits/one_step", 8),  # shuffled batches
     ],
 )
-def test_resumed_run_is_the_uninterrupted_one(
-    workplace: Workplace, small_tu: Path, row: str, epoch: int
-) -> None:
+def test_resumed_run_is_the_uninterrupted_one(workplace, small_tu, row, epoch) -> None:
     """It is interrupted right after the checkpoint, where the learning rate drops, or later."""
     saved = "runtime.checkpoint.every_n_epochs=5"
     here: tuple[str, ...] = (f"experiment={row}", "trainer.max_epochs=9", saved, *DROP)
@@ -130,23 +125,13 @@ def test_checkpoint_of_another_run_is_not_resumed(workplace: Workplace) -> None:
         workplace.train(*CHAINS, "seed=1")
 
 
-EVERY = "gradient.damping={{_target_: phantomgrad.AdaptiveDamping, every: {}}}"
-
-
-@pytest.mark.parametrize(
-    ("gradient", "damping"), [("npg", EVERY.format(100)), ("upg", "gradient.damping=adaptive")]
-)
-def test_run_logs_its_damping(workplace: Workplace, gradient: str, damping: str) -> None:
-    record = workplace.record(f"gradient={gradient}", damping, "trainer.max_epochs=3")
-    radii, dampings = (record.curves[f"gradient/{name}"] for name in ("radius", "damping"))
-    assert len(radii) == 3
-    assert dampings == pytest.approx([min(1, 1 / radius) for radius in radii], rel=1e-5)
+EVERY_THIRD = "gradient.damping={_target_: phantomgrad.AdaptiveDamping, every: 3}"
 
 
 def test_resumed_run_with_adaptive_damping_is_the_uninterrupted_one(workplace: Workplace) -> None:
     """Measured every third pass, interrupted between two measurements."""
     epochs = ("trainer.max_epochs=10", "runtime.checkpoint.every_n_epochs=5")
-    here = ("gradient=npg", EVERY.format(3), *epochs)
+    here = ("gradient=npg", EVERY_THIRD, *epochs)
     whole = workplace.train(*here, "runtime.paths.runs=whole")
     folder = interrupted(workplace, 8, *here)
     assert workplace.train(*here) == folder
@@ -155,3 +140,5 @@ def test_resumed_run_with_adaptive_damping_is_the_uninterrupted_one(workplace: W
     radii, others = (curves["gradient/radius"] for curves in states)
     assert radii == others
     assert len(set(radii)) == 4  # one for each measurement
+    dampings = states[0]["gradient/damping"]
+    assert dampings == pytest.approx([min(1, 1 / radius) for radius in radii], rel=1e-5)

@@ -3,16 +3,12 @@
 import re
 from pathlib import Path
 
-import pytest
-import torch
 from train.chains import CHAINS
-from training import Script, Started, Workplace
+from training import Script, Started, Workplace, needs_gloo
 
 from phantomgrad_suite.evaluate import evaluate
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.records import read_record
-
-# --- The script ------------------------------------------------------------------------------
 
 
 def test_script_executes_a_run_and_skips_it_the_second_time(script: Script) -> None:
@@ -48,9 +44,7 @@ def test_table_goes_on_after_a_failed_run(script: Script, workplace: Workplace) 
     assert lost.exists()
 
 
-def test_runs_of_other_processes_are_counted_in_a_line(
-    script: Script, workplace: Workplace
-) -> None:
+def test_runs_of_other_processes_are_counted_in_a_line(script, workplace) -> None:
     rows = ("-m", "experiment=chains/implicit,chains/npg_k5_d0.5", "trainer.max_epochs=1")
     assert script(*rows).code == 0
     folders = [RunFolder(path.parent) for path in workplace.path.glob("runs/**/record.json")]
@@ -70,9 +64,7 @@ def test_table_names_the_failed_run(script: Script) -> None:
     assert re.match("chains/implicit seed0-.*: model cannot be built: .*kappa must lie in", line)
 
 
-def test_missing_data_are_reported_once_and_other_rows_go_on(
-    script: Script, workplace: Workplace
-) -> None:
+def test_missing_data_are_reported_once_and_other_rows_go_on(script, workplace) -> None:
     rows = "table4/cox2_implicit,table4/cox2_upg_k5_d0.5,chains/implicit"
     outcome = script("-m", f"experiment={rows}", "trainer.max_epochs=1")
     assert outcome.code == 1
@@ -82,15 +74,6 @@ def test_missing_data_are_reported_once_and_other_rows_go_on(
     assert done.startswith("chains/implicit")
 
 
-def test_table_file_launches_its_rows(script: Script, workplace: Workplace) -> None:
-    outcome = script("table=chains", "seed=0", "trainer.max_epochs=1")
-    assert outcome.code == 0
-    done = [line.split()[0] for line in outcome.out.splitlines() if "accuracy best" in line]
-    assert done == ["chains/implicit", "chains/upg_k5_d0.5", "chains/npg_k5_d0.5"]
-
-
-# Several processes --------------------------------------------------------------------------
-
 TWO = (
     "trainer=ddp",
     "runtime.trainer.accelerator=cpu",
@@ -99,10 +82,7 @@ TWO = (
 )
 
 
-@pytest.mark.skipif(
-    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
-    reason="this build of torch has no gloo backend",
-)
+@needs_gloo
 def test_two_processes_make_one_run_and_one_record(tmp_path: Path, float32: None) -> None:
     """The second one, started by the first one, finds the folder locked, and follows."""
     ended = Started(tmp_path, "experiment=digits/one_step", *TWO).end()

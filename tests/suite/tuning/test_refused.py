@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from training import Script, Workplace
+from training import Script
 from tuning.conftest import ROW, SHORT
 
 from phantomgrad_suite.runs.folder import RunFolder
@@ -56,9 +56,7 @@ def test_missing_optuna(script: Script, monkeypatch: pytest.MonkeyPatch) -> None
     assert (done.code, done.err.strip()) == (1, message)
 
 
-def test_search_that_another_process_runs_is_left_to_it(
-    script: Script, workplace: Workplace
-) -> None:
+def test_search_that_another_process_runs_is_left_to_it(script, workplace) -> None:
     with RunFolder(workplace.path / "runs" / "tune" / ROW).locked() as locked:
         assert locked
         done = script(*SHORT)

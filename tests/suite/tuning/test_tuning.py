@@ -57,9 +57,7 @@ def test_interrupted_and_continued_search_is_that_of_one_start(script: Script) -
     assert len(begun) == 1
 
 
-def test_record_of_another_configuration_does_not_count(
-    script: Script, workplace: Workplace
-) -> None:
+def test_record_of_another_configuration_does_not_count(script, workplace) -> None:
     """The row's file may have changed since."""
     assert script(*SHORT, "runtime.tune.trials=1").code == 0
     (path,) = workplace.path.glob("runs/tune/**/record.json")
@@ -87,7 +85,7 @@ def test_no_test_value_is_read(script: Script, monkeypatch: pytest.MonkeyPatch) 
     def read(path: Path) -> Record:
         record = read_record(path)
         curves = {n: c for n, c in record.curves.items() if n.startswith("validation/")}
-        return replace(record, result=None, curves=curves)  # type: ignore[arg-type]
+        return replace(record, result=None, curves=curves)
 
     expected = searched(script, *SHORT, "runtime.tune.trials=2")
     monkeypatch.setattr(phantomgrad_suite.tuning, "read_record", read)

@@ -12,14 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from phantomgrad import (
-    DEQ,
-    FixedPoint,
-    GradientEstimator,
-    ImplicitGradient,
-    NeumannPhantomGradient,
-    UnrolledPhantomGradient,
-)
+import phantomgrad as pg
 from phantomgrad.models import (
     GraphClassifier,
     ImplicitGraphLayer,
@@ -31,9 +24,9 @@ from phantomgrad.models import (
 from phantomgrad.models.ignn import IGNNCell
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "ignn.json").read_text())
-SOLVER = FixedPoint(max_evaluations=500, tol=1e-15, stop="absolute", norm="max")
-IMPLICIT = ImplicitGradient(
-    solver=FixedPoint(max_evaluations=500, tol=1e-15, stop="relative", norm="max")
+SOLVER = pg.FixedPoint(max_evaluations=500, tol=1e-15, stop="absolute", norm="max")
+IMPLICIT = pg.ImplicitGradient(
+    solver=pg.FixedPoint(max_evaluations=500, tol=1e-15, stop="relative", norm="max")
 )
 # A path of four nodes; a triangle with a tail of two.
 PAIRS = [(0, 1), (1, 2), (2, 3), (4, 5), (5, 6), (4, 6), (6, 7), (7, 8)]
@@ -47,7 +40,7 @@ def filled(shape: tuple[int, ...], t: int, amplitude: float, wave: Any = math.si
     return torch.tensor(values, dtype=torch.float64).view(shape)
 
 
-def golden_model(gradient: GradientEstimator) -> GraphClassifier:
+def golden_model(gradient: pg.GradientEstimator) -> GraphClassifier:
     """The model of the golden numbers, its weights projected."""
     model = GraphClassifier(3, 2, SOLVER, gradient, channels=4, dropout=0.0, kappa=0.9)
     with torch.no_grad():
@@ -79,18 +72,15 @@ def close(ours: Tensor, reference: Any, tolerance: float = 1e-11) -> None:
     torch.testing.assert_close(ours.detach(), expected, rtol=0, atol=tolerance)
 
 
-ESTIMATORS: list[tuple[str, GradientEstimator]] = [
+ESTIMATORS: list[tuple[str, pg.GradientEstimator]] = [
     ("implicit", IMPLICIT),
-    ("one_step", UnrolledPhantomGradient(1, 1.0)),
+    ("one_step", pg.UnrolledPhantomGradient(1, 1.0)),
     *(
         (f"upg_{damping}", kind(5, damping))
-        for kind in (UnrolledPhantomGradient, NeumannPhantomGradient)
+        for kind in (pg.UnrolledPhantomGradient, pg.NeumannPhantomGradient)
         for damping in (0.5, 0.8, 1.0)
     ),
 ]
-
-
-# --- The official numbers --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "edge_weight"), [("training", 1.0), ("test", 2.0)])
@@ -126,7 +116,7 @@ def test_weights_equilibria_and_output_are_the_official_ones() -> None:
 
 
 @pytest.mark.parametrize(("name", "gradient"), ESTIMATORS)
-def test_gradients_are_the_official_ones(name: str, gradient: GradientEstimator) -> None:
+def test_gradients_are_the_official_ones(name: str, gradient: pg.GradientEstimator) -> None:
     model = golden_model(gradient)
     golden_loss(model).backward()
     for i, layer in enumerate(model.layers):
@@ -145,14 +135,13 @@ def test_directed_graph_gets_the_exact_gradient() -> None:
     injection = (filled((3, 5), 9, 1.0, math.cos) + 0.3).mT.contiguous().requires_grad_()
     cotangent = filled((3, 5), 3, 1.0, math.cos).mT
     propagation = Propagation(torch.tensor(GOLDEN["directed"]["adjacency"], dtype=torch.float64).mT)
-    z, _ = DEQ(cell, SOLVER, IMPLICIT, coupled=True)(injection, propagation, z0=torch.zeros(5, 3))
+    z, _ = pg.DEQ(cell, SOLVER, IMPLICIT, coupled=True)(
+        injection, propagation, z0=torch.zeros(5, 3)
+    )
     z.backward(cotangent)
     close(z.detach().mT, GOLDEN["directed"]["equilibrium"])
     close(injection.grad.mT, GOLDEN["directed"]["injection_gradient"])
     close(cell.weight.grad, GOLDEN["directed"]["weight_gradient"])
-
-
-# --- Sizes -----------------------------------------------------------------------------------
 
 
 def test_models_have_the_official_sizes() -> None:
@@ -220,7 +209,7 @@ def test_weights_are_well_posed_from_the_start_and_after_projection(kappa: float
 
 
 def test_a_forgotten_projection_is_pointed_out() -> None:
-    layer = ImplicitGraphLayer(3, 4, SOLVER, UnrolledPhantomGradient(1, 1.0))
+    layer = ImplicitGraphLayer(3, 4, SOLVER, pg.UnrolledPhantomGradient(1, 1.0))
     inputs = golden_inputs()[:2]
     layer(*inputs)
     with torch.no_grad():

@@ -11,16 +11,10 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from training import composed
 
-from phantomgrad import (
-    Broyden,
-    GradientEstimator,
-    ImplicitGradient,
-    NeumannPhantomGradient,
-    UnrolledPhantomGradient,
-)
+import phantomgrad as pg
 from phantomgrad.models import MDEQ
 
-TIGHT = Broyden(max_evaluations=80, tol=1e-13)
+TIGHT = pg.Broyden(max_evaluations=80, tol=1e-13)
 NUMBERS = golden.NUMBERS
 
 
@@ -48,7 +42,7 @@ def test_map_and_head_are_the_official_ones(size: str, channels_last: int) -> No
 @torch.no_grad()
 def test_broyden_takes_the_official_steps(case: str) -> None:
     size, step = case.split(", ")
-    solver = Broyden(
+    solver = pg.Broyden(
         max_evaluations=9, tol=0, stop="absolute", record_trace=True, first_step=float(step)
     )
     model = golden.filled(golden.sized(size, solver)).eval()
@@ -56,9 +50,6 @@ def test_broyden_takes_the_official_steps(case: str) -> None:
     trace = model.deq(u, z0=model.start(u))[1].trace
     ours = torch.linalg.vector_norm(trace, dim=1).tolist()
     printed(ours, NUMBERS["broyden"][case], 6)
-
-
-# --- Training steps --------------------------------------------------------------------------
 
 
 class Step(NamedTuple):
@@ -69,14 +60,14 @@ class Step(NamedTuple):
     inside: Tensor
 
 
-def estimator(first: str, second: str) -> GradientEstimator:
+def estimator(first: str, second: str) -> pg.GradientEstimator:
     """Either steps and damping of UPG, or a name and the steps with damping 0.5."""
     if first == "implicit":
-        return ImplicitGradient(solver=TIGHT)
+        return pg.ImplicitGradient(solver=TIGHT)
     if first == "npg":
-        return NeumannPhantomGradient(int(second), 0.5)
+        return pg.NeumannPhantomGradient(int(second), 0.5)
     steps, damping = (second, "0.5") if first == "upg" else (first, second)
-    return UnrolledPhantomGradient(int(steps), float(damping))
+    return pg.UnrolledPhantomGradient(int(steps), float(damping))
 
 
 @functools.cache
@@ -89,7 +80,7 @@ def equilibrium() -> tuple[Tensor, ...]:
 
 
 @functools.cache
-def step(start: str, gradient: GradientEstimator) -> Step:
+def step(start: str, gradient: pg.GradientEstimator) -> Step:
     """A training step whose solver has found a given state."""
     contractive = start == "from_fixed_point"
     model = golden.filled(golden.sized("tiny", gradient=gradient), contractive=contractive)
@@ -137,7 +128,7 @@ def test_equilibrium_is_the_official_one() -> None:
 @pytest.mark.parametrize("case", NUMBERS["distance_to_exact"])
 def test_phantom_gradients_are_as_close_to_the_exact_one_as_officially(case: str) -> None:
     steps, damping = case.split(", ")
-    phantom = NeumannPhantomGradient(int(steps), float(damping))
+    phantom = pg.NeumannPhantomGradient(int(steps), float(damping))
     exact = step("from_fixed_point", estimator("implicit", "")).inside
     ours = step("from_fixed_point", phantom).inside
     cosine = F.cosine_similarity(ours, exact, dim=0)
@@ -151,9 +142,6 @@ def test_unrolled_pretraining_has_the_official_loss(size: str) -> None:
     with torch.no_grad():
         loss = F.nll_loss(model(golden.images(), unrolled=10), golden.LABELS)
     printed([loss.item()], [NUMBERS["unrolled_loss"][size]], 8)
-
-
-# --- Sizes -----------------------------------------------------------------------------------
 
 
 def count(*modules: nn.Module) -> int:
@@ -235,5 +223,5 @@ def test_configurations_have_these_sizes(size: str) -> None:
     assert config.model.get("init_std", 0.01) == golden.SIZES[size].get("init_std", 0.01)
     evaluations, _ = golden.BUDGETS[size]
     for solver, rms in ((ours.deq.solver, 1e-5), (ours.deq.gradient.solver, 2e-10)):
-        assert (type(solver), solver.stop, solver.norm) == (Broyden, "absolute", "rms")
+        assert (type(solver), solver.stop, solver.norm) == (pg.Broyden, "absolute", "rms")
         assert (solver.max_evaluations, solver.tol) == (evaluations, rms)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+from problems import Dispatched
 from small_models import mdeq
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from phantomgrad import FixedPoint
 from phantomgrad.models import MDEQ
@@ -48,26 +48,16 @@ def test_names_values_and_gradients_do_not_depend_on_the_layout() -> None:
     assert are_channels_last(kernels(last)) == {True}
 
 
-class Orders(TorchDispatchMode):
-    """Records the memory layout of the operands of every convolution."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[tuple[bool, ...]] = set()
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if func is torch.ops.aten.convolution.default and args[1].shape[2] > 1:
-            self.seen.add(tuple(operand.is_contiguous() for operand in args[:2]))
-        return func(*args, **(kwargs or {}))
-
-
 @layouts
 def test_convolutions_get_contiguous_operands_elsewhere(channels_last: bool) -> None:
     """On CUDA, for example, group normalisation returns images channels first."""
-    made = model(channels_last).to("meta")
-    with Orders() as orders:
+    made, orders = model(channels_last).to("meta"), set()
+
+    def see(operation: Any, operands: tuple[Any, ...]) -> None:
+        if operation is torch.ops.aten.convolution.default and operands[1].shape[2] > 1:
+            orders.add(tuple(operand.is_contiguous() for operand in operands[:2]))
+
+    with Dispatched(see):
         u = made.inject(torch.randn(2, 3, 8, 8, device="meta"))
         made.head(made.deq.cell(made.start(u), u))
-    assert orders.seen == {(True, True)}
+    assert orders == {(True, True)}

@@ -1,7 +1,5 @@
 """The network and the recursion as cells: steps, graphs, positions."""
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,22 +7,10 @@ from small_models import puzzles, reasoner
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from phantomgrad import (
-    DEQ,
-    Anderson,
-    BackpropThroughSolver,
-    GradientEstimator,
-    ImplicitGradient,
-    NeumannPhantomGradient,
-    Steps,
-    UnrolledPhantomGradient,
-    jacobian_regularizer,
-    spectral_radius,
-)
+import phantomgrad as pg
 from phantomgrad.models import RecursiveCell, RecursiveNetwork
 from phantomgrad.models.recursive.network import rotated, truncated_normal_
 
-ROOT = 1 / 0.8796256610342398  # of the deviation before the cut to that after
 every_mixer = pytest.mark.parametrize("mixer", ["mlp", "attention"])
 
 
@@ -55,23 +41,21 @@ def test_recursion_with_damping_and_noise(recorded: int) -> None:
 @pytest.mark.parametrize(
     "gradient",
     [
-        NeumannPhantomGradient(1, 1.0),
-        ImplicitGradient(solver=Anderson()),
-        UnrolledPhantomGradient(2, 1.0),
-        BackpropThroughSolver(),
+        pg.NeumannPhantomGradient(1, 1.0),
+        pg.ImplicitGradient(solver=pg.Anderson()),
+        pg.UnrolledPhantomGradient(2, 1.0),
+        pg.BackpropThroughSolver(),
     ],
     ids=lambda gradient: type(gradient).__name__,
 )
-def test_partly_recorded_recursions_refuse_a_gradient_that_would_be_wrong(
-    gradient: GradientEstimator,
-) -> None:
+def test_partly_recorded_recursions_refuse_a_gradient_that_would_be_wrong(gradient) -> None:
     model, tokens = reasoner(gradient, recorded=2), puzzles()
     with pytest.raises(ValueError, match=r"recorded must be n \+ 1 = 3 for a gradient.*got 2"):
         model(tokens)
     x, start = model.embed(tokens).detach(), model.start(tokens)
     f, z, _ = model.deq.close_over((x,), start)
     with pytest.raises(ValueError, match="recorded must be"):
-        spectral_radius(f, z)
+        pg.spectral_radius(f, z)
     with torch.no_grad():
         model(tokens)
 
@@ -102,7 +86,6 @@ def test_truncated_normal_has_the_deviation_asked_for() -> None:
     sample = truncated_normal_(torch.empty(200_000), 0.5)
     assert float(sample.std()) == pytest.approx(0.5, rel=5e-3)
     assert float(sample.abs().max()) == pytest.approx(0.5 * 2.273694468677113, rel=1e-3)
-    assert math.isclose(ROOT, 1.1368472343385565, rel_tol=1e-12)
 
 
 @every_mixer
@@ -110,16 +93,7 @@ def test_jacobian_can_be_penalised(mixer: str) -> None:
     model, tokens = reasoner(mixer=mixer, n=1), puzzles()
     f, z, _ = model.deq.close_over((model.embed(tokens),), model.start(tokens))
     with sdpa_kernel(SDPBackend.MATH):
-        penalty = jacobian_regularizer(f, z)
+        penalty = pg.jacobian_regularizer(f, z)
         (gradient,) = torch.autograd.grad(penalty, [model.embedding.weight])
     assert gradient.any()
     assert gradient.isfinite().all()
-
-
-def test_network_is_a_cell_by_itself() -> None:
-    """The single-latent map H in a layer of one's own."""
-    layer = DEQ(RecursiveNetwork(8, 6, multiple=4), Steps(4), UnrolledPhantomGradient(2, 0.95))
-    x = torch.randn(2, 6, 8)
-    z, solution = layer(x)
-    assert z.shape == (2, 6, 8)
-    assert solution.evaluations.tolist() == [4, 4]

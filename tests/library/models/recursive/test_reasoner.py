@@ -10,21 +10,12 @@ from problems import exact_gradient, relative_error
 from small_models import ONE_STEP, contractive_reasoner, puzzles, reasoner
 from torch import Tensor, nn
 
-from phantomgrad import (
-    Anderson,
-    BackpropThroughSolver,
-    GradientEstimator,
-    ImplicitGradient,
-    NeumannPhantomGradient,
-    Steps,
-    UnrolledPhantomGradient,
-    spectral_radius,
-)
+import phantomgrad as pg
 from phantomgrad.models import RecursiveCell, RecursiveReasoner
 
-TIGHT = Anderson(max_evaluations=200, tol=1e-13)
-LENIENT = ImplicitGradient(solver=TIGHT, on_failure="ignore")
-SHORT = Anderson(max_evaluations=4)
+TIGHT = pg.Anderson(max_evaluations=200, tol=1e-13)
+LENIENT = pg.ImplicitGradient(solver=TIGHT, on_failure="ignore")
+SHORT = pg.Anderson(max_evaluations=4)
 ROOT = 1 / 0.8796256610342398  # of the deviation before the cut to that after
 every_map = pytest.mark.parametrize("n", [None, 1, 3], ids=["H", "G_1", "G_3"])
 every_mixer = pytest.mark.parametrize("mixer", ["mlp", "attention"])
@@ -37,18 +28,16 @@ def gradients(model: nn.Module, loss: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize(
     "gradient",
     [
-        *(UnrolledPhantomGradient(k, 0.7) for k in (1, 3)),
-        NeumannPhantomGradient(3, 0.5),
-        NeumannPhantomGradient(3, 0.5, value="image"),
-        ImplicitGradient(solver=SHORT, on_failure="ignore"),
-        ImplicitGradient(solver=SHORT, on_failure="ignore", at="image"),
-        BackpropThroughSolver(),
+        *(pg.UnrolledPhantomGradient(k, 0.7) for k in (1, 3)),
+        pg.NeumannPhantomGradient(3, 0.5),
+        pg.NeumannPhantomGradient(3, 0.5, value="image"),
+        pg.ImplicitGradient(solver=SHORT, on_failure="ignore"),
+        pg.ImplicitGradient(solver=SHORT, on_failure="ignore", at="image"),
+        pg.BackpropThroughSolver(),
     ],
 )
 @pytest.mark.parametrize("settings", [{}, {"n": None}, {"noise": 0.1, "damping": 0.9}], ids=str)
-def test_training_and_evaluation_take_the_same_number_of_applications(
-    gradient: GradientEstimator, settings: dict[str, Any]
-) -> None:
+def test_training_and_evaluation_take_the_same_number_of_applications(gradient, settings) -> None:
     model, tokens = reasoner(gradient=gradient, **settings), puzzles()
     model.deq.check_map = False
 
@@ -70,7 +59,7 @@ def test_training_and_evaluation_take_the_same_number_of_applications(
 @every_map
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_upg_is_autograd_through_the_last_k_applications(k: int, n: int | None) -> None:
-    model, tokens = reasoner(UnrolledPhantomGradient(k, 1.0), Steps(5 - k), n=n), puzzles()
+    model, tokens = reasoner(pg.UnrolledPhantomGradient(k, 1.0), pg.Steps(5 - k), n=n), puzzles()
     answer, state = model(tokens), model.start(tokens)
     for t in range(5):
         with torch.set_grad_enabled(t >= 5 - k):
@@ -87,16 +76,14 @@ def test_upg_is_autograd_through_the_last_k_applications(k: int, n: int | None) 
 
 @every_map
 @every_mixer
-@pytest.mark.parametrize("gradient", [LENIENT, NeumannPhantomGradient(3, 0.5)], ids=str)
-def test_gradient_at_an_equilibrium_is_that_of_dense_matrices(
-    gradient: GradientEstimator, mixer: str, n: int | None
-) -> None:
+@pytest.mark.parametrize("gradient", [LENIENT, pg.NeumannPhantomGradient(3, 0.5)], ids=str)
+def test_gradient_at_an_equilibrium_is_that_of_dense_matrices(gradient, mixer, n) -> None:
     model, tokens = contractive_reasoner(gradient, TIGHT, n=n, mixer=mixer), puzzles(2)
     x = model.embed(tokens)
     z, solution = model.deq(x, z0=model.start(tokens))
     assert solution.converged.all()
     f, _, packing = model.deq.close_over((x,), z)
-    assert (spectral_radius(f, solution.z) < 0.95).all()
+    assert (pg.spectral_radius(f, solution.z) < 0.95).all()
     attached, v = packing.pack(z) if packing else z, torch.randn_like(solution.z)
     wanted = [model.embedding.weight, *model.deq.parameters()]
     ours = torch.autograd.grad(attached, wanted, v, retain_graph=True)
@@ -115,7 +102,7 @@ def test_every_equilibrium_of_g_1_is_one_of_g_3() -> None:
 
 @pytest.mark.parametrize("n", [None, 2])
 def test_noise_is_drawn_once_in_a_pass_and_a_seed_repeats_it(n: int | None) -> None:
-    model, tokens, drawn = reasoner(solver=Steps(3), n=n, noise=0.1), puzzles(400), []
+    model, tokens, drawn = reasoner(solver=pg.Steps(3), n=n, noise=0.1), puzzles(400), []
     model.deq.cell.register_forward_pre_hook(lambda _, inputs: drawn.append(inputs[2]))
 
     def answered(seed: int) -> Tensor:
@@ -129,9 +116,6 @@ def test_noise_is_drawn_once_in_a_pass_and_a_seed_repeats_it(n: int | None) -> N
     assert not torch.allclose(answered(2), first)
     model.eval()
     assert torch.equal(answered(1), first)
-
-
-# --- States and initial values ---------------------------------------------------------------
 
 
 def test_initial_states_are_saved_and_not_trained() -> None:
@@ -168,13 +152,10 @@ def test_initial_weights() -> None:
     model = reasoner(width=64, n=6, multiple=256)
     for name, p in model.deq.named_parameters():
         assert float(p.std()) * p.shape[1] ** 0.5 == pytest.approx(1, rel=0.05), name
-    fresh = RecursiveReasoner(11, 6, Steps(2), ONE_STEP, width=64)
+    fresh = RecursiveReasoner(11, 6, pg.Steps(2), ONE_STEP, width=64)
     tokens = puzzles()
     assert float(fresh.embed(tokens).std()) == pytest.approx(1, rel=0.2)
     assert torch.equal(fresh(tokens).halting, torch.full((3,), -5.0))
-
-
-# --- In use ----------------------------------------------------------------------------------
 
 
 def test_low_precision_keeps_states_in_float32() -> None:
@@ -214,13 +195,10 @@ def test_copies_and_compiled_solves_give_the_same(n: int | None) -> None:
         (lambda: reasoner()(puzzles() + 1), r"tokens must lie in \[0, 5\), got . to 5"),
         (lambda: reasoner()(puzzles(2, 7)), r"tokens must be \(B, 6\), got \(2, 7\)"),
         (lambda: reasoner()(puzzles().double()), r"tokens must be integers \(B, L\)"),
-        (
-            lambda: reasoner()(puzzles(2), reasoner().start(puzzles(1))),
-            r"state must have the shapes \(\(2, 6, 8\), \(2, 6, 8\)\), got \(\(1, 6, 8\)",
-        ),
+        (lambda: reasoner()(puzzles(2), reasoner().start(puzzles(1))), r"8\)\), got \(\(1, 6, 8\)"),
         (
             lambda: reasoner(n=None)(puzzles(2), reasoner().start(puzzles(2))),
-            r"state must have the shapes \(2, 6, 8\), got \(\(2, 6, 8\)",
+            r"shapes \(2, 6, 8\), got \(\(2",
         ),
     ],
 )

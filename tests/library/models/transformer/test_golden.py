@@ -7,18 +7,12 @@ import torch
 import transformer_golden as golden
 from torch import Tensor
 
-from phantomgrad import (
-    Broyden,
-    GradientEstimator,
-    ImplicitGradient,
-    NeumannPhantomGradient,
-    UnrolledPhantomGradient,
-)
+import phantomgrad as pg
 from phantomgrad.models import Memory, TransformerLM
 from phantomgrad.models.transformer.attention import Context, empty_memory
 from phantomgrad.models.transformer.embedding import DistanceEmbedding
 
-TIGHT = Broyden(max_evaluations=150, tol=1e-14)
+TIGHT = pg.Broyden(max_evaluations=150, tol=1e-14)
 VARIANTS = pytest.mark.parametrize("variant", golden.VARIANTS)
 
 
@@ -36,9 +30,6 @@ def context_of(model: TransformerLM, memory: Memory | None = None) -> Context:
     """The context of segment 0."""
     u = model.inject(golden.segment(0)[0])
     return model.context(u, memory or empty_memory(u, u.dtype))
-
-
-# --- Forward ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("length", golden.NUMBERS["positions"])
@@ -118,9 +109,6 @@ def test_iterates_are_the_official_ones(variant: str) -> None:
     close(residuals, reference["residuals"])
 
 
-# --- Unrolled pretraining --------------------------------------------------------------------
-
-
 @VARIANTS
 def test_pretraining_is_the_official_one(variant: str) -> None:
     reference = golden.NUMBERS[variant]
@@ -144,14 +132,11 @@ def same_gradients(model: TransformerLM, reference: dict[str, list[float]]) -> N
         assert ours[symbol] == pytest.approx(expected, rel=1e-9, abs=1e-10), symbol
 
 
-# --- Estimators ------------------------------------------------------------------------------
-
-
-def estimator(name: str) -> GradientEstimator:
+def estimator(name: str) -> pg.GradientEstimator:
     if name == "implicit":
-        return ImplicitGradient(solver=TIGHT)
+        return pg.ImplicitGradient(solver=TIGHT)
     kind, steps, damping = name.split()
-    phantom = NeumannPhantomGradient if kind == "npg" else UnrolledPhantomGradient
+    phantom = pg.NeumannPhantomGradient if kind == "npg" else pg.UnrolledPhantomGradient
     return phantom(int(steps), float(damping))
 
 

@@ -7,17 +7,11 @@ from small_models import IMPLICIT, PHANTOM, some_memory, transformer, words
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from phantomgrad import (
-    BackpropThroughSolver,
-    FixedPoint,
-    GradientEstimator,
-    ImplicitGradient,
-    NeumannPhantomGradient,
-)
+import phantomgrad as pg
 from phantomgrad.jacobian import jacobian_regularizer
 from phantomgrad.models import Memory
 
-SHORT = FixedPoint(max_evaluations=8, tol=0)
+SHORT = pg.FixedPoint(max_evaluations=8, tol=0)
 
 
 def test_unused_clusters_get_zero_gradients() -> None:
@@ -53,7 +47,7 @@ def test_jacobian_regularisation_has_its_gradient(pre_norm: bool, recompute: boo
 
 def forward_flops(evaluations: int, memory: Memory) -> int:
     torch.manual_seed(1)
-    model = transformer(solver=FixedPoint(max_evaluations=evaluations, tol=0))
+    model = transformer(solver=pg.FixedPoint(max_evaluations=evaluations, tol=0))
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model(*words(), memory)
     return counter.get_total_flops()
@@ -80,15 +74,15 @@ def test_distances_are_projected_once(unrolled: int) -> None:
 @pytest.mark.parametrize(
     ("gradient", "unrolled"),
     [
-        (ImplicitGradient(solver=SHORT, on_failure="ignore"), 0),
-        (ImplicitGradient(solver=SHORT, on_failure="ignore", order=2), 0),
+        (pg.ImplicitGradient(solver=SHORT, on_failure="ignore"), 0),
+        (pg.ImplicitGradient(solver=SHORT, on_failure="ignore", order=2), 0),
         (PHANTOM, 0),
-        (NeumannPhantomGradient(3, 0.5), 0),
-        (BackpropThroughSolver(), 0),
+        (pg.NeumannPhantomGradient(3, 0.5), 0),
+        (pg.BackpropThroughSolver(), 0),
         (PHANTOM, 2),
     ],
 )
-def test_recomputation_changes_no_gradient(gradient: GradientEstimator, unrolled: int) -> None:
+def test_recomputation_changes_no_gradient(gradient: pg.GradientEstimator, unrolled: int) -> None:
     settings = {"solver": SHORT, "dropout": 0.3, "pre_norm": True}
     plain, saving = (transformer(gradient, recompute=again, **settings) for again in (False, True))
     saving.load_state_dict(plain.state_dict())

@@ -47,9 +47,7 @@ def test_parameters_are_the_official_ones() -> None:
     ("batch", "memory", "official"),
     [(1, 0, 139.93e6), (1, 150, 144.48e6), (1, 480, 154.49e6), (2, 150, 143.5e6)],
 )
-def test_operations_are_the_official_ones_except_for_constants(
-    batch: int, memory: int, official: float
-) -> None:
+def test_operations_are_the_official_ones_except_for_constants(batch, memory, official) -> None:
     """Of one map, per token of a segment of 150. The official code projects distances and memory at
     each evaluation; here this is done once, with scores for one more distance."""
     model, tokens = full_size(), 150 * batch

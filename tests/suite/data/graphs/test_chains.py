@@ -64,16 +64,6 @@ def test_facts_and_sizes() -> None:
     assert batch.features.shape == (400, FEATURES)
 
 
-def test_bad_settings_are_refused() -> None:
-    with pytest.raises(UserError, match=r"needs at least 320 nodes .* 2 x 3 x 10 = 60"):
-        Chains(chains_per_class=3)
-    with pytest.raises(ValueError, match=r"dataset\.length must be at least 2, got 1"):
-        Chains(length=1)
-    for noise in (-1.0, float("nan")):
-        with pytest.raises(ValueError, match=r"dataset\.noise must be finite and not negative"):
-            Chains(noise=noise)
-
-
 def test_precision_of_the_batch(workplace: Workplace) -> None:
     """A run in float64 has the same rounded loss; half precision has no sparse products."""
     here = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=2")

@@ -12,8 +12,8 @@ from graph_data import PPI_SCALE
 from phantomgrad_suite.data import PPI
 from phantomgrad_suite.data.graphs import pyg
 from phantomgrad_suite.data.graphs.ppi import constant_micro_f1, spectral_radius
-from phantomgrad_suite.data.graphs.ppi_files import FILES, write_ppi
-from phantomgrad_suite.runs.errors import MissingDataError, UserError
+from phantomgrad_suite.data.graphs.ppi_files import write_ppi
+from phantomgrad_suite.runs.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -74,31 +74,6 @@ def test_constant_predictor_gives_the_labels_of_the_majority() -> None:
     assert constant_micro_f1(torch.eye(4)) == 0
 
 
-# --- Errors ----------------------------------------------------------------------------------
-
-
-def test_missing_data_set_names_the_command(tmp_path: Path) -> None:
-    missing = f"PPI lacks {', '.join(FILES)} in {tmp_path}/ppi/raw: fetch it with"
-    with pytest.raises(MissingDataError, match=missing):
-        PPI(root=str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"name": "ppi"}, "dataset.name must be 'PPI' or 'ppi-synthetic', got 'ppi'"),
-        ({"scale": 0.5}, "dataset.scale must be 1 for PPI itself, got 0.5"),
-        ({"name": "ppi-synthetic", "scale": 0}, r"dataset.scale must be in \(0, 1\], got 0"),
-        ({"name": "ppi-synthetic", "scale": 1.5}, r"dataset.scale must be in \(0, 1\], got 1.5"),
-        ({"seed": -1}, "dataset.seed must be at least 0, got -1"),
-    ],
-)
-def test_bad_settings_are_refused(tmp_path: Path, bad: dict[str, Any], message: str) -> None:
-    with pytest.raises((UserError, ValueError), match=message):
-        PPI(root=str(tmp_path), **bad)
-    assert list(tmp_path.iterdir()) == []
-
-
 def save(path: Path, change: Any) -> None:
     np.save(path, change(np.load(path)))
 
@@ -113,17 +88,12 @@ def save(path: Path, change: Any) -> None:
         ("test_graph.json", lambda p: p.write_text(p.read_text()[:-9]), "JSON"),
     ],
 )
-def test_error_of_a_damaged_file_is_one_line(
-    small_ppi: None, tmp_path: Path, file: str, damage: Any, reason: str
-) -> None:
+def test_error_of_a_damaged_file_is_one_line(small_ppi, tmp_path, file, damage, reason) -> None:
     write_ppi(tmp_path / "ppi" / "raw")
     damage(tmp_path / "ppi" / "raw" / file)
     with pytest.raises(UserError, match=rf"ppi/raw cannot .*({reason}).*: fetch it with") as error:
         PPI(root=str(tmp_path))
     assert "\n" not in str(error.value)
-
-
-# --- Synthetic files -------------------------------------------------------------------------
 
 
 def test_statistics_are_like_those_of_ppi(tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ from numpy.random import RandomState
 from phantomgrad_suite.data.puzzles import boards
 from phantomgrad_suite.runs.boards import BOXES
 
-SIDES = (4, 6, 9)
-
 
 @cache
 def grids4() -> np.ndarray:

@@ -1,13 +1,12 @@
-"""The second test set of Sudoku: new puzzles on grids of classes that training has."""
+"""The second test set of Sudoku, on grids that training has; puzzles repeated in an epoch."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from phantomgrad_suite.data import Sudoku, SudokuExtreme
+from phantomgrad_suite.data import Sudoku
 from phantomgrad_suite.data.puzzles import boards
 from phantomgrad_suite.runs.errors import UserError
 
@@ -25,9 +24,7 @@ def classes(tensors: tuple[Tensor, ...], side: int) -> tuple[set[int], set[int]]
 
 
 @pytest.mark.parametrize(("side", "more"), [(4, {"extra_clues": 3}), (6, {"least_guesses": 1})])
-def test_grids_are_known_and_puzzles_are_new(
-    tmp_path: Path, side: int, more: dict[str, int]
-) -> None:
+def test_grids_are_known_and_puzzles_are_new(tmp_path, side, more) -> None:
     """The parts that were there before are the same, with and without it."""
     plain = Sudoku(root=str(tmp_path), side=side, **more, **SMALL)
     data = Sudoku(root=str(tmp_path), side=side, known_grids=30, **more, **SMALL)
@@ -49,9 +46,14 @@ def test_grids_are_known_and_puzzles_are_new(
     assert int(guesses.min()) >= more.get("least_guesses", 0)
 
 
-@pytest.mark.parametrize("kind", [Sudoku, SudokuExtreme])
-def test_they_need_grids_that_repeat(kind: type[Sudoku]) -> None:
-    with pytest.raises(UserError, match=r"dataset.known_grids must be 0 for 9 x 9 boards, got 5"):
-        kind(root="", side=9, known_grids=5)
-    with pytest.raises(ValueError, match=r"dataset.known_grids must be at least 0, got -1"):
-        kind(root="", side=9, known_grids=-1)
+def test_repeated_puzzles_are_the_same_ones_more_often_in_an_epoch(tmp_path) -> None:
+    once, often = (Sudoku(root=str(tmp_path), extra_clues=4, repeats=n, **SMALL) for n in (1, 3))
+    assert once.facts() == often.facts()
+    batches = [*often.loader("train")]
+    assert len(batches) == 3 * len(once.loader("train"))
+    seen, counts = torch.cat([b.inputs for b in batches]).unique(dim=0, return_counts=True)
+    assert (len(seen), counts.tolist()) == (SMALL["train"], [3] * SMALL["train"])
+    assert len(often.loader("test").dataset) == SMALL["test"]
+    assert Sudoku(root=str(tmp_path), extra_clues=4, repeats=2, **SMALL | {"batch_size": 80})
+    with pytest.raises(UserError, match=r"dataset\.batch_size must be at most .*, got 81"):
+        Sudoku(root=str(tmp_path), extra_clues=4, repeats=2, **SMALL | {"batch_size": 81})

@@ -1,6 +1,5 @@
 """The texts: their parts, their facts, and the errors about them."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from text_data import write_texts
 
 from phantomgrad_suite.data import PydocTopics, WikiText103
 from phantomgrad_suite.data.text.corpora import encode, number_words, read_lines, topics
-from phantomgrad_suite.runs.errors import MissingDataError, UserError
+from phantomgrad_suite.runs.errors import UserError
 
 SMALL: dict[str, Any] = {"batch_size": 4, "test_batch_size": 2, "segment_length": 10}
 
@@ -95,35 +94,12 @@ def test_last_lines_of_the_validation_text_may_validate(root: Path) -> None:
     assert WikiText103(root=str(root), name="wikitext103-valid", **SMALL).facts() == whole.facts()
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ({"name": "wikitext2"}, "name must be 'wikitext103' or 'wikitext103-valid', got"),
-        ({"validation_share": 1.0}, r"share must lie in \[0, 1\), got"),
-        ({"validation_share": 0.1}, "share must be 0 for wikitext103, which has"),
-        ({"batch_size": 0}, "dataset.batch_size must be at least 1, got 0"),
-        ({"segments_per_epoch": -1}, "dataset.segments_per_epoch must be at least 1, got -1"),
-    ],
-)
-def test_bad_settings_are_refused(root: Path, setting: Any, message: str) -> None:
-    with pytest.raises((UserError, ValueError), match=message):
-        WikiText103(root=str(root), **setting)
-
-
 def test_unknown_word_is_reported_with_file_and_line(root: Path) -> None:
     path = root / "wikitext-103" / "wiki.valid.tokens"
     path.write_text("w1 w2\nw3 nowhere\n")
     data = WikiText103(root=str(root), **SMALL)
     with pytest.raises(UserError, match=r"wiki\.valid\.tokens, line 2: .* no word 'nowhere'"):
         data.sizes()
-
-
-def test_missing_files_name_the_command(root: Path) -> None:
-    shutil.rmtree(root / "wikitext-103")
-    with pytest.raises(MissingDataError, match=r"lacks .*wiki.train.* scripts/fetch_data.py wiki"):
-        WikiText103(root=str(root))
-    with pytest.raises(MissingDataError, match=r"lacks .*wiki.valid.tokens, .*wiki.test.tokens: "):
-        WikiText103(root=str(root), name="wikitext103-valid")
 
 
 def test_help_texts_of_python() -> None:
@@ -148,8 +124,6 @@ def test_real_texts_have_their_tokens() -> None:
     assert (facts["train"], facts["test"]) == (217_646, 245_569)
     assert facts["vocabulary"] == 18_891
 
-
-# --- Words become numbers ---------------------------------------------------------------------
 
 TEXT = ["b a\u00a0a", "", "  c a \u2003 b  ", "d"]
 

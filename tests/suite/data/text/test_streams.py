@@ -29,7 +29,7 @@ def test_segments_are_the_text(tokens: int, streams: int, length: int) -> None:
     words = torch.arange(tokens, dtype=torch.int32)
     text = segments(words, streams, length)
     batches = [text[i] for i in range(len(text))]
-    inputs, targets = (torch.cat([b[i] for b in batches], dim=1) for i in range(2))  # type: ignore[misc]
+    inputs, targets = (torch.cat([b[i] for b in batches], dim=1) for i in range(2))
     expected = words[: streams * text.length].view(streams, -1).long()
     assert torch.equal(inputs, expected[:, :-1])
     assert torch.equal(targets, expected[:, 1:])

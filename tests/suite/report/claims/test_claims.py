@@ -187,11 +187,7 @@ def test_without_the_file_there_are_no_claims(results) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (
-            "quantity: last",
-            "quantity: lats",
-            "claim 1 cannot be used: quantity must be one of",
-        ),
+        ("quantity: last", "quantity: lats", "claim 1 cannot be used: quantity must be one of"),
         ("test: greater", "test: bigger", "family toys, claim 1 cannot be used: test must be"),
         ("test: greater", "test: not_worse\n        quantity: cosine_min", "has no margin"),
         ("seeds: 3", "seeds: 1", "two pairs of runs"),

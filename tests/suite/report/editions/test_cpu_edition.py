@@ -17,7 +17,6 @@ from phantomgrad_suite.report.latex import render
 from phantomgrad_suite.report.table import State
 from phantomgrad_suite.runs.identity import SCALES, split_row
 from phantomgrad_suite.runs.records import Record
-from phantomgrad_suite.runs.wandb_naming import names
 
 REDUCED, DATA = "half of everything, 2 epochs (50)", "8 x 8 pixels"
 
@@ -135,11 +134,6 @@ def test_yours_are_compared_with_the_published_ones(both: Folder, tmp_path_facto
     unpublished.add(**small("cpu/new/row", "seed0", [0.53]))
     both.report("new", f"yours={unpublished.path}")
     assert REDUCED in capsys.readouterr().out
-
-
-def test_runs_on_wandb_belong_to_the_table() -> None:
-    found = names("cpu/table1/implicit", "seed0", "x")
-    assert found["tags"] == ["table1", "cpu/table1/implicit"]
 
 
 def test_the_scales_have_figures_of_their_own(both: Folder) -> None:

@@ -95,9 +95,7 @@ def test_runs_that_differ_have_tables_of_their_own() -> None:
 
 def test_figures_have_the_rules_and_the_residuals() -> None:
     found = plots(study_table("scaling", measured(0, 0.4), measured(1, 0.5)))
-    assert set(found) == {
-        *("scaling_reasoning_sudoku6", "scaling_reasoning_sudoku6_residual"),
-    }
+    assert set(found) == {*("scaling_reasoning_sudoku6", "scaling_reasoning_sudoku6_residual")}
     curves = points(found["scaling_reasoning_sudoku6"])
     row = "known grids\nexact accuracy (%)"
     assert curves[row, "segments", "the model's own start"] == (
