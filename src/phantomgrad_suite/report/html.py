@@ -12,7 +12,6 @@ from markupsafe import Markup
 from phantomgrad_suite.report.catalogue import templates
 from phantomgrad_suite.report.figures.plot import Plot
 from phantomgrad_suite.report.table import Block, Row, Section, State, Table
-from phantomgrad_suite.runs.errors import UserError
 
 _SYMBOL = 3  # letters of a heading that is a symbol
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
@@ -77,10 +76,7 @@ def groups(section: Section, block: Block) -> list[tuple[list[str], list[Row]]]:
 
 def sections_of(path: Path) -> dict[str, Markup]:
     """Return the sections of a Markdown file as HTML, by title; none if it is missing."""
-    try:
-        text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    except (OSError, UnicodeError) as error:
-        raise UserError(f"{path} cannot be read ({error}): restore it") from error
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
     parts = re.split(r"^##? (.+)$", text, flags=re.MULTILINE)[1:]
     pairs = zip(parts[::2], parts[1::2], strict=True)
     return {title: _html(body) for title, body in pairs}

@@ -3,7 +3,7 @@
 import csv
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -62,32 +62,16 @@ class StoppedRun:
 
 def read_paper(path: Path) -> list[PaperNumber]:
     """Read ``paper.csv``, in the order of its lines; a :class:`UserError` names a wrong one."""
-    columns = [f.name for f in fields(PaperNumber)]
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            header, *lines = csv.reader(file)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path} cannot be read ({error}): restore it from the repository"
-        ) from error
-    if header != columns:
-        raise UserError(f"{path} must have the columns {','.join(columns)}, got {header}")
-    numbers: dict[tuple[str, str], PaperNumber] = {}
-    for position, line in enumerate(lines, start=2):
-        place = f"{path}, line {position}"
-        if len(line) != len(columns):
-            raise UserError(f"{place}: expected {len(columns)} columns, got {len(line)}")
-        number = PaperNumber(*line)
-        if number.row.split("/")[0] != number.table:
-            raise UserError(f"{place}: row {number.row} does not belong to table {number.table}")
+    numbers = []
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = csv.DictReader(file)
         try:
-            float(number.value), float(number.spread or 0)
-        except ValueError as error:
-            raise UserError(f"{place}: value and spread must be numbers ({error})") from error
-        if (number.row, number.metric) in numbers:
-            raise UserError(f"{place}: {number.row} already has a {number.metric}")
-        numbers[number.row, number.metric] = number
-    return list(numbers.values())
+            for line in lines:
+                numbers.append(number := PaperNumber(**line))
+                float(number.value), float(number.spread or 0)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{path}, line {lines.line_num} cannot be used: {error}") from error
+    return numbers
 
 
 def read_published(path: Path) -> dict[str, Curves]:
@@ -99,36 +83,25 @@ def read_published(path: Path) -> dict[str, Curves]:
     if not path.is_file():
         return {}
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            for line in csv.DictReader(file):
-                row, run, epoch = (line.pop(name) for name in ("row", "run", "epoch"))
-                for name, value in line.items():
-                    curves = found.setdefault(row, {}).setdefault(name, defaultdict(list))
-                    curves[run].append(float(value))
-                    if int(epoch) != len(curves[run]):
-                        raise ValueError(f"run {run}: epoch {epoch} is number {len(curves[run])}")
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{path} cannot be read ({error!r}): restore it from the repository"
-        ) from error
+    with path.open(encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            row, run, _ = (line.pop(name) for name in ("row", "run", "epoch"))
+            for name, value in line.items():
+                curves = found.setdefault(row, {}).setdefault(name, defaultdict(list))
+                curves[run].append(float(value))
     return {row: {n: list(runs.values()) for n, runs in c.items()} for row, c in found.items()}
 
 
 def read_stopped(results: Path) -> list[StoppedRun]:
     """Read the entries ``stopped`` of ``claims.yaml``; without the file there are none."""
     path = results / "claims.yaml"
-    try:
-        text = path.read_text(encoding="utf-8") if path.is_file() else ""
-        content = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
-        runs = [StoppedRun(**entry) for entry in content.get("stopped") or ()]
-        for run in runs:
-            if (results / "records" / run.row / f"{run.instance}.json").is_file():
-                raise ValueError(f"stopped: {run.row}/{run.instance} has a record")
-        return runs
-    except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split()).replace("StoppedRun.__init__() ", "stopped: ")
-        raise UserError(f"{path} cannot be used: {reason}") from error
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    content = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
+    runs = [StoppedRun(**entry) for entry in content.get("stopped") or ()]
+    for run in runs:
+        if (results / "records" / run.row / f"{run.instance}.json").is_file():
+            raise UserError(f"{path}, stopped: {run.row}/{run.instance} has a record")
+    return runs
 
 
 def read_all(folder: Path, table: str, read: Callable[[Path], _AnyRecord]) -> list[_AnyRecord]:

@@ -62,7 +62,6 @@ def copied(results) -> Path:
         (copied, f"holds the record of {ROW}/seed0"),
         (lambda r: r.add("figure1/tanh", "seed0", [0.8]), "is not a valid record ("),
         (lambda r: r.add("table2/tanh", "seed0", [0.8]), "is not a valid record ("),
-        (lambda r: (r.path / "paper.csv").rename(r.path / "away").with_name("paper.csv"), "cannot"),
     ],
 )
 def test_what_cannot_be_used_is_named_in_one_line(results, capsys, spoil, problem) -> None:

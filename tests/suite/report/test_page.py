@@ -11,7 +11,6 @@ from graph_data import REPOSITORY
 from report.conftest import Folder, Page
 
 from phantomgrad_suite.report.catalogue import FIGURES
-from phantomgrad_suite.runs.errors import UserError
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="400pt" height="72pt"></svg>'
 BENCH = "# Ours against torchdeq 0.1.0\n\n| case | ours |\n| --- | --: |\n| total | 13.5 ms |\n"
@@ -171,13 +170,6 @@ def test_nothing_in_the_inputs_is_taken_for_html(folder: Folder) -> None:
     assert [i for i in page.every("img") if not i["src"].startswith("figures/")] == []
     assert page.every("script") == []
     assert "49" not in " ".join(page.text("h3"))
-
-
-@pytest.mark.parametrize("name", ["bench/cpu.md", "README.md"])
-def test_a_damaged_file_is_named(folder: Folder, name: str) -> None:
-    (folder.path / name).write_bytes(b"\xff")
-    with pytest.raises(UserError, match=f"{name} cannot be read"):
-        folder.page()
 
 
 def test_the_command_writes_the_page(folder: Folder, capsys) -> None:

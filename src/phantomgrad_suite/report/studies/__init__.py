@@ -1,13 +1,13 @@
 """Tables of the studies, which measure without training."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from phantomgrad_suite.report.catalogue import Entry
 from phantomgrad_suite.report.studies import costs, gradients, precision, scaling, theorems
 from phantomgrad_suite.report.studies.parts import Records, checks
 from phantomgrad_suite.report.table import Section, State, Table
 
-STUDIES: dict[str, Callable[[Entry, Records], list[Section]]] = {
+STUDIES: dict[str, Callable[[Entry, Records], Iterator[Section]]] = {
     "figure1": precision.synthetic,
     "figure4": precision.conditioning,
     "gradients": gradients.bench,

@@ -1,5 +1,7 @@
 """Table 2 and throughput: the cost of gradients and of training steps."""
 
+from collections.abc import Iterator
+
 from phantomgrad_suite.report.catalogue import Entry
 from phantomgrad_suite.report.studies.parts import (
     Numbers,
@@ -26,9 +28,8 @@ _DATASETS = {"cifar10": "CIFAR-10", "imagenet": "ImageNet", "wikitext103": "Wiki
 _STEP = ("step", "forward", "backward")
 
 
-def complexity(entry: Entry, records: Records) -> list[Section]:
-    """Return, for each device, the paper's orders next to fitted ones, and all measurements."""
-    sections = []
+def complexity(entry: Entry, records: Records) -> Iterator[Section]:
+    """Yield, for each device, the paper's orders next to fitted ones, and all measurements."""
     for record in records:
         numbers, methods = record.numbers, record.numbers["methods"]
         where = f"On {with_instance(record, device_label(record), records)}"
@@ -43,11 +44,8 @@ def complexity(entry: Entry, records: Records) -> list[Section]:
         ]
         state = numbers["state_bytes"] / 2**20
         text = entry.text["measured"].format(clock=numbers["clock"], state=state)
-        sections += [
-            Section.of(where, [_orders(method) for method in methods]),
-            Section.of(f"{where}: measurements", rows, words=2, text=text),
-        ]
-    return sections
+        yield Section.of(where, [_orders(method) for method in methods])
+        yield Section.of(f"{where}: measurements", rows, words=2, text=text)
 
 
 def _orders(method: Numbers) -> dict[str, str]:
@@ -67,19 +65,17 @@ def _orders(method: Numbers) -> dict[str, str]:
     return row
 
 
-def throughput(entry: Entry, records: Records) -> list[Section]:
-    """Return, for each record, times and how many times faster, then evaluations of f."""
-    sections = []
+def throughput(entry: Entry, records: Records) -> Iterator[Section]:
+    """Yield, for each record, times and how many times faster, then evaluations of f."""
     for record in records:
         title = with_instance(record, hardware_label(record), records)
         where = f"On {title}, {record.row.split('/')[-1]}"
         rows, text = record.numbers["rows"], entry.text["clock"].format(**record.numbers)
         if record.setting.get("whole_budgets"):
             text += f" {entry.text['whole_budgets']}"
-        sections.append(Section.of(where, [_times(row) for row in rows], text=text))
+        yield Section.of(where, [_times(row) for row in rows], text=text)
         units, text = [_in_evaluations(row) for row in rows], entry.text["in_f"]
-        sections.append(Section.of(f"{where}: in evaluations of f", units, text=text))
-    return sections
+        yield Section.of(f"{where}: in evaluations of f", units, text=text)
 
 
 def _times(row: Numbers) -> dict[str, str]:

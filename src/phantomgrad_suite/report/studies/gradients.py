@@ -1,7 +1,7 @@
 """All gradient estimators on one bench: tables, and which of them no other one beats."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from phantomgrad_suite.report.catalogue import Entry
 from phantomgrad_suite.report.studies.parts import Numbers, Records, with_instance
@@ -12,9 +12,8 @@ COSTS = ("products", "milliseconds")
 DIGITS = 5  # of a printed cosine
 
 
-def bench(entry: Entry, records: Records) -> list[Section]:
-    """Return a section for each setting."""
-    sections = []
+def bench(entry: Entry, records: Records) -> Iterator[Section]:
+    """Yield a section for each setting."""
     for record in records:
         numbers, solve, rows = record.numbers, record.numbers["solve"], estimators(record)
         fewest, fastest = (front(rows, cost) for cost in COSTS)
@@ -37,8 +36,7 @@ def bench(entry: Entry, records: Records) -> list[Section]:
             milliseconds=1e3 * solve["seconds"],
         )
         title = with_instance(record, setting_name(record), records)
-        sections.append(Section.of(title, cells, text=text))
-    return sections
+        yield Section.of(title, cells, text=text)
 
 
 def setting_name(record: StudyRecord) -> str:

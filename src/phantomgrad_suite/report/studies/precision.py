@@ -1,5 +1,6 @@
 """Figures 1 and 4 as tables: gradients in the synthetic setting, and under ill-conditioning."""
 
+from collections.abc import Iterator
 from itertools import groupby
 
 from phantomgrad_suite.report.catalogue import Entry
@@ -10,9 +11,8 @@ from phantomgrad_suite.runs.records import StudyRecord
 MEDIAN = 2  # of the quantiles of Figure 4
 
 
-def synthetic(entry: Entry, records: Records) -> list[Section]:
-    """Return the mean cosines and norm ratios of all estimates, a section for each F."""
-    sections = []
+def synthetic(entry: Entry, records: Records) -> Iterator[Section]:
+    """Yield the mean cosines and norm ratios of all estimates, a section for each F."""
     for record in by_nonlinearity(records):
         columns = {f"{form}, λ = {d}": found for (form, d), found in by_form(record).items()}
         rows = []
@@ -32,8 +32,7 @@ def synthetic(entry: Entry, records: Records) -> list[Section]:
             residual=exact["residual"]["percentiles"][-1],
         )
         title = f"F: {with_instance(record, record.setting['nonlinearity'], records)}"
-        sections.append(Section.of(title, rows, words=0, text=text))
-    return sections
+        yield Section.of(title, rows, words=0, text=text)
 
 
 def by_nonlinearity(records: Records) -> list[StudyRecord]:
@@ -58,9 +57,8 @@ def by_form(record: StudyRecord) -> dict[tuple[str, float], list[Numbers]]:
     return found
 
 
-def conditioning(entry: Entry, records: Records) -> list[Section]:
-    """Return the medians after the last iteration, a section for each F."""
-    sections = []
+def conditioning(entry: Entry, records: Records) -> Iterator[Section]:
+    """Yield the medians after the last iteration, a section for each F."""
     for record in records:
         rows = [
             {
@@ -78,8 +76,7 @@ def conditioning(entry: Entry, records: Records) -> list[Section]:
         ]
         title = f"F: {with_instance(record, record.setting['nonlinearity'], records)}"
         text = entry.text["section"].format(**record.setting)
-        sections.append(Section.of(title, rows, words=3, text=text))
-    return sections
+        yield Section.of(title, rows, words=3, text=text)
 
 
 def solver_name(method: Numbers) -> str:

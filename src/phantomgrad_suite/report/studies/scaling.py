@@ -1,7 +1,7 @@
 """Test-time scaling as tables: depth, breadth, and what the residual tells."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from statistics import fmean, stdev
 from typing import Any
@@ -21,9 +21,8 @@ RULES = {
 """How one of several answers is chosen, and the bounds: their headings."""
 
 
-def scaling(entry: Entry, records: Records) -> list[Section]:
-    """Return three sections for each row of trained runs."""
-    sections = []
+def scaling(entry: Entry, records: Records) -> Iterator[Section]:
+    """Yield three sections for each row of trained runs."""
     for group in by_row(records):
         first, names = group[0].numbers, set_names(group)
         facts = {**group[0].setting, "runs": len(group), "n": first["sets"][0]["n"]}
@@ -36,8 +35,7 @@ def scaling(entry: Entry, records: Records) -> list[Section]:
         for part, make, words in parts:
             title, text = entry.text[part].split("\n")
             title, rows = f"{title_of(group)}: {title}", make(group, names)
-            sections.append(Section.of(title, rows, words, text=text.format(**facts)))
-    return sections
+            yield Section.of(title, rows, words, text=text.format(**facts))
 
 
 def by_row(records: Records) -> list[list[StudyRecord]]:

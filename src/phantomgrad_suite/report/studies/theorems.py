@@ -1,6 +1,6 @@
 """The theorems of the paper as measurements."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from statistics import fmean, stdev
 
@@ -10,17 +10,15 @@ from phantomgrad_suite.report.table import DASH, Section
 from phantomgrad_suite.runs.records import StudyRecord
 
 
-def theorems(entry: Entry, records: Records) -> list[Section]:
-    """Return a section for each theorem that has a record."""
+def theorems(entry: Entry, records: Records) -> Iterator[Section]:
+    """Yield a section for each theorem that has a record."""
     makers = {"descent": (_descent, 3), "series": (_series, 2), "sgd": (_sgd, 1)}
-    sections = []
     for name, (make, words) in makers.items():
         if record := first_of(records, f"theorems/{name}"):
             title, text, *notes = entry.text[name].strip().split("\n")
             text = text.format(**record.setting)
             rows = make(record.numbers)
-            sections.append(Section.of(title, rows, words, text=text, notes=notes))
-    return sections
+            yield Section.of(title, rows, words, text=text, notes=notes)
 
 
 def first_of(records: Records, row: str) -> StudyRecord | None:
