@@ -51,13 +51,15 @@ def test_gradients_and_segments_are_drawn() -> None:
 def test_quantities_of_claims() -> None:
     """A lead is the mean over the steps; residuals are logarithms at the last one."""
     run = instrumented("seed0")
-    found = {
-        name: QUANTITIES[name].of(run, run) for name in QUANTITIES if name[:3] in ("lea", "res")
-    }
+    cosines = {"preconditioned_m5": [0.9, 1.0], "gmres_m5": [0.8, 0.9], "npg_k5_d0.5": [0.3, 0.2]}
+    curves = {f"precision/{name}/cosine": curve for name, curve in cosines.items()}
+    run = replace(run, curves=run.curves | curves)
     expected = {"lead_recursion": 0.3, "lead_npg": -0.05, "residual_order": 0.7}
     expected |= {"residual_log": 1.0, "residual_fall": -0.69897}
-    assert found.keys() == expected.keys()
-    assert all(abs(found[name] - value) < 1e-6 for name, value in expected.items())
+    expected |= {"lead_preconditioned": 0.1, "lead_over_phantom": 0.7}
+    assert expected.keys() == {name for name in QUANTITIES if name[:3] in ("lea", "res")}
+    found = {name: QUANTITIES[name].of(run, run) for name in expected}
+    assert found == pytest.approx(expected, abs=1e-6)
 
 
 def example(name: str, **boards: list[int]) -> Record:
