@@ -64,7 +64,7 @@ class DEQ(nn.Module):
         eval_solver: the solver in evaluation mode, by default ``solver``.
     """
 
-    __call__: Callable[..., Equilibrium]
+    __call__: Callable[..., Equilibrium]  # untyped in torch
     solver: Solver
     gradient: GradientEstimator
     eval_solver: Solver | None
