@@ -68,24 +68,23 @@ def table_of_claims(
     def link(place: Path) -> str:
         return Path(os.path.relpath(place, page or results)).as_posix() if place.exists() else ""
 
-    def cell(claim: Claim) -> Cell:
+    def runs_link(claim: Claim) -> str:
         scale, row = split_row(claim.a[0])
-        folder = Path(scale, row.split("/")[0])
-        return Cell(folder.as_posix(), link=link((records or results / "records") / folder))
+        return link((records or results / "records") / scale / row.split("/")[0])
 
-    blocks = [_block(family, runs_of, margin, cell) for family in families]
+    blocks = [_block(family, runs_of, margin, runs_link) for family in families]
     verdicts = [row.text("Verdict") for block in blocks for row in block.rows]
     log = results / "published_curves.csv"
     if not records and (logs := [Row(cells) for cells in _logs(log, link(log))]):
         blocks.append(Block(tuple(logs), "The paper's numbers in its authors' log"))
     section = Section.of("", blocks, 3, notes=CLAIMS.notes)
-    counts = [f"{n} {verdict}" for verdict in Verdict if (n := verdicts.count(verdict))]
+    counts = [f"{n} {verdict.plural}" for verdict in Verdict if (n := verdicts.count(verdict))]
     state = State.PARTLY if Verdict.OPEN in verdicts else State.MADE
     return Table(CLAIMS, state, ", ".join(counts), (section,))
 
 
 def _block(
-    family: Family, runs_of: _RunsOf, margin: float, link_of: Callable[[Claim], Cell]
+    family: Family, runs_of: _RunsOf, margin: float, link_of: Callable[[Claim], str]
 ) -> Block:
     tested = [_tested(claim, runs_of, margin) for claim in family.claims]
     verdicts: Sequence[tuple[float | None, Verdict]]
@@ -97,7 +96,7 @@ def _block(
         title += f" ({there} of {sum(wanted.values())} runs)"
         verdicts = [(None, Verdict.OPEN)] * len(tested)
     found = zip(tested, verdicts, strict=True)
-    rows = [Row({**_cells(each, *v), "Runs": link_of(each.claim)}) for each, v in found]
+    rows = [Row(_cells(each, p, Cell(v, link=link_of(each.claim)))) for each, (p, v) in found]
     return Block(tuple(rows), title)
 
 
@@ -139,7 +138,7 @@ def _values(claim: Claim, a: Run, b: Run) -> tuple[float, float]:
         raise UserError(f"{runs} lacks what {claim.quantity} needs ({error!r})") from error
 
 
-def _cells(tested: Tested, p: float | None, verdict: Verdict) -> Cells:
+def _cells(tested: Tested, p: float | None, verdict: Cell) -> Cells:
     claim, difference = tested.claim, tested.comparison.difference
     decimals = 3 if math.isnan(tested.comparison.margin) else 2
     interval = " to ".join(_signed(end, decimals) for end in difference.interval())
@@ -180,12 +179,11 @@ def _logs(log: Path, link: str) -> Iterator[Cells]:
         yield {
             "Claim": f"{number.model}, {number.method}, best epochs: {texts}",
             "In the paper": entry_of(number.table).label,
-            "Verdict": Verdict.HOLDS if agree else Verdict.FAILS,
+            "Verdict": Cell(Verdict.HOLDS if agree else Verdict.FAILS, link=link),
             "Paper": number.text,
             "Ours": f"{fmean(best):.2f} ± {stdev(best):.2f}",
             "Difference": _signed(fmean(best) - float(number.value), 2),
             "95 % interval": "",
             "Pairs": f"{len(best)} runs",
             "p": "",
-            "Runs": Cell(log.stem, link=link),
         }

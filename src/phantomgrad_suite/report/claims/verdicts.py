@@ -24,6 +24,11 @@ class Verdict(StrEnum):
     UNSETTLED = "not settled"
     OPEN = "open"  # runs are missing
 
+    @property
+    def plural(self) -> str:
+        """The verdict on several claims."""
+        return self.replace("does", "do").replace("holds", "hold")
+
 
 class Difference(NamedTuple):
     """The mean of ``n`` paired differences and its standard error, NaN if there is none."""
