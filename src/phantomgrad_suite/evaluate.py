@@ -14,7 +14,7 @@ from phantomgrad_suite.jobs.trained import configuration, read_run, read_weights
 from phantomgrad_suite.train import prepare
 
 # Less than one of 50,000 test images, and more than what processors differ by in a loss.
-TOLERANCE = 1e-5
+_TOLERANCE = 1e-5
 _ALONE = {
     **{"devices": 1, "num_nodes": 1, "strategy": "auto", "sync_batchnorm": False},
     **{"logger": False, "enable_checkpointing": False},
@@ -31,17 +31,19 @@ def evaluate(folder: Path, overrides: Sequence[str] = ()) -> bool:
     config = configuration(record, overrides)
     data, metric, agree = prepare(config), record.result.metric, True
     for name, kept in record.weights.items():
-        recorded = getattr(record.result, name)
         weights = read_weights(folder, kept)
-        found = metrics(config, data, weights, kept["step"])[f"test/{metric}"]
-        same = math.isclose(found, recorded, rel_tol=TOLERANCE)
-        difference = "" if same else ": they differ"
-        print(
-            f"{name} {metric} (epoch {kept['epoch']}, {kept['file']}): recorded {recorded:.8g}, "
-            f"recomputed {found:.8g}{difference}"
-        )
-        agree = agree and same
+        found = metrics(config, data, weights, kept["step"])
+        title = f"{name} {metric} (epoch {kept['epoch']}, {kept['file']})"
+        agree &= compare(title, getattr(record.result, name), found[f"test/{metric}"])
     return agree
+
+
+def compare(title: str, recorded: float, found: float) -> bool:
+    """Print a recorded and a recomputed value; return whether they agree."""
+    same = math.isclose(found, recorded, rel_tol=_TOLERANCE)
+    values = f"recorded {recorded:.8g}, recomputed {found:.8g}"
+    print(f"{title}: {values}{'' if same else ': they differ'}", flush=True)
+    return same
 
 
 def metrics(

@@ -5,16 +5,15 @@ run, with the run's record next to it as ``.json``. The header of the weights ho
 the model took from the data, so that it can be built without them.
 """
 
-import hashlib
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from safetensors.torch import save
 from torch import nn
 
-from phantomgrad_suite.evaluate import TOLERANCE, metrics
+from phantomgrad_suite.data.sources import sha256
+from phantomgrad_suite.evaluate import compare, metrics
 from phantomgrad_suite.jobs.build import build, build_data
 from phantomgrad_suite.jobs.trained import (
     RESULTS,
@@ -71,7 +70,7 @@ def release(folder: Path, results: Path = RESULTS) -> Path:
         temporary.write_bytes(save(weights, {"sizes": sizes}))
     write_record(record, path.with_suffix(".json"))
     names = released(results)
-    checksums = (f"{_sha256(weights_file(name, results))}  {name}.safetensors\n" for name in names)
+    checksums = (f"{sha256(weights_file(name, results))}  {name}.safetensors\n" for name in names)
     with atomic_write(results / "weights" / "SHA256SUMS") as temporary:
         temporary.write_text("".join(checksums))
     with atomic_write(results / "weights" / "README.md") as temporary:
@@ -81,22 +80,14 @@ def release(folder: Path, results: Path = RESULTS) -> Path:
 
 def _verified(name: str, data: Path, results: Path) -> bool:
     name, record, weights, _ = read_released(name, results)
-    metric, recorded = record.result.metric, record.result.last
-    step = record.weights["last"]["step"]
+    metric, step = record.result.metric, record.weights["last"]["step"]
     try:
         config = configuration(record, data_in(data, record))
         found = metrics(config, prepare(config), weights, step)[f"test/{metric}"]
     except MissingDataError as error:
         print(f"{name}: skipped, {error}")
         return True
-    same = math.isclose(found, recorded, rel_tol=TOLERANCE)
-    values = f"recorded {recorded:.8g}, recomputed {found:.8g}"
-    print(f"{name}: {metric} {values}{'' if same else ': they differ'}", flush=True)
-    return same
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return compare(f"{name} {metric}", record.result.last, found)
 
 
 _CARDS = """# Released models
@@ -131,6 +122,6 @@ def _card(name: str, results: Path) -> str:
 | Best epoch | {result.best:.4f} (epoch {result.best_epoch}) |
 | Trained | {record.finished[:10]}, revision `{str(record.environment.get("git"))[:7]}`, {kind} |
 | File | `{name}.safetensors`, {path.stat().st_size / 1e3:,.0f} kB |
-| SHA-256 | `{_sha256(path)}` |
+| SHA-256 | `{sha256(path)}` |
 | Record | [{name}.json]({name}.json) |
 """

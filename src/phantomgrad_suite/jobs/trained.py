@@ -1,7 +1,5 @@
 """Trained models: finished runs with the weights that they kept, and released ones."""
 
-import hashlib
-import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors import safe_open
 from torch import Tensor
 
+from phantomgrad_suite.data.sources import sha256
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.records import Record, read_record
@@ -36,10 +35,9 @@ def read_run(folder: Path) -> Record:
 def read_weights(folder: Path, kept: Mapping[str, Any]) -> dict[str, Any]:
     """Return the weights in a file of a run's folder, described by an entry of its record."""
     path = folder / kept["file"]
-    content = path.read_bytes() if path.is_file() else b""
-    if hashlib.sha256(content).hexdigest() != kept["sha256"]:
+    if not path.is_file() or sha256(path) != kept["sha256"]:
         raise UserError(f"{path} is missing, or not the file whose checksum the record has")
-    weights: dict[str, Any] = torch.load(io.BytesIO(content), "cpu", weights_only=True)
+    weights: dict[str, Any] = torch.load(path, "cpu", weights_only=True)
     return weights
 
 
@@ -92,9 +90,8 @@ def read_released(name: str, results: Path = RESULTS) -> Released:
         raise UserError(f"{what}: choose from {', '.join(found or names)}")
     (name,) = found
     path = weights_file(name, results)
-    checksum = hashlib.sha256(path.read_bytes()).hexdigest()
     checksums = (results / "weights" / "SHA256SUMS").read_text().splitlines()
-    if f"{checksum}  {name}.safetensors" not in checksums:
+    if f"{sha256(path)}  {name}.safetensors" not in checksums:
         raise UserError(f"{path} is not the file whose checksum weights/SHA256SUMS has")
     with safe_open(path, "pt") as file:
         sizes = json.loads(file.metadata()["sizes"])

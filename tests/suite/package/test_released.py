@@ -55,7 +55,7 @@ def test_verified_against_the_record(results: Path, capsys: pytest.CaptureFixtur
     path = results / "weights" / f"{NAME}.json"
     record = read_record(path)
     value = f"{record.result.last:.8g}"
-    line = f"{NAME}: accuracy recorded {value}, recomputed {value}\n"
+    line = f"{NAME} accuracy: recorded {value}, recomputed {value}\n"
     assert capsys.readouterr().out == line
     write_record(replace(record, result=replace(record.result, last=0.125)), path)
     assert not verify([NAME], results=results)
