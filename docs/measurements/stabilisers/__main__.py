@@ -41,10 +41,15 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
+def nats(loss: float) -> str:
+    """Return a loss; of one in the thousands the digits do not matter."""
+    return f"{loss:.2f}" if loss < 100 else f"{loss:,.0f}"
+
+
 SETTINGS = (
     Setting(digits, "Test accuracy", "accuracy", lambda a: a < 0.9, percent),
     Setting(chains, "Test accuracy", "accuracy", lambda a: a < 0.9, percent),
-    Setting(language, "Test loss", "loss", lambda x: x > 2.8, "{:.2f}".format),
+    Setting(language, "Test loss", "loss", lambda x: x > 2.8, nats),
     Setting(reasoner, "Empty cells right", "accuracy", lambda a: a < 0.75, percent),
 )
 
