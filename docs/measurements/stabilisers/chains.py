@@ -5,7 +5,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
-from training import Training, Variant
+from variants import Training, Variant
 
 from phantomgrad import spectral_radius
 from phantomgrad.models import NodeClassifier

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
-from training import Training, Variant
+from variants import Training, Variant
 
 from phantomgrad import DEQ, spectral_radius
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from training import Training, Variant
+from variants import Training, Variant
 
 from phantomgrad import spectral_radius
 from phantomgrad.models import TransformerLM
