@@ -90,8 +90,8 @@ class GradientPrecision(Series):
                 found = exact_gradient(f, z, v, wanted, solver=self._solver, adjoint=self._adjoint)
                 exact += found.gradient
                 for name, estimator in self._estimators.items():
-                    solver = estimator.adapt_solver(captured.solver)
-                    if solver != captured.solver:
+                    if getattr(estimator, "preconditioner", None) == "forward":
+                        solver = estimator.adapt_solver(captured.solver)
                         estimator = estimator.after(solver.solve(f, torch.zeros_like(z)))
                     estimates[name] += estimated_gradient(f, z, v, estimator, wanted)
                 damped = partial(_damped, f, self._damping)

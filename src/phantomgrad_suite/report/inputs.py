@@ -97,7 +97,10 @@ def read_stopped(results: Path) -> list[StoppedRun]:
     path = results / "claims.yaml"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     content = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
-    runs = [StoppedRun(**entry) for entry in content.get("stopped") or ()]
+    try:
+        runs = [StoppedRun(**entry) for entry in content.get("stopped") or ()]
+    except TypeError as error:
+        raise UserError(f"{path}, an entry of stopped cannot be used: {error}") from error
     for run in runs:
         if (results / "records" / run.row / f"{run.instance}.json").is_file():
             raise UserError(f"{path}, stopped: {run.row}/{run.instance} has a record")

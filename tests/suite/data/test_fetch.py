@@ -169,6 +169,21 @@ def test_official_archive_of_tu_is_a_source(source: Path, target: Path, place: s
     assert "12 graphs" in fetch("TOY", target, source.with_name("unpacked"))
 
 
+def test_interrupted_copy_installs_nothing(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(src: Path, dst: Path) -> None:
+        Path(dst).write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", full)
+        with pytest.raises(OSError, match="No space left"):
+            fetch("TOY", target, source)
+    assert list(target.iterdir()) == []
+    assert "12 graphs" in fetch("TOY", target, source)
+
+
 @pytest.mark.parametrize("name", [*PLACES, "CIFAR10-JPEG"])
 def test_folder_without_the_data_set(target: Path, tmp_path: Path, name: str) -> None:
     with pytest.raises(MissingDataError, match=rf"does not contain {name}: expected {tmp_path}"):

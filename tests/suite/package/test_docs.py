@@ -71,7 +71,7 @@ def test_the_notebook_is_that_of_its_file(examples: ModuleType):
 def test_the_tables_of_stabilisers_are_those_of_the_records(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(DOCS / "measurements" / "stabilisers")
     module, page = (
-        tool("measurements/stabilisers/__main__.py"),
+        tool("measurements/stabilisers/measure.py"),
         (DOCS / "stabilisers.md").read_text(),
     )
     assert module.with_tables(page) == page

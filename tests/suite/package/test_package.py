@@ -1,5 +1,6 @@
 """Source distribution and wheel: what they hold, and that the library works from them."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -26,9 +27,12 @@ def test_library_works_from_the_wheel_of_the_sdist(tmp_path: Path) -> None:
     shutil.copytree(REPOSITORY / "src", source / "src")
     for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source)
-    subprocess.run(["sh", "-ec", TAGGED], cwd=source, check=True)
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("GIT_", "SETUPTOOLS_SCM"))}
+    own["GIT_CONFIG_GLOBAL"] = os.devnull  # a hook's repository and a user's settings stay out
+    subprocess.run(["sh", "-ec", TAGGED], cwd=source, check=True, env=own)
     sdist = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
-    subprocess.run([sys.executable, "-c", sdist], cwd=source, check=True, stdout=subprocess.DEVNULL)
+    quiet = {"check": True, "stdout": subprocess.DEVNULL, "env": own}
+    subprocess.run([sys.executable, "-c", sdist], cwd=source, **quiet)
     (archive,) = tmp_path.glob("phantomgrad-1.2.3.tar.gz")
     options = ("--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", str(tmp_path))
     subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(archive)], check=True)

@@ -26,3 +26,11 @@ def test_expected_runs_are_those_that_hydra_launches(table: str) -> None:
     for place in (0, -1):
         identity = identity_of(composed([f"table={table}", *launched[place]]))
         assert (identity.row, identity.instance) == runs[place]
+
+
+@pytest.mark.parametrize(
+    ("table", "runs"), [("chains", 9), ("figure3_cox2", 72), ("table1", 60), ("table4", 180)]
+)
+def test_number_of_expected_runs(table: str, runs: int) -> None:
+    found = expected(CONFIGS, table)
+    assert len(found) == len(set(found)) == runs

@@ -34,6 +34,8 @@ class Claim:
         for name, choices in (("quantity", tuple(QUANTITIES)), ("test", TESTS)):
             if (value := getattr(self, name)) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+        if self.b and len(self.a) != len(self.b):
+            raise ValueError(f"a and b must have as many rows, got {len(self.a)} and {len(self.b)}")
         if self.pairs < 2 or self.folds == 1:
             raise ValueError("an interval needs two pairs of runs or more, and no or several folds")
         if self.test in ("equivalent", "not_worse") and not QUANTITIES[self.quantity].has_margin:
@@ -66,7 +68,7 @@ def read_claims(path: Path) -> tuple[float, list[Family]]:
     for key, family in content["families"].items():
         try:
             families.append(Family(family["title"], tuple(map(_claim, family["claims"]))))
-        except (TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path}, a claim of {key} cannot be used: {error}") from error
     return content["margin"], families
 

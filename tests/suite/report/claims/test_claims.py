@@ -197,6 +197,9 @@ def test_without_the_file_there_are_no_claims(results) -> None:
         ("seeds: 3", "seeds: 1", "two pairs of runs"),
         ("seeds: 3", "sedes: 3", "unexpected keyword argument 'sedes'"),
         ("        a: cpu/table9/upg\n", "", "missing 1 required keyword-only argument: 'a'"),
+        ("cpu/table9/upg", "[t/a, t/b]", "as many rows, got 2 and 1"),
+        ("    title: Toys\n", "", "a claim of toys cannot be used: 'title'"),
+        ("margin: 1.0", "margin: 1.0\nstopped: [{row: t}]", "missing 6 required"),
     ],
 )
 def test_a_wrong_file_is_one_sentence(claims, capsys, old: str, new: str, message: str) -> None:

@@ -1,7 +1,7 @@
 """Measure the remedies of `docs/stabilisers.md`, ten seeds each.
 
-python docs/measurements/stabilisers run    # trains what stabilisers.json lacks (two hours of a core)
-python docs/measurements/stabilisers table  # writes the tables of the page from it
+python docs/measurements/stabilisers/measure.py run    # trains what stabilisers.json lacks (two hours of a core)
+python docs/measurements/stabilisers/measure.py table  # writes the tables of the page from it
 """
 
 import json
