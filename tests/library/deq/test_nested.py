@@ -77,9 +77,31 @@ def test_nested_in_transforms(outer: str, inner: str) -> None:
     assert abs(moved - there) < 1e-4
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_nested_in_one_graph_some_gradients_are_refused() -> None:
-    layer = nested("neumann", "unrolled")
+def short(outer: str, inner: str) -> pg.DEQ:
+    """A pair with few steps, for a small graph."""
+    layer = nested(outer, inner)
     layer.solver = layer.cell.inner.solver = pg.Steps(1)
+    layer.check_map = layer.cell.inner.check_map = False
+    return layer
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("outer", ["neumann", "implicit"])
+def test_nested_in_one_graph_some_gradients_are_refused(outer: str) -> None:
     with pytest.raises(Exception, match="for a layer whose cell contains another"):
-        torch.compile(layer, backend="eager", fullgraph=True)(X)
+        torch.compile(short(outer, "unrolled"), backend="eager", fullgraph=True)(X)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [("unrolled", "neumann"), ("unrolled", "unrolled"), ("reversible", "unrolled")],
+)
+def test_nested_in_one_graph(outer: str, inner: str) -> None:
+    """The other gradients, of which backpropagation is that of ``Steps`` here."""
+    layer = short(outer, inner)
+    if outer == "unrolled":
+        layer.gradient = pg.UnrolledPhantomGradient(1, 1.0)
+    expected = gradients(layer, layer(X).z)
+    z = torch.compile(layer, backend="eager", fullgraph=True)(X).z
+    assert relative_error(gradients(layer, z), expected) < 1e-12
