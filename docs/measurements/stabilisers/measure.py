@@ -47,10 +47,10 @@ def nats(loss: float) -> str:
 
 
 SETTINGS = (
-    Setting(digits, "Test accuracy", "accuracy", lambda a: a < 0.9, percent),
-    Setting(chains, "Test accuracy", "accuracy", lambda a: a < 0.9, percent),
-    Setting(language, "Test loss", "loss", lambda x: x > 2.8, nats),
-    Setting(reasoner, "Empty cells right", "accuracy", lambda a: a < 0.75, percent),
+    Setting(digits, "Accuracy", "accuracy", lambda a: a < 0.9, percent),
+    Setting(chains, "Accuracy", "accuracy", lambda a: a < 0.9, percent),
+    Setting(language, "Loss", "loss", lambda x: x > 2.8, nats),
+    Setting(reasoner, "Right", "accuracy", lambda a: a < 0.75, percent),
 )
 
 
@@ -82,8 +82,7 @@ def table(setting: Setting) -> str:
     """Return the table of one setting in Markdown."""
     records = [r for r in read() if r["setting"] == setting.module.__name__]
     lines = [
-        f"| Remedy | Failed seeds | {setting.heading} | Converged | Evaluations | of the adjoint | "
-        "Radius |",
+        f"| Remedy | Failed | {setting.heading} | Converged | Solve | Adjoint | Radius |",
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
     for variant in setting.module.VARIANTS:
