@@ -92,7 +92,7 @@ def table(setting: Setting) -> str:
         forward, adjoint = (median([r[f"{k}evaluations"] for r in runs]) for k in ("", "adjoint_"))
         radius = median([math.inf if r["radius"] is None else r["radius"] for r in runs])
         lines.append(
-            f"| {variant.name} | {failed} of {len(runs)} | {setting.text(score)} | "
+            f"| {variant.name} | {failed}/{len(runs)} | {setting.text(score)} | "
             f"{100 * converged:.0f} % | {forward:.1f} | {f'{adjoint:.1f}' if adjoint else '—'} | "
             f"{f'{radius:.2f}' if math.isfinite(radius) else '—'} |"
         )
