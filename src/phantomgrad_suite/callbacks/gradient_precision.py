@@ -90,6 +90,7 @@ class GradientPrecision(Series):
                 found = exact_gradient(f, z, v, wanted, solver=self._solver, adjoint=self._adjoint)
                 exact += found.gradient
                 for name, estimator in self._estimators.items():
+                    # The run's own solve may not have kept its inverse.
                     if getattr(estimator, "preconditioner", None) == "forward":
                         solver = estimator.adapt_solver(captured.solver)
                         estimator = estimator.after(solver.solve(f, torch.zeros_like(z)))

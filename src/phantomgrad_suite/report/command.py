@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from phantomgrad_suite.report import html, latex, markdown
 from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
 from phantomgrad_suite.report.claims.claims_table import table_of_claims
@@ -57,6 +59,8 @@ def main(arguments: Sequence[str], default: Path) -> int:
         return _fail(str(error), 1)
     except OSError as error:
         return _fail(f"{error.filename or results}: {error.strerror or error}", 1)
+    except yaml.YAMLError as error:
+        return _fail(f"{results / 'claims.yaml'} is not YAML: {' '.join(str(error).split())}", 1)
     return 0
 
 

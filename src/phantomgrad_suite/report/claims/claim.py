@@ -70,7 +70,9 @@ def read_claims(path: Path) -> tuple[float, list[Family]]:
             families.append(Family(family["title"], tuple(map(_claim, family["claims"]))))
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path}, a claim of {key} cannot be used: {error}") from error
-    return content["margin"], families
+    if not isinstance(margin := content.get("margin"), int | float):
+        raise UserError(f"{path}: margin must be a number, got {margin!r}")
+    return margin, families
 
 
 def _claim(item: dict[str, Any]) -> Claim:

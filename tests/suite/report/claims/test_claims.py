@@ -199,6 +199,8 @@ def test_without_the_file_there_are_no_claims(results) -> None:
         ("        a: cpu/table9/upg\n", "", "missing 1 required keyword-only argument: 'a'"),
         ("cpu/table9/upg", "[t/a, t/b]", "as many rows, got 2 and 1"),
         ("    title: Toys\n", "", "a claim of toys cannot be used: 'title'"),
+        ("margin: 1.0", "margin: some", "margin must be a number, got 'some'"),
+        ("margin: 1.0", "margin: [", "is not YAML: while parsing"),
         ("margin: 1.0", "margin: 1.0\nstopped: [{row: t}]", "missing 6 required"),
     ],
 )
