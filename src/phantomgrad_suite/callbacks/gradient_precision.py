@@ -17,6 +17,7 @@ from phantomgrad.gradients import GradientEstimator
 from phantomgrad.solvers import LinearSolver, Map, Solver
 from phantomgrad_suite.callbacks.capture import Pass, radii, watch
 from phantomgrad_suite.callbacks.curves import Series
+from phantomgrad_suite.runs.errors import UserError
 
 
 class GradientPrecision(Series):
@@ -54,6 +55,15 @@ class GradientPrecision(Series):
         self._every, self._damping, self._iterations = every_n_steps, damping, iterations
         self._hooks: list[RemovableHandle] = []
         self._passes: dict[DEQ, Pass] = {}
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        layers = [module for module in pl_module.modules() if isinstance(module, DEQ)]
+        for name, estimator in self._estimators.items():
+            try:
+                for layer in layers:
+                    estimator.adapt_solver(layer.solver)
+            except ValueError as error:
+                raise UserError(f"measure.precision.estimators: {name}: {error}") from error
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         step, steps = trainer.global_step, self.curves.get("precision/step")

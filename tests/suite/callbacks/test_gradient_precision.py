@@ -20,6 +20,7 @@ from phantomgrad import (
     NeumannPhantomGradient,
     UnrolledPhantomGradient,
 )
+from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record
 
 
@@ -89,6 +90,14 @@ def test_preconditioned_estimate_takes_the_inverse_of_a_forward_solve(x: Tensor)
     train_step(precision, Stack(TanhCell(), solver=forward), x)
     found = last(precision)
     assert found["preconditioned/cosine"] > max(found["plain/cosine"], 1 - 1e-8)
+
+
+def test_estimate_for_another_solver_is_refused_before_training(workplace: Workplace) -> None:
+    estimator = "{_target_:phantomgrad.ImplicitGradient,preconditioner:forward}"
+    line = ("experiment=figure2/digits_implicit", f"+measure.precision.estimators.x={estimator}")
+    rule = r"measure\.precision\.estimators: x: .*needs the solver Broyden, got Anderson"
+    with pytest.raises(UserError, match=rule):
+        workplace.train(*line)
 
 
 @pytest.mark.filterwarnings("ignore:the cell (mixes|returns)")

@@ -22,7 +22,6 @@ def identity_of_line(arguments: list[str], root: str = "train") -> Identity:
     [
         ("table=chains seed=0,1", "chains/implicit", 6),
         ("table=figure3_digits gradient=npg seed=0", "figure3/digits/implicit/npg_k1_d0.25", 12),
-        ("table=table1_jpeg seed=0", "cifar10-jpeg/table1/upg_k5_d0.5_no_dropout", 3),
     ],
 )
 def test_listed_commands_are_the_runs_of_the_table(script, workplace, table, row, runs) -> None:

@@ -95,8 +95,12 @@ CASES = [
     Case("GraphFolds", "table4/cox2_upg_k5_d0.5", "small_tu", ("dataset.split=stratified",), folds),
     Case("Digits", "digits/upg_k5_d0.5", None, (), images),
     Case(
-        *("Cifar10", "cifar10-jpeg/3epochs_upg_k5_d0.5", "jpeg_root"),
-        ("dataset.validation=20", *(s.replace("trainer.s", "++trainer.s") for s in IMAGES)),
+        *("Cifar10", "table1/upg_k5_d0.5_no_dropout", "jpeg_root"),
+        (
+            "dataset=cifar10_jpeg",
+            "dataset.validation=20",
+            *(s.replace("trainer.s", "++trainer.s") for s in IMAGES),
+        ),
         images,
     ),
     Case(

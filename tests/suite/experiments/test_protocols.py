@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from experiments.rows import ROWS, effective, identity, resolved
+from experiments.rows import ROWS, effective
 
 from phantomgrad_suite.runs.identity import hash_config
 
@@ -61,14 +61,6 @@ def test_figure2_looks_at_rows_of_other_tables(row: str) -> None:
     points = steps / config["measure"]["precision"]["every_n_steps"]
     assert points == {"digits": 85, "cox2": 100, "cifar10": 156.4}[data]
     assert other["measure"] == {}
-
-
-@pytest.mark.usefixtures("workplace")
-def test_jpeg_rows_are_never_those_of_cifar10() -> None:
-    found, config = identity("table1_jpeg", "experiment=table1/implicit", "dataset=cifar10_jpeg")
-    assert (found.row, found.changes) == ("cifar10-jpeg/table1/implicit", ())
-    assert config["label"]["dataset"] == "CIFAR-10 (JPEG)"
-    assert found.config_hash != hash_config(resolved("table1/implicit"))
 
 
 @pytest.mark.usefixtures("workplace")

@@ -6,7 +6,7 @@ import pytest
 from experiments.rows import ROWS
 from training import SMALL_MDEQ, SMALL_TRANSFORMER, Workplace
 
-ON_IMAGES = ("table1/", "figure2/cifar10", "table3/cifar10", "table3/imagenet", "cifar10-jpeg/")
+ON_IMAGES = ("table1/", "figure2/cifar10", "table3/cifar10", "table3/imagenet")
 ON_TEXT = ("table3/wikitext103", "lm/", "wikitext/")
 ON_PPI = "table4/ppi"
 NARROW = (
@@ -44,8 +44,7 @@ def small(row: str, request: pytest.FixtureRequest) -> list[str]:
         alone = ("trainer.strategy=auto", "trainer.devices=1", "runtime.dataset.workers=0")
         return [*NARROW, *alone, root("folder_root")]
     if row.startswith(ON_IMAGES):
-        images = root("jpeg_root" if row.startswith("cifar10-jpeg/") else "cifar_root")
-        return [*NARROW, *measured, images]
+        return [*NARROW, *measured, root("cifar_root")]
     if row.startswith(ON_TEXT):
         texts = [] if row.startswith("lm/") else [root("text_root")]
         memories = ["task.other_memories=[3]"] if row.startswith("table3/") else []

@@ -110,11 +110,6 @@ def test_measurements_make_another_run() -> None:
 
 @pytest.mark.usefixtures("workplace")
 def test_varied_settings_are_part_of_the_row() -> None:
-    swept = ("table=table1_jpeg", "experiment=table1/implicit", "dataset=cifar10_jpeg")
-    plain = identity(*swept)
-    assert (plain.row, plain.changes) == ("cifar10-jpeg/table1/implicit", ())
-    assert identity(*swept, "dataset.name=cifar10-jpeg", "trainer.devices=1") == plain
-    assert identity(*swept, "dataset.name=cifar10").changes == ("dataset.name=cifar10",)
     grid = ("table=figure3", "experiment=digits/implicit", "gradient=npg", "gradient.steps=3")
     found = identity(*grid, "gradient.damping=1.0", "seed=2")
     assert (found.row, found.instance) == ("figure3/digits/implicit/npg_k3_d1.0", "seed2")

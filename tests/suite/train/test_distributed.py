@@ -37,7 +37,8 @@ def evaluated_alone(folder: Path, *overrides: str) -> dict[str, float]:
 def test_processes_evaluate_the_model_that_is_saved(workplace, jpeg_root, method) -> None:
     """With the statistics of each process, losses would differ by 4e-4 here."""
     here = (
-        f"experiment=cifar10-jpeg/3epochs_{method}",
+        f"experiment=figure2/cifar10_{method}",
+        "dataset=cifar10_jpeg",
         f"runtime.dataset.root={jpeg_root}",
         *NARROW,
     )

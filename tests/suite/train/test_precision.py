@@ -56,8 +56,9 @@ def test_model_trains_in_another_precision(
     workplace, jpeg_root, seen, method, precision, state, convolution, solver
 ) -> None:
     """Mixed precision is for the cell alone; the solver works in float32 at least."""
-    row = f"experiment=cifar10-jpeg/3epochs_{method}"
-    settings = (f"runtime.dataset.root={jpeg_root}", f"trainer.precision={precision}")
+    row = f"experiment=figure2/cifar10_{method}"
+    root = f"runtime.dataset.root={jpeg_root}"
+    settings = ("dataset=cifar10_jpeg", root, f"trainer.precision={precision}")
     record = workplace.record(row, *NARROW, *settings, "++model.channels_last=false")
     assert seen == {"state": {state}, "convolution": {convolution}, "solver": {solver}}
     losses = record.curves["train/loss"]
