@@ -106,6 +106,7 @@ reproduce-reasoning: env ## Which gradient trains a recursive reasoner (about 13
 	@$(ONE_SIZE)
 	@$(RUN) scripts/train.py table=reasoning $(PARALLEL)
 	@$(RUN) scripts/train.py table=reasoning_few $(PARALLEL)
+	@$(RUN) scripts/train.py table=reasoning_instruments $(PARALLEL)
 	@$(RUN) scripts/study.py suite=scaling $(PARALLEL)
 	@$(YOURS) reasoning scaling
 
@@ -126,7 +127,7 @@ publish: env ## Make your records the published ones (from clean checkouts only)
 	@$(RUN) scripts/publish.py
 
 throughput: env ## Seconds per training step on synthetic batches (GPU: STUDY=throughput/table3_vision)
-	@$(RUN) scripts/study.py study=$(or $(STUDY),throughput/cpu)
+	@$(RUN) scripts/study.py $(if $(STUDY),study=$(STUDY),suite=throughput)
 	@$(YOURS) throughput table3
 
 soak: env ## Kill, stop and damage small runs at random moments; they must resume (KILLS=100, 5 to 10 min)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from phantomgrad_suite.report.catalogue import Entry
-from phantomgrad_suite.report.experiments.lines import Line
+from phantomgrad_suite.report.experiments.lines import Line, plain
 from phantomgrad_suite.report.inputs import Curves
 from phantomgrad_suite.runs.records import StudyRecord
 
@@ -149,9 +149,16 @@ class Table:
 
     @property
     def commands(self) -> list[str]:
-        """The commands for the runs that are shown: of the paper's scale, of others."""
-        scales = dict.fromkeys(line.scale for line in self.lines if line.runs) or [""]
-        return [self.entry.command + (f" SCALE={scale}" if scale else "") for scale in scales]
+        """The commands for the runs that are shown."""
+        entry, found = self.entry, list[str]()
+        for line in (line for line in self.lines if line.runs):
+            if line.scale:
+                found.append(f"{entry.command} SCALE={line.scale}")
+            elif entry.elsewhere and plain(line.dataset) != plain(entry.data):
+                found += entry.elsewhere
+            else:
+                found.append(entry.command)
+        return list(dict.fromkeys(found)) or [entry.command]
 
     @property
     def blocks(self) -> tuple[Block, ...]:

@@ -1,8 +1,10 @@
 """Tables of runs: values, dashes, and runs that are kept apart."""
 
+from functools import partial
+
 import pytest
 from graph_data import REPOSITORY
-from report.conftest import rows
+from report.conftest import record, rows, runs_table
 
 from phantomgrad_suite.report import latex, markdown
 from phantomgrad_suite.report.command import known_tables, load
@@ -30,6 +32,20 @@ def test_values_stand_next_to_those_of_the_paper(results) -> None:
         "Peak memory": "512 MiB (process)",
     }
     assert "- ‡ Paper: best of three runs.\n" in results.markdown("table9")
+
+
+def test_precision_along_training_is_that_of_exact_steps() -> None:
+    """Of two runs, three of four measured steps."""
+    cosine, radius = "precision/upg_k5_d0.5/cosine", "precision/spectral_radius/F"
+    run = partial(record, "figure2/toy_implicit", values=[0.5])
+    exact = {"precision/exact/adjoint_residual": [0.5, 1e-6], cosine: [0.1, 0.8], radius: [9, 2]}
+    other = {"precision/exact/adjoint_residual": [1e-3, 1e-6], cosine: [0.9, 1.0], radius: [1, 3]}
+    table = runs_table("figure2", [run("seed0", curves=exact), run("seed1", curves=other)])
+    assert rows(table.sections[1]) == [
+        {"Measured": "cosine of UPG A(5, 0.5)", "along Implicit": "0.900 (0.800 to 1.000)"},
+        {"Measured": "spectral radius of F", "along Implicit": "2.000 (1.000 to 3.000)"},
+    ]
+    assert [block.title for block in table.sections[1].blocks] == ["Toy"]
 
 
 def test_reduced_runs_have_a_line_of_their_own(results) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from phantomgrad_suite.report.catalogue import BLOCKS, COLUMN_NOTES, NOTES, Entry
+from phantomgrad_suite.report.experiments.along_training import measurements
 from phantomgrad_suite.report.experiments.lines import Line, lines_of, plain, shorten
 from phantomgrad_suite.report.experiments.runs import Runs, Stat, group_runs
 from phantomgrad_suite.report.inputs import SPEED, Curves, PaperNumber, StoppedRun
@@ -38,7 +39,7 @@ def table_of_runs(
         results = _results(lines, speeds, _step_speeds(throughput, lines))
         sections.append(replace(results, notes=(*entry.notes, *results.notes, *notes)))
     if any(line.runs for line in lines):
-        sections.append(_cost(lines))
+        sections += [*measurements(lines), _cost(lines)]
     return Table(entry, *_state(entry, lines), tuple(sections), published=published or {})
 
 
@@ -132,7 +133,7 @@ def _section(
     blocks = [
         Block(
             tuple(Row(cells(line), line) for line in members),
-            _title(key) if len(found) > 1 or split_row(key)[0] else "",
+            _title(key, members) if len(found) > 1 or split_row(key)[0] else "",
             key,
         )
         for key, members in found
@@ -143,7 +144,9 @@ def _section(
     return replace(section, notes=tuple(f"{h}: {note}" for h, note in notes.items() if note))
 
 
-def _title(block: str) -> str:
+def _title(block: str, lines: Sequence[Line]) -> str:
+    if not block and not any(line.paper for line in lines):
+        return ", ".join(dict.fromkeys(line.dataset for line in lines))
     scale, folder = split_row(block)
     keys = [scale, folder] if scale and folder else [scale or folder]
     return ", ".join(BLOCKS.get(key, key) for key in keys)

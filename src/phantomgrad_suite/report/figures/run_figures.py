@@ -1,6 +1,5 @@
 """The figures of runs: the values of a table, curves by epoch, and what training measured."""
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -8,6 +7,12 @@ from typing import Any
 import numpy as np
 
 from phantomgrad_suite.report.catalogue import BLOCKS, FIGURES
+from phantomgrad_suite.report.experiments.along_training import (
+    RADII,
+    STEP,
+    estimator_of,
+    measured_lines,
+)
 from phantomgrad_suite.report.experiments.lines import Line
 from phantomgrad_suite.report.figures.plot import Curve, Plot, file_name
 from phantomgrad_suite.report.table import Block, Table
@@ -22,14 +27,7 @@ _DOTS = {
 }
 _Values = Sequence[float]
 _DODGE = 0.19  # between the values of a row
-_LOSS, _STEP = "train/loss", "precision/step"
-_ESTIMATE = re.compile(r"precision/(upg|npg)_k(\d+)_d([\d.]+)/cosine$")
-_PRODUCTS = re.compile(r"precision/(gmres|preconditioned)_m(\d+)/cosine$")
-_RADIUS = "precision/spectral_radius/F"
-_RADII = {
-    _RADIUS: r"$\rho(\partial F / \partial h)$",
-    "precision/spectral_radius/F_damped": r"$\rho(\partial F_\lambda / \partial h)$",
-}
+_LOSS = "train/loss"
 
 
 def of_runs(table: Table) -> Iterator[Plot]:
@@ -120,33 +118,22 @@ def mean_curve(
 
 def along_training(table: Table) -> Iterator[Plot]:
     """Yield, for each data set, the cosines along exact training, and the radii of all rows."""
-    measured = (line for line in table.lines if line.curves(_RADIUS))
-    found = sorted(measured, key=lambda line: not line.scale)
+    found = sorted(measured_lines(table.lines), key=lambda line: not line.scale)
     for (block, dataset), group in groupby(found, lambda line: (line.block, line.dataset)):
         lines = list(group)
         exact = [line for line in lines if line.gradient is None] or lines
         cosines, radii = [], []
         for line in lines:
-            x = line.curves(_STEP)[0]
+            x = line.curves(STEP)[0]
             for name in dict.fromkeys(name for record in line.records for name in record.curves):
-                row, cosine = f"cosine along training\n{line.method}", _estimate(name)
+                row, cosine = f"cosine along training\n{line.method}", estimator_of(name)
                 if cosine and line in exact:
                     panel, label = (row, cosine[0]), cosine[1]
                     cosines.append(mean_curve(label, line.curves(name), panel, x=x))
-                elif name in _RADII:
-                    panel = "spectral radius", _RADII[name]
+                elif name in RADII:
+                    panel = "spectral radius", RADII[name]
                     radii.append(mean_curve(line.name, line.curves(name), panel, x=x))
         for kind, curves in (("cosines", cosines), ("radius", radii)):
             name = file_name(table.key, block, lines[0].key, kind)
             names = name, FIGURES[kind].format(dataset=dataset), title_of(table, lines[0])
             yield Plot(*names, curves, "training step", bands_of(curves), share="all")
-
-
-def _estimate(curve: str) -> tuple[str, str] | None:
-    """Return the form of an estimator and its name, if the curve is its cosine."""
-    if found := _ESTIMATE.match(curve):
-        return found[1].upper(), f"A({found[2]}, {found[3]})"
-    if found := _PRODUCTS.match(curve):
-        name = "GMRES" if found[1] == "gmres" else "preconditioned GMRES"
-        return "Implicit", f"{name}({found[2]})"
-    return None
