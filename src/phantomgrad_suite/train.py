@@ -29,7 +29,13 @@ from phantomgrad_suite.checkpoint.state import RunState
 from phantomgrad_suite.checkpoint.storage import WholeCheckpointIO, previous_of, resumable
 from phantomgrad_suite.cluster.slurm import slurm_environment
 from phantomgrad_suite.data import DataModule
-from phantomgrad_suite.jobs.build import build, build_data, build_task, check_settings
+from phantomgrad_suite.jobs.build import (
+    build,
+    build_data,
+    build_task,
+    check_search,
+    check_settings,
+)
 from phantomgrad_suite.jobs.command_line import command_line
 from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.jobs.environment import (
@@ -134,7 +140,10 @@ def prepare(config: DictConfig) -> DataModule:
     check_settings(config)
     set_float32_precision(config.matmul_precision)
     lightning.seed_everything(config.seed + config.dataset.get("fold", 0), verbose=False)
-    return build_data(config)
+    data = build_data(config)
+    if "tune" in config.runtime:
+        check_search(config, data)
+    return data
 
 
 def _trainer(config: DictConfig, kept: list[Callback]) -> Trainer:

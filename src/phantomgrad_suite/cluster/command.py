@@ -21,7 +21,6 @@ class Command:
     name: str
     arguments: tuple[str, ...]
     folder: Path
-    config_hash: str = ""
     devices: int = 1  # processes on a node, each with a device of its own
     nodes: int = 1
     gpu: bool = False  # whether the devices are GPUs
@@ -46,7 +45,6 @@ class Command:
             # A table switches Hydra to several runs; this is one of them.
             arguments=(*without_launcher(overrides), "hydra.mode=RUN"),
             folder=Path(config.runtime.paths.runs) / identity.row / identity.instance,
-            config_hash=identity.config_hash,
             devices=int(devices),
             nodes=trainer.get("num_nodes", 1),
             gpu=accelerator != "cpu",

@@ -65,6 +65,23 @@ def build_data(config: DictConfig) -> DataModule:
     return build(config.dataset, "dataset", **config.runtime.dataset)  # type: ignore[no-any-return]
 
 
+def check_search(config: DictConfig, data: DataModule) -> None:
+    """Raise :class:`UserError` if ``runtime.tune`` cannot choose by validation data."""
+    search = config.runtime.tune
+    if not search.objective.startswith("validation/"):
+        raise UserError(f"runtime.tune.objective must be of validation/, got {search.objective!r}")
+    if search.direction not in ("minimize", "maximize"):
+        raise UserError(
+            f"runtime.tune.direction must be minimize or maximize, got {search.direction!r}"
+        )
+    if "validation" not in data.evaluation_sets:
+        raise UserError(
+            f"tune needs a validation part, and {config.dataset.get('name')} has none as it is "
+            "set: dataset.split=stratified (TU graphs), +dataset.validation=5000 (images) or "
+            "+dataset.validation_share=0.1 (texts) makes one"
+        )
+
+
 def build_task(config: DictConfig, data: DataModule | Synthetic) -> Task:
     """Return the task of a configuration, with its model in the sizes of ``data``."""
     model = build(config.model, "model", **data.sizes())

@@ -21,6 +21,7 @@ def identity_of_line(arguments: list[str], root: str = "train") -> Identity:
     ("table", "row", "runs"),
     [
         ("table=chains seed=0,1", "chains/implicit", 6),
+        ("tune=lambda seed=0", "tune/digits/upg_k5_d0.5/upg_k5_d0.1", 10),
         ("table=figure3_digits gradient=npg seed=0", "figure3/digits/implicit/npg_k1_d0.25", 12),
     ],
 )

@@ -114,6 +114,20 @@ def test_images_too_small_for_the_scales_are_reported_in_one_line(workplace: Wor
         workplace.train("experiment=digits/implicit", "model=mdeq_tiny", *scales)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ("runtime.tune.objective=test/loss", r"objective must be of validation/, got 'test/loss'"),
+        ("runtime.tune.direction=down", r"direction must be minimize or maximize, got 'down'"),
+        ("", "^tune needs a validation part, and COX2 has none as it is set: "),
+    ],
+)
+def test_search_that_cannot_choose_is_refused(workplace, small_tu, overrides, message) -> None:
+    graphs = ("experiment=table4/cox2_upg_k5_d0.5", f"runtime.dataset.root={small_tu}")
+    with pytest.raises(UserError, match=message):
+        workplace.train("tune=lambda", *graphs, *overrides.split())
+
+
 def test_sweep_goes_on_after_a_row_that_cannot_be_resolved(script, workplace) -> None:
     """The first row has no ``model.dropout``."""
     rows = "experiment=digits/implicit,chains/implicit"
