@@ -1,4 +1,4 @@
-"""Every data set offers a validation part, and a run is selected on it: not on the test part."""
+"""Every data set offers a validation part, which shares no sample with the others."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,21 +6,13 @@ from itertools import accumulate, combinations
 from typing import Any
 
 import pytest
-from training import SMALL_MDEQ, SMALL_TRANSFORMER, Workplace
+from training import composed
 
 import phantomgrad_suite.data
 from phantomgrad_suite.data import DataModule, PuzzleData
-from phantomgrad_suite.runs.records import Record
+from phantomgrad_suite.jobs.build import build_data
 
-IMAGES = (
-    *SMALL_MDEQ,
-    *("solver.max_evaluations=3", "dataset.batch_size=4", "trainer.strategy=auto"),
-)
-TEXTS = (
-    *SMALL_TRANSFORMER,
-    *("solver.max_evaluations=4", "dataset.batch_size=2"),
-    *("dataset.segment_length=9", "task.pretraining_steps=0", "+trainer.limit_val_batches=2"),
-)
+TEXTS = ("dataset.batch_size=2", "dataset.segment_length=9")
 
 
 @dataclass(frozen=True)
@@ -31,7 +23,7 @@ class Case:
         kind: the class.
         row: an experiment on it.
         root: the fixture that holds its files, if it has any.
-        settings: what makes the validation part, and the row small.
+        settings: what makes the validation part, and the data small.
         samples: the names of the samples of each part.
     """
 
@@ -89,23 +81,19 @@ CASES = [
     Case("Chains", "chains/upg_k5_d0.5", None, (), masked),
     Case(
         *("PPI", "table4/ppi_upg_k5_d0.5", None),
-        ("scale=cpu", "model.channels=[8,4]", "dataset.scale=0.005"),
+        ("scale=cpu", "dataset.scale=0.005"),
         graphs,
     ),
     Case("GraphFolds", "table4/cox2_upg_k5_d0.5", "small_tu", ("dataset.split=stratified",), folds),
     Case("Digits", "digits/upg_k5_d0.5", None, (), images),
     Case(
         *("Cifar10", "table1/upg_k5_d0.5_no_dropout", "jpeg_root"),
-        (
-            "dataset=cifar10_jpeg",
-            "dataset.validation=20",
-            *(s.replace("trainer.s", "++trainer.s") for s in IMAGES),
-        ),
+        ("dataset=cifar10_jpeg", "dataset.validation=20"),
         images,
     ),
     Case(
         *("ImageNet", "table3/imagenet_upg", "folder_root"),
-        ("+dataset.validation=3", "runtime.dataset.workers=0", "trainer.devices=1", *IMAGES),
+        ("+dataset.validation=3", "runtime.dataset.workers=0"),
         files,
     ),
     Case("PydocTopics", "lm/pydoc_postln_upg_k5_d0.8", None, TEXTS, tokens),
@@ -133,12 +121,9 @@ def test_every_data_set_is_here() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.kind)
-def test_parts_are_disjoint(workplace: Workplace, case: Case, overrides: list[str]) -> None:
+@pytest.mark.usefixtures("workplace")
+def test_parts_are_disjoint(case: Case, overrides: list[str]) -> None:
     """No sample is in two of the parts, and the facts of the record count them."""
-    from training import composed
-
-    from phantomgrad_suite.jobs.build import build_data
-
     data = build_data(composed(overrides))
     assert type(data).__name__ == case.kind
     assert set(data.evaluation_sets) == {"test", "validation"}
@@ -149,25 +134,3 @@ def test_parts_are_disjoint(workplace: Workplace, case: Case, overrides: list[st
         assert not one & other
     facts = data.facts()
     assert {name: facts[name] for name in parts} == {n: len(part) for n, part in parts.items()}
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.kind)
-@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
-def test_selected_is_the_test_value_of_the_best_validation_epoch(
-    workplace: Workplace, case: Case, overrides: list[str]
-) -> None:
-    short = ["trainer.max_epochs=3", "+trainer.limit_train_batches=2"]
-    record = workplace.record(*overrides, *short)
-    result, (test, validation, loss) = record.result, curves(record)
-    assert len(test) == len(validation) == 3
-    good = {"max": -1, "min": 1}[result.mode]
-    ranks = [(good * value, losses) for value, losses in zip(validation, loss, strict=True)]
-    chosen = ranks.index(min(ranks))
-    assert result.selected == pytest.approx(test[chosen], rel=1e-5)
-    assert result.selected_epoch == chosen + 1
-
-
-def curves(record: Record) -> list[list[float]]:
-    metric = record.result.metric
-    names = (f"test/{metric}", f"validation/{metric}", "validation/loss")
-    return [record.curves[name] for name in names]

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from phantomgrad_suite.tasks.adam_atan2 import AdamAtan2
@@ -112,15 +111,3 @@ def test_average_is_the_recursion_and_resumes(warmup: bool) -> None:
         average = restored
     assert not any(p.requires_grad for p in average.parameters())
     assert model.weight.requires_grad
-
-
-def test_averaged_model_is_evaluated_like_the_model() -> None:
-    model, x = nn.Linear(3, 2), torch.randn(4, 3)
-    average = weight_average(model, 0.5)
-    torch.testing.assert_close(average(x), model(x).detach())
-    start = copy.deepcopy(model)
-    with torch.no_grad():
-        model.weight.add_(1)
-    average.update_parameters(model)
-    expected = F.linear(x, (start.weight + model.weight) / 2, model.bias)
-    torch.testing.assert_close(average(x), expected.detach())
