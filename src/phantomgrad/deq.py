@@ -281,10 +281,10 @@ class DEQ(nn.Module):
 
 
 def _check_parts(solver: Solver, gradient: GradientEstimator) -> None:
-    for name, part, method in (("solver", solver, "solve"), ("gradient", gradient, "attach")):
-        if isinstance(part, type) or not hasattr(part, method):
+    for part, kind, name in ((solver, Solver, "solver"), (gradient, GradientEstimator, "gradient")):
+        if not isinstance(part, kind):
             raise TypeError(
-                f"{name} must be an object with a method {method} (Broyden() is a solver, "
+                f"{name} must be a phantomgrad.{kind.__name__} (Broyden() is a solver, "
                 f"ImplicitGradient() a gradient), got {_kind(part)}"
             )
     gradient.adapt_solver(solver)

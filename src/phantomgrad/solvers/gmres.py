@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least, check_deviation
+from phantomgrad.checks import check_at_least, check_not_negative
 from phantomgrad.solvers.accelerators import ActivityFlag, full_precision, may_read
 from phantomgrad.solvers.base import LinearSolver, Solution, check_start
 from phantomgrad.solvers.iterative import raised_tolerance
@@ -41,7 +41,7 @@ class GMRES(LinearSolver):
 
     def __post_init__(self) -> None:
         check_at_least("max_evaluations", self.max_evaluations, 1)
-        check_deviation("tol", self.tol)
+        check_not_negative("tol", self.tol)
 
     @torch.no_grad()
     def solve_linear(self, op: Map, v: Tensor) -> Solution:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, TypeVar
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least, check_choice, check_deviation
+from phantomgrad.checks import check_at_least, check_choice, check_not_negative
 from phantomgrad.solvers.accelerators import (
     ActivityFlag,
     differentiating,
@@ -81,13 +81,10 @@ class IterativeSolver(Solver):
 
     def __post_init__(self) -> None:
         check_at_least("max_evaluations", self.max_evaluations, 1)
-        if not isinstance(self.tol, float | int):
-            raise ValueError(f"tol must be a number, got {self.tol!r}")
-        if not self.tol >= 0:
-            raise ValueError(f"tol must not be negative, got {self.tol}")
+        check_not_negative("tol", self.tol)
         check_choice("stop", self.stop, ("relative", "absolute"))
         check_choice("norm", self.norm, ("l2", "rms", "max"))
-        check_deviation("atol", self.atol)
+        check_not_negative("atol", self.atol)
         if self.atol and (self.stop == "absolute" or not self.tol):
             raise ValueError(
                 f"atol is added to a relative tolerance, got atol={self.atol} with "

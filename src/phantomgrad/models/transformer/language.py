@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from phantomgrad.checks import (
     check_at_least,
     check_choice,
-    check_deviation,
     check_integers,
+    check_not_negative,
     check_rate,
     check_tokens,
 )
@@ -161,7 +161,7 @@ class TransformerLM(nn.Module):
 
     @torch.no_grad()
     def _initialise(self, std: float) -> None:
-        check_deviation("embedding_std", std)
+        check_not_negative("embedding_std", std)
         attention = self.cell.attention
         for parameter in (
             *self.embedding.parameters(),
