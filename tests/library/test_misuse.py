@@ -29,6 +29,7 @@ X = torch.zeros(3, 4, dtype=torch.float64)
 graph_layer = partial(ImplicitGraphLayer, 3, 4, SOLVER, UPG)
 multilabel = partial(MultilabelNodeClassifier, 3, 4, solver=SOLVER, gradient=UPG)
 ones = partial(torch.ones, dtype=torch.long)
+operator = partial(normalized_adjacency, torch.tensor([[0, 1], [1, 0]]), 3)
 
 
 def segment(**changed: object) -> object:
@@ -142,6 +143,13 @@ MODELS: list[Case] = [
     (lambda: convolutional(kappa=0.0), "kappa must be positive, got 0"),
     (lambda: graph_layer(kappa=0.0), r"kappa must lie in \(0, 1\), got 0.0"),
     (lambda: graph_layer(kappa=NAN), r"kappa must lie in \(0, 1\), got nan"),
+    *(
+        (
+            lambda w=w: graph_layer()(X[:, :3], operator(), w),
+            r"edge_weight is for edges \(2, E\): a P",
+        )
+        for w in (2.0, torch.ones(2))
+    ),
     (lambda: project_rows_onto_l1_ball(X, NAN), "radius must be positive, got nan"),
     (lambda: multilabel(spectral_radius=0.0), "spectral_radius must be a positive number, got 0.0"),
     (lambda: multilabel(spectral_radius=NAN), "spectral_radius must be a positive number, got nan"),

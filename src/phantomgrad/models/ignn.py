@@ -98,6 +98,8 @@ class ImplicitGraphLayer(nn.Module):
             propagation = normalized_adjacency(
                 propagation, len(u), edge_weight=edge_weight, dtype=u.dtype
             )
+        elif isinstance(edge_weight, Tensor) or edge_weight != 1.0:
+            raise ValueError("edge_weight is for edges (2, E): a Propagation has its weights in it")
         changed = self.training and self.weight._version != self._projected
         if changed and (self.weight.detach().abs().sum(1) > 1.01 * self.bound).any():
             warnings.warn(
