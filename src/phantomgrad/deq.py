@@ -154,22 +154,14 @@ class DEQ(nn.Module):
             :class:`Solution`, whose ``z`` is off the graph and, for several states, packed to
             ``(B, D)``. With ``coupled``, the batch of the solution is one.
         """
-        if torch.compiler.is_compiling():
-            return self._traced(*inputs, z0=z0, solver=solver, record_at=record_at, **keywords)
-        return self._pass(inputs, keywords, z0, solver, record_at)
-
-    def _traced(self, *inputs: Any, **keywords: Any) -> Equilibrium:
+        arguments = inputs, keywords, z0, solver, record_at
+        if not torch.compiler.is_compiling():
+            return self._pass(*arguments)
         if not in_one_graph():
             # A graph of its loops would be long to compile, and could not stop early.
-            result: Equilibrium = self._run_eagerly(*inputs, **keywords)
-            return result
-        own = [keywords.pop(name) for name in ("z0", "solver", "record_at")]
+            return self._run_eagerly(*arguments)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not torch.compiler.is_exporting()):
-            return self._pass(inputs, keywords, *own)
-
-    @_disable_dynamo
-    def _run_eagerly(self, *inputs: Any, **keywords: Any) -> Equilibrium:
-        return self.forward(*inputs, **keywords)
+            return self._pass(*arguments)
 
     def _pass(
         self,
@@ -217,6 +209,8 @@ class DEQ(nn.Module):
                     self.last_penalty = self.penalty(f, solution.z, z)
         states = tuple(s if packing is None else packing.unpack(s) for s in (*taps, z))
         return Equilibrium(states if trajectory else states[-1], solution)
+
+    _run_eagerly = _disable_dynamo(_pass)
 
     def _check_map(self, f: Map, z: Tensor) -> None:
         waits = len(z) < 2 and not self.coupled
