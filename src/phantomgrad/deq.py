@@ -30,7 +30,10 @@ from phantomgrad.solvers.maps import working_dtype
 from phantomgrad.trajectory import Trajectory
 
 Penalty = Callable[[Map, Tensor, Tensor], Tensor]
-"""A scalar of the map, its equilibrium off the graph and on it, ``penalty(f, z, attached)``."""
+"""``penalty(f, z, attached)`` returns a scalar to add to the loss.
+
+``z`` is the equilibrium without a graph, ``attached`` the same with its gradient.
+"""
 
 
 class DEQ(nn.Module):
@@ -48,10 +51,11 @@ class DEQ(nn.Module):
     :class:`phantomgrad.nn.VariationalDropout` drawn once; solve, gradient and adjoint share them.
 
     Solvers and gradient can be replaced at any time. A gradient with a state of its own
-    (:class:`phantomgrad.AdaptiveDamping`) is copied, so that layers never share it. It joins a
-    graph that may not break (``torch.compile(fullgraph=True)``, ``torch.export``), and runs as it
-    is between two graphs of ``torch.compile`` otherwise. See ``docs/library.md`` for what works
-    there and in the transforms of ``torch.func``, where the whole budget of evaluations is spent.
+    (:class:`phantomgrad.AdaptiveDamping`) is copied, so that layers never share it. Under
+    ``torch.compile(fullgraph=True)`` and ``torch.export`` the layer becomes part of the graph;
+    under plain ``torch.compile`` it runs uncompiled between two graphs. See ``docs/library.md`` for
+    what works in one graph and in the transforms of ``torch.func``, where the whole budget of
+    evaluations is spent.
 
     Args:
         cell: the map ``f``, called as ``cell(z, *inputs, **keywords)``, where ``z`` is a tensor
@@ -106,7 +110,7 @@ class DEQ(nn.Module):
         self.penalty: Penalty | None = None
         """Called in every recorded pass, with the map, weights and masks of that pass."""
         self.last_penalty: Tensor | None = None
-        """The result of ``penalty`` in the last pass, on the graph; set to ``None`` after use."""
+        """Its last result, which holds the graph of its pass: set it to ``None`` after use."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("solver", "eval_solver"):

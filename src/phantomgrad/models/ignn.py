@@ -37,8 +37,8 @@ class ImplicitGraphLayer(nn.Module):
 
     It is well-posed if :math:`\|W\|_\infty \le \kappa / \rho(P)`, which :meth:`project_` restores
     after an optimizer step; the gradient does not include the projection. A training pass warns if
-    it was forgotten. All nodes are one sample of the solver: one that is not finite makes all of
-    them ``nan``.
+    it was forgotten. All nodes are one sample of the solver: they converge, or fail, together. A
+    feature that is NaN makes all of them NaN.
 
     As in the official code, the layer owns (and the paper counts) a second input weight and a bias
     that do not enter the equation; they are not trained (``requires_grad`` is off).

@@ -56,10 +56,12 @@ class IterativeSolver(Solver):
 
     so that ``tol`` has the same meaning for all of them. With :math:`a = \text{atol} /
     \text{tol}` a sample has converged when :math:`\|f(z) - z\| < \text{atol} + \text{tol}\,
-    \|f(z)\|`; in addition, a holds the rounding error of the start, without which no iteration
-    would come closer to an equilibrium at zero. Samples are independent: one that has converged is
-    frozen, and one that becomes non-finite stops with its best finite iterate and affects no other.
-    Failure to converge is reported in the :class:`Solution`; only misuse raises.
+    \|f(z)\|`. ``a`` also includes :math:`\text{eps}/64 \, \max(\|z_0\|, \|f(z_0)\|)`. Without
+    it a sample whose equilibrium is zero could never converge, since its relative residual need not
+    fall. A float32 start more than about 1e8 times larger than the equilibrium makes residuals look
+    too small. Samples are independent: one that has converged is frozen, and one that becomes
+    non-finite stops with its best finite iterate and affects no other. Failure to converge is
+    reported in the :class:`Solution`; only misuse raises.
 
     Args:
         max_evaluations: budget of evaluations of ``f``, including the one at the start.
