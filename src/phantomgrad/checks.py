@@ -67,8 +67,8 @@ def check_rate(name: str, value: object) -> None:
         raise ValueError(f"{name} must lie in [0, 1), got {value!r}")
 
 
-def check_deviation(name: str, value: object) -> None:
-    """Raise unless ``value`` is a standard deviation, which may be zero."""
+def check_not_negative(name: str, value: object) -> None:
+    """Raise unless ``value`` is a finite number that is not negative."""
     if not isinstance(value, float | int) or not 0 <= value < math.inf:
         raise ValueError(f"{name} must be finite and not negative, got {value!r}")
 

@@ -30,7 +30,10 @@ from phantomgrad.solvers.maps import working_dtype
 from phantomgrad.trajectory import Trajectory
 
 Penalty = Callable[[Map, Tensor, Tensor], Tensor]
-"""A scalar of the map, its equilibrium off the graph and on it, ``penalty(f, z, attached)``."""
+"""``penalty(f, z, attached)`` returns a scalar to add to the loss.
+
+``z`` is the equilibrium without a graph, ``attached`` the same with its gradient.
+"""
 
 
 class DEQ(nn.Module):
@@ -48,10 +51,11 @@ class DEQ(nn.Module):
     :class:`phantomgrad.nn.VariationalDropout` drawn once; solve, gradient and adjoint share them.
 
     Solvers and gradient can be replaced at any time. A gradient with a state of its own
-    (:class:`phantomgrad.AdaptiveDamping`) is copied, so that layers never share it. It joins a
-    graph that may not break (``torch.compile(fullgraph=True)``, ``torch.export``), and runs as it
-    is between two graphs of ``torch.compile`` otherwise. See ``docs/library.md`` for what works
-    there and in the transforms of ``torch.func``, where the whole budget of evaluations is spent.
+    (:class:`phantomgrad.AdaptiveDamping`) is copied, so that layers never share it. Under
+    ``torch.compile(fullgraph=True)`` and ``torch.export`` the layer becomes part of the graph;
+    under plain ``torch.compile`` it runs uncompiled between two graphs. See ``docs/library.md`` for
+    what works in one graph and in the transforms of ``torch.func``, where the whole budget of
+    evaluations is spent.
 
     Args:
         cell: the map ``f``, called as ``cell(z, *inputs, **keywords)``, where ``z`` is a tensor
@@ -106,7 +110,7 @@ class DEQ(nn.Module):
         self.penalty: Penalty | None = None
         """Called in every recorded pass, with the map, weights and masks of that pass."""
         self.last_penalty: Tensor | None = None
-        """The result of ``penalty`` in the last pass, on the graph; set to ``None`` after use."""
+        """Its last result, which holds the graph of its pass: set it to ``None`` after use."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("solver", "eval_solver"):
@@ -154,22 +158,14 @@ class DEQ(nn.Module):
             :class:`Solution`, whose ``z`` is off the graph and, for several states, packed to
             ``(B, D)``. With ``coupled``, the batch of the solution is one.
         """
-        if torch.compiler.is_compiling():
-            return self._traced(*inputs, z0=z0, solver=solver, record_at=record_at, **keywords)
-        return self._pass(inputs, keywords, z0, solver, record_at)
-
-    def _traced(self, *inputs: Any, **keywords: Any) -> Equilibrium:
+        arguments = inputs, keywords, z0, solver, record_at
+        if not torch.compiler.is_compiling():
+            return self._pass(*arguments)
         if not in_one_graph():
             # A graph of its loops would be long to compile, and could not stop early.
-            result: Equilibrium = self._run_eagerly(*inputs, **keywords)
-            return result
-        own = [keywords.pop(name) for name in ("z0", "solver", "record_at")]
+            return self._run_eagerly(*arguments)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not torch.compiler.is_exporting()):
-            return self._pass(inputs, keywords, *own)
-
-    @_disable_dynamo
-    def _run_eagerly(self, *inputs: Any, **keywords: Any) -> Equilibrium:
-        return self.forward(*inputs, **keywords)
+            return self._pass(*arguments)
 
     def _pass(
         self,
@@ -217,6 +213,8 @@ class DEQ(nn.Module):
                     self.last_penalty = self.penalty(f, solution.z, z)
         states = tuple(s if packing is None else packing.unpack(s) for s in (*taps, z))
         return Equilibrium(states if trajectory else states[-1], solution)
+
+    _run_eagerly = _disable_dynamo(_pass)
 
     def _check_map(self, f: Map, z: Tensor) -> None:
         waits = len(z) < 2 and not self.coupled
@@ -281,10 +279,10 @@ class DEQ(nn.Module):
 
 
 def _check_parts(solver: Solver, gradient: GradientEstimator) -> None:
-    for name, part, method in (("solver", solver, "solve"), ("gradient", gradient, "attach")):
-        if isinstance(part, type) or not hasattr(part, method):
+    for part, kind, name in ((solver, Solver, "solver"), (gradient, GradientEstimator, "gradient")):
+        if not isinstance(part, kind):
             raise TypeError(
-                f"{name} must be an object with a method {method} (Broyden() is a solver, "
+                f"{name} must be a phantomgrad.{kind.__name__} (Broyden() is a solver, "
                 f"ImplicitGradient() a gradient), got {_kind(part)}"
             )
     gradient.adapt_solver(solver)

@@ -82,7 +82,8 @@ def exact_gradient(
     (Geng et al., 2021, eq. "true-grad", columns as vectors), by ``adjoint``. Everything is computed
     in the dtype of the state; in float32 the residuals end near 1e-7.
     """
-    solution = solver.solve(f, z_star.detach())
+    with torch.no_grad():  # a solver that autograd can record would keep all its evaluations
+        solution = solver.solve(f, z_star.detach())
     at = Linearization(f, solution.z)
     dual = adjoint.solve_linear(at.vjp, v)
     gradient = pulled_back(at.value, wanted, dual.z)

@@ -68,8 +68,9 @@ def spectral_radius(
 
     Power iteration with :math:`J^\top`, whose eigenvalues are those of J, from a Gaussian start.
     The estimate is the geometric mean of :math:`\|J^\top v\| / \|v\|` over the last half of the
-    iterations, which also holds for complex and for tied eigenvalues. Its error decays like the
-    ratio of the two largest eigenvalues in modulus to the power of ``iterations``.
+    iterations, which also holds for complex and for tied eigenvalues. With r the ratio of the two
+    largest moduli the error decays like ``r^(iterations/2)``, for a normal J like
+    ``r^iterations``, and where they tie like ``1/iterations`` or faster.
     """
     check_at_least("iterations", iterations, 1)
     at = Linearization(f, z)

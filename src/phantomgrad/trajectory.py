@@ -71,7 +71,7 @@ def trajectory_loss(
 
     Raises:
         ValueError: weights that are not known, not finite, negative, all zero, or not one for each
-            state.
+            state; ``gamma`` with a list of them.
     """
     n = len(check_list("states", states))
     if isinstance(weights, str):
@@ -81,6 +81,8 @@ def trajectory_loss(
             raise ValueError(f"gamma must lie in [0, 1], got {gamma}")
         steps = range(n - 1, -1, -1)  # to the solution
         weights = [gamma**k if weights == "exponential" else 1 - gamma * k / n for k in steps]
+    elif gamma is not None:
+        raise ValueError(f"gamma is for named weights, got {gamma} with a list")
     for weight in check_list("weights", weights):
         check_number("a weight", weight)
     total = sum(weights)

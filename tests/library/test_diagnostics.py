@@ -48,6 +48,21 @@ def test_exact_gradient_is_the_dense_one_with_its_residuals(affine: Affine, v: T
     assert (loose.adjoint_residual > 1e-3).all()
 
 
+@pytest.mark.parametrize("solver", [pg.FixedPoint(max_evaluations=60), pg.Steps(60)])
+def test_exact_gradient_records_one_evaluation(affine: Affine, v: Tensor, solver) -> None:
+    """Also where autograd could record the solve."""
+    recorded: list[bool] = []
+
+    def f(z: Tensor) -> Tensor:
+        fz = affine(z)
+        recorded.append(fz.requires_grad)
+        return fz
+
+    found = pg.exact_gradient(f, affine.zeros, v, [affine.bias], solver=solver, adjoint=TIGHT)
+    assert not found.z.requires_grad
+    assert sum(recorded) == 1 < len(recorded)
+
+
 @pytest.mark.parametrize("grad", [True, False])
 def test_no_grad_is_accumulated_and_graphs_stay_usable(affine, v, grad) -> None:
     """This holds in any autograd mode."""

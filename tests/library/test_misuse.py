@@ -29,6 +29,7 @@ X = torch.zeros(3, 4, dtype=torch.float64)
 graph_layer = partial(ImplicitGraphLayer, 3, 4, SOLVER, UPG)
 multilabel = partial(MultilabelNodeClassifier, 3, 4, solver=SOLVER, gradient=UPG)
 ones = partial(torch.ones, dtype=torch.long)
+operator = partial(normalized_adjacency, torch.tensor([[0, 1], [1, 0]]), 3)
 
 
 def segment(**changed: object) -> object:
@@ -46,19 +47,29 @@ def packed(*shapes: tuple[int, ...]) -> Packing:
     return Packing.of([torch.zeros(shape) for shape in shapes])
 
 
+class Duck:
+    """What looks like a solver, or a gradient."""
+
+    solve = attach = adapt_solver = state = None
+
+
 Case = tuple[Callable[[], object], str]
 
 SOLVERS: list[Case] = [
     (lambda: pg.FixedPoint(max_evaluations=0), "max_evaluations must be at least 1, got 0"),
     (lambda: pg.FixedPoint(max_evaluations=1.5), "max_evaluations must be an integer, got 1.5"),
-    (lambda: pg.FixedPoint(tol=None), "tol must be a number, got None"),
-    (lambda: pg.FixedPoint(tol=NAN), "tol must not be negative, got nan"),
+    (lambda: pg.FixedPoint(tol=None), "tol must be finite and not negative, got None"),
+    (lambda: pg.FixedPoint(tol=NAN), "tol must be finite and not negative, got nan"),
+    (lambda: pg.FixedPoint(tol=math.inf), "tol must be finite and not negative, got inf"),
     (lambda: pg.FixedPoint(stop="rel"), "stop must be 'relative' or 'absolute', got 'rel'"),
     (lambda: pg.FixedPoint(norm="l1"), "norm must be 'l2' or 'rms' or 'max', got 'l1'"),
     (lambda: pg.FixedPoint(damping=0.0), r"damping must lie in \(0, 1\], got 0.0"),
     (lambda: pg.Anderson(memory=0), "memory must be at least 1, got 0"),
     (lambda: pg.Anderson(damping=0.0), r"damping must lie in \(0, 1\], got 0.0"),
-    (lambda: pg.Anderson(regularization=-1.0), "regularization must not be negative, got -1.0"),
+    *(
+        (lambda mu=mu: pg.Anderson(regularization=mu), f"regularization must be finite .* got {mu}")
+        for mu in (-1.0, NAN, math.inf)
+    ),
     (lambda: pg.Broyden(memory=0), "memory must be at least 1, got 0"),
     (lambda: pg.Broyden(first_step=0.0), "first_step must be finite and not zero, got 0.0"),
     (lambda: pg.Broyden(first_step=-1.0, line_search=True), "first_step must be 1 with line_sea"),
@@ -132,6 +143,13 @@ MODELS: list[Case] = [
     (lambda: convolutional(kappa=0.0), "kappa must be positive, got 0"),
     (lambda: graph_layer(kappa=0.0), r"kappa must lie in \(0, 1\), got 0.0"),
     (lambda: graph_layer(kappa=NAN), r"kappa must lie in \(0, 1\), got nan"),
+    *(
+        (
+            lambda w=w: graph_layer()(X[:, :3], operator(), w),
+            r"edge_weight is for edges \(2, E\): a P",
+        )
+        for w in (2.0, torch.ones(2))
+    ),
     (lambda: project_rows_onto_l1_ball(X, NAN), "radius must be positive, got nan"),
     (lambda: multilabel(spectral_radius=0.0), "spectral_radius must be a positive number, got 0.0"),
     (lambda: multilabel(spectral_radius=NAN), "spectral_radius must be a positive number, got nan"),
@@ -181,9 +199,11 @@ MODELS: list[Case] = [
 ]
 TYPES: list[Case] = [
     (lambda: pg.DEQ(torch.tanh, SOLVER, UPG), "cell must be a torch.nn.Module, got builtin"),
-    (lambda: pg.DEQ(TanhCell(), UPG, SOLVER), "solver must be an object .* solve .*got Unro"),
+    (lambda: pg.DEQ(TanhCell(), UPG, SOLVER), r"solver must be a phantomgrad\.Solver .*got Unro"),
     (lambda: pg.DEQ(TanhCell(), pg.Broyden, UPG), "solver must be .*, got the class Broyden"),
-    (lambda: pg.DEQ(TanhCell(), SOLVER, "upg"), "gradient must be .* attach .*got str"),
+    (lambda: pg.DEQ(TanhCell(), SOLVER, "upg"), r"be a phantomgrad\.GradientEstimator .*got str"),
+    (lambda: pg.DEQ(TanhCell(), Duck(), UPG), r"solver must be a phantomgrad\.Solver .*got Duck"),
+    (lambda: pg.DEQ(TanhCell(), SOLVER, Duck()), "gradient must be .*GradientEst.*got Duck"),
     (lambda: layer(X, z0={"z": 1}), "must consist of tensors, got int in it"),
     (lambda: layer(X, z0=(X, None)), "got NoneType in it"),
     (lambda: recomputed(torch.tanh, X), "within must be given if part is not a module, got"),

@@ -18,9 +18,11 @@ class AdaptiveDamping(nn.Module):
     .. math:: \lambda = \min(1, 1 / \bar\rho), \qquad
               \bar\rho \leftarrow m \bar\rho + (1 - m)\, \rho(\partial F / \partial h)
 
-    If :math:`\rho > 1`, the Neumann series needs a :math:`\lambda` of at most about
-    :math:`1 / \rho` (Geng et al., 2021). An estimator takes it in place of a number. It is like the
-    running statistics of a batch normalisation: measured in training, used in both modes, saved.
+    Where :math:`\rho > 1` because of negative or complex eigenvalues, a damping near
+    :math:`1 / \rho` lets the Neumann series converge or grow slowly (Geng et al., 2021, use it for
+    language models); against a real eigenvalue above 1 no :math:`\lambda` helps. An estimator takes
+    it in place of a number. It is like the running statistics of a batch normalisation: measured in
+    training, used in both modes, saved.
 
     A measurement is the largest radius in the batch and over the processes of a distributed run,
     which must train the layer equally often; one that is not finite is skipped. The power method

@@ -65,9 +65,10 @@ class UnrolledPhantomGradient(PhantomGradient):
             \frac{\partial F}{\partial \theta}\Big|_{h_t} \prod_{s=t+1}^{k-1}
             \Big(\lambda \frac{\partial F}{\partial h}\Big|_{h_s} + (1 - \lambda) I\Big).
 
-    The value is :math:`h_k`, which is :math:`h^*` up to the residual of the solver. The gradient
-    is that of these k steps, so second derivatives work. Time and memory are O(k).
-    ``steps=1, damping=1`` is the one-step gradient (JFB).
+    The value is :math:`h_k`. Where the damped map contracts, that is :math:`h^*` up to the residual
+    of the solver; where it does not, the k steps multiply that residual. The gradient is that of
+    these k steps, so second derivatives work. Time and memory are O(k). ``steps=1, damping=1`` is
+    the one-step gradient (JFB).
     """
 
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:

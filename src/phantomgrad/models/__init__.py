@@ -9,13 +9,14 @@ from phantomgrad.models.ignn import (
     project_rows_onto_l1_ball,
 )
 from phantomgrad.models.mdeq import MDEQ, MDEQCell
-from phantomgrad.models.recursive import RecursiveCell, RecursiveNetwork, RecursiveReasoner
+from phantomgrad.models.recursive import Answer, RecursiveCell, RecursiveNetwork, RecursiveReasoner
 from phantomgrad.models.synthetic import SyntheticCell, symmetric_matrix
 from phantomgrad.models.transformer import Memory, TransformerCell, TransformerLM
 from phantomgrad.nn.propagation import Propagation, adjacency, normalized_adjacency
 
 __all__ = [
     "MDEQ",
+    "Answer",
     "ConvolutionalCell",
     "GraphClassifier",
     "ImageClassifier",

@@ -37,8 +37,8 @@ class ImplicitGraphLayer(nn.Module):
 
     It is well-posed if :math:`\|W\|_\infty \le \kappa / \rho(P)`, which :meth:`project_` restores
     after an optimizer step; the gradient does not include the projection. A training pass warns if
-    it was forgotten. All nodes are one sample of the solver: one that is not finite makes all of
-    them ``nan``.
+    it was forgotten. All nodes are one sample of the solver: they converge, or fail, together. A
+    feature that is NaN makes all of them NaN.
 
     As in the official code, the layer owns (and the paper counts) a second input weight and a bias
     that do not enter the equation; they are not trained (``requires_grad`` is off).
@@ -98,6 +98,8 @@ class ImplicitGraphLayer(nn.Module):
             propagation = normalized_adjacency(
                 propagation, len(u), edge_weight=edge_weight, dtype=u.dtype
             )
+        elif isinstance(edge_weight, Tensor) or edge_weight != 1.0:
+            raise ValueError("edge_weight is for edges (2, E): a Propagation has its weights in it")
         changed = self.training and self.weight._version != self._projected
         if changed and (self.weight.detach().abs().sum(1) > 1.01 * self.bound).any():
             warnings.warn(

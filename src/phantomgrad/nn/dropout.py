@@ -15,8 +15,9 @@ class VariationalDropout(nn.Module):
 
     With a new mask at each evaluation, ``f`` would have no equilibrium. The mask is drawn at the
     first call in a pass (a forward of :class:`phantomgrad.DEQ`, or :func:`shared_masks`) and kept
-    until the next (Gal and Ghahramani, 2016). Outside of a pass, and in evaluation mode, it is
-    like :class:`torch.nn.Dropout`. For checkpointing, see :func:`phantomgrad.nn.recomputed`.
+    until the next pass begins, also for calls in between (Gal and Ghahramani, 2016). Before its
+    first pass, and after :meth:`resample`, each call draws a mask; in evaluation mode it is the
+    identity. For checkpointing, see :func:`phantomgrad.nn.recomputed`.
 
     Args:
         p: probability of dropping an entry, in [0, 1).
@@ -43,7 +44,8 @@ class VariationalDropout(nn.Module):
         if mask.shape != self._mask_shape(x):
             raise ValueError(
                 f"VariationalDropout keeps one mask, of shape {tuple(mask.shape)}, for a whole "
-                f"pass, got an input of shape {tuple(x.shape)}: use one module for each shape"
+                f"pass, got an input of shape {tuple(x.shape)}: use one module for each shape, or "
+                "call `resample()` if the pass is over"
             )
         return x * mask
 

@@ -18,8 +18,8 @@ class Packing:
 
     ``pack`` flattens the tensors ``(B, *state_i)`` of a tuple, list, dictionary or named tuple, in
     any nesting, and joins them to one ``(B, sum D_i)``; ``unpack`` returns views of it, without a
-    copy, a list as a tuple. With ``coupled``, the whole batch is packed as one sample, ``(1, D)``;
-    then the tensors may differ in their first dimension.
+    copy, an outermost list as a tuple. With ``coupled``, the whole batch is packed as one sample,
+    ``(1, D)``; then the tensors may differ in their first dimension.
     """
 
     structure: TreeSpec

@@ -115,7 +115,7 @@ def normalized_adjacency(
     degree = torch.zeros(nodes, dtype=wide, device=edges.device)
     degree.index_add_(0, index[0], values)
     scale = degree.rsqrt()
-    values = scale[index[0]] * values * scale[index[1]]
+    values = scale[index[0]] * scale[index[1]] * values  # to the same bits in both directions
     matrix = checked_sparse(index.flip(0), values, (nodes, nodes)).coalesce()
     return _operator(matrix, dtype)
 

@@ -51,7 +51,7 @@ def _without_tf32(device: torch.device) -> Iterator[None]:
 
 
 def traced() -> bool:
-    """Return whether tensors have no numbers yet: in a graph (torch.compile, export) or a vmap."""
+    """Return whether the values of tensors cannot be read (while tracing, or in a vmap)."""
     return torch.compiler.is_compiling() or vmapped()
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least, check_damping
+from phantomgrad.checks import check_at_least, check_damping, check_not_negative
 from phantomgrad.solvers.accelerators import may_read, write
 from phantomgrad.solvers.iterative import Iteration, IterativeSolver
 from phantomgrad.solvers.maps import widest_dtype
@@ -42,8 +42,7 @@ class Anderson(IterativeSolver):
         super().__post_init__()
         check_at_least("memory", self.memory, 1)
         check_damping(self.damping)
-        if not self.regularization >= 0:
-            raise ValueError(f"regularization must not be negative, got {self.regularization}")
+        check_not_negative("regularization", self.regularization)
 
     def start(self, z0: Tensor) -> Iteration:
         """Return a run with room for ``memory`` iterates."""

@@ -13,7 +13,8 @@ from phantomgrad.solvers.maps import Map
 class Inverse(NamedTuple):
     r"""An estimate of :math:`(I - J)^{-1}` that a solve leaves, one matrix for each sample.
 
-    :math:`I + S_+^\top W^\top S`, with the directions S of k steps and :math:`S_+`, of one more.
+    :math:`I + S_+^\top W^\top S`. The rows of :math:`S_+` are the k + 1 steps of the solve, scaled
+    to unit length; S has the first k of them.
 
     Attributes:
         steps: :math:`S_+`, unit vectors, ``(B, k + 1, D)``.

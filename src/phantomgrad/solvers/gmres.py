@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least, check_deviation
+from phantomgrad.checks import check_at_least, check_not_negative
 from phantomgrad.solvers.accelerators import ActivityFlag, full_precision, may_read
 from phantomgrad.solvers.base import LinearSolver, Solution, check_start
 from phantomgrad.solvers.iterative import raised_tolerance
@@ -27,21 +27,20 @@ class GMRES(LinearSolver):
     result is :math:`u_m + r_m = A u_m + v`, a fixed-point step further at no cost, and its
     ``residual`` that before this step, :math:`\|r_m\| / \|A u_m + v\|`, as an orthonormal basis
     (Gram-Schmidt, twice) gives it without a product. A sample also stops where its space is
-    exhausted. It solves linear equations, those of an adjoint, and finds no equilibrium.
+    exhausted; one whose v is not finite has diverged. It solves linear equations, those of an
+    adjoint, and finds no equilibrium.
 
     Args:
         max_evaluations: m, the largest number of products; m + 1 vectors of D are kept.
         tol: a sample has converged when its residual is below ``tol``.
-        residual_step: whether to take the last step. Without it the result is :math:`u_m`.
     """
 
     max_evaluations: int = 30
     tol: float = 1e-6
-    residual_step: bool = True
 
     def __post_init__(self) -> None:
         check_at_least("max_evaluations", self.max_evaluations, 1)
-        check_deviation("tol", self.tol)
+        check_not_negative("tol", self.tol)
 
     @torch.no_grad()
     def solve_linear(self, op: Map, v: Tensor) -> Solution:
@@ -81,8 +80,8 @@ class _Krylov:
         self._solver = solver
         self._eps = 10 * torch.finfo(v.dtype).eps
         self._size = torch.linalg.vector_norm(v, dim=1)
-        self.active = (self._size > 0) & (self._size < torch.inf)  # False for nan
-        self._diverged = torch.zeros_like(self.active)
+        self._diverged = ~self._size.isfinite()
+        self.active = (self._size > 0) & ~self._diverged
         self._evaluations = torch.zeros_like(self.active, dtype=torch.long)
         self._count = 0
         self.basis = v.new_empty(batch, most + 1, v.shape[1])
@@ -123,17 +122,16 @@ class _Krylov:
             self.active &= self._minimum()[1] >= self._solver.tol
 
     def _minimum(self) -> tuple[Tensor, Tensor]:
-        """Return the coefficients of ``u / ||v||`` or of ``(u + r) / ||v||``, and the residuals."""
+        """Return the coefficients of ``(u + r) / ||v||``, and the residuals."""
         k = self._count
         null = self._null[:, : k + 1]
         r = null / null.square().sum(dim=1, keepdim=True)
         u = torch.linalg.solve_triangular(
             self._system[:, :k, :k], -r[:, 1:].unsqueeze(2), upper=True
         ).squeeze(2)
-        u = torch.nn.functional.pad(u, (0, 1))
-        ahead = u + r
+        ahead = torch.nn.functional.pad(u, (0, 1)) + r
         residual = torch.linalg.vector_norm(r, dim=1) / torch.linalg.vector_norm(ahead, dim=1)
-        return ahead if self._solver.residual_step else u, residual
+        return ahead, residual
 
     def solution(self, restore: Map) -> Solution:
         """Return the result."""
@@ -141,6 +139,7 @@ class _Krylov:
         coefficients = coefficients.to(self._size.dtype) * self._size[:, None]
         u = torch.bmm(coefficients.unsqueeze(1), self.basis[:, : self._count + 1]).squeeze(1)
         residual = residual.to(u.dtype).masked_fill_(self._size == 0, 0)
+        residual = residual.masked_fill_(~self._size.isfinite(), torch.inf)
         return Solution(
             z=restore(u),
             residual=residual,

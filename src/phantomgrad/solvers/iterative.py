@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, TypeVar
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least, check_choice, check_deviation
+from phantomgrad.checks import check_at_least, check_choice, check_not_negative
 from phantomgrad.solvers.accelerators import (
     ActivityFlag,
     differentiating,
@@ -56,10 +56,12 @@ class IterativeSolver(Solver):
 
     so that ``tol`` has the same meaning for all of them. With :math:`a = \text{atol} /
     \text{tol}` a sample has converged when :math:`\|f(z) - z\| < \text{atol} + \text{tol}\,
-    \|f(z)\|`; in addition, a holds the rounding error of the start, without which no iteration
-    would come closer to an equilibrium at zero. Samples are independent: one that has converged is
-    frozen, and one that becomes non-finite stops with its best finite iterate and affects no other.
-    Failure to converge is reported in the :class:`Solution`; only misuse raises.
+    \|f(z)\|`. ``a`` also includes :math:`\text{eps}/64 \, \max(\|z_0\|, \|f(z_0)\|)`. Without
+    it a sample whose equilibrium is zero could never converge, since its relative residual need not
+    fall. A float32 start more than about 1e8 times larger than the equilibrium makes residuals look
+    too small. Samples are independent: one that has converged is frozen, and one that becomes
+    non-finite stops with its best finite iterate and affects no other. Failure to converge is
+    reported in the :class:`Solution`; only misuse raises.
 
     Args:
         max_evaluations: budget of evaluations of ``f``, including the one at the start.
@@ -81,13 +83,10 @@ class IterativeSolver(Solver):
 
     def __post_init__(self) -> None:
         check_at_least("max_evaluations", self.max_evaluations, 1)
-        if not isinstance(self.tol, float | int):
-            raise ValueError(f"tol must be a number, got {self.tol!r}")
-        if not self.tol >= 0:
-            raise ValueError(f"tol must not be negative, got {self.tol}")
+        check_not_negative("tol", self.tol)
         check_choice("stop", self.stop, ("relative", "absolute"))
         check_choice("norm", self.norm, ("l2", "rms", "max"))
-        check_deviation("atol", self.atol)
+        check_not_negative("atol", self.atol)
         if self.atol and (self.stop == "absolute" or not self.tol):
             raise ValueError(
                 f"atol is added to a relative tolerance, got atol={self.atol} with "

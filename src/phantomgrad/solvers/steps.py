@@ -43,13 +43,10 @@ class Steps(Solver):
         z = at = fz = z0 if self.n else z0.clone()
         # The first evaluation is checked; in a short loop of small maps, more would count.
         call: Map = partial(evaluate, f)
-        plain = False
-        for step in range(self.n):
-            at, fz = z, call(z)
-            if step == 0:
-                call, plain = f, self.damping == 1.0 and fz.dtype == z0.dtype
-            z = fz if plain else self._damped(at, fz.to(z0.dtype))
-        residual = self._residual(at.detach(), fz.detach().to(z0.dtype))
+        for _ in range(self.n):
+            at, fz, call = z, call(z).to(z0.dtype), f
+            z = fz if self.damping == 1.0 else torch.lerp(at, fz, self.damping)
+        residual = self._residual(at.detach(), fz.detach())
         diverged = residual == torch.inf
         counts = torch.full((z0.shape[0],), self.n, device=z0.device)
         return Solution(
@@ -60,9 +57,6 @@ class Steps(Solver):
             converged=torch.zeros_like(diverged),
             diverged=diverged,
         )
-
-    def _damped(self, z: Tensor, fz: Tensor) -> Tensor:
-        return fz if self.damping == 1.0 else torch.lerp(z, fz, self.damping)
 
     def _residual(self, z: Tensor, fz: Tensor) -> Tensor:
         if self.n == 0:

@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from phantomgrad.checks import check_at_least, check_deviation
+from phantomgrad.checks import check_at_least, check_not_negative
 from phantomgrad_suite.checkpoint.finite import check_finite, check_weights
 from phantomgrad_suite.checkpoint.processes import leave_signals_to_main_process
 from phantomgrad_suite.checkpoint.state import is_resumable
@@ -47,7 +47,7 @@ class LastCheckpoint(Checkpoint):
 
     def __init__(self, path: Path, every_n_epochs: int, every_minutes: float | None) -> None:
         check_at_least("every_n_epochs", every_n_epochs, 1)
-        check_deviation("every_minutes", every_minutes or 0)
+        check_not_negative("every_minutes", every_minutes or 0)
         self._path, self._epochs = path, every_n_epochs
         self._seconds = math.inf if every_minutes is None else 60 * every_minutes
         self._last = time.monotonic()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from phantomgrad.checks import check_deviation, check_list, check_rate
+from phantomgrad.checks import check_list, check_not_negative, check_rate
 
 
 class AdamAtan2(Optimizer):
@@ -28,8 +28,8 @@ class AdamAtan2(Optimizer):
         betas: tuple[float, float] = (0.9, 0.95),
         weight_decay: float = 1.0,
     ) -> None:
-        check_deviation("lr", lr)
-        check_deviation("weight_decay", weight_decay)
+        check_not_negative("lr", lr)
+        check_not_negative("weight_decay", weight_decay)
         if len(check_list("betas", betas)) != 2:
             raise ValueError(f"betas must be two rates, got {betas}")
         for beta in betas:

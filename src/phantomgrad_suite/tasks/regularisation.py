@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least, check_deviation, check_number
+from phantomgrad.checks import check_at_least, check_not_negative, check_number
 from phantomgrad.deq import DEQ
 from phantomgrad.jacobian import jacobian_regularizer
 from phantomgrad.solvers import IterativeSolver, Map
@@ -29,7 +29,7 @@ class JacobianRegularisation:
     through_equilibrium: bool = False  # differentiate the penalty through z* as well
 
     def __post_init__(self) -> None:
-        check_deviation("weight", self.weight)
+        check_not_negative("weight", self.weight)
         check_number("increase", self.increase)
         if not 0 <= self.frequency <= 1:
             raise ValueError(f"frequency must lie in [0, 1], got {self.frequency}")

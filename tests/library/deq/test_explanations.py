@@ -64,9 +64,9 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: pg.spectral_radius(tanh_layer(), X), "got Equilibrium: f is a map .* lambda z: layer"),
     (lambda: pg.jacobian_regularizer(tanh_layer(), X), "f must return one tensor, got Equilibrium"),
     # Parts that do not go together.
-    (lambda: pg.DEQ(TanhCell(), SOLVER, UPG, eval_solver=3), "solver must be an object with a met"),
-    (lambda: tanh_layer()(X, solver=pg.FixedPoint), "solver must be an object with a method solve"),
-    (lambda: pg.DEQ(TanhCell(), pg.GMRES(), UPG), "solver must be .* a method solve .* GMRES"),
+    (lambda: pg.DEQ(TanhCell(), SOLVER, UPG, eval_solver=3), "must be a phantomgrad.Solver"),
+    (lambda: tanh_layer()(X, solver=pg.FixedPoint), "must be a phantomgrad.Solver"),
+    (lambda: pg.DEQ(TanhCell(), pg.GMRES(), UPG), r"solver must be .*\.Solver .* GMRES"),
     (lambda: setattr(recorded_layer(), "solver", SOLVER), r"Reversible, Steps\), got Broyden"),
     (lambda: setattr(recorded_layer(), "eval_solver", SOLVER), "solver that autograd can record"),
     (lambda: recorded_layer()(X, solver=pg.Anderson()), "needs a solver that autograd can record"),

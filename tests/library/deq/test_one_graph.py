@@ -82,8 +82,9 @@ def assert_one_graph(model: Model, backend: str, tolerance: float, batches: int 
     graphs, weights = CompileCounterWithBackend(backend), list(model.parameters())
     compiled = torch.compile(model, backend=graphs, fullgraph=True)
     for batch in range(3, 3 + batches):
+        x = inputs(batch).to(weights[0].dtype)
         for _ in range(2):
-            ours, expected = (found(m, inputs(batch), weights) for m in (compiled, model))
+            ours, expected = (found(m, x, weights) for m in (compiled, model))
             torch.testing.assert_close(ours, expected, rtol=tolerance, atol=tolerance)
         assert graphs.frame_count == batch - 2
 

@@ -270,6 +270,7 @@ def recorded_at(record_at: Any, *parts: Any) -> Any:
         (lambda: recorded_at((6, 3)), r"must increase, from at least 1, got \(6, 3\)"),
         (lambda: recorded_at((3, 3)), r"must increase, from at least 1, got \(3, 3\)"),
         (lambda: weights_of(2, "const"), "must be 'exponential' or 'linear', got 'const'"),
+        (lambda: weights_of(2, [1, 2], gamma=0.5), "gamma is for named weights, got 0.5 with a li"),
         (lambda: weights_of(2, gamma=1.2), r"gamma must lie in \[0, 1\], got 1.2"),
         (lambda: weights_of(2, [1.0]), r"weights must hold 2 numbers, .* got \[1.0\]"),
         (lambda: weights_of(2, [1.0, -1.0]), r"none negative .* \[1.0, -1.0\]"),

@@ -32,6 +32,10 @@ def test_two_shapes_in_one_pass_are_refused() -> None:
         dropout(torch.ones(4, 50))
         with pytest.raises(ValueError, match=r"one mask, of shape \(4, 50\), .* \(4, 5\)"):
             dropout(torch.ones(4, 5))
+    with pytest.raises(ValueError, match=r"or call `resample\(\)` if the pass is over"):
+        dropout(torch.ones(3, 50))
+    dropout.resample()
+    assert not torch.equal(dropout(torch.ones(3, 50)), dropout(torch.ones(3, 50)))
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.8])

@@ -79,8 +79,9 @@ def test_adjacency_is_its_definition(graph: tuple[int, set[Any]], weight: float)
 
 
 def test_undirected_graph_is_stored_once_with_spectral_radius_one() -> None:
-    pairs = torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
-    for weight in (1.0, 2.0):
+    """Whatever its weights; rounding must not depend on the direction of an edge."""
+    pairs = torch.tensor([[0, 1, 1, 2, 2, 0, 1, 3], [1, 0, 2, 1, 0, 2, 3, 1]])
+    for weight in (1.0, 2.0, 0.3, 0.7, torch.tensor([0.3, 0.7, 0.1, 1.9]).repeat_interleave(2)):
         p = normalized_adjacency(pairs, 5, edge_weight=weight, dtype=torch.float64)
         assert p._transpose is p._matrix
         eigenvalues = torch.linalg.eigvalsh(p.to_dense())

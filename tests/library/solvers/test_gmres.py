@@ -39,37 +39,43 @@ every_kind = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.parametrize("step", [False, True])
 @pytest.mark.parametrize("m", [1, 2, 3, 4, 5])
-def test_iterates_are_those_of_independent_code(m: int, step: bool) -> None:
-    jacobian = dense_jacobian(f, newton_equilibrium(f, ZERO))
-    solver = GMRES(max_evaluations=m, tol=0, residual_step=step)
-    name = "u_exact" if m == 5 else f"gmres_{m}" + "_plus_residual" * step
-    found = solver.solve_linear(product(jacobian.mT), V).z
-    torch.testing.assert_close(found, adjoints(name), rtol=0, atol=1e-10 if m == 5 else 1e-12)
+def test_iterates_are_those_of_independent_code(m: int) -> None:
+    """The residual is that of the iterate before the last step."""
+    matrix = dense_jacobian(f, newton_equilibrium(f, ZERO)).mT
+    before, after = ["u_exact"] * 2 if m == 5 else [f"gmres_{m}", f"gmres_{m}_plus_residual"]
+    found = GMRES(max_evaluations=m, tol=0).solve_linear(product(matrix), V)
+    tolerance = 1e-10 if m == 5 else 1e-12
+    torch.testing.assert_close(found.z, adjoints(after), rtol=0, atol=tolerance)
+    size = norms(matrix, V, adjoints(before)) / torch.linalg.vector_norm(adjoints(after), dim=1)
+    torch.testing.assert_close(found.residual, size, rtol=0, atol=tolerance)
 
 
 @every_kind
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_residuals_are_minimal_and_never_grow(kind: str, dtype: torch.dtype) -> None:
-    """The reference is a dense least-squares problem in the powers of B, orthonormalised."""
+    """The reference is a dense least-squares problem in the powers of B, orthonormalised.
+
+    For ``z = u + r`` with the residual ``r = v - B u`` of the least norm, ``v - B z = A r``.
+    """
     matrix, v, before = matrices(kind), torch.randn(4, 12), torch.full((4,), torch.inf)
     b = torch.eye(12) - matrix
     tolerance = 1e-10 if dtype == torch.float64 else 1e-4
     space = v.unsqueeze(2)
     for m in range(1, 13):
-        solver = GMRES(max_evaluations=m, tol=0, residual_step=False)
+        solver = GMRES(max_evaluations=m, tol=0)
         solution = solver.solve_linear(product(matrix.to(dtype)), v.to(dtype))
-        size = norms(matrix, v, solution.z.double())
+        z = solution.z.double()
         fitted = b @ torch.linalg.qr(space).Q
         y = torch.linalg.lstsq(fitted, v.unsqueeze(2)).solution
-        least = torch.linalg.vector_norm(fitted @ y - v.unsqueeze(2), dim=(1, 2))
+        r = v - (fitted @ y).squeeze(2)
+        torch.testing.assert_close(
+            v - product(b)(z), product(matrix)(r), rtol=tolerance, atol=10 * tolerance
+        )
+        size = solution.residual.double() * torch.linalg.vector_norm(z, dim=1)
+        least = torch.linalg.vector_norm(r, dim=1)
         torch.testing.assert_close(size, least, rtol=tolerance, atol=tolerance)
         assert (size <= before + tolerance).all()
-        whole = torch.linalg.vector_norm(product(matrix)(solution.z.double()) + v, dim=1)
-        torch.testing.assert_close(
-            solution.residual.double(), size / whole, rtol=tolerance, atol=tolerance
-        )
         before = size
         space = torch.cat([space, b @ torch.linalg.qr(space).Q[:, :, -1:]], dim=2)
     if kind != "rotation":  # for which there is no solution
@@ -93,6 +99,14 @@ def test_a_singular_equation_keeps_what_it_found() -> None:
     solution = ALL.solve_linear(lambda u: u, v)
     torch.testing.assert_close(solution.z, v)
     assert not (solution.converged | solution.diverged).any()
+
+
+def test_one_product_that_finds_nothing_leaves_the_one_step_gradient() -> None:
+    """``B v`` is orthogonal to v, so that no multiple of v reduces the residual."""
+    matrix, v = torch.tensor([[[1.0, -1.0], [1.0, 1.0]]]), torch.randn(1, 2)
+    solution = GMRES(max_evaluations=1, tol=0).solve_linear(product(matrix), v)
+    torch.testing.assert_close(solution.z, v)
+    torch.testing.assert_close(solution.residual, torch.ones(1))
 
 
 @every_kind
@@ -136,6 +150,18 @@ def test_a_product_that_is_not_finite_stops_its_sample_only(bad: float, after: i
     torch.testing.assert_close(solution.z[others], clean.z[others], rtol=1e-13, atol=1e-13)
     torch.testing.assert_close(solution.z[1], kept[1], rtol=1e-13, atol=1e-13)
     assert solution.diverged.tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_right_hand_side_that_is_not_finite_is_reported(bad: float) -> None:
+    matrix, v = matrices("random"), torch.randn(4, 12)
+    clean, v[1, 3] = ALL.solve_linear(product(matrix), v), bad
+    solution = ALL.solve_linear(product(matrix), v)
+    assert solution.diverged.tolist() == [False, True, False, False]
+    assert solution.residual[1] == torch.inf
+    assert solution.evaluations[1] == 0
+    others = [0, 2, 3]
+    torch.testing.assert_close(solution.z[others], clean.z[others], rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from phantomgrad.checks import (
     ShapeError,
     check_at_least,
-    check_deviation,
     check_integers,
+    check_not_negative,
     check_rate,
 )
 from phantomgrad.deq import DEQ
@@ -142,7 +142,7 @@ class MDEQ(nn.Module):
 
     @torch.no_grad()
     def _initialise(self, std: float) -> None:
-        check_deviation("init_std", std)
+        check_not_negative("init_std", std)
         for module in self.modules():
             if isinstance(module, nn.Conv2d) and not isinstance(module, NormedConv2d):
                 for parameter in module.parameters():

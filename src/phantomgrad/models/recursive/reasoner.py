@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from phantomgrad.checks import ShapeError, check_at_least, check_deviation, check_tokens
+from phantomgrad.checks import ShapeError, check_at_least, check_not_negative, check_tokens
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.models.recursive.network import Linear, RecursiveNetwork, truncated_normal_
@@ -127,7 +127,7 @@ class RecursiveReasoner(nn.Module):
     ) -> None:
         super().__init__()
         check_at_least("vocabulary", vocabulary, 1)
-        check_deviation("noise", noise)
+        check_not_negative("noise", noise)
         if n is None and recorded is not None:
             raise ValueError(f"recorded must be None for a single latent (n=None), got {recorded}")
         g = RecursiveNetwork(width, positions, **network)

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from phantomgrad.checks import (
     check_at_least,
     check_choice,
-    check_deviation,
     check_integers,
+    check_not_negative,
     check_rate,
     check_tokens,
 )
@@ -51,8 +51,9 @@ class TransformerLM(nn.Module):
         attention_dropout: rate on the probabilities of the attention.
         output_dropout: what is dropped from the equilibrium: ``"tokens"``, as in the official
             code, or ``"features"``.
-        embedding_std: deviation of the normal distribution of all initial parameters except
-            weight-normed ones and the biases of linear maps, which start at zero.
+        embedding_std: deviation of the normal distribution of embeddings, projections and
+            attention biases. Weight-normed weights start as in
+            :class:`phantomgrad.nn.NormedLinear`; all other biases start at zero.
     """
 
     def __init__(
@@ -161,7 +162,7 @@ class TransformerLM(nn.Module):
 
     @torch.no_grad()
     def _initialise(self, std: float) -> None:
-        check_deviation("embedding_std", std)
+        check_not_negative("embedding_std", std)
         attention = self.cell.attention
         for parameter in (
             *self.embedding.parameters(),

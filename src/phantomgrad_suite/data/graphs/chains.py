@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_deviation
+from phantomgrad.checks import check_not_negative
 from phantomgrad.nn.propagation import Propagation, normalized_adjacency
 from phantomgrad_suite.checkpoint.loaders import ResumableLoader
 from phantomgrad_suite.data.graphs import GraphModule
@@ -46,7 +46,7 @@ class Chains(GraphModule):
         self.check_settings(2, "length", "features")
         self.check_settings(1, "chains_per_class")
         self.check_settings(0, "seed")
-        check_deviation("dataset.noise", self.noise)
+        check_not_negative("dataset.noise", self.noise)
         chains, length = self.chains_per_class, self.length
         if 2 * chains * length < 320:
             raise UserError(

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_choice, check_deviation
+from phantomgrad.checks import check_choice, check_not_negative
 from phantomgrad.nn.propagation import Propagation, checked_sparse, normalized_adjacency
 from phantomgrad_suite.checkpoint.loaders import ResumableLoader
 from phantomgrad_suite.data.base import missing_data
@@ -49,7 +49,7 @@ class GraphFolds(GraphModule):
         self.check_settings(1, "batch_size")
         self.check_settings(2, "folds")
         self.check_settings(0, "seed")
-        check_deviation("dataset.test_edge_weight", self.test_edge_weight)
+        check_not_negative("dataset.test_edge_weight", self.test_edge_weight)
         if self.attributes not in (None, True, False):
             raise UserError(
                 f"dataset.attributes must be true, false or null, got {self.attributes!r}"
