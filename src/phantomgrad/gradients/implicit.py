@@ -1,6 +1,5 @@
 """Implicit differentiation: the exact gradient, by an adjoint fixed-point solve."""
 
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
@@ -14,19 +13,11 @@ from phantomgrad.gradients.base import (
     attach_by_cotangent,
     attach_image_by_cotangent,
 )
+from phantomgrad.gradients.failures import Remedy
 from phantomgrad.gradients.newton import attach_by_newton
-from phantomgrad.gradients.phantom import neumann_series
 from phantomgrad.solvers import Broyden, Inverse, LinearSolver, Map, Solution, Solver
 from phantomgrad.solvers.accelerators import traced
 from phantomgrad.solvers.maps import working_dtype
-
-
-class AdjointWarning(UserWarning):
-    """The adjoint solve of some sample failed; its gradient is not the exact one."""
-
-
-class AdjointError(RuntimeError):
-    """The adjoint solve of some sample failed, with ``on_failure="raise"``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,11 +97,11 @@ class ImplicitGradient(GradientEstimator):
             raise ValueError("preconditioner='forward' is for a DEQ: here, pass solution.inverse")
         # Autocast is not active in the backward pass, but its precision is that of the graph.
         solver = self.solver.reachable(working_dtype(z_star))
-        held, layout = self, None
+        remedy, layout = Remedy(self.on_failure, self.failure_residual, self.solver), None
         tensors: list[Tensor] = []
         if isinstance(self.preconditioner, Inverse):
             # The graph holds its tensors where autograd can free them, not in a function.
-            held, layout = replace(self, preconditioner=None), self.preconditioner.layout
+            layout = self.preconditioner.layout
             tensors = [self.preconditioner.steps, self.preconditioner.weights]
 
         def solve(op: Map, v: Tensor, *kept: Tensor) -> Tensor:
@@ -126,34 +117,10 @@ class ImplicitGradient(GradientEstimator):
             solution = solver.solve_linear(linear, constant)
             if report is not None and not traced():
                 report(solution)
-            return held._checked(solution, op, v)
+            return remedy.applied(solution, op, v)
 
         if self.at == "image":
             return attach_image_by_cotangent(f, z_star, solve, tensors)
         if self.order > 1:
             return attach_by_newton(f, z_star, self.order, solve)
         return attach_by_cotangent(f, z_star, solve, kept=tensors)
-
-    def _checked(self, solution: Solution, op: Map, v: Tensor) -> Tensor:
-        if self.on_failure == "ignore" or traced():
-            return solution.z
-        failed = ~(self.solver.relative_residual(solution) <= self.failure_residual)
-        if not bool(failed.any()):
-            return solution.z
-        if self.on_failure == "phantom":
-            phantom = neumann_series(op, v, steps=5, damping=0.5)
-            return phantom.where(failed.view(-1, *[1] * (v.dim() - 1)), solution.z)
-        if self.on_failure == "raise":
-            raise AdjointError(
-                f"the adjoint solve failed for {int(failed.sum())} of {failed.numel()} samples: "
-                f"residual {solution.residual.max().item():.3g} after "
-                f"{int(solution.evaluations.max())} evaluations"
-            )
-        # Without the values: Python shows and remembers every warning with a new text.
-        warnings.warn(
-            f"the adjoint solve failed for some samples: residual above {self.failure_residual:g} "
-            "(see last_adjoint of the DEQ)",
-            AdjointWarning,
-            stacklevel=2,
-        )
-        return solution.z
