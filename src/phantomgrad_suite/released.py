@@ -51,9 +51,12 @@ def load_model(name: str, results: Path = RESULTS) -> nn.Module:
 def verify(names: Sequence[str] = (), data: Path = Path("data"), results: Path = RESULTS) -> bool:
     """Evaluate released models on the data in ``data``; return whether all give recorded values.
 
-    Prints a line for each. Models whose data are missing are skipped.
+    Prints a line for each. Models whose data are missing are skipped; a :class:`UserError` says
+    that there are no models.
     """
-    agree = [_verified(name, data, results) for name in names or released(results)]
+    if not (names := names or released(results)):
+        raise UserError(f"{results / 'weights'} holds no models to verify")
+    agree = [_verified(name, data, results) for name in names]
     return all(agree)
 
 

@@ -76,7 +76,8 @@ class SegmentPrecision(Series):
         step, steps = trainer.global_step, self.curves.get("precision/step")
         if step % self._every or (steps and steps[-1] == step):
             return
-        with trainer.precision_plugin.forward_context(), torch.random.fork_rng(devices=[]):
+        devices = [pl_module.device] if pl_module.device.type == "cuda" else []  # that draw noise
+        with trainer.precision_plugin.forward_context(), torch.random.fork_rng(devices):
             values = self._measure(pl_module, trainer.datamodule.parts["validation"])  # type: ignore[attr-defined]
         self.keep({"precision/step": step, **values})
         for logger in trainer.loggers:

@@ -38,6 +38,7 @@ class LastCheckpoint(Checkpoint):
     After a signal it saves as soon as possible and raises :class:`Stopped`; a second SIGINT stops
     the run at once. In its last epoch a run ends normally: then ``stop_signal`` has the signal.
     SIGUSR2 is what submitit has SLURM send shortly before the time limit of a job.
+    It saves only where an optimizer step was made: gradients that are accumulated are not saved.
     With a loader that cannot restore its position, a run saves at the end of its epochs only.
     Lightning's ``ModelCheckpoint`` knows neither signals nor such loaders.
 
@@ -71,8 +72,14 @@ class LastCheckpoint(Checkpoint):
         self.stop_signal = signum
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
-        agreeing = trainer.world_size == 1 or args[-1] % _STEPS_BETWEEN_AGREEMENTS == 0
-        if agreeing and not trainer.is_last_batch and is_resumable(trainer.train_dataloader):
+        step, rest = divmod(args[-1] + 1, trainer.accumulate_grad_batches)
+        agreeing = trainer.world_size == 1 or step % _STEPS_BETWEEN_AGREEMENTS == 1
+        if (
+            not rest
+            and agreeing
+            and not trainer.is_last_batch
+            and is_resumable(trainer.train_dataloader)
+        ):
             is_due = time.monotonic() - self._last >= self._seconds
             self._save(trainer, pl_module, is_due, self.stop_signal)
 

@@ -46,7 +46,8 @@ def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> 
                 running[process.sentinel] = command, process, slot
             for command, process, slot in map(running.pop, wait(list(running))):
                 process.join()
-                lines = (command.folder / LOG).read_text(errors="replace").splitlines()
+                log = command.folder / LOG  # none yet if the process was killed at its start
+                lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
                 last = next((line for line in reversed(lines) if line.strip()), "no output")
                 code = process.exitcode
                 why = f"{command.name}: failed (exit code {code}): " if code else ""

@@ -29,6 +29,9 @@ def check_settings(config: DictConfig) -> None:
         "nonfinite": (lambda value: value in ("stop", None), "stop or null"),
         "trainer.max_epochs": (lambda value: type(value) is int and value > 0, "positive"),
         "trainer.accumulate_grad_batches": (lambda value: value is None or value > 0, "positive"),
+        # Lightning would repeat an earlier value: results are of the weights at the end of epochs.
+        "trainer.check_val_every_n_epoch": (_is_one, "1 (a result needs the value of each epoch)"),
+        "trainer.val_check_interval": (_is_one, "1 (a result needs the value at an epoch's end)"),
         "trainer.gradient_clip_val": (lambda value: (value or 0) >= 0, "at least 0"),
         "trainer.sync_batchnorm": (lambda value: gpus or not value, "false without GPUs"),
         "runtime.keep_weights": (lambda value: type(value) is bool, "true or false"),
@@ -44,6 +47,10 @@ def check_settings(config: DictConfig) -> None:
             f"runtime.{decisive[0]} may change the result, so it must identify the run: "
             f"set {decisive[0]} (with a plus if it is not set yet)"
         )
+
+
+def _is_one(value: Any) -> bool:
+    return value is None or value == 1  # by default
 
 
 def build(node: Any, name: str, **more: Any) -> Any:

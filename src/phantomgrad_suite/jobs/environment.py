@@ -12,6 +12,7 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from lightning import Trainer
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from omegaconf import DictConfig
 from torch import nn
 
@@ -49,6 +50,11 @@ def has_several_processes(config: DictConfig) -> bool:
     """Return whether a run has several processes, one for each device of each node."""
     trainer = config.get("trainer") or {}
     return bool(trainer.get("devices", 1) != 1 or trainer.get("num_nodes", 1) != 1)
+
+
+def is_started_with_others() -> bool:
+    """Return whether torchrun, srun or a user starts all processes of a run, not Lightning."""
+    return "LOCAL_RANK" in os.environ or SLURMEnvironment.detect()
 
 
 def check_processes(config: DictConfig, trainer: Trainer) -> None:

@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,11 @@ from omegaconf import DictConfig
 
 from phantomgrad.checks import ShapeError
 from phantomgrad_suite.jobs.compose import as_dict, identity_of
-from phantomgrad_suite.jobs.environment import has_several_processes, is_first_process
+from phantomgrad_suite.jobs.environment import (
+    has_several_processes,
+    is_first_process,
+    is_started_with_others,
+)
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import check_writable
 from phantomgrad_suite.runs.folder import RunFolder, log_attempt
@@ -58,7 +63,9 @@ class Job:
 def open_job(config: DictConfig) -> Iterator[Job]:
     """Lock the job that ``config`` describes; it is not pending if finished or executed elsewhere.
 
-    Fills in ``runtime.run``. When it raises :class:`UserError`, nothing has been overwritten.
+    Fills in ``runtime.run``. The first of several processes that were started together exits with 1
+    if another launch executes the job: the others would wait for it, and so torchrun and srun end
+    them. When it raises :class:`UserError`, nothing has been overwritten.
     """
     identity, runtime = identity_of(config), config.runtime
     folder = RunFolder(_folder(runtime, "runs") / identity.row / identity.instance)
@@ -69,6 +76,8 @@ def open_job(config: DictConfig) -> Iterator[Job]:
         yield Job(identity, folder, pending=not folder.finished(identity.config_hash))
         return
     with _external_errors_in_a_line(folder), folder.locked() as acquired:
+        if not acquired and has_several_processes(config) and is_started_with_others():
+            sys.exit(f"{identity}: another launch executes this run; this one ends")
         if not acquired:
             left_to_others.append(str(identity))
             yield Job(identity, folder, pending=False)

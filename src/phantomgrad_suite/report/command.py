@@ -1,7 +1,7 @@
 """The command: read everything, draw everything, then write everything."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -155,14 +155,15 @@ def load(results: Path, key: str, records: Path | None = None) -> Table:
     studies = read_all(records, key if key in STUDIES else "throughput", read_study)
     folders = [] if key in STUDIES else [key, *(f"{scale}/{key}" for scale in SCALES)]
     runs = [record for folder in folders for record in read_all(records, folder, read_record)]
+    make = _maker(key, results)  # a wrong file among the others is not taken for a wrong record
     try:
-        return _table(key, runs, studies, results)
+        return make(runs, studies)
     except _LACKING as error:
         for record in (*runs, *studies):
             alone: list[Any] = [record]
             is_run = isinstance(record, Record)
             try:
-                _table(key, alone if is_run else [], [] if is_run else alone, results)
+                make(alone if is_run else [], [] if is_run else alone)
             except _LACKING:
                 path = records / record.row / f"{record.instance}.json"
                 raise UserError(
@@ -172,12 +173,12 @@ def load(results: Path, key: str, records: Path | None = None) -> Table:
         raise
 
 
-def _table(
-    key: str, runs: Sequence[Record], studies: Sequence[StudyRecord], results: Path
-) -> Table:
+def _maker(key: str, results: Path) -> Callable[[Sequence[Record], Sequence[StudyRecord]], Table]:
+    """Read what a table needs besides records; return the function that makes it of them."""
+    entry = entry_of(key)
     if key in STUDIES:
-        return table_of_studies(entry_of(key), studies)
+        return lambda _, studies: table_of_studies(entry, studies)
     numbers = [n for n in read_paper(results / "paper.csv") if n.table == key]
-    published = read_published(results / "published_curves.csv")
+    logs = read_published(results / "published_curves.csv")
     stopped = [run for run in read_stopped(results) if split_row(run.row)[1].startswith(f"{key}/")]
-    return table_of_runs(entry_of(key), numbers, runs, studies, published, stopped)
+    return lambda runs, studies: table_of_runs(entry, numbers, runs, studies, logs, stopped)

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import yaml
 
@@ -13,6 +13,7 @@ from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import Record, Result, StudyRecord
 
 SPEED = "speed"
+_KEYS = ("row", "run", "epoch")  # the columns of published_curves.csv before those of curves
 Curves = Mapping[str, Sequence[Sequence[float]]]
 """By the name of the curve in a record: a list for each run, with a value for each epoch."""
 
@@ -78,25 +79,34 @@ def read_published(path: Path) -> dict[str, Curves]:
     """Read ``published_curves.csv``: the curves that authors published, by row.
 
     Its columns are row, run, epoch (counted from 1, without gaps), then one for each curve in the
-    units of a record (accuracies are fractions). Without the file there are none.
+    units of a record (accuracies are fractions). Without the file there are none; a
+    :class:`UserError` names a missing column, or a wrong line.
     """
     if not path.is_file():
         return {}
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
     with path.open(encoding="utf-8", newline="") as file:
-        for line in csv.DictReader(file):
-            row, run, _ = (line.pop(name) for name in ("row", "run", "epoch"))
+        lines = csv.DictReader(file)
+        if not set(_KEYS) <= set(columns := lines.fieldnames or ()):
+            raise UserError(
+                f"{path} must have the columns {', '.join(_KEYS)}, got {', '.join(columns)}"
+            )
+        for line in lines:
+            row, run, _ = (line.pop(name) for name in _KEYS)
             for name, value in line.items():
                 curves = found.setdefault(row, {}).setdefault(name, defaultdict(list))
-                curves[run].append(float(value))
+                try:
+                    curves[run].append(float(value))
+                except (TypeError, ValueError) as error:
+                    place = f"{path}, line {lines.line_num}: {name}"
+                    raise UserError(f"{place} must be a number, got {value!r}") from error
     return {row: {n: list(runs.values()) for n, runs in c.items()} for row, c in found.items()}
 
 
 def read_stopped(results: Path) -> list[StoppedRun]:
     """Read the entries ``stopped`` of ``claims.yaml``; without the file there are none."""
     path = results / "claims.yaml"
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    content = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
+    content = read_yaml(path) if path.is_file() else {}
     try:
         runs = [StoppedRun(**entry) for entry in content.get("stopped") or ()]
     except TypeError as error:
@@ -105,6 +115,15 @@ def read_stopped(results: Path) -> list[StoppedRun]:
         if (results / "records" / run.row / f"{run.instance}.json").is_file():
             raise UserError(f"{path}, stopped: {run.row}/{run.instance} has a record")
     return runs
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return the content of a YAML file, which must be a mapping; an empty file is one."""
+    text, loader = path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    content = yaml.load(text, loader) or {}
+    if not isinstance(content, dict):
+        raise UserError(f"{path} must be a mapping, got {content!r}")
+    return content
 
 
 def read_all(folder: Path, table: str, read: Callable[[Path], _AnyRecord]) -> list[_AnyRecord]:

@@ -3,7 +3,7 @@
 import contextlib
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -210,6 +210,28 @@ def test_record_has_the_curves_of_a_run_that_is_not_changed(workplace: Workplace
     assert workplace.train(*RUN) == folder
     assert_same_run(folder, whole)
     assert curves_of(folder) == ours
+
+
+@pytest.mark.parametrize("name", ["cpu", "cuda:1"])
+def test_noise_that_is_drawn_to_measure_does_not_change_the_run(name, monkeypatch) -> None:
+    """The generator of the device that draws it is restored, as is that of the CPU."""
+    restored: list[Any] = []
+
+    def fork(devices: Any) -> Any:
+        restored.extend(devices)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(torch.random, "fork_rng", fork)
+    monkeypatch.setattr(SegmentPrecision, "_measure", lambda *_: {})
+    callback = SegmentPrecision({}, [1], **SHORT)
+    trainer: Any = SimpleNamespace(
+        global_step=0,
+        loggers=[],
+        precision_plugin=SimpleNamespace(forward_context=contextlib.nullcontext),
+        datamodule=SimpleNamespace(parts={"validation": None}),
+    )
+    callback.on_train_batch_start(trainer, cast("Any", SimpleNamespace(device=torch.device(name))))
+    assert restored == [torch.device(name)] * (name != "cpu")
 
 
 def test_what_is_no_reasoner_is_refused(workplace: Workplace) -> None:

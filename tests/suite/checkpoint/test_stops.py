@@ -38,6 +38,8 @@ def bomb(signum: int, **when: int) -> str:
         (DIGITS, signal.SIGUSR2, {"epoch": 2}, 10),  # while it evaluates: at the epoch's end
         (DIGITS, signal.SIGINT, {"step": 5}, 5),  # the last of an epoch
         (CHAINS, signal.SIGINT, {"step": 4}, 4),  # every one is the last of its epoch
+        # In the first of two batches of a step: after the second.
+        ((*DIGITS, "+trainer.accumulate_grad_batches=2"), signal.SIGTERM, {"step": 2}, 2),
     ],
 )
 def test_signal_saves_a_checkpoint(workplace, whole_runs, caplog, row, signum, when, steps) -> None:

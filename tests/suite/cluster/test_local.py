@@ -4,13 +4,15 @@ import json
 import multiprocessing
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cluster.commands import ROWS, SHORT, commands, settings
 from training import Script, Started, Workplace
 
-from phantomgrad_suite.cluster.local import run_all
+from phantomgrad_suite.cluster.local import _run, run_all
 from phantomgrad_suite.runs.errors import UserError
 
 # Locks its GPU while it runs; ends with the given exit code.
@@ -98,6 +100,27 @@ def test_failed_run_is_reported_and_stops_no_other(stand_in, contexts, monkeypat
     ]
     assert "more of it" in Path("runs/row/seed1/log.txt").read_text()
     assert contexts == ["forkserver"] * 3
+
+
+def lost(script: Path, arguments: Sequence[str], *details: Any) -> None:
+    """Be killed before the log is open, as the second of the runs."""
+    if arguments[0] == "run1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    _run(script, arguments, *details)
+
+
+def test_run_killed_before_it_has_a_log_stops_no_other(
+    stand_in, contexts, monkeypatch, capsys
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("phantomgrad_suite.cluster.local._run", lost)
+    with pytest.raises(UserError, match=r"1 of 3 runs failed: see their log.txt"):
+        run_all(commands(0, 0, 0), settings("local", jobs=1), stand_in)
+    assert [line.split(" on ")[0] for line in capsys.readouterr().out.splitlines()[1:]] == [
+        "run0",
+        "row seed1: failed (exit code -9): no output",
+        "run2",
+    ]
 
 
 def test_table_on_this_machine(script: Script, workplace: Workplace) -> None:

@@ -20,6 +20,7 @@ from phantomgrad_suite.runs.identity import Identity, identify
 SRUN = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_JOB_NAME": "train.sh"}
 # The environment of a second process under torchrun, Lightning (same or other node) and srun.
 SECOND = ({"RANK": "1"}, {"LOCAL_RANK": "1"}, {"NODE_RANK": "1"}, SRUN)
+FIRST = {**SRUN, "SLURM_PROCID": "0"}
 NAMES = ("RANK", "LOCAL_RANK", "NODE_RANK", "TORCHELASTIC_RUN_ID", *SRUN)
 
 
@@ -102,6 +103,21 @@ def test_process_that_only_shares_a_table_executes_and_records_its_own_runs(tmp_
     assert len(records(tmp_path)) == 2  # in the run folder, and among the results
 
 
+@pytest.mark.parametrize("launcher", [{"RANK": "0", "LOCAL_RANK": "0"}, FIRST, {}])
+def test_first_process_of_a_second_launch_ends_the_others(launcher, tmp_path, monkeypatch) -> None:
+    """They would wait for it: it fails, and torchrun or srun stops them. Alone it skips the run."""
+    put(launcher, monkeypatch)
+    executed.clear()
+    config = configuration(tmp_path, devices=2)
+    with RunFolder(tmp_path / "runs/row/seed0").locked():
+        if launcher:
+            with pytest.raises(SystemExit, match="row seed0: another launch executes this run"):
+                execute(config)
+        else:
+            assert not execute(config)
+    assert executed == []
+
+
 @pytest.mark.parametrize("name", ["runs", "records"])
 @pytest.mark.parametrize("path", [None, "", "a_file"])
 def test_folder_that_cannot_be_written_is_refused_before_the_work(name, path, tmp_path) -> None:
@@ -135,7 +151,7 @@ SHELL = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_NAME": "bash"}
         ({}, True),
         ({"RANK": "0", "LOCAL_RANK": "0", "NODE_RANK": "0"}, True),
         ({"LOCAL_RANK": "0", "NODE_RANK": "1"}, False),
-        ({**SRUN, "SLURM_PROCID": "0"}, True),
+        (FIRST, True),
         ({**SRUN, "RANK": "0"}, True),  # torchrun, in a job
         (SHELL, True),
         ({**SHELL, "LOCAL_RANK": "1"}, False),  # what Lightning has started in such a shell

@@ -51,6 +51,8 @@ def test_key_that_an_interpolation_refers_to_is_accepted(workplace: Workplace) -
         ("trainer.max_epochs=0", "trainer.max_epochs must be positive, got 0"),
         ("trainer.max_epochs=1.5", "trainer.max_epochs must be int or null, got 1.5"),
         ("+trainer.accumulate_grad_batches=0", "accumulate_grad_batches must be positive, got 0"),
+        ("+trainer.check_val_every_n_epoch=2", r"check_val_every_n_epoch must be 1 \(.*\), got 2"),
+        ("+trainer.val_check_interval=0.5", r"val_check_interval must be 1 \(.*\), got 0\.5"),
         ("+trainer.gradient_clip_val=-1", "gradient_clip_val must be at least 0, got -1"),
         ("+trainer.gradient_clip_val=nan", "must be int or finite float or null, got nan"),
         ("+runtime.trainer.fast_dev_run=true", r"identify the run: set trainer\.fast_dev_run "),

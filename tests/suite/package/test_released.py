@@ -12,7 +12,7 @@ from training import WholeRuns, Workplace
 import phantomgrad_suite
 from phantomgrad_suite import load_model
 from phantomgrad_suite.jobs.build import build_data, build_task
-from phantomgrad_suite.jobs.trained import configuration
+from phantomgrad_suite.jobs.trained import configuration, data_in
 from phantomgrad_suite.released import RESULTS, release, released, verify
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record, write_record
@@ -63,6 +63,25 @@ def test_verified_against_the_record(results: Path, capsys: pytest.CaptureFixtur
     assert out.endswith(": they differ\n")
 
 
+@pytest.mark.parametrize(
+    ("root", "found"),
+    [
+        (None, []),
+        ("data/TUDataset", ["here/TUDataset"]),
+        ("/elsewhere/TUDataset", ["here/TUDataset"]),
+        ("/elsewhere", ["here"]),
+    ],
+)
+def test_data_are_found_wherever_they_were_when_the_model_was_trained(
+    root, found, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "here" / "TUDataset").mkdir(parents=True)
+    record = read_record(folder / "record.json")
+    record.config["runtime"]["dataset"] = {"root": root} if root else {}
+    expected = [f"runtime.dataset.root={tmp_path / place}" for place in found]
+    assert data_in(tmp_path / "here", record) == expected
+
+
 def test_checksums_and_cards(results: Path) -> None:
     path = results / "weights" / f"{NAME}.safetensors"
     checksum = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -90,6 +109,8 @@ def test_models_that_cannot_be_released(folder: Path, tmp_path: Path) -> None:
 def test_unknown_names(results: Path) -> None:
     with pytest.raises(UserError, match="load_model needs a checkout"):
         load_model("digits", results / "records")
+    with pytest.raises(UserError, match="records/weights holds no models to verify"):
+        verify(results=results / "records")
     with pytest.raises(UserError, match=f"no released model 'digits': choose from {NAME}"):
         load_model("digits", results)
     with pytest.raises(AttributeError, match="has no attribute 'load_models'"):

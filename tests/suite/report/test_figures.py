@@ -164,6 +164,13 @@ def test_precision_along_training() -> None:
     assert [list(curve.y) for curve in radii] == [[0.5, 0.6, 1.2], [0.4, 0.5, 0.9]]
 
 
+def test_precision_of_estimators_with_names_of_your_own() -> None:
+    """Their cosines have no place in the figure of the others; the radii have."""
+    curves = {name: c for name, c in PRECISION.items() if not name.endswith("/cosine")}
+    run = record("figure2/a", "seed0", [0.5], curves=curves | {"precision/mine/cosine": [0.5] * 3})
+    assert list(plots(runs_table("figure2", [run]))) == ["figure2_toy_radius"]
+
+
 # Figure 3
 
 

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from phantomgrad_suite.report.claims.quantities import QUANTITIES
 from phantomgrad_suite.report.claims.verdicts import TESTS
+from phantomgrad_suite.report.inputs import read_yaml
 from phantomgrad_suite.runs.errors import UserError
 
 
@@ -64,8 +63,10 @@ class Family(NamedTuple):
 
 def read_claims(path: Path) -> tuple[float, list[Family]]:
     """Return the margin and the families of claims; a :class:`UserError` names a wrong family."""
-    content, families = yaml.safe_load(path.read_text(encoding="utf-8")), []
-    for key, family in content["families"].items():
+    content, families = read_yaml(path), []
+    if not isinstance(found := content.get("families"), dict):
+        raise UserError(f"{path}: families must be a mapping, got {found!r}")
+    for key, family in found.items():
         try:
             families.append(Family(family["title"], tuple(map(_claim, family["claims"]))))
         except (KeyError, TypeError, ValueError) as error:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phantomgrad_suite.report.catalogue import FIGURES
+from phantomgrad_suite.report.experiments.lines import Line
 from phantomgrad_suite.report.figures.plot import Plot, file_name
 from phantomgrad_suite.report.figures.run_figures import bands_of, label_of, mean_curve, title_of
 from phantomgrad_suite.report.table import Table
@@ -14,20 +15,24 @@ from phantomgrad_suite.runs.records import Record
 
 _THOUSANDS = "thousand evaluations of f"
 _SECONDS = "seconds/step_cpu"  # sums by epoch
+_UNIT = "seconds/f_cpu"  # of one f; runs on a GPU have only the seconds of the device
 _SOLVES = "solver/evaluations", "adjoint/evaluations"  # means by epoch
 
 
 def by_cost(table: Table) -> Iterator[Plot]:
     """Yield, for each data set, the test metric by processor time and by evaluations of f.
 
-    The catalogue names the rows. Changed runs, and rows with runs that have no times, are left out.
+    The catalogue names the rows. Changed runs are left out, and so are rows with a run whose cost
+    is not known: it has no times in the unit of the others, or kept no weights, which count steps.
     """
     named = [line for line in table.lines if line.row.split("/")[-1] in table.entry.by_cost]
-    timed = [line for line in named if line.runs and len(line.curves(_SECONDS)) == line.runs.n]
-    whole = [line for line in timed if line.runs and not line.runs.reduction]
-    for (block, dataset), group in groupby(whole, lambda line: (line.block, line.dataset)):
+    whole = [line for line in named if line.runs and not line.runs.reduction]
+    known = [line for line in whole if all("last" in run.weights for run in line.records)]
+    timed = [line for line in known if _every_run_has(_SECONDS, line)]
+    for (block, dataset), group in groupby(timed, lambda line: (line.block, line.dataset)):
         lines = list(group)
         in_f = len({name for line in lines if line.runs for name in line.runs.hardware}) > 1
+        lines = [line for line in lines if not in_f or _every_run_has(_UNIT, line)]
         time, curves = f"processor time in {_THOUSANDS if in_f else 'seconds'}", []
         for line in lines:
             tests, label = line.curves(line.metric.curve), label_of(line, lines)
@@ -37,13 +42,19 @@ def by_cost(table: Table) -> Iterator[Plot]:
             for column, costs in ((time, times), (_THOUSANDS, work)):
                 x = np.mean([cost[:epochs] for cost in costs], axis=0)
                 curves.append(mean_curve(label, tests, (row, column), line.metric.scale, x))
+        if not curves:
+            continue
         names = file_name(table.key, block, lines[0].key, "cost"), FIGURES["cost"]
         yield Plot(*names, title_of(table, lines[0]), curves, note=bands_of(curves), log="x")
 
 
+def _every_run_has(curve: str, line: Line) -> bool:
+    return len(line.curves(curve)) == len(line.records)
+
+
 def seconds(record: Record, *, in_f: bool) -> NDArray[np.float64]:
     """Return the processor time of all steps up to each epoch, or the thousand f that it takes."""
-    unit = 1e3 * np.nanmedian(np.array(record.curves["seconds/f_cpu"], dtype=float)) if in_f else 1
+    unit = 1e3 * np.nanmedian(np.array(record.curves[_UNIT], dtype=float)) if in_f else 1
     return np.cumsum(np.array(record.curves[_SECONDS], dtype=float) / float(unit))
 
 

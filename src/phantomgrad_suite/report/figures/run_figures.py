@@ -133,7 +133,9 @@ def along_training(table: Table) -> Iterator[Plot]:
                 elif name in RADII:
                     panel = "spectral radius", RADII[name]
                     radii.append(mean_curve(line.name, line.curves(name), panel, x=x))
-        for kind, curves in (("cosines", cosines), ("radius", radii)):
+        # None of cosines, for example, if the estimators have names of a user's own.
+        drawn = (("cosines", cosines), ("radius", radii))
+        for kind, curves in ((kind, curves) for kind, curves in drawn if curves):
             name = file_name(table.key, block, lines[0].key, kind)
             names = name, FIGURES[kind].format(dataset=dataset), title_of(table, lines[0])
             yield Plot(*names, curves, "training step", bands_of(curves), share="all")

@@ -202,6 +202,10 @@ def test_without_the_file_there_are_no_claims(results) -> None:
         ("margin: 1.0", "margin: some", "margin must be a number, got 'some'"),
         ("margin: 1.0", "margin: [", "is not YAML: while parsing"),
         ("margin: 1.0", "margin: 1.0\nstopped: [{row: t}]", "missing 6 required"),
+        ("families:", "family:", "families must be a mapping, got None"),
+        (CLAIMS, "", "families must be a mapping, got None"),
+        (CLAIMS, "- margin", "must be a mapping, got ['margin']"),
+        (CLAIMS, "families: [toys]", "families must be a mapping, got ['toys']"),
     ],
 )
 def test_a_wrong_file_is_one_sentence(claims, capsys, old: str, new: str, message: str) -> None:

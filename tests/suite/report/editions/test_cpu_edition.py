@@ -229,3 +229,18 @@ def test_the_metric_is_drawn_by_time_and_by_evaluations() -> None:
     column = f"{time} thousand evaluations of f"
     found = [c for c in plots(table_of_runs(key, [], runs))[name].curves if c.column == column]
     assert found[1].x.tolist() == pytest.approx([4 / 200, 9 / 200])
+
+
+@pytest.mark.parametrize(("part", "name"), [("weights", "last"), ("curves", "seconds/f_cpu")])
+def test_rows_whose_cost_is_not_known_are_not_drawn_by_it(part: str, name: str) -> None:
+    """A run may keep no weights, which count its steps; on a GPU it has no processor time of f."""
+    known, other = (trained(f"ppi_{r}", "seed0", IMPLICIT) for r in ("implicit", "upg_k5_d0.5"))
+    other.curves["test/accuracy"] = [0.1, 0.2]
+    del getattr(other, part)[name]
+    elsewhere = {"processor": "another", "threads": 1}
+    again = replace(other, instance="seed1", environment=elsewhere)
+    drawn = []
+    for runs in ([replace(known, environment=elsewhere), other], [other, again]):
+        found = plots(table_of_runs(entry_of("table4"), [], runs)).get("table4_cpu_small_cost")
+        drawn.append([list(curve.y) for curve in found.curves] if found else None)
+    assert drawn == [[[50, 70], [50, 70]], None]
