@@ -1,5 +1,6 @@
 """The script of the studies: one study, a suite, and a line for each mistake."""
 
+import itertools
 import re
 from typing import Any
 
@@ -93,7 +94,8 @@ def test_suite_launches_its_rows_and_goes_on_after_a_failure(study_script, launc
     outcome = study_script(f"suite={suite}", "seed=5")
     rows = rows_of(suite)
     if suite == "scaling":  # one study of several runs
-        rows = [f"scaling/reasoning/sudoku6/seed{seed}" for seed in range(3)]
+        runs = itertools.product(("sudoku6", "sudoku6_eqr"), range(3))
+        rows = [f"scaling/reasoning/{row}/seed{seed}" for row, seed in runs]
     assert launched == [(row, 5) for row in rows]
     assert outcome.code == ("figure4/tanh" in rows)
     assert outcome.out.count("no luck") == ("figure4/tanh" in rows)
