@@ -88,6 +88,8 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     clock = time.perf_counter()
     data = prepare(config)
     task = build_task(config, data)
+    if "tune" in config.runtime:
+        check_search(config, data, task)
     facts = {
         **origin(config, identity),
         "changes": [*identity.changes],
@@ -140,10 +142,7 @@ def prepare(config: DictConfig) -> DataModule:
     check_settings(config)
     set_float32_precision(config.matmul_precision)
     lightning.seed_everything(config.seed + config.dataset.get("fold", 0), verbose=False)
-    data = build_data(config)
-    if "tune" in config.runtime:
-        check_search(config, data)
-    return data
+    return build_data(config)
 
 
 def _trainer(config: DictConfig, kept: list[Callback]) -> Trainer:

@@ -18,9 +18,9 @@ class AdaptiveDamping(nn.Module):
     .. math:: \lambda = \min(1, 1 / \bar\rho), \qquad
               \bar\rho \leftarrow m \bar\rho + (1 - m)\, \rho(\partial F / \partial h)
 
-    Where :math:`\rho > 1` because of negative or complex eigenvalues, a damping near
+    Where :math:`\rho > 1` because of eigenvalues with a real part below 1, a damping near
     :math:`1 / \rho` lets the Neumann series converge or grow slowly (Geng et al., 2021, use it for
-    language models); against a real eigenvalue above 1 no :math:`\lambda` helps. An estimator takes
+    language models); against a real part of 1 or more no :math:`\lambda` helps. An estimator takes
     it in place of a number. It is like the running statistics of a batch normalisation: measured in
     training, used in both modes, saved.
 

@@ -30,8 +30,14 @@ def check_settings(config: DictConfig) -> None:
         "trainer.max_epochs": (lambda value: type(value) is int and value > 0, "positive"),
         "trainer.accumulate_grad_batches": (lambda value: value is None or value > 0, "positive"),
         # Lightning would repeat an earlier value: results are of the weights at the end of epochs.
-        "trainer.check_val_every_n_epoch": (_is_one, "1 (a result needs the value of each epoch)"),
-        "trainer.val_check_interval": (_is_one, "1 (a result needs the value at an epoch's end)"),
+        "trainer.check_val_every_n_epoch": (
+            lambda value: value in (None, 1),
+            "1 (a result needs the value of each epoch)",
+        ),
+        "trainer.val_check_interval": (  # an integer counts batches
+            lambda value: value is None or (type(value) is float and value == 1),
+            "1.0 (a result needs the value at an epoch's end)",
+        ),
         "trainer.gradient_clip_val": (lambda value: (value or 0) >= 0, "at least 0"),
         "trainer.sync_batchnorm": (lambda value: gpus or not value, "false without GPUs"),
         "runtime.keep_weights": (lambda value: type(value) is bool, "true or false"),
@@ -47,10 +53,6 @@ def check_settings(config: DictConfig) -> None:
             f"runtime.{decisive[0]} may change the result, so it must identify the run: "
             f"set {decisive[0]} (with a plus if it is not set yet)"
         )
-
-
-def _is_one(value: Any) -> bool:
-    return value is None or value == 1  # by default
 
 
 def build(node: Any, name: str, **more: Any) -> Any:
@@ -72,11 +74,13 @@ def build_data(config: DictConfig) -> DataModule:
     return build(config.dataset, "dataset", **config.runtime.dataset)  # type: ignore[no-any-return]
 
 
-def check_search(config: DictConfig, data: DataModule) -> None:
+def check_search(config: DictConfig, data: DataModule, task: Task) -> None:
     """Raise :class:`UserError` if ``runtime.tune`` cannot choose by validation data."""
-    search = config.runtime.tune
-    if not search.objective.startswith("validation/"):
-        raise UserError(f"runtime.tune.objective must be of validation/, got {search.objective!r}")
+    search, metrics = config.runtime.tune, ("validation/loss", f"validation/{task.metric}")
+    if search.objective not in metrics:
+        raise UserError(
+            f"runtime.tune.objective must be {' or '.join(metrics)}, got {search.objective!r}"
+        )
     if search.direction not in ("minimize", "maximize"):
         raise UserError(
             f"runtime.tune.direction must be minimize or maximize, got {search.direction!r}"

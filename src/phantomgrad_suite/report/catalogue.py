@@ -18,7 +18,7 @@ class Entry:
     command: str = "python scripts/report.py"  # makes its records
     in_paper: bool = False
     data: str = ""  # the data set that its rows must use to count as made, empty if any will do
-    elsewhere: list[str] = field(default_factory=list)  # the commands for runs on other data
+    elsewhere: dict[str, str] = field(default_factory=dict)  # the commands for other data sets
     caption: str = ""
     notes: list[str] = field(default_factory=list)
     parts: dict[str, str] = field(default_factory=dict)  # by name, the studies that it needs

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from phantomgrad_suite.report.catalogue import Entry
-from phantomgrad_suite.report.experiments.lines import Line, plain
+from phantomgrad_suite.report.experiments.lines import Line
 from phantomgrad_suite.report.inputs import Curves
 from phantomgrad_suite.runs.records import StudyRecord
 
@@ -152,12 +152,8 @@ class Table:
         """The commands for the runs that are shown."""
         entry, found = self.entry, list[str]()
         for line in (line for line in self.lines if line.runs):
-            if line.scale:
-                found.append(f"{entry.command} SCALE={line.scale}")
-            elif entry.elsewhere and plain(line.dataset) != plain(entry.data):
-                found += entry.elsewhere
-            else:
-                found.append(entry.command)
+            scaled = f"{entry.command} SCALE={line.scale}" if line.scale else ""
+            found.append(scaled or entry.elsewhere.get(line.dataset, entry.command))
         return list(dict.fromkeys(found)) or [entry.command]
 
     @property

@@ -1,7 +1,10 @@
 """The weights that a finished run keeps give the test values of its record."""
 
+import errno
 import hashlib
+import os
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from graph_data import REPOSITORY
@@ -68,6 +71,17 @@ def test_resumed_run_keeps_the_weights_from_before(workplace: Workplace) -> None
     assert workplace.train(*CHAINS) == folder
     ours, theirs = (read_record(path / "record.json").weights for path in (folder, whole))
     assert ours == theirs  # the checksums, too
+    assert evaluate(folder)
+
+
+def test_full_disk_spares_the_last_checkpoint(workplace, monkeypatch) -> None:
+    """The weights are not written, and neither is the record."""
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with monkeypatch.context() as patch:
+        patch.setattr("phantomgrad_suite.callbacks.weights.torch.save", Mock(side_effect=full))
+        with pytest.raises(UserError, match="disk is full: make room and start the same command"):
+            workplace.train(*CHAINS, "runtime.checkpoint.every_n_epochs=100")
+    folder = workplace.train(*CHAINS)
     assert evaluate(folder)
 
 

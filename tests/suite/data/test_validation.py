@@ -132,5 +132,7 @@ def test_parts_are_disjoint(case: Case, overrides: list[str]) -> None:
     assert all(parts.values())
     for one, other in combinations(parts.values(), 2):
         assert not one & other
+    data.setup("fit")
+    assert all(len(next(iter(loader))) for loader in data.val_dataloader())
     facts = data.facts()
     assert {name: facts[name] for name in parts} == {n: len(part) for n, part in parts.items()}

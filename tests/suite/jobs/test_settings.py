@@ -52,7 +52,8 @@ def test_key_that_an_interpolation_refers_to_is_accepted(workplace: Workplace) -
         ("trainer.max_epochs=1.5", "trainer.max_epochs must be int or null, got 1.5"),
         ("+trainer.accumulate_grad_batches=0", "accumulate_grad_batches must be positive, got 0"),
         ("+trainer.check_val_every_n_epoch=2", r"check_val_every_n_epoch must be 1 \(.*\), got 2"),
-        ("+trainer.val_check_interval=0.5", r"val_check_interval must be 1 \(.*\), got 0\.5"),
+        ("+trainer.val_check_interval=0.5", r"val_check_interval must be 1\.0 \(.*\), got 0\.5"),
+        ("+trainer.val_check_interval=1", r"val_check_interval must be 1\.0 \(.*\), got 1$"),
         ("+trainer.gradient_clip_val=-1", "gradient_clip_val must be at least 0, got -1"),
         ("+trainer.gradient_clip_val=nan", "must be int or finite float or null, got nan"),
         ("+runtime.trainer.fast_dev_run=true", r"identify the run: set trainer\.fast_dev_run "),
@@ -119,7 +120,10 @@ def test_images_too_small_for_the_scales_are_reported_in_one_line(workplace: Wor
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ("runtime.tune.objective=test/loss", r"objective must be of validation/, got 'test/loss'"),
+        (
+            "runtime.tune.objective=test/loss",
+            r"objective must be validation/loss or validation/accuracy, got 'test/loss'",
+        ),
         ("runtime.tune.direction=down", r"direction must be minimize or maximize, got 'down'"),
         ("", "^tune needs a validation part, and COX2 has none as it is set: "),
     ],

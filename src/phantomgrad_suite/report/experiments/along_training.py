@@ -41,21 +41,26 @@ def measured_lines(lines: Iterable[Line]) -> list[Line]:
 def measurements(lines: Sequence[Line]) -> Iterator[Section]:
     """Yield a section with a block for each data set, and a column for each row of the table."""
     measured = measured_lines(lines)
-    columns = list(dict.fromkeys(f"along {line.name}" for line in measured))
-    blocks = []
+    columns, blocks = list(dict.fromkeys(f"along {_name(x, measured)}" for x in measured)), []
     for _, group in groupby(measured, lambda line: (line.block, line.dataset)):
         members = list(group)
-        found = {f"along {line.name}": line for line in members}
+        found = {f"along {_name(line, measured)}": line for line in members}
         curves = dict.fromkeys(name for line in members for r in line.records for name in r.curves)
         rows = [
             Row({"Measured": label, **{c: _summary(found.get(c), name) for c in columns}})
-            for name in sorted(curves, key=RADII.__contains__)
+            for name in sorted(curves, key=lambda name: (name in RADII, _label(name)))
             if (label := _label(name))
         ]
         blocks.append(Block(tuple(rows), members[0].dataset))
     if blocks:
         note = NOTES["measured"].format(residual=_LARGEST)
         yield Section.of("Along training", blocks, notes=[note])
+
+
+def _name(line: Line, lines: Sequence[Line]) -> str:
+    place = line.block, line.dataset, line.name
+    twins = sum((other.block, other.dataset, other.name) == place for other in lines)
+    return line.name if twins == 1 else f"{line.name} ({line.row.split('/')[-1]})"
 
 
 def _label(curve: str) -> str:
