@@ -102,7 +102,7 @@ reproduce-figure4: env ## Figure 4: gradient solvers under ill-conditioning
 	@$(RUN) scripts/study.py suite=figure4 $(PARALLEL)
 	@$(YOURS) figure4
 
-reproduce-reasoning: env ## Which gradient trains a recursive reasoner (about 14 h of a core)
+reproduce-reasoning: env ## Which gradient trains a recursive reasoner (about 13 h of a core)
 	@$(ONE_SIZE)
 	@$(RUN) scripts/train.py table=reasoning $(PARALLEL)
 	@$(RUN) scripts/train.py table=reasoning_few $(PARALLEL)
@@ -110,7 +110,7 @@ reproduce-reasoning: env ## Which gradient trains a recursive reasoner (about 14
 	@$(RUN) scripts/study.py suite=scaling $(PARALLEL)
 	@$(YOURS) reasoning scaling
 
-tune: env ## Tune λ on COX2, on validation data (TUNE=lambda: on the digits; 15 min on a core)
+tune: env ## Tune λ on COX2, on validation data (TUNE=lambda: on the digits; 17 min on a core)
 	@$(RUN) scripts/train.py tune=$(or $(TUNE),lambda_cox2)
 	@$(YOURS) tune
 

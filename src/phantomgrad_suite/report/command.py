@@ -174,7 +174,7 @@ def load(results: Path, key: str, records: Path | None = None) -> Table:
 
 
 def _maker(key: str, results: Path) -> Callable[[Sequence[Record], Sequence[StudyRecord]], Table]:
-    """Read what a table needs besides records; return the function that makes it of them."""
+    """Read the other files of a table, and return the function that makes it from records."""
     entry = entry_of(key)
     if key in STUDIES:
         return lambda _, studies: table_of_studies(entry, studies)

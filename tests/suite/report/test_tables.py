@@ -40,9 +40,11 @@ def test_precision_along_training_is_that_of_exact_steps() -> None:
     run = partial(record, "figure2/toy_implicit", values=[0.5])
     exact = {"precision/exact/adjoint_residual": [0.5, 1e-6], cosine: [0.1, 0.8], radius: [9, 2]}
     other = {"precision/exact/adjoint_residual": [1e-3, 1e-6], cosine: [0.9, 1.0], radius: [1, 3]}
+    other["precision/mine/cosine"] = [0.5, 0.7]  # of an estimator with a user's own name
     table = runs_table("figure2", [run("seed0", curves=exact), run("seed1", curves=other)])
     assert rows(table.sections[1]) == [
         {"Measured": "cosine of UPG A(5, 0.5)", "along Implicit": "0.900 (0.800 to 1.000)"},
+        {"Measured": "cosine of mine", "along Implicit": "0.600 (0.500 to 0.700)"},
         {"Measured": "spectral radius of F", "along Implicit": "2.000 (1.000 to 3.000)"},
     ]
     assert [block.title for block in table.sections[1].blocks] == ["Toy"]

@@ -64,8 +64,10 @@ def _name(line: Line, lines: Sequence[Line]) -> str:
 
 
 def _label(curve: str) -> str:
-    estimator = estimator_of(curve)
-    return f"cosine of {' '.join(estimator)}" if estimator else _NAMES.get(curve, "")
+    if estimator := estimator_of(curve):
+        return f"cosine of {' '.join(estimator)}"
+    own = f"cosine of {curve.split('/')[1]}" if curve.endswith("/cosine") else ""
+    return _NAMES.get(curve, own)
 
 
 def _summary(line: Line | None, name: str) -> str:
