@@ -22,11 +22,10 @@ class Series(Callback):
         self._length = 0
 
     def keep(self, values: dict[str, float]) -> None:
-        """Add a point; earlier ones without a value get ``nan``."""
-        for name, value in values.items():
-            curve = self.curves.setdefault(name, [])
-            curve.extend([math.nan] * (self._length - len(curve)))
-            curve.append(value)
+        """Add a point to every curve: ``nan`` where one has no value, now or earlier."""
+        for name in {**self.curves, **values}:
+            curve = self.curves.setdefault(name, [math.nan] * self._length)
+            curve.append(values.get(name, math.nan))
         self._length += 1
 
     def state_dict(self) -> dict[str, Any]:

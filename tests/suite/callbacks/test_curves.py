@@ -75,6 +75,12 @@ def test_smallest_value_of_a_metric_may_be_the_best() -> None:
     assert history.result("perplexity").best == 90
 
 
+def test_every_curve_has_a_point_for_every_epoch() -> None:
+    """A metric may be missing in early epochs, and after a resumption in late ones."""
+    history = history_of({"a": 1.0}, {"a": 2.0, "b": 3.0}, {"b": 4.0})
+    assert str(history.curves) == str({"a": [1.0, 2.0, NAN], "b": [NAN, 3.0, 4.0]})
+
+
 def test_run_without_evaluation_has_no_result() -> None:
     with pytest.raises(UserError, match="ended after 2 epochs without a value of test/accuracy"):
         history_of({"train/loss": 1.0}, {"train/loss": 0.5}).result("accuracy")
