@@ -188,7 +188,7 @@ def mdeq(
 def transformer(
     batch: int, length: int, solver: Solver, gradient: GradientEstimator, device: torch.device
 ) -> Step:
-    """Return the step of the model of the rows ``wikitext``, on random words and a full memory."""
+    """Return the step of Table 3's PostLN in its CPU edition, on random words and a full memory."""
     torch.manual_seed(0)
     settings = sizes("transformer_small")
     kept = settings["memory_length"]

@@ -35,10 +35,8 @@ class Throughput(Study):
     batch_sizes: Mapping[str, int] = field(default_factory=dict)  # the same by row
     # By row, what it is compared with, or None; other rows with the first one.
     baselines: Mapping[str, str | None] = field(default_factory=dict)
-    # By row, the larger row in whose place it is measured, and reported as reduced.
-    stands_for: Mapping[str, str] = field(default_factory=dict)
     whole_budgets: bool = False  # set all tolerances to zero
-    warmup: int = 2
+    warmup: int = 3  # steps, after which the memory of each language row is full
     repeats: int = 5
 
     def __post_init__(self) -> None:
@@ -63,7 +61,7 @@ class Throughput(Study):
         for row, step in steps.items():
             baseline = self.baselines.get(row, self.rows[0])
             compared = _speedup(step, steps.get(baseline or "") if baseline != row else None)
-            rows.append({**_numbers(step), **compared, "stands_for": self.stands_for.get(row)})
+            rows.append({**_numbers(step), **compared})
         return Findings({"clock": clock.name, "rows": rows})
 
 

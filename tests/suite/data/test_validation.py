@@ -96,10 +96,14 @@ CASES = [
         ("+dataset.validation=3", "runtime.dataset.workers=0"),
         files,
     ),
-    Case("PydocTopics", "lm/pydoc_postln_upg_k5_d0.8", None, TEXTS, tokens),
     Case(
-        *("WikiText103", "wikitext/postln_upg_k5_d0.8", "text_root"),
-        ("+dataset.validation_share=0.2", *TEXTS),
+        *("PydocTopics", "table3/wikitext103_postln_upg", None),
+        ("scale=cpu", "dataset=pydoc_topics", "~dataset.name", *TEXTS),
+        tokens,
+    ),
+    Case(
+        *("WikiText103", "table3/wikitext103_postln_upg", "text_root"),
+        ("scale=cpu", "+dataset.validation_share=0.2", *TEXTS),
         tokens,
     ),
 ]

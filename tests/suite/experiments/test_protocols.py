@@ -61,26 +61,3 @@ def test_figure2_looks_at_rows_of_other_tables(row: str) -> None:
     points = steps / config["measure"]["precision"]["every_n_steps"]
     assert points == {"digits": 85, "cox2": 100, "cifar10": 156.4}[data]
     assert other["measure"] == {}
-
-
-@pytest.mark.usefixtures("workplace")
-def test_small_rows_on_language_are_those_of_the_paper_made_small() -> None:
-    """The same solvers, gradients and dropout, on texts that are never called WikiText-103."""
-    for row in (row for row in ROWS if row.startswith(("lm/", "wikitext/"))):
-        config = effective(row)
-        leaf = row.split("/")[1].removeprefix("pydoc_")
-        for ours, papers in (("jr_upg_k5_d0.8", "jr_upg_14"), ("upg_k5_d0.8", "upg")):
-            leaf = leaf.replace(ours, papers)
-        large = effective(f"table3/wikitext103_{leaf}")
-        assert config["solver"] == large["solver"]
-        assert config["gradient"] == large["gradient"]
-        for key in ("pre_norm", "dropout", "attention_dropout", "raw_residual"):
-            assert config["model"][key] == large["model"][key]
-        small, big = config["task"], large["task"]
-        assert small["budget_jitter"] == big["budget_jitter"]
-        assert (small["jacobian"] is None) is (big["jacobian"] is None)
-        if small["jacobian"] is not None:  # of the paper's weights a small model learns little
-            assert small["jacobian"]["weight"] <= big["jacobian"]["weight"]
-            assert small["jacobian"]["frequency"] == big["jacobian"]["frequency"]
-        assert config["label"]["dataset"] in ("Python help", "WikiText-103 (valid)")
-        assert config["dataset"].get("name") != "wikitext103"

@@ -7,7 +7,7 @@ from experiments.rows import ROWS
 from training import SMALL_MDEQ, SMALL_TRANSFORMER, Workplace
 
 ON_IMAGES = ("table1/", "figure2/cifar10", "table3/cifar10", "table3/imagenet")
-ON_TEXT = ("table3/wikitext103", "lm/", "wikitext/")
+ON_TEXT = "table3/wikitext103"
 ON_PPI = "table4/ppi"
 NARROW = (
     *SMALL_MDEQ,
@@ -46,9 +46,8 @@ def small(row: str, request: pytest.FixtureRequest) -> list[str]:
     if row.startswith(ON_IMAGES):
         return [*NARROW, *measured, root("cifar_root")]
     if row.startswith(ON_TEXT):
-        texts = [] if row.startswith("lm/") else [root("text_root")]
-        memories = ["task.other_memories=[3]"] if row.startswith("table3/") else []
-        return [*TINY, *texts, *memories, *(["task.jacobian.frequency=1"] * ("_jr_" in row))]
+        penalty = ["task.jacobian.frequency=1"] * ("_jr_" in row)
+        return [*TINY, root("text_root"), "task.other_memories=[3]", *penalty]
     if row.startswith("reasoning/"):
         files = ["dataset=sudoku6", "trainer.precision=32-true"] * ("extreme" in row)
         return [*PUZZLES, *files, root("puzzle_root")]

@@ -85,18 +85,6 @@ def test_a_hardware_has_one_column_whatever_measured_it(printed: Any) -> None:
     assert [row["Speed, step on a GPU"] for row in results] == ["2.00×"] * 2  # noqa: RUF001
 
 
-def test_a_smaller_row_may_stand_for_one_of_the_table(printed: Any) -> None:
-    small = [
-        {"row": "small/a", "baseline": None, "stands_for": IMPLICIT},
-        {"row": "small/b", "baseline": "small/a", "stands_for": UPG},
-    ]
-    printed.write(measured("cuda", *small))
-    speeds = [row["Speed, step on a GPU"] for row in printed.rows("table9")]
-    assert speeds == ["1.00×", "2.00×"]  # noqa: RUF001
-    printed.write(measured("cuda", *({**row, "stands_for": None} for row in small)))
-    assert not any(h.startswith("Speed, step") for h in printed.rows("table9")[0])
-
-
 def test_a_record_of_another_version_is_one_line(printed: Any, capsys: Any) -> None:
     printed.write(measured("cpu", {"row": IMPLICIT}))
     assert printed.report("table9") == 1

@@ -16,7 +16,7 @@ from phantomgrad_suite.runs.identity import Identity, difference, hash_config, i
 from phantomgrad_suite.runs.records import read_record
 
 CIFAR = "experiment=table1/upg_k9_d0.5"
-TEXT = "experiment=wikitext/postln_implicit"
+TEXT = "experiment=table3/wikitext103_postln_implicit"
 COX2 = "experiment=table4/cox2_implicit"
 
 
@@ -131,9 +131,9 @@ def test_varied_settings_are_part_of_the_row() -> None:
         ),
         ("experiment=digits/implicit gradient=bptt model=mdeq_tiny", "Digits, MDEQ-Tiny, BPTT"),
         ("experiment=digits/implicit dataset=cifar10_jpeg", "cifar10-jpeg, DEQ, Implicit"),
-        ("experiment=lm/pydoc_preln_jr_implicit", "Python help, DEQ (PreLN), JR + Implicit"),
+        ("experiment=table3/wikitext103_preln_jr_implicit", "wikitext103, DEQ (PreLN), JR + Implicit"),
         (
-            "experiment=lm/pydoc_postln_implicit task=language_modelling_jr",
+            f"{TEXT} dataset=pydoc_topics task=language_modelling_jr",
             "Python help, DEQ (PostLN), JR + Implicit",
         ),
         ("gradient=one_step", "Chains, IGNN, One-step"),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from omegaconf import OmegaConf
+from training import composed
 
 from phantomgrad.solvers import Broyden
 from phantomgrad_suite.data import Cifar10, Digits, ImageNet, PydocTopics, WikiText103
@@ -19,12 +20,22 @@ from phantomgrad_suite.studies.training import PHASES, TrainingStep
 CPU = torch.device("cpu")
 IMPLICIT, UPG = "table1/implicit", "table1/upg_k5_d0.5_no_dropout"
 ROWS = (IMPLICIT, UPG, NPG := "table1/npg_k5_d0.5_no_dropout")
-WORDS, POSTLN = "lm/pydoc_postln_implicit", "wikitext/postln_upg_k5_d0.8"
-PRELN = "wikitext/preln_jr_upg_k5_d0.8"
+WORDS, PRELN = (f"table3/wikitext103_{n}" for n in ("postln_implicit", "preln_jr_upg_14"))
 pytestmark = [
     pytest.mark.usefixtures("float32", "hydra_restore_singletons"),
     pytest.mark.filterwarnings("ignore:.*Profiler.*", "ignore:the adjoint solve failed"),
 ]
+
+
+@pytest.fixture
+def small_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows on language in their CPU edition, and narrow."""
+    narrow = ("model.width=32", "model.heads=2", "model.inner=64", "adjoint.tol=0.3")
+
+    def composed_small(row: str) -> Any:
+        return composed([f"experiment={row}", "scale=cpu", *narrow])
+
+    monkeypatch.setattr("phantomgrad_suite.studies.training.compose_row", composed_small)
 
 
 class Ticking(Clock):
@@ -72,7 +83,7 @@ def test_synthetic_words_follow_the_law_of_a_text() -> None:
 
 def test_a_row_is_built_without_its_data(tmp_path: Path) -> None:
     """The vocabulary of the help texts is their own; digits have no synthetic batches."""
-    dataset = compose_row(WORDS).dataset
+    dataset = composed(["dataset=pydoc_topics"]).dataset
     noise = synthetic_data(dataset)
     own = PydocTopics(batch_size=1, test_batch_size=1, segment_length=8)
     assert noise.sizes() == own.sizes()
@@ -124,9 +135,10 @@ def test_a_step_changes_no_weight(steps: dict[str, TrainingStep]) -> None:
     assert all("momentum_buffer" in s for s in step._optimizer.state.values())
 
 
+@pytest.mark.usefixtures("small_words")
 def test_a_step_clips_as_the_trainer_of_its_row() -> None:
     """It clips by norm, by value, or not at all. The inputs that are kept for f hold no graph."""
-    step = TrainingStep(POSTLN, 1, 0, Ticking(CPU), False)
+    step = TrainingStep(WORDS, 1, 0, Ticking(CPU), False)
     step.warm_up(1)
     ((_, (context,), z0),) = step._calls
     assert all(not t.requires_grad and t.grad_fn is None for t in (*context, z0))
@@ -144,9 +156,10 @@ def test_a_step_clips_as_the_trainer_of_its_row() -> None:
     assert max(float(g.abs().max()) for g in gradients) == pytest.approx(1e-5)
 
 
+@pytest.mark.usefixtures("small_words")
 def test_steps_with_and_without_a_penalty_are_weighted_by_their_share(monkeypatch) -> None:
     step = TrainingStep(PRELN, 1, 0, Ticking(CPU), False)
-    step.warm_up(2)  # the second step has a memory
+    step.warm_up(3)  # the third step has the whole memory
     own, made = step.task.jacobian, []
 
     def fake() -> dict[str, float]:
@@ -161,6 +174,7 @@ def test_steps_with_and_without_a_penalty_are_weighted_by_their_share(monkeypatc
     assert step.task.jacobian is own
 
 
+@pytest.mark.usefixtures("small_words")
 def test_whole_budgets_are_spent() -> None:
     """Otherwise the adjoint solve of random weights would end sooner."""
     spent = {}

@@ -18,18 +18,22 @@ MODEL = (
 )
 
 
+# In the place of four GPUs.
+ALONE = ("trainer=default", "trainer.devices=1", "task.other_memories=[]")
+
+
 def run_of(text_root: Path, row: str, *overrides: str) -> tuple[str, ...]:
     """A row on small texts, three epochs of seven segments each."""
     return (
         f"experiment={row}",
-        *("dataset=wikitext103", f"runtime.dataset.root={text_root}", *MODEL),
+        *(f"runtime.dataset.root={text_root}", *MODEL, *ALONE),
         *("dataset.segments_per_epoch=7", "trainer.max_epochs=3", *overrides),
     )
 
 
 # With everything that is drawn: masks, jitter, penalty. A pass over the text has 115 segments.
 JR = (
-    "wikitext/preln_jr_upg_k5_d0.8",
+    "table3/wikitext103_preln_jr_upg_14",
     "task.pretraining_steps=4",
     "task.jacobian.increase=0.1",
     "task.jacobian.every=5",
@@ -58,7 +62,7 @@ def test_further_memory_lengths_do_not_change_training(workplace, text_root) -> 
     """Training is equal bit for bit."""
     here = run_of(text_root, *JR, "runtime.checkpoint.every_n_epochs=1")
     plain = workplace.train(*here, "runtime.paths.runs=plain")
-    asked = workplace.train(*here, "runtime.paths.runs=asked", "+task.other_memories=[4,30]")
+    asked = workplace.train(*here, "runtime.paths.runs=asked", "task.other_memories=[4,30]")
     assert_same_run(plain, asked)
     with_it, without = (read_record(path / "record.json") for path in (asked, plain))
     assert (with_it.row, with_it.result) == (without.row, without.result)
@@ -90,7 +94,7 @@ def test_text_that_ends_in_an_epoch_begins_again(workplace, whole_runs, text_roo
         ("dataset.segment_length=5000", r"dataset\.segment_length must be less than the"),
         ("model.memory_length=5000", r"less than the \d+ tokens .* train.* got 5000"),
         ("task.evaluation_memory=9000", "less than .* of the test text, got 9000"),
-        ("+task.other_memories=480", r"other_memories must be .*Sequence\[int\], got 480"),
+        ("task.other_memories=480", r"other_memories must be .*Sequence\[int\], got 480"),
         ("schedule.warmup=few", "schedule.warmup must be int, got 'few'"),
         ("schedule.warmup=-5", "warmup must be at least 0, got -5"),
     ],

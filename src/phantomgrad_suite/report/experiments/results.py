@@ -220,7 +220,7 @@ def _step_speeds(
         rows = record.numbers["rows"]
         references = {row["baseline"] for row in rows}
         factors = {
-            row.get("stands_for") or row["row"]: row["faster"]["step"] if row["baseline"] else 1.0
+            row["row"]: row["faster"]["step"] if row["baseline"] else 1.0
             for row in rows
             if row["baseline"] or row["row"] in references
         }
