@@ -127,7 +127,7 @@ publish: env ## Make your records the published ones (from clean checkouts only)
 	@$(RUN) scripts/publish.py
 
 throughput: env ## Seconds per training step on synthetic batches (GPU: STUDY=throughput/table3_vision)
-	@$(RUN) scripts/study.py study=$(or $(STUDY),throughput/cpu)
+	@$(RUN) scripts/study.py $(if $(STUDY),study=$(STUDY),suite=throughput)
 	@$(YOURS) throughput table3
 
 soak: env ## Kill, stop and damage small runs at random moments; they must resume (KILLS=100, 5 to 10 min)

@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,13 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError
 
 from phantomgrad_suite.jobs.types import check_types
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.identity import Identity, identify
+from phantomgrad_suite.runs.identity import Identity, identify, split_row
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 
@@ -71,12 +71,41 @@ def composing() -> AbstractContextManager[Any]:
 
 
 def compose_row(row: str) -> DictConfig:
-    """Return the configuration of an experiment, as ``scripts/train.py`` composes it."""
+    """Return the configuration of an experiment, as ``scripts/train.py`` composes it.
+
+    ``cpu/table1/implicit`` is ``table1/implicit`` with ``scale=cpu``.
+    """
+    scale, name = split_row(row)
     with composing():
         try:
-            return compose("train", [f"experiment={row}"])
+            chosen = [f"experiment={name}", *([f"scale={scale}"] if scale else [])]
+            config = compose("train", chosen, return_hydra_config=True)
         except HydraException as error:
             raise UserError(explain(error, "train")) from error
+    _check_scale(scale, config.hydra.runtime.choices["model"])
+    if scale:
+        with _application(config):  # of_row asks it for the row
+            for key in ("dataset", "model", "task"):
+                OmegaConf.resolve(config[key])
+    with open_dict(config):
+        del config["hydra"]
+    return config
+
+
+@contextmanager
+def _application(config: DictConfig) -> Iterator[None]:
+    """Make ``config`` that of the running application for a while."""
+    own = HydraConfig.instance()
+    before, own.cfg = own.cfg, config
+    try:
+        yield
+    finally:
+        own.cfg = before
+
+
+def _check_scale(scale: str | None, model: str | None) -> None:
+    if scale and not (CONFIGS / (overlay := f"scale/{scale}/{model}.yaml")).exists():
+        raise UserError(f"there is no scale {scale!r} of {model}: no configs/{overlay}")
 
 
 def identity_of(config: DictConfig) -> Identity:
@@ -98,9 +127,7 @@ def identity_of(config: DictConfig) -> Identity:
         if key not in resolved:
             raise UserError(f"a run needs {key!r}: leave out ~{key}")
     check_types(resolved["label"], "label", _LABEL)
-    scale, model = resolved["label"].get("scale"), hydra.runtime.choices.get("model")
-    if scale and not (CONFIGS / (overlay := f"scale/{scale}/{model}.yaml")).exists():
-        raise UserError(f"there is no scale {scale!r} of {model}: no configs/{overlay}")
+    _check_scale(resolved["label"].get("scale"), hydra.runtime.choices.get("model"))
     if resolved["label"]["row"] is None:
         return identify(resolved, None)
     naming = {*_NAMING, *resolved["label"]["varied"]}

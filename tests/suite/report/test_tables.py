@@ -34,6 +34,14 @@ def test_values_stand_next_to_those_of_the_paper(results) -> None:
     assert "- ‡ Paper: best of three runs.\n" in results.markdown("table9")
 
 
+def test_a_step_is_measured_in_evaluations_of_f() -> None:
+    """Two steps an epoch, the first one pretraining; a run whose f was not timed has a dash."""
+    curves = {"seconds/step_cpu": [0.1, 0.5, 0.3], "seconds/f_cpu": [None, 0.01, 0.01]}
+    timed = record("t/a", "seed0", [0.5], curves=curves, seconds={"step_cpu": 0.15})
+    table = runs_table("t", [timed, record("t/b", "seed0", [0.5])])
+    assert [row["f / step"] for row in rows(table.sections[1])] == ["20.0", "—"]
+
+
 def test_precision_along_training_is_that_of_exact_steps() -> None:
     """Of two runs, three of four measured steps."""
     cosine, radius = "precision/upg_k5_d0.5/cosine", "precision/spectral_radius/F"

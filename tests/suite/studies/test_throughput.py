@@ -30,10 +30,13 @@ pytestmark = [
 @pytest.fixture
 def small_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows on language in their CPU edition, and narrow."""
-    narrow = ("model.width=32", "model.heads=2", "model.inner=64", "adjoint.tol=0.3")
 
     def composed_small(row: str) -> Any:
-        return composed([f"experiment={row}", "scale=cpu", *narrow])
+        config = compose_row(f"cpu/{row}")
+        config.model.update(width=32, heads=2, inner=64)
+        if "solver" in config.model.gradient:
+            config.model.gradient.solver.tol = 0.3
+        return config
 
     monkeypatch.setattr("phantomgrad_suite.studies.training.compose_row", composed_small)
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from phantomgrad_suite.report.experiments.runs import step_in_f
 from phantomgrad_suite.report.inputs import StoppedRun
 from phantomgrad_suite.runs.metrics import Metric, metric_of
 from phantomgrad_suite.runs.records import Record
@@ -63,10 +64,8 @@ def _curve(record: Record, name: str) -> Any:
 
 
 def _log_step_time(record: Record, _: Record) -> float:
-    seconds, f = _curve(record, _SECONDS), _curve(record, "seconds/f_cpu")
-    trained = np.isfinite(f)  # pretraining measures no f
-    steps = seconds.sum() / record.seconds["step_cpu"] / seconds.size  # of an epoch
-    return 100 * float(np.log(seconds[trained].mean() / steps / np.median(f[trained])))
+    step = step_in_f(record)
+    return math.nan if step is None else 100 * math.log(step)
 
 
 def _machines(record: Record) -> set[tuple[Any, Any]]:

@@ -7,7 +7,7 @@ from itertools import groupby
 from phantomgrad_suite.report.catalogue import BLOCKS, COLUMN_NOTES, NOTES, Entry
 from phantomgrad_suite.report.experiments.along_training import measurements
 from phantomgrad_suite.report.experiments.lines import Line, lines_of, plain, shorten
-from phantomgrad_suite.report.experiments.runs import Runs, Stat, group_runs
+from phantomgrad_suite.report.experiments.runs import Runs, Stat, group_runs, step_in_f
 from phantomgrad_suite.report.inputs import SPEED, Curves, PaperNumber, StoppedRun
 from phantomgrad_suite.report.studies.parts import hardware_label
 from phantomgrad_suite.report.table import Block, Cell, Cells, Row, Section, State, Table
@@ -74,6 +74,7 @@ def _results(
     def cells(line: Line) -> Cells:
         runs, printed = line.runs, speeds.get(line.row, "") if line.paper else ""
         steps = {f"Speed, step on {where}": found for where, found in measured.items()}
+        own = printed or (line.scale and not line.variant)
         return {
             "Data set": line.dataset,
             "Metric": line.metric.heading,
@@ -87,7 +88,7 @@ def _results(
             "Selected": _stat(runs, "selected"),
             "Searched by": _objective(runs) if runs else "",
             "Speed, paper": printed,
-            **{h: found.get(line.row, "") if printed else "" for h, found in steps.items()},
+            **{h: found.get(line.row, "") if own else "" for h, found in steps.items()},
             "n": str(runs.n) if runs else "",
         }
 
@@ -106,7 +107,7 @@ def _cost(lines: Sequence[Line]) -> Section:
         totals = [record.seconds.get("total") for record in line.records]
         peaks = [memory["peak_bytes"] for memory in memories if memory.get("peak_bytes")]
         kinds = ", ".join(sorted({str(memory.get("kind", "")) for memory in memories}))
-        count = mean("parameters", "total")
+        count, step = mean("parameters", "total"), Stat.of(map(step_in_f, line.records))
         return {
             "Data set": line.dataset,
             "Method": line.name,
@@ -114,6 +115,7 @@ def _cost(lines: Sequence[Line]) -> Section:
             "s / epoch": _digits(mean("seconds", "epoch")),
             "CPU s / epoch": _digits(mean("seconds", "epoch_cpu")),
             "All runs": "" if None in totals else duration(sum(t for t in totals if t is not None)),
+            "f / step": _digits(step.mean) if step else "",
             "f / solve": _digits(mean("solver", "evaluations")),
             "Adjoint / solve": _digits(mean("solver", "adjoint_evaluations")),
             "Peak memory": f"{max(peaks) / 2**20:,.0f} MiB ({kinds})" if peaks else "",

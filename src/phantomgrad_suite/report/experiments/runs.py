@@ -94,6 +94,22 @@ def _short(digest: str) -> str:
     return digest.rsplit(":", 1)[-1][:8] or "unknown"
 
 
+def step_in_f(record: Record) -> float | None:
+    """Return the mean CPU time of a training step in evaluations of f, or None if not recorded.
+
+    Times of f differ between machines as those of steps do, so runs on several can be compared.
+    """
+    seconds, f = (record.curves.get(f"seconds/{name}") for name in ("step_cpu", "f_cpu"))
+    if not seconds or not f or not record.seconds.get("step_cpu"):
+        return None
+    steps = sum(seconds) / record.seconds["step_cpu"] / len(seconds)  # of an epoch
+    trained = [(s, t) for s, t in zip(seconds, f, strict=True) if t is not None and math.isfinite(t)]
+    if not trained:
+        return None  # pretraining measures no f
+    times, evaluations = zip(*trained, strict=True)
+    return statistics.fmean(times) / steps / statistics.median(evaluations)
+
+
 def _objective(record: Record) -> float | None:
     """Return the best finite value by which a search judges a run; ``None`` for other runs."""
     settings = record.config.get("runtime", {}).get("tune")
