@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -96,7 +96,7 @@ def compose_row(row: str) -> DictConfig:
 def _application(config: DictConfig) -> Iterator[None]:
     """Make ``config`` that of the running application for a while."""
     own = HydraConfig.instance()
-    before, own.cfg = own.cfg, config
+    before, own.cfg = own.cfg, cast(Any, config)
     try:
         yield
     finally:

@@ -61,6 +61,7 @@ def test_row_without_its_package_line_is_refused(workplace: Workplace) -> None:
 
 
 def test_new_entry_of_a_mapping_needs_a_plus(study_script: Script) -> None:
-    line = "study=throughput/table3_language setting.batch_sizes={table3/wikitext103_postln_implicit:2}"
+    row = "cpu/table3/wikitext103_postln_implicit"
+    line = f"study=throughput/language_cpu setting.batch_sizes={{{row}:2}}"
     assert "a plus adds an argument or entry" in study_script(*line.split()).err
     check_line(line.replace("setting", "+setting"), root="study")

@@ -131,7 +131,10 @@ def test_varied_settings_are_part_of_the_row() -> None:
         ),
         ("experiment=digits/implicit gradient=bptt model=mdeq_tiny", "Digits, MDEQ-Tiny, BPTT"),
         ("experiment=digits/implicit dataset=cifar10_jpeg", "cifar10-jpeg, DEQ, Implicit"),
-        ("experiment=table3/wikitext103_preln_jr_implicit", "wikitext103, DEQ (PreLN), JR + Implicit"),
+        (
+            "experiment=table3/wikitext103_preln_jr_implicit",
+            "wikitext103, DEQ (PreLN), JR + Implicit",
+        ),
         (
             f"{TEXT} dataset=pydoc_topics task=language_modelling_jr",
             "Python help, DEQ (PostLN), JR + Implicit",
