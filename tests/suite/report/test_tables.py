@@ -1,6 +1,5 @@
 """Tables of runs: values, dashes, and runs that are kept apart."""
 
-import math
 from functools import partial
 
 import pytest
@@ -37,7 +36,7 @@ def test_values_stand_next_to_those_of_the_paper(results) -> None:
 
 def test_a_step_is_measured_in_evaluations_of_f() -> None:
     """Two steps an epoch, the first one pretraining; a run whose f was not timed has a dash."""
-    curves = {"seconds/step_cpu": [0.1, 0.5, 0.3], "seconds/f_cpu": [math.nan, 0.01, 0.01]}
+    curves = {"seconds/step_cpu": [0.1, 0.5, 0.3], "seconds/f_cpu": [None, 0.01, 0.01]}
     timed = record("t/a", "seed0", [0.5], curves=curves, seconds={"step_cpu": 0.15})
     table = runs_table("t", [timed, record("t/b", "seed0", [0.5])])
     assert [row["f / step"] for row in rows(table.sections[1])] == ["20.0", "—"]

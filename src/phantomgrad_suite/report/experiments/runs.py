@@ -103,7 +103,7 @@ def step_in_f(record: Record) -> float | None:
     if not seconds or not f or not record.seconds.get("step_cpu"):
         return None
     steps = sum(seconds) / record.seconds["step_cpu"] / len(seconds)  # of an epoch
-    trained = [(s, t) for s, t in zip(seconds, f, strict=True) if math.isfinite(t)]
+    trained = [(s, t) for s, t in zip(seconds, f, strict=True) if t is not None]
     if not trained:
         return None  # pretraining measures no f
     times, evaluations = zip(*trained, strict=True)

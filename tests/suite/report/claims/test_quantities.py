@@ -38,7 +38,7 @@ def measured(**curves: list[float | None]) -> Record:
 def test_quantities_of_a_run(name: str, value: float) -> None:
     cosines = {"step": [0, 50, 200], "cosine": [0.9, 0.85, 0.7], "radius": [1.0, 3.0, 2.5]}
     # Two steps an epoch; the first one is pretraining.
-    run = measured(**cosines, seconds=[0.1, 0.5, 0.3], f=[math.nan, 0.01, 0.01])
+    run = measured(**cosines, seconds=[0.1, 0.5, 0.3], f=[None, 0.01, 0.01])
     assert QUANTITIES[name].of(run, run) == pytest.approx(value)
 
 
