@@ -96,7 +96,7 @@ def phases(table: Table) -> Iterator[Plot]:
         rows = record.numbers["rows"]
         unit = rows[0]["unit"].removesuffix("s")
         panel = f"{parts.hardware_label(record)}: milliseconds per {unit}", ""
-        places[panel] = [costs.row_name(row) for row in rows]
+        places[panel] = costs.row_names(rows)
         for y, row in enumerate(rows):
             for phase in ("step", "forward", "backward"):
                 low, median, high = (

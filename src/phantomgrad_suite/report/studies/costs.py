@@ -1,8 +1,8 @@
 """Table 2 and throughput: the cost of gradients and of training steps."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from phantomgrad_suite.report.catalogue import Entry
+from phantomgrad_suite.report.catalogue import DATASETS, Entry
 from phantomgrad_suite.report.studies.parts import (
     Numbers,
     Records,
@@ -23,8 +23,6 @@ _PAPER_ORDERS = {
     "UPG": ("O(k)", "O(k)", "O(k)"),
     "NPG": ("O(k)", "O(1)", "O(1)"),
 }
-# The paper's names of our data sets.
-_DATASETS = {"cifar10": "CIFAR-10", "imagenet": "ImageNet", "wikitext103": "Wikitext-103"}
 _STEP = ("step", "forward", "backward")
 
 
@@ -73,8 +71,11 @@ def throughput(entry: Entry, records: Records) -> Iterator[Section]:
         rows, text = record.numbers["rows"], entry.text["clock"].format(**record.numbers)
         if record.setting.get("whole_budgets"):
             text += f" {entry.text['whole_budgets']}"
-        yield Section.of(where, [_times(row) for row in rows], text=text)
-        units, text = [_in_evaluations(row) for row in rows], entry.text["in_f"]
+        names = row_names(rows)
+        times = [{"Row": name, **_times(row)} for name, row in zip(names, rows, strict=True)]
+        yield Section.of(where, times, text=text)
+        units = [{"Row": n, **_in_evaluations(row)} for n, row in zip(names, rows, strict=True)]
+        text = entry.text["in_f"]
         yield Section.of(f"{where}: in evaluations of f", units, text=text)
 
 
@@ -84,7 +85,6 @@ def _times(row: Numbers) -> dict[str, str]:
     medians["step"] += f" [{low:.1f}, {high:.1f}]"
     faster = {phase: f"{factor:.2f}×" for phase, factor in row["faster"].items()}  # noqa: RUF001
     return {
-        "Row": row_name(row),
         "Batch": f"{row['batch']} ({row['effective_batch']})",
         "Samples/s": f"{row['per_second']:.1f}",
         **{f"{phase} (ms)": median for phase, median in medians.items()},
@@ -94,7 +94,7 @@ def _times(row: Numbers) -> dict[str, str]:
 
 
 def _in_evaluations(row: Numbers) -> dict[str, str]:
-    cells = {"Row": row_name(row)}
+    cells = {}
     for heading, which in (("f / solve", "forward"), ("Adjoint / solve", "adjoint")):
         spent = row["evaluations"].get(which)
         cells[heading] = f"{spent['mean']:.4g} of {spent['budget']:.4g}" if spent else DASH
@@ -104,8 +104,14 @@ def _in_evaluations(row: Numbers) -> dict[str, str]:
     return cells
 
 
-def row_name(row: Numbers) -> str:
-    """Return data set, model and method of a measured row."""
-    label = row["label"]
-    dataset = _DATASETS.get(label["dataset"], label["dataset"])
-    return f"{dataset}, {label['model']}: {label['method']}"
+def row_names(rows: Sequence[Numbers]) -> list[str]:
+    """Return data set, model and method of measured rows, and the budget where these are equal."""
+    names = []
+    for label in (row["label"] for row in rows):
+        dataset = DATASETS.get(label["dataset"], label["dataset"])
+        names.append(f"{dataset}, {label['model']}: {label['method']}")
+    budgets = [row["evaluations"]["forward"]["budget"] for row in rows]
+    return [
+        f"{name}, {budget:.4g} evaluations" if names.count(name) > 1 else name
+        for name, budget in zip(names, budgets, strict=True)
+    ]
