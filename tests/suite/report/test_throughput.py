@@ -94,6 +94,16 @@ def test_a_hardware_has_one_column_whatever_measured_it(printed: Any) -> None:
     assert [row["Speed, step on a GPU"] for row in results] == ["2.00×"] * 2  # noqa: RUF001
 
 
+def test_rows_of_the_cpu_edition_have_speeds_of_their_own(printed: Any) -> None:
+    """They are never those of the paper's rows."""
+    printed.add(f"cpu/{IMPLICIT}", "seed0", [0.8])
+    small = [{"row": f"cpu/{IMPLICIT}", "baseline": None}]
+    small.append({"row": f"cpu/{UPG}", "baseline": f"cpu/{IMPLICIT}"})
+    printed.write(measured("cuda", *small))
+    speeds = [row["Speed, step on a GPU"] for row in printed.rows("table9")]
+    assert speeds == ["—", "—", "1.00×"]  # noqa: RUF001
+
+
 def test_a_record_of_another_version_is_one_line(printed: Any, capsys: Any) -> None:
     printed.write(measured("cpu", {"row": IMPLICIT}))
     assert printed.report("table9") == 1
