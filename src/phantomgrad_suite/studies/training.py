@@ -64,27 +64,27 @@ class TrainingStep:
         self.peak_bytes = 0
 
     def warm_up(self, steps: int) -> None:
-        """Make some steps, note the inputs of the layers in the last, and measure memory."""
-        for _ in range(steps - 1):
+        """Make some steps, and measure the memory of one more."""
+        for _ in range(steps):
             self._step()
-        hooks = [m.register_forward_pre_hook(self._note, with_kwargs=True) for m in self.layers]
-        self._step()
-        for hook in hooks:
-            hook.remove()
         self.peak_bytes = peak_bytes(self._step, self._clock.device)
 
     def measure(self) -> None:
-        """Time a step and one evaluation of f."""
+        """Time a step, and one evaluation of f on the inputs that the layers had in it."""
         self._clock.settle()
         jacobian = self.task.jacobian
         share = 0.0 if jacobian is None else jacobian.frequency
         always = None if jacobian is None else replace(jacobian, frequency=1.0)
         total = dict.fromkeys(PHASES, 0.0)
+        hooks = [m.register_forward_pre_hook(self._note, with_kwargs=True) for m in self.layers]
         for weight, self.task.jacobian in ((share, always), (1 - share, None)):
             if weight:
+                self._calls.clear()
                 for phase, seconds in self._step().items():
                     total[phase] += weight * seconds
         self.task.jacobian = jacobian
+        for hook in hooks:
+            hook.remove()
         for phase, seconds in (total | {"f": self._one_f()}).items():
             self.seconds[phase].append(seconds)
 
