@@ -89,11 +89,11 @@ reproduce-figure1: env ## Figure 1 with all pairs, for each nonlinearity (5 to 1
 	@$(RUN) scripts/study.py suite=figure1 $(PARALLEL)
 	@$(YOURS) figure1
 
-reproduce-figure2: env ## Figure 2: precision and spectral radii along training of MDEQ-Tiny (GPU)
+reproduce-figure2: env ## Figure 2: precision and spectral radii along training of MDEQ-Tiny (GPU; first: make data DATA=CIFAR10)
 	@$(TRAIN)figure2 $(MANY)
 	@$(YOURS) figure2
 
-reproduce-figure3: env ## Figure 3: k and λ, UPG against NPG, with MDEQ-Tiny (GPU)
+reproduce-figure3: env ## Figure 3: k and λ, UPG against NPG, with MDEQ-Tiny (GPU; first: make data DATA=CIFAR10)
 	@$(TRAIN)figure3 $(MANY)
 	@$(YOURS) figure3
 
@@ -110,7 +110,7 @@ reproduce-reasoning: env ## Which gradient trains a recursive reasoner (about 13
 	@$(RUN) scripts/study.py suite=scaling $(PARALLEL)
 	@$(YOURS) reasoning scaling
 
-tune: env ## Tune λ on COX2, on validation data (TUNE=lambda: on the digits; 17 min on a core)
+tune: env ## Tune λ on COX2, on validation data (17 min on a core; first: make data). TUNE=lambda: on the digits
 	@$(RUN) scripts/train.py tune=$(or $(TUNE),lambda_cox2)
 	@$(YOURS) tune
 
@@ -136,8 +136,8 @@ soak: env ## Kill, stop and damage small runs at random moments; they must resum
 bench: env ## Time and memory, side by side with torchdeq 0.1.0
 	@$(RUN) scripts/bench.py
 
-verify: env ## Evaluate the released models (results/weights) and compare with their records (DATA=folder)
-	@$(RUN) scripts/verify.py $(if $(DATA),--data "$(DATA)")
+verify: env ## Evaluate the released models (results/weights) and compare with their records (FROM=folder of data)
+	@$(RUN) scripts/verify.py $(if $(FROM),--data "$(FROM)")
 
 docs: env ## Build the documentation and run its examples: site/index.html (opens without a server)
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet

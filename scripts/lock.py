@@ -3,6 +3,7 @@
 Packages that exist for Linux alone carry a marker, so that the file serves other systems too.
 """
 
+import argparse
 import importlib.metadata
 from pathlib import Path
 
@@ -13,6 +14,7 @@ NOT_LOCKED = {"phantomgrad", "pip", "setuptools", "wheel"}
 
 def main() -> None:
     """Write the file."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     pins = {}
     for distribution in importlib.metadata.distributions():
         name = distribution.metadata["Name"].lower().replace("_", "-")

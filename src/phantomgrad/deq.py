@@ -66,6 +66,15 @@ class DEQ(nn.Module):
         gradient: differentiates it with respect to the inputs and parameters of ``cell``.
         coupled: solve for the whole batch as one sample, with one residual.
         eval_solver: the solver in evaluation mode, by default ``solver``.
+
+    Attributes:
+        last_solution: the :class:`Solution` of the last forward pass, without ``z``; for logging.
+        last_adjoint: that of the adjoint solver in the last backward pass, if there was one.
+        penalty: ``penalty(f, z, attached)``, a scalar computed in every recorded pass with the map,
+            weights and masks of that pass, for example a Jacobian penalty.
+        last_penalty: its last result, to add to the loss; it holds a graph until set to ``None``.
+        check_map: whether the next training pass (with at least two samples) checks the map, once
+            and with up to four evaluations: it is deterministic, and does not mix samples.
     """
 
     __call__: Callable[..., Equilibrium]  # untyped in torch
@@ -93,10 +102,6 @@ class DEQ(nn.Module):
         share_parametrizations(cell)
         self.coupled = coupled
         self.check_map = True
-        """Whether the next training pass tests the map, once, with up to four evaluations.
-
-        Whether it mixes samples is tested with the first batch of at least two.
-        """
         self._tested = False
         _check_parts(solver, gradient)
         self.gradient = gradient
@@ -104,13 +109,9 @@ class DEQ(nn.Module):
         self.eval_solver = eval_solver
         self._compiled: CompiledCalls | None = None
         self.last_solution: Solution | None = None
-        """Result of the solver in the last forward pass, without ``z``; for logging."""
         self.last_adjoint: Solution | None = None
-        """Result of the adjoint solver in the last backward pass, without ``z``, if any."""
         self.penalty: Penalty | None = None
-        """Called in every recorded pass, with the map, weights and masks of that pass."""
         self.last_penalty: Tensor | None = None
-        """Its last result, which holds the graph of its pass: set it to ``None`` after use."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("solver", "eval_solver"):

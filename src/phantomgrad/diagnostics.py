@@ -15,7 +15,7 @@ from phantomgrad.solvers.maps import flat
 
 
 class ExactGradient(NamedTuple):
-    """The exact gradient by each wanted tensor, its equilibrium, and their residuals, ``(B,)``."""
+    """The exact gradients of the wanted tensors, the equilibrium, and both residuals, ``(B,)``."""
 
     gradient: tuple[Tensor, ...]
     z: Tensor
@@ -51,7 +51,7 @@ def estimated_gradient(
         z_star: its equilibrium as a solver found it, ``(B, *state)``.
         v: the cotangent of the equilibrium, ``(B, *state)``.
         estimator: not one that differentiates the solve itself.
-        wanted: tensors that ``f`` closes over; zero is the gradient by one it does not depend on.
+        wanted: tensors that ``f`` closes over; where ``f`` does not depend on one, it is zero.
     """
     if estimator.needs_recorded_solve:
         raise ValueError(

@@ -59,8 +59,8 @@ class SolverHealth:
                 f"half of the residuals were above {self.residual:g}. Likely causes: (1) the "
                 "tolerance is out of reach of the budget or of the dtype: raise max_evaluations "
                 "or tol; (2) the map does not contract (spectral_radius(f, z) is above 1): use "
-                "Anderson or Broyden, damp the steps, normalise the weights, or penalise the "
-                "Jacobian (jacobian_regularizer); (3) the map has no equilibrium, since it "
+                "Anderson or Broyden, damp the steps, bound the weights, or train with "
+                "UnrolledPhantomGradient; (3) the map has no equilibrium, since it "
                 "differs between evaluations or mixes the samples: VariationalDropout instead "
                 "of nn.Dropout, coupled=True",
                 SolverWarning,

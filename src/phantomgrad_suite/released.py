@@ -8,6 +8,7 @@ the model took from the data, so that it can be built without them.
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import save
 from torch import nn
@@ -32,19 +33,27 @@ from phantomgrad_suite.train import prepare
 
 
 def load_model(name: str, results: Path = RESULTS) -> nn.Module:
-    """Return a released model in evaluation mode, on the CPU; no data are needed.
+    """Return a trained model in evaluation mode, on the CPU.
 
     Args:
-        name: row and instance, ``"digits/upg_k5_d0.5/seed0"``; the row alone if one instance of it
-            is released.
+        name: a released model, which needs no data: row and instance,
+            ``"digits/upg_k5_d0.5/seed0"``, or the row alone if one instance of it is released. Or
+            the folder of a finished run of yours, ``"runs/digits/implicit/seed0"``, whose data must
+            be there, since the model's sizes come from them; the weights are those of the last
+            epoch.
         results: the folder of results, by default that of the checkout.
 
     Raises:
-        UserError: there is no such model, or its file is not that of ``SHA256SUMS``.
+        UserError: there is no such model, or its file is not that of its checksum.
     """
-    found = read_released(name, results)
-    model: nn.Module = build(configuration(found.record).model, "model", **found.sizes)
-    model.load_state_dict(found.weights)
+    if Path(name).is_dir():
+        record = read_run(Path(name))
+        weights = read_weights(Path(name), record.weights["last"])
+        sizes: Any = build_data(configuration(record)).sizes()
+    else:
+        _, record, weights, sizes = read_released(name, results)
+    model: nn.Module = build(configuration(record).model, "model", **sizes)
+    model.load_state_dict(weights)
     return model.eval()
 
 
@@ -61,7 +70,7 @@ def verify(names: Sequence[str] = (), data: Path = Path("data"), results: Path =
 
 
 def release(folder: Path, results: Path = RESULTS) -> Path:
-    """Publish weights and record of a finished run; rewrite checksums and cards."""
+    """Publish weights and record of a finished run; rewrite checksums and their list."""
     record = read_run(folder)
     kept = record.weights["last"]
     if str(record.environment.get("git")).endswith("+dirty"):
@@ -77,7 +86,7 @@ def release(folder: Path, results: Path = RESULTS) -> Path:
     with atomic_write(results / "weights" / "SHA256SUMS") as temporary:
         temporary.write_text("".join(checksums))
     with atomic_write(results / "weights" / "README.md") as temporary:
-        temporary.write_text(_CARDS + "".join(_card(name, results) for name in names))
+        temporary.write_text(_HEAD + "".join(_line(name, results) for name in names))
     return path
 
 
@@ -93,38 +102,26 @@ def _verified(name: str, data: Path, results: Path) -> bool:
     return compare(f"{name} {metric}", record.result.last, found)
 
 
-_CARDS = """# Released models
+_HEAD = """# Released models
 
 Small models, for tests and examples. `make verify` evaluates each of them again and compares with
-its record; it skips those whose data are not in `data/`. A record has the configuration of its run.
+its record; it skips those whose data are not in `data/`. The weights are those of the last epoch;
+the record next to them has configuration, data, revision and differences from the paper's protocol.
 
 ```python
 from phantomgrad_suite import load_model
 
 model = load_model("digits/upg_k5_d0.5")  # in evaluation mode; no data are needed
 ```
+
+| Record | Model | Parameters | Data | Test, last epoch |
+|---|---|--:|---|--:|
 """
 
 
-def _card(name: str, results: Path) -> str:
-    path = weights_file(name, results)
-    record = read_record(path.with_suffix(".json"))
-    result, label, sizes = record.result, record.label, record.parameters
-    seed = f"{record.instance}, {sizes['total']:,} parameters"
-    protocol = "; ".join(record.changes) or "none"
-    kind = record.environment.get("processor", "an unnamed processor")
-    return f"""
-## {name}
-
-| | |
-|---|---|
-| Model | {label["model"]}, {label["method"]}, {seed} |
-| Data | {label["dataset"]}, `{record.data["fingerprint"][:23]}` |
-| Differences from the row's full protocol | {protocol} |
-| Test {result.metric.replace("_", " ")}, last epoch (these weights) | {result.last:.4f} |
-| Best epoch | {result.best:.4f} (epoch {result.best_epoch}) |
-| Trained | {record.finished[:10]}, revision `{str(record.environment.get("git"))[:7]}`, {kind} |
-| File | `{name}.safetensors`, {path.stat().st_size / 1e3:,.0f} kB |
-| SHA-256 | `{sha256(path)}` |
-| Record | [{name}.json]({name}.json) |
-"""
+def _line(name: str, results: Path) -> str:
+    record = read_record(weights_file(name, results).with_suffix(".json"))
+    label, result = record.label, record.result
+    model, size = f"{label['model']}, {label['method']}", f"{record.parameters['total']:,}"
+    value = f"{result.metric.replace('_', ' ')} {result.last:.4f}"
+    return f"| [{name}]({name}.json) | {model} | {size} | {label['dataset']} | {value} |\n"

@@ -37,7 +37,7 @@ class ImplicitGradient(GradientEstimator):
     one-step gradient) counts as one, so that a failure never gives a zero gradient.
 
     Args:
-        solver: of the adjoint equation.
+        solver: of the adjoint equation, by default ``Broyden(max_evaluations=30, tol=1e-6)``.
         on_failure: ``"warn"`` (an :class:`AdjointWarning`, which Python shows once), ``"raise"``
             (an :class:`AdjointError`), ``"phantom"`` (the Neumann phantom gradient, k = 5,
             lambda = 0.5, for the failed samples), or ``"ignore"``, the only one that does not

@@ -29,6 +29,7 @@ class Anderson(IterativeSolver):
     the damped fixed-point step.
 
     Args:
+        max_evaluations, tol, stop, norm, atol, record_trace: see :class:`.IterativeSolver`.
         memory: number of past iterates combined.
         damping: :math:`\beta`, the mixing factor, in (0, 1].
         regularization: :math:`\mu`.

@@ -39,6 +39,7 @@ class Broyden(IterativeSolver):
     extends their Gram matrix; then for the next direction.
 
     Args:
+        max_evaluations, tol, stop, norm, atol, record_trace: see :class:`.IterativeSolver`.
         memory: number of steps kept before a restart from :math:`H_0`; by default all.
         line_search: reject a trial point at which ``||g||`` does not decrease, and halve the next
             step of that sample. A rejected point still updates H, with :math:`b_j = -1`, since

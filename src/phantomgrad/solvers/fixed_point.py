@@ -20,6 +20,7 @@ class FixedPoint(IterativeSolver):
     linearly where the Jacobian of the damped map has a spectral radius below one.
 
     Args:
+        max_evaluations, tol, stop, norm, atol, record_trace: see :class:`.IterativeSolver`.
         damping: :math:`\lambda`, in (0, 1].
     """
 

@@ -24,7 +24,7 @@ class GMRES(LinearSolver):
               r_m = v - B u_m .
 
     :math:`\|r_m\|` never grows, whatever the spectral radius of A, and vanishes for m = D. The
-    result is :math:`u_m + r_m = A u_m + v`, a fixed-point step further at no cost, and its
+    result is :math:`u_m + r_m = A u_m + v`, one more fixed-point step at no cost, and its
     ``residual`` that before this step, :math:`\|r_m\| / \|A u_m + v\|`, as an orthonormal basis
     (Gram-Schmidt, twice) gives it without a product. A sample also stops where its space is
     exhausted; one whose v is not finite has diverged. It solves linear equations, those of an

@@ -42,6 +42,7 @@ class Reversible(IterativeSolver):
     In one graph of ``torch.compile`` and in transforms, the steps are recorded as usual.
 
     Args:
+        max_evaluations, tol, stop, norm, atol, record_trace: see :class:`.IterativeSolver`.
         damping: :math:`\beta`, in (0, 2) and not 1.
         checkpoint_every: store two iterates every so many evaluations, from which iterates are
             computed again instead of from the start.

@@ -51,21 +51,13 @@ def configuration(record: Record, overrides: Sequence[str] = ()) -> DictConfig:
 
 
 def data_in(folder: Path, record: Record) -> list[str]:
-    """Return the override with which a run finds its data, if it reads any, in ``folder``.
-
-    Data that were elsewhere (``runtime.dataset.root``) are looked for in the part of ``folder``
-    with the name of their folder, or in ``folder``.
-    """
+    """Return the override with which a run finds its data, if it reads any, in ``folder``."""
     runtime = record.config["runtime"]
-    root = runtime["dataset"].get("root")
+    root, usual = runtime["dataset"].get("root"), Path(runtime["paths"]["data"])
     if root is None:
         return []
-    root, usual = Path(root), Path(runtime["paths"]["data"])
-    if root.is_relative_to(usual):
-        place = folder / root.relative_to(usual)
-    else:
-        place = folder / root.name if (folder / root.name).is_dir() else folder
-    return [f"runtime.dataset.root={place}"]
+    part = Path(root).relative_to(usual) if Path(root).is_relative_to(usual) else Path(root).name
+    return [f"runtime.dataset.root={folder / part}"]
 
 
 class Released(NamedTuple):

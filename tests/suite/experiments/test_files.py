@@ -24,7 +24,7 @@ def test_header_of_a_row(row: str) -> None:
     assert title.startswith("# ")
     pattern = rf"#   python scripts/train\.py experiment={re.escape(row)}( (seed|dataset\.fold)=0)?"
     assert re.fullmatch(pattern, command)
-    assert re.search(r"About .* s a (fold|seed) on one CPU core\.|Not timed yet\.", price)
+    assert re.search(r"About .* s per (fold|seed) on one CPU core\.|Not timed yet\.", price)
     table = row.split("/")[0]
     assert f"Ours: results/tables/{table}.md." in price
 

@@ -42,7 +42,7 @@ def test_loaded_model_is_that_of_the_run(folder: Path, results: Path) -> None:
     record = read_record(folder / "record.json")
     task = build_task(configuration(record), build_data(configuration(record)))
     task.model.load_state_dict(torch.load(folder / "weights" / "last.pt", weights_only=True))
-    for name in (NAME, "chains/upg_k5_d0.5"):
+    for name in (NAME, "chains/upg_k5_d0.5", str(folder)):
         model = load_model(name, results)
         assert not model.training
         expected = task.model.state_dict()
@@ -69,27 +69,24 @@ def test_verified_against_the_record(results: Path, capsys: pytest.CaptureFixtur
         (None, []),
         ("data/TUDataset", ["here/TUDataset"]),
         ("/elsewhere/TUDataset", ["here/TUDataset"]),
-        ("/elsewhere", ["here"]),
     ],
 )
 def test_data_are_found_wherever_they_were_when_the_model_was_trained(
     root, found, folder: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "here" / "TUDataset").mkdir(parents=True)
     record = read_record(folder / "record.json")
     record.config["runtime"]["dataset"] = {"root": root} if root else {}
     expected = [f"runtime.dataset.root={tmp_path / place}" for place in found]
     assert data_in(tmp_path / "here", record) == expected
 
 
-def test_checksums_and_cards(results: Path) -> None:
+def test_checksums_and_list(results: Path) -> None:
     path = results / "weights" / f"{NAME}.safetensors"
     checksum = hashlib.sha256(path.read_bytes()).hexdigest()
     sums = (results / "weights" / "SHA256SUMS").read_text()
     assert sums == f"{checksum}  {NAME}.safetensors\n"
     card = (results / "weights" / "README.md").read_text()
-    assert f"## {NAME}" in card
-    assert checksum in card
+    assert f"| [{NAME}]({NAME}.json) |" in card
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(UserError, match="is not the file whose checksum weights/SHA256SUMS has"):
         load_model(NAME, results)

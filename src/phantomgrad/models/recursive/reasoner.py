@@ -19,8 +19,8 @@ class RecursiveCell(nn.Module):
     .. math:: z \leftarrow g(z + y + x) \quad n \text{ times}, \qquad \text{then} \quad
               y \leftarrow g(y + z)
 
-    with one network g, which knows what it computes by whether x is in the sum. The n + 1
-    elementary steps are damped and noisy as :class:`RecursiveNetwork` has it.
+    with one network g; x is added only where z is updated. The n + 1 elementary steps are damped
+    and noisy as :class:`RecursiveNetwork` has it.
 
     Of these steps the last ``recorded`` are on the graph, by default all. Two are the one-step
     gradient of HRM (arXiv:2506.21734); one leaves x without a gradient. With fewer than n + 1 the
