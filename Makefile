@@ -134,7 +134,8 @@ soak: env ## Kill, stop and damage small runs at random moments; they must resum
 	@$(RUN) -W ignore tests/suite/checkpoint/soak.py $(or $(KILLS),100)
 
 bench: env ## Time and memory, side by side with torchdeq 0.1.0
-	@$(RUN) scripts/bench.py
+	@$(RUN) scripts/study.py study=torchdeq
+	@$(YOURS) torchdeq
 
 verify: env ## Evaluate the released models (results/weights) and compare with their records (FROM=folder of data)
 	@$(RUN) scripts/verify.py $(if $(FROM),--data "$(FROM)")

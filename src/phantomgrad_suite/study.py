@@ -66,10 +66,10 @@ def _measure(config: DictConfig, identity: Identity) -> StudyRecord:
     return record
 
 
-def find_device(name: str, allowed: str = "cpu or cuda") -> torch.device:
+def find_device(name: str) -> torch.device:
     """Return the device called ``name``, for example ``cuda:1``."""
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise UserError(f"device must be {allowed}, got {name!r}")
+        raise UserError(f"device must be cpu or cuda, got {name!r}")
     if name != "cpu" and not torch.cuda.is_available():
         raise UserError(f"device={name}, but torch sees no CUDA device")
     return torch.device(name)

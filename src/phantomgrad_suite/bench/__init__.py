@@ -1,5 +1,5 @@
 """Time and memory of this library and of torchdeq on the same maps, with whole budgets spent."""
 
-from phantomgrad_suite.bench.run import Options, run
+from phantomgrad_suite.bench.study import PeerBench
 
-__all__ = ["Options", "run"]
+__all__ = ["PeerBench"]

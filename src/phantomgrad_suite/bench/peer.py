@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator, ImplicitGradient, UnrolledPhantomGradient
-from phantomgrad.nn import shared_parametrizations
+from phantomgrad.nn import shared_masks, shared_parametrizations
 from phantomgrad.solvers import (
     Anderson,
     Broyden,
@@ -19,7 +19,6 @@ from phantomgrad.solvers import (
     Solver,
 )
 
-HOISTED = "torchdeq on our f"
 MISSING = "torchdeq is not installed: pip install -e '.[bench]' in the checkout"
 _NAMES = {FixedPoint: "fixed_point_iter", Anderson: "anderson", Broyden: "broyden"}
 
@@ -59,32 +58,16 @@ class PeerDEQ(nn.Module):
 
     def forward(self, *inputs: Any, z0: Any) -> tuple[Any, None]:
         f, start, packing = self._close_over(inputs, z0)
-        with shared_parametrizations(self.cell):
+        with shared_masks(self.cell), shared_parametrizations(self.cell):
             z = self._deq(f, start)[0][-1]
         return z if packing is None else packing.unpack(z), None
 
 
-class WholeCell(nn.Module):
-    """A cell whose context is computed again at every evaluation."""
-
-    def __init__(self, cell: nn.Module) -> None:
-        super().__init__()
-        self.cell = cell
-
-    def context(self, *inputs: Any) -> tuple[Any, ...]:
-        return inputs
-
-    def forward(self, z: Tensor, inputs: tuple[Any, ...]) -> Tensor:
-        return self.cell(z, self.cell.context(*inputs))  # type: ignore[operator, no-any-return]
-
-
-def use_peer(model: nn.Module, *, whole: bool = False) -> None:
-    """Replace every layer of ``model`` by its counterpart, on a :class:`WholeCell` if ``whole``."""
+def use_peer(model: nn.Module) -> None:
+    """Replace every layer of ``model`` by its counterpart."""
     for parent in list(model.modules()):
         for name, layer in list(parent.named_children()):
             if isinstance(layer, DEQ):
-                if whole:
-                    layer.cell = WholeCell(layer.cell)
                 setattr(parent, name, PeerDEQ(layer))
 
 

@@ -18,7 +18,6 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from yaml import YAMLError
 
 from phantomgrad_suite.jobs.compose import CONFIGS, explain, without_launcher
-from phantomgrad_suite.jobs.job import left_to_others
 from phantomgrad_suite.runs.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -33,7 +32,6 @@ def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
     """
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises its errors, and prints nothing
     logging.getLogger("hydra").setLevel(logging.ERROR)
-    left_to_others.clear()
     failures: list[str] = []
     composed = False
     lists = [a for a in sys.argv[1:] if re.match(r"\+?(table|suite)=", a)]
@@ -64,9 +62,6 @@ def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
             raise
         made = "; runtime.paths.runs must be a folder that can be written"
         sys.exit(explain(error, root, sys.argv[1:]) + made * isinstance(error, OSError))
-    if left_to_others:
-        more = f" and {len(left_to_others) - 1} more" if len(left_to_others) > 1 else ""
-        print(f"{left_to_others[0]}{more}: skipped, another process executes it", flush=True)
     sys.exit(1 if failures else 0)
 
 

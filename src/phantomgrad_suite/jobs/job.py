@@ -36,9 +36,6 @@ _REMEDIES = {
 
 AnyRecord = Record | StudyRecord
 
-left_to_others: list[str] = []
-"""The jobs that this process skipped because another one executes them."""
-
 
 @dataclass(frozen=True)
 class Job:
@@ -79,7 +76,7 @@ def open_job(config: DictConfig) -> Iterator[Job]:
         if not acquired and has_several_processes(config) and is_started_with_others():
             sys.exit(f"{identity}: another launch executes this run; this one ends")
         if not acquired:
-            left_to_others.append(str(identity))
+            log.info("%s: skipped, another process executes it", identity)
             yield Job(identity, folder, pending=False)
         elif folder.finished(identity.config_hash):
             log.info("%s: finished, skipped (%s)", identity, folder.record)

@@ -24,7 +24,7 @@ def render(
     page: Path | None = None,
     claims: Table | None = None,
 ) -> str:
-    """Return the page of a folder of results (figures, ``README.md`` and ``bench``).
+    """Return the page of a folder of results (figures and ``README.md``).
 
     It shows ``claims``, then ``tables`` in this order, with the figures of each by its key.
     ``page`` is the folder of page and figures, by default ``results``.
@@ -53,7 +53,6 @@ def render(
             key: [plot for plot in plots if (page / f"figures/{plot.name}.svg").is_file()]
             for key, plots in figures.items()
         },
-        bench=[sections_of(path) for path in sorted((results / "bench").glob("*.md"))],
         findings=findings,
         reading=readme.get("How to read a table", ""),
     )

@@ -10,12 +10,7 @@ import torch
 
 from phantomgrad.checks import check_several
 from phantomgrad.deq import DEQ
-from phantomgrad.gradients import (
-    AdjointWarning,
-    ImplicitGradient,
-    NeumannPhantomGradient,
-    UnrolledPhantomGradient,
-)
+from phantomgrad.gradients import AdjointWarning, ImplicitGradient
 from phantomgrad.solvers import IterativeSolver, LinearSolver, Solution
 from phantomgrad_suite.jobs.build import synthetic_data
 from phantomgrad_suite.studies.base import Findings, Study, progress
@@ -82,7 +77,6 @@ def _numbers(step: TrainingStep) -> dict[str, Any]:
         "per_second": step.data.samples / statistics.median(seconds["step"]),
         "in_f": {phase: paired_ratio(seconds[phase], seconds["f"]) for phase in PHASES},
         "evaluations": evaluations(step.layers),
-        "counted": counted(step),
         "peak_bytes": step.peak_bytes,
     }
 
@@ -113,29 +107,3 @@ def evaluations(layers: Sequence[DEQ]) -> dict[str, dict[str, float]]:
             budget = statistics.fmean(budgets or spent)
             found[name] = {"mean": statistics.fmean(spent), "budget": budget}
     return found
-
-
-def counted(step: TrainingStep) -> dict[str, float] | None:
-    """Return the expected cost of the last step in evaluations of f, by phase.
-
-    A product with the transposed Jacobian counts as one, a backward pass to the weights as two.
-    ``None`` if steps differ (a Jacobian penalty, jitter of the budget) or the gradient has no
-    fixed cost (a damping or fallback that depends on the model, higher order, backpropagation).
-    """
-    jacobian, gradients = step.task.jacobian, {m.gradient for m in step.layers}
-    penalised = jacobian is not None and jacobian.frequency > 0
-    if penalised or step.config.task.get("budget_jitter") or len(gradients) != 1:
-        return None
-    match gradients.pop():
-        case ImplicitGradient(order=1, at=at, on_failure="warn" | "ignore" | "raise"):
-            # At the image there is a second graph, for the adjoint solve alone.
-            recorded, backward = 2 if at == "image" else 1, 2
-        case UnrolledPhantomGradient(state=None, steps=k):
-            recorded, backward = k, 2 * k
-        case NeumannPhantomGradient(state=None, steps=k):
-            recorded, backward = 1, k - 1 + 2
-        case _:
-            return None
-    spent = {name: solves["mean"] for name, solves in evaluations(step.layers).items()}
-    cost = {"forward": spent["forward"] + recorded, "backward": spent.get("adjoint", 0) + backward}
-    return {"step": sum(cost.values()), **cost}

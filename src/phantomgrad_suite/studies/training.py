@@ -66,8 +66,8 @@ class TrainingStep:
     def warm_up(self, steps: int) -> None:
         """Make some steps, and measure the memory of one more."""
         for _ in range(steps):
-            self._step()
-        self.peak_bytes = peak_bytes(self._step, self._clock.device)
+            self.step()
+        self.peak_bytes = peak_bytes(self.step, self._clock.device)
 
     def measure(self) -> None:
         """Time a step, and one evaluation of f on the inputs that the layers had in it."""
@@ -80,7 +80,7 @@ class TrainingStep:
         for weight, self.task.jacobian in ((share, always), (1 - share, None)):
             if weight:
                 self._calls.clear()
-                for phase, seconds in self._step().items():
+                for phase, seconds in self.step().items():
                     total[phase] += weight * seconds
         self.task.jacobian = jacobian
         for hook in hooks:
@@ -88,7 +88,7 @@ class TrainingStep:
         for phase, seconds in (total | {"f": self._one_f()}).items():
             self.seconds[phase].append(seconds)
 
-    def _step(self) -> dict[str, float]:
+    def step(self) -> dict[str, float]:
         """Do what Lightning does between two batches, without logs; return seconds by phase."""
         set_float32_precision(self.config.matmul_precision)
         self._optimizer.zero_grad()

@@ -62,7 +62,7 @@ def perturbed(
     penalties: list[Tensor] = []
     try:
         for layer, solver in zip(layers, solvers, strict=True):
-            if isinstance(solver, IterativeSolver):  # others have no budget
+            if fewer and isinstance(solver, IterativeSolver):  # others have no budget
                 budget = max(1, solver.max_evaluations - fewer)
                 layer.solver = replace(solver, max_evaluations=budget)
             layer.penalty = None if jacobian is None else jacobian.penalty

@@ -1,44 +1,32 @@
-"""Both sides of the benchmark do the same work: evaluations, equilibria, gradients."""
+"""Both sides of the bench do the same work: evaluations, equilibria, gradients."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from torch import Tensor
 
 from phantomgrad import Anderson, Broyden, FixedPoint, ImplicitGradient, Solver
 from phantomgrad.gradients import GradientEstimator, NeumannPhantomGradient, UnrolledPhantomGradient
-from phantomgrad_suite.bench import peer
-from phantomgrad_suite.bench.cases import (
-    elementwise_map,
-    mdeq,
-    solver_cases,
-    step_cases,
-    transformer,
-)
-from phantomgrad_suite.bench.contest import OURS, PEER, Case
-from phantomgrad_suite.bench.peer import HOISTED, PeerSolver, get_layer, use_peer
+from phantomgrad_suite.bench import PeerBench, peer
+from phantomgrad_suite.bench.peer import PeerSolver, get_layer, use_peer
+from phantomgrad_suite.bench.study import elementwise_map
+from phantomgrad_suite.jobs.compose import compose_row
+from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.studies.meters import Clock
+from phantomgrad_suite.studies.training import TrainingStep
 
 CPU = torch.device("cpu")
 needs_peer = pytest.mark.skipif(peer.version() is None, reason=peer.MISSING)
-BUILDS = {"MDEQ": partial(mdeq, "tiny", 1, side=8), "Transformer": partial(transformer, 2, 3)}
+MDEQ, WORDS = "cpu/table1/upg_k5_d0.5_no_dropout", "cpu/table3/wikitext103_postln_upg"
 SOLVED = Broyden(max_evaluations=200, tol=1e-8)
 GRADIENTS = {"implicit": ImplicitGradient(solver=SOLVED), "UPG": UnrolledPhantomGradient(5, 0.8)}
-
-
-def runs_of(case: Case) -> dict[str, int]:
-    """The evaluations of f in a run of each contender."""
-    clock = Clock(CPU)
-    return {name: build(clock)().evaluations for name, build in case.contenders.items()}
-
-
-@needs_peer
-@pytest.mark.parametrize("case", solver_cases([(4, 3, 5)], evaluations=9), ids=lambda c: c.name)
-def test_both_solvers_spend_the_same_evaluations(case: Case) -> None:
-    """With a tolerance of zero, both spend the whole budget."""
-    assert runs_of(case) == {OURS: 9, PEER: 9}
+pytestmark = [
+    pytest.mark.usefixtures("hydra_restore_singletons"),
+    pytest.mark.filterwarnings("ignore:.*Profiler.*", "ignore:the adjoint solve failed"),
+]
 
 
 @needs_peer
@@ -50,40 +38,51 @@ def test_both_solvers_find_the_same_equilibrium(solver: Solver) -> None:
     torch.testing.assert_close(theirs, solver.solve(f, z0).z, rtol=0, atol=1e-5)
 
 
-def gradients_of(
-    model: str, gradient: GradientEstimator, *, theirs: bool = False, whole: bool = False
-) -> dict[str, Tensor]:
-    """The gradient of every parameter in a step, with the same masks on both sides.
+@pytest.fixture
+def step_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TrainingStep]:
+    """Training steps of small rows, ours or the peer's."""
 
-    The weights of the cell are scaled so that solvers converge, but not at once.
-    """
-    built, loss = BUILDS[model](SOLVED, gradient, CPU)
-    with torch.no_grad():
-        for name, parameter in built.deq.named_parameters():
-            if model == "MDEQ":
-                parameter.mul_(0.3)
-            elif name.endswith("original0"):  # the norms of the weight-normed kernels
-                parameter.mul_(2)
-    if theirs:
-        use_peer(built, whole=whole)
-    torch.manual_seed(1)
-    loss().backward()
-    return {
-        name.replace("cell.cell.", "cell."): parameter.grad
-        for name, parameter in built.named_parameters()
-        if parameter.grad is not None
-    }
+    def composed(row: str) -> OmegaConf:
+        config = compose_row(row)
+        if row == WORDS:
+            config.model.update(width=32, heads=2, inner=64)
+        return config
+
+    monkeypatch.setattr("phantomgrad_suite.studies.training.compose_row", composed)
+
+    def step(
+        row: str, solver: Solver, gradient: GradientEstimator, *, theirs: bool
+    ) -> TrainingStep:
+        torch.manual_seed(3)  # of weights whose equilibria both sides find
+        made = TrainingStep(row, 1, 3, Clock(CPU), whole_budgets=False)
+        for layer in made.layers:
+            layer.solver, layer.gradient, layer.check_map = solver, gradient, False
+        if theirs:
+            use_peer(made.task)
+        return made
+
+    return step
 
 
 @needs_peer
 @pytest.mark.parametrize("gradient", GRADIENTS)
-@pytest.mark.parametrize(
-    ("model", "whole"), [("MDEQ", False), ("Transformer", False), ("Transformer", True)]
-)
-def test_both_sides_compute_the_same_gradients(model: str, whole: bool, gradient: str) -> None:
-    """The context of the cell may be computed once or at every evaluation."""
-    ours = gradients_of(model, GRADIENTS[gradient])
-    theirs = gradients_of(model, GRADIENTS[gradient], theirs=True, whole=whole)
+@pytest.mark.parametrize("row", [MDEQ, WORDS])
+def test_both_sides_compute_the_same_gradients(row: str, gradient: str, step_of) -> None:
+    """The weights of the cell are scaled so that solvers converge, but not at once."""
+    found: list[dict[str, Tensor]] = []
+    for theirs in (False, True):
+        step = step_of(row, SOLVED, GRADIENTS[gradient], theirs=theirs)
+        model = step.task.model
+        with torch.no_grad():
+            for name, parameter in model.deq.named_parameters():
+                if row == MDEQ:
+                    parameter.mul_(0.3)
+                elif name.endswith("original0"):  # the norms of the weight-normed kernels
+                    parameter.mul_(2)
+        torch.manual_seed(1)
+        step.step()
+        found.append({n: p.grad for n, p in model.named_parameters() if p.grad is not None})
+    ours, theirs = found
     assert ours.keys() == theirs.keys()
     for name, expected in ours.items():
         error = torch.linalg.vector_norm(theirs[name] - expected)
@@ -91,25 +90,47 @@ def test_both_sides_compute_the_same_gradients(model: str, whole: bool, gradient
 
 
 @needs_peer
-@pytest.mark.parametrize(("model", "hoisted"), [("MDEQ", False), ("Transformer", True)])
-def test_a_step_spends_the_same_budget_on_all_sides(model: str, hoisted: bool) -> None:
+@pytest.mark.parametrize(
+    ("gradient", "ours", "theirs"),
+    [
+        (ImplicitGradient(solver=Broyden(max_evaluations=4), on_failure="ignore"), 1, 2),
+        (UnrolledPhantomGradient(5, 0.8), 5, 5),
+    ],
+    ids=["implicit", "UPG"],
+)
+def test_a_step_spends_the_same_budget_on_both_sides(gradient, ours, theirs, step_of) -> None:
     """The peer's implicit gradient evaluates f once more, in its backward pass."""
-    solvers = {"solver": Broyden(max_evaluations=9, tol=0), "adjoint": Broyden(max_evaluations=4)}
-    implicit, phantom = step_cases("any", BUILDS[model], **solvers, hoisted=hoisted)
-    peers = [PEER, HOISTED] if hoisted else [PEER]
-    assert runs_of(implicit) == {OURS: 9 + 1, **dict.fromkeys(peers, 9 + 2)}
-    assert runs_of(phantom) == {OURS: 9 + 5, **dict.fromkeys(peers, 9 + 5)}
-
-
-def test_ours_measures_the_time_outside_f() -> None:
-    solver = Broyden(max_evaluations=4, tol=0)
-    implicit, _ = step_cases("any", BUILDS["MDEQ"], solver=solver, adjoint=solver)
-    seconds = implicit.contenders[OURS](Clock(CPU))().seconds
-    assert 0 < seconds["step in f"] < seconds["step"]
-    assert seconds["step"] == pytest.approx(seconds["forward"] + seconds["backward"])
+    for side, more in ((False, ours), (True, theirs)):
+        step = step_of(MDEQ, Broyden(max_evaluations=9, tol=0), gradient, theirs=side)
+        calls: list[None] = []
+        step.task.model.deq.cell.register_forward_hook(lambda *_, c=calls: c.append(None))
+        step.step()
+        assert len(calls) == 9 + more
 
 
 @needs_peer
 def test_a_gradient_without_counterpart_is_refused() -> None:
     with pytest.raises(TypeError, match="torchdeq has no counterpart of NeumannPhantomGradient"):
         get_layer(SOLVED, NeumannPhantomGradient(5, 0.5))
+
+
+@needs_peer
+@pytest.mark.usefixtures("float32")
+def test_what_is_recorded(step_of) -> None:
+    """Both sides spend the budget of every solve; what our solvers take themselves is left out."""
+    study = PeerBench(shapes=[(4, 6)], rows={MDEQ: 1}, solve_repeats=2, step_repeats=1)
+    numbers = study.measure(0, CPU).numbers
+    assert [each["solver"] for each in numbers["solves"]] == ["FixedPoint", "Anderson", "Broyden"]
+    (step,) = numbers["steps"]
+    for case in (*numbers["solves"], step):
+        assert case["times_less"].keys() == {"peak_bytes", *case["ours"]["seconds"]}
+        assert min(case["ours"]["peak_bytes"], case["torchdeq"]["peak_bytes"]) > 0
+    assert len(numbers["solves"][0]["ours"]["seconds"]["total"]["samples"]) == 2
+    seconds = {q: found["median"] for q, found in step["ours"]["seconds"].items()}
+    assert 0 < seconds["in f"] < seconds["step"]
+
+
+def test_without_the_peer_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer, "version", lambda: None)
+    with pytest.raises(UserError, match=r"pip install -e '.\[bench\]' in the checkout"):
+        PeerBench(shapes=[], rows={}).measure(0, CPU)

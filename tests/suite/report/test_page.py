@@ -13,7 +13,6 @@ from report.conftest import Folder, Page
 from phantomgrad_suite.report.catalogue import FIGURES
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="400pt" height="72pt"></svg>'
-BENCH = "# Ours against torchdeq 0.1.0\n\n| case | ours |\n| --- | --: |\n| total | 13.5 ms |\n"
 README = """\
 # Results
 
@@ -23,7 +22,7 @@ README = """\
 
 ## Findings
 
-**Cost.** See [the bench](bench/cpu.md).
+**Cost.** See [the numbers](paper.csv).
 
 **Chains, more epochs.** They are [solved](tables/chains.md).
 
@@ -46,7 +45,7 @@ def fill(folder: Path) -> Folder:
     results.add("chains/implicit", "seed0", [0.8, 0.9])
     results.add("chains/upg", "seed0", [0.8, 0.9], label={"dataset": "Toy", "method": "UPG"})
     results.add("odd/row", "seed0", [0.8])
-    files = {"README.md": README, "bench/cpu.md": BENCH}
+    files = {"README.md": README}
     for name in ("table4", "table4_curves", "chains", "odd"):
         files |= {f"figures/{name}.svg": SVG, f"figures/{name}.pdf": "%PDF"}
     for name, text in files.items():
@@ -79,7 +78,6 @@ def test_sections_follow_the_order_of_the_paper(page: Page) -> None:
         "Table 4: IGNN on graph tasks",
         "Chains: IGNN on the embedded default data",
         "Odd",
-        "Speed: solvers and gradients against torchdeq",
         "Findings",
         "How to read a table",
     ]
@@ -105,7 +103,7 @@ def test_captions_are_sentences() -> None:
 def test_links_are_local_and_lead_somewhere(folder: Folder, page: Page) -> None:
     anchors = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
     links = [a["href"] for a in page.every("a")] + [i["src"] for i in page.every("img")]
-    assert {"figures/table4.pdf", "figures/odd.svg", "bench/cpu.md", "#chains"} <= set(links)
+    assert {"figures/table4.pdf", "figures/odd.svg", "paper.csv", "#chains"} <= set(links)
     for link in links:
         found = link[1:] in anchors if link[0] == "#" else (folder.path / unquote(link)).is_file()
         assert found, f"{link} leads nowhere"
@@ -146,7 +144,7 @@ def test_the_overview_has_state_and_command_of_each_table(page: Page) -> None:
 
 
 def test_findings_come_from_the_readme(page: Page) -> None:
-    assert "Cost. See the bench." in page.text("p")
+    assert "Cost. See the numbers." in page.text("p")
     sections = {key: page.text("section", id=key)[0] for key in ("chains", "table4", "findings")}
     found = ("Chains, more epochs. They are solved. In each run.", "Table 4. With ten folds.")
     for key, text in zip(("chains", "table4"), found, strict=True):
@@ -165,7 +163,8 @@ def test_without_records_and_readme_the_page_is_almost_empty(results: Folder) ->
 def test_nothing_in_the_inputs_is_taken_for_html(folder: Folder) -> None:
     nasty = "<img src=x onerror=alert(1)> {{ 7 * 7 }} <b>&amp;"
     folder.add("digits/row", "seed0", [0.5], label={"dataset": nasty, "method": nasty})
-    (folder.path / "bench" / "cpu.md").write_text(f"# {nasty}\n\n{nasty}\n\n<script>1</script>")
+    readme = f"## Findings\n\n{nasty}\n\n<script>1</script>"
+    (folder.path / "README.md").write_text(readme)
     page = folder.page()
     assert [i for i in page.every("img") if not i["src"].startswith("figures/")] == []
     assert page.every("script") == []

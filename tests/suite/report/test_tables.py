@@ -124,19 +124,6 @@ def test_a_run_without_a_finite_value_is_counted_not_hidden(results) -> None:
     assert "only m of the n runs" in results.markdown("table9")
 
 
-def test_a_long_reduction_is_printed_once_in_a_note(results) -> None:
-    changes = [
-        f"{what} of a tenth of the paper's" for what in ("width", "depth", "number of epochs")
-    ]
-    for row in ("a", "b"):
-        results.add(f"table8/{row}", "seed0", [0.5], protocol="reduced", changes=changes)
-    results.add("table8/c", "seed0", [0.5], protocol="reduced", changes=[*changes, "x=1"])
-    text = results.markdown("table8")
-    assert [text.count(f"Implicit [reduced, note {i}]") for i in (1, 2)] == [2 * 2, 2]
-    assert f"- Note 1: reduced: {', '.join(changes)}.\n" in text
-    assert f"- Note 2: reduced: {', '.join(changes)}, x=1.\n" in text
-
-
 def test_evaluations_with_another_memory_are_noted(results) -> None:
     """The note has the mean over the runs at their best epochs."""
     values = {"seed0": [30.0, 26.0], "seed1": [29.0, 28.0]}

@@ -131,7 +131,7 @@ def test_a_step_changes_no_weight(steps: dict[str, TrainingStep]) -> None:
     """Gradients and momentum are computed nevertheless."""
     step = steps[UPG]
     before = [p.clone() for p in step.task.model.parameters()]
-    step._step()
+    step.step()
     after = list(step.task.model.parameters())
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
     assert any(p.grad is not None and bool(p.grad.norm() > 0) for p in after)
@@ -151,7 +151,7 @@ def test_a_step_clips_as_the_trainer_of_its_row() -> None:
         step.config.trainer.gradient_clip_val = value
         OmegaConf.update(step.config, "trainer.gradient_clip_algorithm", algorithm, force_add=True)
         torch.manual_seed(0)
-        step._step()
+        step.step()
         gradients = [p.grad for p in step.task.model.parameters() if p.grad is not None]
         norms.append(float(torch.nn.utils.get_total_norm(gradients)))
     assert norms[0] > 0.25
@@ -171,7 +171,7 @@ def test_steps_with_and_without_a_penalty_are_weighted_by_their_share(monkeypatc
         made.append(step.task.jacobian is not None)
         return dict.fromkeys(PHASES, 2.0 if made[-1] else 1.0)
 
-    monkeypatch.setattr(step, "_step", fake)
+    monkeypatch.setattr(step, "step", fake)
     step.measure()
     assert made == [True, False]
     share = step.config.task.jacobian.frequency
@@ -185,7 +185,7 @@ def test_whole_budgets_are_spent() -> None:
     spent = {}
     for whole in (False, True):
         step = TrainingStep(WORDS, 2, 0, Clock(CPU), whole)
-        step._step()
+        step.step()
         spent[whole] = evaluations(step.layers)
     assert spent[False]["adjoint"]["mean"] < spent[False]["adjoint"]["budget"]
     assert set(spent[True]) == {"forward", "adjoint"}

@@ -21,7 +21,9 @@ def test_header_names_title_command_and_price(study: str) -> None:
         (CONFIGS / "study" / f"{study}.yaml").read_text().splitlines()
     )
     assert package == "# @package _global_"
-    assert re.match(r"# (Figure|Table|Theorem) \d|# (Gradients|Reasoners): ", title)
+    assert re.match(
+        r"# (Figure|Table|Theorem) \d|# (Gradients|Reasoners|Speed and memory)\b", title
+    )
     assert command == f"#   python scripts/study.py study={study}"
     artifact = study.split("/")[0]
     assert re.fullmatch(
@@ -49,11 +51,12 @@ def test_studies_compose_and_build() -> None:
 
 
 def test_every_study_is_in_a_suite() -> None:
-    """Only those that need a GPU are in none; no suite lists a study twice."""
+    """Only those that need a GPU or torchdeq are in none; no suite lists a study twice."""
     listed = {suite: rows_of(suite) for suite in SUITES}
     assert all(len(set(rows)) == len(rows) for rows in listed.values())
     assert {row for rows in listed.values() for row in rows} == set(STUDIES) - {
         "table2/cuda",
+        "torchdeq",  # which needs the extra bench
         "throughput",
         "throughput/table3_vision",
         "throughput/table3_language",

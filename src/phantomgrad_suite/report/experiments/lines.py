@@ -12,7 +12,6 @@ from phantomgrad_suite.runs.metrics import Metric, metric_of
 from phantomgrad_suite.runs.records import Record
 
 _GRADIENT = re.compile(r"(upg|npg)_k(\d+)_d([\d.]+)$")
-_LONG = 60  # letters of a variant that would stretch its column
 
 
 class Gradient(NamedTuple):
@@ -85,14 +84,6 @@ def lines_of(numbers: Sequence[PaperNumber], groups: Sequence[Runs]) -> list[Lin
     spelling = {plain(number.dataset): number.dataset for number in numbers}
     lines = [replace(x, dataset=spelling.get(plain(x.dataset), x.dataset)) for x in lines]
     return sorted(lines, key=lambda line: _order(line, numbers))
-
-
-def shorten(lines: Sequence[Line]) -> tuple[list[Line], list[str]]:
-    """Move long variants to notes; return the lines and the notes."""
-    long = dict.fromkeys(line.variant for line in lines if len(line.variant) > _LONG)
-    short = {text: f"{text.split(':')[0]}, note {i}" for i, text in enumerate(long, 1)}
-    shortened = [replace(line, variant=short.get(line.variant, line.variant)) for line in lines]
-    return shortened, [f"Note {i}: {text}." for i, text in enumerate(long, 1)]
 
 
 def plain(name: str) -> str:

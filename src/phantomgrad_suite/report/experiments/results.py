@@ -6,7 +6,7 @@ from itertools import groupby
 
 from phantomgrad_suite.report.catalogue import BLOCKS, COLUMN_NOTES, NOTES, Entry
 from phantomgrad_suite.report.experiments.along_training import measurements
-from phantomgrad_suite.report.experiments.lines import Line, lines_of, plain, shorten
+from phantomgrad_suite.report.experiments.lines import Line, lines_of, plain
 from phantomgrad_suite.report.experiments.runs import Runs, Stat, group_runs, step_in_f
 from phantomgrad_suite.report.inputs import SPEED, Curves, PaperNumber, StoppedRun
 from phantomgrad_suite.report.studies.parts import hardware_label
@@ -31,8 +31,8 @@ def table_of_runs(
 
     ``throughput`` are records of training steps, for this and other tables.
     """
-    lines, notes = shorten(lines_of(numbers, group_runs(records)))
-    notes += [NOTES["stopped"].format(run=run) for run in stopped]
+    lines = lines_of(numbers, group_runs(records))
+    notes = [NOTES["stopped"].format(run=run) for run in stopped]
     sections = []
     if lines:
         speeds = {n.row: f"{float(n.value):.1f}×" for n in numbers if n.metric == SPEED}  # noqa: RUF001

@@ -15,6 +15,7 @@ STUDIES: dict[str, Callable[[Entry, Records], Iterator[Section]]] = {
     "table2": costs.complexity,
     "theorems": theorems.theorems,
     "throughput": costs.throughput,
+    "torchdeq": costs.against_torchdeq,
 }
 """How the sections of a table are made from its records."""
 

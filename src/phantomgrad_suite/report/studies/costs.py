@@ -1,6 +1,6 @@
-"""Table 2 and throughput: the cost of gradients and of training steps."""
+"""Table 2, throughput and the bench against torchdeq: what gradients and steps cost."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from phantomgrad_suite.report.catalogue import DATASETS, Entry
 from phantomgrad_suite.report.studies.parts import (
@@ -99,19 +99,55 @@ def _in_evaluations(row: Numbers) -> dict[str, str]:
         spent = row["evaluations"].get(which)
         cells[heading] = f"{spent['mean']:.4g} of {spent['budget']:.4g}" if spent else DASH
     for phase in _STEP:
-        counted = f" ({row['counted'][phase]:.4g})" if row["counted"] else ""
-        cells[phase.capitalize()] = f"{row['in_f'][phase]:.1f}{counted}"
+        cells[phase.capitalize()] = f"{row['in_f'][phase]:.1f}"
     return cells
 
 
 def row_names(rows: Sequence[Numbers]) -> list[str]:
     """Return data set, model and method of measured rows, and the budget where these are equal."""
-    names = []
-    for label in (row["label"] for row in rows):
-        dataset = DATASETS.get(label["dataset"], label["dataset"])
-        names.append(f"{dataset}, {label['model']}: {label['method']}")
+    names = [f"{_model(row['label'])}: {row['label']['method']}" for row in rows]
     budgets = [row["evaluations"]["forward"]["budget"] for row in rows]
     return [
         f"{name}, {budget:.4g} evaluations" if names.count(name) > 1 else name
         for name, budget in zip(names, budgets, strict=True)
     ]
+
+
+def against_torchdeq(entry: Entry, records: Records) -> Iterator[Section]:
+    """Yield, for each record, solves and training steps of both sides."""
+    for record in records:
+        numbers = record.numbers
+        where = f"On {with_instance(record, hardware_label(record), records)}"
+        solves = [
+            {"Solver": each["solver"], "State": " x ".join(map(str, each["shape"]))}
+            | _both(each, ("total", "outside f"))
+            for each in numbers["solves"]
+        ]
+        steps = [
+            {"Model": f"{_model(each['label'])}, batch {each['batch']}"}
+            | {"Gradient": each["label"]["method"]}
+            | _both(each, _STEP)
+            | {"step, solvers free": f"{each['times_less']['in f']:.2f}×"}  # noqa: RUF001
+            for each in numbers["steps"]
+        ]
+        text = entry.text["clock"].format(**numbers)
+        yield Section.of(f"{where}: solves", solves, words=2, text=text)
+        yield Section.of(f"{where}: training steps", steps, words=2)
+
+
+def _both(case: Numbers, quantities: Sequence[str]) -> dict[str, str]:
+    """Return our times and memory, theirs, and theirs over ours."""
+    sides = {side: case[side] for side in ("ours", "torchdeq")}
+    cells = {}
+    for quantity in quantities:
+        for side, found in sides.items():
+            median = 1e3 * found["seconds"][quantity]["median"]
+            cells[f"{quantity}, {side} (ms)"] = f"{median:.4g}"
+        cells[f"{quantity}, times"] = f"{case['times_less'][quantity]:.2f}×"  # noqa: RUF001
+    for side, found in sides.items():
+        cells[f"memory, {side} (MiB)"] = f"{found['peak_bytes'] / 2**20:,.4g}"
+    return cells | {"memory, times": f"{case['times_less']['peak_bytes']:.2f}×"}  # noqa: RUF001
+
+
+def _model(label: Mapping[str, str]) -> str:
+    return f"{DATASETS.get(label['dataset'], label['dataset'])}, {label['model']}"

@@ -84,7 +84,8 @@ def test_configurations_have_these_sizes(size: str) -> None:
 def test_small_configuration_trains() -> None:
     from hydra.utils import instantiate
 
-    names = ["model=transformer_small", "gradient=upg", "solver=fixed_point", "model.cutoffs=[20]"]
+    small = ["model.width=32", "model.heads=2", "model.inner=64", "model.cutoffs=[20]"]
+    names = ["model=transformer_postln", "gradient=upg", "solver=fixed_point", *small]
     model = instantiate(composed(names).model, vocabulary=50)
     tokens, targets = golden.segment(0)
     loss, _ = model(tokens, targets)
