@@ -50,8 +50,3 @@ def test_status_and_reports_start_without_torch() -> None:
     code = f"import sys, {modules}\nprint(*({{'torch', 'hydra', 'lightning'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
-
-
-def test_scripts_are_glue() -> None:
-    for path in sorted((REPOSITORY / "scripts").glob("*.py")):
-        assert len(path.read_text().splitlines()) <= 60, path.name

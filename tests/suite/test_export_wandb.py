@@ -145,18 +145,6 @@ def test_missing_packages(toy, monkeypatch, capsys, package) -> None:
     assert not toy.runs.exists()  # nothing was made before
 
 
-@pytest.mark.usefixtures("offline")
-def test_online_without_an_account(toy, monkeypatch, capsys) -> None:
-    pytest.importorskip("wandb_workspaces.reports.v2")
-    toy.publish(*PLACE)
-    monkeypatch.setenv("HOME", str(toy.runs))
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    assert toy.export("--online") == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("wandb: ")
-    assert "api key" in line.lower().replace("_", " ")
-
-
 @pytest.fixture
 def report() -> Any:
     pytest.importorskip("wandb_workspaces.reports.v2")

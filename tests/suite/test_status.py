@@ -11,10 +11,8 @@ from unittest.mock import Mock
 
 import pytest
 from graph_data import REPOSITORY
-from training import Workplace
 
-from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.status import Run, examine, run_folders, status
+from phantomgrad_suite.status import Run, examine, status
 
 CONFIGS = REPOSITORY / "configs"
 PLACE = ("chains/implicit", "seed0")
@@ -84,19 +82,6 @@ def test_run_of_another_machine_is_running_until_it_is_silent(folder, minutes, s
 def test_unreadable_note_is_no_obstacle(folder: Path) -> None:
     (folder / "attempt.json").write_text("{")
     assert examined() == Run(*PLACE, "stopped", "last update 0 s ago (this machine)")
-
-
-def test_state_of_a_real_run(workplace: Workplace) -> None:
-    """A failed run is shown as failed until it is started again, and is done at the end."""
-    short = ("experiment=chains/implicit", "trainer.max_epochs=2")
-    with pytest.raises(UserError, match=r"every_minutes must be finite"):
-        workplace.train(*short, "runtime.checkpoint.every_minutes=-1")
-    (place,) = run_folders(RUNS)
-    found = examine(*place, RUNS, RECORDS)
-    assert (found.state, found.text[:32]) == ("failed", "runtime.checkpoint cannot be bui")
-    folder = workplace.train(*short)
-    assert folder.name == place[1]
-    assert examine(*place, RUNS, RECORDS).state == "done"
 
 
 def counts(text: str) -> dict[str, list[str]]:

@@ -2,7 +2,6 @@
 
 import copy
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -157,14 +156,6 @@ def test_a_model_of_tokens_compiles_to_one_graph() -> None:
 
 
 slow = pytest.mark.skipif("PHANTOMGRAD_SLOW" not in os.environ, reason="set PHANTOMGRAD_SLOW=1")
-
-
-@slow
-@pytest.mark.skipif(
-    shutil.which("g++") is None and shutil.which("clang++") is None, reason="no C++ compiler"
-)
-def test_inductor() -> None:
-    assert_one_graph(Model(SOLVERS["broyden"], UPG).float(), "inductor", 1e-5)
 
 
 REFUSED: dict[str, pg.GradientEstimator] = {

@@ -100,22 +100,6 @@ def test_second_ctrl_c_stops_at_once(workplace: Workplace) -> None:
     assert not list(workplace.path.glob("runs/**/last.ckpt"))
 
 
-def test_script_exits_as_a_process_ended_by_the_signal(tmp_path: Path) -> None:
-    """The next rows of a table are not started."""
-    here = (
-        "-m",
-        "experiment=chains/upg_k5_d0.5,chains/implicit",
-        "runtime.checkpoint.every_n_epochs=1",
-    )
-    run = Started(tmp_path, *here)
-    run.wait_for(lambda: list(tmp_path.glob("runs/**/last.ckpt")))
-    run.process.terminate()
-    ended = run.end()
-    assert ended.code == 128 + signal.SIGTERM, ended.out
-    assert "stopped by SIGTERM in epoch" in ended.out
-    assert not list(tmp_path.glob("runs/chains/implicit"))
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked, as on Linux")
 def test_disturbed_runs_equal_the_undisturbed_ones(tmp_path: Path) -> None:
     script = Path(__file__).with_name("soak.py")

@@ -2,9 +2,7 @@
 
 import re
 import runpy
-import shlex
 import shutil
-import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -231,12 +229,6 @@ def test_imagenet_is_found_or_explained(folder_root: Path, target: Path) -> None
     (target / "imagenet").symlink_to(folder_root)
     found = "ImageNet: 12 training and 5 test images in"
     assert fetch("ImageNet", target) == f"{found} {target / 'imagenet'} (already there)"
-
-
-def test_make_accepts_a_folder_with_a_space() -> None:
-    command = ["make", "--dry-run", "--no-print-directory", "data", "FROM=/my data"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert shlex.split(done.stdout.splitlines()[-1])[-2:] == ["--from", "/my data"]
 
 
 def test_checksums_are_known(tu_root: Path) -> None:

@@ -97,18 +97,7 @@ def test_shortened_epochs_are_changes_of_the_protocol(workplace: Workplace, cut:
     record = workplace.record(ROW, "trainer.max_epochs=1", f"+trainer.{cut}")
     assert record.protocol == "reduced"
     assert any(cut.split("=")[0] in change for change in record.changes)
-    assert not (workplace.path / "results").exists()
-
-
-PRECONDITIONED = ("experiment=digits/implicit", "gradient=preconditioned", "trainer.max_epochs=1")
-
-
-def test_preconditioned_adjoint_by_gmres_trains(workplace: Workplace) -> None:
-    adjoint = ("solver@adjoint=gmres", "adjoint.max_evaluations=3", "gradient.on_failure=ignore")
-    short = "+trainer.limit_train_batches=2"
-    record = workplace.record(*PRECONDITIONED, "solver=broyden", *adjoint, short)
-    assert record.label["method"] == "Implicit"
-    assert record.solver["adjoint_evaluations"] == 3
+    assert not (workplace.path / "runs/results").exists()
 
 
 def test_images_too_small_for_the_scales_are_reported_in_one_line(workplace: Workplace) -> None:

@@ -68,18 +68,6 @@ def test_the_full_record_of_a_theorem_is_shown_and_all_are_checked() -> None:
     assert len(rows(table.sections[-1])) == 2 * len(full.checks)
 
 
-def test_figure1_has_the_means_of_states_and_rows() -> None:
-    record = published("figure1/tanh", **REDUCED)
-    section = study_table("figure1", record).sections[0]
-    assert "Reduced: 7 of 9 samples, x=1." in section.text
-    for estimate in record.numbers["estimates"]:
-        (row,) = (row for row in rows(section) if row["k"] == str(estimate["steps"]))
-        name = f"{estimate['form']}, λ = {estimate['damping']}"
-        mean = {which: estimate[which]["mean"] for which in ("states", "rows", "norm_ratio")}
-        assert row[name] == f"{mean['states']:.4f} ({mean['rows']:.4f})"
-        assert row[f"norm, {name}"] == f"{mean['norm_ratio']:.3f}"
-
-
 def test_figure4_has_the_medians_of_the_last_iteration(tmp_path: Any) -> None:
     """A method that diverged has dashes."""
     record = published("figure4/linear")
@@ -94,22 +82,6 @@ def test_figure4_has_the_medians_of_the_last_iteration(tmp_path: Any) -> None:
     medians = [float(npg[quantity][-1][2]) for quantity in quantities]
     assert second[2] == "NPG, λ = 0.5"
     assert list(map(float, second[3:7])) == pytest.approx(medians, rel=0.01)
-
-
-def test_table2_has_the_paper_next_to_the_measured_orders() -> None:
-    """The paper prints time O(K), O(k), O(k); memory O(1), O(k), O(1); peak O(k), O(k), O(1)."""
-    orders, measured = study_table("table2", published("table2/cpu")).sections[:2]
-    headings = [f"{quantity}, paper" for quantity in ("Time", "Mem", "Peak Mem")]
-    assert {row["Method"]: [row[heading] for heading in headings] for row in rows(orders)} == {
-        "Implicit, fixed point": ["O(K)", "O(1)", "O(k)"],
-        "Implicit, Broyden": ["O(K)", "O(1)", "O(k)"],
-        "UPG": ["O(k)", "O(k)", "O(k)"],
-        "NPG": ["O(k)", "O(1)", "O(1)"],
-    }
-    assert [row["Mem, measured"] for row in rows(orders)][2:] == ["O(k)", "O(1)"]
-    method = published("table2/cpu").numbers["methods"][0]
-    expected = f"{1e3 * method['seconds'][0]:.2f}"
-    assert texts(measured)[0][:3] == [method["name"], f"K = {method['sizes'][0]}", expected]
 
 
 def test_a_single_seed_shows_no_deviation() -> None:

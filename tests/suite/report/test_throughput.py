@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from report.conftest import published, rows, study_table
+from report.conftest import published, study_table
 
 from phantomgrad_suite.report.table import State
 from phantomgrad_suite.runs.records import StudyRecord
@@ -33,31 +33,6 @@ def measured(device: str, *rows: dict[str, Any], **changes: Any) -> StudyRecord:
         "protocol": "full",
     }
     return published("throughput/cpu", **{**known, "numbers": {"rows": numbers}, **changes})
-
-
-def test_the_table_has_times_and_evaluations() -> None:
-    record = published("throughput/cpu")
-    table = study_table("throughput", record)
-    times, in_f = (rows(section)[1] for section in table.sections[:2])
-    upg = record.numbers["rows"][1]
-    assert times["Row"] == in_f["Row"] == "CIFAR-10, MDEQ: UPG A(5, 0.5)"
-    low, median, high = (1e3 * value for value in upg["seconds"]["step"]["quartiles"])
-    assert times["step (ms)"] == f"{median:.1f} [{low:.1f}, {high:.1f}]"
-    assert times["backward (ms)"] == f"{1e3 * upg['seconds']['backward']['median']:.1f}"
-    assert times["backward faster"] == f"{upg['faster']['backward']:.2f}×"  # noqa: RUF001
-    assert times["Batch"] == "8 (128)"
-    assert times["Memory (MiB)"] == f"{upg['peak_bytes'] / 2**20:,.0f}"
-    assert rows(table.sections[0])[0]["step faster"] == "—"  # the reference
-    assert (in_f["f / solve"], in_f["Adjoint / solve"]) == ("19 of 19", "—")
-    assert in_f["Step"] == f"{upg['in_f']['step']:.1f}"
-
-
-def test_rows_of_one_name_are_told_apart_by_their_budgets() -> None:
-    """Table 3 has JR + UPG with 14 and with 20 further iterations."""
-    (section, *_) = study_table("throughput", published("throughput/language_cpu")).sections
-    names = [row["Row"] for row in rows(section) if "JR + UPG" in row["Row"]]
-    prefix = "WikiText-103 (validation text), DEQ (PreLN): JR + UPG A(5, 0.8)"
-    assert names == [f"{prefix}, {budget} evaluations" for budget in (15, 21)]
 
 
 def test_reduction_and_conditions_are_noted() -> None:

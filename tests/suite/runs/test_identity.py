@@ -1,7 +1,6 @@
 """Identity: which settings make a run another one, and what its folder and record are called."""
 
 import json
-import logging
 from typing import Any
 from unittest.mock import Mock
 
@@ -13,7 +12,6 @@ from training import Workplace, composed
 from phantomgrad_suite.jobs.compose import as_dict, identity_of
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import Identity, difference, hash_config, identify
-from phantomgrad_suite.runs.records import read_record
 
 CIFAR = "experiment=table1/upg_k9_d0.5"
 TEXT = "experiment=table3/wikitext103_postln_implicit"
@@ -109,14 +107,6 @@ def test_measurements_make_another_run() -> None:
 
 
 @pytest.mark.usefixtures("workplace")
-def test_varied_settings_are_part_of_the_row() -> None:
-    grid = ("table=figure3", "experiment=digits/implicit", "gradient=npg", "gradient.steps=3")
-    found = identity(*grid, "gradient.damping=1.0", "seed=2")
-    assert (found.row, found.instance) == ("figure3/digits/implicit/npg_k3_d1.0", "seed2")
-    assert identity(*grid, "gradient.damping=1.0", "+gradient.value=image").changes
-
-
-@pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize(
     ("line", "label"),
     [
@@ -145,22 +135,6 @@ def test_varied_settings_are_part_of_the_row() -> None:
 def test_label_names_what_was_composed(line: str, label: str) -> None:
     found = as_dict(composed(line.split()))["label"]
     assert ", ".join(found[key] for key in ("dataset", "model", "method")) == label
-
-
-def test_finished_run_is_skipped(workplace: Workplace, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    folder = workplace.train(*CHAINS)
-    before = (folder / "record.json").stat().st_mtime_ns
-    assert workplace.train(*CHAINS) == folder
-    assert (folder / "record.json").stat().st_mtime_ns == before
-    assert "finished, skipped" in caplog.messages[-1]
-
-
-def test_run_without_a_row_is_called_custom(workplace: Workplace) -> None:
-    folder = workplace.train("trainer.max_epochs=2", "gradient=one_step")
-    record = read_record(folder / "record.json")
-    assert (record.row, record.instance) == ("custom", f"seed0-{record.config_hash[:8]}")
-    assert not (workplace.path / "results").exists()
 
 
 def test_each_fold_has_its_own_seed(workplace, small_tu, monkeypatch) -> None:

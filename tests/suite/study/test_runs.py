@@ -42,7 +42,7 @@ def test_changed_study_is_reduced_and_not_published(workplace: Workplace) -> Non
     changed = {line.partition("=")[0] for line in (*TINY, "threads=1") if line != STUDY}
     assert {change.partition("=")[0] for change in record.changes} == changed
     assert record.instance == f"seed0-{record.config_hash[:8]}"
-    assert not (workplace.path / "results").exists()
+    assert not (workplace.path / "runs/results").exists()
 
 
 class Doubtful(Study):

@@ -10,29 +10,6 @@ from study.tiny import STUDY, SUITES, TINY, rows_of
 from training import Script, Workplace
 
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import read_study
-
-
-def test_script_skips_a_finished_study(study_script: Script, workplace: Workplace) -> None:
-    first = study_script(*TINY)
-    (path,) = workplace.path.glob("runs/**/record.json")
-    written = path.stat().st_mtime_ns
-    second = study_script(*TINY)
-    assert (first.code, second.code) == (0, 0)
-    assert "4 of 4 claims hold" in first.out
-    assert f"figure1/tanh {path.parent.name}: finished, skipped (" in second.out
-    assert path.stat().st_mtime_ns == written
-
-
-def test_script_fails_with_a_claim(study_script: Script, workplace: Workplace) -> None:
-    """Two evaluations do not find the equilibrium; exit status and last line report it."""
-    outcome = study_script(*TINY, "setting.iterations=2")
-    assert outcome.code == 1
-    last = outcome.out.splitlines()[-1]
-    assert last.startswith("figure1/tanh: a claim does not hold: ")
-    assert re.search(r"largest relative error of h\*: 0\.\d+ \(bound 1e-05\)", last)
-    (path,) = workplace.path.glob("runs/**/record.json")
-    assert not all(check.holds for check in read_study(path).checks)
 
 
 @pytest.mark.parametrize(

@@ -159,13 +159,6 @@ def test_resumed_run_is_the_uninterrupted_one(workplace, whole_runs, halting, at
     assert evaluate(folder)
 
 
-def test_words_are_tested_at_greater_lengths(workplace: Workplace) -> None:
-    words = ("dataset=words_s3", "dataset.length=4", "dataset.test_lengths=[6]")
-    record = workplace.record(*RUN, *words, "model.mixer=attention", "+model.heads=2")
-    assert {"test/exact_accuracy", "test/length6/exact_accuracy"} <= record.curves.keys()
-    assert 0 < record.curves["test/length6/cell_accuracy"][-1] < 1
-
-
 def test_spectral_radius_is_that_of_the_whole_recursion(workplace: Workplace) -> None:
     """Also in a run whose gradient records its last two steps alone."""
     here = (*RUN, "dataset=sudoku4", "runtime.callbacks.spectrum.every_n_epochs=1")

@@ -49,18 +49,6 @@ def test_damaged_checkpoint_is_kept_and_the_run_goes_on(workplace, caplog, gener
     assert_same_run(folder, whole)
 
 
-def test_infinite_loss_stops_the_run_before_a_checkpoint(workplace: Workplace) -> None:
-    """The message names what may help; the checkpoint is the one from before."""
-    unseen = "nonfinite=null"
-    poison = "+runtime.callbacks.poison={_target_: interruptions.Poison, epoch: 10}"
-    with pytest.raises(UserError, match=r"training loss is nan in epoch 10: .* optimizer\.lr"):
-        workplace.train(*CHAINS, "runtime.checkpoint.every_n_epochs=2", unseen, poison)
-    (found,) = workplace.path.glob("runs/**/last.ckpt")
-    saved = checkpoint(found.parents[1])
-    assert saved["epoch"] == 7
-    assert all(bool(value.isfinite().all()) for value in saved["state_dict"].values())
-
-
 UNUSED = "layer.unused_bias"  # neither the loss nor a gradient depends on it
 
 

@@ -73,21 +73,6 @@ def test_further_memory_lengths_do_not_change_training(workplace, text_root) -> 
     assert len({tuple(with_it.curves[n]) for n in (*others, "test/perplexity")}) == 3
 
 
-@pytest.mark.parametrize("steps", [4, 16])
-def test_text_that_ends_in_an_epoch_begins_again(workplace, whole_runs, text_root, steps) -> None:
-    """A pass has twelve segments; runs resume at the same position before or after its end."""
-    long = (
-        "dataset.batch_size=12",
-        "dataset.segment_length=25",
-        "runtime.checkpoint.every_minutes=0",
-    )
-    here = run_of(text_root, *JR, *long)
-    whole = whole_runs.train(workplace, *here)
-    folder = interrupted(workplace, steps, *here, unit="step")
-    assert workplace.train(*here) == folder
-    assert_same_run(folder, whole)
-
-
 @pytest.mark.parametrize(
     ("override", "message"),
     [

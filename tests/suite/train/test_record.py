@@ -44,15 +44,6 @@ def test_record_names_the_gpu(workplace: Workplace) -> None:
     assert on_cpu.environment["accelerator"] is None
 
 
-def test_backpropagation_through_the_reversible_solver_trains(workplace: Workplace) -> None:
-    parts = ("experiment=digits/implicit", "solver=reversible", "gradient=bptt")
-    short = ("trainer.max_epochs=2", "+trainer.limit_train_batches=3", "solver.max_evaluations=12")
-    record = workplace.record(*parts, *short, "dataset.batch_size=16")
-    assert record.label["method"] == "BPTT"
-    loss = record.curves["train/loss"]
-    assert loss[-1] < loss[0]
-
-
 def test_unchanged_row_is_published(workplace: Workplace) -> None:
     """Only `runtime` settings are overridden: the record is written to the results."""
     row = shorten(workplace, 40)
@@ -75,14 +66,6 @@ def test_reduced_row_is_labelled(workplace: Workplace) -> None:
     record = workplace.record(ROW)
     assert (record.protocol, record.changes) == ("reduced", ["2 epochs of 300"])
     assert (workplace.path / "runs/results/records" / record.row / "seed0.json").exists()
-
-
-def test_changed_row_is_reduced_and_not_published(workplace: Workplace) -> None:
-    record = workplace.record(*CHAINS)
-    assert record.protocol == "reduced"
-    assert f"trainer.max_epochs={EPOCHS}" in record.changes
-    assert "runtime.checkpoint.every_n_epochs=5" not in record.changes  # changes no result
-    assert not (workplace.path / "results").exists()
 
 
 @pytest.mark.parametrize("asked", ["auto", "cpu"])

@@ -68,7 +68,12 @@ def test_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(
     if row.startswith("digits"):
         here += ("dataset.batch_size=216", "+trainer.limit_val_batches=1")
     else:
-        here += (f"runtime.dataset.root={cifar_root}", "dataset.batch_size=20", *NARROW)
+        here += (
+            f"runtime.dataset.root={cifar_root}",
+            "dataset.batch_size=20",
+            "dataset.augment=true",
+            *NARROW,
+        )
         here += ("task.pretraining_steps=6", "task.pretraining_layers=2")
     whole = whole_runs.train(workplace, *here)
     folder = interrupted(workplace, step, *here, unit="step")

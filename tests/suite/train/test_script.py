@@ -18,14 +18,6 @@ def test_script_executes_a_run_and_skips_it_the_second_time(script: Script) -> N
     assert "finished, skipped" in second.out
 
 
-def test_script_reports_an_error_in_one_line(script: Script) -> None:
-    outcome = script("experiment=table4/cox2_implicit")
-    assert outcome.code == 1
-    assert outcome.err == ""
-    assert outcome.out.startswith("COX2 is not in data/TUDataset: fetch it with")
-    assert outcome.out.count("\n") == 1
-
-
 def test_table_goes_on_after_a_failed_run(script: Script, workplace: Workplace) -> None:
     """The exit code is 1, and the other rows are executed."""
     rows = "experiment=chains/implicit,chains/upg_k5_d0.5,chains/npg_k5_d0.5"

@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,12 +9,10 @@ import torch
 from data.images.helpers import QUIET, as_set, cifar, fit, normalised, whole
 from image_data import write_cifar10, write_image
 from PIL import Image
-from recorder import Recorder, trainer
 from torch import Tensor
 from torchvision.transforms.v2 import functional as slow
 
-from phantomgrad_suite.checkpoint.state import RunState
-from phantomgrad_suite.data import Cifar10, ImageBatch
+from phantomgrad_suite.data import ImageBatch
 from phantomgrad_suite.data.base import Share
 from phantomgrad_suite.data.images.base import in_order
 from phantomgrad_suite.data.images.cifar import CLASSES, random_crops
@@ -138,45 +135,6 @@ def test_batches_are_normalised_and_evaluation_is_not_augmented(jpeg_root: Path)
     assert as_set(fit(cifar(jpeg_root), 1).images()) == plain
 
 
-def test_resumed_run_sees_what_the_uninterrupted_one_sees(jpeg_root: Path, tmp_path: Path) -> None:
-    hardware = dict.fromkeys(("git", "processor", "threads", "accelerator"))
-
-    def run(epochs: int, checkpoint: Path | None = None) -> Recorder:
-        data = cifar(jpeg_root, augment=True, batch_size=30)
-        state = RunState({"environment": hardware, "started": "now", "config_hash": "0"})
-        options: dict[str, Any] = {"ckpt_path": checkpoint, "weights_only": True}
-        return fit(data, epochs, callbacks=[state], **options)
-
-    complete, first = run(3), run(2)
-    first.trainer.save_checkpoint(tmp_path / "2.ckpt")
-    rest = run(3, tmp_path / "2.ckpt")
-    assert torch.equal(torch.cat([first.images(), rest.images()]), complete.images())
-    assert torch.equal(rest.scale, complete.scale)
-    assert not torch.equal(complete.images()[:100], complete.images()[100:200])
-
-
-def test_two_processes_take_disjoint_parts(jpeg_root, tmp_path, monkeypatch) -> None:
-    """Together they see all of an epoch, and each evaluation image exactly once."""
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    options = {"batch_size": 15, "test_batch_size": 8, "validation": 31}
-    data = Cifar10(root=str(jpeg_root), name="cifar10-jpeg", **options)
-    trainer(1, devices=2, strategy="ddp_fork").fit(Recorder(tmp_path), data)
-    seen = [torch.load(tmp_path / f"seen{rank}.pt") for rank in range(2)]
-    pixels = cifar(jpeg_root, validation=31)
-    for rank in range(2):
-        assert [len(labels) for _, labels in seen[rank]["train"]] == [15, 15, 5]
-    parts = {part: [torch.cat([i for i, _ in s[part]]) for s in seen] for part in ("train", "test")}
-    shown, held, tested = (
-        as_set(normalised(whole(pixels, part).images, MEAN, DEVIATION))
-        for part in ("train", "validation", "test")
-    )
-    first, second = (as_set(images) for images in parts["train"])
-    assert len(first & second) == 1  # of 69 images one is repeated to make the parts equal
-    assert first | second == shown
-    assert len(torch.cat(parts["test"])) == 20 + 31
-    assert as_set(torch.cat(parts["test"])) == held | tested
-
-
 def test_processes_that_would_wait_for_each_other_are_refused(jpeg_root: Path) -> None:
     """Twenty images for three processes are 7, 7 and 6: two batches of six, or one."""
     part = cifar(jpeg_root)._parts["test"]
@@ -184,15 +142,6 @@ def test_processes_that_would_wait_for_each_other_are_refused(jpeg_root: Path) -
     message = "=6 gives 3 processes different numbers of batches of 20 samples: choose another size"
     with pytest.raises(UserError, match=message):
         in_order(part, 6, Share(3, 2))
-
-
-def test_damaged_original_file_is_refused(cifar_root: Path) -> None:
-    path = cifar_root / "cifar-10-batches-py" / "data_batch_3"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(
-        UserError, match=r"cifar-10-batches-py are missing or damaged: fetch it with"
-    ):
-        cifar(cifar_root, "cifar10")
 
 
 def test_bad_image_is_named(jpeg_copy: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from data.images.helpers import whole
+from data.images.helpers import as_set, whole
 
 from phantomgrad_suite.data import Digits
 
@@ -42,3 +42,9 @@ def test_order_is_that_of_the_global_generator_at_the_first_batch() -> None:
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(5)
     assert torch.equal(next(iterator).images, expected)
+
+
+def test_parts_share_no_image() -> None:
+    data = Digits()
+    parts = [as_set(whole(data, part).images) for part in PARTS]
+    assert len(set.union(*parts)) == sum(map(len, parts))

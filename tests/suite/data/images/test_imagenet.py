@@ -11,7 +11,6 @@ from image_data import write_image, write_image_folder
 from PIL import Image
 from recorder import Recorder, trainer
 
-from phantomgrad_suite.data import ImageNet
 from phantomgrad_suite.data.base import Share
 from phantomgrad_suite.data.images.base import ImageBatch
 from phantomgrad_suite.data.images.imagenet import FolderSet, SeededOrder, transform
@@ -83,20 +82,6 @@ def test_order_and_crops_change_with_epoch_and_seed_alone(folder_root: Path) -> 
     other = Recorder()
     trainer(1).fit(other, imagenet(folder_root))
     assert not torch.equal(other.images(), first)
-
-
-@pytest.mark.parametrize("validation", [0, 3])
-def test_resumed_run_sees_what_the_uninterrupted_one_sees(
-    folder_root: Path, tmp_path: Path, validation: int
-) -> None:
-    def data() -> ImageNet:
-        return imagenet(folder_root, validation=validation)
-
-    complete, first = fit(data(), 2), fit(data(), 1)
-    first.trainer.save_checkpoint(tmp_path / "1.ckpt")
-    rest = fit(data(), 2, ckpt_path=tmp_path / "1.ckpt", weights_only=True)
-    assert torch.equal(torch.cat([first.images(), rest.images()]), complete.images())
-    assert torch.equal(rest.images("test"), complete.images("test")[5 + validation :])
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from report.conftest import plots, points, published, rows, study_table
+from report.conftest import plots, points, published, study_table
 
 from phantomgrad_suite.runs.records import StudyRecord
 
@@ -46,31 +46,6 @@ def measured(seed: int, level: float, **changes: Any) -> StudyRecord:
     return published(
         "theorems/series", row=f"scaling/{run}", numbers=numbers, setting=setting, checks=[]
     )
-
-
-def test_tables_have_means_over_the_runs() -> None:
-    table = study_table("scaling", measured(0, 0.4), measured(1, 0.5))
-    depth, breadth, residual, *_ = table.sections
-    assert depth.title == "Toy: TRM, 2 of 5 steps: depth"
-    assert depth.text.startswith("10 puzzles a test set, 2 runs;")
-    assert [row["Puzzles"] for row in rows(depth)] == [
-        *("New grids", "Known grids", "The solution", "3 cells missing")
-    ]
-    first = rows(depth)[0]
-    assert first["1 segment"] == "45.0 ± 7.1"
-    assert first["2 segments (training)"] == "55.0 ± 7.1"
-    assert (first["4 segments"], first["Lost"]) == ("75.0 ± 7.1", "10.0 ± 0.0")
-    assert "vectors drawn from the same distribution" in breadth.text
-    found = {(r["Puzzles"], r["Depth"], r["Starts"]): r for r in rows(breadth)}
-    assert len(found) == 2 * 2 * 2
-    wide = found["Known grids", "4 segments", "2"]
-    assert (wide["Majority"], wide["Any right"]) == ("65.0 ± 7.1", "75.0 ± 7.1")
-    cells = rows(residual)
-    assert len(cells) == 2 * 2 * 2
-    assert cells[0] == {
-        **{"Puzzles": "New grids", "Depth": "2 segments", "Run": "seed0", "Unsolved": "2 of 10"},
-        **{"AUROC, logits": "0.900 [0.800, 1.000]", "AUROC, state": "—"},
-    }
 
 
 def test_runs_that_differ_have_tables_of_their_own() -> None:
