@@ -76,7 +76,7 @@ def test_sections_follow_the_order_of_the_paper(page: Page) -> None:
         "Table 1: Ablation settings on CIFAR-10",
         "Table 3: DEQ and MDEQ on vision and language",
         "Table 4: IGNN on graph tasks",
-        "Chains: IGNN on the embedded default data",
+        "Chains: IGNN on chains of nodes",
         "Odd",
         "Findings",
         "How to read a table",

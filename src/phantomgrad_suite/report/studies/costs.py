@@ -142,10 +142,10 @@ def _both(case: Numbers, quantities: Sequence[str]) -> dict[str, str]:
     for quantity in quantities:
         for side, found in sides.items():
             median = 1e3 * found["seconds"][quantity]["median"]
-            cells[f"{quantity}, {side} (ms)"] = f"{median:.4g}"
+            cells[f"{quantity}, {side} (ms)"] = f"{median:,.1f}"
         cells[f"{quantity}, times"] = f"{case['times_less'][quantity]:.2f}×"  # noqa: RUF001
     for side, found in sides.items():
-        cells[f"memory, {side} (MiB)"] = f"{found['peak_bytes'] / 2**20:,.4g}"
+        cells[f"memory, {side} (MiB)"] = f"{found['peak_bytes'] / 2**20:,.1f}"
     return cells | {"memory, times": f"{case['times_less']['peak_bytes']:.2f}×"}  # noqa: RUF001
 
 
