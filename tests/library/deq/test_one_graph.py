@@ -1,7 +1,6 @@
 """Layers in graphs that may not break: ``torch.compile(fullgraph=True)``, export and ONNX."""
 
 import copy
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -155,9 +154,6 @@ def test_a_model_of_tokens_compiles_to_one_graph() -> None:
     torch.testing.assert_close(ours, model(*arguments))
 
 
-slow = pytest.mark.skipif("PHANTOMGRAD_SLOW" not in os.environ, reason="set PHANTOMGRAD_SLOW=1")
-
-
 REFUSED: dict[str, pg.GradientEstimator] = {
     "implicit, order 2": pg.ImplicitGradient(order=2),
     "adaptive damping": pg.UnrolledPhantomGradient(2, "adaptive"),
@@ -192,7 +188,6 @@ def test_an_exported_layer_is_the_eager_one(solver: pg.Solver) -> None:
     assert bool(model.deq.last_solution.converged.any()) != isinstance(solver, pg.Steps)
 
 
-@slow
 @pytest.mark.parametrize("name", ["fixed point", "anderson", "broyden"])
 def test_onnx(name: str, tmp_path: Any) -> None:
     pytest.importorskip("onnxscript")
