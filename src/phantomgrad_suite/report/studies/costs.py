@@ -120,14 +120,18 @@ def against_torchdeq(entry: Entry, records: Records) -> Iterator[Section]:
         where = f"On {with_instance(record, hardware_label(record), records)}"
         solves = [
             {"Solver": each["solver"], "State": " x ".join(map(str, each["shape"]))}
-            | _both(each, ("total", "outside f"))
+            | _both(each, "total", "ms")
+            | _both(each, "outside f", "ms")
+            | _both(each, "memory", "MiB")
             for each in numbers["solves"]
         ]
         steps = [
             {"Model": f"{_model(each['label'])}, batch {each['batch']}"}
             | {"Gradient": each["label"]["method"]}
-            | _both(each, _STEP)
-            | {"step, solvers free": f"{each['times_less']['in f']:.2f}×"}  # noqa: RUF001
+            | _both(each, "step", "ms")
+            | {f"{q}, times less": _less(each, q) for q in ("forward", "backward")}
+            | {"step, free solvers, times less": _less(each, "in f")}
+            | _both(each, "memory", "MiB")
             for each in numbers["steps"]
         ]
         text = entry.text["clock"].format(**numbers)
@@ -135,18 +139,19 @@ def against_torchdeq(entry: Entry, records: Records) -> Iterator[Section]:
         yield Section.of(f"{where}: training steps", steps, words=2)
 
 
-def _both(case: Numbers, quantities: Sequence[str]) -> dict[str, str]:
-    """Return our times and memory, theirs, and theirs over ours."""
-    sides = {side: case[side] for side in ("ours", "torchdeq")}
+def _both(case: Numbers, quantity: str, unit: str) -> dict[str, str]:
+    """Return what we take, what torchdeq takes, and how many times less we take."""
     cells = {}
-    for quantity in quantities:
-        for side, found in sides.items():
-            median = 1e3 * found["seconds"][quantity]["median"]
-            cells[f"{quantity}, {side} (ms)"] = f"{median:,.1f}"
-        cells[f"{quantity}, times"] = f"{case['times_less'][quantity]:.2f}×"  # noqa: RUF001
-    for side, found in sides.items():
-        cells[f"memory, {side} (MiB)"] = f"{found['peak_bytes'] / 2**20:,.1f}"
-    return cells | {"memory, times": f"{case['times_less']['peak_bytes']:.2f}×"}  # noqa: RUF001
+    for side in ("ours", "torchdeq"):
+        bytes_, seconds = case[side]["peak_bytes"], case[side]["seconds"]
+        amount = bytes_ / 2**20 if unit == "MiB" else 1e3 * seconds[quantity]["median"]
+        cells[f"{quantity}, {side} ({unit})"] = f"{amount:,.1f}"
+    return cells | {f"{quantity}, times less": _less(case, quantity)}
+
+
+def _less(case: Numbers, quantity: str) -> str:
+    name = "peak_bytes" if quantity == "memory" else quantity
+    return f"{case['times_less'][name]:.2f}×"  # noqa: RUF001
 
 
 def _model(label: Mapping[str, str]) -> str:
