@@ -18,6 +18,7 @@ from phantomgrad.solvers import (
     Map,
     Solver,
 )
+from phantomgrad_suite.runs.errors import UserError
 
 MISSING = "torchdeq is not installed: pip install -e '.[bench]' in the checkout"
 _NAMES = {FixedPoint: "fixed_point_iter", Anderson: "anderson", Broyden: "broyden"}
@@ -72,23 +73,28 @@ def use_peer(model: nn.Module) -> None:
 
 
 def get_layer(solver: Solver, gradient: GradientEstimator) -> nn.Module:
-    """Return torchdeq's layer, called with a map and a start, for our solver and gradient."""
+    """Return torchdeq's layer, called with a map and a start, for our solver and gradient.
+
+    Raises:
+        UserError: torchdeq has no counterpart of the solver or the gradient.
+    """
     from torchdeq import get_deq
 
     options = _solver_options(solver, "f_")
-    if isinstance(gradient, ImplicitGradient):
-        options |= {"ift": True, **_solver_options(gradient.solver, "b_")}
-    elif isinstance(gradient, UnrolledPhantomGradient):
-        options |= {"grad": gradient.steps, "tau": gradient.current_damping}
-    else:
-        raise TypeError(f"torchdeq has no counterpart of {type(gradient).__name__}")
+    match gradient:
+        case ImplicitGradient(order=1, preconditioner=None):
+            options |= {"ift": True, **_solver_options(gradient.solver, "b_")}
+        case UnrolledPhantomGradient(state=None):
+            options |= {"grad": gradient.steps, "tau": gradient.current_damping}
+        case _:
+            raise UserError(f"torchdeq has no counterpart of {gradient}")
     built: nn.Module = get_deq(**options)
     return built
 
 
 def _solver_options(solver: LinearSolver, prefix: str) -> dict[str, Any]:
-    if not isinstance(solver, IterativeSolver):
-        raise TypeError(f"torchdeq has no counterpart of {type(solver).__name__}")
+    if not isinstance(solver, IterativeSolver) or type(solver) not in _NAMES:
+        raise UserError(f"torchdeq has no counterpart of {solver}")
     options = {
         "solver": _NAMES[type(solver)],
         # The peer's Broyden does not count the evaluation at the start.

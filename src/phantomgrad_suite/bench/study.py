@@ -11,6 +11,8 @@ from torch import Tensor
 from phantomgrad.gradients import ImplicitGradient
 from phantomgrad.solvers import Anderson, Broyden, FixedPoint, IterativeSolver, Map
 from phantomgrad_suite.bench import peer
+from phantomgrad_suite.jobs.build import build
+from phantomgrad_suite.jobs.compose import compose_row
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.studies.base import Findings, Study, progress
 from phantomgrad_suite.studies.meters import (
@@ -39,7 +41,9 @@ class PeerBench(Study):
     """Seconds and peak memory of solves and training steps, ours and torchdeq's, taking turns.
 
     Solves are of a cheap map on states of ``shapes``, steps are those of ``rows`` (with their batch
-    sizes). Both sides have the same maps, weights, starts and budgets, which they spend in full.
+    sizes), without warnings and checks of our layers. Both sides have the same maps, weights,
+    starts and budgets, which they spend in full. torchdeq takes the Jacobian of its implicit
+    gradient at the image of the solver's result, so here all rows do.
     """
 
     shapes: Sequence[Sequence[int]]
@@ -51,6 +55,8 @@ class PeerBench(Study):
     def measure(self, seed: int, device: torch.device) -> Findings:
         if (version := peer.version()) is None:
             raise UserError(peer.MISSING)
+        for row in self.rows:
+            check_row(row)
         clock = Clock(device)
         solves = [
             {"solver": name, "shape": list(shape), **self._solve(solver, shape, clock)}
@@ -71,11 +77,11 @@ class PeerBench(Study):
         return in_turns(contenders, clock, self.solve_repeats)
 
     def _step(self, row: str, batch_size: int, seed: int, clock: Clock) -> dict[str, Any]:
-        ours, theirs = (TrainingStep(row, batch_size, seed, clock, True) for _ in range(2))
+        ours, theirs = (step_of(row, batch_size, seed, clock) for _ in range(2))
         peer.use_peer(theirs.task)
         contenders = {OURS: watched(ours, clock), PEER: watched(theirs, clock)}
         label = {key: ours.config.label[key] for key in ("dataset", "method", "model")}
-        facts = {"row": row, "label": label, "batch": ours.data.samples}
+        facts = {"row": row, "label": label, "batch": ours.data.samples, "unit": ours.data.unit}
         return {**facts, **in_turns(contenders, clock, self.step_repeats)}
 
 
@@ -101,20 +107,40 @@ def solving(solver: Any, f: Map, z0: Tensor, clock: Clock) -> Contender:
     return run
 
 
+def check_row(row: str) -> None:
+    """Raise :class:`UserError` unless torchdeq can make the steps of ``row``."""
+    config = compose_row(row)
+    for name in ("jacobian", "budget_jitter"):
+        if config.task.get(name):
+            raise UserError(f"torchdeq's layers have no counterpart of task.{name}, in {row}")
+    solver, gradient = (build(config.model[part], part) for part in ("solver", "gradient"))
+    peer.get_layer(solver, gradient)
+
+
+def step_of(row: str, batch_size: int, seed: int, clock: Clock) -> TrainingStep:
+    """Return a step with the weights of ``seed``, whose layers do what torchdeq's do."""
+    torch.manual_seed(seed)
+    step = TrainingStep(row, batch_size, seed, clock, whole_budgets=True)
+    for layer in step.layers:
+        layer.check_map = False  # up to four evaluations of f more
+        if isinstance(layer.gradient, ImplicitGradient):
+            layer.gradient = replace(layer.gradient, at="image", on_failure="ignore")
+    return step
+
+
 def watched(step: TrainingStep, clock: Clock) -> Contender:
-    """Return a training step; ``in f`` is without the time that our solvers spend outside of f."""
+    """Return a training step; ``free`` is the step minus the time our solvers spend outside f."""
     watch = Watch(clock)
     for layer in step.layers:
-        layer.check_map = False  # an evaluation of f more
         if isinstance(layer.gradient, ImplicitGradient):
             adjoint = watch.over(layer.gradient.solver)
-            layer.gradient = replace(layer.gradient, solver=adjoint, on_failure="ignore")
+            layer.gradient = replace(layer.gradient, solver=adjoint)
         layer.solver = watch.over(layer.solver)
 
     def run() -> dict[str, float]:
         seconds = step.step()
-        names = ("step", "forward", "backward")
-        return {**{n: seconds[n] for n in names}, "in f": seconds["step"] - watch.take().outside}
+        times = {name: seconds[name] for name in ("step", "forward", "backward")}
+        return {**times, "free": seconds["step"] - watch.take().outside}
 
     return run
 

@@ -111,13 +111,13 @@ class TrainingStep:
     def _note(self, layer: DEQ, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
         # Detached inside of nested inputs too (the context of a segment): no graph is kept alive.
         inputs, z0 = tree_map_only(Tensor, Tensor.detach, (inputs, options.get("z0")))
-        self._calls.append((layer, inputs, torch.zeros_like(inputs[0]) if z0 is None else z0))
+        self._calls.append((layer, inputs, z0))
 
     @torch.no_grad()
     def _one_f(self) -> float:
         total = 0.0
         for layer, inputs, z0 in self._calls:
-            f, z, _ = layer.close_over(inputs, z0)
+            f, z, _ = layer.close_over(inputs, torch.zeros_like(inputs[0]) if z0 is None else z0)
             with shared_parametrizations(layer.cell):
                 total += self._clock.time(partial(f, f(z)))
         return total

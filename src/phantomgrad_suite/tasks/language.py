@@ -10,7 +10,8 @@ from torchmetrics import MeanMetric
 from phantomgrad.checks import check_at_least, check_list
 from phantomgrad.models import Memory
 from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
-from phantomgrad_suite.data.text.streams import TokenBatch
+from phantomgrad_suite.data.text.streams import Segments, TokenBatch
+from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.tasks.base import Task
 
 
@@ -57,6 +58,23 @@ class LanguageModelling(Task):
         keys = [name + at for name, lengths in self._evaluations.items() for at in lengths]
         self._losses = nn.ModuleDict({key: MeanMetric() for key in keys})
         self._memory: dict[str, Memory] = {}
+
+    def on_train_start(self) -> None:
+        """Raise a :class:`UserError` if a stream of a text is too short to fill a memory."""
+        own = getattr(self.model, "memory_length", 0)
+        lengths = [("model.memory_length", own, self.trainer.train_dataloader)]
+        # In evaluation the model's own memory may be longer than a text.
+        for loader in self.trainer.val_dataloaders or []:
+            for at, length in self._evaluations["test"].items():
+                name = "other_memories" if at else "evaluation_memory"
+                lengths.append((f"task.{name}", length or 0, loader))
+        for name, length, loader in lengths:
+            text = getattr(loader, "dataset", None)
+            if isinstance(text, Segments) and length >= text.length:
+                raise UserError(
+                    f"{name} must be less than the {text.length} tokens of a stream of the "
+                    f"{text.name} text, got {length}"
+                )
 
     def training_loss(self, batch: TokenBatch) -> tuple[Tensor, int]:
         losses = self._word_losses(batch, "train", unrolled=self.unrolled_layers)

@@ -9,10 +9,11 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from phantomgrad import Anderson, Broyden, FixedPoint, ImplicitGradient, Solver
-from phantomgrad.gradients import GradientEstimator, NeumannPhantomGradient, UnrolledPhantomGradient
+from phantomgrad.gradients import GradientEstimator, UnrolledPhantomGradient
+from phantomgrad.solvers import IterativeSolver
 from phantomgrad_suite.bench import PeerBench, peer
-from phantomgrad_suite.bench.peer import PeerSolver, get_layer, use_peer
-from phantomgrad_suite.bench.study import elementwise_map
+from phantomgrad_suite.bench.peer import PeerSolver, use_peer
+from phantomgrad_suite.bench.study import SOLVERS, elementwise_map, in_turns, step_of
 from phantomgrad_suite.jobs.compose import compose_row
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.studies.meters import Clock
@@ -39,7 +40,7 @@ def test_both_solvers_find_the_same_equilibrium(solver: Solver) -> None:
 
 
 @pytest.fixture
-def step_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TrainingStep]:
+def small_step(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TrainingStep]:
     """Training steps of small rows, ours or the peer's."""
 
     def composed(row: str) -> OmegaConf:
@@ -67,11 +68,11 @@ def step_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TrainingStep]:
 @needs_peer
 @pytest.mark.parametrize("gradient", GRADIENTS)
 @pytest.mark.parametrize("row", [MDEQ, WORDS])
-def test_both_sides_compute_the_same_gradients(row: str, gradient: str, step_of) -> None:
+def test_both_sides_compute_the_same_gradients(row: str, gradient: str, small_step) -> None:
     """The weights of the cell are scaled so that solvers converge, but not at once."""
     found: list[dict[str, Tensor]] = []
     for theirs in (False, True):
-        step = step_of(row, SOLVED, GRADIENTS[gradient], theirs=theirs)
+        step = small_step(row, SOLVED, GRADIENTS[gradient], theirs=theirs)
         model = step.task.model
         with torch.no_grad():
             for name, parameter in model.deq.named_parameters():
@@ -98,10 +99,10 @@ def test_both_sides_compute_the_same_gradients(row: str, gradient: str, step_of)
     ],
     ids=["implicit", "UPG"],
 )
-def test_a_step_spends_the_same_budget_on_both_sides(gradient, ours, theirs, step_of) -> None:
+def test_a_step_spends_the_same_budget_on_both_sides(gradient, ours, theirs, small_step) -> None:
     """The peer's implicit gradient evaluates f once more, in its backward pass."""
     for side, more in ((False, ours), (True, theirs)):
-        step = step_of(MDEQ, Broyden(max_evaluations=9, tol=0), gradient, theirs=side)
+        step = small_step(MDEQ, Broyden(max_evaluations=9, tol=0), gradient, theirs=side)
         calls: list[None] = []
         step.task.model.deq.cell.register_forward_hook(lambda *_, c=calls: c.append(None))
         step.step()
@@ -109,14 +110,55 @@ def test_a_step_spends_the_same_budget_on_both_sides(gradient, ours, theirs, ste
 
 
 @needs_peer
-def test_a_gradient_without_counterpart_is_refused() -> None:
-    with pytest.raises(TypeError, match="torchdeq has no counterpart of NeumannPhantomGradient"):
-        get_layer(SOLVED, NeumannPhantomGradient(5, 0.5))
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("table1/npg_k5_d0.5_no_dropout", "no counterpart of NeumannPhantomGradient"),
+        ("table1/implicit_preconditioned5", "no counterpart of .*preconditioner='forward'"),
+        ("table3/wikitext103_preln_jr_upg_14", "no counterpart of task.jacobian, in table3"),
+        ("reasoning/minimal_j7", r"no counterpart of Steps"),
+    ],
+)
+def test_rows_that_cannot_be_compared_are_refused_before_anything_is_measured(row, message) -> None:
+    with pytest.raises(UserError, match=message):
+        PeerBench(shapes=[(4, 6)], rows={row: 1}).measure(0, CPU)
 
 
 @needs_peer
 @pytest.mark.usefixtures("float32")
-def test_what_is_recorded(step_of) -> None:
+def test_both_sides_have_the_weights_of_the_seed() -> None:
+    first, second, other = (step_of(MDEQ, 1, seed, Clock(CPU)).task for seed in (0, 0, 1))
+    weights = [task.state_dict() for task in (first, second, other)]
+    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+    assert not all(torch.equal(value, weights[2][name]) for name, value in weights[0].items())
+
+
+def test_another_side_goes_first_in_each_round() -> None:
+    """Before the rounds each runs twice: to warm up, and for its memory."""
+    made: list[str] = []
+
+    def contender(name: str) -> Callable[[], dict[str, float]]:
+        return lambda: made.append(name) or {"step": 2.0 if name == "torchdeq" else 1.0}
+
+    found = in_turns({n: contender(n) for n in ("ours", "torchdeq")}, Clock(CPU), 2)
+    ours, theirs = "ours", "torchdeq"
+    assert made == [ours, ours, theirs, theirs, ours, theirs, theirs, ours]
+    assert found["times_less"]["step"] == 2
+
+
+@needs_peer
+@pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
+def test_both_solvers_spend_the_same_evaluations(solver: IterativeSolver) -> None:
+    f, calls = elementwise_map((4, 3, 5), CPU), []
+    for each in (solver := replace(solver, max_evaluations=9), PeerSolver(solver)):
+        calls.append([])
+        each.solve(lambda z: calls[-1].append(1) or f(z), torch.zeros(4, 3, 5))
+    assert [len(side) for side in calls] == [9, 9]
+
+
+@needs_peer
+@pytest.mark.usefixtures("float32")
+def test_what_is_recorded(small_step) -> None:
     """Both sides spend the budget of every solve; what our solvers take themselves is left out."""
     study = PeerBench(shapes=[(4, 6)], rows={MDEQ: 1}, solve_repeats=2, step_repeats=1)
     numbers = study.measure(0, CPU).numbers
@@ -127,7 +169,7 @@ def test_what_is_recorded(step_of) -> None:
         assert min(case["ours"]["peak_bytes"], case["torchdeq"]["peak_bytes"]) > 0
     assert len(numbers["solves"][0]["ours"]["seconds"]["total"]["samples"]) == 2
     seconds = {q: found["median"] for q, found in step["ours"]["seconds"].items()}
-    assert 0 < seconds["in f"] < seconds["step"]
+    assert 0 < seconds["free"] < seconds["step"]
 
 
 def test_without_the_peer_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

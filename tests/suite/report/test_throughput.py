@@ -89,15 +89,20 @@ def test_a_record_of_another_version_is_one_line(printed: Any, capsys: Any) -> N
 
 
 def test_the_bench_against_torchdeq_has_ratios_of_medians_over_rounds() -> None:
-    seconds = {q: {"median": 0.5} for q in ("step", "forward", "backward", "in f")}
-    less = {"step": 2.5, "forward": 3, "backward": 2, "in f": 4, "peak_bytes": 1.5}
+    seconds = {q: {"median": 0.5} for q in ("step", "forward", "backward", "free")}
+    less = {"step": 2.5, "forward": 3, "backward": 2, "free": 4, "peak_bytes": 1.5}
     case = {
         **{side: {"seconds": seconds, "peak_bytes": 2**20} for side in ("ours", "torchdeq")},
-        **{"times_less": less, "batch": 8, "label": {"dataset": "D", "model": "M", "method": "G"}},
+        **{
+            "times_less": less,
+            "batch": 8,
+            "unit": "images",
+            "label": {"dataset": "D", "model": "M", "method": "G"},
+        },
     }
     numbers = {"clock": "CPU time", "torchdeq": "0.1.0", "solves": [], "steps": [case]}
-    record = published("torchdeq", numbers=numbers)
+    record = published("torchdeq/cpu", numbers=numbers)
     (row,) = rows(study_table("torchdeq", record).sections[1])
-    assert (row["Model"], row["Gradient"]) == ("D, M, batch 8", "G")
-    assert (row["step, ours (ms)"], row["step, times less"]) == ("500.0", "2.50×")  # noqa: RUF001
-    assert (row["memory, ours (MiB)"], row["memory, times less"]) == ("1.0", "1.50×")  # noqa: RUF001
+    assert (row["Model"], row["Gradient"]) == ("D, M, 8 images", "G")
+    assert (row["step, ours (ms)"], row["step, ratio"]) == ("500.0", "2.50×")  # noqa: RUF001
+    assert (row["memory, ours (MiB)"], row["memory, ratio"]) == ("1.0", "1.50×")  # noqa: RUF001

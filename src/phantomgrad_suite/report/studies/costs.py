@@ -126,11 +126,11 @@ def against_torchdeq(entry: Entry, records: Records) -> Iterator[Section]:
             for each in numbers["solves"]
         ]
         steps = [
-            {"Model": f"{_model(each['label'])}, batch {each['batch']}"}
+            {"Model": f"{_model(each['label'])}, {each['batch']} {each['unit']}"}
             | {"Gradient": each["label"]["method"]}
             | _both(each, "step", "ms")
-            | {f"{q}, times less": _less(each, q) for q in ("forward", "backward")}
-            | {"step, free solvers, times less": _less(each, "in f")}
+            | {f"{q}, ratio": _less(each, q) for q in ("forward", "backward")}
+            | {"ratio if our solvers cost nothing": _less(each, "free")}
             | _both(each, "memory", "MiB")
             for each in numbers["steps"]
         ]
@@ -146,7 +146,7 @@ def _both(case: Numbers, quantity: str, unit: str) -> dict[str, str]:
         bytes_, seconds = case[side]["peak_bytes"], case[side]["seconds"]
         amount = bytes_ / 2**20 if unit == "MiB" else 1e3 * seconds[quantity]["median"]
         cells[f"{quantity}, {side} ({unit})"] = f"{amount:,.1f}"
-    return cells | {f"{quantity}, times less": _less(case, quantity)}
+    return cells | {f"{quantity}, ratio": _less(case, quantity)}
 
 
 def _less(case: Numbers, quantity: str) -> str:
