@@ -1,4 +1,4 @@
-"""SolverHealth in anyone's Trainer, and in a run, which it does not change."""
+"""SolverHealth in anyone's Trainer."""
 
 import contextlib
 from pathlib import Path

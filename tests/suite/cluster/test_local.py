@@ -135,6 +135,14 @@ def test_table_on_this_machine(script: Script, workplace: Workplace) -> None:
     assert "COX2 is not in" in json.loads(attempt.read_text())["failed"]
 
 
+def test_suite_on_this_machine(study_script: Script, workplace: Workplace) -> None:
+    tiny = ("size=8", "rows=2", "samples=2", "iterations=3", "lipschitz=[0.9]")
+    setting = (f"setting.{line}" for line in tiny)
+    outcome = study_script("suite=figure4", "cluster=local", *setting)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert len(list(workplace.path.glob("runs/figure4/*/*/record.json"))) == 3
+
+
 def test_stopped_launcher_stops_its_runs(tmp_path: Path) -> None:
     """The runs save first, and no process remains."""
     rows = ("experiment=chains/implicit,chains/upg_k5_d0.5", "trainer.max_epochs=9999")

@@ -85,8 +85,7 @@ def test_checksums_and_list(results: Path) -> None:
     checksum = hashlib.sha256(path.read_bytes()).hexdigest()
     sums = (results / "weights" / "SHA256SUMS").read_text()
     assert sums == f"{checksum}  {NAME}.safetensors\n"
-    card = (results / "weights" / "README.md").read_text()
-    assert f"| [{NAME}]({NAME}.json) |" in card
+    assert f"| [{NAME}]({NAME}.json) |" in (results / "weights" / "README.md").read_text()
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(UserError, match="is not the file whose checksum weights/SHA256SUMS has"):
         load_model(NAME, results)

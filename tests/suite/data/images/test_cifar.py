@@ -136,9 +136,11 @@ def test_batches_are_normalised_and_evaluation_is_not_augmented(jpeg_root: Path)
 
 
 def test_processes_that_would_wait_for_each_other_are_refused(jpeg_root: Path) -> None:
-    """Twenty images for three processes are 7, 7 and 6: two batches of six, or one."""
+    """Twenty images for three processes are 7, 7 and 6, each once: two batches of six, or one."""
     part = cifar(jpeg_root)._parts["test"]
-    assert len(in_order(part, 5, Share(3, 2))) == 6
+    shares = [list(in_order(part, 5, Share(3, process))) for process in range(3)]
+    assert [len(share) for share in shares] == [7, 7, 6]
+    assert sorted(i for share in shares for i in share) == list(range(20))
     message = "=6 gives 3 processes different numbers of batches of 20 samples: choose another size"
     with pytest.raises(UserError, match=message):
         in_order(part, 6, Share(3, 2))
