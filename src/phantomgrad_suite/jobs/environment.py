@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ _PACKAGES = (
     *("torch", "torchvision", "torchmetrics", "lightning", "hydra-core", "torch-geometric"),
     *("numpy", "scikit-learn"),
 )
+_CPUINFO = Path("/proc/cpuinfo")
 
 
 def describe_environment(device: torch.device) -> dict[str, Any]:
@@ -141,9 +143,13 @@ def _versions() -> dict[str, str]:
 
 
 def _processor() -> str:
+    """Return the processor with family and model, as clouds give several types one name."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        text = _CPUINFO.read_text()
     except OSError:
         return platform.processor()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.machine()} ({os.cpu_count()} cores)"
+    facts = dict(re.findall(r"^(.+?)\s*: (.*)", text.split("\n\n")[0], re.MULTILINE))
+    name = facts.get("model name", platform.machine())
+    if "cpu family" in facts:
+        name += " family {cpu family} model {model}".format(**facts)
+    return f"{name} ({os.cpu_count()} cores)"

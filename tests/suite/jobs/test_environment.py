@@ -1,12 +1,16 @@
 """What a record states about the environment of a run, and how exact float32 is."""
 
 import importlib.metadata
+import os
+import platform
 from collections.abc import Iterator
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import torch
 
+from phantomgrad_suite.jobs import environment
 from phantomgrad_suite.jobs.environment import describe_environment, set_float32_precision
 
 CPU = torch.device("cpu")
@@ -20,6 +24,25 @@ def test_versions_are_those_that_are_installed(monkeypatch: pytest.MonkeyPatch) 
     nothing = Mock(side_effect=importlib.metadata.PackageNotFoundError)
     monkeypatch.setattr(importlib.metadata, "version", nothing)
     assert not {"torch", "torchvision"} & describe_environment(CPU)["versions"].keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "cpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC\n\ncpu family\t: 26\n",
+            "AMD EPYC family 25 model 1",
+        ),
+        ("processor\t: 0\nFeatures\t: fp asimd\n", platform.machine()),
+    ],
+)
+def test_processors_of_one_name_differ_in_family_and_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, expected: str
+) -> None:
+    """Runs are repeated bit for bit on one type only, and clouds give several types one name."""
+    (tmp_path / "cpuinfo").write_text(text)
+    monkeypatch.setattr(environment, "_CPUINFO", tmp_path / "cpuinfo")
+    assert describe_environment(CPU)["processor"] == f"{expected} ({os.cpu_count()} cores)"
 
 
 @pytest.mark.parametrize(("cuda", "cudnn"), [("13.0", 91900), (None, None)])
