@@ -3,7 +3,7 @@
 #
 # A `PreTrainedModel` around a DEQ: `save_pretrained`, `from_pretrained` and the `Trainer` work as
 # for any other model. The configuration holds numbers only, from which the solver and the gradient are
-# built, so that it can be written as JSON.
+# built, so that it can be written as JSON. It needs `pip install transformers accelerate`.
 
 # %%
 import tempfile

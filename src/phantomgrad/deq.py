@@ -74,7 +74,8 @@ class DEQ(nn.Module):
             weights and masks of that pass, for example a Jacobian penalty.
         last_penalty: its last result, to add to the loss; it holds a graph until set to ``None``.
         check_map: whether the next training pass checks, once and with up to four evaluations, that
-            the map is deterministic and (of two samples or more) does not mix samples.
+            the map is deterministic and (of two samples or more) does not mix samples. Steps are
+            not checked: their map need not be one of the state alone.
     """
 
     __call__: Callable[..., Equilibrium]  # untyped in torch
@@ -197,7 +198,7 @@ class DEQ(nn.Module):
             graph = torch.set_grad_enabled(recorded and torch.is_grad_enabled())
             with graph, tangents(recorded), discarded_parametrizations(), noted(note):
                 solution = invalidated(solver.solve(trajectory or f, start))
-                if self.check_map and self.training and not traced():
+                if self.check_map and self.training and not (solver.fixed_length or traced()):
                     self._check_map(f, solution.z.detach())
             self._keep("last_solution", solution)
             z, taps = solution.z, trajectory.states(solution) if trajectory else []

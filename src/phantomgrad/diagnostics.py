@@ -108,7 +108,7 @@ def check_map(f: Map, z: Tensor) -> None:
             )
         elif z.shape[0] > 1:
             generator = torch.Generator().manual_seed(0)
-            half = torch.rand(z.shape[0], generator=generator).argsort() % 2 == 0
+            half = torch.rand(z.shape[0], generator=generator, device="cpu").argsort() % 2 == 0
             half = half.to(z.device)
             mixes = False
             for kept in (half, ~half):

@@ -107,7 +107,8 @@ def jacobian_regularizer(
 def _squared_product(fz: Tensor, z: Tensor, generator: torch.Generator | None) -> Tensor:
     v = torch.empty_like(fz).normal_(generator=generator)
     (product,) = pulled_back(fz, [z], v, create_graph=True)
-    return product.to(torch.promote_types(z.dtype, torch.float32)).square().sum() / z.numel()
+    product = product.to(torch.promote_types(z.dtype, torch.float32))
+    return product.square().sum() / max(z.numel(), 1)  # 0 for an empty batch
 
 
 def _normalized(v: Tensor) -> tuple[Tensor, Tensor]:

@@ -28,12 +28,11 @@ from phantomgrad_suite.jobs.trained import (
 )
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 from phantomgrad_suite.runs.files import atomic_write
-from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.records import read_record, write_record
 from phantomgrad_suite.train import prepare
 
 
-def load_model(name: str, results: Path = RESULTS) -> nn.Module:
+def load_model(name: str, results: Path = RESULTS, data: Path | None = None) -> nn.Module:
     """Return a trained model in evaluation mode, on the CPU.
 
     Args:
@@ -43,14 +42,16 @@ def load_model(name: str, results: Path = RESULTS) -> nn.Module:
             be there, since the model's sizes come from them; the weights are those of the last
             epoch.
         results: the folder of results, by default that of the checkout.
+        data: the folder of the data of your run, by default that of its configuration.
 
     Raises:
         UserError: there is no such model, or its file is not that of its checksum.
     """
-    if RunFolder(Path(name)).record.is_file():
+    if Path(name).is_dir() and name not in released(results):
         record = read_run(Path(name))
         weights = read_weights(Path(name), record.weights["last"])
-        sizes: Any = build_data(configuration(record)).sizes()
+        overrides = data_in(Path(data), record) if data else []
+        sizes: Any = build_data(configuration(record, overrides)).sizes()
     else:
         _, record, weights, sizes = read_released(name, results)
     model: nn.Module = build(configuration(record).model, "model", **sizes)

@@ -55,8 +55,13 @@ class AdaptiveDamping(nn.Module):
     def observe(self, f: Map, z: Tensor) -> None:
         """Count a training pass, and measure at its equilibrium ``z`` if a measurement is due."""
         check_recordable()
-        if torch._C._current_graph_task_id() != -1:
-            return  # activation checkpointing repeats a pass during the backward pass
+        if torch._C._current_graph_task_id() != -1:  # checkpointing repeats a pass in the backward
+            if not self.passes:
+                raise RuntimeError(
+                    "AdaptiveDamping measures in the forward pass, which checkpoint(..., "
+                    "use_reentrant=True) runs without a graph: use use_reentrant=False"
+                )
+            return
         if self.passes % self.every == 0:
             radius = self._measure(f, z)
             if math.isfinite(radius):
@@ -69,7 +74,7 @@ class AdaptiveDamping(nn.Module):
         with saved_tensors_hooks(_same, _same):  # activation checkpointing would count its tensors
             radii = spectral_radius(f, z, iterations=self.iterations, generator=generator)
         # An empty batch of one process must not stop the others.
-        largest = radii.max().float() if len(radii) else radii.new_full((), -math.inf)
+        largest = torch.cat([radii.float(), radii.new_full((1,), -math.inf).float()]).max()
         if distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(largest, op=distributed.ReduceOp.MAX)
         return float(largest)

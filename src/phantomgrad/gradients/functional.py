@@ -91,14 +91,14 @@ class _PureTransform(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> tuple[Tensor | None, ...]:
         z, *tensors = map(alive, ctx.saved_tensors)
-        call, wanted = _of_floats(ctx.pure, tensors)
+        call, wanted = _of_differentiable(ctx.pure, tensors)
         fz, pull, *_ = torch.func.vjp(call, z, *wanted)
         u = ctx.transform(lambda u: pull(u.to(fz.dtype))[0], v)
         found = pull(u.to(fz.dtype))[1:]
         if not torch.compiler.is_compiling():  # a compiled graph has no second derivatives anyway
             found = tuple(map(_LastDerivative.apply, found))
         remaining = iter(found)
-        gradients = [next(remaining) if t.is_floating_point() else None for t in tensors]
+        gradients = [next(remaining) if _differentiable(t) else None for t in tensors]
         return None, None, None, None, *gradients
 
 
@@ -108,9 +108,9 @@ class _TwoWayTransform(_PureTransform):
     @staticmethod
     def jvp(ctx: Any, value: Any, pure: Any, transform: Any, z: Any, *tangents: Any) -> Tensor:
         z, *tensors = ctx.saved_tensors
-        call, wanted = _of_floats(ctx.pure, tensors)
+        call, wanted = _of_differentiable(ctx.pure, tensors)
         pairs = zip(tensors, tangents, strict=True)
-        moved = tuple(tangent for t, tangent in pairs if t.is_floating_point())
+        moved = tuple(tangent for t, tangent in pairs if _differentiable(t))
         start: Tensor = torch.func.jvp(lambda *given: call(z, *given), tuple(wanted), moved)[1]
 
         def push(u: Tensor) -> Tensor:
@@ -143,13 +143,17 @@ class _LastDerivative(torch.autograd.Function):
         raise RuntimeError(NO_DERIVATIVE)
 
 
-def _of_floats(
+def _differentiable(t: Tensor) -> bool:
+    return t.is_floating_point() or t.is_complex()
+
+
+def _of_differentiable(
     pure: Callable[..., Tensor], tensors: list[Tensor]
 ) -> tuple[Callable[..., Tensor], list[Tensor]]:
     """Return the map as a function of z and the tensors that can have derivatives, and these."""
 
     def call(z: Tensor, *wanted: Tensor) -> Tensor:
         given = iter(wanted)
-        return pure(z, *(next(given) if t.is_floating_point() else t for t in tensors))
+        return pure(z, *(next(given) if _differentiable(t) else t for t in tensors))
 
-    return call, [t for t in tensors if t.is_floating_point()]
+    return call, [t for t in tensors if _differentiable(t)]

@@ -32,6 +32,8 @@ class PhantomGradient(GradientEstimator):
         check_at_least("steps", self.steps, 1)
         if self.damping == "adaptive":  # so that a command line can replace the number by a word
             object.__setattr__(self, "damping", AdaptiveDamping())
+        elif isinstance(self.damping, str):
+            raise ValueError(f'damping must lie in (0, 1] or be "adaptive", got {self.damping!r}')
         elif not isinstance(self.damping, AdaptiveDamping):
             check_damping(self.damping)
 

@@ -49,7 +49,8 @@ class Broyden(IterativeSolver):
             The code of MDEQ before 2021-03-20 and that of the phantom gradient start with -1, away
             from :math:`f(z_0)`. Not with ``line_search``, which chooses the lengths itself.
         keep_inverse: return :math:`-H_k`, with k the number of steps to the best iterate of a
-            sample, as the ``inverse`` of the solution. It holds the steps, and restarts with them.
+            sample, as the ``inverse`` of the solution. It holds the steps, and restarts with them:
+            a sample that stopped before the last restart of the batch is left with the identity.
     """
 
     memory: int | None = None

@@ -94,7 +94,7 @@ class _Krylov:
     def extend(self, w: Tensor) -> None:
         """Take ``w = B v_k`` into account."""
         k, known = self._count, self.basis[:, : self._count + 1]
-        whole, column = torch.linalg.vector_norm(w, dim=1), torch.zeros_like(known[:, :, 0])
+        whole, column = torch.linalg.vector_norm(w, dim=1), known.new_zeros(known.shape[:2])
         for _ in range(2):
             parts = torch.bmm(w.unsqueeze(1), known.mT)  # (B, 1, k + 1)
             w = w - torch.bmm(parts, known).squeeze(1)
@@ -103,7 +103,7 @@ class _Krylov:
         self._evaluations += self.active
         self._diverged |= self.active & ~(length < torch.inf)
         active = self.active & (length < torch.inf)
-        new = active & (length > self._eps * whole)  # or only rounding error is new
+        new = active & (length > self._eps * (1 + whole))  # or only rounding error is new
         self.basis[:, k + 1] = torch.where(new[:, None], w / length[:, None], 0)
 
         least = (self._eps * whole).clamp_min(torch.finfo(w.dtype).tiny)

@@ -171,6 +171,8 @@ class IterativeSolver(Solver):
     def size(self, x: Tensor) -> Tensor:
         """Return the norm of each sample of ``x``, ``(B,)``."""
         x = flat(x)
+        if not x.shape[1]:
+            return x.new_zeros(len(x))
         if self.norm == "max":  # vector_norm(ord=inf) is thirty times slower on the CPU
             return torch.maximum(x.amax(dim=1), -x.amin(dim=1))
         norm: Tensor = torch.linalg.vector_norm(x, dim=1)

@@ -148,6 +148,7 @@ class _RecordedSolve:
         u = self.f.flatten(v).where(self._steps.unsqueeze(1) > 0, 0)
         w = torch.zeros_like(u)  # u and w are the cotangents of z and before
         tol = self._tol * vector_norm(u, dim=1)
+        tol = tol.masked_fill(tol == torch.inf, torch.nan)  # an infinite cotangent never decays
         for t in range(max(self._steps.tolist(), default=0), 0, -1):
             # The pass of a sample begins at its own step, and ends when its cotangent has decayed.
             weight = vector_norm(u, dim=1) + vector_norm(w, dim=1)

@@ -61,7 +61,8 @@ class Steps(Solver):
     def _residual(self, z: Tensor, fz: Tensor) -> Tensor:
         if self.n == 0:
             return z.new_full((z.shape[0],), torch.nan)
-        size = torch.linalg.vector_norm(flat(fz), dim=1)
-        change = torch.linalg.vector_norm(flat(fz - z), dim=1)
-        ratio: Tensor = change / (size + torch.finfo(z.dtype).tiny)
+        wide = torch.float32 if z.dtype.itemsize < 4 else z.dtype
+        fz = fz.to(wide)
+        size, change = (torch.linalg.vector_norm(flat(x), dim=1) for x in (fz, fz - z.to(wide)))
+        ratio: Tensor = change / (size + torch.finfo(wide).tiny)
         return ratio.masked_fill_(~(size < torch.inf), torch.inf)

@@ -1,5 +1,6 @@
 """What checkpoints hold in addition to Lightning's own: random state, place in the data, origin."""
 
+import logging
 import random
 from typing import Any
 
@@ -12,6 +13,8 @@ from phantomgrad_suite.runs.errors import UserError
 
 PROVENANCE, GENERATORS, LOADER = "provenance", "generators", "loader"
 _ORIGIN = ("row", "instance", "config_hash")
+
+log = logging.getLogger(__name__)
 
 
 class RunState(Callback):
@@ -86,6 +89,11 @@ class RunState(Callback):
             for device in range(min(torch.cuda.device_count(), len(generators["cuda"]))):
                 torch.cuda.set_rng_state(generators["cuda"][device], device)
         loader: Any = trainer.train_dataloader
+        if restored and not is_resumable(loader):
+            log.warning(
+                "the loader of the training data has no state_dict: the resumed run takes the data "
+                "in another order than an uninterrupted one (docs/extending.md)"
+            )
         saved = restored.get(LOADER, {"epoch_is_over": True})
         if not saved["epoch_is_over"] and is_resumable(loader):
             loader.load_state_dict(saved["state"])

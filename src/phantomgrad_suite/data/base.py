@@ -49,7 +49,7 @@ class DataModule(LightningDataModule):
 
     def targets(self) -> dict[str, int]:
         """Return the arguments of the task that depend on the data."""
-        return {"classes": self.classes}
+        return {"classes": int(self.sizes()["classes"])}
 
     def facts(self) -> dict[str, Any]:
         """Return ``name``, ``fingerprint``, sizes, and ``reduced`` if not all data are used."""

@@ -60,8 +60,10 @@ def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
     except (HydraException, OmegaConfBaseException, OSError, ValueError, YAMLError) as error:
         if composed:
             raise
-        made = "; runtime.paths.runs must be a folder that can be written"
-        sys.exit(explain(error, root, sys.argv[1:]) + made * isinstance(error, OSError))
+        text = explain(error, root, sys.argv[1:])
+        if isinstance(error, OSError) and not isinstance(error, HydraException):
+            text += "; runtime.paths.runs must be a folder that can be written"
+        sys.exit(text)
     sys.exit(1 if failures else 0)
 
 

@@ -87,7 +87,8 @@ def read_released(name: str, results: Path = RESULTS) -> Released:
         raise UserError(f"{results / 'weights'} holds no models: load_model needs a checkout")
     found = [known for known in names if name in (known, known.rpartition("/")[0])]
     if len(found) != 1:
-        what = f"{name} is several models" if found else f"there is no released model {name!r}"
+        none = f"there is neither a released model nor a folder {name!r}"
+        what = f"{name} is several models" if found else none
         raise UserError(f"{what}: choose from {', '.join(found or names)}")
     (name,) = found
     path = weights_file(name, results)

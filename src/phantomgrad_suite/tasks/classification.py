@@ -12,6 +12,7 @@ from phantomgrad_suite.data.graphs.chains import NodeBatch
 from phantomgrad_suite.data.graphs.ppi import MultilabelGraph
 from phantomgrad_suite.data.graphs.tu import GraphBatch
 from phantomgrad_suite.data.images.base import ImageBatch
+from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.tasks.base import Task
 
 
@@ -33,7 +34,17 @@ class Classification(Task):
 
     def training_loss(self, batch: Any) -> tuple[Tensor, int]:
         scores, labels = self.scored(batch, "train")
+        if self.global_step == 0:
+            self._check(scores.detach())
         return self.loss(scores, labels), len(labels)
+
+    def _check(self, scores: Tensor) -> None:
+        """Raise for logits, with which the loss would have no lower bound."""
+        if self.loss is F.nll_loss and (scores.float().logsumexp(dim=1).abs() > 0.01).any():
+            raise UserError(
+                "the model must return log-probabilities, whose exponentials sum to 1: end it with "
+                "log_softmax"
+            )
 
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
         name, score = self.evaluation_sets[dataloader_idx], self._scores[dataloader_idx]

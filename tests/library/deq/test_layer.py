@@ -232,3 +232,23 @@ def test_a_frozen_cell_has_a_graph_only_for_its_inputs(parts: Parts) -> None:
     deq(x)[0].sum().backward()
     assert x.grad is not None
     assert x.grad.all()
+
+
+@pytest.mark.parametrize("norm", ["l2", "rms", "max"])
+@pytest.mark.parametrize("adjoint", [pg.FixedPoint(), pg.GMRES()])
+def test_an_empty_coupled_batch_passes(norm: Any, adjoint: Any) -> None:
+    """It is one sample without an entry."""
+    deq = pg.DEQ(
+        TanhCell(), pg.Anderson(norm=norm), pg.ImplicitGradient(solver=adjoint), coupled=True
+    )
+    deq.penalty = lambda f, z, attached: pg.jacobian_regularizer(f, z)
+    z, solution = deq(torch.randn(0, 4))
+    (z.sum() + deq.last_penalty).backward()
+    assert solution.converged.all()
+    assert all((p.grad == 0).all() for p in deq.parameters())
+
+
+def test_the_check_of_the_map_ignores_the_default_device() -> None:
+    deq, x = pg.DEQ(TanhCell(), pg.FixedPoint(), UPG), torch.randn(3, 4)
+    with torch.device("meta"):
+        deq(x)

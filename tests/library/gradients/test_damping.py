@@ -9,6 +9,7 @@ import torch
 from methods import DroppedCell
 from problems import CoupledCell, TanhCell, dense_jacobian, exact_gradient, relative_error
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import phantomgrad as pg
 from phantomgrad.models import GraphClassifier
@@ -203,3 +204,21 @@ def test_a_layer_keeps_its_state_until_its_gradient_is_replaced() -> None:
 @both_phantoms
 def test_the_string_adaptive_means_the_defaults(kind: Any) -> None:
     assert repr(kind(5, "adaptive")) == repr(kind(5, pg.AdaptiveDamping()))
+
+
+def test_checkpointing_that_runs_the_forward_pass_without_a_graph_is_refused() -> None:
+    deq = pg.DEQ(TanhCell(), SOLVER, pg.UnrolledPhantomGradient(2, adaptive()))
+    out = checkpoint(lambda x: deq(x).z, torch.randn(2, 4, requires_grad=True), use_reentrant=True)
+    with pytest.raises(RuntimeError, match="use use_reentrant=False"):
+        out.sum().backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_processes_with_and_without_samples_reduce_alike(monkeypatch, dtype: torch.dtype) -> None:
+    """A reduction of different types would abort a distributed run."""
+    seen: list[torch.dtype] = []
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda t, **_: seen.append(t.dtype))
+    for batch in (0, 2):
+        adaptive().observe(lambda z: z / 2, torch.randn(batch, 3).to(dtype))
+    assert seen == [torch.float32] * 2

@@ -205,3 +205,12 @@ def test_second_derivatives_and_several_cotangents_are_refused(how, batches) -> 
     z, _ = pg.DEQ(TanhCell(), reversible(5), BPTT)(x)
     with pytest.raises(RuntimeError, match=rf"a Reversible solve .*{how}=True.*use FixedPoint"):
         torch.autograd.grad(z, x, torch.ones(*batches, 3, 4), **{how: True})
+
+
+def test_an_infinite_cotangent_is_not_taken_for_one_that_has_decayed() -> None:
+    """Gradient scalers look for overflows in the gradients of the parameters."""
+    cell, x = TanhCell(), torch.randn(2, 4, requires_grad=True)
+    z, _ = pg.DEQ(cell, reversible(12), BPTT)(x)
+    z.backward(torch.tensor([[1.0], [torch.inf]]).expand_as(z))
+    assert not any(p.grad.isfinite().all() for p in cell.parameters() if p.grad is not None)
+    assert [row.isfinite().all().item() for row in x.grad] == [True, False]

@@ -101,6 +101,15 @@ def test_a_singular_equation_keeps_what_it_found() -> None:
     assert not (solution.converged | solution.diverged).any()
 
 
+def test_rounding_is_not_taken_for_a_new_direction() -> None:
+    """A and I differ by a matrix of rank one: a second direction is rounding of the first."""
+    for seed in range(20):
+        torch.manual_seed(seed)
+        r = torch.randn(1, 64, 64)
+        solution = GMRES().solve_linear(product(torch.eye(64) - r[:, :, :1] @ r[:, :1]), r[:, 1])
+        assert solution.z.norm() < 1e6 or not solution.converged
+
+
 def test_one_product_that_finds_nothing_leaves_the_one_step_gradient() -> None:
     """``B v`` is orthogonal to v, so that no multiple of v reduces the residual."""
     matrix, v = torch.tensor([[[1.0, -1.0], [1.0, 1.0]]]), torch.randn(1, 2)

@@ -97,3 +97,31 @@ def test_without_derivatives_a_gradient_of_order_2_leaves_the_value() -> None:
     expected = layer(x).z
     with torch.inference_mode():
         assert torch.equal(layer(x).z, expected)
+
+
+def test_a_counter_of_the_steps_may_be_a_part_of_the_state() -> None:
+    """A map of the counter is defined for the numbers of the steps only, so it is not checked."""
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bias = nn.Embedding(4, 3)
+
+        def forward(self, state: tuple[Tensor, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+            z, t = state
+            return torch.tanh(z + x + self.bias(t.long().squeeze(1))), t + 1
+
+    cell, x = Counting(), torch.randn(2, 3)
+    z, t = pg.DEQ(cell, pg.Steps(4), pg.BackpropThroughSolver())(x, z0=(x * 0, x[:, :1] * 0)).z
+    assert t.tolist() == [[4], [4]]
+    expected = torch.zeros(2, 3)
+    for bias in cell.bias.weight:
+        expected = torch.tanh(expected + x + bias)
+    torch.testing.assert_close(z, expected)
+
+
+def test_norms_do_not_overflow_in_half_precision() -> None:
+    z0 = torch.zeros(1, 65536, dtype=torch.float16)
+    solution = pg.Steps(3).solve(lambda z: 600 - z / 2, z0)  # from 300 to 450
+    assert (solution.z == 450).all()
+    assert solution.residual.item() == pytest.approx(1 / 3, rel=1e-3)

@@ -16,6 +16,7 @@ from phantomgrad_suite.checkpoint.state import RunState
 HARDWARE = dict.fromkeys(("git", "processor", "threads", "accelerator"))
 FACTS = {"environment": HARDWARE, "started": "now", "config_hash": "c0ffee"}
 TRAINER: Any = SimpleNamespace(train_dataloader=[])
+RESUMABLE: Any = SimpleNamespace(train_dataloader=ResumableLoader([]))
 TASK: Any = None
 
 
@@ -47,6 +48,17 @@ def test_every_generator_is_restored_once() -> None:
     state.on_train_start(TRAINER, TASK)
     assert draw() != expected
     assert [attempt["started"] for attempt in state.attempts] == ["before", "now"]
+
+
+def test_a_loader_that_cannot_continue_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    for content, trainer in ((saved(), TRAINER), (None, TRAINER), (saved(), RESUMABLE)):
+        state = RunState(FACTS)
+        if content:
+            state.on_load_checkpoint(trainer, TASK, content)
+        state.on_train_start(trainer, TASK)
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        "the loader of the training data has no state_dict"
+    ]
 
 
 def test_gpus_of_a_distributed_run_draw_different_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

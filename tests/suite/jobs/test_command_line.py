@@ -19,7 +19,10 @@ NO_SETTING = "there is no setting "
         ("trainer.max_epoch=3", NO_SETTING + r"'trainer.max_epoch'; .* trainer.max_epochs"),
         ("seeds=3", NO_SETTING + r"'seeds'; the nearest are seed"),
         ("zzzzz=3", NO_SETTING + r"'zzzzz'; no similar name exists .*configs/train.yaml\)$"),
-        ("experiment=chains/implict", r"there is no experiment 'chains/implict'; .* chains/impl"),
+        (
+            "experiment=chains/implict",
+            r"there is no experiment 'chains/implict'; .* chains/impl[^;]*$",
+        ),
         ("-m experiment=chains/npg_k5_d0.5,chains/no", r"there is no experiment 'chains/no'"),
         ("seed=0,1", r"Ambiguous value for argument 'seed=0,1' .* add --multirun"),
         ("table=tabel4", r"there is no table 'tabel4'; the nearest are table4, .* configs/table/"),

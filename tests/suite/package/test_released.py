@@ -10,6 +10,7 @@ import torch
 from training import WholeRuns, Workplace
 
 import phantomgrad_suite
+import phantomgrad_suite.released as released_models
 from phantomgrad_suite import load_model
 from phantomgrad_suite.jobs.build import build_data, build_task
 from phantomgrad_suite.jobs.trained import configuration, data_in
@@ -80,6 +81,16 @@ def test_data_are_found_wherever_they_were_when_the_model_was_trained(
     assert data_in(tmp_path / "here", record) == expected
 
 
+def test_data_of_a_run_may_have_moved(folder: Path, tmp_path: Path, monkeypatch) -> None:
+    record, seen = read_record(folder / "record.json"), []
+    record.config["runtime"]["dataset"] = {"root": "data/TUDataset"}
+    write_record(record, folder / "record.json")
+    monkeypatch.setattr(released_models, "build_data", seen.append)
+    with pytest.raises(AttributeError):  # the double has no sizes
+        load_model(str(folder), data=tmp_path)
+    assert seen[0].runtime.dataset.root == str(tmp_path / "TUDataset")
+
+
 def test_checksums_and_list(results: Path) -> None:
     path = results / "weights" / f"{NAME}.safetensors"
     checksum = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -107,8 +118,10 @@ def test_unknown_names(results: Path) -> None:
         load_model("digits", results / "records")
     with pytest.raises(UserError, match="records/weights holds no models to verify"):
         verify(results=results / "records")
-    with pytest.raises(UserError, match=f"no released model 'digits': choose from {NAME}"):
+    with pytest.raises(UserError, match=f"nor a folder 'digits': choose from {NAME}"):
         load_model("digits", results)
+    with pytest.raises(UserError, match="holds no finished run: train it first"):
+        load_model(str(results), results)
     with pytest.raises(AttributeError, match="has no attribute 'load_models'"):
         _ = phantomgrad_suite.load_models
 

@@ -96,6 +96,13 @@ def test_a_folder_that_cannot_be_written_is_one_line(results, capsys) -> None:
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_a_folder_of_yours_that_is_not_there_is_one_line(results, tmp_path, capsys) -> None:
+    assert results.report(f"yours={tmp_path / 'nope'}") == 1
+    error = capsys.readouterr().err
+    assert error == f"report: yours must be a folder of your results, got {tmp_path / 'nope'}\n"
+    assert not (tmp_path / "nope").exists()
+
+
 def test_the_script(results) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "report.py"), f"results={results.path}"]
     done = subprocess.run([*command, "none"], capture_output=True, text=True, check=False)

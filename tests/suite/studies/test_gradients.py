@@ -59,7 +59,10 @@ def test_cosines_are_those_of_the_dense_jacobian(monkeypatch: pytest.MonkeyPatch
     ("changes", "problem"),
     [
         ({"solver": Anderson(max_evaluations=40)}, "needs the solver Broyden, got Anderson"),
-        ({"model": "digits/none/seed0"}, "there is no released model 'digits/none/seed0': choose"),
+        (
+            {"model": "digits/none/seed0"},
+            "neither a released model nor a folder 'digits/none/seed0': choose",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_refused(changes: dict[str, Any], problem: str) -> None:

@@ -10,6 +10,8 @@ from graph_data import REPOSITORY
 from train.chains import own_configs
 from training import Workplace
 
+from phantomgrad_suite.runs.errors import UserError
+
 PAGE = REPOSITORY / "docs" / "extending.md"
 MINE = """
 import torch
@@ -41,8 +43,6 @@ class Model(nn.Module):
 
 
 class Data(DataModule):
-    in_channels, classes = 4, 2
-
     def __init__(self, name):
         super().__init__()
         x = torch.randn(64, 4)
@@ -50,6 +50,9 @@ class Data(DataModule):
 
     def facts(self):
         return {"name": self.name, "fingerprint": "noise"}
+
+    def sizes(self):
+        return {"in_channels": 4, "classes": 2}
 
     def train_dataloader(self):
         return DataLoader(self.set, batch_size=16)
@@ -71,19 +74,37 @@ def documented_files() -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-@pytest.mark.filterwarnings("ignore:.*many workers.*")
-def test_four_files_make_a_row(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def own_row(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files of the page, and the module with their classes."""
     configs, files = own_configs(workplace), documented_files()
     assert len(files) == 4
     for name, content in files.items():
         path: Path = configs / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(content)
-    (workplace.path / "mine.py").write_text(textwrap.dedent(MINE))
+    module = workplace.path / "mine.py"
+    module.write_text(textwrap.dedent(MINE))
     monkeypatch.syspath_prepend(str(workplace.path))
     monkeypatch.delitem(sys.modules, "mine", raising=False)
+    return module
+
+
+@pytest.mark.filterwarnings("ignore:.*many workers.*")
+@pytest.mark.usefixtures("own_row")
+def test_four_files_make_a_row(workplace: Workplace) -> None:
     record = workplace.record("experiment=mine/first", "trainer.max_epochs=20", "optimizer.lr=0.05")
     assert record.data["name"] == record.label["dataset"] == "mine"
     assert record.curves["train/loss"][-1] < record.curves["train/loss"][0]
     assert record.result.best > 0.8
     assert record.solver["converged"] > 0.9
+
+
+@pytest.mark.filterwarnings("ignore:.*many workers.*")
+def test_logits_are_refused(workplace: Workplace, own_row: Path) -> None:
+    """Their loss would have no lower bound."""
+    own_row.write_text(
+        own_row.read_text().replace("torch.log_softmax(self.decoder(z), dim=1)", "self.decoder(z)")
+    )
+    with pytest.raises(UserError, match="the model must return log-probabilities"):
+        workplace.train("experiment=mine/first")
