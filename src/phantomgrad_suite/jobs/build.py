@@ -101,7 +101,8 @@ def build_task(config: DictConfig, data: DataModule | Synthetic) -> Task:
     try:
         task.configure_optimizers()  # Lightning repeats it; a wrong key is reported early
     except (TypeError, ValueError) as error:
-        raise UserError(f"optimizer or schedule cannot be built: {error}") from error
+        by_step = "; it needs task.schedule_by=step" if "argument: 'steps'" in str(error) else ""
+        raise UserError(f"optimizer or schedule cannot be built: {error}{by_step}") from error
     return task
 
 
