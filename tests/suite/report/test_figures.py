@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from report.conftest import plots, points, published, record, runs_table, study_table
 
-from phantomgrad_suite.report.figures.plot import Curve, Plot, pretty, render, styled
+from phantomgrad_suite.report.figures.plot import Curve, Plot, file_name, pretty, render, styled
 from phantomgrad_suite.report.table import Table
 from phantomgrad_suite.runs.records import Record, Result, read_study, write_record
 
@@ -284,3 +284,9 @@ def test_throughput_has_the_time_of_a_sample() -> None:
     expected = [1e3 * value / first["batch"] for value in first["seconds"]["step"]["quartiles"]]
     assert step.band is not None
     assert [step.band[0][0], step.x[0], step.band[1][0]] == pytest.approx(expected)
+
+
+def test_names_of_files_have_no_spaces() -> None:
+    assert file_name("reasoning", "", "6 x 6 sudoku", "k1_d0.5/cost") == (
+        "reasoning_6_x_6_sudoku_k1_d05_cost"
+    )

@@ -34,6 +34,17 @@ def test_values_stand_next_to_those_of_the_paper(results) -> None:
     assert "- ‡ Paper: best of three runs.\n" in results.markdown("table9")
 
 
+def test_rows_are_sorted_by_model_and_number() -> None:
+    small, large = ({"dataset": "Toy", "model": model, "method": ""} for model in ("A", "B"))
+    records = [
+        record(f"t/{row}", "seed0", [0.5], label=small)
+        for row in ("d10", "d0.5", "d0.25", "implicit")
+    ]
+    table = runs_table("t", [record("t/implicit_b", "seed0", [0.5], label=large), *records])
+    names = [line.row.removeprefix("t/") for line in table.lines]
+    assert names == ["implicit", "d0.25", "d0.5", "d10", "implicit_b"]
+
+
 def test_a_step_is_measured_in_evaluations_of_f() -> None:
     """Two steps an epoch, the first one pretraining; a run whose f was not timed has a dash."""
     curves = {"seconds/step_cpu": [0.1, 0.5, 0.3], "seconds/f_cpu": [None, 0.01, 0.01]}

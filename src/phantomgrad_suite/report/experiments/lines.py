@@ -144,7 +144,9 @@ def _order(line: Line, numbers: Sequence[PaperNumber]) -> tuple[object, ...]:
         place(line.block, [block_of(number.row) for number in numbers]),
         place(plain(line.dataset), [plain(number.dataset) for number in numbers]),
         leaves.index(leaf) if leaf in leaves else len(leaves),
-        *(not leaf.endswith("implicit"), leaf, line.paper is None, line.variant),
+        *(line.model, not leaf.endswith("implicit")),
+        [float(p) if p[:1].isdigit() else p for p in re.split(r"(\d+\.?\d*)", leaf)],
+        *(line.paper is None, line.variant),
     )
 
 

@@ -62,14 +62,22 @@ def evaluations(record: Record) -> NDArray[np.float64]:
     """Return the evaluations of f, and products with its Jacobian, of all steps up to each epoch.
 
     A step takes those of its solves. With k steps UPG evaluates f k times to attach the gradient,
-    the others once; then there are k products, for implicit differentiation one. A Jacobian
-    penalty takes two evaluations and two products. Pretraining has no solves.
+    the others once; then there are k products, for implicit differentiation one, and j / (n + 1) of
+    one if only j of the n + 1 steps of a recursion are recorded. Backpropagation through the solver
+    takes a product for each evaluation, and with Reversible another evaluation. A Jacobian penalty
+    takes two evaluations and two products. Pretraining has no solves.
     """
-    gradient, task = record.config["gradient"], record.config["task"]
-    steps, is_unrolled = gradient.get("steps", 1), "Unrolled" in gradient["_target_"]
+    gradient, task, model = (record.config[part] for part in ("gradient", "task", "model"))
+    steps, kind = gradient.get("steps", 1), gradient["_target_"]
     penalty = 4 * (task.get("jacobian") or {}).get("frequency", 0)
     found = [np.array(record.curves[n], dtype=float) for n in _SOLVES if n in record.curves]
-    step = np.sum(np.nan_to_num(found), axis=0) + (steps if is_unrolled else 1) + steps + penalty
+    solves = np.sum(np.nan_to_num(found), axis=0)
+    if "Backprop" in kind:
+        attached = solves * (2 if "Reversible" in record.config["solver"]["_target_"] else 1)
+    else:
+        recorded = model["recorded"] / (model["n"] + 1) if model.get("recorded") else 1
+        attached = (steps if "Unrolled" in kind else 1) + steps * recorded
+    step = solves + attached + penalty
     last = record.weights["last"]
     length = last["step"] / last["epoch"]  # of an epoch, in steps
     pretraining = task.get("pretraining_steps", 0) - length * np.arange(len(step))

@@ -178,8 +178,8 @@ def _wrap(label: str, width: int = _WRAP) -> str:
 
 
 def file_name(*parts: str) -> str:
-    """Return a name made of ``parts`` that are not empty, without dots and slashes."""
-    return "_".join(part.replace("/", "_").replace(".", "") for part in parts if part)
+    """Return a name made of the ``parts`` that are not empty, without dots, slashes, spaces."""
+    return re.sub(r"[/ ]", "_", "_".join(filter(None, parts))).replace(".", "")
 
 
 @contextmanager

@@ -184,7 +184,8 @@ def test_axes_are_logarithmic_but_for_one_column() -> None:
 def trained(row: str, instance: str, gradient: dict[str, Any], **changes: Any) -> Record:
     """Return a run of two epochs, of ten steps each."""
     content = small(f"cpu/table4/{row}", instance, [0.5, 0.7])
-    content["config"] |= {"gradient": gradient, "task": {}}
+    parts = {"task": {}, "model": {}, "solver": {"_target_": "phantomgrad.FixedPoint"}}
+    content["config"] |= {"gradient": gradient, **parts}
     content |= {"weights": {"last": {"epoch": 2, "step": 20}}, "config_hash": row}
     made = record(**content)
     cost = {"seconds/step_cpu": [3.0, 5.0], "seconds/f_cpu": [0.1, 0.3]}
@@ -194,6 +195,7 @@ def trained(row: str, instance: str, gradient: dict[str, Any], **changes: Any) -
 UPG = {"_target_": "phantomgrad.UnrolledPhantomGradient", "steps": 5, "damping": 0.5}
 NPG = {"_target_": "phantomgrad.NeumannPhantomGradient", "steps": 5, "damping": 0.5}
 IMPLICIT = {"_target_": "phantomgrad.ImplicitGradient"}
+BPTT = {"_target_": "phantomgrad.BackpropThroughSolver"}
 
 
 def test_evaluations_are_those_of_solves_gradients_and_pretraining() -> None:
@@ -207,6 +209,18 @@ def test_evaluations_are_those_of_solves_gradients_and_pretraining() -> None:
     assert evaluations(exact).tolist() == [60, 60 + 2 * 6 + 8 * 14]
     exact.config["task"] = {"jacobian": {"frequency": 0.5}}
     assert evaluations(exact)[1] - evaluations(exact)[0] == 10 * (14 + 2)
+
+
+def test_evaluations_of_recorded_solves_and_of_recorded_parts_of_a_recursion() -> None:
+    through = trained("a", "seed0", BPTT)
+    assert evaluations(through).tolist() == [160, 280]  # 8 + 8, 6 + 6
+    through.config["solver"]["_target_"] = "phantomgrad.Reversible"
+    assert evaluations(through).tolist() == [240, 420]
+    recursion = trained("a", "seed0", UPG | {"steps": 1})
+    recursion.config["model"] = {"n": 4, "recorded": 2}
+    assert evaluations(recursion).tolist() == [94, 168]  # 8 + 1 + 2 / 5
+    recursion.config["model"] = {"n": None, "recorded": None}
+    assert evaluations(recursion).tolist() == [100, 180]
 
 
 def test_the_metric_is_drawn_by_time_and_by_evaluations() -> None:
