@@ -74,8 +74,7 @@ class DEQ(nn.Module):
             weights and masks of that pass, for example a Jacobian penalty.
         last_penalty: its last result, to add to the loss; it holds a graph until set to ``None``.
         check_map: whether the next training pass checks, once and with up to four evaluations, that
-            the map is deterministic and (of two samples or more) does not mix samples. Steps are
-            not checked: their map need not be one of the state alone.
+            the map is deterministic and (of two samples or more) does not mix samples; not Steps.
     """
 
     __call__: Callable[..., Equilibrium]  # untyped in torch

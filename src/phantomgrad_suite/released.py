@@ -28,6 +28,7 @@ from phantomgrad_suite.jobs.trained import (
 )
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 from phantomgrad_suite.runs.files import atomic_write
+from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.records import read_record, write_record
 from phantomgrad_suite.train import prepare
 
@@ -47,7 +48,7 @@ def load_model(name: str, results: Path = RESULTS, data: Path | None = None) -> 
     Raises:
         UserError: there is no such model, or its file is not that of its checksum.
     """
-    if Path(name).is_dir() and name not in released(results):
+    if RunFolder(Path(name)).record.is_file():
         record = read_run(Path(name))
         weights = read_weights(Path(name), record.weights["last"])
         overrides = data_in(Path(data), record) if data else []

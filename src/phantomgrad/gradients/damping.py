@@ -58,8 +58,8 @@ class AdaptiveDamping(nn.Module):
         if torch._C._current_graph_task_id() != -1:  # checkpointing repeats a pass in the backward
             if not self.passes:
                 raise RuntimeError(
-                    "AdaptiveDamping measures in the forward pass, which checkpoint(..., "
-                    "use_reentrant=True) runs without a graph: use use_reentrant=False"
+                    "AdaptiveDamping must measure in a forward pass before it is used in a "
+                    "backward pass: give checkpoint(...) use_reentrant=False"
                 )
             return
         if self.passes % self.every == 0:

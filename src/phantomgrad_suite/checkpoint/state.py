@@ -91,8 +91,8 @@ class RunState(Callback):
         loader: Any = trainer.train_dataloader
         if restored and not is_resumable(loader):
             log.warning(
-                "the loader of the training data has no state_dict: the resumed run takes the data "
-                "in another order than an uninterrupted one (docs/extending.md)"
+                "the loader of the training data has no state_dict: the resumed run may take the "
+                "data in another order than an uninterrupted one (docs/extending.md)"
             )
         saved = restored.get(LOADER, {"epoch_is_over": True})
         if not saved["epoch_is_over"] and is_resumable(loader):

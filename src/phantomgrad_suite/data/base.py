@@ -34,8 +34,9 @@ class DataModule(LightningDataModule):
     """A data set with named evaluation sets, and facts for the record of a run.
 
     A subclass defines :meth:`facts`, :meth:`loader`, and either ``in_channels`` and ``classes`` or
-    :meth:`sizes` and :meth:`targets`. Of its ``evaluation_sets``, the names of the validation
-    loaders, ``test`` is one, and ``validation`` where epochs are selected without the test set.
+    :meth:`sizes` (and :meth:`targets` if these hold no ``classes``). Of its ``evaluation_sets``,
+    the names of the validation loaders, ``test`` is one, and ``validation`` where epochs are
+    selected without the test set.
     """
 
     in_channels: int
@@ -49,7 +50,8 @@ class DataModule(LightningDataModule):
 
     def targets(self) -> dict[str, int]:
         """Return the arguments of the task that depend on the data."""
-        return {"classes": int(self.sizes()["classes"])}
+        sizes = self.sizes()
+        return {"classes": int(sizes["classes"])} if "classes" in sizes else {}
 
     def facts(self) -> dict[str, Any]:
         """Return ``name``, ``fingerprint``, sizes, and ``reduced`` if not all data are used."""

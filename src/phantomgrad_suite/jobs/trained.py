@@ -87,7 +87,7 @@ def read_released(name: str, results: Path = RESULTS) -> Released:
         raise UserError(f"{results / 'weights'} holds no models: load_model needs a checkout")
     found = [known for known in names if name in (known, known.rpartition("/")[0])]
     if len(found) != 1:
-        none = f"there is neither a released model nor a folder {name!r}"
+        none = f"there is neither a released model nor a finished run {name!r}"
         what = f"{name} is several models" if found else none
         raise UserError(f"{what}: choose from {', '.join(found or names)}")
     (name,) = found

@@ -26,6 +26,7 @@ class Classification(Task):
         super().__init__(**task)
         new: Any = self.score_class
         options = {"average": "micro", "validate_args": False}
+        self._checked = False
         self._scores = nn.ModuleList(new(classes, **options) for _ in self.evaluation_sets)
 
     @abstractmethod
@@ -34,13 +35,14 @@ class Classification(Task):
 
     def training_loss(self, batch: Any) -> tuple[Tensor, int]:
         scores, labels = self.scored(batch, "train")
-        if self.global_step == 0:
+        if not self._checked:  # once, as it waits for the device
             self._check(scores.detach())
+            self._checked = True
         return self.loss(scores, labels), len(labels)
 
     def _check(self, scores: Tensor) -> None:
         """Raise for logits, with which the loss would have no lower bound."""
-        if self.loss is F.nll_loss and (scores.float().logsumexp(dim=1).abs() > 0.01).any():
+        if self.loss is F.nll_loss and (scores.float().logsumexp(dim=1).abs() > 0.1).any():
             raise UserError(
                 "the model must return log-probabilities, whose exponentials sum to 1: end it with "
                 "log_softmax"

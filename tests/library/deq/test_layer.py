@@ -245,6 +245,7 @@ def test_an_empty_coupled_batch_passes(norm: Any, adjoint: Any) -> None:
     z, solution = deq(torch.randn(0, 4))
     (z.sum() + deq.last_penalty).backward()
     assert solution.converged.all()
+    assert deq.last_penalty == 0
     assert all((p.grad == 0).all() for p in deq.parameters())
 
 

@@ -209,7 +209,7 @@ def test_the_string_adaptive_means_the_defaults(kind: Any) -> None:
 def test_checkpointing_that_runs_the_forward_pass_without_a_graph_is_refused() -> None:
     deq = pg.DEQ(TanhCell(), SOLVER, pg.UnrolledPhantomGradient(2, adaptive()))
     out = checkpoint(lambda x: deq(x).z, torch.randn(2, 4, requires_grad=True), use_reentrant=True)
-    with pytest.raises(RuntimeError, match="use use_reentrant=False"):
+    with pytest.raises(RuntimeError, match="use_reentrant=False"):
         out.sum().backward()
 
 

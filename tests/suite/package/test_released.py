@@ -118,9 +118,9 @@ def test_unknown_names(results: Path) -> None:
         load_model("digits", results / "records")
     with pytest.raises(UserError, match="records/weights holds no models to verify"):
         verify(results=results / "records")
-    with pytest.raises(UserError, match=f"nor a folder 'digits': choose from {NAME}"):
+    with pytest.raises(UserError, match=f"nor a finished run 'digits': choose from {NAME}"):
         load_model("digits", results)
-    with pytest.raises(UserError, match="holds no finished run: train it first"):
+    with pytest.raises(UserError, match="neither a released model nor a finished run"):
         load_model(str(results), results)
     with pytest.raises(AttributeError, match="has no attribute 'load_models'"):
         _ = phantomgrad_suite.load_models

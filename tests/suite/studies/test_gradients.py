@@ -61,7 +61,7 @@ def test_cosines_are_those_of_the_dense_jacobian(monkeypatch: pytest.MonkeyPatch
         ({"solver": Anderson(max_evaluations=40)}, "needs the solver Broyden, got Anderson"),
         (
             {"model": "digits/none/seed0"},
-            "neither a released model nor a folder 'digits/none/seed0': choose",
+            "neither a released model nor a finished run 'digits/none/seed0': choose",
         ),
     ],
 )
