@@ -283,35 +283,3 @@ def test_a_tensor_that_the_cell_has_from_elsewhere_is_refused(kind: str, how: st
     }
     with pytest.raises(ValueError, match="the cell depends on a tensor that is not"):
         calls.get(how, lambda: grad(by_tensor)(one))()
-
-
-class _Spectral(nn.Module):
-    """A cell with complex parameters, as Fourier neural operators have them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(0.3 * torch.randn(3, dtype=torch.complex128))
-
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
-        return torch.tanh(torch.fft.irfft(torch.fft.rfft(z) * self.weight, n=4) + x)
-
-
-@pytest.mark.parametrize("kind", ["unrolled", "neumann", "implicit"])
-def test_complex_parameters_get_their_gradient(kind: str) -> None:
-    layer, weights = layer_of(SOLVERS["fixed point"], GRADIENTS[kind], _Spectral())
-    x = torch.randn(2, 4)
-
-    def loss(weights: Weights, x: Tensor) -> Any:
-        return functional_call(layer, weights, (x,)).z.square().sum()
-
-    expected = by_autograd(layer, loss, x)
-    assert_close(grad(loss)(weights, x), expected)
-    moved = {name: torch.randn_like(w) for name, w in weights.items()}
-    (_, slope), inner = jvp(lambda w: loss(w, x), (weights,), (moved,)), 0.0
-    for name, w in moved.items():
-        inner += (expected[name].conj() * w).real.sum()
-    if kind != "unrolled":
-        assert_close(slope, inner)
-    layer.check_map = False
-    torch.compile(layer, backend="eager", fullgraph=True)(x).z.square().sum().backward()
-    assert_close({name: p.grad for name, p in layer.named_parameters()}, expected)

@@ -34,7 +34,8 @@ pytestmark = [
 @pytest.mark.parametrize("solver", [FixedPoint(), Anderson(), Broyden()], ids=repr)
 def test_both_solvers_find_the_same_equilibrium(solver: Solver) -> None:
     f, z0 = elementwise_map((4, 3, 5), CPU), torch.zeros(4, 3, 5)
-    solver = replace(solver, max_evaluations=80, tol=0)
+    # Where steps are exactly zero, those of torchdeq's Broyden become nan on some processors.
+    solver = replace(solver, max_evaluations=20 if isinstance(solver, Broyden) else 80, tol=0)
     theirs = PeerSolver(solver).solve(f, z0)
     torch.testing.assert_close(theirs, solver.solve(f, z0).z, rtol=0, atol=1e-5)
 

@@ -43,7 +43,7 @@ def test_reduction_and_conditions_are_noted() -> None:
     assert "reduced: batches of one core" in table.sections[-1].notes[0]
     assert table.sections[0].text == (
         "Seconds: CPU time, medians with quartiles. "
-        "Solves spend their whole budgets, converged or not."
+        "Tolerances are zero: a solve spends its budget, unless rounding ends it before."
     )
 
 
