@@ -102,7 +102,7 @@ reproduce-figure4: env ## Figure 4: gradient solvers under ill-conditioning
 	@$(RUN) scripts/study.py suite=figure4 $(PARALLEL)
 	@$(YOURS) figure4
 
-reproduce-reasoning: env ## Which gradient trains a recursive reasoner (about 13 h of a core)
+reproduce-reasoning: env ## Which gradient trains a recursive reasoner (about 9 h of a core)
 	@$(ONE_SIZE)
 	@$(RUN) scripts/train.py table=reasoning $(PARALLEL)
 	@$(RUN) scripts/train.py table=reasoning_few $(PARALLEL)
