@@ -73,8 +73,8 @@ class DEQ(nn.Module):
         penalty: ``penalty(f, z, attached)``, a scalar computed in every recorded pass with the map,
             weights and masks of that pass, for example a Jacobian penalty.
         last_penalty: its last result, to add to the loss; it holds a graph until set to ``None``.
-        check_map: whether the next training pass checks, once and with up to four evaluations, that
-            the map is deterministic and (of two samples or more) does not mix samples; not Steps.
+        check_map: whether the next training pass, except one by :class:`Steps`, checks once, with
+            up to four evaluations, that the map is deterministic and does not mix samples.
     """
 
     __call__: Callable[..., Equilibrium]  # untyped in torch
