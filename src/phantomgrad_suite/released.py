@@ -48,9 +48,10 @@ def load_model(name: str, results: Path = RESULTS, data: Path | None = None) -> 
     Raises:
         UserError: there is no such model, or its file is not that of its checksum.
     """
-    if RunFolder(Path(name)).record.is_file():
-        record = read_run(Path(name))
-        weights = read_weights(Path(name), record.weights["last"])
+    folder = Path(name)
+    if folder.is_dir() and (RunFolder(folder).record.is_file() or name not in released(results)):
+        record = read_run(folder)
+        weights = read_weights(folder, record.weights["last"])
         overrides = data_in(Path(data), record) if data else []
         sizes: Any = build_data(configuration(record, overrides)).sizes()
     else:

@@ -100,10 +100,7 @@ GRADIENTS: list[Case] = [
     (lambda: pg.NeumannPhantomGradient(0, 0.5), "steps must be at least 1, got 0"),
     (lambda: pg.UnrolledPhantomGradient(5, 1.5), r"damping must lie in \(0, 1\], got 1.5"),
     (lambda: pg.NeumannPhantomGradient(5, 1.5), r"damping must lie in \(0, 1\], got 1.5"),
-    (
-        lambda: pg.UnrolledPhantomGradient(5, "adaptve"),
-        "or be .adaptive., got 'adaptve'",
-    ),
+    (lambda: pg.UnrolledPhantomGradient(5, "adaptve"), "or be .adaptive., got 'adaptve'"),
     (lambda: pg.AdaptiveDamping(every=0), "every must be at least 1, got 0"),
     (lambda: pg.AdaptiveDamping(iterations=0), "iterations must be at least 1, got 0"),
     (lambda: pg.AdaptiveDamping(momentum=1.0), r"momentum must lie in \[0, 1\), got 1.0"),

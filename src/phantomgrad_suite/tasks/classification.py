@@ -26,7 +26,6 @@ class Classification(Task):
         super().__init__(**task)
         new: Any = self.score_class
         options = {"average": "micro", "validate_args": False}
-        self._checked = False
         self._scores = nn.ModuleList(new(classes, **options) for _ in self.evaluation_sets)
 
     @abstractmethod
@@ -35,9 +34,8 @@ class Classification(Task):
 
     def training_loss(self, batch: Any) -> tuple[Tensor, int]:
         scores, labels = self.scored(batch, "train")
-        if not self._checked:  # once, as it waits for the device
+        if self.global_step == 0:  # not always, as it waits for the device
             self._check(scores.detach())
-            self._checked = True
         return self.loss(scores, labels), len(labels)
 
     def _check(self, scores: Tensor) -> None:

@@ -91,6 +91,15 @@ def test_data_of_a_run_may_have_moved(folder: Path, tmp_path: Path, monkeypatch)
     assert seen[0].runtime.dataset.root == str(tmp_path / "TUDataset")
 
 
+def test_a_folder_comes_before_a_released_model_of_its_name(
+    folder: Path, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(folder, tmp_path / NAME)
+    (results / "weights" / f"{NAME}.safetensors").unlink()
+    monkeypatch.chdir(tmp_path)
+    assert not load_model(NAME, results).training
+
+
 def test_checksums_and_list(results: Path) -> None:
     path = results / "weights" / f"{NAME}.safetensors"
     checksum = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -120,7 +129,7 @@ def test_unknown_names(results: Path) -> None:
         verify(results=results / "records")
     with pytest.raises(UserError, match=f"nor a finished run 'digits': choose from {NAME}"):
         load_model("digits", results)
-    with pytest.raises(UserError, match="neither a released model nor a finished run"):
+    with pytest.raises(UserError, match="holds no finished run: train it first"):
         load_model(str(results), results)
     with pytest.raises(AttributeError, match="has no attribute 'load_models'"):
         _ = phantomgrad_suite.load_models

@@ -37,12 +37,11 @@ def test_values_stand_next_to_those_of_the_paper(results) -> None:
 def test_rows_are_sorted_by_model_and_number() -> None:
     small, large = ({"dataset": "Toy", "model": model, "method": ""} for model in ("A", "B"))
     records = [
-        record(f"t/{row}", "seed0", [0.5], label=small)
-        for row in ("d10", "d0.5", "d0.25", "implicit")
+        record(f"t/{row}", "seed0", [0.5], label=small) for row in ("d10", "d9", "d0.5", "implicit")
     ]
-    table = runs_table("t", [record("t/implicit_b", "seed0", [0.5], label=large), *records])
+    table = runs_table("t", [record("t/b_implicit", "seed0", [0.5], label=large), *records])
     names = [line.row.removeprefix("t/") for line in table.lines]
-    assert names == ["implicit", "d0.25", "d0.5", "d10", "implicit_b"]
+    assert names == ["implicit", "d0.5", "d9", "d10", "b_implicit"]
 
 
 def test_a_step_is_measured_in_evaluations_of_f() -> None:

@@ -179,7 +179,7 @@ def _wrap(label: str, width: int = _WRAP) -> str:
 
 def file_name(*parts: str) -> str:
     """Return a name made of the ``parts`` that are not empty, without dots, slashes, spaces."""
-    return re.sub(r"[/ ]", "_", "_".join(filter(None, parts))).replace(".", "")
+    return "_".join(filter(None, parts)).translate(str.maketrans("/ ", "__", "."))
 
 
 @contextmanager
