@@ -132,6 +132,8 @@ class Task(LightningModule):
             self._add(name, value)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        self._add("gradient/norm", torch.nn.utils.get_total_norm(gradients))  # before clipping
         if self._clip_each is not None:
             for parameter in self.model.parameters():
                 torch.nn.utils.clip_grad_norm_([parameter], self._clip_each)

@@ -77,6 +77,8 @@ def test_each_gradient_is_clipped_on_its_own() -> None:
     task.on_before_optimizer_step(None)
     norms = [p.grad.norm().item() for p in trained]
     assert norms == pytest.approx([0.1, 0.5, 0.5], rel=1e-5)
+    before = task.take_means()["gradient/norm"].item()
+    assert before == pytest.approx((0.1**2 + 0.5**2 + 7.0**2) ** 0.5, rel=1e-5)
 
 
 def test_pretraining_ends() -> None:
