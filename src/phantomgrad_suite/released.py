@@ -49,7 +49,8 @@ def load_model(name: str, results: Path = RESULTS, data: Path | None = None) -> 
         UserError: there is no such model, or its file is not that of its checksum.
     """
     folder = Path(name)
-    if folder.is_dir() and (RunFolder(folder).record.is_file() or name not in released(results)):
+    names = {known for full in released(results) for known in (full, full.rpartition("/")[0])}
+    if RunFolder(folder).record.is_file() or (folder.is_dir() and name not in names):
         record = read_run(folder)
         weights = read_weights(folder, record.weights["last"])
         overrides = data_in(Path(data), record) if data else []

@@ -133,7 +133,9 @@ class Task(LightningModule):
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        self._add("gradient/norm", torch.nn.utils.get_total_norm(gradients))  # before clipping
+        norm = torch.nn.utils.get_total_norm(gradients).float()
+        # Before clipping; that of a step which the scaler of 16-mixed skips counts as 0.
+        self._add("gradient/norm", norm.nan_to_num(posinf=0))
         if self._clip_each is not None:
             for parameter in self.model.parameters():
                 torch.nn.utils.clip_grad_norm_([parameter], self._clip_each)

@@ -34,7 +34,7 @@ class Classification(Task):
 
     def training_loss(self, batch: Any) -> tuple[Tensor, int]:
         scores, labels = self.scored(batch, "train")
-        if self.global_step == 0:  # not always, as it waits for the device
+        if self._trainer and self.global_step == 0:  # not always, as it waits for the device
             self._check(scores.detach())
         return self.loss(scores, labels), len(labels)
 

@@ -94,9 +94,12 @@ def test_data_of_a_run_may_have_moved(folder: Path, tmp_path: Path, monkeypatch)
 def test_a_folder_comes_before_a_released_model_of_its_name(
     folder: Path, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(folder, tmp_path / NAME)
-    (results / "weights" / f"{NAME}.safetensors").unlink()
+    (tmp_path / NAME).mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
+    for name in (NAME, "chains/upg_k5_d0.5"):  # folders without a finished run
+        assert not load_model(name, results).training
+    shutil.copytree(folder, tmp_path / NAME, dirs_exist_ok=True)
+    (results / "weights" / f"{NAME}.safetensors").write_bytes(b"")
     assert not load_model(NAME, results).training
 
 

@@ -79,6 +79,10 @@ def test_each_gradient_is_clipped_on_its_own() -> None:
     assert norms == pytest.approx([0.1, 0.5, 0.5], rel=1e-5)
     before = task.take_means()["gradient/norm"].item()
     assert before == pytest.approx((0.1**2 + 0.5**2 + 7.0**2) ** 0.5, rel=1e-5)
+    for value in (float("inf"), float("nan")):
+        trained[0].grad.fill_(value)
+        task.on_before_optimizer_step(None)
+    assert task.take_means()["gradient/norm"] == 0
 
 
 def test_pretraining_ends() -> None:

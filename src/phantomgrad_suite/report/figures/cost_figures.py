@@ -75,7 +75,8 @@ def evaluations(record: Record) -> NDArray[np.float64]:
     if "Backprop" in kind:
         attached = solves * (2 if "Reversible" in record.config["solver"]["_target_"] else 1)
     else:
-        part = model.get("recorded") if "n" in model else None  # an own model may have either
+        # Another model may use one of these names for something else.
+        part = model.get("recorded") if model.get("n") is not None else None
         recorded = part / (model["n"] + 1) if part else 1
         attached = (steps if "Unrolled" in kind else 1) + steps * recorded
     step = solves + attached + penalty
