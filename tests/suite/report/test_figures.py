@@ -286,7 +286,7 @@ def test_throughput_has_the_time_of_a_sample() -> None:
     assert [step.band[0][0], step.x[0], step.band[1][0]] == pytest.approx(expected)
 
 
-def test_names_of_files_have_no_spaces() -> None:
-    assert file_name("reasoning", "", "6 x 6 sudoku", "k1_d0.5/cost") == (
-        "reasoning_6_x_6_sudoku_k1_d05_cost"
+def test_names_of_files_have_no_spaces_or_commas() -> None:
+    assert file_name("reasoning", "", "6 x 6 sudoku, 100 puzzles", "k1_d0.5/cost") == (
+        "reasoning_6_x_6_sudoku_100_puzzles_k1_d05_cost"
     )

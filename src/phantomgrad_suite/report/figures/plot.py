@@ -178,8 +178,8 @@ def _wrap(label: str, width: int = _WRAP) -> str:
 
 
 def file_name(*parts: str) -> str:
-    """Return a name made of the ``parts`` that are not empty, without dots, slashes, spaces."""
-    return "_".join(filter(None, parts)).translate(str.maketrans("/ ", "__", "."))
+    """Return a name of the ``parts`` that are not empty, without dots, commas, slashes, spaces."""
+    return "_".join(filter(None, parts)).translate(str.maketrans("/ ", "__", ".,"))
 
 
 @contextmanager
