@@ -14,13 +14,13 @@ from phantomgrad_suite.report.claims.claims_table import table_of_claims
 from phantomgrad_suite.report.experiments.results import table_of_runs
 from phantomgrad_suite.report.figures import plots_of
 from phantomgrad_suite.report.figures.plot import Plot, render
-from phantomgrad_suite.report.inputs import read_all, read_paper, read_published, read_stopped
+from phantomgrad_suite.report.inputs import read_all, read_paper, read_published
 from phantomgrad_suite.report.studies import STUDIES, table_of_studies
 from phantomgrad_suite.report.table import Table
 from phantomgrad_suite.report.yours import with_your_claims, with_yours
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import atomic_write
-from phantomgrad_suite.runs.identity import SCALES, split_row
+from phantomgrad_suite.runs.identity import SCALES
 from phantomgrad_suite.runs.records import Record, StudyRecord, read_record, read_study
 
 _LACKING = (AttributeError, IndexError, KeyError, TypeError)
@@ -182,5 +182,4 @@ def _maker(key: str, results: Path) -> Callable[[Sequence[Record], Sequence[Stud
         return lambda _, studies: table_of_studies(entry, studies)
     numbers = [n for n in read_paper(results / "paper.csv") if n.table == key]
     logs = read_published(results / "published_curves.csv")
-    stopped = [run for run in read_stopped(results) if split_row(run.row)[1].startswith(f"{key}/")]
-    return lambda runs, studies: table_of_runs(entry, numbers, runs, studies, logs, stopped)
+    return lambda runs, studies: table_of_runs(entry, numbers, runs, studies, logs)

@@ -1,4 +1,4 @@
-"""The inputs of the report: records, the paper's numbers, authors' curves, and stopped runs."""
+"""The inputs of the report: records, the paper's numbers, the authors' curves."""
 
 import csv
 from collections import defaultdict
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import yaml
 
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import Record, Result, StudyRecord
+from phantomgrad_suite.runs.records import Record, StudyRecord
 
 SPEED = "speed"
 _KEYS = ("row", "run", "epoch")  # the columns of published_curves.csv before those of curves
@@ -39,26 +39,6 @@ class PaperNumber:
     @property
     def text(self) -> str:
         return f"{self.value} ± {self.spread}" if self.spread else self.value
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoppedRun:
-    """A run that a NaN or infinite gradient has stopped: it has no record, this is entered by hand.
-
-    ``guess`` is the value of a uniform guess in the unit of a record: claims count the run as one.
-    """
-
-    row: str
-    instance: str
-    epoch: int
-    step: int
-    revision: str
-    metric: str
-    guess: float
-
-    @property
-    def result(self) -> Result:
-        return Result(self.metric, self.guess, self.epoch, self.guess)
 
 
 def read_paper(path: Path) -> list[PaperNumber]:
@@ -101,20 +81,6 @@ def read_published(path: Path) -> dict[str, Curves]:
                     place = f"{path}, line {lines.line_num}: {name}"
                     raise UserError(f"{place} must be a number, got {value!r}") from error
     return {row: {n: list(runs.values()) for n, runs in c.items()} for row, c in found.items()}
-
-
-def read_stopped(results: Path) -> list[StoppedRun]:
-    """Read the entries ``stopped`` of ``claims.yaml``; without the file there are none."""
-    path = results / "claims.yaml"
-    content = read_yaml(path) if path.is_file() else {}
-    try:
-        runs = [StoppedRun(**entry) for entry in content.get("stopped") or ()]
-    except TypeError as error:
-        raise UserError(f"{path}, an entry of stopped cannot be used: {error}") from error
-    for run in runs:
-        if (results / "records" / run.row / f"{run.instance}.json").is_file():
-            raise UserError(f"{path}, stopped: {run.row}/{run.instance} has a record")
-    return runs
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -11,24 +11,18 @@ from typing import NamedTuple
 
 from phantomgrad_suite.report.catalogue import CLAIMS, entry_of
 from phantomgrad_suite.report.claims.claim import Claim, Family, read_claims
-from phantomgrad_suite.report.claims.quantities import QUANTITIES, Run, is_logarithm, metric_of_run
+from phantomgrad_suite.report.claims.quantities import QUANTITIES, is_logarithm, metric_of_run
 from phantomgrad_suite.report.claims.verdicts import Comparison, Difference, Verdict, judge
-from phantomgrad_suite.report.inputs import (
-    StoppedRun,
-    read_all,
-    read_paper,
-    read_published,
-    read_stopped,
-)
+from phantomgrad_suite.report.inputs import read_all, read_paper, read_published
 from phantomgrad_suite.report.table import Block, Cell, Cells, Row, Section, State, Table
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.metrics import metric_of
-from phantomgrad_suite.runs.records import read_record
+from phantomgrad_suite.runs.records import Record, read_record
 
 _INSTANCE = re.compile(r"seed(\d+)(?:-fold(\d+))?")  # of a run that does not differ from its row
 
-Runs = Mapping[tuple[int, int], Run]
+Runs = Mapping[tuple[int, int], Record]
 """The runs of a row by seed and fold."""
 _RunsOf = Callable[[str], Runs]
 
@@ -46,7 +40,7 @@ def table_of_claims(
 ) -> Table | None:
     """Return the claims of ``results/claims.yaml``, tested with the records of a folder.
 
-    ``records`` are others than those of ``results``, whose stopped runs do not count then; links
+    ``records`` are others than those of ``results``; links
     are relative to ``page``, by default ``results``. Without the file there is no table.
 
     Raises:
@@ -57,13 +51,11 @@ def table_of_claims(
 
     @cache
     def runs_of(row: str) -> Runs:
-        found: list[Run] = [*read_all(records or results / "records", row, read_record)]
-        found += [run for run in stopped if run.row == row]
+        found = read_all(records or results / "records", row, read_record)
         matches = [(_INSTANCE.fullmatch(run.instance), run) for run in found]
         return {(int(m[1]), int(m[2] or 0)): run for m, run in matches if m}
 
     margin, families = read_claims(results / "claims.yaml")
-    stopped = [] if records else read_stopped(results)
 
     def link(place: Path) -> str:
         return Path(os.path.relpath(place, page or results)).as_posix() if place.exists() else ""
@@ -103,7 +95,7 @@ def _block(
 def _tested(claim: Claim, runs_of: _RunsOf, margin: float) -> Tested:
     """Compare the pairs of runs that are there: of the first seeds that both rows have."""
     quantity = QUANTITIES[claim.quantity]
-    pairs: list[tuple[Run, Run]] = []
+    pairs: list[tuple[Record, Record]] = []
     for a, b in zip(claim.a, claim.b or claim.a, strict=True):
         common = sorted(runs_of(a).keys() & runs_of(b).keys())
         seeds = sorted({seed for seed, _ in common})[: claim.seeds]
@@ -117,19 +109,11 @@ def _tested(claim: Claim, runs_of: _RunsOf, margin: float) -> Tested:
         means = [math.exp(mean / 100) for mean in means]
     higher = first is None or metric_of_run(first).higher_is_better
     bound = margin if quantity.has_margin else math.nan
-    sides = zip(means, zip(*pairs, strict=True), strict=False)
-    texts = " against ".join(_side(mean, runs) for mean, runs in sides)
+    texts = " against ".join(f"{mean:#.4g}" for mean in means)
     return Tested(claim, texts, Comparison(claim.test, difference, bound, higher))
 
 
-def _side(mean: float, runs: Sequence[Run]) -> str:
-    stopped = sum(isinstance(run, StoppedRun) for run in runs)
-    if stopped == len(runs):
-        return "stopped"
-    return f"{mean:#.4g}" + (f" ({stopped} of {len(runs)} stopped)" if stopped else "")
-
-
-def _values(claim: Claim, a: Run, b: Run) -> tuple[float, float]:
+def _values(claim: Claim, a: Record, b: Record) -> tuple[float, float]:
     quantity = QUANTITIES[claim.quantity]
     try:
         return quantity.of(a, b), quantity.of(b, a) if claim.b else 0.0

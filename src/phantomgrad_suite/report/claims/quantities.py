@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phantomgrad_suite.report.experiments.runs import step_in_f
-from phantomgrad_suite.report.inputs import StoppedRun
 from phantomgrad_suite.runs.metrics import Metric, metric_of
 from phantomgrad_suite.runs.records import Record
 
@@ -24,36 +23,31 @@ _COSINE, _STEP = "precision/upg_k5_d0.5/cosine", "precision/step"
 _RADIUS, _SECONDS = "precision/spectral_radius/F", "seconds/step_cpu"
 
 
-Run = Record | StoppedRun
-
-
 class Quantity(NamedTuple):
     """A quantity of a run (the second one is compared with it); NaN if not finite."""
 
-    of: Callable[[Any, Any], float]  # of records, or of stopped runs if it is a test value
+    of: Callable[[Record, Record], float]
     has_margin: bool = True  # it is in points or percent, as the margin
     is_time: bool = False
     on_one_machine: bool = False
 
-    def can_compare(self, a: Run, b: Run) -> bool:
+    def can_compare(self, a: Record, b: Record) -> bool:
         """Return whether both runs have it: seconds compare on one machine only."""
-        if isinstance(a, StoppedRun) or isinstance(b, StoppedRun):
-            return self.has_margin and not self.is_time
         return not self.on_one_machine or len(_machines(a) | _machines(b)) == 1
 
 
-def metric_of_run(record: Run) -> Metric:
+def metric_of_run(record: Record) -> Metric:
     """Return the metric of a run's result."""
     return metric_of(record.result.metric, record.result.mode)
 
 
-def is_logarithm(record: Run, quantity: Quantity) -> bool:
+def is_logarithm(record: Record, quantity: Quantity) -> bool:
     """Return whether values of ``quantity`` are 100 times a logarithm."""
     is_perplexity = quantity.has_margin and record.result.metric == "perplexity"
     return quantity.is_time or is_perplexity
 
 
-def _in_points(record: Run, value: Any) -> float:
+def _in_points(record: Record, value: Any) -> float:
     if record.result.metric == "perplexity":
         return 100 * float(np.log(float(value)))
     return float(value) * metric_of_run(record).scale
@@ -74,9 +68,7 @@ def _machines(record: Record) -> set[tuple[Any, Any]]:
     return {(attempt.get("processor"), attempt.get("threads")) for attempt in attempts}
 
 
-def _at_equal_time(record: Run, other: Run) -> float:
-    if isinstance(record, StoppedRun) or isinstance(other, StoppedRun):
-        return _in_points(record, record.result.last)  # it guesses at any time
+def _at_equal_time(record: Record, other: Record) -> float:
     ends, others = _curve(record, _SECONDS).cumsum(), _curve(other, _SECONDS).cumsum()
     finished = _curve(record, metric_of_run(record).curve)[ends <= others[-1]]
     return _in_points(record, finished[-1] if finished.size else math.nan)

@@ -8,7 +8,7 @@ from phantomgrad_suite.report.catalogue import BLOCKS, COLUMN_NOTES, NOTES, Entr
 from phantomgrad_suite.report.experiments.along_training import measurements
 from phantomgrad_suite.report.experiments.lines import Line, lines_of, plain
 from phantomgrad_suite.report.experiments.runs import Runs, Stat, group_runs, step_in_f
-from phantomgrad_suite.report.inputs import SPEED, Curves, PaperNumber, StoppedRun
+from phantomgrad_suite.report.inputs import SPEED, Curves, PaperNumber
 from phantomgrad_suite.report.studies.parts import hardware_label
 from phantomgrad_suite.report.table import Block, Cell, Cells, Row, Section, State, Table
 from phantomgrad_suite.runs.formats import duration
@@ -25,19 +25,17 @@ def table_of_runs(
     records: Sequence[Record],
     throughput: Sequence[StudyRecord] = (),
     published: Mapping[str, Curves] | None = None,
-    stopped: Sequence[StoppedRun] = (),
 ) -> Table:
     """Return the table with the paper's numbers next to those of our runs.
 
     ``throughput`` are records of training steps, for this and other tables.
     """
     lines = lines_of(numbers, group_runs(records))
-    notes = [NOTES["stopped"].format(run=run) for run in stopped]
     sections = []
     if lines:
         speeds = {n.row: f"{float(n.value):.1f}×" for n in numbers if n.metric == SPEED}  # noqa: RUF001
         results = _results(lines, speeds, _step_speeds(throughput, lines))
-        sections.append(replace(results, notes=(*entry.notes, *results.notes, *notes)))
+        sections.append(replace(results, notes=(*entry.notes, *results.notes)))
     if any(line.runs for line in lines):
         sections += [*measurements(lines), _cost(lines)]
     return Table(entry, *_state(entry, lines), tuple(sections), published=published or {})

@@ -1,6 +1,5 @@
 """Claims: the file, the quantities, the table, and where it is shown."""
 
-import math
 import re
 from pathlib import Path
 
@@ -100,56 +99,6 @@ def test_perplexities_are_compared_in_percent(claims) -> None:
     assert (row["Ours"], row["Difference"]) == ("110.0 against 100.0", "+9.53")
 
 
-def stop(folder: Folder, *seeds: int, metric: str = "accuracy", guess: float = 0.1) -> None:
-    """Enter runs of the row ``upg`` that a NaN has stopped, in the place of their records."""
-    place = "row: cpu/table9/upg, epoch: 2, step: 9, revision: abc"
-    value = f"metric: {metric}, guess: {guess}"
-    entries = [f"- {{{place}, instance: seed{seed}, {value}}}" for seed in seeds]
-    text = "\n".join([CLAIMS, "stopped:", *entries])
-    (folder.path / "claims.yaml").write_text(text, encoding="utf-8")
-    for seed in seeds:
-        (folder.path / f"records/cpu/table9/upg/seed{seed}.json").unlink()
-
-
-def test_a_stopped_run_counts_as_a_uniform_guess(claims) -> None:
-    add(claims, "cpu/table9/implicit", 0.80, 0.80, 0.80)
-    stop(claims, 1)
-    (row,) = printed(section(claims))
-    # 1, -70 and 3 points: their mean is -22, and their deviation sqrt(23² + 48² + 25²) / sqrt(2)
-    reach = 4.302653 * ((23**2 + 48**2 + 25**2) / 2) ** 0.5 / 3**0.5
-    assert row["95 % interval"] == f"{-22 - reach:+.2f} to {-22 + reach:+.2f}"
-    assert (row["Ours"], row["Pairs"]) == ("58.00 (1 of 3 stopped) against 80.00", "3")
-    assert row["Verdict"] == "not settled"
-    note = "cpu/table9/upg, seed1: stopped by a NaN or infinite gradient in epoch 2 (step 9"
-    assert note in claims.markdown("table9")
-
-
-def test_a_side_whose_runs_all_stop_has_no_mean_but_a_difference(claims) -> None:
-    stop(claims, 0, 1, 2, metric="perplexity", guess=1000.0)
-    for seed in range(3):
-        perplexity = 99.0 + seed
-        result = Result("perplexity", perplexity, 1, perplexity, mode="min")
-        claims.add("cpu/table9/implicit", f"seed{seed}", [perplexity], result=result)
-    (row,) = printed(section(claims))
-    mean = 100 * math.log(1000 / (99 * 100 * 101) ** (1 / 3))
-    assert (row["Ours"], row["Difference"]) == ("stopped against 100.0", f"{mean:+.2f}")
-    assert row["Verdict"] == "holds"  # "greater" of a perplexity
-
-
-def test_a_stopped_run_has_no_speed(claims) -> None:
-    """It guesses at any time, though; and what has a record has not stopped."""
-    stop(claims, 0, 1, 2)
-    add(claims, "cpu/table9/implicit", 0.80, 0.80, 0.80)
-    path = claims.path / "claims.yaml"
-    path.write_text(path.read_text().replace("last", "at_equal_time"))
-    assert printed(section(claims))[0]["Difference"] == "-70.00"
-    path.write_text(path.read_text().replace("at_equal_time", "log_step_time"))
-    assert printed(section(claims))[0]["Pairs"] == "0 of 3"
-    add(claims, "cpu/table9/upg", 0.5)
-    with pytest.raises(UserError, match="stopped: cpu/table9/upg/seed0 has a record"):
-        section(claims)
-
-
 def test_the_page_opens_with_the_claims(claims) -> None:
     (claims.path / "README.md").write_text("# Results\n")
     assert claims.report() == 0
@@ -199,7 +148,6 @@ def test_without_the_file_there_are_no_claims(results) -> None:
         ("    title: Toys\n", "", "a claim of toys cannot be used: 'title'"),
         ("margin: 1.0", "margin: some", "margin must be a number, got 'some'"),
         ("margin: 1.0", "margin: [", "is not YAML: while parsing"),
-        ("margin: 1.0", "margin: 1.0\nstopped: [{row: t}]", "missing 6 required"),
         ("families:", "family:", "families must be a mapping, got None"),
         (CLAIMS, "", "families must be a mapping, got None"),
         (CLAIMS, "- margin", "must be a mapping, got ['margin']"),
