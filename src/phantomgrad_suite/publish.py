@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import read_any
+from phantomgrad_suite.runs.records import made_from_changes, read_any
 
 
 def publish(yours: Path, results: Path) -> list[str]:
@@ -20,7 +20,7 @@ def publish(yours: Path, results: Path) -> list[str]:
         target = results / place
         if target.exists() and target.read_bytes() == path.read_bytes():
             continue
-        if str(read_any(path).environment.get("git")).endswith("+dirty"):
+        if made_from_changes(read_any(path)):
             lines.append(f"left out, made from a changed checkout: {place}")
             continue
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,7 @@ from phantomgrad_suite.jobs.trained import (
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 from phantomgrad_suite.runs.files import atomic_write
 from phantomgrad_suite.runs.folder import RunFolder
-from phantomgrad_suite.runs.records import read_record, write_record
+from phantomgrad_suite.runs.records import made_from_changes, read_record, write_record
 from phantomgrad_suite.train import prepare
 
 
@@ -78,7 +78,7 @@ def release(folder: Path, results: Path = RESULTS) -> Path:
     """Publish weights and record of a finished run; rewrite checksums and their list."""
     record = read_run(folder)
     kept = record.weights["last"]
-    if str(record.environment.get("git")).endswith("+dirty"):
+    if made_from_changes(record):
         raise UserError(f"{folder} was made from a changed checkout: nobody could repeat it")
     sizes = json.dumps(dict(build_data(configuration(record)).sizes()))
     path = weights_file(f"{record.row}/{record.instance}", results)

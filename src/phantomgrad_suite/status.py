@@ -38,7 +38,9 @@ def status(arguments: Sequence[str], configs: Path) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR")
-    parser.add_argument("--records", type=Path, default=Path("results/records"), metavar="DIR")
+    parser.add_argument(
+        "--records", type=Path, default=configs.parent / "results" / "records", metavar="DIR"
+    )
     parser.add_argument(
         "--table", choices=tables(configs), metavar="NAME", help="only this table, row by row"
     )
@@ -46,7 +48,12 @@ def status(arguments: Sequence[str], configs: Path) -> int:
     options = parser.parse_args(arguments)
     groups: dict[str, list[Run]] = defaultdict(list)
     chosen = [options.table] if options.table else tables(configs)
-    listed = [(table, run) for table in chosen for run in expected(configs, table)]
+    listed = []
+    for table in chosen:
+        try:
+            listed += [(table, run) for run in expected(configs, table)]
+        except (KeyError, OSError) as error:
+            print(f"{table}: its runs cannot be listed ({error!r}): sweep experiment over rows")
     if not options.table:
         others = set(run_folders(options.runs)) - {run for _, run in listed}
         listed += [("in no table", run) for run in sorted(others)]
@@ -57,7 +64,7 @@ def status(arguments: Sequence[str], configs: Path) -> int:
     if options.failed:
         shown = ["failed"]
     else:
-        width = max(map(len, groups))
+        width = max(map(len, groups), default=0)
         print(" " * width, *(f"{title:>8}" for title in ("runs", *STATES)))
         for name, runs in groups.items():
             counts = Counter(run.state for run in runs)

@@ -141,7 +141,7 @@ def prepare(config: DictConfig) -> DataModule:
         warnings.filterwarnings("ignore", message=message)
     check_settings(config)
     set_float32_precision(config.matmul_precision)
-    lightning.seed_everything(config.seed + config.dataset.get("fold", 0), verbose=False)
+    lightning.seed_everything(config.seed + (config.dataset.get("fold") or 0), verbose=False)
     return build_data(config)
 
 

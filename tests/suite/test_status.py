@@ -17,6 +17,7 @@ from phantomgrad_suite.status import Run, examine, status
 CONFIGS = REPOSITORY / "configs"
 PLACE = ("chains/implicit", "seed0")
 RUNS, RECORDS = Path("runs"), Path("results/records")
+HERE = ("--records", str(RECORDS))
 DEAD = 2**22 + 1  # larger than any process number
 
 
@@ -94,7 +95,7 @@ def test_counts_of_all_tables(folder: Path, capsys: pytest.CaptureFixture[str]) 
     own = RUNS / "mine" / "seed0-abcdef12"
     own.mkdir(parents=True)
     note(own)
-    assert status([], CONFIGS) == 0
+    assert status(HERE, CONFIGS) == 0
     out = capsys.readouterr().out
     assert counts(out)["chains"] == ["9", "1", "·", "·", "·", "·", "8"]
     assert counts(out)["table4"][-1] == "180"
@@ -102,12 +103,20 @@ def test_counts_of_all_tables(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert out.splitlines()[-1].startswith("running: mine seed0-abcdef12: last update 0 s ago (")
 
 
+def test_a_table_whose_rows_are_unknown_does_not_hide_the_others(tmp_path, capsys) -> None:
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "mine.yaml").write_text("hydra: {sweeper: {params: {seed: '0,1'}}}")
+    assert status([], tmp_path) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("mine: its runs cannot be listed (KeyError('experiment'))")
+
+
 def test_one_table_and_failed_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     note(folder, failed="out of memory", host="gpu07")
     stopped = RUNS / PLACE[0] / "seed1"
     stopped.mkdir()
     note(stopped, pid=DEAD)
-    assert status(["--table", "chains"], CONFIGS) == 0
+    assert status(["--table", "chains", *HERE], CONFIGS) == 0
     out = capsys.readouterr().out
     assert counts(out)["chains/implicit"] == ["3", "·", "·", "1", "1", "·", "1"]
     failed = "failed: chains/implicit seed0: out of memory (gpu07)"

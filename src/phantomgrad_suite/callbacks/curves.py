@@ -44,7 +44,14 @@ class History(Series):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         check_finite(trainer.callback_metrics.get("train/loss"), self.epochs + 1)
-        self.keep({name: float(value) for name, value in trainer.callback_metrics.items()})
+        found = trainer.callback_metrics
+        if not self.epochs and f"test/{pl_module.metric}" not in found:
+            known = sorted(name.removeprefix("test/") for name in found if name.startswith("test/"))
+            raise UserError(
+                f"task.metric must be one that is evaluated ({', '.join(known) or 'none is'}), "
+                f"got {pl_module.metric!r}"
+            )
+        self.keep({name: float(value) for name, value in found.items()})
 
     def recorded(self, callbacks: Iterable[Callback]) -> dict[str, list[float]]:
         """Return the curves for the record, in six digits: own metrics, and those of a Series."""
@@ -73,12 +80,7 @@ class History(Series):
         The epoch with the best validation value is selected; ties are broken by the smaller
         validation loss.
         """
-        test = self.curves.get(f"test/{metric}")
-        if test is None:
-            raise UserError(
-                f"the run ended after {self.epochs} epochs without a value of test/{metric}: "
-                "evaluate earlier, or train longer"
-            )
+        test = self.curves[f"test/{metric}"]
 
         def rank(value: float) -> float:
             return -math.inf if math.isnan(value) else value if mode == "max" else -value

@@ -20,6 +20,7 @@ _OWN_SETTINGS = {  # of runtime.trainer: without influence on the result of a ru
     *("enable_model_summary", "enable_progress_bar", "log_every_n_steps", "num_sanity_val_steps"),
     "profiler",
 }
+_OWN_DATA_SETTINGS = {"root", "test_batch_size", "workers"}  # of runtime.dataset
 
 
 def check_settings(config: DictConfig) -> None:
@@ -40,6 +41,10 @@ def check_settings(config: DictConfig) -> None:
         ),
         "trainer.gradient_clip_val": (lambda value: (value or 0) >= 0, "at least 0"),
         "trainer.sync_batchnorm": (lambda value: gpus or not value, "false without GPUs"),
+        "runtime.checkpoint": (
+            lambda value: value is not None,
+            "set (runtime.checkpoint.every_minutes=null saves at the end of epochs only)",
+        ),
         "runtime.keep_weights": (lambda value: type(value) is bool, "true or false"),
     }
     check_types(config.trainer, "trainer")
@@ -47,7 +52,7 @@ def check_settings(config: DictConfig) -> None:
         if not holds(value := OmegaConf.select(config, key)):
             raise UserError(f"{key} must be {rule}, got {value!r}")
     decisive = [f"trainer.{key}" for key in config.runtime.trainer if key not in _OWN_SETTINGS]
-    decisive += [f"dataset.{key}" for key in config.runtime.dataset if key in config.dataset]
+    decisive += [f"dataset.{k}" for k in config.runtime.dataset if k not in _OWN_DATA_SETTINGS]
     if decisive:
         raise UserError(
             f"runtime.{decisive[0]} may change the result, so it must identify the run: "

@@ -80,7 +80,10 @@ def open_job(config: DictConfig) -> Iterator[Job]:
             yield Job(identity, folder, pending=False)
         elif folder.finished(identity.config_hash):
             log.info("%s: finished, skipped (%s)", identity, folder.record)
-            yield Job(identity, folder, pending=False, record=read_any(folder.record))
+            record = read_any(folder.record)
+            if not identity.is_changed and not published.exists():
+                write_record(record, published)
+            yield Job(identity, folder, pending=False, record=record)
         else:
             is_row = not identity.is_changed  # the row as its file has it: a result
             if is_row:

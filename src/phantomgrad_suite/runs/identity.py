@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -83,7 +84,8 @@ def difference(config: Config, reference: Config) -> list[str]:
     differing = _differing(_decisive(config), _decisive(reference))
     listed: dict[Any, str] = {}
     for key, value in sorted(differing, key=lambda item: item[0].count(".")):
-        listed.setdefault((key.rpartition(".")[2], repr(value)), f"{key}={_printed(value)}")
+        source = re.sub(r"^(model|task)\.", "", key).replace("gradient.solver", "adjoint")
+        listed.setdefault((source, repr(value)), f"{key}={_printed(value)}")
     return sorted(listed.values())
 
 
@@ -97,7 +99,7 @@ def _decisive(config: Config) -> dict[str, Any]:
 def _differing(new: Config, old: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key in sorted({*new, *old}):
         a, b = new.get(key, _MISSING), old.get(key, _MISSING)
-        if a == b:
+        if a == b and repr(a) == repr(b):  # 1 and 1.0 have different hashes
             continue
         nested = isinstance(a, Mapping) and isinstance(b, Mapping)
         if nested and a.get("_target_") == b.get("_target_"):

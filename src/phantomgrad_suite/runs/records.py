@@ -157,6 +157,12 @@ def read_any(path: Path) -> Record | StudyRecord:
     return _made(content, path, StudyRecord) if is_study else _made(content, path, Record)
 
 
+def made_from_changes(record: Record | StudyRecord) -> bool:
+    """Return whether an attempt of the run was made from a changed checkout: none can repeat it."""
+    attempts = [record.environment, *record.environment.get("earlier", ())]
+    return any(str(attempt.get("git")).endswith("+dirty") for attempt in attempts)
+
+
 def write_json(content: Any, path: Path) -> None:
     """Write ``content`` to ``path`` atomically, lists of numbers on one line."""
     text = json.dumps(_finite(content), indent=1, sort_keys=True, allow_nan=False)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from lightning import LightningModule
+from lightning.pytorch.overrides.distributed import UnrepeatedDistributedSampler
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -89,6 +90,18 @@ class Task(LightningModule):
     @abstractmethod
     def training_loss(self, batch: Any) -> tuple[Tensor, int]:
         """Return the mean loss of a training batch and the number of samples in it."""
+
+    def on_train_start(self) -> None:
+        """Raise a :class:`UserError` if processes would count some evaluation samples twice."""
+        for loader in self.trainer.val_dataloaders or []:
+            sampler: Any = getattr(loader, "sampler", None)
+            size, total = len(getattr(sampler, "dataset", ())), getattr(sampler, "total_size", 0)
+            unrepeated = isinstance(sampler, UnrepeatedDistributedSampler)
+            if size and total % size and not unrepeated:
+                raise UserError(
+                    f"trainer.devices must divide the {size} samples or batches of an evaluation, "
+                    f"got {self.trainer.world_size} processes: some would be counted twice"
+                )
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if not isinstance(batch, self.batch_type):

@@ -61,6 +61,7 @@ class LanguageModelling(Task):
 
     def on_train_start(self) -> None:
         """Raise a :class:`UserError` if a stream of a text is too short to fill a memory."""
+        super().on_train_start()
         own = getattr(self.model, "memory_length", 0)
         lengths = [("model.memory_length", own, self.trainer.train_dataloader)]
         # In evaluation the model's own memory may be longer than a text.

@@ -21,9 +21,12 @@ def history_of(*epochs: dict[str, float]) -> History:
 
 
 def end_epoch(history: History, metrics: dict[str, float]) -> None:
+    """End an epoch of a task whose metric is among ``metrics``, if there is any of a test."""
     tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in metrics.items()}
     trainer: Any = SimpleNamespace(callback_metrics=tensors)
-    history.on_train_epoch_end(trainer, None)
+    tested = [name.removeprefix("test/") for name in metrics if name.startswith("test/")]
+    task: Any = SimpleNamespace(metric=tested[0] if tested else "accuracy")
+    history.on_train_epoch_end(trainer, task)
 
 
 def accuracies(*values: float) -> History:
@@ -36,9 +39,10 @@ def validated(*epochs: tuple[float, float, float], metric: str = "accuracy") -> 
 
 
 def test_history_holds_a_value_for_each_epoch() -> None:
-    history = history_of({"a": 1.0}, {"b": 5.0}, {"a": 3.0, "b": 6.0})
+    a, b = "test/accuracy", "b"
+    history = history_of({a: 1.0}, {b: 5.0}, {a: 3.0, b: 6.0})
     assert history.epochs == 3
-    assert str(history.curves) == str({"a": [1.0, NAN, 3.0], "b": [NAN, 5.0, 6.0]})
+    assert str(history.curves) == str({a: [1.0, NAN, 3.0], b: [NAN, 5.0, 6.0]})
 
 
 @pytest.mark.parametrize("values", [(0.5, 0.9, 0.7), (0.5, 0.9, 0.9), (NAN, 0.9, 0.3)])
@@ -77,18 +81,25 @@ def test_smallest_value_of_a_metric_may_be_the_best() -> None:
 
 def test_every_curve_has_a_point_for_every_epoch() -> None:
     """A metric may be missing in early epochs, and after a resumption in late ones."""
-    history = history_of({"a": 1.0}, {"a": 2.0, "b": 3.0}, {"b": 4.0})
-    assert str(history.curves) == str({"a": [1.0, 2.0, NAN], "b": [NAN, 3.0, 4.0]})
+    a, b = "test/accuracy", "b"
+    history = history_of({a: 1.0}, {a: 2.0, b: 3.0}, {b: 4.0})
+    assert str(history.curves) == str({a: [1.0, 2.0, NAN], b: [NAN, 3.0, 4.0]})
 
 
-def test_run_without_evaluation_has_no_result() -> None:
-    with pytest.raises(UserError, match="ended after 2 epochs without a value of test/accuracy"):
-        history_of({"train/loss": 1.0}, {"train/loss": 0.5}).result("accuracy")
+@pytest.mark.parametrize("known", ["f1, loss", ""])
+def test_metric_that_is_not_evaluated_ends_the_first_epoch(known: str) -> None:
+    metrics = {f"test/{name}": torch.tensor(0.5) for name in known.split(", ") if name}
+    trainer: Any = SimpleNamespace(callback_metrics=metrics)
+    task: Any = SimpleNamespace(metric="accuracy")
+    message = rf"task.metric must .* evaluated \({known or 'none is'}\), got 'accuracy'"
+    with pytest.raises(UserError, match=message):
+        History().on_train_epoch_end(trainer, task)
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_loss_that_is_not_finite_stops_the_run(loss: float) -> None:
-    history = history_of({"train/loss": 0.5})
+    first = {"train/loss": 0.5, "test/accuracy": 0.5}
+    history = history_of(first)
     with pytest.raises(UserError, match=rf"training loss is {loss} in epoch 2"):
         end_epoch(history, {"train/loss": loss})
-    assert (history.epochs, history.curves) == (1, {"train/loss": [0.5]})
+    assert (history.epochs, history.curves) == (1, {name: [0.5] for name in first})

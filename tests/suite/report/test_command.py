@@ -176,9 +176,15 @@ def test_publishing_copies_what_differs_and_was_made_from_a_clean_checkout(resul
     changed = yours.add(ROW, "seed2", [0.9])
     record = read_any(changed)
     write_record(replace(record, environment={"git": "abc+dirty"}), changed)
+    resumed = yours.add(ROW, "seed3", [0.9])
+    earlier = {"git": "abc", "earlier": [{"git": "abc+dirty"}]}
+    write_record(replace(read_any(resumed), environment=earlier), resumed)
     assert publish(yours.path, results.path) == [
         "published: records/table9/toy_implicit/seed1.json",
-        "left out, made from a changed checkout: records/table9/toy_implicit/seed2.json",
+        *(
+            f"left out, made from a changed checkout: records/table9/toy_implicit/seed{seed}.json"
+            for seed in (2, 3)
+        ),
     ]
     assert sorted(kept.parent.iterdir()) == [kept, kept.with_name(new.name)]
 

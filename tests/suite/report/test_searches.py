@@ -66,6 +66,15 @@ def test_largest_is_chosen_where_more_is_better() -> None:
     )
 
 
+def test_trials_of_another_objective_are_left_out() -> None:
+    other = {"objective": "validation/accuracy", "direction": "maximize"}
+    curves = {"validation/accuracy": [0.9]}
+    runs = [trial(0.3, 0.4), trial(0.5, 0.5)]
+    runs += [trial(1.0, 0.9, config={"runtime": {"tune": other}}, curves=curves)]
+    *_, chosen = plots(runs_table("tune", runs))["tune_toy"].curves
+    assert (chosen.label, chosen.row) == ("chosen: UPG A(5, 0.3)", LABEL[0])
+
+
 def test_other_rows_have_no_picture() -> None:
     runs = [record("tune/toy/implicit", "seed0", [0.8]), trial(0.5, 0.4, config={})]
     assert plots(runs_table("tune", runs)) == {}

@@ -50,11 +50,28 @@ def test_instance_has_seed_fold_and_hash_of_a_changed_configuration() -> None:
 
 def test_difference_lists_each_setting_once() -> None:
     """It has interpolated copies, objects of another class, and settings of one side only."""
-    old = config(a={"tol": 1, "old": 3}, g={"_target_": "m.Old", "x": 1})
-    old["model"] = {"solver": old["a"], "g": old["g"]}
-    new = config(a={"tol": 2}, g={"_target_": "m.New", "k": 5, "s": {"_target_": "m.S", "n": 1}})
-    new["model"] = {"solver": new["a"], "g": new["g"]}
-    assert difference(new, old) == ["a.old=<not set>", "a.tol=2", "g=New(k=5, s=S(n=1))"]
+    old = config(solver={"tol": 1, "old": 3}, g={"_target_": "m.Old", "x": 1})
+    old["model"] = {"solver": old["solver"], "g": old["g"]}
+    new = config(
+        solver={"tol": 2}, g={"_target_": "m.New", "k": 5, "s": {"_target_": "m.S", "n": 1}}
+    )
+    new["model"] = {"solver": new["solver"], "g": new["g"]}
+    assert difference(new, old) == ["g=New(k=5, s=S(n=1))", "solver.old=<not set>", "solver.tol=2"]
+
+
+def test_difference_lists_equal_values_of_different_settings() -> None:
+    """Those of the forward and of the adjoint solver, not the copies in the gradient."""
+    old, new = (
+        config(solver=s, adjoint=s, gradient={"solver": s}, model={"gradient": {"solver": s}})
+        for s in ({"tol": 1e-3}, {"tol": 0.05})
+    )
+    assert difference(new, old) == ["adjoint.tol=0.05", "solver.tol=0.05"]
+
+
+def test_numbers_of_another_type_are_changes_as_their_hashes_differ() -> None:
+    one, other = config(optimizer={"lr": 1.0}), config(optimizer={"lr": 1})
+    assert hash_config(one) != hash_config(other)
+    assert identify(other, one).changes == ("optimizer.lr=1",)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "abc", True])

@@ -3,18 +3,21 @@
 import copy
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 import torch.nn.functional as F
 from lightning import Trainer
+from lightning.pytorch.overrides.distributed import UnrepeatedDistributedSampler
 from tasks.fitting import QUIET, fit
+from torch.utils.data import DataLoader, DistributedSampler
 
 from phantomgrad import DEQ, FixedPoint, ImplicitGradient, UnrolledPhantomGradient
 from phantomgrad.models import GraphClassifier, NodeClassifier, Propagation
 from phantomgrad_suite.checkpoint.loaders import ResumableLoader
 from phantomgrad_suite.data.graphs.chains import make_chains
+from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.tasks import NodeClassification
 from phantomgrad_suite.tasks.base import solver_statistics
 
@@ -126,6 +129,21 @@ def test_each_process_continues_its_own_means(monkeypatch: pytest.MonkeyPatch) -
         resumed = chains_task()
         resumed.on_load_checkpoint({"means": saved})
         assert resumed.take_means() == {"train/loss": expected}
+
+
+def test_samples_that_would_be_counted_twice_are_refused() -> None:
+    """Lightning's sampler repeats some of 7 samples in two processes; one that does not is fine."""
+    task, data = chains_task(), range(7)
+    repeated = DistributedSampler(data, 2, 0)  # type: ignore[arg-type]
+    even = DistributedSampler(range(8), 2, 0)  # type: ignore[arg-type]
+    exact = UnrepeatedDistributedSampler(data, num_replicas=2, rank=0, shuffle=False)
+    for samplers in ([even, exact], [even, repeated]):
+        loaders = [DataLoader(s.dataset, sampler=s) for s in samplers]
+        task.trainer = cast("Any", SimpleNamespace(val_dataloaders=loaders, world_size=2))
+        if samplers[-1] is exact:
+            task.on_train_start()
+    with pytest.raises(UserError, match=r"devices must divide the 7 samples .* 2 processes"):
+        task.on_train_start()
 
 
 def test_mean_that_only_earlier_epochs_had_is_missing() -> None:

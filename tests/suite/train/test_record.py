@@ -57,6 +57,9 @@ def test_unchanged_row_is_published(workplace: Workplace) -> None:
     record = read_record(published)
     assert (record.protocol, record.changes, record.instance) == ("full", [], "seed3")
     assert record.result.best > 0.95  # the embedded job is soon solved
+    published.unlink()
+    workplace.train(ROW, "seed=3", "runtime.callbacks.spectrum=null", "runtime.project=mine")
+    assert published.read_bytes() == (folder / "record.json").read_bytes()
 
 
 def test_reduced_row_is_labelled(workplace: Workplace) -> None:

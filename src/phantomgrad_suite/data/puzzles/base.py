@@ -1,6 +1,7 @@
 """The base class of puzzles: distinct ones, in parts that share no class, and batches of them."""
 
 import hashlib
+import inspect
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -107,7 +108,8 @@ class PuzzleData(DataModule):
         """The puzzles of each part."""
         unrelated = ("root", "batch_size", "test_batch_size", "repeats", "augment")
         settings = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in unrelated}
-        key = hashlib.sha256(repr((_GENERATOR, settings)).encode()).hexdigest()[:16]
+        described = repr((_GENERATOR, settings)) + _source(type(self))
+        key = hashlib.sha256(described.encode()).hexdigest()[:16]
         path = Path(self.root, "puzzles", f"{self.title.lower()}-{key}.pt")
         names = ("train", *self.evaluation_sets)
         tensors = cached(path, self.files, lambda: [*chain(*map(self.make().__getitem__, names))])
@@ -153,6 +155,18 @@ class PuzzleData(DataModule):
             sizes=lambda: dict(data.sizes()),
             evaluation_sets=data.evaluation_sets,
         )
+
+
+def _source(kind: type[PuzzleData]) -> str:
+    """Return the code of a generator outside of this package: its puzzles are those of its code."""
+    if kind.__module__.startswith("phantomgrad_suite."):
+        return ""
+    try:
+        return f"{kind.__qualname__} {inspect.getsource(inspect.getmodule(kind) or kind)}"
+    except (OSError, TypeError) as error:
+        raise UserError(
+            f"{kind.__qualname__} must be defined in a file, so that its puzzles can be cached"
+        ) from error
 
 
 def parts_of(classes: np.ndarray) -> np.ndarray:

@@ -81,7 +81,7 @@ def examples(table: Table) -> Iterator[Plot]:
             answers = [c for n, c in curves.items() if n.startswith("segment")]
             if answers:
                 yield Strip(
-                    file_name(table.key, line.row.split("/", 1)[1], "example"),
+                    file_name(table.key, line.row.partition("/")[2], "example"),
                     FIGURES["example"],
                     f"{line.dataset}: {line.model}, {line.method}",
                     curves=(),

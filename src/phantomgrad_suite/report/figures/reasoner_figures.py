@@ -26,7 +26,7 @@ def instruments(table: Table) -> Iterator[Plot]:
     for line in table.lines:
         if not line.curves("precision/segment1/residual"):
             continue
-        leaf, title = line.row.split("/", 1)[1], title_of(table, line)
+        leaf, title = line.row.partition("/")[2], title_of(table, line)
         gradients, segments = [*_gradients(line)], [*_segments(line)]
         yield Plot(
             *(file_name(table.key, leaf, "gradients"), FIGURES["segment_gradients"], title),

@@ -67,20 +67,18 @@ def _compared(lines: Sequence[Line], which: str) -> tuple[Any, Any]:
 def searches(table: Table) -> Iterator[Plot]:
     """Yield the validation objective of each search by λ, of the trials that may be compared."""
     for block in table.blocks:
-        found = [
-            (line.gradient, line, line.runs.objective)
-            for _, line in block.experiments
-            if line.gradient and line.runs and line.runs.objective
-        ]
-        variants = [line.variant for _, line, _ in found]
-        usual = max(variants, key=variants.count, default="")
-        n = max((stat.n for _, line, stat in found if line.variant == usual), default=0)
-        trials = [t for t in found if t[1].variant == usual and t[2].n == n]
-        if not trials:
+        kinds: dict[tuple[str, str, str], list[Any]] = {}  # trials by variant and kind of search
+        for _, line in block.experiments:
+            if line.gradient and line.runs and line.runs.objective:
+                search = line.runs.searched
+                kind = line.variant, search["objective"], search["direction"]
+                kinds.setdefault(kind, []).append((line.gradient, line, line.runs.objective))
+        if not kinds:
             continue
+        (variant, name, direction), found = max(kinds.items(), key=lambda item: len(item[1]))
+        n = max(stat.n for *_, stat in found)
+        trials = [trial for trial in found if trial[2].n == n]
         line = trials[0][1]
-        assert line.runs is not None
-        name, direction = line.runs.searched["objective"], line.runs.searched["direction"]
         choose, arrow = {"minimize": (min, "↓"), "maximize": (max, "↑")}[direction]
         row = f"{name.replace('/', ' ')}, best epoch {arrow}"
         means: dict[str, list[tuple[float, float]]] = {}
@@ -93,6 +91,8 @@ def searches(table: Table) -> Iterator[Plot]:
         for label, pairs in means.items():
             x, y = np.transpose(pairs)
             curves.append(Curve(label, x, y, row))
-        note = f"means of {len(trials)} trials of {n} run{'s' * (n > 1)} each; {usual}".rstrip("; ")
+        note = f"means of {len(trials)} trials of {n} run{'s' * (n > 1)} each; {variant}".rstrip(
+            "; "
+        )
         names = file_name(table.key, block.key), FIGURES["search"].format(line=line)
         yield Plot(*names, title_of(table, line), curves, r"$\lambda$", note)

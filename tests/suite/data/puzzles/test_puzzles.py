@@ -1,7 +1,8 @@
 """What all puzzles share: parts, cache, augmentation, resumption; and each family's rules."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import combinations
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from training import Workplace, composed
 
 from phantomgrad_suite.data import Maze, PuzzleBatch, PuzzleData, Sudoku, Words
 from phantomgrad_suite.data.puzzles import boards
+from phantomgrad_suite.data.puzzles.base import Draw
 from phantomgrad_suite.data.puzzles.words import multiplication_table
 from phantomgrad_suite.jobs.build import build_data
 from phantomgrad_suite.runs.boards import FREE, GOAL, PATH, START, WALL
@@ -66,6 +68,20 @@ def test_same_seed_gives_the_same_bytes(kind: str, data: PuzzleData, root: str) 
         assert all(map(torch.equal, more.parts[name].tensors, data.parts[name].tensors))
     shared = zip(more.parts["train"].tensors, data.parts["train"].tensors, strict=True)
     assert all(torch.equal(a[:40], b) for a, b in shared)
+
+
+def test_own_generators_have_puzzles_of_their_own(tmp_path: Path) -> None:
+    """The cache distinguishes them from the class that they inherit from, and by their code."""
+
+    class Mirrored(Sudoku):
+        def draws(self) -> Iterator[Draw]:
+            for draw in super().draws():
+                yield draw._replace(inputs=draw.inputs[:, ::-1], targets=draw.targets[:, ::-1])
+
+    settings: dict[str, Any] = {"root": str(tmp_path), "side": 4, **SMALL}
+    plain, own = (kind(**settings).parts["test"].tensors[0] for kind in (Sudoku, Mirrored))
+    assert not torch.equal(plain, own)
+    assert torch.equal(plain, own.flip(1))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -89,6 +89,12 @@ def test_a_puzzle_is_filled_in_segment_by_segment() -> None:
     assert [len(axes.patches) for axes in (puzzle, first, last)] == [0, 1, 0]
 
 
+def test_a_row_without_a_folder_has_its_strip() -> None:
+    run = example("Sudoku-4x4", inputs=[1] * 16, targets=[2] * 16, segment1=[2] * 16)
+    drawn = plots(runs_table("reasoning", [replace(run, row="puzzle")]))
+    assert "reasoning_example" in drawn
+
+
 def test_a_maze_shows_its_walls_and_the_path_in_rows_of_panels() -> None:
     maze = [1] * 5 + [1, 3, 2, 4, 1] + [1] * 15
     solved = [5 if token == 2 else token for token in maze]
