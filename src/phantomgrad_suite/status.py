@@ -53,7 +53,7 @@ def status(arguments: Sequence[str], configs: Path) -> int:
         try:
             listed += [(table, run) for run in expected(configs, table)]
         except (KeyError, OSError) as error:
-            print(f"{table}: its runs cannot be listed ({error!r}): sweep experiment over rows")
+            print(f"{table}: its runs cannot be listed: its sweep lacks or misnames {error}")
     if not options.table:
         others = set(run_folders(options.runs)) - {run for _, run in listed}
         listed += [("in no table", run) for run in sorted(others)]

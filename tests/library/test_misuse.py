@@ -150,6 +150,10 @@ MODELS: list[Case] = [
         )
         for w in (2.0, torch.ones(2))
     ),
+    *(
+        (lambda w=w: operator(edge_weight=w), f"edge_weight must leave .* degree of {1 + w:g}$")
+        for w in (-1.0, -3.0, NAN)
+    ),
     (lambda: project_rows_onto_l1_ball(X, NAN), "radius must be positive, got nan"),
     (lambda: multilabel(spectral_radius=0.0), "spectral_radius must be a positive number, got 0.0"),
     (lambda: multilabel(spectral_radius=NAN), "spectral_radius must be a positive number, got nan"),
@@ -206,6 +210,7 @@ TYPES: list[Case] = [
     (lambda: pg.DEQ(TanhCell(), SOLVER, Duck()), "gradient must be .*GradientEst.*got Duck"),
     (lambda: layer(X, z0={"z": 1}), "must consist of tensors, got int in it"),
     (lambda: layer(X, z0=(X, None)), "got NoneType in it"),
+    (lambda: pg.ImplicitGradient(solver="GMRES"), "solver must be a .*LinearSolver, got 'GMRES'"),
     (lambda: recomputed(torch.tanh, X), "within must be given if part is not a module, got"),
 ]
 

@@ -108,7 +108,9 @@ def test_a_table_whose_rows_are_unknown_does_not_hide_the_others(tmp_path, capsy
     (tmp_path / "table" / "mine.yaml").write_text("hydra: {sweeper: {params: {seed: '0,1'}}}")
     assert status([], tmp_path) == 0
     out = capsys.readouterr().out
-    assert out.startswith("mine: its runs cannot be listed (KeyError('experiment'))")
+    assert out.startswith(
+        "mine: its runs cannot be listed: its sweep lacks or misnames 'experiment'"
+    )
 
 
 def test_one_table_and_failed_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from phantomgrad.solvers import Map
-from phantomgrad.solvers.accelerators import alive, transformed, transforms, unwrapped
+from phantomgrad.solvers.accelerators import alive, tangents, transformed, transforms, unwrapped
 
 NO_DERIVATIVE = (
     "this gradient estimate has no derivative of its own (create_graph=True): "
@@ -93,10 +93,11 @@ class _PureTransform(torch.autograd.Function):
         z, *tensors = map(alive, ctx.saved_tensors)
         call, wanted = _of_differentiable(ctx.pure, tensors)
         fz, pull, *_ = torch.func.vjp(call, z, *wanted)
-        u = ctx.transform(lambda u: pull(u.to(fz.dtype))[0], v)
+        with torch.no_grad(), tangents(False):  # of the adjoint solve, only the result counts
+            u = ctx.transform(lambda u: pull(u.to(fz.dtype))[0], v)
         found = pull(u.to(fz.dtype))[1:]
         if not torch.compiler.is_compiling():  # a compiled graph has no second derivatives anyway
-            found = tuple(map(_LastDerivative.apply, found))
+            found = tuple(_LastDerivative.apply(g, v, *tensors) for g in found)
         remaining = iter(found)
         gradients = [next(remaining) if _differentiable(t) else None for t in tensors]
         return None, None, None, None, *gradients
@@ -106,28 +107,30 @@ class _TwoWayTransform(_PureTransform):
     """The same with a forward mode, which torch.compile does not allow in a custom function."""
 
     @staticmethod
-    def jvp(ctx: Any, value: Any, pure: Any, transform: Any, z: Any, *tangents: Any) -> Tensor:
+    def jvp(ctx: Any, value: Any, pure: Any, transform: Any, z: Any, *given: Any) -> Tensor:
         z, *tensors = ctx.saved_tensors
         call, wanted = _of_differentiable(ctx.pure, tensors)
-        pairs = zip(tensors, tangents, strict=True)
+        pairs = zip(tensors, given, strict=True)
         moved = tuple(tangent for t, tangent in pairs if _differentiable(t))
-        start: Tensor = torch.func.jvp(lambda *given: call(z, *given), tuple(wanted), moved)[1]
+        start: Tensor = torch.func.jvp(lambda *wanted: call(z, *wanted), tuple(wanted), moved)[1]
 
         def push(u: Tensor) -> Tensor:
             product: Tensor = torch.func.jvp(lambda z: call(z, *wanted), (z,), (u,))[1]
             return product.to(u.dtype)
 
-        result: Tensor = _LastDerivative.apply(ctx.transform(push, start.to(z.dtype)))
+        with torch.no_grad(), tangents(False):
+            solved = ctx.transform(push, start.to(z.dtype))
+        result: Tensor = _LastDerivative.apply(solved, start, *tensors)
         return result
 
 
 class _LastDerivative(torch.autograd.Function):
-    """The identity, for a derivative that must not be differentiated again."""
+    """Its first argument, a derivative of the others that must not be differentiated again."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(derivative: Tensor) -> Tensor:
+    def forward(derivative: Tensor, *others: Tensor) -> Tensor:
         return derivative.clone()
 
     @staticmethod

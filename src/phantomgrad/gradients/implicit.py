@@ -40,11 +40,12 @@ class ImplicitGradient(GradientEstimator):
         solver: of the adjoint equation, by default ``Broyden(max_evaluations=30, tol=1e-6)``.
         on_failure: ``"warn"`` (an :class:`AdjointWarning`, which Python shows once), ``"raise"``
             (an :class:`AdjointError`), ``"phantom"`` (the Neumann phantom gradient, k = 5,
-            lambda = 0.5, for the failed samples), or ``"ignore"``, the only one that does not
-            synchronise with an accelerator.
+            lambda = 0.5, for the failed samples), or ``"ignore"``, the only one that, with
+            ``order=1``, does not synchronise with an accelerator.
         failure_residual: relative residual above which the adjoint solve has failed.
         order: how many derivatives are exact. 2 gives exact second derivatives
-            (``create_graph=True``) for two more evaluations of ``f``; 1 refuses them.
+            (``create_graph=True``) for two more evaluations of ``f``; 1 refuses them. With 2
+            or more, derivatives above ``order`` are not refused, and not exact.
         at: where the Jacobian is taken. ``"equilibrium"``: at the result of the solver, which is
             also the value. ``"image"``: the value is :math:`\hat z = f(z^*)`, J is taken there and
             :math:`\partial f / \partial\theta` at z*, as in the code of MDEQ (Bai et al., 2020),
@@ -65,6 +66,8 @@ class ImplicitGradient(GradientEstimator):
     preconditioner: Literal["forward"] | Inverse | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.solver, LinearSolver):
+            raise TypeError(f"solver must be a phantomgrad.LinearSolver, got {self.solver!r}")
         check_choice("on_failure", self.on_failure, ("warn", "raise", "phantom", "ignore"))
         if not self.failure_residual > 0:
             raise ValueError(f"failure_residual must be positive, got {self.failure_residual}")

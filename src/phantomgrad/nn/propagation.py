@@ -114,6 +114,11 @@ def normalized_adjacency(
     index = torch.cat([edges, loops], dim=1)
     degree = torch.zeros(nodes, dtype=wide, device=edges.device)
     degree.index_add_(0, index[0], values)
+    if not bool((degree > 0).all()):
+        raise ValueError(
+            "edge_weight must leave every node a positive degree, its row sum of w A + I, "
+            f"got a smallest degree of {float(degree.min()):g}"
+        )
     scale = degree.rsqrt()
     values = scale[index[0]] * scale[index[1]] * values  # to the same bits in both directions
     matrix = checked_sparse(index.flip(0), values, (nodes, nodes)).coalesce()

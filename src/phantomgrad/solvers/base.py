@@ -108,6 +108,9 @@ class Solver(LinearSolver):
 
     A method that searches within a tolerance extends
     :class:`phantomgrad.solvers.IterativeSolver`, which needs only its steps.
+
+    In float32, the norm of a state must lie between about 1e-17 and 1e18, since its square would
+    under- or overflow. The same holds of cotangents in adjoint solves: scale tiny losses up.
     """
 
     differentiable: ClassVar[bool] = False

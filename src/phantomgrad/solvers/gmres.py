@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_not_negative
-from phantomgrad.solvers.accelerators import ActivityFlag, full_precision, may_read
+from phantomgrad.solvers.accelerators import ActivityFlag, full_precision, may_read, vmapped
 from phantomgrad.solvers.base import LinearSolver, Solution, check_start
 from phantomgrad.solvers.iterative import raised_tolerance
 from phantomgrad.solvers.maps import Map, evaluate, layout, widest_dtype
@@ -47,6 +47,8 @@ class GMRES(LinearSolver):
         """Return the minimal residuals within the budget; see :meth:`LinearSolver.solve_linear`."""
         check_start(v)
         flatten, restore = layout(v)
+        if vmapped():  # the basis must have the batches that op closes over
+            v = v + torch.zeros_like(op(v))
         run = _Krylov(flatten(v.to(torch.promote_types(v.dtype, torch.float32))), self)
         flag = ActivityFlag(v.device)
         for step in range(self.max_evaluations):

@@ -17,6 +17,7 @@ from phantomgrad.solvers.accelerators import (
     full_precision,
     may_read,
     tangents,
+    transformed,
     vmapped,
 )
 from phantomgrad.solvers.base import Inverse, Solution, Solver, check_start
@@ -121,15 +122,15 @@ class IterativeSolver(Solver):
             call = f
             g = iteration.difference(z, fz)
             state.update(z, fz, g, iteration.rejected())
-            if evaluation == 0 and fz.requires_grad:
+            # Tensors of a transform show no graph.
+            if evaluation == 0 and (fz.requires_grad or (transformed() and differentiating())):
                 state.first_step = iteration.advance(z, fz, g)
             if evaluation + 1 == self.max_evaluations or state.finished():
                 break
             with full_precision(z.device):
                 z = iteration.advance(z, fz, g)
             del fz, g  # free them before the next evaluation
-        solution = state.solution()
-        kept = iteration.inverse(z, solution)
+        kept = iteration.inverse(z, solution := state.solution())
         inverse = Inverse(*kept, (flatten, restore)) if kept else None
         return solution._replace(z=restore(solution.z).to(z0.dtype), inverse=inverse)
 
@@ -203,8 +204,7 @@ class SolveState:
         self._start = self._best = z0
         self._best_residual = z0.new_full((batch,), torch.inf)
         self._zero: Tensor | None = None
-        self.first_step: Tensor | None = None
-        """The first step of a recorded solve."""
+        self.first_step: Tensor | None = None  # of a recorded solve
         self._at_start = torch.ones(batch, dtype=torch.bool, device=z0.device)
         self._count = 0
         self._evaluations = torch.zeros(batch, dtype=torch.long, device=z0.device)

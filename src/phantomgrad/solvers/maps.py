@@ -1,11 +1,15 @@
 """Maps of a batch of states: layout, precision, and evaluations in both passes."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
+
+from phantomgrad.solvers.accelerators import vmapped
 
 Map = Callable[[Tensor], Tensor]
 """A map of a batch of states, ``(B, *state)``, to a new tensor of the same shape.
@@ -23,9 +27,10 @@ def layout(z0: Tensor) -> tuple[Map, Map]:
     """Return how states like ``z0`` become ``(B, D)``, and how they come back.
 
     Images that are channels last in memory keep that order, which saves two transpositions at
-    every evaluation.
+    every evaluation. In a vmap torch does not tell the order.
     """
-    last = z0.dim() == 4 and z0.is_contiguous(memory_format=torch.channels_last)
+    images = z0.dim() == 4 and not vmapped()
+    last = images and z0.is_contiguous(memory_format=torch.channels_last)
     shape = z0.shape[1:]
     if not last or z0.is_contiguous():
         return flat, lambda z: z.view(z.shape[0], *shape)
@@ -80,14 +85,31 @@ def autocast_settings(device_type: str) -> dict[str, Any]:
     }
 
 
+_NUMBERS = itertools.count()
+
+
 def local_leaf(z: Tensor) -> Tensor:
     """Return a copy of ``z`` from which a map records a graph of its own.
 
-    A :class:`Repeated` map that contains this one does not take it for a tensor that it uses.
+    A :class:`Repeated` map that contains this one, and so is older than the copy, does not take it
+    for a tensor that it uses.
     """
     leaf = z.detach().requires_grad_()
-    leaf.is_local = True  # type: ignore[attr-defined]
+    leaf.number = next(_NUMBERS)  # type: ignore[attr-defined]
     return leaf
+
+
+@contextmanager
+def _without_hooks(tensors: Iterable[Tensor]) -> Iterator[None]:
+    """Suspend the hooks of ``tensors``, which are for the sum of their gradients, not its parts."""
+    hooked = [(t, t._backward_hooks) for t in tensors if t._backward_hooks]  # torch has no other
+    for t, _ in hooked:
+        t._backward_hooks = None
+    try:
+        yield
+    finally:
+        for t, hooks in hooked:
+            t._backward_hooks = hooks
 
 
 Detached = tuple[list[Tensor], list[Tensor], Map]
@@ -115,6 +137,7 @@ class Repeated:
         self._dtype, self._wide = z0.dtype, dtype
         self._first: set[Node] | None = None  # graph of the first evaluation, until the second
         self._autocast = autocast_settings(z0.device.type)
+        self._number = next(_NUMBERS)  # local leaves with a higher one are made inside of f
 
     def flatten(self, z: Tensor) -> Tensor:
         """Return states of ``f`` as ``(B, D)``."""
@@ -146,7 +169,9 @@ class Repeated:
             )
         if not fz.requires_grad:
             return fz, torch.zeros_like(z)
-        product, *gradients = torch.autograd.grad(fz, [leaf, *self._leaves], u, allow_unused=True)
+        wanted = [leaf, *self._leaves]
+        with _without_hooks(self._leaves):
+            product, *gradients = torch.autograd.grad(fz, wanted, u, allow_unused=True)
         for i, gradient in enumerate(gradients):
             if gradient is not None:  # in half precision, summed in float32
                 gradient = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
@@ -171,7 +196,7 @@ class Repeated:
             seen.add(node)
             if type(node).__name__ == "AccumulateGrad":
                 leaf = node.variable  # type: ignore[attr-defined]
-                local = id(leaf) in known or hasattr(leaf, "is_local")
+                local = id(leaf) in known or getattr(leaf, "number", -1) > self._number
                 unknown += [] if local else [leaf]
             elif self._first and node in self._first:
                 raise ValueError(

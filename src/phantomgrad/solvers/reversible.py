@@ -173,6 +173,8 @@ class _RecordedSolve:
             fz, product = self.f.pull_back(before, (beta * u).where(mask, 0), sums)
             z, before = before.where(mask, z), self._solver.inverse_step(z, fz).where(mask, before)
             u, w = (w + product).where(mask, u), ((1 - beta) * u).where(mask, w)
+        if not sums:  # no step, since the cotangent is zero: so are the gradients
+            sums = dict(enumerate(map(torch.zeros_like, self.f.tensors)))
         return [self.f.restore(u + w), *map(sums.get, range(len(self.f.tensors)))]
 
     def _project(self, z: Tensor) -> Tensor:

@@ -47,8 +47,10 @@ class History(Series):
         found = trainer.callback_metrics
         if not self.epochs and f"test/{pl_module.metric}" not in found:
             known = sorted(name.removeprefix("test/") for name in found if name.startswith("test/"))
+            if not known:
+                raise UserError("the first epoch ended without an evaluation: train a whole epoch")
             raise UserError(
-                f"task.metric must be one that is evaluated ({', '.join(known) or 'none is'}), "
+                f"task.metric must be one that is evaluated ({', '.join(known)}), "
                 f"got {pl_module.metric!r}"
             )
         self.keep({name: float(value) for name, value in found.items()})

@@ -52,7 +52,8 @@ def check_settings(config: DictConfig) -> None:
         if not holds(value := OmegaConf.select(config, key)):
             raise UserError(f"{key} must be {rule}, got {value!r}")
     decisive = [f"trainer.{key}" for key in config.runtime.trainer if key not in _OWN_SETTINGS]
-    decisive += [f"dataset.{k}" for k in config.runtime.dataset if k not in _OWN_DATA_SETTINGS]
+    own = _OWN_DATA_SETTINGS - set(config.dataset)  # texts have a decisive test_batch_size
+    decisive += [f"dataset.{key}" for key in config.runtime.dataset if key not in own]
     if decisive:
         raise UserError(
             f"runtime.{decisive[0]} may change the result, so it must identify the run: "
@@ -75,7 +76,7 @@ def build(node: Any, name: str, **more: Any) -> Any:
 
 
 def build_data(config: DictConfig) -> DataModule:
-    """Return the data module: ``dataset``, with the folders and workers of ``runtime.dataset``."""
+    """Return the data module: ``dataset``, with ``runtime.dataset``."""
     return build(config.dataset, "dataset", **config.runtime.dataset)  # type: ignore[no-any-return]
 
 

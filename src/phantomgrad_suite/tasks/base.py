@@ -99,8 +99,9 @@ class Task(LightningModule):
             unrepeated = isinstance(sampler, UnrepeatedDistributedSampler)
             if size and total % size and not unrepeated:
                 raise UserError(
-                    f"trainer.devices must divide the {size} samples or batches of an evaluation, "
-                    f"got {self.trainer.world_size} processes: some would be counted twice"
+                    f"the number of processes must divide the {size} samples or batches of an "
+                    f"evaluation, got {self.trainer.world_size}: some would be counted twice "
+                    "(set trainer.devices)"
                 )
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:

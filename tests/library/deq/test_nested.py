@@ -105,3 +105,29 @@ def test_nested_in_one_graph(outer: str, inner: str) -> None:
     expected = gradients(layer, layer(X).z)
     z = torch.compile(layer, backend="eager", fullgraph=True)(X).z
     assert relative_error(gradients(layer, z), expected) < 1e-12
+
+
+class Holding(TanhCell):
+    """A cell that is given a part of its input as an attribute."""
+
+    given: Tensor
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return super().forward(z, self.given + x)
+
+
+class OuterOfHolding(Outer):
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        self.inner.cell.given = z
+        return torch.tanh(self.linear(self.inner(x).z) + x) / 4
+
+
+@pytest.mark.parametrize("outer", ["neumann", "implicit"])
+def test_a_state_of_the_outer_layer_as_attribute_of_the_inner_cell(outer: str) -> None:
+    reference = nested(outer, "reversible")
+    inner = pg.DEQ(Holding(3, 0.2), *METHODS["reversible"])
+    layer = pg.DEQ(OuterOfHolding(inner), *METHODS[outer])
+    layer.load_state_dict(reference.state_dict())
+    layer.check_map = inner.check_map = False
+    expected = gradients(reference, looped(reference, X))
+    assert relative_error(gradients(layer, layer(X).z), expected) < 1e-4

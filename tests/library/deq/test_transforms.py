@@ -258,6 +258,15 @@ def test_forward_mode_of_autograd_loses_no_tangent(solver, gradient) -> None:
             assert_close(forward_ad.unpack_dual(layer(x).z).tangent, expected)
 
 
+@pytest.mark.parametrize("kind", [pg.FixedPoint, pg.Reversible])
+def test_the_first_step_replaces_the_start_where_that_is_best(kind: type[pg.FixedPoint]) -> None:
+    layer, _ = layer_of(kind(max_evaluations=1, damping=0.5), pg.BackpropThroughSolver())
+    fz = torch.tanh(layer.cell.linear.bias + X).detach()
+    z, moved = jvp(lambda x: layer(x).z, (X,), (torch.ones_like(X),))
+    slope = grad(lambda x: vmap(lambda x: layer(x.unsqueeze(0)).z)(x).sum())(X)
+    assert_close((z, moved, slope), (fz / 2, *[(1 - fz * fz) / 2] * 2))
+
+
 @pytest.mark.parametrize("kind", ["neumann", "neumann of the image", "implicit"])
 @pytest.mark.parametrize("how", ["vmap", "grad", "jvp", "grad of vmap"])
 def test_a_tensor_that_the_cell_has_from_elsewhere_is_refused(kind: str, how: str) -> None:

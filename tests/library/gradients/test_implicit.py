@@ -16,7 +16,7 @@ from problems import (
     newton_equilibrium,
     relative_error,
 )
-from torch import Tensor
+from torch import Tensor, nn
 
 import phantomgrad as pg
 
@@ -195,3 +195,25 @@ def test_a_slow_adjoint_above_the_threshold_fails() -> None:
     attach(1.01 * worst).backward(v)
     with pytest.warns(pg.AdjointWarning, match="failed for some samples"):
         attach(0.99 * worst).backward(v)
+
+
+@pytest.mark.parametrize(("stop", "expected"), [("absolute", 1 / 3), ("relative", -1 / 3)])
+def test_a_failed_solve_gives_the_same_gradient_in_transforms(stop: str, expected: float) -> None:
+    """``u = v - 2 u`` from ``v = 1`` has the iterates 1, -1, 3, ...; the gradient is ``u z*``."""
+
+    class Cell(nn.Module):
+        def forward(self, z: Tensor, x: Tensor, w: Tensor) -> Tensor:
+            return w * z + x
+
+    adjoint = pg.FixedPoint(max_evaluations=6, stop=stop)
+    gradient = pg.ImplicitGradient(solver=adjoint, on_failure="ignore")
+    layer = pg.DEQ(Cell(), pg.Anderson(tol=1e-12), gradient)
+    layer.check_map = False
+    w = torch.tensor([-2.0], requires_grad=True)
+
+    def loss(w: Tensor) -> Tensor:
+        return layer(torch.ones(1, 1), w).z.sum()
+
+    derivatives = [torch.autograd.grad(loss(w), w)[0], torch.func.grad(loss)(w.detach())]
+    derivatives.append(torch.func.jvp(loss, (w.detach(),), (torch.ones(1),))[1].view(1))
+    torch.testing.assert_close(torch.cat(derivatives), torch.full((3,), expected))

@@ -214,3 +214,20 @@ def test_an_infinite_cotangent_is_not_taken_for_one_that_has_decayed() -> None:
     z.backward(torch.tensor([[1.0], [torch.inf]]).expand_as(z))
     assert not any(p.grad.isfinite().all() for p in cell.parameters() if p.grad is not None)
     assert [row.isfinite().all().item() for row in x.grad] == [True, False]
+
+
+def test_a_hook_of_a_parameter_acts_once_on_the_whole_gradient() -> None:
+    cell, x, seen = TanhCell(), torch.randn(3, 4), []
+    layer = pg.DEQ(cell, reversible(21), BPTT)
+    expected = torch.autograd.grad(layer(x).z.sum(), cell.linear.weight)[0]
+    cell.linear.weight.register_hook(lambda g: (seen.append(g), 2 * g)[1])
+    for calls in (1, 2):
+        ours = torch.autograd.grad(layer(x).z.sum(), cell.linear.weight)[0]
+        assert torch.equal(ours, 2 * expected)
+        assert len(seen) == calls
+
+
+def test_a_zero_cotangent_gives_zero_gradients() -> None:
+    cell, x = TanhCell(), torch.randn(3, 4, requires_grad=True)
+    z = pg.DEQ(cell, reversible(21), BPTT)(x).z
+    assert not any(g.any() for g in torch.autograd.grad(0 * z.sum(), [x, *cell.parameters()]))

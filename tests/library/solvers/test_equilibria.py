@@ -94,3 +94,11 @@ def test_f_may_modify_its_own_tensors_in_inference_mode(solver: Solver) -> None:
     with torch.inference_mode():
         found = solver.solve(lambda z: z.cos().mul_(0.5), z0.clone())
     assert torch.equal(found.z, expected.z)
+
+
+@every_solver
+def test_images_in_a_vmap(solver: Solver) -> None:
+    x = torch.randn(2, 1, 3, 4, 4)
+    exact = replace(solver, max_evaluations=60, tol=1e-12)
+    z = torch.vmap(lambda x: exact.solve(lambda z: 0.3 * z + x, torch.zeros_like(x)).z)(x)
+    torch.testing.assert_close(z, x / 0.7)

@@ -72,6 +72,7 @@ def test_key_that_an_interpolation_refers_to_is_accepted(workplace: Workplace) -
         ("task=image_classification", "ImageClassification is no task for a NodeBatch"),
         ("dataset=digits", "NodeClassification is no task for a ImageBatch"),
         ("+runtime.dataset.length=20", r"identify the run: set dataset\.length "),
+        ("+dataset.root=x +runtime.dataset.root=y", r"identify the run: set dataset\.root "),
         ("+runtime.dataset.unknown=1", r"identify the run: set dataset\.unknown "),
         (
             "runtime.checkpoint=null",

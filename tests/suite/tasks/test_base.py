@@ -142,7 +142,7 @@ def test_samples_that_would_be_counted_twice_are_refused() -> None:
         task.trainer = cast("Any", SimpleNamespace(val_dataloaders=loaders, world_size=2))
         if samplers[-1] is exact:
             task.on_train_start()
-    with pytest.raises(UserError, match=r"devices must divide the 7 samples .* 2 processes"):
+    with pytest.raises(UserError, match=r"processes must divide the 7 samples .* got 2"):
         task.on_train_start()
 
 

@@ -156,6 +156,7 @@ class RecursiveReasoner(nn.Module):
         """
         x = self.embed(tokens)
         state = self.start(tokens, generator) if state is None else state
+        state = tuple(state) if isinstance(state, list) else state
         shapes = tree_map(lambda s: tuple(s.shape), state)
         expected = tuple(x.shape) if self.n is None else (tuple(x.shape),) * 2
         if shapes != expected:

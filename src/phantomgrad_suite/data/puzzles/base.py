@@ -158,11 +158,15 @@ class PuzzleData(DataModule):
 
 
 def _source(kind: type[PuzzleData]) -> str:
-    """Return the code of a generator outside of this package: its puzzles are those of its code."""
-    if kind.__module__.startswith("phantomgrad_suite."):
-        return ""
+    """Return the code of a generator outside of this package: its puzzles are those of its code.
+
+    That is the files of the class and of its bases, not what they import.
+    """
+    kinds = [c for c in kind.__mro__ if issubclass(c, PuzzleData)]
+    own = [c for c in kinds if not c.__module__.startswith("phantomgrad_suite.")]
     try:
-        return f"{kind.__qualname__} {inspect.getsource(inspect.getmodule(kind) or kind)}"
+        files = dict.fromkeys(inspect.getsource(inspect.getmodule(c) or c) for c in own)
+        return " ".join([kind.__qualname__, *files]) if own else ""
     except (OSError, TypeError) as error:
         raise UserError(
             f"{kind.__qualname__} must be defined in a file, so that its puzzles can be cached"

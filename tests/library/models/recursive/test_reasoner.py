@@ -205,3 +205,23 @@ def test_copies_and_compiled_solves_give_the_same(n: int | None) -> None:
 def test_misuse(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_gradients_of_single_puzzles_in_a_vmap() -> None:
+    model, tokens = reasoner(gradient=ONE_STEP), puzzles()
+    model.deq.check_map = False
+    weights = {name: p.detach() for name, p in model.named_parameters()}
+
+    def loss(weights: dict[str, Tensor], puzzle: Tensor) -> Tensor:
+        answer = torch.func.functional_call(model, weights, (puzzle.unsqueeze(0),))
+        return answer.logits.square().sum()
+
+    ours = torch.vmap(torch.func.grad(loss), in_dims=(None, 0))(weights, tokens)
+    expected = gradients(model, model(tokens).logits.square().sum())
+    torch.testing.assert_close([ours[name].sum(dim=0) for name in weights], expected)
+
+
+def test_a_state_may_be_a_list_of_two() -> None:
+    model, tokens = reasoner().eval(), puzzles()
+    state = model(tokens).state
+    assert torch.equal(model(tokens, list(state)).logits, model(tokens, state).logits)
