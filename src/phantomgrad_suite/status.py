@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from phantomgrad_suite.runs.folder import ATTEMPT, read_attempt
 from phantomgrad_suite.runs.formats import duration
 from phantomgrad_suite.runs.plan import expected, tables
@@ -54,6 +56,8 @@ def status(arguments: Sequence[str], configs: Path) -> int:
             listed += [(table, run) for run in expected(configs, table)]
         except (KeyError, OSError) as error:
             print(f"{table}: its runs cannot be listed: its sweep lacks or misnames {error}")
+        except yaml.YAMLError as error:
+            print(f"{table}: its runs cannot be listed: {' '.join(str(error).split())}")
     if not options.table:
         others = set(run_folders(options.runs)) - {run for _, run in listed}
         listed += [("in no table", run) for run in sorted(others)]

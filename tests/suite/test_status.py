@@ -103,14 +103,18 @@ def test_counts_of_all_tables(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert out.splitlines()[-1].startswith("running: mine seed0-abcdef12: last update 0 s ago (")
 
 
-def test_a_table_whose_rows_are_unknown_does_not_hide_the_others(tmp_path, capsys) -> None:
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ("hydra: {sweeper: {params: {seed: '0,1'}}}", "its sweep lacks or misnames 'experiment'"),
+        ("hydra: {sweeper: {params", "while parsing a flow mapping in "),
+    ],
+)
+def test_a_broken_table_does_not_hide_the_others(tmp_path, capsys, content, error) -> None:
     (tmp_path / "table").mkdir()
-    (tmp_path / "table" / "mine.yaml").write_text("hydra: {sweeper: {params: {seed: '0,1'}}}")
-    assert status([], tmp_path) == 0
-    out = capsys.readouterr().out
-    assert out.startswith(
-        "mine: its runs cannot be listed: its sweep lacks or misnames 'experiment'"
-    )
+    (tmp_path / "table" / "mine.yaml").write_text(content)
+    assert status(["--runs", str(tmp_path / "runs")], tmp_path) == 0
+    assert capsys.readouterr().out.startswith(f"mine: its runs cannot be listed: {error}")
 
 
 def test_one_table_and_failed_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
