@@ -41,7 +41,7 @@ from phantomgrad.trajectory import trajectory_loss
 
 try:
     __version__ = metadata.version("phantomgrad")
-except metadata.PackageNotFoundError:  # the folder alone, on the path
+except metadata.PackageNotFoundError:  # not installed, only on the path
     __version__ = "0.1.0.dev0"
 
 __all__ = [

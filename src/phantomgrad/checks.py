@@ -80,11 +80,13 @@ def check_tokens(
     if tokens.dtype not in _INTEGERS or tokens.dim() != 2 or tokens.numel() == 0:
         raise ValueError(
             f"{name} must be integers (B, L), got {tokens.dtype} of shape {tuple(tokens.shape)}"
+            + ("" if tokens.numel() else "; neither B nor L may be 0")
         )
     if shape is not None and tokens.shape != shape:
-        raise ValueError(f"{name} must be {tuple(shape)} like tokens, got {tuple(tokens.shape)}")
-    # On the CPU only: elsewhere it would wait for the device. Graphs and vmap have no numbers.
-    from phantomgrad.solvers.accelerators import may_read  # which imports this module
+        got = tuple(tokens.shape)
+        raise ValueError(f"{name} must have the shape of tokens, {tuple(shape)}, got {got}")
+    # Values are read on the CPU only, where nothing has to wait, and not while traced or in a vmap.
+    from phantomgrad.solvers.context import may_read  # its package imports this module
 
     if not may_read(tokens.device):
         return

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo  # torch.compiler.disable imports the compiler
 
 from phantomgrad.diagnostics import check_map
-from phantomgrad.equilibrium import Equilibrium, call_note, invalidated, noted, without_state
+from phantomgrad.equilibrium import Equilibrium, call_note, explained, invalidated, without_state
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.nn import (
     Closure,
@@ -19,13 +19,13 @@ from phantomgrad.nn import (
     Packing,
     discarded_parametrizations,
     in_one_graph,
+    make_shareable,
     pure_map,
-    share_parametrizations,
     shared_masks,
     shared_parametrizations,
 )
 from phantomgrad.solvers import Map, Solution, Solver
-from phantomgrad.solvers.accelerators import differentiating, tangents, traced, transformed
+from phantomgrad.solvers.context import differentiating, tangents, traced, transformed
 from phantomgrad.solvers.maps import working_dtype
 from phantomgrad.trajectory import Trajectory
 
@@ -43,9 +43,9 @@ class DEQ(nn.Module):
     what replaces :math:`(I - \partial f / \partial z)^{-1}` in the backward pass (Geng et al.,
     2021). Whether a graph is recorded depends on the autograd mode alone, never on ``training``.
 
-    The samples of a batch are solved for independently, each until its own residual is small. A
-    cell that mixes them (message passing between the rows of ``z``, batch normalisation) needs
-    ``coupled=True``: otherwise a sample may be frozen before the signal of the others reaches it.
+    Each sample of a batch is solved independently, until its own residual is small. A cell that
+    mixes samples (message passing between the rows of ``z``, batch normalisation) needs
+    ``coupled=True``: otherwise a sample may be frozen while those it depends on still change.
 
     Parametrized weights (weight norm, spectral norm) are computed once per forward, and masks of
     :class:`phantomgrad.nn.VariationalDropout` drawn once; solve, gradient and adjoint share them.
@@ -53,9 +53,9 @@ class DEQ(nn.Module):
     Solvers and gradient can be replaced at any time. A gradient with a state of its own
     (:class:`phantomgrad.AdaptiveDamping`) is copied, so that layers never share it. Under
     ``torch.compile(fullgraph=True)`` and ``torch.export`` the layer becomes part of the graph;
-    under plain ``torch.compile`` it runs uncompiled between two graphs. See ``docs/library.md`` for
-    what works in one graph and in the transforms of ``torch.func``, where the whole budget of
-    evaluations is spent.
+    under plain ``torch.compile`` it runs uncompiled between two graphs. In one graph and under
+    ``torch.vmap``, where no values can be read, a solve spends its whole budget of evaluations.
+    ``docs/library.md`` lists what works there and in the other transforms of ``torch.func``.
 
     Args:
         cell: the map ``f``, called as ``cell(z, *inputs, **keywords)``, where ``z`` is a tensor
@@ -73,8 +73,9 @@ class DEQ(nn.Module):
         penalty: ``penalty(f, z, attached)``, a scalar computed in every recorded pass with the map,
             weights and masks of that pass, for example a Jacobian penalty.
         last_penalty: its last result, to add to the loss; it holds a graph until set to ``None``.
-        check_map: whether the next training pass, except one by :class:`Steps`, checks once, with
-            up to four evaluations, that the map is deterministic and does not mix samples.
+        check_map: whether the next training pass, unless :class:`Steps` is the solver, checks that
+            the map is deterministic and does not mix samples, with up to four more evaluations.
+            Becomes ``False`` once both have been checked.
     """
 
     __call__: Callable[..., Equilibrium]  # untyped in torch
@@ -99,10 +100,10 @@ class DEQ(nn.Module):
                 f"cell must take its state first, got {_kind(cell)}: wrap it in a module"
             )
         self.cell = cell
-        share_parametrizations(cell)
+        make_shareable(cell)
         self.coupled = coupled
         self.check_map = True
-        self._tested = False
+        self._checked_once = False
         _check_parts(solver, gradient)
         self.gradient = gradient
         self.solver = solver
@@ -116,7 +117,7 @@ class DEQ(nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("solver", "eval_solver"):
             if value is not None or name == "solver":
-                _check_parts(value, self.gradient)
+                _check_parts(value, self.gradient, name)
         elif name == "gradient":
             for solver in (getattr(self, part, None) for part in ("solver", "eval_solver")):
                 if solver is not None:
@@ -188,43 +189,43 @@ class DEQ(nn.Module):
         grad = differentiating()
         recorded = self.gradient.needs_recorded_solve and grad
         f, start, packing = self.close_over(inputs, z0, keywords, attached=recorded)
-        stepped = solver if recorded else None
-        trajectory = None if record_at is None else Trajectory(f, record_at, stepped)
+        recorded_solver = solver if recorded else None
+        trajectory = None if record_at is None else Trajectory(f, record_at, recorded_solver)
         solver = self.gradient.adapt_solver(solver) if grad else solver
-        solver = solver.reachable(working_dtype(start))
+        solver = solver.for_dtype(working_dtype(start))
         with shared_masks(self.cell), shared_parametrizations(self.cell):
             note = partial(call_note, self.cell, z0, inputs, keywords)
             graph = torch.set_grad_enabled(recorded and torch.is_grad_enabled())
-            with graph, tangents(recorded), discarded_parametrizations(), noted(note):
+            with graph, tangents(recorded), discarded_parametrizations(), explained(note):
                 solution = invalidated(solver.solve(trajectory or f, start))
                 if self.check_map and self.training and not (solver.fixed_length or traced()):
                     self._check_map(f, solution.z.detach())
             self._keep("last_solution", solution)
-            z, taps = solution.z, trajectory.states(solution) if trajectory else []
+            z, earlier = solution.z, trajectory.states(solution) if trajectory else []
             if grad and self.training:
                 self.gradient.observe(f, z)
             if grad or solver.fixed_length:
                 pure, gradient = pure_map(f, z.device), self.gradient.after(solution)
-                taps = [gradient.attach(pure, tap) for tap in taps]
+                earlier = [gradient.attach(pure, state) for state in earlier]
                 z = gradient.attach(pure, z, partial(self._keep, "last_adjoint"))
             # A recorded solve has left its state on the graph, where only the result belongs.
             solution = solution._replace(z=solution.z.detach(), inverse=None)
             if grad and self.penalty is not None:
-                with noted(lambda: "penalty is called as penalty(f, z, attached)"):
+                with explained(lambda: "penalty is called as penalty(f, z, attached)"):
                     self.last_penalty = self.penalty(f, solution.z, z)
-        states = tuple(s if packing is None else packing.unpack(s) for s in (*taps, z))
+        states = tuple(s if packing is None else packing.unpack(s) for s in (*earlier, z))
         return Equilibrium(states if trajectory else states[-1], solution)
 
     _run_eagerly = _disable_dynamo(_pass)
 
     def _check_map(self, f: Map, z: Tensor) -> None:
-        waits = len(z) < 2 and not self.coupled
-        tested, self._tested, self.check_map = self._tested, True, waits
-        if not (waits and tested):
+        self.check_map = len(z) < 2 and not self.coupled  # one sample alone cannot show mixing
+        seen, self._checked_once = self._checked_once, True
+        if not (self.check_map and seen):
             check_map(f, z)
 
     def unroll(self, z: Any, steps: int, *inputs: Any) -> Any:
-        """Return ``z`` after recorded applications of the cell, without solver and gradient."""
+        """Apply the cell ``steps`` times to ``z``, recorded by autograd; for pretraining."""
         self.last_solution = None  # nothing is solved, so there is nothing to log
         with shared_masks(self.cell), shared_parametrizations(self.cell):
             for _ in range(steps):
@@ -232,10 +233,10 @@ class DEQ(nn.Module):
         return z
 
     def compile_solve(self, **options: Any) -> None:
-        """Compile the evaluations of the cell that no graph records, those of the solver.
+        """Compile the solver's evaluations of the cell, which autograd does not record.
 
-        Copies and pickles of the layer are not compiled. ``options`` are those of
-        ``torch.compile``.
+        ``options`` are passed to ``torch.compile``. Copies of the layer, and layers that are
+        unpickled, run uncompiled.
         """
         self._compiled = CompiledCalls(self.cell, **options)
 
@@ -244,7 +245,7 @@ class DEQ(nn.Module):
         return {**state, "_compiled": None, "last_penalty": None}
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *options: Any) -> None:
-        """Leave out the state of a gradient that has been replaced by one without a state."""
+        """Ignore the saved state of a gradient estimator if the present one has none."""
         if self.gradient.state is None:
             for key in [key for key in state_dict if key.startswith(f"{prefix}gradient_state.")]:
                 del state_dict[key]
@@ -258,10 +259,10 @@ class DEQ(nn.Module):
         *,
         attached: bool = False,
     ) -> tuple[Closure, Tensor, Packing | None]:
-        """Return the map of the state alone, ``z0`` as one tensor, and its packing.
+        """Return the cell as a map of its state only, ``z0`` as one tensor, and its packing.
 
-        Several states are packed to ``(B, D)``, coupled samples to ``(1, D)``, a single tensor not
-        at all (``None``). The result is detached from ``z0`` unless ``attached``.
+        Several states are packed into ``(B, D)``, coupled samples into ``(1, D)``; a single tensor
+        needs no packing (``None``). The tensor is detached from ``z0`` unless ``attached``.
         """
         if self._compiled is not None and self._compiled.module is not self.cell:
             self.compile_solve(**self._compiled.options)  # the cell has been replaced
@@ -271,7 +272,7 @@ class DEQ(nn.Module):
         return f, _start(z0 if packing is None else packing.pack(z0), attached), packing
 
     def _keep(self, name: str, solution: Solution) -> None:
-        if not (transformed() or torch.compiler.is_exporting()):  # later, it would mean nothing
+        if not (transformed() or torch.compiler.is_exporting()):  # else no values to keep
             vars(self)[name] = without_state(solution)  # setattr of a module is slow
 
     def extra_repr(self) -> str:
@@ -279,8 +280,8 @@ class DEQ(nn.Module):
         return f"solver={self.solver},\ngradient={self.gradient}"
 
 
-def _check_parts(solver: Solver, gradient: GradientEstimator) -> None:
-    for part, kind, name in ((solver, Solver, "solver"), (gradient, GradientEstimator, "gradient")):
+def _check_parts(solver: Solver, gradient: GradientEstimator, role: str = "solver") -> None:
+    for part, kind, name in ((solver, Solver, role), (gradient, GradientEstimator, "gradient")):
         if not isinstance(part, kind):
             raise TypeError(
                 f"{name} must be a phantomgrad.{kind.__name__} (Broyden() is a solver, "
@@ -291,7 +292,7 @@ def _check_parts(solver: Solver, gradient: GradientEstimator) -> None:
 
 def _start(z0: Tensor, attached: bool) -> Tensor:
     inference = not torch.compiler.is_compiling() and z0.is_inference()
-    z0 = z0.clone() if inference else z0  # autograd takes no inference tensors
+    z0 = z0.clone() if inference else z0  # autograd cannot record inference tensors
     return z0 if attached else z0.detach()
 
 

@@ -11,11 +11,18 @@ from torch import Tensor
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.jacobian import Linearization, pulled_back
 from phantomgrad.solvers import LinearSolver, Map, Solver
-from phantomgrad.solvers.maps import flat
+from phantomgrad.solvers.maps import flat, per_sample
 
 
 class ExactGradient(NamedTuple):
-    """The exact gradients of the wanted tensors, the equilibrium, and both residuals, ``(B,)``."""
+    """The result of :func:`exact_gradient`.
+
+    Attributes:
+        gradient: one tensor for each of ``wanted``.
+        z: the equilibrium, ``(B, *state)``.
+        residual: that of the equilibrium, ``(B,)``.
+        adjoint_residual: that of the adjoint equation, ``(B,)``.
+    """
 
     gradient: tuple[Tensor, ...]
     z: Tensor
@@ -50,8 +57,8 @@ def estimated_gradient(
         f: the map, differentiable.
         z_star: its equilibrium as a solver found it, ``(B, *state)``.
         v: the cotangent of the equilibrium, ``(B, *state)``.
-        estimator: not one that differentiates the solve itself.
-        wanted: tensors that ``f`` closes over; where ``f`` does not depend on one, it is zero.
+        estimator: any but :class:`phantomgrad.BackpropThroughSolver` (a ``ValueError``).
+        wanted: tensors to differentiate with respect to; zeros for one that ``f`` does not use.
     """
     if estimator.needs_recorded_solve:
         raise ValueError(
@@ -79,8 +86,16 @@ def exact_gradient(
     .. math:: u = \Big(\frac{\partial F}{\partial h}\Big)^{\!\top} u + v, \qquad
               g = \Big(\frac{\partial F}{\partial \theta}\Big)^{\!\top} u
 
-    (Geng et al., 2021, eq. "true-grad", columns as vectors), by ``adjoint``. Everything is computed
-    in the dtype of the state; in float32 the residuals end near 1e-7.
+    (Geng et al., 2021, eq. "true-grad", columns as vectors). Everything is computed in the dtype of
+    the state; in float32 the residuals end near 1e-7.
+
+    Args:
+        f: the map, differentiable.
+        z_star: where the solver starts, ``(B, *state)``.
+        v: the cotangent of the equilibrium, ``(B, *state)``.
+        wanted: tensors that ``f`` closes over.
+        solver: finds the equilibrium, with a tolerance as tight as the dtype allows.
+        adjoint: solves the adjoint equation; any solver, or :class:`phantomgrad.GMRES`.
     """
     with torch.no_grad():  # a solver that autograd can record would keep all its evaluations
         solution = solver.solve(f, z_star.detach())
@@ -92,11 +107,11 @@ def exact_gradient(
 
 @torch.no_grad()
 def check_map(f: Map, z: Tensor) -> None:
-    """Warn of a map that is not one of its argument alone, or that mixes samples.
+    """Warn if the map is not deterministic, or mixes the samples of a batch.
 
-    ``f`` is called twice at ``z``, and twice with a random half of the samples changed, the second
-    time the other half. What did not change must agree within a percent, which rounding to half
-    precision does not exceed.
+    ``f`` is evaluated twice at ``z``, then with a random half of the samples replaced, then with
+    the other half. Results for samples that were not replaced must agree to within one percent,
+    which is more than rounding to half precision changes.
     """
     with torch.random.fork_rng([z.device] if z.device.type == "cuda" else []):
         fz = f(z)
@@ -112,14 +127,14 @@ def check_map(f: Map, z: Tensor) -> None:
             half = half.to(z.device)
             mixes = False
             for kept in (half, ~half):
-                changed = torch.where(kept.view(-1, *[1] * (z.dim() - 1)), z, 1 - 2 * z)
+                changed = torch.where(per_sample(kept, z), z, 1 - 2 * z)
                 mixes |= bool(_differs(f(changed), fz)[kept].any())
             if mixes:
                 warnings.warn(
                     "the cell mixes the samples of a batch (the first dimension of the state), "
-                    "which are solved for independently and may stop too early: use "
-                    "DEQ(..., coupled=True), states with their batch first, or batch "
-                    "normalisation outside of the cell",
+                    "which are solved independently and may stop too early: use "
+                    "DEQ(..., coupled=True), make the batch the first dimension of the state, or "
+                    "move batch normalisation out of the cell",
                     stacklevel=3,
                 )
 

@@ -1,4 +1,4 @@
-"""What a layer returns, and what its errors add to those of a cell."""
+"""The result of a layer, and the notes that it adds to errors raised by its cell."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from phantomgrad.solvers import Solution
-from phantomgrad.solvers.accelerators import may_read
+from phantomgrad.solvers.context import may_read
+from phantomgrad.solvers.maps import per_sample
 
 
 class Equilibrium(NamedTuple):
@@ -33,7 +34,7 @@ class Equilibrium(NamedTuple):
 
 
 _PAIR = (
-    "was called on what a DEQ returns, a pair: write z, solution = layer(x), and in an "
+    "was applied to the result of a DEQ, which is a pair: write z, solution = layer(x), and in an "
     "nn.Sequential use a module of your own that returns layer(x).z"
 )
 
@@ -43,7 +44,7 @@ def _refuse(*_: Any) -> NoReturn:
 
 
 for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "matmul", "neg"):
-    setattr(Equilibrium, f"__{_name}__", _refuse)  # a tuple has some of them, which join and repeat
+    setattr(Equilibrium, f"__{_name}__", _refuse)  # a tuple's own + and * join and repeat
 
 
 def invalidated(solution: Solution) -> Solution:
@@ -51,22 +52,22 @@ def invalidated(solution: Solution) -> Solution:
     failed = solution.residual == torch.inf
     if may_read(failed.device) and not failed.any():
         return solution
-    failed = failed.view(-1, *[1] * (solution.z.dim() - 1))
-    return solution._replace(z=torch.where(failed, torch.nan, solution.z))
+    z = torch.where(per_sample(failed, solution.z), torch.nan, solution.z)
+    return solution._replace(z=z)
 
 
 def without_state(solution: Solution) -> Solution:
-    """Return the report of a solve, without what takes memory."""
+    """Return ``solution`` without its tensors of the size of the state."""
     return solution._replace(z=solution.z.new_empty(0), inverse=None)
 
 
 @contextmanager
-def noted(write: Callable[[], str]) -> Iterator[None]:
-    """Add a note to the errors of a user's function."""
+def explained(note: Callable[[], str]) -> Iterator[None]:
+    """Add a note to any exception raised inside, usually by a user's function."""
     try:
         yield
     except Exception as error:
-        error.add_note(write())
+        error.add_note(note())
         raise
 
 
@@ -77,10 +78,10 @@ def call_note(cell: nn.Module, z0: Any, inputs: Sequence[Any], keywords: Mapping
     return (
         f"{type(cell).__name__}, with parameters in {', '.join(sorted(dtypes)) or 'no dtype'}, "
         f"was called as cell(z, *inputs, **keywords) with z: {z}; inputs: {given}; "
-        f"keywords: {named} (settings for one call are solver=replace(layer.solver, ...)). "
-        "z is like z0, by default like the first input, whose width is then that of the state; "
-        "the cell returns the next z alone. Several states are a tuple z0=(a, b), not their "
-        "packed solution.z."
+        f"keywords: {named}. All keywords go to the cell: to change a setting of the solver for "
+        "one call, pass solver=dataclasses.replace(layer.solver, ...). z has the shape of z0, by "
+        "default that of the first input, whose width is then that of the state; the cell returns "
+        "only the next z. Several states are a tuple z0=(a, b), not their packed solution.z."
     )
 
 

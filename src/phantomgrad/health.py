@@ -6,7 +6,7 @@ import torch
 
 from phantomgrad.checks import check_at_least
 from phantomgrad.solvers import Solution
-from phantomgrad.solvers.accelerators import may_read
+from phantomgrad.solvers.context import may_read
 
 
 class SolverWarning(UserWarning):
@@ -53,7 +53,7 @@ class SolverHealth:
             return
         if int(self._failed) >= self.patience:
             self._failed = torch.zeros_like(self._failed)
-            # Without numbers of this solve: Python shows every warning with a new text.
+            # Without numbers of this solve: Python shows, and remembers, each text once.
             warnings.warn(
                 f"{self.name} has failed {self.patience} times in a row: no sample converged, or "
                 f"half of the residuals were above {self.residual:g}. Likely causes: (1) the "
@@ -61,8 +61,8 @@ class SolverHealth:
                 "or tol; (2) the map does not contract (spectral_radius(f, z) is above 1): use "
                 "Anderson or Broyden, damp the steps, bound the weights, or train with "
                 "UnrolledPhantomGradient; (3) the map has no equilibrium, since it "
-                "differs between evaluations or mixes the samples: VariationalDropout instead "
-                "of nn.Dropout, coupled=True",
+                "differs between evaluations or mixes the samples: replace nn.Dropout by "
+                "phantomgrad.nn.VariationalDropout, or set coupled=True",
                 SolverWarning,
                 stacklevel=2,
             )

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from phantomgrad.checks import check_at_least
 from phantomgrad.solvers import Map
-from phantomgrad.solvers.accelerators import transformed
-from phantomgrad.solvers.maps import evaluate, flat, local_leaf
+from phantomgrad.solvers.context import transformed
+from phantomgrad.solvers.maps import evaluate, flat, local_leaf, per_sample
 
 
 class Linearization:
@@ -27,7 +27,10 @@ class Linearization:
 
     @property
     def is_constant(self) -> bool:
-        """Whether ``f`` closes over nothing that requires a gradient; custom functions may."""
+        """Whether ``f`` closes over nothing that requires a gradient.
+
+        A custom autograd function on the graph counts as such, as it may hide tensors.
+        """
         if self.value.is_leaf:
             return not self.value.requires_grad or self.value is self._z
         nodes, seen = [self.value.grad_fn], set()
@@ -47,7 +50,7 @@ class Linearization:
         return self.vjps(u)[0]
 
     def vjps(self, u: Tensor, *wanted: Tensor) -> tuple[Tensor, ...]:
-        r"""Return :math:`J^T u` and the same for each of ``wanted``."""
+        r"""Return :math:`J^T u`, then the same with J with respect to each of ``wanted``."""
         return pulled_back(self.value, (self._z, *wanted), u)
 
     def jvp(self, u: Tensor) -> Tensor:
@@ -71,6 +74,12 @@ def spectral_radius(
     iterations, which also holds for complex and for tied eigenvalues. With r the ratio of the two
     largest moduli the error decays like ``r^(iterations/2)``, for a normal J like
     ``r^iterations``, and where they tie like ``1/iterations`` or faster.
+
+    Args:
+        f: the map, differentiable; samples must not interact.
+        z: where J is taken, ``(B, *state)``.
+        iterations: number of vector-Jacobian products; ``f`` is evaluated once.
+        generator: of the start, on the device of ``z``.
     """
     check_at_least("iterations", iterations, 1)
     at = Linearization(f, z)
@@ -113,14 +122,17 @@ def _squared_product(fz: Tensor, z: Tensor, generator: torch.Generator | None) -
 
 def _normalized(v: Tensor) -> tuple[Tensor, Tensor]:
     size = torch.linalg.vector_norm(flat(v), dim=1)
-    scale = size.clamp_min(torch.finfo(v.dtype).tiny).view(-1, *[1] * (v.dim() - 1))
+    scale = per_sample(size.clamp_min(torch.finfo(v.dtype).tiny), v)
     return v / scale, size
 
 
 def pulled_back(
     output: Tensor, wanted: Sequence[Tensor], u: Tensor, create_graph: bool = False
 ) -> tuple[Tensor, ...]:
-    """Return ``J^T u`` of ``output`` by each of ``wanted``; zero where it does not depend on it."""
+    """Return ``J^T u`` with J the derivative of ``output`` with respect to each of ``wanted``.
+
+    Tensors that ``output`` does not depend on get zeros.
+    """
     if not wanted or not output.requires_grad:
         return tuple(torch.zeros_like(t) for t in wanted)
     return torch.autograd.grad(

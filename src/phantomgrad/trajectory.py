@@ -8,14 +8,15 @@ from torch import Tensor
 
 from phantomgrad.checks import check_choice, check_integers, check_list, check_number
 from phantomgrad.solvers import Map, Reversible, Solution, Solver
+from phantomgrad.solvers.maps import per_sample
 
 
 class Trajectory:
     """A map that keeps the states reached after given numbers of its evaluations.
 
     Raises:
-        ValueError: ``record_at`` does not hold increasing integers from 1, or ``solver``, given if
-            it is recorded, keeps its steps off the graph.
+        ValueError: ``record_at`` does not hold increasing integers from 1, or ``solver``, which is
+            passed only if autograd records it, is :class:`phantomgrad.Reversible`.
     """
 
     def __init__(self, f: Map, record_at: Sequence[int], solver: Solver | None = None) -> None:
@@ -27,7 +28,7 @@ class Trajectory:
             )
         self._f, self._at = f, tuple(record_at)
         if self._at != tuple(sorted({n for n in self._at if n > 0})):
-            raise ValueError(f"record_at must increase, from at least 1, got {self._at}")
+            raise ValueError(f"record_at must hold increasing integers from 1 on, got {self._at}")
         self._calls = 0
         self._states: dict[int, Tensor] = {}
 
@@ -42,7 +43,7 @@ class Trajectory:
         """Return the kept states, with those of ``solution`` where a sample had stopped."""
         z = solution.z
         # The last evaluation of a sample that diverged was not finite, and perhaps its state.
-        last = (solution.evaluations - solution.diverged.long()).view(-1, *[1] * (z.dim() - 1))
+        last = per_sample(solution.evaluations - solution.diverged.long(), z)
         return [torch.where(last > n, self._states.get(n, z), z) for n in self._at]
 
 
@@ -66,14 +67,16 @@ def trajectory_loss(
         loss: called with each state whose weight is not zero.
         weights: ``"exponential"``, ``"linear"``, or one number for each state.
         gamma: in [0, 1]; by default 0.8 for exponential weights and 0.9 for linear ones.
-        normalized: divide the weights by their sum, without which the size of the loss depends on
-            the number of states.
+        normalized: divide the weights by their sum, so that the size of the loss does not depend
+            on the number of states.
 
     Raises:
         ValueError: weights that are not known, not finite, negative, all zero, or not one for each
             state; ``gamma`` with a list of them.
     """
     n = len(check_list("states", states))
+    if not n:
+        raise ValueError("states must hold at least one state, got none")
     if isinstance(weights, str):
         check_choice("weights", weights, ("exponential", "linear"))
         gamma = {"exponential": 0.8, "linear": 0.9}[weights] if gamma is None else gamma
@@ -84,7 +87,7 @@ def trajectory_loss(
     elif gamma is not None:
         raise ValueError(f"gamma is for named weights, got {gamma} with a list")
     for weight in check_list("weights", weights):
-        check_number("a weight", weight)
+        check_number("each of weights", weight)
     total = sum(weights)
     if len(weights) != n or min(weights, default=0) < 0 or not total > 0:
         raise ValueError(

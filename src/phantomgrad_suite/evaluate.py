@@ -16,8 +16,12 @@ from phantomgrad_suite.train import prepare
 # Less than one of 50,000 test images, and more than what processors differ by in a loss.
 _TOLERANCE = 1e-5
 _ALONE = {
-    **{"devices": 1, "num_nodes": 1, "strategy": "auto", "sync_batchnorm": False},
-    **{"logger": False, "enable_checkpointing": False},
+    "devices": 1,
+    "num_nodes": 1,
+    "strategy": "auto",
+    "sync_batchnorm": False,
+    "logger": False,
+    "enable_checkpointing": False,
 }
 
 

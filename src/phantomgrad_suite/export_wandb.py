@@ -18,10 +18,14 @@ from phantomgrad_suite.runs.wandb_naming import define_metrics, names, table_of
 
 _OUTCOME = ("result", "parameters", "seconds", "solver", "memory")
 _PRECISION_AXIS = "precision/step"
-_ONLY_THE_RECORD = {  # nothing of this machine
-    **dict.fromkeys(("disable_git", "x_disable_meta", "x_disable_stats"), True),
-    **{"x_disable_machine_info": True, "x_save_requirements": False},
-    **{"silent": True, "console": "off"},
+_ONLY_THE_RECORD = {  # send nothing about this machine
+    "disable_git": True,
+    "x_disable_meta": True,
+    "x_disable_stats": True,
+    "x_disable_machine_info": True,
+    "x_save_requirements": False,
+    "silent": True,
+    "console": "off",
 }
 
 

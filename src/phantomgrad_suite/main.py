@@ -20,7 +20,8 @@ def main() -> NoReturn:
     """Execute the script of the first argument with the others, and exit."""
     command = (*sys.argv[1:], "--help")[0]
     if command in ("-h", "--help", "help"):
-        sys.exit(print(USAGE))
+        print(USAGE)
+        sys.exit(0)
     if command not in _COMMANDS:
         sys.exit(f"phantomgrad has no command {command}: choose from {', '.join(_COMMANDS)}")
     script = Path(__file__).resolve().parents[2] / "scripts" / f"{command}.py"

@@ -79,7 +79,10 @@ def release(folder: Path, results: Path = RESULTS) -> Path:
     record = read_run(folder)
     kept = record.weights["last"]
     if made_from_changes(record):
-        raise UserError(f"{folder} was made from a changed checkout: nobody could repeat it")
+        raise UserError(
+            f"{folder} was made from a changed checkout, so nobody could repeat it: commit the "
+            "changes and train the run again"
+        )
     sizes = json.dumps(dict(build_data(configuration(record)).sizes()))
     path = weights_file(f"{record.row}/{record.instance}", results)
     weights = {key: value.contiguous() for key, value in read_weights(folder, kept).items()}

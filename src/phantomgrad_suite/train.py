@@ -26,7 +26,7 @@ from phantomgrad_suite.checkpoint.processes import (
     reap_workers,
 )
 from phantomgrad_suite.checkpoint.state import RunState
-from phantomgrad_suite.checkpoint.storage import WholeCheckpointIO, previous_of, resumable
+from phantomgrad_suite.checkpoint.storage import WholeCheckpointIO, load_last, previous_of
 from phantomgrad_suite.cluster.slurm import slurm_environment
 from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.jobs.build import (
@@ -185,7 +185,7 @@ def _fit(
     if trainer.world_size > 1:
         end_with_parent()
     with reap_workers(), explain_lost_worker() if trainer.world_size > 1 else nullcontext():
-        path = resumable(folder.last_checkpoint, task, keeper=is_first_process())
+        path = load_last(folder.last_checkpoint, task, tidy=is_first_process())
         trainer.fit(task, data, ckpt_path=path, weights_only=True)
     if history.epochs < trainer.max_epochs:  # type: ignore[operator]
         raise UserError(

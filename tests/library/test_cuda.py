@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import phantomgrad as pg
 from phantomgrad.models import Memory, TransformerLM
-from phantomgrad.solvers.accelerators import ActivityFlag
+from phantomgrad.solvers.context import ActivityFlag
 from phantomgrad.solvers.iterative import SolveState
 
 SOLVERS = {name: replace(s, max_evaluations=12, tol=0) for name, s in methods.SOLVERS.items()}

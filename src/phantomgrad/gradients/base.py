@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from phantomgrad.gradients.functional import NO_DERIVATIVE, PureMap, attach_purely
 from phantomgrad.jacobian import Linearization, check_recordable
 from phantomgrad.solvers import Map, Solution, Solver
-from phantomgrad.solvers.accelerators import differentiating
+from phantomgrad.solvers.context import differentiating
 
 Report = Callable[[Solution], None]
 """Receives the result of an adjoint solve, during the backward pass."""
@@ -52,11 +52,11 @@ class GradientEstimator(ABC):
         return
 
     def adapt_solver(self, solver: Solver) -> Solver:
-        """Return the forward solver of a pass that is differentiated; raise if it does not fit."""
+        """Return the solver to use in differentiated passes; raise ``ValueError`` if none fits."""
         return solver
 
     def after(self, solution: Solution) -> Self:
-        """Return the estimator of one pass, which may use what its solver has left."""
+        """Return the estimator for one pass; it may use the pass's solution, as its inverse."""
         return self
 
     @abstractmethod
@@ -102,7 +102,7 @@ def attach_by_cotangent(
     if not differentiating():  # only the value counts
         return z_star if value == "equilibrium" else f(z_star).to(z_star.dtype)
     if isinstance(f, PureMap):
-        if kept:
+        if kept:  # of a preconditioner, which a PureMap cannot pass on: this raises
             check_recordable()
         shown = z_star if value == "equilibrium" else f(z_star).to(z_star.dtype)
         return attach_purely(f, z_star, transform, shown)

@@ -21,12 +21,12 @@ class AdaptiveDamping(nn.Module):
     Where :math:`\rho > 1` because of eigenvalues with a real part below 1, a damping near
     :math:`1 / \rho` lets the Neumann series converge or grow slowly (Geng et al., 2021, use it for
     language models); against a real part of 1 or more no :math:`\lambda` helps. An estimator takes
-    it in place of a number. It is like the running statistics of a batch normalisation: measured in
-    training, used in both modes, saved.
+    it in place of a number. Like the running statistics of batch normalisation, the radius is
+    measured in training, used in both modes, and saved with the model.
 
-    A measurement is the largest radius in the batch and over the processes of a distributed run,
-    which must train the layer equally often; one that is not finite is skipped. The power method
-    has its own generator, seeded with the number of the pass: a resumed run measures the same.
+    Each measurement takes the largest radius over the batch and over the processes of a distributed
+    run, all of which must call the layer equally often; one that is not finite is skipped. The
+    power method is seeded with the number of the pass, so that a resumed run measures the same.
 
     Args:
         every: number of training passes between two measurements; the first pass makes one.
@@ -71,7 +71,7 @@ class AdaptiveDamping(nn.Module):
 
     def _measure(self, f: Map, z: Tensor) -> float:
         generator = torch.Generator(device=z.device).manual_seed(self.passes)
-        with saved_tensors_hooks(_same, _same):  # activation checkpointing would count its tensors
+        with saved_tensors_hooks(_same, _same):  # hidden from checkpointing, which counts tensors
             radii = spectral_radius(f, z, iterations=self.iterations, generator=generator)
         # An empty batch of one process must not stop the others.
         largest = torch.cat([radii.float(), radii.new_full((1,), -math.inf).float()]).max()

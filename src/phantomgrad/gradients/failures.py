@@ -8,7 +8,12 @@ from torch import Tensor
 
 from phantomgrad.gradients.phantom import neumann_series
 from phantomgrad.solvers import LinearSolver, Map, Solution
-from phantomgrad.solvers.accelerators import traced
+from phantomgrad.solvers.context import traced
+from phantomgrad.solvers.maps import per_sample
+
+_REMEDIES = (
+    "raise max_evaluations of the gradient's solver, use GMRES, or choose on_failure='phantom'"
+)
 
 
 class AdjointWarning(UserWarning):
@@ -21,7 +26,7 @@ class AdjointError(RuntimeError):
 
 @dataclass(frozen=True)
 class Remedy:
-    """``on_failure`` and ``failure_residual`` of an :class:`.ImplicitGradient`, and its solver."""
+    """How an :class:`.ImplicitGradient` handles failed adjoint solves (its ``on_failure``)."""
 
     kind: Literal["warn", "raise", "phantom", "ignore"]
     residual: float
@@ -31,22 +36,23 @@ class Remedy:
         """Return u of the solved equation ``u = op(u) + v``, replaced where the solve failed."""
         if self.kind == "ignore" or traced():
             return solution.z
-        failed = ~(self.solver.relative_residual(solution) <= self.residual)
+        residual = self.solver.relative_residual(solution)
+        failed = ~(residual <= self.residual)
         if not bool(failed.any()):
             return solution.z
         if self.kind == "phantom":
             phantom = neumann_series(op, v, steps=5, damping=0.5)
-            return phantom.where(failed.view(-1, *[1] * (v.dim() - 1)), solution.z)
+            return phantom.where(per_sample(failed, v), solution.z)
         if self.kind == "raise":
             raise AdjointError(
                 f"the adjoint solve failed for {int(failed.sum())} of {failed.numel()} samples: "
-                f"residual {solution.residual.max().item():.3g} after "
-                f"{int(solution.evaluations.max())} evaluations"
+                f"relative residual {residual.max().item():.3g}, above {self.residual:g}, after "
+                f"{int(solution.evaluations.max())} evaluations; {_REMEDIES}"
             )
-        # Without the values: Python shows and remembers every warning with a new text.
+        # Without numbers of this solve: Python shows, and remembers, each text once.
         warnings.warn(
-            f"the adjoint solve failed for some samples: residual above {self.residual:g} "
-            "(see last_adjoint of the DEQ)",
+            f"the adjoint solve failed for some samples: relative residual above {self.residual:g} "
+            f"(see last_adjoint of the DEQ); {_REMEDIES}",
             AdjointWarning,
             stacklevel=2,
         )

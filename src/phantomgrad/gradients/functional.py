@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from phantomgrad.solvers import Map
-from phantomgrad.solvers.accelerators import alive, tangents, transformed, transforms, unwrapped
+from phantomgrad.solvers.context import alive, tangents, transformed, transforms, unwrapped
 
 NO_DERIVATIVE = (
     "this gradient estimate has no derivative of its own (create_graph=True): "
@@ -41,8 +41,8 @@ def attach_purely(f: PureMap, z_star: Tensor, transform: Any, value: Tensor) -> 
     if f.nested and torch.compiler.is_compiling():
         raise RuntimeError(
             "gradient must be UnrolledPhantomGradient or BackpropThroughSolver in one graph "
-            "(fullgraph=True) for a layer whose cell contains another, which torch does not trace "
-            "in the backward pass of this estimate"
+            "(fullgraph=True) for a layer whose cell contains another DEQ: torch cannot trace that "
+            "in the backward pass of other estimators"
         )
     z = z_star.detach()
     _refuse_other_tensors(f, z)
@@ -57,7 +57,10 @@ def attach_purely(f: PureMap, z_star: Tensor, transform: Any, value: Tensor) -> 
 
 
 def _refuse_other_tensors(f: PureMap, z: Tensor) -> None:
-    """Raise if ``f`` depends on another tensor with a derivative; a compiler drops the call."""
+    """Raise if ``f`` depends on a differentiable tensor that is not one of its ``tensors``.
+
+    This takes an evaluation, which a compiler removes again, since its result is not used.
+    """
     fz: Any = f.pure(z, *(t.detach() for t in f.tensors))
     while fz is not None:  # at each level of nested transforms
         dual: Any = forward_ad.unpack_dual(fz) if transformed() else None  # type: ignore[no-untyped-call]

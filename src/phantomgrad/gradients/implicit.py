@@ -16,7 +16,7 @@ from phantomgrad.gradients.base import (
 from phantomgrad.gradients.failures import Remedy
 from phantomgrad.gradients.newton import attach_by_newton
 from phantomgrad.solvers import Broyden, Inverse, LinearSolver, Map, Solution, Solver
-from phantomgrad.solvers.accelerators import traced
+from phantomgrad.solvers.context import traced
 from phantomgrad.solvers.maps import working_dtype
 
 
@@ -33,8 +33,8 @@ class ImplicitGradient(GradientEstimator):
     eq. "true-grad"). It needs the memory of one graph of ``f``, whatever the solver does.
 
     The adjoint solve of a sample has *failed* if its relative residual is above
-    ``failure_residual`` or not finite. The best iterate is used, and the start ``u = v`` (the
-    one-step gradient) counts as one, so that a failure never gives a zero gradient.
+    ``failure_residual`` or not finite. The best iterate is used; the start ``u = v`` (the one-step
+    gradient) is one of them, so that a failure never gives a zero gradient.
 
     Args:
         solver: of the adjoint equation, by default ``Broyden(max_evaluations=30, tol=1e-6)``.
@@ -50,12 +50,12 @@ class ImplicitGradient(GradientEstimator):
             also the value. ``"image"``: the value is :math:`\hat z = f(z^*)`, J is taken there and
             :math:`\partial f / \partial\theta` at z*, as in the code of MDEQ (Bai et al., 2020),
             for one more evaluation and a second graph of ``f``; only with ``order=1``.
-        preconditioner: ``"forward"``: the adjoint solve is of :math:`u = u + P (J^\top u + v - u)`,
-            from ``u = P v``, with P the transposed estimate of :math:`(I - J)^{-1}` that the
-            forward solver of a :class:`phantomgrad.DEQ` leaves, which must be Broyden. P is held
-            until the backward pass, with all steps of the solve. Of a solve of one's own
-            (``keep_inverse=True``), pass the ``solution.inverse``. Residuals are then those of this
-            equation. Only with ``order=1``.
+        preconditioner: ``"forward"`` solves :math:`u = u + P (J^\top u + v - u)` instead, from
+            ``u = P v``. P is the transpose of the estimate of :math:`(I - J)^{-1}` by the forward
+            solver of a :class:`phantomgrad.DEQ`, which must be Broyden; it keeps all steps of that
+            solve until the backward pass. Outside of a DEQ, pass the ``inverse`` of a solution of
+            ``Broyden(keep_inverse=True)``. Residuals are then those of this equation. Only with
+            ``order=1``.
     """
 
     solver: LinearSolver = field(default_factory=lambda: Broyden(max_evaluations=30, tol=1e-6))
@@ -97,9 +97,12 @@ class ImplicitGradient(GradientEstimator):
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
         """Return ``z_star``, or its image under ``f``, with the exact gradient."""
         if self.preconditioner == "forward":
-            raise ValueError("preconditioner='forward' is for a DEQ: here, pass solution.inverse")
+            raise ValueError(
+                "preconditioner='forward' is for a DEQ: here, pass solution.inverse of a "
+                "Broyden(keep_inverse=True)"
+            )
         # Autocast is not active in the backward pass, but its precision is that of the graph.
-        solver = self.solver.reachable(working_dtype(z_star))
+        solver = self.solver.for_dtype(working_dtype(z_star))
         remedy, layout = Remedy(self.on_failure, self.failure_residual, self.solver), None
         tensors: list[Tensor] = []
         if isinstance(self.preconditioner, Inverse):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from phantomgrad.jacobian import Linearization
 from phantomgrad.solvers import Map
-from phantomgrad.solvers.accelerators import differentiating
+from phantomgrad.solvers.context import differentiating
 
 LinearSolve = Callable[[Map, Tensor], Tensor]
 """``solve(op, v)`` returns u with ``u = op(u) + v``."""
@@ -22,7 +22,7 @@ class _InverseProduct(torch.autograd.Function):
         ctx: Any, v: Tensor, at: Linearization, solve: LinearSolve, transposed: bool
     ) -> Tensor:
         ctx.at, ctx.solve, ctx.transposed = at, solve, transposed
-        if not bool(v.any()):  # in a first derivative, the cotangent of an earlier Newton step
+        if not bool(v.any()):  # what reaches all but the last Newton step in a first derivative
             return torch.zeros_like(v)
         return solve(at.vjp if transposed else at.jvp, v)
 

@@ -19,11 +19,7 @@ _V = TypeVar("_V", bound=Any)
 
 @dataclass(frozen=True)
 class PhantomGradient(GradientEstimator):
-    r"""What the two phantom gradients share: k ``steps`` with a fixed or adaptive damping.
-
-    The ``damping`` :math:`\lambda` lies in (0, 1], or is an :class:`AdaptiveDamping`, which
-    ``"adaptive"`` is short for.
-    """
+    """The base of the two phantom gradients: k ``steps`` with a fixed or adaptive ``damping``."""
 
     steps: int
     damping: float | AdaptiveDamping | Literal["adaptive"]
@@ -67,10 +63,15 @@ class UnrolledPhantomGradient(PhantomGradient):
             \frac{\partial F}{\partial \theta}\Big|_{h_t} \prod_{s=t+1}^{k-1}
             \Big(\lambda \frac{\partial F}{\partial h}\Big|_{h_s} + (1 - \lambda) I\Big).
 
-    The value is :math:`h_k`. Where the damped map contracts, that is :math:`h^*` up to the residual
-    of the solver; where it does not, the k steps multiply that residual. The gradient is that of
-    these k steps, so second derivatives work. Time and memory are O(k). ``steps=1, damping=1`` is
-    the one-step gradient (JFB).
+    The value is :math:`h_k`. Where the damped map contracts, it equals :math:`h^*` up to the
+    residual of the solver; where it does not, the k steps amplify that residual. The gradient is
+    that of these k steps, so second derivatives work. Time and memory are O(k).
+    ``steps=1, damping=1`` is the one-step gradient (JFB).
+
+    Args:
+        steps: k, at least 1.
+        damping: :math:`\lambda` in (0, 1], an :class:`AdaptiveDamping`, or ``"adaptive"``, short
+            for ``AdaptiveDamping()``.
     """
 
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
@@ -93,10 +94,13 @@ class NeumannPhantomGradient(PhantomGradient):
     (Geng et al., 2021, eq. "A-neumann"; the paper's listing multiplies by :math:`\lambda` twice,
     the equation once, and the equation is right). Time O(k), memory O(1): one graph of F serves
     all k products. At an exact equilibrium it equals UPG. For k > 1 it is not the gradient of any
-    computation, so it has no second derivative and refuses one.
+    computation, so second derivatives are refused.
 
-    The loss is taken at ``value``: ``"equilibrium"``, the result of the solver, as in the paper's
-    listing, or ``"image"``, :math:`F(h^*)`, which also trains where solves end early.
+    Args:
+        steps, damping: as in :class:`UnrolledPhantomGradient`.
+        value: where the loss is taken: ``"equilibrium"``, the result of the solver, as in the
+            paper's listing, or ``"image"``, :math:`F(h^*)`, which also trains where solves end
+            early.
     """
 
     value: Literal["equilibrium", "image"] = "equilibrium"

@@ -51,7 +51,7 @@ class ImageClassifier(nn.Module):
     with ``f`` a :class:`ConvolutionalCell`, after Bai et al. (2020), at one resolution.
 
     Args:
-        in_channels: of the images u.
+        in_channels, classes: channels of the images u, and number of classes.
         solver, gradient: of the :class:`phantomgrad.DEQ`.
         channels: C, the width of the state.
         groups: of the group normalisation; a divisor of ``channels``.

@@ -154,6 +154,8 @@ class GraphClassifier(_Classifier):
 
     Args:
         in_channels: width of the node features (35 for COX2, 3 for PROTEINS).
+        classes: number of classes.
+        solver, gradient, kappa: of each :class:`ImplicitGraphLayer`.
         channels: width of every hidden layer.
         layers: number of implicit layers.
         dropout: rate before the last linear layer, the only dropout of the model.
@@ -199,7 +201,17 @@ class GraphClassifier(_Classifier):
 
 
 class NodeClassifier(_Classifier):
-    """IGNN for the nodes of the Chains graphs: one implicit layer, from zero, and a linear one."""
+    """IGNN for the nodes of the Chains graphs.
+
+    One implicit layer, solved from zero, its rows scaled to unit length, dropout, a linear layer.
+
+    Args:
+        in_channels: width of the node features.
+        classes: number of classes.
+        solver, gradient, kappa: of the :class:`ImplicitGraphLayer`.
+        channels: width of the implicit layer.
+        dropout: rate before the linear layer.
+    """
 
     def __init__(
         self,

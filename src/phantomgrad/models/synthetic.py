@@ -14,8 +14,13 @@ class SyntheticCell(nn.Module):
 
     (Geng et al., 2021, "Synthetic Setting"). As :math:`\sigma` is 1-Lipschitz, the map has the
     Lipschitz constant :math:`\|W\|_2 = L_h`. W is :math:`(A + A^\top) / 2` with Gaussian A, scaled
-    by its largest eigenvalue in modulus, and not trained. :math:`\sigma` is ``tanh``, ``relu`` or
-    ``linear`` (the paper does not say).
+    by its largest eigenvalue in modulus, and not trained.
+
+    Args:
+        size: D, the width of h and u.
+        lipschitz: :math:`L_h`, positive.
+        nonlinearity: :math:`\sigma`: ``"tanh"``, ``"relu"`` or ``"linear"`` (the paper names none).
+        generator: of A, on the CPU.
     """
 
     def __init__(

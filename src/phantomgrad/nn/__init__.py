@@ -8,8 +8,8 @@ from phantomgrad.nn.packing import Packing
 from phantomgrad.nn.parametrizations import (
     NormedLinear,
     discarded_parametrizations,
+    make_shareable,
     reduce_normed,
-    share_parametrizations,
     shared_parametrizations,
 )
 from phantomgrad.nn.recomputation import recomputed
@@ -22,10 +22,10 @@ __all__ = [
     "VariationalDropout",
     "discarded_parametrizations",
     "in_one_graph",
+    "make_shareable",
     "pure_map",
     "recomputed",
     "reduce_normed",
-    "share_parametrizations",
     "shared_masks",
     "shared_parametrizations",
 ]

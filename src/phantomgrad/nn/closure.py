@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from phantomgrad.nn.packing import Packing
-from phantomgrad.nn.parametrizations import PASS
+from phantomgrad.nn.parametrizations import SHARED
 from phantomgrad.nn.recomputation import PassState
 from phantomgrad.solvers import Map
 
@@ -50,7 +50,7 @@ class Closure:
 
         inputs, keywords = tree_map(copied, (tuple(self.inputs), dict(self.keywords)))
         f = replace(self, inputs=inputs, keywords=keywords)
-        state = PassState(self.module, tree_map(copied, PASS.tensors))
+        state = PassState(self.module, tree_map(copied, SHARED.tensors))
 
         def repeated(z: Tensor) -> Tensor:
             with state:

@@ -10,7 +10,7 @@ from phantomgrad.nn.dropout import VariationalDropout
 
 
 def in_one_graph() -> bool:
-    """Return whether what is traced may not break: ``fullgraph=True``, or ``torch.export``."""
+    """Return whether the traced code must be one graph: ``fullgraph=True`` or ``torch.export``."""
     if torch.compiler.is_exporting():
         return True
     from torch._dynamo.symbolic_convert import InstructionTranslator  # slow to import
@@ -24,12 +24,12 @@ in_one_graph._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 class CompiledCalls:
-    """Calls a module through ``torch.compile`` without a graph, and directly with one.
+    """Calls a module, compiled where autograd does not record the call and eagerly where it does.
 
-    A compiled backward pass computes all gradients, also those by the weights, at every
-    vector-Jacobian product of an adjoint solve or a Neumann series, and refuses second derivatives;
-    so recorded calls are left to eager autograd. A call that draws dropout masks is not compiled
-    either, which keeps the stream of random numbers. The module must keep no other state.
+    A compiled backward pass would compute all gradients, those of the weights included, at every
+    vector-Jacobian product of an adjoint solve or a Neumann series, and has no second derivatives.
+    A call that draws dropout masks is not compiled either, so that the random numbers are those of
+    eager mode. The module must keep no other state.
     """
 
     def __init__(self, module: nn.Module, **options: Any) -> None:

@@ -37,7 +37,7 @@ class VariationalDropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return ``x`` with the mask of this pass applied, scaled by ``1 / (1 - p)``."""
         if self.draws and not self._held:
-            self._mask, self._in_pass = self._draw(x), self in (_PASS.dropouts or ())
+            self._mask, self._in_pass = self._draw(x), self in (_ACTIVE.dropouts or ())
         mask = self.mask
         if mask is None:
             return x
@@ -92,14 +92,14 @@ class VariationalDropout(nn.Module):
         return f"p={self.p}, shared_dims={self.shared_dims}"
 
 
-class _Pass(threading.local):
+class _ActiveDropouts(threading.local):
     """The dropouts of the pass that the thread is in; compilers cannot trace a ContextVar."""
 
     def __init__(self) -> None:
         self.dropouts: set[VariationalDropout] | None = None  # set here: compilers guard on it
 
 
-_PASS = _Pass()
+_ACTIVE = _ActiveDropouts()
 
 
 @contextmanager
@@ -109,7 +109,7 @@ def shared_masks(module: nn.Module) -> Iterator[None]:
     In a nested equilibrium the masks last for the pass of the outermost one, whose map would
     otherwise change from one evaluation to the next.
     """
-    active = _PASS.dropouts
+    active = _ACTIVE.dropouts
     own = {m for m in module.modules() if isinstance(m, VariationalDropout)}
     for dropout in own - (active or set()):
         dropout.resample()
@@ -117,8 +117,8 @@ def shared_masks(module: nn.Module) -> Iterator[None]:
         active |= own
         yield
         return
-    _PASS.dropouts = own
+    _ACTIVE.dropouts = own
     try:
         yield
     finally:
-        _PASS.dropouts = None
+        _ACTIVE.dropouts = None

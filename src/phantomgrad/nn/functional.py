@@ -11,9 +11,9 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from phantomgrad.gradients.functional import PureMap
 from phantomgrad.nn.closure import Closure
 from phantomgrad.nn.dropout import VariationalDropout
-from phantomgrad.nn.parametrizations import PASS, restored_parametrizations
+from phantomgrad.nn.parametrizations import SHARED, restored_parametrizations
 from phantomgrad.solvers import Map
-from phantomgrad.solvers.accelerators import transformed
+from phantomgrad.solvers.context import transformed
 from phantomgrad.solvers.maps import autocast_settings
 
 
@@ -30,7 +30,7 @@ def pure_map(f: Closure, device: torch.device) -> Map:
     weights = dict(cell.named_parameters()) | dict(cell.named_buffers())
     masks = [dropout.mask for dropout in dropouts]
     autocast = autocast_settings(device.type)
-    held = weights, PASS.tensors, masks, tuple(f.inputs), dict(f.keywords)
+    held = weights, SHARED.tensors, masks, tuple(f.inputs), dict(f.keywords)
     leaves, structure = tree_flatten(held)
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     constants = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]

@@ -36,10 +36,15 @@ class Packing:
         if coupled:
             tensors = [t.unsqueeze(0) for t in tensors]
         if any(t.dim() == 0 for t in tensors):
-            raise ValueError("every tensor of a packed state must have a batch dimension")
+            raise ValueError(
+                "every tensor of a packed state must have a batch dimension, got a scalar tensor"
+            )
         sizes = [t.shape[0] for t in tensors]
         if len(set(sizes)) > 1:
-            raise ValueError(f"the tensors of a packed state must share their batch, got {sizes}")
+            raise ValueError(
+                f"the tensors of a packed state must share their batch, got {sizes} as first "
+                "dimensions (with coupled=True they may differ)"
+            )
         dtypes = sorted({str(t.dtype) for t in tensors})
         if len(dtypes) > 1:
             raise ValueError(f"the tensors of a packed state must share their dtype, got {dtypes}")

@@ -13,14 +13,14 @@ from torch.nn.utils.parametrize import ParametrizationList
 from phantomgrad.nn.linear import affine
 
 
-class _Pass(threading.local):
+class _SharedTensors(threading.local):
     """The parametrized tensors of the pass that the thread is in, by the id of their module."""
 
     def __init__(self) -> None:
         self.tensors: dict[int, Tensor] = {}  # set here: compilers guard on it
 
 
-PASS = _Pass()
+SHARED = _SharedTensors()
 
 
 class SharedParametrization(ParametrizationList):
@@ -31,12 +31,12 @@ class SharedParametrization(ParametrizationList):
 
     def forward(self) -> Tensor:
         """Return the tensor of the pass, or compute it outside of a pass."""
-        shared = PASS.tensors.get(id(self))
+        shared = SHARED.tensors.get(id(self))
         return super().forward() if shared is None else shared
 
 
-def share_parametrizations(module: nn.Module) -> None:
-    """Let the parametrized tensors of ``module`` be shared, before a compiler traces a pass."""
+def make_shareable(module: nn.Module) -> None:
+    """Make the parametrizations of ``module`` shareable; beforehand, as a tracer cannot do it."""
     for child in module.modules():
         if isinstance(child, ParametrizationList):
             _share(child)
@@ -56,7 +56,7 @@ def shared_parametrizations(module: nn.Module) -> Iterator[None]:
     so does a ``module`` of which FSDP2 shards a part: it frees the parameters after each forward
     of that part.
     """
-    tensors = PASS.tensors.copy()
+    tensors = SHARED.tensors.copy()
     children = list(module.modules())
     if any(hasattr(type(child), "unshard") for child in children):
         children = []
@@ -64,15 +64,12 @@ def shared_parametrizations(module: nn.Module) -> Iterator[None]:
         if isinstance(child, ParametrizationList) and id(child) not in tensors:
             _share(child)
             tensors[id(child)] = child()
-    outer, PASS.tensors = PASS.tensors, tensors
-    try:
+    with restored_parametrizations(tensors):
         yield
-    finally:
-        PASS.tensors = outer
 
 
 def discarded_parametrizations() -> AbstractContextManager[None]:
-    """Forget what torch's cache, if enabled, keeps inside: in a solve, weights without a graph."""
+    """Drop what torch's cache, if enabled, stores inside: a solve stores weights off the graph."""
     return _discarded() if parametrize._cache_enabled else nullcontext()  # it is not public
 
 
@@ -89,11 +86,11 @@ def _discarded() -> Iterator[None]:
 @contextmanager
 def restored_parametrizations(tensors: dict[int, Tensor]) -> Iterator[None]:
     """Share the tensors of an earlier pass again."""
-    outer, PASS.tensors = PASS.tensors, tensors
+    outer, SHARED.tensors = SHARED.tensors, tensors
     try:
         yield
     finally:
-        PASS.tensors = outer
+        SHARED.tensors = outer
 
 
 def reduce_normed(module: nn.Module, *arguments: Any) -> tuple[Any, ...]:

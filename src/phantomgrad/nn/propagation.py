@@ -14,8 +14,12 @@ from phantomgrad.solvers.maps import widest_dtype
 class Propagation:
     r"""A constant sparse matrix :math:`P` that acts on node-major features, ``P X``.
 
-    ``P`` and its transpose are stored in CSR form (once if ``symmetric``), so that forward and
-    backward are the same fast product. Differentiable in X any number of times.
+    P and its transpose are stored in CSR form, so that forward and backward pass are the same fast
+    product. Differentiable with respect to X any number of times.
+
+    Args:
+        matrix: P, ``(rows, columns)``, sparse.
+        symmetric: store P only once; not checked.
     """
 
     def __init__(self, matrix: Tensor, *, symmetric: bool = False) -> None:
@@ -37,7 +41,7 @@ class Propagation:
     def __call__(self, x: Tensor) -> Tensor:
         """Return ``P x`` for ``x`` of shape ``(columns, channels)``.
 
-        Also under autocast it runs in the precision of P, the only one on some devices.
+        It ignores autocast and runs in the precision of P: some devices have no other product.
         """
         x = x.to(torch.promote_types(x.dtype, self._matrix.dtype))
         with torch.autocast(x.device.type, enabled=False):

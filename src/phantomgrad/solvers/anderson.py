@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_damping, check_not_negative
-from phantomgrad.solvers.accelerators import may_read, write
+from phantomgrad.solvers.context import may_read, write
 from phantomgrad.solvers.iterative import Iteration, IterativeSolver
 from phantomgrad.solvers.maps import widest_dtype
 from phantomgrad.solvers.systems import solve_positive

@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from phantomgrad.solvers.accelerators import full_precision
+from phantomgrad.solvers.context import full_precision
 from phantomgrad.solvers.maps import Map
 
 
@@ -64,17 +64,18 @@ class Solution(NamedTuple):
     """The result of a solve, sample by sample.
 
     Attributes:
-        z: best iterate of each sample, ``(B, *state)``, the start included (in a recorded solve,
-            the first step instead, which is on the graph).
+        z: the iterate of each sample with the smallest residual, ``(B, *state)``. That may be the
+            start; a recorded solve returns the first step instead, as the start is off its graph.
         residual: residual of the best iterate, ``(B,)``; ``inf`` if no evaluation was finite.
         iterations: steps until the sample stopped, ``(B,)``.
         evaluations: evaluations of ``f`` until the sample stopped, ``(B,)``.
         converged: whether ``residual < tol``, ``(B,)``.
-        diverged: whether an evaluation was not finite, which stopped the sample, ``(B,)``; with
-            neither, the budget was spent.
+        diverged: whether an evaluation was not finite, which stopped the sample, ``(B,)``. A
+            sample that neither converged nor diverged has spent its budget.
         trace: residual at each evaluation, ``(evaluations, B)``, ``nan`` after a sample has
             stopped; ``None`` unless ``record_trace`` is set.
-        inverse: of :math:`I - J`, estimated at ``z``; ``None`` unless the solver keeps it.
+        inverse: an estimate of :math:`(I - J)^{-1}` at ``z``; ``None`` unless the solver keeps it
+            (:class:`phantomgrad.Broyden` with ``keep_inverse=True``).
     """
 
     z: Tensor
@@ -88,13 +89,13 @@ class Solution(NamedTuple):
 
 
 class LinearSolver(ABC):
-    """Turns a linear equation, that of an adjoint, into a :class:`Solution`, sample by sample."""
+    """Solves linear equations, such as those of adjoints, sample by sample."""
 
     @abstractmethod
     def solve_linear(self, op: Map, v: Tensor) -> Solution:
         """Solve ``u = op(u) + v`` for ``u``; ``op`` is linear and ``v`` is ``(B, *state)``."""
 
-    def reachable(self, dtype: torch.dtype) -> Self:
+    def for_dtype(self, dtype: torch.dtype) -> Self:
         """Return a solver whose tolerance a map computed in ``dtype`` can reach."""
         return self
 
@@ -104,7 +105,7 @@ class LinearSolver(ABC):
 
 
 class Solver(LinearSolver):
-    """Turns a map and a start into a :class:`Solution`, sample by sample.
+    """Finds fixed points of a map, sample by sample.
 
     A method that searches within a tolerance extends
     :class:`phantomgrad.solvers.IterativeSolver`, which needs only its steps.
@@ -121,7 +122,7 @@ class Solver(LinearSolver):
 
     @abstractmethod
     def solve(self, f: Map, z0: Tensor) -> Solution:
-        """Search the equilibrium of ``f`` from ``z0``.
+        """Search for the equilibrium of ``f``, starting from ``z0``.
 
         Args:
             f: maps ``(B, *state)`` to a new tensor of the same shape, in any dtype.

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least
-from phantomgrad.solvers.accelerators import full_precision, may_read, write
 from phantomgrad.solvers.base import Solution, inverse_parts
+from phantomgrad.solvers.context import full_precision, may_read, write
 from phantomgrad.solvers.iterative import Iteration, IterativeSolver
 from phantomgrad.solvers.maps import Map
 from phantomgrad.solvers.systems import solve_unit_triangular
@@ -49,8 +49,9 @@ class Broyden(IterativeSolver):
             The code of MDEQ before 2021-03-20 and that of the phantom gradient start with -1, away
             from :math:`f(z_0)`. Not with ``line_search``, which chooses the lengths itself.
         keep_inverse: return :math:`-H_k`, with k the number of steps to the best iterate of a
-            sample, as the ``inverse`` of the solution. It holds the steps, and restarts with them:
-            a sample that stopped before the last restart of the batch is left with the identity.
+            sample, as the ``inverse`` of the solution, which then holds the steps. A restart
+            forgets them: the inverse of a sample that stopped before the last restart of the batch
+            is the identity.
     """
 
     memory: int | None = None
@@ -69,6 +70,7 @@ class Broyden(IterativeSolver):
 
     def start(self, z0: Tensor) -> Iteration:
         """Return a run with room for ``memory`` steps."""
+        # The residual of the last evaluation may overwrite a step, unless the inverse needs it.
         usable = max(self.max_evaluations - (1 if self.keep_inverse else 2), 1)
         memory = usable if self.memory is None else min(self.memory, usable)
         rule = _LineSearch(z0, memory) if self.line_search else _UnitSteps(self.first_step)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_not_negative
-from phantomgrad.solvers.accelerators import ActivityFlag, full_precision, may_read, vmapped
 from phantomgrad.solvers.base import LinearSolver, Solution, check_start
+from phantomgrad.solvers.context import ActivityFlag, full_precision, may_read, vmapped
 from phantomgrad.solvers.iterative import raised_tolerance
 from phantomgrad.solvers.maps import Map, evaluate, layout, widest_dtype
 
@@ -24,11 +24,11 @@ class GMRES(LinearSolver):
               r_m = v - B u_m .
 
     :math:`\|r_m\|` never grows, whatever the spectral radius of A, and vanishes for m = D. The
-    result is :math:`u_m + r_m = A u_m + v`, one more fixed-point step at no cost, and its
-    ``residual`` that before this step, :math:`\|r_m\| / \|A u_m + v\|`, as an orthonormal basis
-    (Gram-Schmidt, twice) gives it without a product. A sample also stops where its space is
-    exhausted; one whose v is not finite has diverged. It solves linear equations, those of an
-    adjoint, and finds no equilibrium.
+    result is :math:`u_m + r_m = A u_m + v`, one more fixed-point step at no cost. Its ``residual``
+    is the one before that step, :math:`\|r_m\| / \|A u_m + v\|`, which the orthonormal basis
+    (Gram-Schmidt, twice) gives without another product. A sample also stops when its space is
+    exhausted; one whose v is not finite has diverged. GMRES solves linear (adjoint) equations
+    only: it cannot find an equilibrium.
 
     Args:
         max_evaluations: m, the largest number of products; m + 1 vectors of D are kept.
@@ -44,7 +44,7 @@ class GMRES(LinearSolver):
 
     @torch.no_grad()
     def solve_linear(self, op: Map, v: Tensor) -> Solution:
-        """Return the minimal residuals within the budget; see :meth:`LinearSolver.solve_linear`."""
+        """Return the solution of least residual in the budget; see :class:`LinearSolver`."""
         check_start(v)
         flatten, restore = layout(v)
         if vmapped():  # the basis must have the batches that op closes over
@@ -62,7 +62,7 @@ class GMRES(LinearSolver):
         with full_precision(v.device):
             return run.solution(lambda u: restore(u).to(v.dtype))
 
-    def reachable(self, dtype: torch.dtype) -> Self:
+    def for_dtype(self, dtype: torch.dtype) -> Self:
         """Return a solver whose tolerance products computed in ``dtype`` can reach."""
         return raised_tolerance(self, dtype)
 
@@ -94,7 +94,7 @@ class _Krylov:
         self._system = v.new_zeros(batch, most, most, dtype=wide)  # H, from its second row
 
     def extend(self, w: Tensor) -> None:
-        """Take ``w = B v_k`` into account."""
+        """Extend the basis by ``w = B v_k``, and update the residuals."""
         k, known = self._count, self.basis[:, : self._count + 1]
         whole, column = torch.linalg.vector_norm(w, dim=1), known.new_zeros(known.shape[:2])
         for _ in range(2):

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_choice, check_not_negative
-from phantomgrad.solvers.accelerators import (
+from phantomgrad.solvers.base import Inverse, Solution, Solver, check_start
+from phantomgrad.solvers.context import (
     ActivityFlag,
     differentiating,
     full_precision,
@@ -20,7 +21,6 @@ from phantomgrad.solvers.accelerators import (
     transformed,
     vmapped,
 )
-from phantomgrad.solvers.base import Inverse, Solution, Solver, check_start
 from phantomgrad.solvers.maps import Map, evaluate, flat, layout
 
 _S = TypeVar("_S", bound=Any)
@@ -48,10 +48,10 @@ class Iteration(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class IterativeSolver(Solver):
-    r"""Finds ``z`` with ``z = f(z)`` for each sample of a batch.
+    r"""The base of methods that iterate until a tolerance is met, for each sample of a batch.
 
     A method only proposes the next iterate, in the :class:`Iteration` that :meth:`start` returns.
-    The residual of an iterate is that of the undamped map for every method,
+    All methods share one residual, that of the undamped map,
 
     .. math:: r(z) = \|f(z) - z\| / (\|f(z)\| + a) \quad\text{or}\quad \|f(z) - z\|,
 
@@ -122,7 +122,7 @@ class IterativeSolver(Solver):
             call = f
             g = iteration.difference(z, fz)
             state.update(z, fz, g, iteration.rejected())
-            # Tensors of a transform show no graph.
+            # Advanced once more below. Tensors of a transform do not show that they have a graph.
             if evaluation == 0 and (fz.requires_grad or (transformed() and differentiating())):
                 state.first_step = iteration.advance(z, fz, g)
             if evaluation + 1 == self.max_evaluations or state.finished():
@@ -145,11 +145,8 @@ class IterativeSolver(Solver):
         whole = self.size(fz).add_(zero)
         return size / whole, whole
 
-    def reachable(self, dtype: torch.dtype) -> Self:
-        """Return a solver whose relative tolerance a map computed in ``dtype`` can reach.
-
-        Rounding to half precision leaves residuals of up to half a unit in the last digit.
-        """
+    def for_dtype(self, dtype: torch.dtype) -> Self:
+        """Return a solver whose relative tolerance a map computed in ``dtype`` can reach."""
         return self if self.stop == "absolute" else raised_tolerance(self, dtype)
 
     def relative_residual(self, solution: Solution) -> Tensor:
@@ -184,12 +181,13 @@ def raised_tolerance(solver: _S, dtype: torch.dtype) -> _S:
     """Return ``solver`` with a relative ``tol`` that a map computed in ``dtype`` can reach."""
     if dtype not in (torch.bfloat16, torch.float16):
         return solver
-    floor = torch.finfo(dtype).eps / 2
+    floor = torch.finfo(dtype).eps / 2  # what rounding leaves: half a unit in the last digit
     if not 0 < solver.tol < floor:
         return solver
     warnings.warn(
-        f"f is computed in {dtype}, with which relative residuals stay near {floor:.1g}: "
-        f"tolerances below are raised to it, {type(solver).__name__} has tol={solver.tol:g}",
+        f"f is computed in {dtype}, where relative residuals stay near {floor:.1g}: smaller "
+        f"tolerances are raised to it, {type(solver).__name__} has tol={solver.tol:g}; set a "
+        "larger one to silence this warning",
         stacklevel=4,
     )
     return replace(solver, tol=floor)
@@ -227,7 +225,7 @@ class SolveState:
         residual, whole = self._solver.residual(g, fz, self._zero)
         low, high = self._range(residual)
         if not low > 0:
-            # A finite size over an infinite one is no convergence: |f(z)| overflows before |g|.
+            # |f(z)| may overflow while |g| does not: a ratio of zero is then not convergence.
             residual.masked_fill_(whole == torch.inf, torch.inf)
             low, high = self._range(residual)
         if self._solver.record_trace:

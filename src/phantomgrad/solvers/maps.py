@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 
-from phantomgrad.solvers.accelerators import vmapped
+from phantomgrad.solvers.context import vmapped
 
 Map = Callable[[Tensor], Tensor]
 """A map of a batch of states, ``(B, *state)``, to a new tensor of the same shape.
@@ -23,11 +23,16 @@ def flat(x: Tensor) -> Tensor:
     return x.flatten(1) if x.dim() > 1 else x.unsqueeze(1)
 
 
+def per_sample(values: Tensor, states: Tensor) -> Tensor:
+    """Return ``values``, ``(B,)``, in a shape that broadcasts over ``states``, ``(B, *state)``."""
+    return values.view(-1, *[1] * (states.dim() - 1))
+
+
 def layout(z0: Tensor) -> tuple[Map, Map]:
     """Return how states like ``z0`` become ``(B, D)``, and how they come back.
 
-    Images that are channels last in memory keep that order, which saves two transpositions at
-    every evaluation. In a vmap torch does not tell the order.
+    Images that are channels last in memory stay so, which saves two transpositions at every
+    evaluation. (Not in a vmap, where torch does not know the memory format.)
     """
     images = z0.dim() == 4 and not vmapped()
     last = images and z0.is_contiguous(memory_format=torch.channels_last)
@@ -49,7 +54,7 @@ def evaluate(f: Map, z: Tensor) -> Tensor:
     if not isinstance(fz, Tensor):
         raise TypeError(
             f"f must return one tensor, got {type(fz).__name__}: f is a map of the state, such as "
-            "lambda z: layer.cell(z, x), and returns the next state alone"
+            "lambda z: layer.cell(z, x), and returns only the next state"
         )
     if fz.shape != z.shape:
         raise ValueError(
@@ -89,10 +94,10 @@ _NUMBERS = itertools.count()
 
 
 def local_leaf(z: Tensor) -> Tensor:
-    """Return a copy of ``z`` from which a map records a graph of its own.
+    """Return a detached copy of ``z`` that requires a gradient, the leaf of a local graph.
 
-    A :class:`Repeated` map that contains this one, and so is older than the copy, does not take it
-    for a tensor that it uses.
+    The copy is numbered. An enclosing :class:`Repeated` map has a smaller number, by which it
+    knows that the leaf was made inside of it and is none of the tensors that it depends on.
     """
     leaf = z.detach().requires_grad_()
     leaf.number = next(_NUMBERS)  # type: ignore[attr-defined]
@@ -102,7 +107,7 @@ def local_leaf(z: Tensor) -> Tensor:
 @contextmanager
 def _without_hooks(tensors: Iterable[Tensor]) -> Iterator[None]:
     """Suspend the hooks of ``tensors``, which are for the sum of their gradients, not its parts."""
-    hooked = [(t, t._backward_hooks) for t in tensors if t._backward_hooks]  # torch has no other
+    hooked = [(t, t._backward_hooks) for t in tensors if t._backward_hooks]  # no public access
     for t, _ in hooked:
         t._backward_hooks = None
     try:
@@ -132,7 +137,7 @@ class Repeated:
 
     def __init__(self, f: Map, z0: Tensor, dtype: torch.dtype) -> None:
         detached: Callable[[], Detached] = getattr(f, "detached", lambda: ([], [], f))
-        self.tensors, self._leaves, self._f = detached()  # leaves: as the evaluations see tensors
+        self.tensors, self._leaves, self._f = detached()  # leaves stand for tensors in evaluations
         self._flatten, self._restore = layout(z0)
         self._dtype, self._wide = z0.dtype, dtype
         self._first: set[Node] | None = None  # graph of the first evaluation, until the second
@@ -179,8 +184,8 @@ class Repeated:
         return fz.detach(), torch.zeros_like(z) if product is None else self.flatten(product)
 
     def _evaluate(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        # Always recorded: a map may compute in another order, or compiled, without a graph.
-        z = self.restore(z).detach().requires_grad_()  # a leaf: compilers warn of others
+        # Always recorded: without a graph a map may round differently (fused, or compiled).
+        z = self.restore(z).detach().requires_grad_()  # a leaf: compilers warn about others
         with torch.enable_grad(), torch.autocast(**self._autocast):
             return z, self.flatten(evaluate(self._f, z))
 

@@ -9,8 +9,8 @@ from torch._C._functorch import is_legacy_batchedtensor
 from torch.linalg import vector_norm
 
 from phantomgrad.checks import check_at_least, check_rate
-from phantomgrad.solvers.accelerators import transformed
 from phantomgrad.solvers.base import Solution
+from phantomgrad.solvers.context import transformed
 from phantomgrad.solvers.iterative import Iteration, IterativeSolver, SolveState
 from phantomgrad.solvers.maps import Map, Repeated, widest_dtype, working_dtype
 
@@ -38,7 +38,7 @@ class Reversible(IterativeSolver):
     differs from it by enough to change the gradient, the iterate is computed again from the start.
 
     The map must be the same function in both passes, and may depend on a tensor with a graph only
-    if that is an input of the layer; otherwise an error says so. There are no second derivatives.
+    if that is an input of the layer; anything else raises an error, and so do second derivatives.
     In one graph of ``torch.compile`` and in transforms, the steps are recorded as usual.
 
     Args:

@@ -18,13 +18,17 @@ class Steps(Solver):
 
     .. math:: z_{t+1} = \lambda f(z_t) + (1 - \lambda) z_t, \qquad t = 0, \dots, n - 1 .
 
-    For models whose depth is part of them, such as recursive reasoners. A :class:`phantomgrad.DEQ`
-    with this solver applies the steps of its gradient without a graph as well: ``Steps(n)`` with
-    ``UnrolledPhantomGradient(k)`` is n + k applications in training and in evaluation.
+    For models of fixed depth, such as recursive reasoners. A :class:`phantomgrad.DEQ` with this
+    solver applies the steps of its gradient without a graph as well: ``Steps(n)`` with
+    ``UnrolledPhantomGradient(k, 1.0)`` is n + k applications in training and in evaluation.
 
     In the :class:`Solution`, ``residual`` is that of the last state that was evaluated,
     :math:`\|f(z_{n-1}) - z_{n-1}\| / \|f(z_{n-1})\|`, and ``nan`` for n = 0; no sample counts
-    as converged. :math:`\lambda`, the ``damping``, lies in (0, 1].
+    as converged.
+
+    Args:
+        n: number of applications, at least 0.
+        damping: :math:`\lambda`, in (0, 1].
     """
 
     n: int

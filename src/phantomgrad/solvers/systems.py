@@ -1,4 +1,4 @@
-"""Small linear systems of the samples, which exported graphs hold without operators of LAPACK."""
+"""Small linear systems, one for each sample; exported graphs get no LAPACK operators."""
 
 import torch
 from torch import Tensor

@@ -4,7 +4,7 @@ from phantomgrad_suite.callbacks.capture import SpectralRadius
 from phantomgrad_suite.callbacks.collapse import Collapse
 from phantomgrad_suite.callbacks.example import Example
 from phantomgrad_suite.callbacks.gradient_precision import GradientPrecision
-from phantomgrad_suite.callbacks.health import SolverHealth
+from phantomgrad_suite.callbacks.health import SolverMonitor
 from phantomgrad_suite.callbacks.progress import EpochProgress
 from phantomgrad_suite.callbacks.segment_precision import SegmentPrecision
 
@@ -14,6 +14,6 @@ __all__ = [
     "Example",
     "GradientPrecision",
     "SegmentPrecision",
-    "SolverHealth",
+    "SolverMonitor",
     "SpectralRadius",
 ]

@@ -36,7 +36,7 @@ def watch(
 ) -> list[RemovableHandle]:
     """Call ``on_pass(layer, inputs, output)`` after every pass through the layers of a module.
 
-    Of a pass with ``record_at``, the output is the equilibrium alone.
+    With ``record_at``, ``output.z`` is the equilibrium, without the earlier states.
     """
 
     def hook(layer: Any, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
@@ -49,7 +49,7 @@ def watch(
 
 @contextmanager
 def all_recorded(cell: Any) -> Iterator[None]:
-    """Put the whole map on the graph, also of a cell that trains with its last steps alone."""
+    """Record the whole map, even of a cell that records only its last steps in training."""
     recorded = getattr(cell, "recorded", None)
     if recorded is not None:
         cell.recorded = cell.n + 1
@@ -115,8 +115,8 @@ class Pass:
     def replay(self) -> Iterator[tuple[Map, Tensor, Tensor, list[nn.Parameter]]]:
         """Evaluate the pass again, with its dropout masks and copies of weights and generators.
 
-        Yields the map ``f``, the ``z`` that the solver found, the gradient ``v`` of the loss by it,
-        all ``(B, *state)``, and the trainable parameters of the cell.
+        Yields the map ``f``; the equilibrium ``z`` that the solver found and the gradient ``v`` of
+        the loss with respect to it, both ``(B, *state)``; and the cell's trainable parameters.
         """
         layer = copy.deepcopy(self._layer)
         for module in layer.modules():

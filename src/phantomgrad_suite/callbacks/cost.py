@@ -22,8 +22,8 @@ from phantomgrad_suite.callbacks.capture import watch
 class CostMeter(Callback):
     """Measures epochs, steps, and their forward and backward passes, in seconds.
 
-    ``step_cpu`` and ``epoch_cpu`` are seconds of the processor, which other processes do not
-    lengthen. CUDA's events are read once an epoch, so that measuring does not wait for the device.
+    ``step_cpu`` and ``epoch_cpu`` are CPU seconds, to which other processes do not add. CUDA events
+    are read once an epoch, so that measuring does not wait for the device.
     """
 
     def __init__(self) -> None:
@@ -103,8 +103,8 @@ class EvaluationTime(Callback):
     """Logs the seconds of one evaluation of f, once an epoch: a unit for times of this machine.
 
     It is measured at the equilibria of the epoch's first batch, after its step, as the sum over all
-    layers, in seconds of the processor (``seconds/f_cpu``), or of the device (``seconds/f``). The
-    run is not changed. A :class:`CostMeter` must come before, so that the step has ended.
+    layers: in CPU seconds (``seconds/f_cpu``), or on CUDA in seconds of the device (``seconds/f``).
+    The run is not changed. A :class:`CostMeter` must come before, so that the step has ended.
     """
 
     def __init__(self) -> None:

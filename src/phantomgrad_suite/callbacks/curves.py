@@ -11,7 +11,10 @@ from phantomgrad_suite.checkpoint.finite import check_finite
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import Result
 
-_EVALUATIONS = ("solver/evaluations", "adjoint/evaluations")
+_COSTS = (
+    *("seconds/step", "seconds/step_cpu", "seconds/f", "seconds/f_cpu"),
+    *("solver/evaluations", "adjoint/evaluations"),
+)
 
 
 class Series(Callback):
@@ -56,10 +59,9 @@ class History(Series):
         self.keep({name: float(value) for name, value in found.items()})
 
     def recorded(self, callbacks: Iterable[Callback]) -> dict[str, list[float]]:
-        """Return the curves for the record, in six digits: own metrics, and those of a Series."""
+        """Return the curves for the record, rounded to six digits, with those of ``callbacks``."""
         groups = ("train/", "test/", "validation/", "gradient/")
-        costs = (*("seconds/step", "seconds/step_cpu", "seconds/f", "seconds/f_cpu"), *_EVALUATIONS)
-        kept = {n: c for n, c in self.curves.items() if n.startswith(groups) or n in costs}
+        kept = {n: c for n, c in self.curves.items() if n.startswith(groups) or n in _COSTS}
         for callback in callbacks:
             if isinstance(callback, Series) and callback is not self:
                 kept |= callback.curves

@@ -15,7 +15,7 @@ from phantomgrad.deq import DEQ
 from phantomgrad.diagnostics import agreement, estimated_gradient, exact_gradient
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.solvers import LinearSolver, Map, Solver
-from phantomgrad_suite.callbacks.capture import Pass, radii, watch
+from phantomgrad_suite.callbacks.capture import Pass, layers_of, radii, watch
 from phantomgrad_suite.callbacks.curves import Series
 from phantomgrad_suite.runs.errors import UserError
 
@@ -23,13 +23,15 @@ from phantomgrad_suite.runs.errors import UserError
 class GradientPrecision(Series):
     r"""Compares gradient estimators with the exact gradient in steps of a training run.
 
-    The gradient of the loss by the trainable parameters of the cells is computed by each estimator
-    at the equilibria of the step, and exactly at tightly solved ones, with the weights and dropout
-    masks of the step. The gradients of all layers form one vector (Geng et al., 2021, fig.
-    "real_cos"); of several passes through a layer the last one counts. The run is not changed.
+    Each estimator gives the gradient of the loss with respect to the trainable parameters of the
+    cells at the equilibria of the step. It is also computed exactly, at tightly solved equilibria,
+    with the weights and dropout masks of the step. The gradients of all layers form one vector
+    (Geng et al., 2021, fig. "real_cos"); if a layer is called several times, its last call counts.
+    The run is not changed.
 
-    The curves by ``precision/step``, which are also logged, are :class:`phantomgrad.Agreement`
-    with the exact gradient, its residuals, and the largest spectral radii of
+    The curves over ``precision/step``, which are also logged, are the agreement
+    (:class:`phantomgrad.Agreement`) with the exact gradient, the residuals of that gradient, and
+    the largest spectral radii of
     :math:`\partial F / \partial h` and of
     :math:`\lambda\, \partial F / \partial h + (1 - \lambda) I` at the equilibria of the step.
 
@@ -57,10 +59,9 @@ class GradientPrecision(Series):
         self._passes: dict[DEQ, Pass] = {}
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        layers = [module for module in pl_module.modules() if isinstance(module, DEQ)]
         for name, estimator in self._estimators.items():
             try:
-                for layer in layers:
+                for layer in layers_of(pl_module):
                     estimator.adapt_solver(layer.solver)
             except ValueError as error:
                 raise UserError(f"measure.precision.estimators: {name}: {error}") from error

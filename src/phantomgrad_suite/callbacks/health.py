@@ -5,22 +5,22 @@ from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
 
-from phantomgrad import health
 from phantomgrad.deq import DEQ
+from phantomgrad.health import SolverHealth
 
 
-class SolverHealth(Callback):
+class SolverMonitor(Callback):
     """Warns when the solves of an equilibrium layer fail ``patience`` training steps in a row.
 
     For any Trainer and model: each :class:`phantomgrad.DEQ` is watched by a
-    :class:`phantomgrad.SolverHealth`, which says what a failed solve is; layers without a tolerance
-    (``tol=0``, ``Steps``) are not. Of several processes, the first one watches its own samples.
+    :class:`phantomgrad.SolverHealth`, which defines a failed solve; layers without a tolerance
+    (``tol=0``, ``Steps``) are not watched. With several processes, only the first one watches.
     """
 
     def __init__(self, patience: int = 100, residual: float = 0.9) -> None:
-        self._watch = partial(health.SolverHealth, patience=patience, residual=residual)
+        self._watch = partial(SolverHealth, patience=patience, residual=residual)
         self._watch()  # checks the settings
-        self._watched: list[tuple[DEQ, health.SolverHealth]] = []
+        self._watched: list[tuple[DEQ, SolverHealth]] = []
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._watched = [

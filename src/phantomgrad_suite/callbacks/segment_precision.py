@@ -24,12 +24,13 @@ Gradients = dict[str, Sequence[Tensor]]
 class SegmentPrecision(Series):
     r"""Compares gradient estimators on fixed puzzles in every segment, along deep supervision.
 
-    At every n-th step, and at the end if it is one, the weights of the step solve the validation
-    data. A segment is the trajectory :math:`h_0, \dots, h_T` of T ``recursions`` :math:`G_n` from
-    the carry :math:`h_0`; the loss, without that of halting, is taken at :math:`h_T`. For the first
-    ``puzzles``, the gradients by the parameters of the cell are summed over the segments, as they
-    are in a training batch, whose rows are out of phase. The exact one is that of all T (n + 1)
-    elementary steps. Compared with it (:class:`phantomgrad.Agreement`) are
+    Every ``every_n_steps`` steps (and after the last one, if it is a multiple), the present weights
+    solve the validation data. A segment is the trajectory :math:`h_0, \dots, h_T` of T
+    ``recursions`` :math:`G_n` from the carry :math:`h_0`; the loss, without the halting term, is
+    taken at :math:`h_T`. For the first ``puzzles``, the gradients with respect to the parameters of
+    the cell are summed over the segments, as they are in a training batch, whose rows are in
+    different segments. The exact gradient is that of all T (n + 1) elementary steps. Compared with
+    it (:class:`phantomgrad.Agreement`) are
 
     - ``last_<j>``: that of the last j elementary steps, for each j in ``recorded``;
     - ``estimators``, and ``implicit`` by the solver ``adjoint``: with :math:`h_{T-1}` as the

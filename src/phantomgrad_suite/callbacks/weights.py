@@ -16,8 +16,8 @@ from phantomgrad_suite.runs.files import atomic_write
 class KeptWeights(Callback):
     """Copies the model at the selected epoch, or at the best one without validation data.
 
-    The copy is in the checkpoints: a run that resumes from one, and repeats epochs on a GPU, has
-    the weights that belong to its curves. Files are written once, by :meth:`write`.
+    Checkpoints hold the copy, so that the weights of a resumed run belong to its curves even where
+    repeated epochs give other numbers (on a GPU). Files are written once, by :meth:`write`.
     """
 
     def __init__(self, history: History) -> None:
@@ -31,7 +31,7 @@ class KeptWeights(Callback):
             self._chosen = self._copy(task)
 
     def write(self, task: Any, folder: Path) -> dict[str, dict[str, Any]]:
-        """Write ``last.pt``, and ``selected.pt`` or ``best.pt``; return what the record has."""
+        """Write ``last.pt``, and ``selected.pt`` or ``best.pt``; return the record's entries."""
         name, epoch = self._choice(task)
         copies = {"last": self._copy(task)}
         if self._chosen.get("epoch") == epoch:  # not if earlier attempts kept none

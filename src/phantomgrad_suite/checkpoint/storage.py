@@ -44,13 +44,13 @@ def previous_of(path: Path) -> Path:
     return path.with_suffix(f".previous{path.suffix}")
 
 
-def resumable(path: Path, model: nn.Module, *, keeper: bool) -> Path | None:
-    """Return the last checkpoint or, if that is damaged or missing, the one before, or ``None``.
+def load_last(path: Path, model: nn.Module, *, tidy: bool) -> Path | None:
+    """Load the last intact checkpoint, or the one before it, into ``model``; return its path.
 
-    Loads it into ``model``; a :class:`UserError` says that it cannot be read, or does not fit. The
-    ``keeper``, one process of a run, sets damaged files aside and removes unfinished ones.
+    ``None`` if there is none; a :class:`UserError` says that it cannot be read, or does not fit.
+    With ``tidy``, for one process of a run, damaged files are set aside, unfinished ones removed.
     """
-    if keeper:
+    if tidy:
         check_writable(path.parent)
         for unfinished in path.parent.glob(f".{path.name}.*"):
             unfinished.unlink()
@@ -62,6 +62,7 @@ def resumable(path: Path, model: nn.Module, *, keeper: bool) -> Path | None:
                 content = torch.load(candidate, map_location="cpu", weights_only=True)
                 model.load_state_dict(content["state_dict"])
             except Exception as error:
+                # The first of the misfits that load_state_dict lists, each on a line after a tab.
                 why = str(error).partition("\n\t")[2].partition("\n")[0] or type(error).__name__
                 raise UserError(
                     f"{candidate} is not a checkpoint of this model ({why}): delete it to start "
@@ -75,10 +76,10 @@ def resumable(path: Path, model: nn.Module, *, keeper: bool) -> Path | None:
             log.info("resuming from %s", candidate)
             return candidate
         damaged = True
-        if keeper:
+        if tidy:
             aside = candidate.replace(candidate.with_name(f"{candidate.name}.damaged"))
             log.warning("%s is damaged (%s): kept as %s", candidate, reason, aside.name)
-    if damaged and keeper:
+    if damaged and tidy:
         log.warning("no intact checkpoint in %s: the run starts from the beginning", path.parent)
     return None
 
@@ -99,7 +100,7 @@ def damage(path: Path) -> str | None:
     except MemoryError:
         raise
     except Exception as error:  # a changed byte can cause almost any of them
-        # A wrong offset gives EINVAL; other numbers are of the disk, the network or the machine.
+        # A wrong offset gives EINVAL; other errno values come from the disk, network or machine.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise UserError(
                 f"{path} cannot be read at the moment ({error.strerror}). It is left unchanged; "

@@ -109,7 +109,7 @@ def _run(script: Path, arguments: Sequence[str], log: Path, environment: dict[st
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    os.environ.clear()  # that of the process forked from may be another one
+    os.environ.clear()  # the fork server may have been started with other variables
     os.environ.update(environment)
     sys.argv = [str(script), *arguments]
     runpy.run_path(str(script), run_name="__main__")

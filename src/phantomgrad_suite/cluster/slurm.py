@@ -100,7 +100,8 @@ def submit(
         for command, number in zip(array, numbers, strict=True):
             print(f"job {number}: {command.name}", flush=True)
         submitted += numbers
-    print(f"{len(submitted)} jobs submitted; their logs: {folder}/<job>_0_log.out; make status")
+    count = f"{len(submitted)} job{'s' * (len(submitted) != 1)} submitted"
+    print(f"{count}; logs: {folder}/<job>_0_log.out; `make status` shows the state of the runs")
     return submitted
 
 

@@ -72,7 +72,7 @@ class DataModule(LightningDataModule):
         return None
 
     def check_settings(self, least: int, *names: str) -> None:
-        """Raise ``ValueError`` unless these settings are integers >= ``least``, or a default."""
+        """Raise ``ValueError`` unless these are integers >= ``least``, or ``None`` by default."""
         for name in names:
             value = getattr(self, name)
             if value is not None or getattr(type(self), name, 0) is not None:
@@ -86,7 +86,7 @@ class DataModule(LightningDataModule):
 
     @classmethod
     def synthetic(cls, **settings: Any) -> Synthetic:
-        """Return random batches as with these ``settings`` of the constructor; read no file."""
+        """Return random batches in the shapes that ``settings`` give, without reading a file."""
         raise UserError(f"{cls.__name__} has no synthetic batches")
 
 

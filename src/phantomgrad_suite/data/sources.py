@@ -67,7 +67,7 @@ def cached(path: Path, sources: Iterable[Path], make: Callable[[], list[Tensor]]
         with atomic_write(path) as temporary, temporary.open("wb") as file:
             torch.save(content, file)
     except OSError as error:
-        log.warning("%s could not be written (%s): it is made in every run", path, error)
+        log.warning("%s could not be written (%s): every run will make it again", path, error)
     return tensors
 
 

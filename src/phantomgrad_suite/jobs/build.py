@@ -28,8 +28,8 @@ def check_settings(config: DictConfig) -> None:
     gpus = config.runtime.trainer.accelerator != "cpu" and torch.cuda.is_available()
     rules: dict[str, tuple[Callable[[Any], bool], str]] = {
         "nonfinite": (lambda value: value in ("stop", None), "stop or null"),
-        "trainer.max_epochs": (lambda value: type(value) is int and value > 0, "positive"),
-        "trainer.accumulate_grad_batches": (lambda value: value is None or value > 0, "positive"),
+        "trainer.max_epochs": (lambda v: type(v) is int and v > 0, "a positive integer"),
+        "trainer.accumulate_grad_batches": (lambda v: v is None or v > 0, "positive or null"),
         # Lightning would repeat an earlier value: results are of the weights at the end of epochs.
         "trainer.check_val_every_n_epoch": (
             lambda value: value in (None, 1),

@@ -17,7 +17,7 @@ from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from omegaconf import DictConfig
 from torch import nn
 
-from phantomgrad.deq import DEQ
+from phantomgrad_suite.callbacks.capture import layers_of
 from phantomgrad_suite.runs.errors import UserError
 
 _PACKAGES = (
@@ -73,7 +73,7 @@ def check_processes(config: DictConfig, trainer: Trainer) -> None:
     from_outside = cluster is not None and cluster.creates_processes_externally
     if trainer.num_nodes > 1 and not from_outside and "MASTER_ADDR" not in os.environ:
         raise UserError(
-            f"trainer.num_nodes={nodes} would wait for the other nodes for ever: start the row by "
+            f"trainer.num_nodes={nodes} would wait for the other nodes forever: start the row with "
             "srun, torchrun or cluster=slurm, or set MASTER_ADDR, MASTER_PORT and NODE_RANK"
         )
     if started > 1 and HydraConfig.get().mode is RunMode.MULTIRUN and not from_outside:
@@ -105,9 +105,8 @@ def compile_solves(model: nn.Module, mode: str | None, device: torch.device) -> 
     except Exception as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"runtime.compile={mode} does not work on {device}: {reason}") from error
-    for module in model.modules():
-        if isinstance(module, DEQ):
-            module.compile_solve(mode=mode)
+    for layer in layers_of(model):
+        layer.compile_solve(mode=mode)
 
 
 def git_revision() -> str | None:

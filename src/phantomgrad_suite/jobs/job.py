@@ -129,7 +129,7 @@ def now() -> str:
 
 @contextmanager
 def _external_errors_in_a_line(folder: RunFolder) -> Iterator[None]:
-    """Turn errors that are not the program's own into messages: misfitting data, a full disk."""
+    """Report errors with an external cause (data that do not fit, a full disk) in one line."""
     hook = threading.excepthook  # TensorBoard's thread prints what the main thread raises
     threading.excepthook = lambda e: None if isinstance(e.exc_value, OSError) else hook(e)
     try:

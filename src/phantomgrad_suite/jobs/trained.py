@@ -36,7 +36,10 @@ def read_weights(folder: Path, kept: Mapping[str, Any]) -> dict[str, Any]:
     """Return the weights in a file of a run's folder, described by an entry of its record."""
     path = folder / kept["file"]
     if not path.is_file() or sha256(path) != kept["sha256"]:
-        raise UserError(f"{path} is missing, or not the file whose checksum the record has")
+        raise UserError(
+            f"{path} is missing, or not the file whose checksum the record has: restore it, or "
+            f"move {folder} away and train the run again"
+        )
     weights: dict[str, Any] = torch.load(path, "cpu", weights_only=True)
     return weights
 
@@ -94,7 +97,10 @@ def read_released(name: str, results: Path = RESULTS) -> Released:
     path = weights_file(name, results)
     checksums = (results / "weights" / "SHA256SUMS").read_text().splitlines()
     if f"{sha256(path)}  {name}.safetensors" not in checksums:
-        raise UserError(f"{path} is not the file whose checksum weights/SHA256SUMS has")
+        raise UserError(
+            f"{path} is not the file whose checksum weights/SHA256SUMS has: restore it from the "
+            "repository"
+        )
     with safe_open(path, "pt") as file:
         sizes = json.loads(file.metadata()["sizes"])
         weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118

@@ -148,7 +148,7 @@ def known_tables(results: Path, *more: Path) -> list[str]:
 def load(results: Path, key: str, records: Path | None = None) -> Table:
     """Return a table made from the records and the paper's numbers in a folder of results.
 
-    ``records`` are others than those of the folder.
+    ``records`` is another folder of records than that of ``results``.
 
     Raises:
         UserError: an input cannot be used; the message names the file.

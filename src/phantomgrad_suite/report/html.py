@@ -59,7 +59,7 @@ def render(
 
 
 def folded(section: Section) -> list[str]:
-    """Return the headings of the columns that become titles of groups: all of words but one."""
+    """Return the headings of the text columns but the last: they become the titles of groups."""
     return [column.heading for column in section.columns if not column.numeric][:-1]
 
 

@@ -39,4 +39,7 @@ def check_writable(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise UserError(f"{folder} cannot be written ({error.strerror})") from error
+        raise UserError(
+            f"{folder} cannot be written ({error.strerror}): make it writable, or choose another "
+            "folder in runtime.paths"
+        ) from error

@@ -1,4 +1,4 @@
-"""Studies: measurements of gradients, of training steps and of finished runs; none trains."""
+"""Studies: measurements of gradients, training steps and finished runs, without training runs."""
 
 from phantomgrad_suite.studies.base import Findings, Study
 from phantomgrad_suite.studies.complexity import Complexity

@@ -28,8 +28,8 @@ class Precision(Study):
     r"""Cosine similarity of NPG and UPG to the exact gradient (Geng et al., 2021, Figure 1).
 
     For random pairs (u, y) of ``N x D`` standard normal numbers, the mean squared error between
-    :math:`h^* = F(h^* + u)` and y is differentiated by u. The exact gradient is computed twice: by
-    backpropagation through all fixed-point ``iterations``, the reference, and implicitly with
+    :math:`h^* = F(h^* + u)` and y is differentiated with respect to u. The exact gradient is
+    computed twice: by backpropagation through all fixed-point ``iterations``, and implicitly with
     Broyden's method. Cosines are taken over ``states``, ``(N, D)``, and over their ``rows``, as the
     paper does not say which is a sample. ``tol`` is the required relative error of :math:`h^*`.
     """
@@ -113,7 +113,7 @@ class Precision(Study):
 
 
 def _neumann_path(f: Map, z: Tensor, u: Tensor, v: Tensor, damping: float) -> Iterator[Tensor]:
-    """Yield NPG by u for k = 1, 2, ..., from the partial sums of one series."""
+    """Yield NPG with respect to u for k = 1, 2, ..., from the partial sums of one series."""
     at, partial_sum = Linearization(f, z), v
     while True:
         by_z, by_u = at.vjps(partial_sum, u)

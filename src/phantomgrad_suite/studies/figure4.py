@@ -111,7 +111,7 @@ def unrolled_path(
 
 
 def measured(path: Iterable[Tensor], image: Map, exact: Tensor) -> dict[str, list[list[float]]]:
-    """Return the quantiles of the four quantities along ``path``, to the fixed point ``exact``."""
+    """Return the quantiles of the four quantities along ``path``; ``exact`` is the solution g."""
     found: dict[str, list[list[float]]] = {}
     for g in path:
         ours, theirs = flat(g).double(), flat(exact)

@@ -31,8 +31,8 @@ class GradientBench(Study):
     """Cosine and norm ratio to the exact gradient, against products, seconds and peak memory.
 
     In the synthetic setting of Figure 1, where ``batch`` rows are separate samples, the gradient is
-    that by u; with a released ``model``, by its name, and its first training batch, that by the
-    parameters of the cells, all layers in one vector.
+    taken with respect to u; with a released ``model``, named here, and its first training batch,
+    with respect to the parameters of the cells, all layers in one vector.
 
     ``solver`` finds the equilibria, from zero. It must be Broyden: the preconditioned estimator
     takes its inverse. Adjoints are solved by Broyden, to ``tolerances``, and by GMRES, plain and

@@ -26,7 +26,7 @@ Run = Callable[[], tuple[Tensor, ...]]  # computes a gradient
 
 
 class Layer(NamedTuple):
-    """A map at its equilibrium, the cotangent v there, and the parameters to differentiate by."""
+    """A map at its equilibrium, the cotangent v there, and the parameters that get a gradient."""
 
     f: Map
     v: Tensor
@@ -71,7 +71,7 @@ def synthetic_layer(
 ) -> Layer:
     """Return the layer of Figure 1, whose rows are samples, with the mean squared error as loss.
 
-    Its input u and target y are drawn, and it is differentiated by u.
+    Its input u and target y are drawn; gradients are taken with respect to u.
     """
     inputs, y = torch.randn(2, *shape, generator=generator).to(cell.weight.device)
     u = nn.Parameter(inputs)

@@ -86,7 +86,7 @@ class Watch:
         self._evaluations: list[tuple[Mark, Mark]] = []
 
     def over(self, solver: Any) -> Any:
-        """Return a copy of ``solver`` whose method is timed, that of a linear one too."""
+        """Return a copy of ``solver`` whose ``solve``, or ``solve_linear``, is timed."""
         method = "solve" if hasattr(solver, "solve") else "solve_linear"
         solve = self._timed(getattr(solver, method), self._solves)
         watched = copy.copy(solver)

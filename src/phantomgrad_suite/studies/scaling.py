@@ -94,8 +94,12 @@ class Scaling(Study):
         batches = {part: [_on(device, batch) for batch in data.loader(part)] for part in parts}
         traces = {part: self._traces(model, batches[part], n) for part in parts}
         numbers = {
-            **{"row": record.row, "instance": record.instance, "label": record.label},
-            **{"weights": kept, "segments": n, "random_start": model.random_start},
+            "row": record.row,
+            "instance": record.instance,
+            "label": record.label,
+            "weights": kept,
+            "segments": n,
+            "random_start": model.random_start,
             "sets": [{"name": part, **self._numbers(traces[part], n)} for part in parts],
             "nearly": self._nearly(model, batches["test"], n) if isinstance(data, Sudoku) else [],
         }

@@ -11,7 +11,7 @@ from phantomgrad.checks import check_list, check_not_negative, check_rate
 
 
 class AdamAtan2(Optimizer):
-    r"""Adam with an arctangent in the place of the quotient (Everett et al., 2024).
+    r"""Adam with an arctangent in place of the quotient (Everett et al., 2024).
 
     .. math:: p \leftarrow (1 - \eta w) \, p - \frac{\eta}{1 - \beta_1^t} \,
               \mathrm{atan2}\Big(m, \sqrt{v / (1 - \beta_2^t)}\Big)

@@ -28,10 +28,16 @@ class Task(LightningModule):
     After each optimizer step a model with a method ``project_`` is projected to well-posed weights.
 
     Args:
-        schedule: called with the optimizer and, by step, with ``steps``, those of the whole run.
-        clip_each: largest gradient norm of each parameter tensor on its own.
+        model: called by :meth:`training_loss` through :meth:`apply_model`.
+        optimizer: called with the trainable parameters.
+        schedule: called with the optimizer; with ``schedule_by="step"`` also with ``steps``, the
+            number of optimizer steps of the whole run.
+        schedule_by: whether the schedule advances after each ``epoch`` or each ``step``.
+        clip_each: largest gradient norm of each parameter tensor, clipped one by one.
         metric, metric_mode: what the tables report, and whether its ``max`` or ``min`` is best.
+        evaluation_sets: names of the validation loaders, in their order.
         budget_jitter: largest random reduction of the solvers' budgets in a training step.
+        jacobian: a penalty on the Jacobian at the equilibria, if any.
     """
 
     batch_type: type | tuple[type, ...] = object
@@ -106,15 +112,20 @@ class Task(LightningModule):
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if not isinstance(batch, self.batch_type):
-            raise UserError(f"{type(self).__name__} is no task for a {type(batch).__name__}")
+            raise UserError(
+                f"{type(self).__name__} cannot use batches of type {type(batch).__name__}: "
+                "choose a task=... that fits dataset=... (configs/task)"
+            )
 
     def apply_model(self, *inputs: Any, **options: Any) -> Any:
         """Call the model, or raise :class:`UserError` if it takes other inputs."""
         try:
             signature(self.model.forward).bind(*inputs, **options)
         except TypeError as error:
-            names = type(self.model).__name__, type(self).__name__
-            raise UserError("{} is no model for {}: {}".format(*names, error)) from error
+            raise UserError(
+                f"{type(self.model).__name__} does not take the inputs of {type(self).__name__} "
+                f"({error}): choose a model=... that fits task=..."
+            ) from error
         return self.model(*inputs, **options)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:

@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_map
 from torchmetrics import MeanMetric
 
 from phantomgrad.checks import check_at_least, check_choice, check_rate
+from phantomgrad.solvers.maps import per_sample
 from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
 from phantomgrad_suite.data.puzzles.base import IGNORED, PuzzleBatch
 from phantomgrad_suite.tasks.averaging import weight_average
@@ -23,7 +24,7 @@ _LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Carry(NamedTuple):
-    """What each row of a batch is working at, ``(B, ...)`` each."""
+    """The puzzle that each row of a batch is solving, and how far it got, ``(B, ...)`` each."""
 
     inputs: Tensor
     targets: Tensor
@@ -47,8 +48,9 @@ class Reasoning(Task):
     labelled cell right, ``cell_accuracy`` that of the cells.
 
     Args:
-        segments: at most, and in evaluation; without halting in training, too. The rows of the
-            first batch then begin at different counts, so that later ones halt in turn.
+        segments: number of segments for each puzzle; with ``halting``, the largest one in training.
+            Without, the rows of the first batch begin at different counts, so that they do not all
+            halt together.
         halting: stop when the model says so (adaptive computation time).
         exploration: the probability with which, in a step, a row may not halt before a number of
             segments drawn from 2 to ``segments``.
@@ -75,7 +77,10 @@ class Reasoning(Task):
     ) -> None:
         super().__init__(metric=metric, **task)
         if not hasattr(self.model, "start"):
-            raise ValueError(f"{type(self.model).__name__} is no model for Reasoning: no start()")
+            raise ValueError(
+                "model must have a method start(inputs), as RecursiveReasoner has, "
+                f"got {type(self.model).__name__}"
+            )
         check_at_least("segments", segments, 2)
         check_rate("exploration", exploration)
         check_choice("loss", loss, tuple(_LOSSES))
@@ -129,7 +134,7 @@ class Reasoning(Task):
         old = tree_map(lambda tensor: tensor.to(device), old)  # one from a checkpoint is on the CPU
         old = old._replace(steps=old.steps + 1)
         new = Carry(*batch, start, torch.ones_like(old.steps), torch.zeros_like(old.halted))
-        return Carry(*tree_map(lambda a, b: torch.where(_like(old.halted, a), a, b), new, old))
+        return Carry(*tree_map(lambda a, b: torch.where(per_sample(old.halted, a), a, b), new, old))
 
     def _least(self, rows: int) -> Tensor:
         """Draw how many segments each row must have taken before it may halt, on the CPU."""
@@ -187,7 +192,3 @@ class Reasoning(Task):
         super().on_load_checkpoint(checkpoint)
         if "carry" in checkpoint:
             self._carry = Carry(*of_this_process(checkpoint["carry"]))
-
-
-def _like(mask: Tensor, tensor: Tensor) -> Tensor:
-    return mask.view(-1, *[1] * (tensor.dim() - 1))

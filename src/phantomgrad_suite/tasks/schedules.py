@@ -15,7 +15,8 @@ def cosine_by_step(
 
     .. math:: \eta_t = \eta_{\min} + (\eta_0 - \eta_{\min}) \frac{1 + \cos(\pi t / T)}{2}
 
-    T are the ``steps`` of the run, or the ``horizon`` of a longer one of which it is the beginning.
+    T is the number of ``steps`` of the run, or the ``horizon`` of a longer run that it is the
+    beginning of; :math:`\eta_{\min}` is ``minimum``.
     """
     if horizon is not None:
         check_at_least("horizon", horizon, steps)

@@ -49,18 +49,33 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: layer(X, cell=TanhCell, z0=X.float()), "in float64, .* z: float32 .*inputs: .float64"),
     (lambda: layer(X), r"too many values(.|\n)*z: float64 \(3, 4\).*Several states are a tuple"),
     (lambda: layer(X, z0=X.new_zeros(3, 10)), r"z: float64 \(3, 10\).*not their packed solution.z"),
-    (lambda: layer(X, cell=Multiple), "got tuple: .*the next state alone(.|\n)*next z alone"),
+    (lambda: layer(X, cell=Multiple), "got tuple: .*only the next state(.|\n)*only the next z"),
     (lambda: layer(X, x=[X], cell=TanhCell), r"inputs: \(float64 \(3, 4\),\); keywords: {x: \[flo"),
     (lambda: set_attribute("penalty", lambda f, z: 0), "penalty is called as penalty.f, z, attach"),
     # What a layer returns is not a tensor.
-    (lambda: nn.Sequential(tanh_layer(), nn.Linear(4, 2))(X), "linear was called on what a DEQ"),
+    (
+        lambda: nn.Sequential(tanh_layer(), nn.Linear(4, 2))(X),
+        "linear was applied to the result of a DEQ",
+    ),
     (lambda: nn.Sequential(tanh_layer(), nn.ReLU())(X), "module of your own that returns lay"),
     (lambda: nn.Sequential(tanh_layer(), tanh_layer())(X), "z0 is needed .*, got Equilibrium"),
     (lambda: nn.functional.mse_loss(tanh_layer()(X), X), "write z, solution = layer"),
-    (lambda: tanh_layer()(X).sum(), "'sum' was called on what a DEQ returns, a pair: write z"),
-    (lambda: tanh_layer()(X) + 1, "An operator was called on what a DEQ returns, a pair"),
-    (lambda: 2 * tanh_layer()(X), "An operator was called on what a DEQ returns, a pair"),
-    (lambda: X - tanh_layer()(X), "An operator was called on what a DEQ returns, a pair"),
+    (
+        lambda: tanh_layer()(X).sum(),
+        "'sum' was applied to the result of a DEQ, which is a pair: write z",
+    ),
+    (
+        lambda: tanh_layer()(X) + 1,
+        "An operator was applied to the result of a DEQ, which is a pair",
+    ),
+    (
+        lambda: 2 * tanh_layer()(X),
+        "An operator was applied to the result of a DEQ, which is a pair",
+    ),
+    (
+        lambda: X - tanh_layer()(X),
+        "An operator was applied to the result of a DEQ, which is a pair",
+    ),
     (lambda: pg.spectral_radius(tanh_layer(), X), "got Equilibrium: f is a map .* lambda z: layer"),
     (lambda: pg.jacobian_regularizer(tanh_layer(), X), "f must return one tensor, got Equilibrium"),
     # Parts that do not go together.
@@ -80,7 +95,7 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     # Settings of the solver, which are not inputs or attributes.
     (
         lambda: layer(X, cell=TanhCell, max_evaluations=3),
-        r"for one call are solver=replace\(layer.solver",
+        r"solver=dataclasses.replace\(layer.solver",
     ),
     (lambda: set_attribute("tol", 1e-9), r"tol belongs to the solver .*replace.*, tol=1e-09\)"),
     (lambda: set_attribute("steps", 3), "steps belongs to the gradient of a layer"),

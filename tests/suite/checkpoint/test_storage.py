@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
 
-from phantomgrad_suite.checkpoint.storage import WholeCheckpointIO, damage, previous_of, resumable
+from phantomgrad_suite.checkpoint.storage import WholeCheckpointIO, damage, load_last, previous_of
 from phantomgrad_suite.runs.errors import UserError
 
 
@@ -23,10 +23,10 @@ def save(path: Path, epoch: int) -> Path:
     return path
 
 
-def newest_whole(path: Path, *, keeper: bool = True) -> Path | None:
+def newest_whole(path: Path, *, tidy: bool = True) -> Path | None:
     model = nn.Module()
     model.register_buffer("weight", torch.zeros(64, dtype=torch.int64))
-    return resumable(path, model, keeper=keeper)
+    return load_last(path, model, tidy=tidy)
 
 
 def epoch_of(path: Path | None) -> int:
@@ -82,7 +82,7 @@ def test_newest_intact_checkpoint_is_chosen(tmp_path, caplog) -> None:
     assert newest_whole(path) == path
     assert caplog.text == ""
     path.write_bytes(path.read_bytes()[:-7])
-    assert newest_whole(path, keeper=False) == previous_of(path)
+    assert newest_whole(path, tidy=False) == previous_of(path)
     assert path.exists()
     assert newest_whole(path) == previous_of(path)
     assert "last.ckpt is damaged (BadZipFile" in caplog.text

@@ -40,7 +40,7 @@ def use(kind: type[DataModule], **settings: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "settings", "message"),
     [
-        (Chains, {"chains_per_class": 3}, r"needs at least 320 nodes .* 2 x 3 x 10 = 60"),
+        (Chains, {"chains_per_class": 3}, r"length must be at least 320 nodes .* 2 x 3 x 10 = 60"),
         (Chains, {"length": 1}, r"dataset\.length must be at least 2, got 1"),
         (Chains, {"noise": -1.0}, rf"dataset\.noise {AT_LEAST_0}"),
         (Chains, {"noise": math.nan}, rf"dataset\.noise {AT_LEAST_0}"),
@@ -86,7 +86,7 @@ def use(kind: type[DataModule], **settings: Any) -> None:
             for kind in (Sudoku, SudokuExtreme)
             for n, rule in {5: "0 for 9 x 9 boards", -1: "at least 0"}.items()
         ),
-        (SudokuExtreme, {"least_guesses": 1}, "9 x 9 boards alone"),
+        (SudokuExtreme, {"least_guesses": 1}, "for Sudoku-Extreme, got 9, 0 and 1"),
         (Maze, {"side": 8}, "dataset.side must be odd, got 8"),
         (Maze, {"shortest": 9, "longest": 8}, "dataset.longest must be at least 9, got 8"),
         (Maze, {"side": 5, "shortest": 1}, r"dataset.train must be at most \d+, got 1000: no more"),

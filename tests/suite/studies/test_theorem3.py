@@ -11,8 +11,8 @@ from phantomgrad.solvers import FixedPoint
 from phantomgrad_suite.studies import SGDConvergence
 from phantomgrad_suite.studies.theorems.theorem3 import (
     Regression,
+    log_spaced,
     sgd_checks,
-    spread,
     weighted_mean,
 )
 
@@ -109,8 +109,8 @@ def test_each_check_can_fail(levels: tuple[float, ...], norm: float, verdicts: l
 def test_curves_keep_few_places_and_are_weighted_by_the_rates() -> None:
     mean = weighted_mean(torch.tensor([[4.0], [1.0]]), torch.tensor([[1.0], [0.5]]))
     assert mean.flatten().tolist() == pytest.approx([4.0, 3.0])
-    assert spread(2) == [0, 1]
-    places = spread(1000)
+    assert log_spaced(2) == [0, 1]
+    places = log_spaced(1000)
     assert (places[0], places[-1]) == (0, 999)
     assert len(places) <= 60
 

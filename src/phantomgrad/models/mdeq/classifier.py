@@ -32,7 +32,7 @@ class MDEQ(nn.Module):
     convolutions and an optional 1 x 1 convolution, each followed by BN and ReLU.
 
     Args:
-        in_channels: of the images x.
+        in_channels, classes: channels of the images x, and number of classes.
         solver, gradient: of the :class:`phantomgrad.DEQ`.
         channels: width of each scale, from fine to coarse; multiples of ``groups``.
         head_channels: width of the head's bottleneck at each scale.
@@ -40,8 +40,8 @@ class MDEQ(nn.Module):
         stem_strides: of the two 3 x 3 convolutions of the stem.
         injection: whether the stem ends with the 1 x 1 convolution; the Tiny model has none.
         expansion, groups, dropout: see :class:`MDEQCell` and its ``Block``.
-        init_std: deviation of the normal distribution of the initial kernels without weight norm
-            and their biases (on CIFAR); ``None`` keeps torch's initialisation (on ImageNet).
+        init_std: standard deviation of the initial kernels without weight norm and of their biases
+            (on CIFAR); ``None`` keeps torch's initialisation (on ImageNet).
         channels_last: keep images, states and kernels channels last in memory on the CPU. It is
             faster in float32 and slower under autocast to bfloat16.
     """
@@ -150,11 +150,11 @@ class MDEQ(nn.Module):
 
 
 def _check_scales(channels: Sequence[int], head_channels: Sequence[int], groups: int) -> None:
-    check_at_least("groups", groups, 0)
+    check_at_least("groups", groups, 2)
     check_integers("channels", channels)
     check_integers("head_channels", head_channels)
-    if groups < 2 or groups % 2:
-        raise ValueError(f"groups must be even and at least 2, got {groups}")
+    if groups % 2:
+        raise ValueError(f"groups must be even, got {groups}")
     if not channels or any(c < 1 or c % groups for c in channels):
         raise ValueError(f"channels must be multiples of groups = {groups}, got {list(channels)}")
     if len(head_channels) != len(channels) or any(h < 1 for h in head_channels):

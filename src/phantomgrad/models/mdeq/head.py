@@ -18,7 +18,7 @@ def convolution(
     bias: bool = False,
     affine: bool = True,
 ) -> list[nn.Module]:
-    """Return a convolution that keeps the resolution but for its stride, BN and ReLU."""
+    """Return a padded convolution, BN and ReLU; only ``stride`` changes the resolution."""
     return [
         nn.Conv2d(source, target, kernel, stride, padding=kernel // 2, bias=bias),
         nn.BatchNorm2d(target, affine=affine),

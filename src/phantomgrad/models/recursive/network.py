@@ -142,9 +142,9 @@ class Linear(nn.Linear):
 def truncated_normal_(
     tensor: Tensor, std: float, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Fill ``tensor`` from a normal distribution cut at two sigma, of deviation ``std`` when cut.
+    """Fill ``tensor`` from a normal distribution cut at two sigma, with standard deviation ``std``.
 
-    That of ``torch.nn.init.trunc_normal_`` is the deviation before the cut, 1.137 times as large.
+    (The ``std`` of ``torch.nn.init.trunc_normal_`` is that before the cut, 1.137 times as large.)
     """
     sigma = std / 0.8796256610342398
     return nn.init.trunc_normal_(tensor, 0.0, sigma, -2 * sigma, 2 * sigma, generator)
@@ -153,7 +153,7 @@ def truncated_normal_(
 def rotated(x: Tensor) -> Tensor:
     r"""Return queries or keys ``(..., S, d)`` turned by angles that grow with the position.
 
-    Entry i and i + d/2 of position p are a plane, turned by :math:`p \, 10000^{-2 i / d}`.
+    Entries i and i + d/2 of position p form a plane, rotated by :math:`p \, 10000^{-2 i / d}`.
     """
     half, dtype = x.shape[-1] // 2, torch.promote_types(x.dtype, torch.float32)
     frequencies = 10_000 ** -(torch.arange(half, device=x.device, dtype=dtype) / half)

@@ -22,10 +22,11 @@ class RecursiveCell(nn.Module):
     with one network g; x is added only where z is updated. The n + 1 elementary steps are damped
     and noisy as :class:`RecursiveNetwork` has it.
 
-    Of these steps the last ``recorded`` are on the graph, by default all. Two are the one-step
-    gradient of HRM (arXiv:2506.21734); one leaves x without a gradient. With fewer than n + 1 the
-    graph is not that of the whole map, so an estimator must not need its Jacobian, nor pass through
-    several applications: ``UnrolledPhantomGradient(1, 1.0)``; others are refused.
+    Of these steps the last ``recorded`` are on the graph, by default all. ``recorded=2`` is the
+    one-step gradient of HRM (arXiv:2506.21734); with 1, x gets no gradient. With fewer than n + 1
+    the graph is not that of the whole map. Then the only estimator is
+    ``UnrolledPhantomGradient(1, 1.0)``: others need the Jacobian of the map, or several recorded
+    applications of it, and are refused.
     """
 
     def __init__(self, network: RecursiveNetwork, n: int = 6, recorded: int | None = None) -> None:
@@ -101,11 +102,11 @@ class RecursiveReasoner(nn.Module):
         n: inner steps of a recursion; ``None`` for the single-latent map H, z <- g(z + x), whose
             answer is read from z.
         recorded: see :class:`RecursiveCell`.
-        noise: deviation of the noise that is added in every elementary step, in evaluation too (EqR
-            has 0.01, and a damping of 0.95). It is drawn once per pass, so that the map does not
-            change in a solve; EqR draws anew in every step.
-        random_start: draw a first state anew for each puzzle and cell, as EqR does, and not one
-            vector for all, which is saved with the model.
+        noise: standard deviation of the Gaussian noise that is added in every elementary step, in
+            evaluation too (EqR: 0.01, with a damping of 0.95). It is drawn once per pass, so that
+            the map does not change during a solve; EqR draws new noise in every step.
+        random_start: draw a new first state for each puzzle and cell, as EqR does, instead of
+            starting all of them from one vector, which is saved with the model.
         network: see :class:`RecursiveNetwork`.
     """
 

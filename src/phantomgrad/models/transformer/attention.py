@@ -26,7 +26,7 @@ class Memory(NamedTuple):
 
     @property
     def length(self) -> int:
-        """M."""
+        """M, the number of positions."""
         return self.states.shape[1]
 
     def extended(self, states: Tensor, injections: Tensor, length: int) -> Memory:

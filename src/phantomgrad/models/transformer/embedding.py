@@ -40,8 +40,8 @@ class AdaptiveEmbedding(nn.Module):
         words = words.long()  # differences of unsigned integers would wrap around
         clusters = enumerate(zip(self.tables, self.projections, strict=True))
         parts = (self._part(words, i, table, p) for i, (table, p) in clusters)
-        # Every word is looked up in every table and only one result is used: less work than an
-        # injection, and no host sync for the number of words of a cluster.
+        # Every word is looked up in every table, and one result is kept: this costs less than the
+        # model's injection layer, and the host need not wait for the size of each cluster.
         total = next(parts)
         for i, part in enumerate(parts, start=1):
             total = torch.where((words >= self.starts[i]).unsqueeze(-1), part, total)

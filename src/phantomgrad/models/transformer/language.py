@@ -51,8 +51,8 @@ class TransformerLM(nn.Module):
         attention_dropout: rate on the probabilities of the attention.
         output_dropout: what is dropped from the equilibrium: ``"tokens"``, as in the official
             code, or ``"features"``.
-        embedding_std: deviation of the normal distribution of embeddings, projections and
-            attention biases. Weight-normed weights start as in
+        embedding_std: standard deviation of the initial embeddings, projections and attention
+            biases. Weight-normed weights start as in
             :class:`phantomgrad.nn.NormedLinear`; all other biases start at zero.
     """
 

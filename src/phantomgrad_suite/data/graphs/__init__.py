@@ -32,7 +32,7 @@ class Graph(NamedTuple):
 
 
 def pyg(module: str) -> Any:
-    """Return a module of ``torch_geometric``; torch deprecates what its import does."""
+    """Import a module of ``torch_geometric``, without the deprecation warnings this raises."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return importlib.import_module(f"torch_geometric.{module}")

@@ -50,8 +50,9 @@ class Chains(GraphModule):
         chains, length = self.chains_per_class, self.length
         if 2 * chains * length < 320:
             raise UserError(
-                "Chains needs at least 320 nodes for its split (20 train, 100 validation, "
-                f"200 test), got 2 x {chains} x {length} = {2 * chains * length}"
+                "2 x dataset.chains_per_class x dataset.length must be at least 320 nodes (20 "
+                "training, 100 validation and 200 test nodes), "
+                f"got 2 x {chains} x {length} = {2 * chains * length}"
             )
         self.in_channels = self.features
         self._batch = make_chains(chains, length, self.features, self.noise, self.seed)

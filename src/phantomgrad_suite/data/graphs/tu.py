@@ -30,8 +30,9 @@ class GraphBatch(NamedTuple):
 class GraphFolds(GraphModule):
     """One fold of a TU data set.
 
-    ``attributes`` states whether continuous node attributes are features, in front of the node
-    labels; ``None`` for only where nodes have no labels. Nodes without either have their degree.
+    ``attributes`` says whether continuous node attributes are features, in addition to the node
+    labels that follow them; ``None`` uses them only if there are no node labels. The feature of
+    nodes with neither is their degree.
     """
 
     name: str  # as PyG knows it: COX2, PROTEINS, MUTAG, ...

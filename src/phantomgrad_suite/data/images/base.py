@@ -107,7 +107,7 @@ def normalized(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, 
     return images.to(dtype).div_(255).sub_(center).div_(scale)
 
 
-@cache  # because copies to a device block
+@cache  # since every copy to a device would wait for it
 def _on(device: torch.device, dtype: torch.dtype, values: tuple[float, ...]) -> Tensor:
     return torch.tensor(values, dtype=dtype, device=device).view(-1, 1, 1)
 

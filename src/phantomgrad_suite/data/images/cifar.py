@@ -45,7 +45,7 @@ class Cifar10(ImageData):
     name: str = "cifar10"  # or cifar10-jpeg, the same images after lossy compression
     batch_size: int = 128  # images of one process; the last batch may be smaller
     test_batch_size: int = 128
-    augment: bool = False  # crop at random, in a black frame of 1/8, and mirror every second one
+    augment: bool = False  # crop at random in a black frame of 1/8; mirror with probability 1/2
     validation: int = 0  # training images held out, stratified; 0 in the papers
     subset: int | None = None  # training images of each class, the first ones
     resolution: int = 32  # pixels; fewer are averages over areas of the 32 x 32
@@ -115,7 +115,7 @@ class Cifar10(ImageData):
 
 
 def random_crops(images: Tensor, share: Share) -> Tensor:
-    """Return random crops of images ``(B, C, H, W)`` in a black frame of H / 8; half are mirrored.
+    """Return random crops of images ``(B, C, H, W)`` in a black frame of H / 8, mirrored at random.
 
     torch's global generator draws for all processes, so that their generators stay equal.
     """

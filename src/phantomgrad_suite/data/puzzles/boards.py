@@ -112,7 +112,7 @@ def children(
 
 
 def _fill(states: np.ndarray, options: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Fill cells with one candidate; return the cells with the fewest, and what was filled, too."""
+    """Return boards with all forced cells filled, a cell with fewest options, and if any was."""
     counts = _COUNTS[options]
     forced = counts == 1
     cells = np.where(counts, counts, 99).argmin(axis=0)
@@ -168,7 +168,7 @@ def grid_classes(grids: np.ndarray, board: Layout) -> np.ndarray:
             image = np.empty_like(lines[i])
             np.put_along_axis(image, lines[i], lines[j], axis=0)
             power, code = image, np.full(len(total), i // band == j // band, np.uint64)
-            for _ in range(board.side):  # the fixed points of the powers tell the cycles
+            for _ in range(board.side):  # the fixed points of its powers determine its cycle type
                 fixed = (power == np.arange(board.side)[:, None]).sum(axis=0, dtype=np.uint64)
                 code = code * np.uint64(16) + fixed
                 power = np.take_along_axis(image, power, axis=0)

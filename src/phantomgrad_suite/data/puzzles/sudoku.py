@@ -123,7 +123,10 @@ class SudokuExtreme(Sudoku):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.side, self.extra_clues, self.least_guesses) != (9, 0, 0):
-            raise UserError("Sudoku-Extreme has 9 x 9 boards alone, and takes them as they are")
+            raise UserError(
+                "dataset.side must be 9, and dataset.extra_clues and dataset.least_guesses 0, for "
+                f"Sudoku-Extreme, got {self.side}, {self.extra_clues} and {self.least_guesses}"
+            )
         self.title = "Sudoku-Extreme"
 
     @property

@@ -38,7 +38,7 @@ class Segments(Dataset[TokenBatch]):
         if not self.length:
             raise UserError(
                 f"the {name} text has {len(tokens)} tokens, too few for {everywhere} streams: "
-                "choose fewer"
+                f"lower dataset.{'batch_size' if name == 'training' else 'test_batch_size'}"
             )
         if self.length <= segment_length:
             raise UserError(

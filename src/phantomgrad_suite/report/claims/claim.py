@@ -34,11 +34,18 @@ class Claim:
             if (value := getattr(self, name)) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
         if self.b and len(self.a) != len(self.b):
-            raise ValueError(f"a and b must have as many rows, got {len(self.a)} and {len(self.b)}")
+            sizes = f"{len(self.a)} and {len(self.b)}"
+            raise ValueError(f"a and b must have the same number of rows, got {sizes}")
         if self.pairs < 2 or self.folds == 1:
-            raise ValueError("an interval needs two pairs of runs or more, and no or several folds")
+            raise ValueError(
+                "rows x seeds x folds must give at least 2 pairs of runs, and folds must be 0 or "
+                f"at least 2, got {self.pairs} pairs and folds={self.folds}"
+            )
         if self.test in ("equivalent", "not_worse") and not QUANTITIES[self.quantity].has_margin:
-            raise ValueError(f"{self.quantity} has no margin, so it cannot be tested: {self.test}")
+            raise ValueError(
+                f"test must be greater or less for {self.quantity}, which has no margin, "
+                f"got {self.test}"
+            )
 
     @property
     def rows(self) -> tuple[str, ...]:

@@ -40,8 +40,8 @@ def table_of_claims(
 ) -> Table | None:
     """Return the claims of ``results/claims.yaml``, tested with the records of a folder.
 
-    ``records`` are others than those of ``results``; links
-    are relative to ``page``, by default ``results``. Without the file there is no table.
+    ``records`` is the folder of records, by default that of ``results``; links are relative to
+    ``page``, by default ``results``. Without ``claims.yaml`` there is no table.
 
     Raises:
         UserError: the file, or a record that it needs, cannot be used.

@@ -24,7 +24,7 @@ _RADIUS, _SECONDS = "precision/spectral_radius/F", "seconds/step_cpu"
 
 
 class Quantity(NamedTuple):
-    """A quantity of a run (the second one is compared with it); NaN if not finite."""
+    """A number ``of`` a run, given the run that it is compared with; NaN if it is not finite."""
 
     of: Callable[[Record, Record], float]
     has_margin: bool = True  # it is in points or percent, as the margin
@@ -69,6 +69,7 @@ def _machines(record: Record) -> set[tuple[Any, Any]]:
 
 
 def _at_equal_time(record: Record, other: Record) -> float:
+    """Return the metric at the last epoch that ends within the training time of ``other``."""
     ends, others = _curve(record, _SECONDS).cumsum(), _curve(other, _SECONDS).cumsum()
     finished = _curve(record, metric_of_run(record).curve)[ends <= others[-1]]
     return _in_points(record, finished[-1] if finished.size else math.nan)

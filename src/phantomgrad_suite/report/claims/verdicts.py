@@ -74,7 +74,7 @@ class Comparison(NamedTuple):
     higher_is_better: bool = True
 
     def measures(self) -> tuple[float, float, bool]:
-        """Return the p-values for and against the claim, and if the interval refutes it."""
+        """Return the p-values for and against the claim, and whether the interval refutes it."""
         turned = self.test == "less" or (self.test == "not_worse" and not self.higher_is_better)
         d = -self.difference if turned else self.difference  # large values speak for the claim
         (low, high), margin = d.interval(), self.margin

@@ -30,9 +30,9 @@ class AscentCondition(Study):
 
     A sample is a cell :math:`\sigma(W (h + u))` with a new W, a Gaussian input u and a Gaussian
     target y; the loss is :math:`|h^* - y|^2 / 2`. The gradient is NPG (at the equilibrium UPG is
-    the same), by the input u and by the weight W. Theorem 1 needs no contraction: with a Lipschitz
-    constant above 1 ascent can fail, and then the condition must not hold. ``samples`` are drawn
-    for each constant.
+    the same), with respect to the input u and to the weight W. Theorem 1 needs no contraction: with
+    a Lipschitz constant above 1 ascent can fail, and then the condition must not hold. ``samples``
+    are drawn for each constant.
     """
 
     size: int = 32
@@ -59,7 +59,7 @@ class AscentCondition(Study):
     def _sample(
         self, norm: float, generator: torch.Generator, device: torch.device
     ) -> tuple[Matrix, Matrix, Matrix]:
-        """Return the derivatives of F by h (and u) and by W, and that of the loss by h."""
+        """Return dF/dh (which is dF/du), dF/dW, and the gradient of the loss at h."""
         cell, u = base.synthetic_problem(self, norm, generator, device)
         y = torch.randn(1, self.size, generator=generator, dtype=torch.float64).to(device)
         solution = _SOLVER.solve(lambda h: cell(h, u), torch.zeros_like(u))

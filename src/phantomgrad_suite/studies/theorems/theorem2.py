@@ -74,7 +74,7 @@ class SeriesConvergence(Study):
                 neumann.append({**case, **self._curve([series[k] for k in self.steps], limit)})
                 for start, h in (("zero", zero), ("rough", rough)):
                     jacobians = [unrolled_jacobian(cell, u, h, k, damping) for k in self.steps]
-                    curve = self._curve(jacobians, m @ limit)  # M is the derivative by u too
+                    curve = self._curve(jacobians, m @ limit)  # M is dF/du, too
                     unrolled.append({**case, "start": start, **curve})
         numbers = {"steps": list(self.steps), "neumann": neumann, "unrolled": unrolled}
         return Findings(numbers, self._checks(neumann, unrolled))
@@ -114,7 +114,7 @@ def _of_b(m: Matrix, limit: Matrix, damping: float) -> Case:
 def unrolled_jacobian(
     cell: SyntheticCell, u: Tensor, h: Tensor, steps: int, damping: float
 ) -> Matrix:
-    """Return the Jacobian of damped steps from ``h`` by ``u``, as it acts on cotangents."""
+    """Return the Jacobian with respect to ``u`` of damped steps from ``h``, for cotangents."""
     # One copy of the sample for each cotangent gives all columns in one backward pass.
     size = u.numel()
     u = u.repeat(size, 1).requires_grad_()

@@ -88,7 +88,7 @@ class SGDConvergence(Study):
         steps = torch.tensor(rates, dtype=torch.float64).unsqueeze(1)
         entries = [_entry(*found, steps) for found in zip(by_gradient, risk, strict=True)]
         numbers = {
-            "steps": [n + 1 for n in spread(self.iterations)],
+            "steps": [n + 1 for n in log_spaced(self.iterations)],
             "gradients": [
                 {"kind": kind, "steps": k, "damping": damping, **entry}
                 for (kind, k, damping), entry in zip(names, entries, strict=True)
@@ -149,7 +149,7 @@ class Regression:
         self, estimators: Sequence[GradientEstimator], weight: Tensor, h: Tensor
     ) -> tuple[Tensor, Tensor]:
         r"""Return :math:`\nabla R`, exactly (by LU) and then by each estimator, and all exactly."""
-        slope = 1 - h.square()  # the Jacobian by h is diag(slope) W
+        slope = 1 - h.square()  # dF/dh = diag(slope) W
         eye = torch.eye(h.shape[-1], dtype=h.dtype, device=h.device)
         transposed = weight.mT.unsqueeze(2) * slope.unsqueeze(3)  # (gradients, seeds, n, D, D)
         adjoint = torch.linalg.solve(eye - transposed, h - self.y)
@@ -172,7 +172,7 @@ def _entry(history: Tensor, risk: Tensor, rates: Tensor) -> dict[str, Any]:
     ``history`` has the norms of the exact gradient, of the error in a minibatch and of the bias.
     """
     norms, epsilon, bias = history
-    square, half, shown = norms.square(), len(rates) // 2, spread(len(rates))
+    square, half, shown = norms.square(), len(rates) // 2, log_spaced(len(rates))
     level = weighted_mean(square, rates)
     return {
         "epsilon": {"max": _plain(epsilon.amax(dim=0)), "mean": _plain(epsilon.mean(dim=0))},
@@ -215,7 +215,7 @@ def weighted_mean(values: Tensor, rates: Tensor) -> Tensor:
     return (values * rates).cumsum(dim=0) / rates.cumsum(dim=0)
 
 
-def spread(count: int) -> list[int]:
+def log_spaced(count: int) -> list[int]:
     """Return indices below ``count``, evenly spaced on a log scale, with the last one."""
     places = torch.logspace(0, math.log10(count), _POINTS, dtype=torch.float64).round().long() - 1
     return sorted(set(places.clamp(0, count - 1).tolist()))

@@ -1,4 +1,4 @@
-"""SolverHealth in anyone's Trainer."""
+"""SolverMonitor in anyone's Trainer."""
 
 import contextlib
 from pathlib import Path
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from phantomgrad import DEQ, FixedPoint, Solver, SolverWarning, Steps, UnrolledPhantomGradient
-from phantomgrad_suite.callbacks import SolverHealth
+from phantomgrad_suite.callbacks import SolverMonitor
 
 
 class Grows(nn.Module):
@@ -54,7 +54,7 @@ def test_a_trainer_of_your_own(solver: Solver, steps: int, warns: bool, tmp_path
         accelerator="cpu",
         logger=False,
         default_root_dir=tmp_path,
-        callbacks=[SolverHealth(patience=4)],
+        callbacks=[SolverMonitor(patience=4)],
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,

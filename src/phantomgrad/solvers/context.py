@@ -1,4 +1,4 @@
-"""Solves on an accelerator or while traced: full precision, no stalls, no numbers read."""
+"""The context of a solve: autograd mode, transforms, tracing, precision and device."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -94,13 +94,13 @@ def vmapped() -> bool:
 
 
 def tangents(enabled: bool) -> AbstractContextManager[Any]:
-    """Carry tangents of forward-mode derivatives or not, like ``torch.set_grad_enabled``."""
+    """Enable or disable forward-mode derivatives, as ``torch.set_grad_enabled`` does reverse."""
     under_way = forward_ad._current_level >= 0
     return forward_ad._set_fwd_grad_enabled(enabled) if under_way else nullcontext()
 
 
 def write(operator: Callable[..., Tensor], *arguments: Any, out: Tensor) -> Tensor:
-    """Call ``operator`` with ``out=``, which neither compilers nor vmap take of a view."""
+    """Call ``operator`` with ``out=``; copy if traced, where ``out`` cannot be a view."""
     return out.copy_(operator(*arguments)) if traced() else operator(*arguments, out=out)
 
 
@@ -124,7 +124,7 @@ class ActivityFlag:
         self._pending: deque[tuple[Tensor, torch.cuda.Event]] = deque()
 
     def any(self, active: Tensor) -> bool:
-        """Return the answer."""
+        """Return whether any entry of ``active`` is true, or was ``lag`` calls ago."""
         if self._traced:
             return True
         if not self._cuda:
