@@ -151,8 +151,13 @@ MODELS: list[Case] = [
         for w in (2.0, torch.ones(2))
     ),
     *(
-        (lambda w=w: operator(edge_weight=w), f"edge_weight must leave .* degree of {1 + w:g}$")
-        for w in (-1.0, -3.0, NAN)
+        (lambda w=w: operator(edge_weight=w), f"edge_weight must leave .* got degrees from {ends}$")
+        for w, ends in (
+            (-1.0, "0 to 1"),
+            (-3.0, "-2 to 1"),
+            (NAN, "nan to nan"),
+            (math.inf, "1 to inf"),
+        )
     ),
     (lambda: project_rows_onto_l1_ball(X, NAN), "radius must be positive, got nan"),
     (lambda: multilabel(spectral_radius=0.0), "spectral_radius must be a positive number, got 0.0"),

@@ -9,10 +9,11 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from phantomgrad.solvers import Map
-from phantomgrad.solvers.context import alive, tangents, transformed, transforms, unwrapped
+from phantomgrad.solvers.context import alive, has_derivative, tangents, transforms
 
 NO_DERIVATIVE = (
-    "this gradient estimate has no derivative of its own (create_graph=True): "
+    "this gradient estimate has no derivative of its own (create_graph=True, or one transform of "
+    "torch.func within another): "
     "use ImplicitGradient(order=2) for exact second derivatives, or "
     "UnrolledPhantomGradient, which is the gradient of the steps it unrolls"
 )
@@ -61,16 +62,12 @@ def _refuse_other_tensors(f: PureMap, z: Tensor) -> None:
 
     This takes an evaluation, which a compiler removes again, since its result is not used.
     """
-    fz: Any = f.pure(z, *(t.detach() for t in f.tensors))
-    while fz is not None:  # at each level of nested transforms
-        dual: Any = forward_ad.unpack_dual(fz) if transformed() else None  # type: ignore[no-untyped-call]
-        if fz.requires_grad or (dual and dual.tangent is not None):
-            raise ValueError(
-                "the cell depends on a tensor that is not one of its parameters, buffers or "
-                "inputs, and would get no gradient in one graph (fullgraph=True) or in a transform "
-                "of torch.func: pass it to the layer as an input, register it, or detach it"
-            )
-        fz = unwrapped(fz)
+    if has_derivative(f.pure(z, *(t.detach() for t in f.tensors))):
+        raise ValueError(
+            "the cell depends on a tensor that is not one of its parameters, buffers or "
+            "inputs, and would get no gradient in one graph (fullgraph=True) or in a transform "
+            "of torch.func: pass it to the layer as an input, register it, or detach it"
+        )
 
 
 class _PureTransform(torch.autograd.Function):
@@ -123,6 +120,8 @@ class _TwoWayTransform(_PureTransform):
 
         with torch.no_grad(), tangents(False):
             solved = ctx.transform(push, start.to(z.dtype))
+        with tangents(True):  # torch has switched them off here, and would not see those of moved
+            solved = _LastDerivative.apply(solved, *moved)
         result: Tensor = _LastDerivative.apply(solved, start, *tensors)
         return result
 

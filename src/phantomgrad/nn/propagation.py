@@ -118,10 +118,10 @@ def normalized_adjacency(
     index = torch.cat([edges, loops], dim=1)
     degree = torch.zeros(nodes, dtype=wide, device=edges.device)
     degree.index_add_(0, index[0], values)
-    if not bool((degree > 0).all()):
+    if not bool(((degree > 0) & degree.isfinite()).all()):
         raise ValueError(
-            "edge_weight must leave every node a positive degree, its row sum of w A + I, "
-            f"got a smallest degree of {float(degree.min()):g}"
+            "edge_weight must leave every node a positive, finite degree, its row sum of w A + I, "
+            f"got degrees from {float(degree.min()):g} to {float(degree.max()):g}"
         )
     scale = degree.rsqrt()
     values = scale[index[0]] * scale[index[1]] * values  # to the same bits in both directions

@@ -81,6 +81,17 @@ def unwrapped(tensor: Tensor) -> Tensor | None:
     return get_unwrapped(tensor)
 
 
+def has_derivative(tensor: Tensor) -> bool:
+    """Return whether ``tensor`` has a graph or a tangent, at any level of nested transforms."""
+    level: Tensor | None = tensor
+    while level is not None:
+        dual: Any = forward_ad.unpack_dual(level) if transformed() else None  # type: ignore[no-untyped-call]
+        if level.requires_grad or (dual and dual.tangent is not None):
+            return True
+        level = unwrapped(level)
+    return False
+
+
 def alive(tensor: Tensor) -> Tensor:
     """Return ``tensor`` without the transforms that have ended since it was saved."""
     while not torch.compiler.is_compiling() and (inner := unwrap_if_dead(tensor)) is not tensor:

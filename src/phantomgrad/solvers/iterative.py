@@ -16,9 +16,9 @@ from phantomgrad.solvers.context import (
     ActivityFlag,
     differentiating,
     full_precision,
+    has_derivative,
     may_read,
     tangents,
-    transformed,
     vmapped,
 )
 from phantomgrad.solvers.maps import Map, evaluate, flat, layout
@@ -122,8 +122,7 @@ class IterativeSolver(Solver):
             call = f
             g = iteration.difference(z, fz)
             state.update(z, fz, g, iteration.rejected())
-            # Advanced once more below. Tensors of a transform do not show that they have a graph.
-            if evaluation == 0 and (fz.requires_grad or (transformed() and differentiating())):
+            if evaluation == 0 and has_derivative(fz):  # advanced once more below
                 state.first_step = iteration.advance(z, fz, g)
             if evaluation + 1 == self.max_evaluations or state.finished():
                 break

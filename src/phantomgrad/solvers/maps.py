@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -104,17 +105,37 @@ def local_leaf(z: Tensor) -> Tensor:
     return leaf
 
 
+_PAUSED = ContextVar("paused", default=False)
+
+
+class _PausableHook:
+    """A hook of a tensor that is not called in :func:`_paused_hooks` of the same backward pass."""
+
+    def __init__(self, hook: Callable[[Tensor], Tensor | None]) -> None:
+        self._hook = hook
+
+    def __call__(self, gradient: Tensor) -> Tensor | None:
+        paused = _PAUSED.get()
+        if torch._C._is_key_in_tls("context"):  # that of the caller, in torch's thread of a device
+            paused = paused or torch._C._get_obj_in_tls("context").get(_PAUSED, False)
+        return None if paused else self._hook(gradient)
+
+
 @contextmanager
-def _without_hooks(tensors: Iterable[Tensor]) -> Iterator[None]:
-    """Suspend the hooks of ``tensors``, which are for the sum of their gradients, not its parts."""
-    hooked = [(t, t._backward_hooks) for t in tensors if t._backward_hooks]  # no public access
-    for t, _ in hooked:
-        t._backward_hooks = None
+def _paused_hooks(tensors: Iterable[Tensor]) -> Iterator[None]:
+    """Pause the hooks of ``tensors``, which are for the sum of their gradients, not its parts.
+
+    They stay where they are: other threads may be in a backward pass that calls them.
+    """
+    for hooks in (t._backward_hooks for t in tensors if t._backward_hooks):  # no public access
+        for key, hook in [*hooks.items()]:
+            if not isinstance(hook, _PausableHook):
+                hooks[key] = _PausableHook(hook)
+    token = _PAUSED.set(True)
     try:
         yield
     finally:
-        for t, hooks in hooked:
-            t._backward_hooks = hooks
+        _PAUSED.reset(token)
 
 
 Detached = tuple[list[Tensor], list[Tensor], Map]
@@ -175,7 +196,7 @@ class Repeated:
         if not fz.requires_grad:
             return fz, torch.zeros_like(z)
         wanted = [leaf, *self._leaves]
-        with _without_hooks(self._leaves):
+        with _paused_hooks(self._leaves):
             product, *gradients = torch.autograd.grad(fz, wanted, u, allow_unused=True)
         for i, gradient in enumerate(gradients):
             if gradient is not None:  # in half precision, summed in float32

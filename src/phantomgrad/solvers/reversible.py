@@ -109,7 +109,7 @@ class _RecordedSolve:
     """A solve and its backward pass. States are flat and wide, ``(B, D)``."""
 
     def __init__(self, solver: Reversible, f: Map, z0: Tensor, wide: torch.dtype) -> None:
-        self._solver, self.f = solver, Repeated(f, z0, wide)
+        self._solver, self.f, self._attached = solver, Repeated(f, z0, wide), z0.requires_grad
         self._start = z = self.f.flatten(z0.detach().clone())  # the caller may change z0
         self._steps = torch.zeros(len(z), dtype=torch.long, device=z.device)  # to the best iterate
         self._stored: dict[int, tuple[Tensor, Tensor]] = {}  # iterates t and t - 1
@@ -131,7 +131,7 @@ class _RecordedSolve:
             best_before = torch.where(improved.unsqueeze(1), before, best_before)
             self._steps = torch.where(improved, t, self._steps)
             z, before = solver.step(before, fz), z
-            if t == 0:
+            if t == 0 and (self._attached or self.f.tensors):
                 state.first_step = z
             if t + 1 == solver.max_evaluations or state.finished():
                 break

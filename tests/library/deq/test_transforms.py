@@ -168,19 +168,6 @@ def test_many_cotangents_at_once(kind: str) -> None:
     assert_close(together, expected)
 
 
-@pytest.mark.parametrize("kind", ["neumann", "implicit"])
-def test_second_derivatives_are_refused(kind: str) -> None:
-    layer, _ = layer_of(SOLVERS["fixed point"], GRADIENTS[kind])
-
-    def slope(x: Tensor) -> Tensor:
-        return grad(lambda x: layer(x).z.sum())(x)
-
-    with pytest.raises(RuntimeError, match="no derivative of its own"):
-        grad(lambda x: slope(x).sum())(X)
-    with pytest.raises(RuntimeError, match="no derivative of its own"):
-        jvp(slope, (X,), (X,))
-
-
 def test_samples_of_a_vmap_have_masks_of_their_own() -> None:
     class Cell(nn.Module):
         def __init__(self) -> None:
@@ -256,15 +243,6 @@ def test_forward_mode_of_autograd_loses_no_tangent(solver, gradient) -> None:
                 layer(x)
         else:
             assert_close(forward_ad.unpack_dual(layer(x).z).tangent, expected)
-
-
-@pytest.mark.parametrize("kind", [pg.FixedPoint, pg.Reversible])
-def test_the_first_step_replaces_the_start_where_that_is_best(kind: type[pg.FixedPoint]) -> None:
-    layer, _ = layer_of(kind(max_evaluations=1, damping=0.5), pg.BackpropThroughSolver())
-    fz = torch.tanh(layer.cell.linear.bias + X).detach()
-    z, moved = jvp(lambda x: layer(x).z, (X,), (torch.ones_like(X),))
-    slope = grad(lambda x: vmap(lambda x: layer(x.unsqueeze(0)).z)(x).sum())(X)
-    assert_close((z, moved, slope), (fz / 2, *[(1 - fz * fz) / 2] * 2))
 
 
 @pytest.mark.parametrize("kind", ["neumann", "neumann of the image", "implicit"])

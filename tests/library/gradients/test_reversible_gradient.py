@@ -1,5 +1,7 @@
 """Backpropagation through the reversible solver: what a layer and autograd see of it."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from methods import reversible
@@ -225,6 +227,23 @@ def test_a_hook_of_a_parameter_acts_once_on_the_whole_gradient() -> None:
         ours = torch.autograd.grad(layer(x).z.sum(), cell.linear.weight)[0]
         assert torch.equal(ours, 2 * expected)
         assert len(seen) == calls
+
+
+def test_hooks_of_parameters_act_once_in_each_of_several_threads() -> None:
+    cell, x = TanhCell(), torch.randn(3, 4)
+    layer = pg.DEQ(cell, reversible(21), BPTT)
+    layer.check_map = False
+    expected = torch.autograd.grad(layer(x).z.sum(), cell.linear.weight)[0]
+    handle = cell.linear.weight.register_hook(lambda g: 2 * g)
+
+    def gradients(_: int) -> list[torch.Tensor]:
+        return [torch.autograd.grad(layer(x).z.sum(), cell.linear.weight)[0] for _ in range(10)]
+
+    with ThreadPoolExecutor(4) as threads:
+        found = [g for of_thread in threads.map(gradients, range(4)) for g in of_thread]
+    assert all(torch.equal(g, 2 * expected) for g in found)
+    handle.remove()
+    assert torch.equal(gradients(0)[0], expected)
 
 
 def test_a_zero_cotangent_gives_zero_gradients() -> None:
