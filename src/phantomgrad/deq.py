@@ -75,7 +75,7 @@ class DEQ(nn.Module):
         last_penalty: its last result, to add to the loss; it holds a graph until set to ``None``.
         check_map: whether the next training pass, unless :class:`Steps` is the solver, checks that
             the map is deterministic and does not mix samples, with up to four more evaluations.
-            Becomes ``False`` once both have been checked.
+            Becomes ``False`` once that is done, for which it needs two samples unless ``coupled``.
     """
 
     __call__: Callable[..., Equilibrium]  # untyped in torch

@@ -56,7 +56,7 @@ class GradientEstimator(ABC):
         return solver
 
     def after(self, solution: Solution) -> Self:
-        """Return the estimator for one pass; it may use the pass's solution, as its inverse."""
+        """Return the estimator for one pass, which may use its ``solution``."""
         return self
 
     @abstractmethod

@@ -65,7 +65,8 @@ class Solution(NamedTuple):
 
     Attributes:
         z: the iterate of each sample with the smallest residual, ``(B, *state)``. That may be the
-            start; a recorded solve returns the first step instead, as the start is off its graph.
+            start; a solve on a graph, or with a tangent, returns the first step instead, since the
+            start does not depend on the map.
         residual: residual of the best iterate, ``(B,)``; ``inf`` if no evaluation was finite.
         iterations: steps until the sample stopped, ``(B,)``.
         evaluations: evaluations of ``f`` until the sample stopped, ``(B,)``.

@@ -116,8 +116,9 @@ class _PausableHook:
 
     def __call__(self, gradient: Tensor) -> Tensor | None:
         paused = _PAUSED.get()
-        if torch._C._is_key_in_tls("context"):  # that of the caller, in torch's thread of a device
-            paused = paused or torch._C._get_obj_in_tls("context").get(_PAUSED, False)
+        if not paused and torch._C._is_key_in_tls("context"):  # of the caller, in a device's thread
+            caller = torch._C._get_obj_in_tls("context")  # None in torch 2.12, after a nested pass
+            paused = caller is not None and caller.get(_PAUSED, False)
         return None if paused else self._hook(gradient)
 
 

@@ -29,9 +29,10 @@ class Precision(Study):
 
     For random pairs (u, y) of ``N x D`` standard normal numbers, the mean squared error between
     :math:`h^* = F(h^* + u)` and y is differentiated with respect to u. The exact gradient is
-    computed twice: by backpropagation through all fixed-point ``iterations``, and implicitly with
-    Broyden's method. Cosines are taken over ``states``, ``(N, D)``, and over their ``rows``, as the
-    paper does not say which is a sample. ``tol`` is the required relative error of :math:`h^*`.
+    computed twice: by backpropagation through all fixed-point ``iterations`` (the reference), and
+    implicitly with Broyden's method. Cosines are taken over ``states``, ``(N, D)``, and over their
+    ``rows``, as the paper does not say which is a sample. ``tol`` is the required relative error of
+    :math:`h^*`.
     """
 
     nonlinearity: Nonlinearity = "tanh"
