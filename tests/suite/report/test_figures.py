@@ -96,14 +96,34 @@ def test_figures_can_be_drawn(table: Table) -> None:
 
 def test_dots_stand_at_the_printed_values(results: Any) -> None:
     for seed, value in enumerate((0.8, 0.9)):
-        results.add("table9/toy_implicit", f"seed{seed}", [value])
+        results.add("table9/toy_implicit", f"seed{seed}", [value, value - 0.1])
     plot = plots(results.table("table9"))["table9"]
     assert plot.places == {("Toy: accuracy (%) ↑", ""): ["Implicit", "UPG A(5, 0.5)"]}
     found = [(curve.label, curve.x[0], round(curve.y[0])) for curve in plot.curves]
     best, last = "best epoch of each run", "last epoch"
-    values = [("paper", 84.1, 0), ("paper", 83.9, 1), (best, 85.0, 0), (last, 85.0, 0)]
+    values = [("paper", 84.1, 0), ("paper", 83.9, 1), (best, 85.0, 0), (last, 75.0, 0)]
     assert [(label, pytest.approx(x), y) for label, x, y in found] == values
     assert np.ravel(plot.curves[2].band) == pytest.approx([85 - 50**0.5, 85 + 50**0.5])
+
+
+def test_best_epochs_that_are_the_last_ones_are_not_drawn(results: Any) -> None:
+    results.add("table9/toy_implicit", "seed0", [0.8, 0.9])
+    plot = plots(results.table("table9"))["table9"]
+    assert [curve.label for curve in plot.curves] == ["paper", "paper", "last epoch"]
+    assert plot.note.endswith("; best epochs are not drawn where they are the last ones")
+
+
+def test_of_many_rows_the_main_ones_have_curves() -> None:
+    names = [
+        "implicit",
+        "upg_k5_d0.5_no_dropout",
+        *"abcde",
+    ]  # the first two are named for the costs
+    found = [record(f"table1/{n}", "seed0", [0.5], label={"method": n}) for n in names]
+    curves = plots(runs_table("table1", found))["table1_curves"].curves
+    assert {curve.label for curve in curves} == {*names[:2]}
+    few = plots(runs_table("table1", found[1:]))["table1_curves"].curves
+    assert {curve.label for curve in few} == {*names[1:]}
 
 
 def test_curves_hold_means_and_leave_out_missing_epochs() -> None:

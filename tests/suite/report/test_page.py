@@ -92,8 +92,8 @@ def test_figures_have_captions_and_alternative_texts(page: Page) -> None:
     assert [image["src"] for image in images] == [f"figures/{name}.svg" for name in names]
     assert len({image["alt"] for image in images}) == 4
     captions = page.text("figcaption")
-    assert captions[0].startswith("Table 4. The results of all rows that have runs. PDF")
-    assert captions[1].startswith("Table 4. Test metric and training loss by epoch. PDF")
+    assert captions[0].startswith("Table 4. The means of the test metric over the runs")
+    assert captions[1].startswith("Table 4. Test metric and training loss by epoch")
 
 
 def test_captions_are_sentences() -> None:

@@ -62,9 +62,10 @@ class Claim:
 
 
 class Family(NamedTuple):
-    """Claims whose p-values are corrected together."""
+    """Claims whose p-values are corrected together; ``source`` is whose they are."""
 
     title: str
+    source: str
     claims: tuple[Claim, ...]
 
 
@@ -75,7 +76,8 @@ def read_claims(path: Path) -> tuple[float, list[Family]]:
         raise UserError(f"{path}: families must be a mapping, got {found!r}")
     for key, family in found.items():
         try:
-            families.append(Family(family["title"], tuple(map(_claim, family["claims"]))))
+            claims = tuple(map(_claim, family["claims"]))
+            families.append(Family(family["title"], family["source"], claims))
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path}, a claim of {key} cannot be used: {error}") from error
     if not isinstance(margin := content.get("margin"), int | float):

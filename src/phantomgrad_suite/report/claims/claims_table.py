@@ -12,7 +12,13 @@ from typing import NamedTuple
 from phantomgrad_suite.report.catalogue import CLAIMS, entry_of
 from phantomgrad_suite.report.claims.claim import Claim, Family, read_claims
 from phantomgrad_suite.report.claims.quantities import QUANTITIES, is_logarithm, metric_of_run
-from phantomgrad_suite.report.claims.verdicts import Comparison, Difference, Verdict, judge
+from phantomgrad_suite.report.claims.verdicts import (
+    Comparison,
+    Difference,
+    Finding,
+    Verdict,
+    judge,
+)
 from phantomgrad_suite.report.inputs import read_all, read_paper, read_published
 from phantomgrad_suite.report.table import Block, Cell, Cells, Row, Section, State, Table
 from phantomgrad_suite.runs.errors import UserError
@@ -33,6 +39,7 @@ class Tested(NamedTuple):
     claim: Claim
     means: str
     comparison: Comparison
+    in_percent: bool  # the difference is 100 times that of logarithms
 
 
 def table_of_claims(
@@ -64,32 +71,39 @@ def table_of_claims(
         scale, row = split_row(claim.a[0])
         return link((records or results / "records") / scale / row.split("/")[0])
 
-    blocks = [_block(family, runs_of, margin, runs_link) for family in families]
-    verdicts = [row.text("Verdict") for block in blocks for row in block.rows]
+    blocks, verdicts = [], dict[str, list[Verdict]]()
+    for family in families:
+        tested = [_tested(claim, runs_of, margin) for claim in family.claims]
+        title, findings = _judged(family, tested, runs_of)
+        links = [runs_link(each.claim) for each in tested]
+        rows = [Row(_cells(*each)) for each in zip(tested, findings, links, strict=True)]
+        blocks.append(Block(tuple(rows), title))
+        verdicts.setdefault(family.source, []).extend(found.verdict for found in findings)
     log = results / "published_curves.csv"
     if not records and (logs := [Row(cells) for cells in _logs(log, link(log))]):
         blocks.append(Block(tuple(logs), "The paper's numbers in its authors' log"))
     section = Section.of("", blocks, 3, notes=CLAIMS.notes)
-    counts = [f"{n} {verdict.plural}" for verdict in Verdict if (n := verdicts.count(verdict))]
-    state = State.PARTLY if Verdict.OPEN in verdicts else State.MADE
-    return Table(CLAIMS, state, ", ".join(counts), (section,))
+    is_open = any(Verdict.OPEN in found for found in verdicts.values())
+    counts = "; ".join(f"{source}: {_counted(found)}" for source, found in verdicts.items())
+    return Table(CLAIMS, State.PARTLY if is_open else State.MADE, counts, (section,))
 
 
-def _block(
-    family: Family, runs_of: _RunsOf, margin: float, link_of: Callable[[Claim], str]
-) -> Block:
-    tested = [_tested(claim, runs_of, margin) for claim in family.claims]
-    verdicts: Sequence[tuple[float | None, Verdict]]
-    verdicts, title = judge([each.comparison for each in tested]), family.title
-    if any(each.comparison.difference.n < each.claim.pairs for each in tested):
-        by_size = sorted(family.claims, key=lambda claim: claim.instances)
-        wanted = {row: claim.instances for claim in by_size for row in claim.rows}
-        there = sum(min(len(runs_of(row)), n) for row, n in wanted.items())
-        title += f" ({there} of {sum(wanted.values())} runs)"
-        verdicts = [(None, Verdict.OPEN)] * len(tested)
-    found = zip(tested, verdicts, strict=True)
-    rows = [Row(_cells(each, p, Cell(v, link=link_of(each.claim)))) for each, (p, v) in found]
-    return Block(tuple(rows), title)
+def _counted(verdicts: Sequence[Verdict]) -> str:
+    counts = [(verdicts.count(verdict), verdict.plural) for verdict in Verdict]
+    return ", ".join(f"{n} {words}" for n, words in counts if n)
+
+
+def _judged(
+    family: Family, tested: Sequence[Tested], runs_of: _RunsOf
+) -> tuple[str, Sequence[Finding]]:
+    """Return the title of a family and what its runs say: nothing yet if runs are missing."""
+    if all(each.comparison.difference.n == each.claim.pairs for each in tested):
+        return family.title, judge([each.comparison for each in tested])
+    by_size = sorted(family.claims, key=lambda claim: claim.instances)
+    wanted = {row: claim.instances for claim in by_size for row in claim.rows}
+    there = sum(min(len(runs_of(row)), n) for row, n in wanted.items())
+    title = f"{family.title} ({there} of {sum(wanted.values())} runs)"
+    return title, [Finding(None, Verdict.OPEN)] * len(tested)
 
 
 def _tested(claim: Claim, runs_of: _RunsOf, margin: float) -> Tested:
@@ -105,12 +119,13 @@ def _tested(claim: Claim, runs_of: _RunsOf, margin: float) -> Tested:
     difference = Difference.of([a - b for a, b in values], claim.folds)
     first = pairs[0][0] if pairs else None
     means = [fmean(side) for side in zip(*values, strict=True)][: 2 if claim.b else 1]
-    if first and is_logarithm(first, quantity):
+    in_percent = first is not None and is_logarithm(first, quantity)
+    if in_percent:
         means = [math.exp(mean / 100) for mean in means]
     higher = first is None or metric_of_run(first).higher_is_better
     bound = margin if quantity.has_margin else math.nan
     texts = " against ".join(f"{mean:#.4g}" for mean in means)
-    return Tested(claim, texts, Comparison(claim.test, difference, bound, higher))
+    return Tested(claim, texts, Comparison(claim.test, difference, bound, higher), in_percent)
 
 
 def _values(claim: Claim, a: Record, b: Record) -> tuple[float, float]:
@@ -122,19 +137,27 @@ def _values(claim: Claim, a: Record, b: Record) -> tuple[float, float]:
         raise UserError(f"{runs} lacks what {claim.quantity} needs ({error!r})") from error
 
 
-def _cells(tested: Tested, p: float | None, verdict: Cell) -> Cells:
-    claim, difference = tested.claim, tested.comparison.difference
-    decimals = 3 if math.isnan(tested.comparison.margin) else 2
-    interval = " to ".join(_signed(end, decimals) for end in difference.interval())
+def _cells(tested: Tested, finding: Finding, link: str) -> Cells:
+    claim, difference, p = tested.claim, tested.comparison.difference, finding.p
     complete = difference.n == claim.pairs
+    reason = f" ({finding.reason})" if finding.reason else ""
+
+    def text(value: float) -> str:
+        if tested.in_percent:
+            return _signed(100 * math.expm1(value / 100), 1)
+        return _signed(value, 3 if math.isnan(tested.comparison.margin) else 2)
+
+    unit = " %" if tested.in_percent and text(difference.mean) else ""
     return {
         "Claim": claim.claim,
         "In the paper": f"“{claim.words}” ({claim.place})" if claim.words else claim.place,
-        "Verdict": verdict,
+        "Verdict": Cell(finding.verdict + reason, link=link),
         "Paper": claim.paper,
         "Ours": tested.means,
-        "Difference": _signed(difference.mean, decimals),
-        "95 % interval": interval if math.isfinite(difference.error) else "",
+        "Difference": text(difference.mean) + unit,
+        "95 % interval": " to ".join(map(text, difference.interval())) + unit
+        if math.isfinite(difference.error)
+        else "",
         "Pairs": str(claim.pairs) if complete else f"{difference.n} of {claim.pairs}",
         "p": "" if p is None else f"{p:.3f}" if p >= 0.001 else "< 0.001",
     }

@@ -30,6 +30,14 @@ class Verdict(StrEnum):
         return self.replace("does", "do").replace("holds", "hold")
 
 
+class Finding(NamedTuple):
+    """The p-value of a claim, None while it is open, the verdict, and why a claim does not hold."""
+
+    p: float | None
+    verdict: Verdict
+    reason: str = ""
+
+
 class Difference(NamedTuple):
     """The mean of ``n`` paired differences and its standard error, NaN if there is none."""
 
@@ -86,15 +94,23 @@ class Comparison(NamedTuple):
         return d.p_above(0), (-d).p_above(0), -margin < low and high < margin
 
 
-def judge(family: Sequence[Comparison]) -> list[tuple[float, Verdict]]:
-    """Return, for each claim of a family, its p-value after Holm's correction and the verdict."""
+def judge(family: Sequence[Comparison]) -> list[Finding]:
+    """Return what the runs say on each claim of a family, with p-values after Holm's correction."""
     measures = [comparison.measures() for comparison in family]
     p_for, p_against = (holm([each[side] for each in measures]) for side in (0, 1))
-    verdicts = []
-    for p, against, (*_, refuted) in zip(p_for, p_against, measures, strict=True):
-        other = Verdict.FAILS if refuted or against < LEVEL else Verdict.UNSETTLED
-        verdicts.append((p, Verdict.HOLDS if p < LEVEL else other))
-    return verdicts
+    findings = []
+    for one, p, against, (*_, refuted) in zip(family, p_for, p_against, measures, strict=True):
+        if p < LEVEL:
+            findings.append(Finding(p, Verdict.HOLDS))
+        elif against < LEVEL:
+            findings.append(Finding(p, Verdict.FAILS, "the opposite is significant"))
+        elif refuted:
+            beyond = one.test in ("equivalent", "not_worse")
+            reason = "beyond the margin" if beyond else "no difference beyond the margin"
+            findings.append(Finding(p, Verdict.FAILS, reason))
+        else:
+            findings.append(Finding(p, Verdict.UNSETTLED))
+    return findings
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -1,5 +1,6 @@
 """The table of some runs: columns, footnotes and state."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -34,7 +35,8 @@ def table_of_runs(
     sections = []
     if lines:
         speeds = {n.row: f"{float(n.value):.1f}×" for n in numbers if n.metric == SPEED}  # noqa: RUF001
-        results = _results(lines, speeds, _step_speeds(throughput, lines))
+        measured = {**_step_speeds(throughput, lines), **_training_speeds(lines, speeds)}
+        results = _results(lines, speeds, measured)
         sections.append(replace(results, notes=(*entry.notes, *results.notes)))
     if any(line.runs for line in lines):
         sections += [*measurements(lines), _cost(lines)]
@@ -64,14 +66,14 @@ def _state(entry: Entry, lines: Sequence[Line]) -> tuple[State, str]:
 def _results(
     lines: Sequence[Line], speeds: Mapping[str, str], measured: Mapping[str, Mapping[str, str]]
 ) -> Section:
-    """Return the results, with the speeds of the paper by row, and ours for each hardware."""
+    """Return the results, with the speeds of the paper by row, and ours by the way of measuring."""
     remarks = dict.fromkeys(line.paper.note for line in lines if line.paper and line.paper.note)
     own = iter(_MARKS)
     marks = {text: "†" if text.startswith("†") else next(own) for text in remarks}
 
     def cells(line: Line) -> Cells:
         runs, printed = line.runs, speeds.get(line.row, "") if line.paper else ""
-        steps = {f"Speed, step on {where}": found for where, found in measured.items()}
+        steps = {f"Speed, {where}": found for where, found in measured.items()}
         own = printed or (line.scale and not line.variant)
         return {
             "Data set": line.dataset,
@@ -140,7 +142,7 @@ def _section(
     ]
     section = Section.of(title, blocks, words, always=_ALWAYS)
     headings = [column.heading for column in section.columns]
-    notes = {h: COLUMN_NOTES.get("Speed, step" if "Speed, step" in h else h) for h in headings}
+    notes = {h: COLUMN_NOTES.get(re.sub(" on .*", "", h)) for h in headings}
     return replace(section, notes=tuple(f"{h}: {note}" for h, note in notes.items() if note))
 
 
@@ -224,7 +226,24 @@ def _step_speeds(
             for row in rows
             if row["baseline"] or row["row"] in references
         }
-        if factors.keys() & {line.row for line in lines}:
+        if factors.keys() & {line.row for line in lines if line.paper}:
             speeds = {row: f"{factor:.2f}×" for row, factor in factors.items()}  # noqa: RUF001
-            found.setdefault(hardware_label(record), {}).update(speeds)
+            found.setdefault(f"step on {hardware_label(record)}", {}).update(speeds)
     return found
+
+
+def _training_speeds(lines: Sequence[Line], speeds: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return the speeds of the CPU edition's steps relative to the row of which the paper says 1.0.
+
+    They are ratios of `f / step`, so they compare runs on machines that differ in speed.
+    """
+    steps: dict[str, dict[str, float]] = {}
+    for line in (line for line in lines if line.scale and line.runs and not line.variant):
+        if stat := Stat.of(map(step_in_f, line.records)):
+            steps.setdefault(line.dataset, {})[line.row] = stat.mean
+    found = {}
+    for rows in steps.values():
+        for reference in (row for row in rows if speeds.get(split_row(row)[1]) == "1.0×"):  # noqa: RUF001
+            factors = {row: rows[reference] / step for row, step in rows.items()}
+            found.update({row: f"{factor:.2f}×" for row, factor in factors.items()})  # noqa: RUF001
+    return {"training": found} if found else {}

@@ -191,11 +191,20 @@ def styled() -> Iterator[None]:
         yield
 
 
+def _fix_layout(figure: Figure) -> None:
+    """Lay out a figure once, in round numbers: the last bits of the solver's result may differ."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        axes.set_position(np.round(axes.get_position().bounds, 6).tolist())
+
+
 def render(plot: Plot) -> dict[str, bytes]:
     """Return a figure in every format; the same figure gives the same bytes."""
     files = {}
     with styled():
         figure = plot.draw()
+        _fix_layout(figure)
         for kind, metadata in _FORMATS.items():
             buffer = io.BytesIO()
             figure.savefig(buffer, format=kind, metadata=metadata)

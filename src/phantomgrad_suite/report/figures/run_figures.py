@@ -1,5 +1,6 @@
 """The figures of runs: the values of a table, curves by epoch, and what training measured."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -28,6 +29,7 @@ _DOTS = {
 _Values = Sequence[float]
 _DODGE = 0.19  # between the values of a row
 _LOSS = "train/loss"
+_MANY = 6  # curves in a panel
 
 
 def of_runs(table: Table) -> Iterator[Plot]:
@@ -41,7 +43,7 @@ def of_runs(table: Table) -> Iterator[Plot]:
 
 def _values(table: Table, scale: str) -> Iterator[Plot]:
     """Yield the values of all rows: a panel for each data set and block with runs of ours."""
-    curves: list[Curve] = []
+    curves, hidden = list[Curve](), False
     places: dict[tuple[str, str], list[str]] = {}
     for block in (block for block in table.blocks if split_row(block.key)[0] == scale):
         measured = {line.dataset for _, line in block.experiments if line.runs}
@@ -49,17 +51,20 @@ def _values(table: Table, scale: str) -> Iterator[Plot]:
             panel = f"{line.dataset}: {line.metric.heading}", block.title
             names = places.setdefault(panel, [])
             found = {label: row.number(heading) for heading, label in _DOTS.items()}
+            if row.text("Best") == row.text("Last") and found.pop(_DOTS["Best"]):
+                hidden = True
             cells = [(label, cell) for label, cell in found.items() if cell]
             for i, (label, (value, spread)) in enumerate(cells):
                 y = len(names) + _DODGE * (i - (len(cells) - 1) / 2)
                 band = ([value - spread], [value + spread]) if spread else None
                 curves.append(Curve(label, [value], [y], *panel, band))
             names.append(label_of(line, table.lines))
-    note = "whiskers: ± one standard deviation" if any(curve.band for curve in curves) else ""
+    notes = ["whiskers: ± one standard deviation"] if any(curve.band for curve in curves) else []
+    notes += ["best epochs are not drawn where they are the last ones"] if hidden else []
     curves.sort(key=lambda curve: [*_DOTS.values()].index(curve.label))
     about = file_name(table.key, scale), FIGURES["dots"], table.title
     if curves:
-        yield Plot(*about, curves, note=note, places=places)
+        yield Plot(*about, curves, note="; ".join(notes), places=places)
 
 
 def title_of(table: Table, line: Line) -> str:
@@ -76,11 +81,14 @@ def label_of(line: Line, lines: Sequence[Line]) -> str:
 def _by_epoch(table: Table, block: Block) -> Iterator[Plot]:
     """Yield test metric and training loss by epoch, a row of panels for each data set.
 
-    Reduced runs are drawn only if there are no others. Curves that the authors published are drawn
-    next to ours, for as many epochs as ours have.
+    Reduced runs are drawn only if there are no others, and of many rows only those that the
+    catalogue names for the figures by cost. Curves that the authors published are drawn next to
+    ours, for as many epochs as ours have.
     """
     found = [line for _, line in block.experiments if line.curves(line.metric.curve)]
     lines = [line for line in found if line.runs and not line.runs.reduction] or found
+    if max(Counter(line.dataset for line in lines).values(), default=0) > _MANY:
+        lines = [x for x in lines if x.row.split("/")[-1] in table.entry.by_cost] or lines
     curves = []
     for line in lines:
         label = label_of(line, lines)

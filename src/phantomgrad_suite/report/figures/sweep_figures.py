@@ -14,10 +14,14 @@ from phantomgrad_suite.report.table import Table
 
 _EPOCHS = {"best": "best epoch", "last": "last epoch"}
 _DODGE = 1.04  # factor between neighbours on the axis of k
+_ALIKE = 0.1  # share of the range of the values by which best and last epochs may differ
 
 
 def sweeps(table: Table) -> Iterator[Plot]:
-    """Yield the test metric of each block by k: a row for each epoch, a column for each form."""
+    """Yield the test metric of each block by k: a row for each epoch, a column for each form.
+
+    The best epochs have no panels where they are nearly as good as the last ones.
+    """
     for block in table.blocks:
         lines = [line for _, line in block.experiments if line.gradient and line.runs]
         if not lines:
@@ -25,14 +29,17 @@ def sweeps(table: Table) -> Iterator[Plot]:
         first, points = lines[0], [line.gradient for line in lines if line.gradient]
         dampings = sorted({point.damping for point in points})
         curves = []
-        for which, epoch in _EPOCHS.items():
-            means, errors = _compared(lines, which)
+        values = {which: _compared(lines, which) for which in _EPOCHS}
+        best, last = (values[which][0] for which in _EPOCHS)
+        if np.abs(best - last).max() <= _ALIKE * np.ptp(last):
+            del values["best"]
+        for which, (means, errors) in values.items():
             found = sorted(zip(points, means, errors, strict=True))
             for (form, damping), group in groupby(found, lambda point: point[0][:2]):
                 k, mean, error = np.transpose([(point.steps, m, e) for point, m, e in group])
                 k *= _DODGE ** dampings.index(damping)
                 band = None if np.isnan(error).all() else (mean - error, mean + error)
-                row = f"{first.metric.heading}\n{epoch}"
+                row = f"{first.metric.heading}\n{_EPOCHS[which]}"
                 curves.append(Curve(rf"$\lambda = {damping}$", k, mean, row, form, band))
         whiskers = ["whiskers: ± one standard error"] if any(c.band for c in curves) else []
         reduced = dict.fromkeys(line.variant for line in lines if line.variant)

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from phantomgrad_suite.report.catalogue import Entry
+from phantomgrad_suite.report.catalogue import BLOCKS, Entry, entry_of
 from phantomgrad_suite.report.studies.parts import Numbers, Records, with_instance
 from phantomgrad_suite.report.table import Section
+from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.records import StudyRecord
 
 COSTS = ("products", "milliseconds")
@@ -40,10 +41,13 @@ def bench(entry: Entry, records: Records) -> Iterator[Section]:
 
 
 def setting_name(record: StudyRecord) -> str:
-    """Return the released model of a record, or its synthetic setting."""
+    """Return the trained model of a record, or its synthetic setting."""
     setting = record.setting
     if setting["model"]:
-        return "Trained: " + re.sub(r"/seed[^/]*$", "", setting["model"])
+        scale, row = split_row(re.sub(r"/seed[^/]*$", "", setting["model"]))
+        table, _, name = row.rpartition("/")
+        of = ", ".join(filter(None, (entry_of(table).label, BLOCKS.get(scale or "-"))))
+        return f"Trained ({of}): {name}"
     return f"Synthetic, {setting['nonlinearity']}, L = {setting['lipschitz']}"
 
 

@@ -19,6 +19,7 @@ margin: 1.0
 families:
   toys:
     title: Toys
+    source: the paper
     claims:
       - claim: UPG is better
         words: it is better
@@ -96,7 +97,7 @@ def test_perplexities_are_compared_in_percent(claims) -> None:
             result = Result("perplexity", value, 1, value, mode="min")
             claims.add(f"cpu/table9/{row}", f"seed{seed}", [value], result=result)
     (row,) = printed(section(claims))
-    assert (row["Ours"], row["Difference"]) == ("110.0 against 100.0", "+9.53")
+    assert (row["Ours"], row["Difference"]) == ("110.0 against 100.0", "+10.0 %")
 
 
 def test_the_page_opens_with_the_claims(claims) -> None:
@@ -106,7 +107,7 @@ def test_the_page_opens_with_the_claims(claims) -> None:
     assert page.index('id="claims"') < page.index('id="overview"')
     assert '<a href="records/cpu/table9">open</a>' in page
     assert "UPG is better<small> · “it is better” (Sec. 1)</small>" in page
-    assert "1 open." in page
+    assert "the paper: 1 open." in page
     assert "[open](records/cpu/table9)" in (claims.path / "claims.md").read_text()
 
 
@@ -146,6 +147,7 @@ def test_without_the_file_there_are_no_claims(results) -> None:
         ("        a: cpu/table9/upg\n", "", "missing 1 required keyword-only argument: 'a'"),
         ("cpu/table9/upg", "[t/a, t/b]", "the same number of rows, got 2 and 1"),
         ("    title: Toys\n", "", "a claim of toys cannot be used: 'title'"),
+        ("    source: the paper\n", "", "a claim of toys cannot be used: 'source'"),
         ("margin: 1.0", "margin: some", "margin must be a number, got 'some'"),
         ("margin: 1.0", "margin: [", "is not YAML: while parsing"),
         ("families:", "family:", "families must be a mapping, got None"),
@@ -175,7 +177,7 @@ def test_the_authors_log_gives_the_printed_number(claims) -> None:
         (claims.path / name).write_bytes((REPOSITORY / "results" / name).read_bytes())
     table = table_of_claims(claims.path)
     assert table is not None
-    assert table.missing == "1 open"  # the log is no claim
+    assert table.missing == "the paper: 1 open"  # the log is no claim
     row = texts(table.sections[0])[-1]
     assert row[0] == "MDEQ, UPG A(5, 0.5), best epochs: 94.89, 95.09, 95.21"
     assert row[2:5] == ["holds", "95.0 ± 0.16", "95.06 ± 0.16"]

@@ -10,6 +10,7 @@ from phantomgrad_suite.report.claims.verdicts import (
     TESTS,
     Comparison,
     Difference,
+    Finding,
     Verdict,
     holm,
     judge,
@@ -29,7 +30,7 @@ def upper_tail(t: float) -> float:
 
 
 def verdict(test: str, values: list[float], margin: float = 1.0, **options) -> Verdict:
-    return judge([Comparison(test, Difference.of(values), margin, **options)])[0][1]
+    return judge([Comparison(test, Difference.of(values), margin, **options)])[0].verdict
 
 
 def test_interval_and_p_value_of_three_pairs() -> None:
@@ -54,15 +55,15 @@ def test_holm_by_hand() -> None:
 
 def test_a_second_claim_of_a_family_raises_the_p_value() -> None:
     clear = Comparison("greater", Difference.of([1.0, 2.0, 3.0]), math.nan)  # p = 0.037
-    assert judge([clear])[0] == (pytest.approx(upper_tail(2 * 3**0.5)), Verdict.HOLDS)
+    assert judge([clear])[0] == (pytest.approx(upper_tail(2 * 3**0.5)), Verdict.HOLDS, "")
     vague = clear._replace(difference=Difference.of([-9.0, 9.0, 0.0]))
-    (p, found), _ = judge([clear, vague])
+    (p, found, _), _ = judge([clear, vague])
     assert (p, found) == (pytest.approx(2 * upper_tail(2 * 3**0.5)), Verdict.UNSETTLED)
 
 
 def test_equivalence_is_two_one_sided_tests() -> None:
     values = [0.1, 0.2, 0.3]  # the standard error is 0.1 / sqrt(3)
-    p, found = judge([Comparison("equivalent", Difference.of(values), 1.0)])[0]
+    p, found, _ = judge([Comparison("equivalent", Difference.of(values), 1.0)])[0]
     assert p == pytest.approx(upper_tail(0.8 / 0.1 * 3**0.5))
     assert found == Verdict.HOLDS
     assert verdict("equivalent", [2.0, 2.1, 2.2]) == Verdict.FAILS
@@ -94,13 +95,27 @@ def test_not_worse_is_about_the_side_that_is_worse() -> None:
     assert verdict("not_worse", [-3.0, 0.0, 3.0]) == Verdict.UNSETTLED
 
 
+@pytest.mark.parametrize(
+    ("test", "values", "reason"),
+    [
+        ("greater", [-2.0, -2.1, -2.2], "the opposite is significant"),
+        ("less", [-0.1, 0.0, 0.12], "no difference beyond the margin"),
+        ("equivalent", [2.0, 2.1, 2.2], "beyond the margin"),
+        ("not_worse", [-2.0, -2.1, -2.2], "beyond the margin"),
+        ("greater", [2.0, 2.1, 2.2], ""),
+    ],
+)
+def test_a_claim_that_does_not_hold_has_a_reason(test, values, reason) -> None:
+    assert judge([Comparison(test, Difference.of(values), 1.0)])[0].reason == reason
+
+
 @pytest.mark.parametrize("margin", [1.0, math.nan])
 @pytest.mark.parametrize("values", SAMPLES)
 def test_swapping_a_and_b_turns_greater_into_less(values, margin) -> None:
     swapped = Difference.of([-value for value in values])
     greater = judge([Comparison("greater", Difference.of(values), margin)])
     assert greater == judge([Comparison("less", swapped, margin)])
-    if greater[0][1] == Verdict.HOLDS:
+    if greater[0].verdict == Verdict.HOLDS:
         assert verdict("less", values, margin) == Verdict.FAILS
 
 
@@ -108,7 +123,7 @@ def test_swapping_a_and_b_turns_greater_into_less(values, margin) -> None:
 @pytest.mark.parametrize("test", TESTS)
 def test_what_holds_is_never_contradicted(test, values) -> None:
     comparison = Comparison(test, Difference.of(values), 1.0)
-    p, found = judge([comparison])[0]
+    p, found, _ = judge([comparison])[0]
     assert (found == Verdict.HOLDS) == (p < LEVEL)
     if found == Verdict.HOLDS:
         _, against, refuted = comparison.measures()
@@ -119,7 +134,9 @@ def test_what_holds_is_never_contradicted(test, values) -> None:
 @pytest.mark.parametrize("test", TESTS)
 @pytest.mark.parametrize("values", [[], [5.0], [math.nan, 1.0, 2.0]])
 def test_without_an_interval_nothing_is_settled(test, values) -> None:
-    assert judge([Comparison(test, Difference.of(values), 1.0)]) == [(1.0, Verdict.UNSETTLED)]
+    assert judge([Comparison(test, Difference.of(values), 1.0)]) == [
+        Finding(1.0, Verdict.UNSETTLED)
+    ]
 
 
 def test_equal_differences_need_no_spread() -> None:

@@ -141,7 +141,7 @@ def test_the_scales_have_figures_of_their_own(both: Folder) -> None:
     assert list(found) == ["table9", "table9_cpu", "table9_curves", "table9_cpu_curves"]
     assert [*found["table9_cpu"].places] == [("Small: accuracy (%) ↑", "CPU edition")]
     whiskers = [curve.band is not None for curve in found["table9_cpu"].curves]
-    assert whiskers == [True, False, True, False]  # best and last of two runs, and of one
+    assert whiskers == [True, False]  # two runs, and one
 
 
 def test_precision_along_its_training_is_drawn_before_that_of_small_models() -> None:
@@ -167,8 +167,7 @@ def test_data_sets_without_runs_of_ours_are_not_drawn(results: Folder) -> None:
     plot = plots(results.table("table9"))["table9"]
     assert list(plot.places) == [("Toy: accuracy (%) ↑", "")]
     whiskers = [(curve.label, curve.band is not None) for curve in plot.curves]
-    best, last = ("best epoch of each run", False), ("last epoch", False)
-    assert whiskers == [("paper", True), ("paper", False), best, last]
+    assert whiskers == [("paper", True), ("paper", False), ("last epoch", False)]
 
 
 def test_axes_are_logarithmic_but_for_one_column() -> None:
