@@ -7,6 +7,8 @@ BIN := .venv/bin
 RUN := OMP_NUM_THREADS=1 $(BIN)/python
 # Your numbers next to the published ones; results/ is only read.
 YOURS := $(RUN) scripts/report.py yours=runs/results
+# After runs of which some may have failed: the tables all the same, then the status of the runs.
+COMPARE = status=$$?; $(YOURS) $(1); exit $$status
 EMBEDDED := figure1 figure4 table2 theorems digits chains
 
 # Several runs at once, each in a process of its own; or one on several GPUs.
@@ -43,6 +45,8 @@ env: .venv/.ready ## Set up .venv (python >= 3.11, everything pinned)
 reproduce: env ## The main job, no download: studies, digits, Chains; ends with runs/results/index.html
 	@$(ONE_SIZE)
 	@status=0; started=$$(date +%s); \
+	  $(RUN) scripts/study.py study=figure4/linear || status=1; \
+	  $(YOURS) figure4 > /dev/null && echo "first pictures: runs/results/index.html, Figure 4"; \
 	  $(RUN) scripts/study.py suite=default $(PARALLEL) || status=1; \
 	  $(RUN) scripts/train.py table=digits $(PARALLEL) || status=1; \
 	  $(RUN) scripts/train.py table=chains $(PARALLEL) || status=1; \
@@ -53,66 +57,53 @@ data: env ## Fetch COX2 and PROTEINS (DATA="CIFAR10 PPI": others; without networ
 	@$(RUN) scripts/fetch_data.py $(or $(DATA),COX2 PROTEINS) $(if $(FROM),--from "$(FROM)")
 
 reproduce-table1: env ## Table 1: MDEQ-Tiny on CIFAR-10 (GPU; first: make data DATA=CIFAR10)
-	@$(TRAIN)table1 $(MANY)
-	@$(YOURS) table1
+	@$(TRAIN)table1 $(MANY); $(call COMPARE,table1)
 
 reproduce-table2: env ## Table 2: time and memory of the gradients
 	@$(ONE_SIZE)
-	@$(RUN) scripts/study.py study=table2/cpu
-	@$(YOURS) table2
+	@$(RUN) scripts/study.py study=table2/cpu; $(call COMPARE,table2)
 
 reproduce-table3: reproduce-table3-vision reproduce-table3-language $(if $(SCALE),,reproduce-table3-imagenet) ## Table 3: the three targets below (with SCALE=cpu without ImageNet)
 
 reproduce-table3-vision: env ## Table 3: MDEQ-Large on CIFAR-10 (GPU; first: make data DATA=CIFAR10)
-	@$(TRAIN)table3_vision $(MANY)
-	@$(YOURS) table3
+	@$(TRAIN)table3_vision $(MANY); $(call COMPARE,table3)
 
 reproduce-table3-language: env ## Table 3: WikiText-103 (4 GPUs; first: make data DATA=WikiText103)
-	@$(TRAIN)table3_language $(or $(MANY),$(ONE))
-	@$(YOURS) table3
+	@$(TRAIN)table3_language $(or $(MANY),$(ONE)); $(call COMPARE,table3)
 
 reproduce-table3-imagenet: env ## Table 3: MDEQ-Small on ImageNet (8 GPUs; first: make data DATA=ImageNet)
 	@$(ONE_SIZE)
-	@$(RUN) scripts/train.py table=table3_imagenet $(ONE)
-	@$(YOURS) table3
+	@$(RUN) scripts/train.py table=table3_imagenet $(ONE); $(call COMPARE,table3)
 
-reproduce-table4: env $(if $(SCALE),reproduce-table4-ppi) ## Table 4: COX2 and PROTEINS, ten folds, WORKERS processes (first: make data)
-	@$(RUN) scripts/train.py table=table4 $(PARALLEL)
-	@$(YOURS) table4
+reproduce-table4: env $(if $(SCALE),reproduce-table4-ppi) ## Table 4: COX2 and PROTEINS, ten folds of one seed (first: make data; SEEDS=1: the four other seeds of the claims)
+	@$(RUN) scripts/train.py table=table4$(if $(SEEDS),_seeds) $(PARALLEL); $(call COMPARE,table4)
 
 reproduce-table4-ppi: env ## Table 4: PPI (GPU; first: make data DATA=PPI)
-	@$(TRAIN)table4_ppi $(MANY)
-	@$(YOURS) table4
+	@$(TRAIN)table4_ppi $(MANY); $(call COMPARE,table4)
 
-reproduce-figure1: env ## Figure 1 with all pairs, for each nonlinearity (5 to 10 min on a core)
+reproduce-figure1: env ## Figure 1 in full: 50,000 pairs with tanh, 10,000 with relu and linear (5 to 10 min on a core)
 	@$(ONE_SIZE)
-	@$(RUN) scripts/study.py suite=figure1 $(PARALLEL)
-	@$(YOURS) figure1
+	@$(RUN) scripts/study.py suite=figure1 $(PARALLEL); $(call COMPARE,figure1)
 
 reproduce-figure2: env ## Figure 2: precision and spectral radii along training of MDEQ-Tiny (GPU; first: make data DATA=CIFAR10)
-	@$(TRAIN)figure2 $(MANY)
-	@$(YOURS) figure2
+	@$(TRAIN)figure2 $(MANY); $(call COMPARE,figure2)
 
 reproduce-figure3: env ## Figure 3: k and λ, UPG against NPG, with MDEQ-Tiny (GPU; first: make data DATA=CIFAR10)
-	@$(TRAIN)figure3 $(MANY)
-	@$(YOURS) figure3
+	@$(TRAIN)figure3 $(MANY); $(call COMPARE,figure3)
 
 reproduce-figure4: env ## Figure 4: gradient solvers under ill-conditioning
 	@$(ONE_SIZE)
-	@$(RUN) scripts/study.py suite=figure4 $(PARALLEL)
-	@$(YOURS) figure4
+	@$(RUN) scripts/study.py suite=figure4 $(PARALLEL); $(call COMPARE,figure4)
 
 reproduce-reasoning: env ## Which gradient trains a recursive reasoner (about 9 h of a core)
 	@$(ONE_SIZE)
 	@$(RUN) scripts/train.py table=reasoning $(PARALLEL)
 	@$(RUN) scripts/train.py table=reasoning_few $(PARALLEL)
 	@$(RUN) scripts/train.py table=reasoning_instruments $(PARALLEL)
-	@$(RUN) scripts/study.py suite=scaling $(PARALLEL)
-	@$(YOURS) reasoning scaling
+	@$(RUN) scripts/study.py suite=scaling $(PARALLEL); $(call COMPARE,reasoning scaling)
 
 tune: env ## Tune λ on COX2, on validation data (17 min on a core; first: make data). TUNE=lambda: on the digits
-	@$(RUN) scripts/train.py tune=$(or $(TUNE),lambda_cox2)
-	@$(YOURS) tune
+	@$(RUN) scripts/train.py tune=$(or $(TUNE),lambda_cox2); $(call COMPARE,tune)
 
 status: env ## Done, running, failed and missing runs by table (TABLE=table1: its rows; FAILED=1: errors)
 	@$(BIN)/python scripts/status.py $(if $(TABLE),--table $(TABLE)) $(if $(FAILED),--failed)
@@ -127,15 +118,13 @@ publish: env ## Make your records the published ones (from clean checkouts only)
 	@$(RUN) scripts/publish.py
 
 throughput: env ## Seconds per training step on synthetic batches (GPU: STUDY=throughput/table3_vision)
-	@$(RUN) scripts/study.py $(if $(STUDY),study=$(STUDY),suite=throughput)
-	@$(YOURS) throughput table3
+	@$(RUN) scripts/study.py $(if $(STUDY),study=$(STUDY),suite=throughput); $(call COMPARE,throughput table3)
 
 soak: env ## Kill, stop and damage small runs at random moments; they must resume (KILLS=100, 5 to 10 min)
 	@$(RUN) -W ignore tests/suite/checkpoint/soak.py $(or $(KILLS),100)
 
 bench: env ## Time and memory, side by side with torchdeq 0.1.0
-	@$(RUN) scripts/study.py study=torchdeq
-	@$(YOURS) torchdeq
+	@$(RUN) scripts/study.py study=torchdeq; $(call COMPARE,torchdeq)
 
 verify: env ## Evaluate the released models (results/weights) and compare with their records (FROM=folder of data)
 	@$(RUN) scripts/verify.py $(if $(FROM),--data "$(FROM)")

@@ -5,6 +5,7 @@ import os
 import runpy
 import signal
 import sys
+import time
 from collections import deque
 from collections.abc import Sequence
 from multiprocessing import forkserver
@@ -15,9 +16,11 @@ from typing import Any, NoReturn
 
 import torch
 from omegaconf import DictConfig
+from tqdm import tqdm
 
 from phantomgrad_suite.cluster.command import Command
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.formats import duration
 
 LOG = "log.txt"
 _FORKS = sys.platform == "linux"  # elsewhere, not all system libraries survive it
@@ -26,15 +29,21 @@ _FORKS = sys.platform == "linux"  # elsewhere, not all system libraries survive 
 def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> None:
     """Run the commands, ``settings.jobs`` at a time, and print one line for each that has ended.
 
-    A run writes into ``log.txt`` of its folder. One that fails stops no other; all are stopped
-    with this process. A :class:`UserError` says that one failed, or a setting is out of range.
+    A line begins with the number of runs that have ended and an estimate of the time left. A
+    terminal also shows which are running. A run writes into ``log.txt`` of its folder. One that
+    fails stops no other; all are stopped with this process. A :class:`UserError` says that one
+    failed, or a setting is out of range.
     """
     own = ",".join(map(str, range(torch.cuda.device_count())))
     gpus = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", own).split(",") if name]
     slots = _slots(commands, settings.jobs, gpus)
-    runs = "1 run" if len(commands) == 1 else f"{len(commands)} runs"
-    print(f"{runs}, {slots} at a time", flush=True)
+    count = len(commands)
+    print(f"{count} run{'s' * (count != 1)}, {slots} at a time", flush=True)
     prepare(settings)
+    bar = tqdm(
+        total=count, unit="run", dynamic_ncols=True, leave=False, disable=None
+    )  # on a terminal
+    started = time.monotonic()
     waiting, free, failed = deque(commands), deque(range(slots)), 0
     running: dict[Any, tuple[Command, Any, int]] = {}
     handlers = {s: signal.signal(s, _exit) for s in (signal.SIGINT, signal.SIGTERM)}
@@ -44,17 +53,20 @@ def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> 
                 command, slot = waiting.popleft(), free.popleft()
                 process = _start(command, script, slot, gpus)
                 running[process.sentinel] = command, process, slot
-            for command, process, slot in map(running.pop, wait(list(running))):
+            bar.set_postfix_str(", ".join(command.name for command, *_ in running.values()))
+            for command, process, slot in map(running.pop, wait(list(running), timeout=1)):
                 process.join()
-                log = command.folder / LOG  # none yet if the process was killed at its start
-                lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
-                last = next((line for line in reversed(lines) if line.strip()), "no output")
-                code = process.exitcode
-                why = f"{command.name}: failed (exit code {code}): " if code else ""
-                print(f"{why}{last}", flush=True)
-                failed += bool(code)
+                failed += bool(process.exitcode)
                 free.append(slot)
+                bar.update()
+                ended = count - len(waiting) - len(running)
+                done = ended + len(running) / 2  # those that are running are half done on average
+                left = (time.monotonic() - started) / done * (count - done)
+                rest = f", about {duration(left)} left" if ended < count else ""
+                bar.write(f"[{ended}/{count}{rest}] {_last_line(command, process.exitcode)}")
+                sys.stdout.flush()
     finally:
+        bar.close()
         children = multiprocessing.active_children()
         for child in children:
             child.terminate()
@@ -64,6 +76,13 @@ def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> 
             signal.signal(signum, handler)
     if failed:
         raise UserError(f"{failed} of {len(commands)} runs failed: see their {LOG}")
+
+
+def _last_line(command: Command, code: int) -> str:
+    log = command.folder / LOG  # none yet if the process was killed at its start
+    lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
+    last = next((line for line in reversed(lines) if line.strip()), "no output")
+    return f"{command.name}: failed (exit code {code}): {last}" if code else last
 
 
 def _exit(signum: int, frame: FrameType | None) -> NoReturn:

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,8 +60,9 @@ def test_each_run_has_its_own_gpus(
     run_all(commands(*[0] * runs, gpu=True, devices=devices), settings("local"), stand_in)
     first, *lines = capsys.readouterr().out.splitlines()
     assert first == f"{runs} runs, 2 at a time"
-    assert {line.split()[0] for line in lines} == {f"run{i}" for i in range(runs)}
-    assert {line.split()[2] for line in lines} == expected
+    found = [line.partition("] ")[2].split() for line in lines]
+    assert {words[0] for words in found} == {f"run{i}" for i in range(runs)}
+    assert {words[2] for words in found} == expected
     assert set(contexts) == {"spawn"}  # CUDA does not survive a fork
 
 
@@ -93,10 +95,11 @@ def test_failed_run_is_reported_and_stops_no_other(stand_in, contexts, monkeypat
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with pytest.raises(UserError, match=r"1 of 3 runs failed: see their log.txt"):
         run_all(commands(0, 3, 0), settings("local", jobs=1, threads=3), stand_in)
-    assert capsys.readouterr().out.splitlines()[1:] == [
-        "run0 on None with 3",
-        "row seed1: failed (exit code 3): run1 on None with 3",
-        "run2 on None with 3",
+    printed = re.sub(r"about \d+ s", "about N s", capsys.readouterr().out)
+    assert printed.splitlines()[1:] == [
+        "[1/3, about N s left] run0 on None with 3",
+        "[2/3, about N s left] row seed1: failed (exit code 3): run1 on None with 3",
+        "[3/3] run2 on None with 3",
     ]
     assert "more of it" in Path("runs/row/seed1/log.txt").read_text()
     assert contexts == ["forkserver"] * 3
@@ -116,7 +119,8 @@ def test_run_killed_before_it_has_a_log_stops_no_other(
     monkeypatch.setattr("phantomgrad_suite.cluster.local._run", lost)
     with pytest.raises(UserError, match=r"1 of 3 runs failed: see their log.txt"):
         run_all(commands(0, 0, 0), settings("local", jobs=1), stand_in)
-    assert [line.split(" on ")[0] for line in capsys.readouterr().out.splitlines()[1:]] == [
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [line.split("] ")[1].split(" on ")[0] for line in lines] == [
         "run0",
         "row seed1: failed (exit code -9): no output",
         "run2",
