@@ -10,7 +10,11 @@ import pytest
 from graph_data import REPOSITORY
 from report.conftest import Folder, Page
 
-from phantomgrad_suite.report.catalogue import FIGURES
+from phantomgrad_suite.report import html
+from phantomgrad_suite.report.catalogue import CATALOGUE, FIGURES
+from phantomgrad_suite.report.claims.claims_table import table_of_claims
+from phantomgrad_suite.report.command import known_tables, load
+from phantomgrad_suite.report.figures import plots_of
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="400pt" height="72pt"></svg>'
 README = """\
@@ -175,3 +179,11 @@ def test_the_command_writes_the_page(folder: Folder, capsys) -> None:
     assert folder.report("chains") == 0
     assert capsys.readouterr().out.endswith(f"wrote {folder.path / 'index.html'}\n")
     assert (folder.path / "index.html").read_text(encoding="utf-8") == folder.page().html
+
+
+def test_our_page_is_that_of_our_records() -> None:
+    results = REPOSITORY / "results"
+    tables = [load(results, key) for key in dict.fromkeys([*CATALOGUE, *known_tables(results)])]
+    figures = {table.key: plots_of(table) for table in tables}
+    page = html.render(results, tables, figures, claims=table_of_claims(results))
+    assert (results / "index.html").read_text() == page, "run python scripts/report.py"
