@@ -1,6 +1,7 @@
 """The test metric against the cost of training, which the paper does not show."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from phantomgrad_suite.report.catalogue import FIGURES
 from phantomgrad_suite.report.experiments.lines import Line
+from phantomgrad_suite.report.experiments.runs import Runs
 from phantomgrad_suite.report.figures.plot import Plot, file_name
 from phantomgrad_suite.report.figures.run_figures import bands_of, label_of, mean_curve, title_of
 from phantomgrad_suite.report.table import Table
@@ -22,17 +24,16 @@ _SOLVES = "solver/evaluations", "adjoint/evaluations"  # means by epoch
 def by_cost(table: Table) -> Iterator[Plot]:
     """Yield, for each data set, the test metric by processor time and by evaluations of f.
 
-    The catalogue names the rows. Changed runs are left out, and so are rows with a run whose cost
-    is not known: it has no times in the unit of the others, or kept no weights, which count steps.
+    The catalogue names the rows. Changed runs are left out, and so are runs of unknown cost:
+    they have no times in the unit of the others, or kept no weights, which count steps.
     """
     named = [line for line in table.lines if line.row.split("/")[-1] in table.entry.by_cost]
     whole = [line for line in named if line.runs and not line.runs.reduction]
-    known = [line for line in whole if all("last" in run.weights for run in line.records)]
-    timed = [line for line in known if _every_run_has(_SECONDS, line)]
+    timed = _with_runs(whole, lambda run: "last" in run.weights and _SECONDS in run.curves)
     for (block, dataset), group in groupby(timed, lambda line: (line.block, line.dataset)):
         lines = list(group)
         in_f = len({name for line in lines if line.runs for name in line.runs.hardware}) > 1
-        lines = [line for line in lines if not in_f or _every_run_has(_UNIT, line)]
+        lines = _with_runs(lines, lambda run: _UNIT in run.curves) if in_f else lines
         time, curves = f"processor time in {_THOUSANDS if in_f else 'seconds'}", []
         for line in lines:
             tests, label = line.curves(line.metric.curve), label_of(line, lines)
@@ -48,8 +49,10 @@ def by_cost(table: Table) -> Iterator[Plot]:
         yield Plot(*names, title_of(table, lines[0]), curves, note=bands_of(curves), log="x")
 
 
-def _every_run_has(curve: str, line: Line) -> bool:
-    return len(line.curves(curve)) == len(line.records)
+def _with_runs(lines: Sequence[Line], wanted: Callable[[Record], bool]) -> list[Line]:
+    """Return the lines with those of their runs that are wanted, if there are any."""
+    kept = [(line, [*filter(wanted, line.records)]) for line in lines]
+    return [replace(line, runs=Runs(runs)) for line, runs in kept if runs]
 
 
 def seconds(record: Record, *, in_f: bool) -> NDArray[np.float64]:
