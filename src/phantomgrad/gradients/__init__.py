@@ -3,8 +3,7 @@
 from phantomgrad.gradients.base import GradientEstimator
 from phantomgrad.gradients.bptt import BackpropThroughSolver
 from phantomgrad.gradients.damping import AdaptiveDamping
-from phantomgrad.gradients.failures import AdjointError, AdjointWarning
-from phantomgrad.gradients.implicit import ImplicitGradient
+from phantomgrad.gradients.implicit import AdjointError, AdjointWarning, ImplicitGradient
 from phantomgrad.gradients.phantom import NeumannPhantomGradient, UnrolledPhantomGradient
 
 __all__ = [

@@ -1,5 +1,6 @@
 """Implicit differentiation: the exact gradient, by an adjoint fixed-point solve."""
 
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
@@ -13,11 +14,23 @@ from phantomgrad.gradients.base import (
     attach_by_cotangent,
     attach_image_by_cotangent,
 )
-from phantomgrad.gradients.failures import Remedy
 from phantomgrad.gradients.newton import attach_by_newton
+from phantomgrad.gradients.phantom import neumann_series
 from phantomgrad.solvers import Broyden, Inverse, LinearSolver, Map, Solution, Solver
 from phantomgrad.solvers.context import traced
-from phantomgrad.solvers.maps import working_dtype
+from phantomgrad.solvers.maps import per_sample, working_dtype
+
+_REMEDIES = (
+    "raise max_evaluations of the gradient's solver, use GMRES, or choose on_failure='phantom'"
+)
+
+
+class AdjointWarning(UserWarning):
+    """The adjoint solve of some sample failed; its gradient is not the exact one."""
+
+
+class AdjointError(RuntimeError):
+    """The adjoint solve of some sample failed, with ``on_failure="raise"``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +116,11 @@ class ImplicitGradient(GradientEstimator):
             )
         # Autocast is not active in the backward pass, but its precision is that of the graph.
         solver = self.solver.for_dtype(working_dtype(z_star))
-        remedy, layout = Remedy(self.on_failure, self.failure_residual, self.solver), None
+        estimator, layout = self, None
         tensors: list[Tensor] = []
         if isinstance(self.preconditioner, Inverse):
             # The graph holds its tensors where autograd can free them, not in a function.
+            estimator = replace(self, preconditioner=None)
             layout = self.preconditioner.layout
             tensors = [self.preconditioner.steps, self.preconditioner.weights]
 
@@ -123,10 +137,37 @@ class ImplicitGradient(GradientEstimator):
             solution = solver.solve_linear(linear, constant)
             if report is not None and not traced():
                 report(solution)
-            return remedy.applied(solution, op, v)
+            return estimator._remedied(solution, op, v)
 
         if self.at == "image":
             return attach_image_by_cotangent(f, z_star, solve, tensors)
         if self.order > 1:
             return attach_by_newton(f, z_star, self.order, solve)
         return attach_by_cotangent(f, z_star, solve, kept=tensors)
+
+    def _remedied(self, solution: Solution, op: Map, v: Tensor) -> Tensor:
+        """Return u of the solved equation ``u = op(u) + v``, replaced where the solve failed."""
+        if self.on_failure == "ignore" or traced():
+            return solution.z
+        residual = self.solver.relative_residual(solution)
+        failed = ~(residual <= self.failure_residual)
+        if not bool(failed.any()):
+            return solution.z
+        if self.on_failure == "phantom":
+            phantom = neumann_series(op, v, steps=5, damping=0.5)
+            return phantom.where(per_sample(failed, v), solution.z)
+        above = f"above {self.failure_residual:g}"
+        if self.on_failure == "raise":
+            raise AdjointError(
+                f"the adjoint solve failed for {int(failed.sum())} of {failed.numel()} samples: "
+                f"relative residual {residual.max().item():.3g}, {above}, after "
+                f"{int(solution.evaluations.max())} evaluations; {_REMEDIES}"
+            )
+        # Without numbers of this solve: Python shows, and remembers, each text once.
+        warnings.warn(
+            f"the adjoint solve failed for some samples: relative residual {above} "
+            f"(see last_adjoint of the DEQ); {_REMEDIES}",
+            AdjointWarning,
+            stacklevel=2,
+        )
+        return solution.z
