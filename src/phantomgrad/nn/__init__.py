@@ -1,9 +1,8 @@
 """Building blocks of implicit models."""
 
-from phantomgrad.nn.closure import Closure
+from phantomgrad.nn.closure import Closure, pure_map
 from phantomgrad.nn.compilation import CompiledCalls, in_one_graph
 from phantomgrad.nn.dropout import VariationalDropout, shared_masks
-from phantomgrad.nn.functional import pure_map
 from phantomgrad.nn.packing import Packing
 from phantomgrad.nn.parametrizations import (
     NormedLinear,
