@@ -14,9 +14,9 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from phantomgrad.gradients.functional import PureMap
-from phantomgrad.nn.dropout import VariationalDropout
+from phantomgrad.nn.dropout import PASS, VariationalDropout
 from phantomgrad.nn.packing import Packing
-from phantomgrad.nn.parametrizations import SHARED, restored_parametrizations
+from phantomgrad.nn.parametrizations import restored_parametrizations
 from phantomgrad.nn.recomputation import PassState
 from phantomgrad.solvers import Map
 from phantomgrad.solvers.context import transformed
@@ -60,7 +60,7 @@ class Closure:
 
         inputs, keywords = tree_map(copied, (tuple(self.inputs), dict(self.keywords)))
         f = replace(self, inputs=inputs, keywords=keywords)
-        state = PassState(self.module, tree_map(copied, SHARED.tensors))
+        state = PassState(self.module, tree_map(copied, PASS.weights))
 
         def repeated(z: Tensor) -> Tensor:
             with state:
@@ -82,7 +82,7 @@ def pure_map(f: Closure, device: torch.device) -> Map:
     weights = dict(cell.named_parameters()) | dict(cell.named_buffers())
     masks = [dropout.mask for dropout in dropouts]
     autocast = autocast_settings(device.type)
-    held = weights, SHARED.tensors, masks, tuple(f.inputs), dict(f.keywords)
+    held = weights, PASS.weights, masks, tuple(f.inputs), dict(f.keywords)
     leaves, structure = tree_flatten(held)
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     constants = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]

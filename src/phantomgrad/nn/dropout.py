@@ -37,7 +37,7 @@ class VariationalDropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return ``x`` with the mask of this pass applied, scaled by ``1 / (1 - p)``."""
         if self.draws and not self._held:
-            self._mask, self._in_pass = self._draw(x), self in (_ACTIVE.dropouts or ())
+            self._mask, self._in_pass = self._draw(x), self in (PASS.dropouts or ())
         mask = self.mask
         if mask is None:
             return x
@@ -92,14 +92,15 @@ class VariationalDropout(nn.Module):
         return f"p={self.p}, shared_dims={self.shared_dims}"
 
 
-class _ActiveDropouts(threading.local):
-    """The dropouts of the pass that the thread is in; compilers cannot trace a ContextVar."""
+class _Pass(threading.local):
+    """What belongs to the pass that the thread is in; compilers cannot trace a ContextVar."""
 
-    def __init__(self) -> None:
-        self.dropouts: set[VariationalDropout] | None = None  # set here: compilers guard on it
+    def __init__(self) -> None:  # both are set here, since compilers guard on them
+        self.dropouts: set[VariationalDropout] | None = None
+        self.weights: dict[int, Tensor] = {}  # parametrized ones, by the id of their module
 
 
-_ACTIVE = _ActiveDropouts()
+PASS = _Pass()
 
 
 @contextmanager
@@ -109,7 +110,7 @@ def shared_masks(module: nn.Module) -> Iterator[None]:
     In a nested equilibrium the masks last for the pass of the outermost one, whose map would
     otherwise change from one evaluation to the next.
     """
-    active = _ACTIVE.dropouts
+    active = PASS.dropouts
     own = {m for m in module.modules() if isinstance(m, VariationalDropout)}
     for dropout in own - (active or set()):
         dropout.resample()
@@ -117,8 +118,8 @@ def shared_masks(module: nn.Module) -> Iterator[None]:
         active |= own
         yield
         return
-    _ACTIVE.dropouts = own
+    PASS.dropouts = own
     try:
         yield
     finally:
-        _ACTIVE.dropouts = None
+        PASS.dropouts = None

@@ -1,6 +1,5 @@
 """Parametrized weights: shared by a solve and its gradient, and weight norm that can be pickled."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -10,17 +9,8 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 from torch.nn.utils.parametrize import ParametrizationList
 
+from phantomgrad.nn.dropout import PASS
 from phantomgrad.nn.linear import affine
-
-
-class _SharedTensors(threading.local):
-    """The parametrized tensors of the pass that the thread is in, by the id of their module."""
-
-    def __init__(self) -> None:
-        self.tensors: dict[int, Tensor] = {}  # set here: compilers guard on it
-
-
-SHARED = _SharedTensors()
 
 
 class SharedParametrization(ParametrizationList):
@@ -31,7 +21,7 @@ class SharedParametrization(ParametrizationList):
 
     def forward(self) -> Tensor:
         """Return the tensor of the pass, or compute it outside of a pass."""
-        shared = SHARED.tensors.get(id(self))
+        shared = PASS.weights.get(id(self))
         return super().forward() if shared is None else shared
 
 
@@ -56,7 +46,7 @@ def shared_parametrizations(module: nn.Module) -> Iterator[None]:
     so does a ``module`` of which FSDP2 shards a part: it frees the parameters after each forward
     of that part.
     """
-    tensors = SHARED.tensors.copy()
+    tensors = PASS.weights.copy()
     children = list(module.modules())
     if any(hasattr(type(child), "unshard") for child in children):
         children = []
@@ -86,11 +76,11 @@ def _discarded() -> Iterator[None]:
 @contextmanager
 def restored_parametrizations(tensors: dict[int, Tensor]) -> Iterator[None]:
     """Share the tensors of an earlier pass again."""
-    outer, SHARED.tensors = SHARED.tensors, tensors
+    outer, PASS.weights = PASS.weights, tensors
     try:
         yield
     finally:
-        SHARED.tensors = outer
+        PASS.weights = outer
 
 
 def reduce_normed(module: nn.Module, *arguments: Any) -> tuple[Any, ...]:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from phantomgrad.nn.dropout import VariationalDropout
-from phantomgrad.nn.parametrizations import SHARED, restored_parametrizations
+from phantomgrad.nn.dropout import PASS, VariationalDropout
+from phantomgrad.nn.parametrizations import restored_parametrizations
 
 
 def recomputed(
@@ -46,7 +46,7 @@ class PassState(AbstractContextManager[None]):
     """
 
     def __init__(self, module: nn.Module, weights: dict[int, Tensor] | None = None) -> None:
-        self._weights = SHARED.tensors if weights is None else weights
+        self._weights = PASS.weights if weights is None else weights
         self._dropouts = [m for m in module.modules() if isinstance(m, VariationalDropout)]
         self._masks: dict[VariationalDropout, Tensor | None] = {}
         self._entered: list[ExitStack] = []
