@@ -1,7 +1,7 @@
 """Parametrized weights: shared by a solve and its gradient, and weight norm that can be pickled."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -28,13 +28,8 @@ class SharedParametrization(ParametrizationList):
 def make_shareable(module: nn.Module) -> None:
     """Make the parametrizations of ``module`` shareable; beforehand, as a tracer cannot do it."""
     for child in module.modules():
-        if isinstance(child, ParametrizationList):
-            _share(child)
-
-
-def _share(child: ParametrizationList) -> None:
-    if not isinstance(child, SharedParametrization):
-        child.__class__ = SharedParametrization
+        if isinstance(child, ParametrizationList) and not isinstance(child, SharedParametrization):
+            child.__class__ = SharedParametrization
 
 
 @contextmanager
@@ -48,24 +43,19 @@ def shared_parametrizations(module: nn.Module) -> Iterator[None]:
     """
     tensors = PASS.weights.copy()
     children = list(module.modules())
-    if any(hasattr(type(child), "unshard") for child in children):
-        children = []
-    for child in children:
-        if isinstance(child, ParametrizationList) and id(child) not in tensors:
-            _share(child)
-            tensors[id(child)] = child()
+    if not any(hasattr(type(child), "unshard") for child in children):
+        make_shareable(module)
+        for child in children:
+            if isinstance(child, SharedParametrization) and id(child) not in tensors:
+                tensors[id(child)] = child()
     with restored_parametrizations(tensors):
         yield
 
 
-def discarded_parametrizations() -> AbstractContextManager[None]:
-    """Drop what torch's cache, if enabled, stores inside: a solve stores weights off the graph."""
-    return _discarded() if parametrize._cache_enabled else nullcontext()  # it is not public
-
-
 @contextmanager
-def _discarded() -> Iterator[None]:
-    before = set(parametrize._cache)
+def discarded_parametrizations() -> Iterator[None]:
+    """Drop what torch's cache, if enabled, stores inside: a solve stores weights off the graph."""
+    before = set(parametrize._cache)  # it is not public
     try:
         yield
     finally:
