@@ -74,22 +74,15 @@ def transforms() -> list[Any]:
     return [] if compiling else list(get_interpreter_stack() or ())
 
 
-def unwrapped(tensor: Tensor) -> Tensor | None:
-    """Return what the innermost transform of ``tensor`` wraps; ``None`` if none does."""
-    if torch.compiler.is_compiling() or not is_functorch_wrapped_tensor(tensor):
-        return None
-    return get_unwrapped(tensor)
-
-
 def has_derivative(tensor: Tensor) -> bool:
     """Return whether ``tensor`` has a graph or a tangent, at any level of nested transforms."""
-    level: Tensor | None = tensor
-    while level is not None:
-        dual: Any = forward_ad.unpack_dual(level) if transformed() else None  # type: ignore[no-untyped-call]
-        if level.requires_grad or (dual and dual.tangent is not None):
+    while True:
+        dual: Any = forward_ad.unpack_dual(tensor) if transformed() else None  # type: ignore[no-untyped-call]
+        if tensor.requires_grad or (dual and dual.tangent is not None):
             return True
-        level = unwrapped(level)
-    return False
+        if torch.compiler.is_compiling() or not is_functorch_wrapped_tensor(tensor):
+            return False
+        tensor = get_unwrapped(tensor)  # what the innermost transform wraps
 
 
 def alive(tensor: Tensor) -> Tensor:
