@@ -108,16 +108,14 @@ def jacobian_regularizer(
     recorded = torch.is_grad_enabled()
     z = z if recorded and z.requires_grad else z.detach().requires_grad_()
     with torch.enable_grad():
-        fz = evaluate(f, z)
-        mean = torch.stack([_squared_product(fz, z, generator) for _ in range(samples)]).mean()
+        fz, squares = evaluate(f, z), []
+        for _ in range(samples):
+            v = torch.empty_like(fz).normal_(generator=generator)
+            (product,) = pulled_back(fz, [z], v, create_graph=True)
+            product = product.to(torch.promote_types(z.dtype, torch.float32))
+            squares.append(product.square().sum() / max(z.numel(), 1))  # 0 for an empty batch
+        mean = torch.stack(squares).mean()
     return mean if recorded else mean.detach()
-
-
-def _squared_product(fz: Tensor, z: Tensor, generator: torch.Generator | None) -> Tensor:
-    v = torch.empty_like(fz).normal_(generator=generator)
-    (product,) = pulled_back(fz, [z], v, create_graph=True)
-    product = product.to(torch.promote_types(z.dtype, torch.float32))
-    return product.square().sum() / max(z.numel(), 1)  # 0 for an empty batch
 
 
 def _normalized(v: Tensor) -> tuple[Tensor, Tensor]:

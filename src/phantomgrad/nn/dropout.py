@@ -37,7 +37,8 @@ class VariationalDropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return ``x`` with the mask of this pass applied, scaled by ``1 / (1 - p)``."""
         if self.draws and not self._held:
-            self._mask, self._in_pass = self._draw(x), self in (PASS.dropouts or ())
+            kept = x.new_empty(self._mask_shape(x)).bernoulli_(1 - self.p)
+            self._mask, self._in_pass = kept / (1 - self.p), self in (PASS.dropouts or ())
         mask = self.mask
         if mask is None:
             return x
@@ -82,10 +83,6 @@ class VariationalDropout(nn.Module):
             )
         shared = {d % x.dim() for d in self.shared_dims}
         return torch.Size(1 if d in shared else n for d, n in enumerate(x.shape))
-
-    def _draw(self, x: Tensor) -> Tensor:
-        keep = x.new_empty(self._mask_shape(x)).bernoulli_(1 - self.p)
-        return keep / (1 - self.p)
 
     def extra_repr(self) -> str:
         """Return rate and shared dimensions."""

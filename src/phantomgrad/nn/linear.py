@@ -99,7 +99,11 @@ class _InputSide(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, addend: Tensor | None, hidden: list[Tensor]) -> Tensor:
         (weight,) = hidden
         ctx.save_for_backward(weight)
-        return _multiply(x, weight, addend)
+        if not _onednn_applies(x, weight):
+            return torch.mm(x, weight.t()) if addend is None else torch.addmm(addend, x, weight.t())
+        if addend is None:
+            return _ONEDNN(x, weight, None, "none", [], "")  # type: ignore[no-any-return, misc]
+        return _ONEDNN.binary(x, addend, weight, None, "add")  # type: ignore[no-any-return, union-attr]
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -139,14 +143,6 @@ class _Join(torch.autograd.Function):
 def _as_autocast(t: Tensor) -> Tensor:
     """Cast ``t`` as autocast would, which has no effect in custom functions and in backward."""
     return t.to(working_dtype(t))
-
-
-def _multiply(x: Tensor, weight: Tensor, addend: Tensor | None) -> Tensor:
-    if _onednn_applies(x, weight):
-        if addend is None:
-            return _ONEDNN(x, weight, None, "none", [], "")  # type: ignore[no-any-return, misc]
-        return _ONEDNN.binary(x, addend, weight, None, "add")  # type: ignore[no-any-return, union-attr]
-    return torch.mm(x, weight.t()) if addend is None else torch.addmm(addend, x, weight.t())
 
 
 def _onednn_applies(x: Tensor, weight: Tensor) -> bool:
