@@ -1,4 +1,4 @@
-"""MDEQ for the classification of images."""
+"""MDEQ for the classification of images, and the memory format of its images and kernels."""
 
 from collections.abc import Callable, Sequence
 from typing import Self
@@ -6,6 +6,7 @@ from typing import Self
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from phantomgrad.checks import (
     ShapeError,
@@ -18,7 +19,6 @@ from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.models.mdeq.cell import MDEQCell, NormedConv2d
 from phantomgrad.models.mdeq.head import Head, convolution
-from phantomgrad.models.mdeq.layout import format_kernels_, image_format
 from phantomgrad.solvers import Solver
 
 
@@ -162,3 +162,36 @@ def _check_scales(channels: Sequence[int], head_channels: Sequence[int], groups:
             f"head_channels must be {len(channels)} positive widths, one for each of channels, "
             f"got {list(head_channels)}"
         )
+
+
+def image_format(device: torch.device) -> torch.memory_format:
+    """Return the memory format in which ``device`` keeps images throughout the map.
+
+    On CUDA, torch's group normalisation always returns images channels first (up to torch 2.14).
+    """
+    return torch.channels_last if device.type == "cpu" else torch.contiguous_format
+
+
+class _ImageFormat(nn.Module):
+    """A parametrization that changes the memory format of a kernel, and none of its values."""
+
+    def forward(self, kernel: Tensor) -> Tensor:
+        return kernel.contiguous(memory_format=image_format(kernel.device))
+
+    def right_inverse(self, kernel: Tensor) -> Tensor:
+        return kernel
+
+
+def format_kernels_(module: nn.Module) -> None:
+    """Give the kernels of ``module`` the memory format of images on their device.
+
+    A convolution whose kernel has another format than its images copies one of them at each call.
+    Kernels with weight norm follow their device from then on; for the others, call this again.
+    """
+    for child in module.modules():
+        if not isinstance(child, nn.Conv2d) or child.kernel_size == (1, 1):
+            continue
+        if not parametrize.is_parametrized(child, "weight"):
+            child.to(memory_format=image_format(child.weight.device))
+        elif not any(isinstance(part, _ImageFormat) for part in child.modules()):
+            parametrize.register_parametrization(child, "weight", _ImageFormat())
