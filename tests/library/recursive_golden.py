@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from phantomgrad import GradientEstimator, Solver, Steps, UnrolledPhantomGradient
-from phantomgrad.models import RecursiveReasoner
-from phantomgrad.models.recursive import Answer
+from phantomgrad.models import Answer, RecursiveReasoner
 
 _PATH = Path(__file__).parent / "golden" / "reasoning.json"
 NUMBERS: dict[str, Any] = json.loads(_PATH.read_text())

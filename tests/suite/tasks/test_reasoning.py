@@ -11,7 +11,7 @@ from tasks.fitting import SGD, logged
 from torch import Tensor, nn
 from training import Workplace
 
-from phantomgrad.models.recursive import Answer
+from phantomgrad.models import Answer
 from phantomgrad_suite.data import PuzzleBatch
 from phantomgrad_suite.evaluate import evaluate
 from phantomgrad_suite.tasks import Reasoning

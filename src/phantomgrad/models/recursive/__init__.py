@@ -3,8 +3,3 @@
 The Tiny Recursive Model (TRM; Jolicoeur-Martineau, 2025, arXiv:2510.04871), with the damping,
 noise and random starts of EqR (arXiv:2605.21488).
 """
-
-from phantomgrad.models.recursive.network import RecursiveNetwork
-from phantomgrad.models.recursive.reasoner import Answer, RecursiveCell, RecursiveReasoner
-
-__all__ = ["Answer", "RecursiveCell", "RecursiveNetwork", "RecursiveReasoner"]
