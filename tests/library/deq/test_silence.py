@@ -156,39 +156,12 @@ def test_every_pattern_of_mixing_is_found(mixed: Callable[[Tensor], Tensor]) -> 
         pg.DEQ(Mixing(), SOLVER, UPG)(torch.randn(8, 3))
 
 
-def test_a_counter_in_the_state_tells_the_step() -> None:
-    class Counting(nn.Module):
-        def forward(self, state: tuple[Tensor, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-            z, t = state
-            return z + t * x, t + 1
-
-    x = torch.randn(2, 3)
-    layer = pg.DEQ(Counting(), pg.Steps(4), pg.BackpropThroughSolver())
-    (z, t), _ = layer(x, z0=(torch.zeros(2, 3), torch.zeros(2, 1)))
-    torch.testing.assert_close(z, (0 + 1 + 2 + 3) * x)
-    assert t.tolist() == [[4.0], [4.0]]
-
-
 def test_a_checkpoint_of_an_adaptive_damping_loads_without_it() -> None:
     adaptive = nn.Sequential(pg.DEQ(Affine(0.5), SOLVER, pg.UnrolledPhantomGradient(5, "adaptive")))
     plain = nn.Sequential(pg.DEQ(Affine(0.5), SOLVER, UPG))
     assert any("gradient_state" in key for key in adaptive.state_dict())
     plain.load_state_dict(adaptive.state_dict())
     adaptive.load_state_dict(plain.state_dict())
-
-
-@pytest.mark.parametrize("coupled", [False, True])
-def test_several_states_must_be_tensors(coupled: bool) -> None:
-    x = torch.ones(2, 3)
-    with pytest.raises(TypeError, match="a packed state must consist of tensors, got float"):
-        pg.DEQ(Affine(0.5), SOLVER, UPG, coupled=coupled)(x, z0=(x, 1.0))
-
-    class One(nn.Module):
-        def forward(self, state: tuple[Tensor, Tensor], x: Tensor) -> Tensor:
-            return state[0] + x
-
-    with pytest.raises(ValueError, match=r"keep the structure .* it maps \(\*, \*\) to \*"):
-        pg.DEQ(One(), SOLVER, UPG, coupled=coupled)(x, z0=(x, x))
 
 
 def test_a_nan_graph_makes_its_batch_nan() -> None:
@@ -198,19 +171,6 @@ def test_a_nan_graph_makes_its_batch_nan() -> None:
     u = torch.randn(4, 2)
     u[3] = torch.nan
     assert layer(u, normalized_adjacency(edges, 4, dtype=u.dtype)).isnan().all()
-
-
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
-def test_a_nan_sample_stays_nan_and_alone(mode: Any) -> None:
-    x = torch.randn(3, 4)
-    deq = pg.DEQ(TanhCell(), SOLVER, pg.ImplicitGradient(solver=SOLVER))
-    expected = deq(x)[0].detach()
-    x[1] = torch.nan
-    with mode():
-        z, solution = deq(x)
-    assert z[1].isnan().all()
-    assert solution.residual[1] == torch.inf
-    torch.testing.assert_close(z[[0, 2]], expected[[0, 2]])
 
 
 def test_a_replaced_cell_is_compiled_anew() -> None:

@@ -95,16 +95,6 @@ def test_each_state_has_the_gradient_of_the_estimator_there(parts: Parts) -> Non
         assert_equal(gradients((tap * v).sum(), layer), gradients((alone * v).sum(), layer))
 
 
-@every_estimator
-def test_the_last_weight_alone_is_the_layer_without_states(parts: Parts) -> None:
-    layer, x = layer_of(parts), torch.randn(3, 4)
-    square: Callable[[Tensor], Tensor] = lambda z: z.square().sum()  # noqa: E731
-    loss = pg.trajectory_loss(layer(x, record_at=(2, 5)).z, square, [0, 0, 1.0])
-    plain = square(layer(x).z)
-    assert torch.equal(loss, plain)
-    assert_equal(gradients(loss, layer), gradients(plain, layer))
-
-
 @pytest.mark.parametrize("name", SOLVERS)
 def test_a_state_is_what_the_solver_evaluates_next(name: str) -> None:
     """For every method; after n evaluations, the state has the residual ``trace[n]``."""

@@ -62,15 +62,18 @@ def test_memory_of_neumann_and_implicit_does_not_grow() -> None:
 
 
 @pytest.mark.parametrize("damping", [0.6, 1.0])
-@pytest.mark.parametrize("evaluations", [2, 5, 12])
-def test_bptt_equals_autograd_through_an_explicit_loop(damping: float, evaluations: int) -> None:
-    cell, x, v = TanhCell(), torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
-    solver = pg.FixedPoint(max_evaluations=evaluations, tol=0, damping=damping)
-    z, _ = pg.DEQ(cell, solver, pg.BackpropThroughSolver())(x)
-    by_hand = torch.zeros(3, 4)
-    for _ in range(evaluations - 1):
+@pytest.mark.parametrize("steps", [1, 4, 11])
+@pytest.mark.parametrize("search", [True, False], ids=["FixedPoint", "Steps"])
+def test_bptt_equals_autograd_through_an_explicit_loop(damping, steps, search) -> None:
+    cell, v = TanhCell(), torch.randn(3, 4)
+    x, z0 = torch.randn(2, 3, 4).requires_grad_()
+    search_of = pg.FixedPoint(max_evaluations=steps + 1, tol=0, damping=damping)
+    solver = search_of if search else pg.Steps(steps, damping)
+    z, _ = pg.DEQ(cell, solver, pg.BackpropThroughSolver())(x, z0=z0)
+    by_hand = z0
+    for _ in range(steps):
         by_hand = damping * cell(by_hand, x) + (1 - damping) * by_hand
-    wanted = [x, *cell.parameters()]
+    wanted = [x, z0, *cell.parameters()]
     torch.testing.assert_close(z, by_hand, rtol=1e-13, atol=1e-13)
     ours = torch.autograd.grad(z, wanted, v)
     assert relative_error(ours, torch.autograd.grad(by_hand, wanted, v)) < 1e-13

@@ -48,12 +48,3 @@ def test_the_memory_format_of_the_start_holds_for_all_states() -> None:
     plain = Packing.of([z.contiguous()])
     assert torch.equal(plain.pack([z]), z.flatten(1))
     assert plain.unpack(plain.pack([z]))[0].is_contiguous()
-
-
-def test_gradients_of_packed_images() -> None:
-    z = image(2, 2, 3, 4).requires_grad_()
-    packing = Packing.of([z])
-    weights = torch.randn(2, 2, 3, 4)
-    (back,) = packing.unpack(packing.pack([z]))
-    (gradient,) = torch.autograd.grad((weights * back).sum(), z)
-    assert torch.equal(gradient, weights)
