@@ -1,6 +1,7 @@
 """Checksums of data files, and a cache of tensors that are slow to derive from them."""
 
 import hashlib
+import io
 import logging
 from collections.abc import Callable, Iterable
 from importlib.resources import files
@@ -62,10 +63,12 @@ def cached(path: Path, sources: Iterable[Path], make: Callable[[], list[Tensor]]
     if path.exists():
         log.warning("%s is damaged or made from other data: making it again", path)
     tensors = make()
-    content = {"source": origin, "sha256": digest(tensors), "tensors": tensors}
+    content = io.BytesIO()
+    # In memory: on a full disk torch raises no OSError.
+    torch.save({"source": origin, "sha256": digest(tensors), "tensors": tensors}, content)
     try:
-        with atomic_write(path) as temporary, temporary.open("wb") as file:
-            torch.save(content, file)
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(content.getbuffer())
     except OSError as error:
         log.warning("%s could not be written (%s): every run will make it again", path, error)
     return tensors
