@@ -4,39 +4,22 @@ To add a data set, subclass :class:`DataModule`, or :class:`ImageData` for image
 bytes, :class:`LanguageData` for texts, :class:`PuzzleData` for puzzles with one solution.
 """
 
-from phantomgrad_suite.data.base import DataModule
-from phantomgrad_suite.data.graphs.chains import Chains
-from phantomgrad_suite.data.graphs.ppi import PPI
-from phantomgrad_suite.data.graphs.tu import GraphFolds
-from phantomgrad_suite.data.images.base import ImageBatch, ImageData
-from phantomgrad_suite.data.images.cifar import Cifar10
-from phantomgrad_suite.data.images.digits import Digits
-from phantomgrad_suite.data.images.imagenet import ImageNet
-from phantomgrad_suite.data.puzzles.base import PuzzleBatch, PuzzleData
-from phantomgrad_suite.data.puzzles.maze import Maze
-from phantomgrad_suite.data.puzzles.sudoku import Sudoku, SudokuExtreme
-from phantomgrad_suite.data.puzzles.words import Words
-from phantomgrad_suite.data.text.corpora import PydocTopics, WikiText103
-from phantomgrad_suite.data.text.streams import Corpus, LanguageData
-
-__all__ = [
-    "PPI",
-    "Chains",
-    "Cifar10",
-    "Corpus",
-    "DataModule",
-    "Digits",
-    "GraphFolds",
-    "ImageBatch",
-    "ImageData",
-    "ImageNet",
-    "LanguageData",
-    "Maze",
-    "PuzzleBatch",
-    "PuzzleData",
-    "PydocTopics",
-    "Sudoku",
-    "SudokuExtreme",
-    "WikiText103",
-    "Words",
-]
+from phantomgrad_suite.data.base import DataModule as DataModule
+from phantomgrad_suite.data.graphs.chains import Chains as Chains
+from phantomgrad_suite.data.graphs.ppi import PPI as PPI
+from phantomgrad_suite.data.graphs.tu import GraphFolds as GraphFolds
+from phantomgrad_suite.data.images.base import ImageBatch as ImageBatch
+from phantomgrad_suite.data.images.base import ImageData as ImageData
+from phantomgrad_suite.data.images.cifar import Cifar10 as Cifar10
+from phantomgrad_suite.data.images.digits import Digits as Digits
+from phantomgrad_suite.data.images.imagenet import ImageNet as ImageNet
+from phantomgrad_suite.data.puzzles.base import PuzzleBatch as PuzzleBatch
+from phantomgrad_suite.data.puzzles.base import PuzzleData as PuzzleData
+from phantomgrad_suite.data.puzzles.maze import Maze as Maze
+from phantomgrad_suite.data.puzzles.sudoku import Sudoku as Sudoku
+from phantomgrad_suite.data.puzzles.sudoku import SudokuExtreme as SudokuExtreme
+from phantomgrad_suite.data.puzzles.words import Words as Words
+from phantomgrad_suite.data.text.corpora import PydocTopics as PydocTopics
+from phantomgrad_suite.data.text.corpora import WikiText103 as WikiText103
+from phantomgrad_suite.data.text.streams import Corpus as Corpus
+from phantomgrad_suite.data.text.streams import LanguageData as LanguageData

@@ -1,25 +1,13 @@
 """Losses and metrics of each kind of problem, as Lightning modules."""
 
-from phantomgrad_suite.tasks.base import Task
+from phantomgrad_suite.tasks.base import Task as Task
+from phantomgrad_suite.tasks.classification import Classification as Classification
+from phantomgrad_suite.tasks.classification import GraphClassification as GraphClassification
+from phantomgrad_suite.tasks.classification import ImageClassification as ImageClassification
 from phantomgrad_suite.tasks.classification import (
-    Classification,
-    GraphClassification,
-    ImageClassification,
-    MultilabelNodeClassification,
-    NodeClassification,
+    MultilabelNodeClassification as MultilabelNodeClassification,
 )
-from phantomgrad_suite.tasks.language import LanguageModelling
-from phantomgrad_suite.tasks.reasoning import Reasoning
-from phantomgrad_suite.tasks.regularisation import JacobianRegularisation
-
-__all__ = [
-    "Classification",
-    "GraphClassification",
-    "ImageClassification",
-    "JacobianRegularisation",
-    "LanguageModelling",
-    "MultilabelNodeClassification",
-    "NodeClassification",
-    "Reasoning",
-    "Task",
-]
+from phantomgrad_suite.tasks.classification import NodeClassification as NodeClassification
+from phantomgrad_suite.tasks.language import LanguageModelling as LanguageModelling
+from phantomgrad_suite.tasks.reasoning import Reasoning as Reasoning
+from phantomgrad_suite.tasks.regularisation import JacobianRegularisation as JacobianRegularisation
