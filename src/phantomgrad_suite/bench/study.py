@@ -23,7 +23,7 @@ from phantomgrad_suite.studies.meters import (
     peak_bytes,
     spread,
 )
-from phantomgrad_suite.studies.training import TrainingStep
+from phantomgrad_suite.studies.throughput import TrainingStep
 
 OURS, PEER = "ours", "torchdeq"
 SOLVERS: dict[str, IterativeSolver] = {

@@ -3,19 +3,134 @@
 import statistics
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
+from lightning.pytorch.plugins import Precision
+from lightning.pytorch.utilities import GradClipAlgorithmType
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_map_only
 
 from phantomgrad.checks import check_several
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import AdjointWarning, ImplicitGradient
-from phantomgrad.solvers import IterativeSolver, LinearSolver, Solution
-from phantomgrad_suite.jobs.build import synthetic_data
+from phantomgrad.nn import shared_parametrizations
+from phantomgrad.solvers import GMRES, IterativeSolver, LinearSolver, Solution
+from phantomgrad_suite.callbacks.capture import layers_of
+from phantomgrad_suite.jobs.build import build_task, synthetic_data
+from phantomgrad_suite.jobs.compose import compose_row
+from phantomgrad_suite.jobs.environment import set_float32_precision
 from phantomgrad_suite.studies.base import Findings, Study, progress
-from phantomgrad_suite.studies.meters import Clock, frozen_heap, paired_ratio, spread
-from phantomgrad_suite.studies.training import PHASES, TrainingStep
+from phantomgrad_suite.studies.meters import Clock, frozen_heap, paired_ratio, peak_bytes, spread
+
+PHASES = ("step", "forward", "backward", "update")
+
+
+class TrainingStep:
+    """The task of an experiment, its optimizer, and one synthetic batch on the device.
+
+    The equilibrium stage is timed, without pretraining; ``update`` includes gradient clipping as
+    the trainer does it. The learning rate is zero, so that every step starts from the same weights.
+    If the Jacobian is regularised in a share of the steps, one step with and one without are made,
+    weighted by that share. ``seconds`` has the measurements by phase, and of one evaluation of f by
+    every layer (``f``).
+    """
+
+    def __init__(
+        self, name: str, batch_size: int | None, seed: int, clock: Clock, whole_budgets: bool
+    ) -> None:
+        self.name, self.config, self._clock = name, compose_row(name), clock
+        precision = self.config.trainer.get("precision", "32-true")
+        if precision != "32-true":
+            raise ValueError(f"rows must be trained in precision 32-true, {name} has {precision!r}")
+        if "pretraining_steps" in self.config.task:
+            self.config.task.pretraining_steps = 0
+        changes = {} if batch_size is None else {"batch_size": batch_size}
+        self.data = synthetic_data(self.config.dataset, **changes)
+        self.task = build_task(self.config, self.data).to(clock.device).train()
+        batch = self.data.draw(torch.Generator().manual_seed(seed))
+        self._batch = self.task.transfer_batch_to_device(batch, clock.device, 0)
+        found: Any = self.task.configure_optimizers()
+        self._optimizer: Optimizer = found if isinstance(found, Optimizer) else found[0][0]
+        for group in self._optimizer.param_groups:
+            group["lr"] = 0.0
+        self.layers = layers_of(self.task)
+        for layer in self.layers if whole_budgets else []:
+            layer.solver = _whole(layer.solver)
+            if isinstance(layer.gradient, ImplicitGradient):
+                adjoint = _whole(layer.gradient.solver)
+                layer.gradient = replace(layer.gradient, solver=adjoint)
+        self._calls: list[tuple[DEQ, tuple[Any, ...], Any]] = []
+        self.seconds: dict[str, list[float]] = {phase: [] for phase in (*PHASES, "f")}
+        self.peak_bytes = 0
+
+    def warm_up(self, steps: int) -> None:
+        """Make some steps, and measure the memory of one more."""
+        for _ in range(steps):
+            self.step()
+        self.peak_bytes = peak_bytes(self.step, self._clock.device)
+
+    def measure(self) -> None:
+        """Time a step, and one evaluation of f on the inputs that the layers had in it."""
+        self._clock.settle()
+        jacobian = self.task.jacobian
+        share = 0.0 if jacobian is None else jacobian.frequency
+        always = None if jacobian is None else replace(jacobian, frequency=1.0)
+        total = dict.fromkeys(PHASES, 0.0)
+        hooks = [m.register_forward_pre_hook(self._note, with_kwargs=True) for m in self.layers]
+        for weight, self.task.jacobian in ((share, always), (1 - share, None)):
+            if weight:
+                self._calls.clear()
+                for phase, seconds in self.step().items():
+                    total[phase] += weight * seconds
+        self.task.jacobian = jacobian
+        for hook in hooks:
+            hook.remove()
+        for phase, seconds in (total | {"f": self._one_f()}).items():
+            self.seconds[phase].append(seconds)
+
+    def step(self) -> dict[str, float]:
+        """Do what Lightning does between two batches, without logs; return seconds by phase."""
+        set_float32_precision(self.config.matmul_precision)
+        self._optimizer.zero_grad()
+        marks = [self._clock.mark()]
+        loss: Tensor = self.task.training_step(self._batch, 0)
+        marks.append(self._clock.mark())
+        loss.backward()  # type: ignore[no-untyped-call]
+        marks.append(self._clock.mark())
+        self.task.on_after_backward()
+        self.task.on_before_optimizer_step(self._optimizer)
+        trainer = self.config.trainer
+        limit = trainer.get("gradient_clip_val") or 0.0
+        by = GradClipAlgorithmType(trainer.get("gradient_clip_algorithm") or "norm")
+        Precision().clip_gradients(self._optimizer, limit, by)
+        self.task.optimizer_step(0, 0, self._optimizer, lambda: None)
+        marks.append(self._clock.mark())
+        spans = [(marks[0], marks[-1]), *pairwise(marks)]
+        return {p: self._clock.seconds(*span) for p, span in zip(PHASES, spans, strict=True)}
+
+    def _note(self, layer: DEQ, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+        # Detached inside of nested inputs too (the context of a segment): no graph is kept alive.
+        inputs, z0 = tree_map_only(Tensor, Tensor.detach, (inputs, options.get("z0")))
+        self._calls.append((layer, inputs, z0))
+
+    @torch.no_grad()
+    def _one_f(self) -> float:
+        total = 0.0
+        for layer, inputs, z0 in self._calls:
+            f, z, _ = layer.close_over(inputs, torch.zeros_like(inputs[0]) if z0 is None else z0)
+            with shared_parametrizations(layer.cell):
+                total += self._clock.time(partial(f, f(z)))
+        return total
+
+
+def _whole(solver: Any) -> Any:
+    """Return a solver that spends its whole budget."""
+    return replace(solver, tol=0.0) if isinstance(solver, IterativeSolver | GMRES) else solver
 
 
 @dataclass(frozen=True, kw_only=True)

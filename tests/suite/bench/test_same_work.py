@@ -17,7 +17,7 @@ from phantomgrad_suite.bench.study import SOLVERS, elementwise_map, in_turns, st
 from phantomgrad_suite.jobs.compose import compose_row
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.studies.meters import Clock
-from phantomgrad_suite.studies.training import TrainingStep
+from phantomgrad_suite.studies.throughput import TrainingStep
 
 CPU = torch.device("cpu")
 needs_peer = pytest.mark.skipif(peer.version() is None, reason=peer.MISSING)
@@ -50,7 +50,7 @@ def small_step(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TrainingStep]:
             config.model.update(width=32, heads=2, inner=64)
         return config
 
-    monkeypatch.setattr("phantomgrad_suite.studies.training.compose_row", composed)
+    monkeypatch.setattr("phantomgrad_suite.studies.throughput.compose_row", composed)
 
     def step(
         row: str, solver: Solver, gradient: GradientEstimator, *, theirs: bool

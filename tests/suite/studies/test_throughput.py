@@ -14,8 +14,7 @@ from phantomgrad_suite.jobs.build import build_task, synthetic_data
 from phantomgrad_suite.jobs.compose import compose_row
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.studies.meters import Clock
-from phantomgrad_suite.studies.throughput import evaluations
-from phantomgrad_suite.studies.training import PHASES, TrainingStep
+from phantomgrad_suite.studies.throughput import PHASES, TrainingStep, evaluations
 
 CPU = torch.device("cpu")
 IMPLICIT, UPG = "table1/implicit", "table1/upg_k5_d0.5_no_dropout"
@@ -38,7 +37,7 @@ def small_words(monkeypatch: pytest.MonkeyPatch) -> None:
             config.model.gradient.solver.tol = 0.3
         return config
 
-    monkeypatch.setattr("phantomgrad_suite.studies.training.compose_row", composed_small)
+    monkeypatch.setattr("phantomgrad_suite.studies.throughput.compose_row", composed_small)
 
 
 class Ticking(Clock):
@@ -195,6 +194,6 @@ def test_whole_budgets_are_spent() -> None:
 def test_a_row_in_another_precision_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     config = compose_row(UPG)
     config.trainer.precision = "bf16-mixed"
-    monkeypatch.setattr("phantomgrad_suite.studies.training.compose_row", lambda name: config)
+    monkeypatch.setattr("phantomgrad_suite.studies.throughput.compose_row", lambda name: config)
     with pytest.raises(ValueError, match=rf"32-true, {UPG} has 'bf16-mixed'"):
         TrainingStep(UPG, 2, 0, Clock(CPU), False)

@@ -11,8 +11,7 @@ from torch import nn
 from phantomgrad import DEQ, FixedPoint, UnrolledPhantomGradient
 from phantomgrad_suite.runs.records import read_study
 from phantomgrad_suite.studies import Findings, Throughput
-from phantomgrad_suite.studies.throughput import evaluations
-from phantomgrad_suite.studies.training import TrainingStep
+from phantomgrad_suite.studies.throughput import TrainingStep, evaluations
 
 in_float32 = pytest.mark.usefixtures("float32", "hydra_restore_singletons")
 
@@ -36,7 +35,7 @@ def test_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     measure = TrainingStep.measure
     monkeypatch.setattr(TrainingStep, "measure", lambda s: (turns.append(s.name), measure(s)))
     monkeypatch.setattr("phantomgrad_suite.studies.throughput.Clock", Ticking)
-    monkeypatch.setattr("phantomgrad_suite.studies.training.peak_bytes", lambda run, device: 640)
+    monkeypatch.setattr("phantomgrad_suite.studies.throughput.peak_bytes", lambda run, device: 640)
     study = Throughput(
         rows=ROWS,
         batch_size=1,
