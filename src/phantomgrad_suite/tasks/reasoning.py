@@ -1,11 +1,13 @@
 """Puzzles by deep supervision: an optimizer step after each of several segments of reasoning."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 from torch.utils._pytree import tree_map
 from torchmetrics import MeanMetric
 
@@ -13,9 +15,54 @@ from phantomgrad.checks import check_at_least, check_choice, check_rate
 from phantomgrad.solvers.maps import per_sample
 from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
 from phantomgrad_suite.data.puzzles.base import IGNORED, PuzzleBatch
-from phantomgrad_suite.tasks.averaging import weight_average
 from phantomgrad_suite.tasks.base import Task
-from phantomgrad_suite.tasks.stablemax import log_stablemax
+
+
+def log_stablemax(logits: Tensor) -> Tensor:
+    r"""Return log-probabilities over the last dimension (Prieto et al., 2025).
+
+    .. math:: p_i = \frac{s(a_i)}{\sum_j s(a_j)}, \qquad
+              s(a) = a + 1 \; (a \ge 0), \quad \frac{1}{1 - a} \; (a < 0)
+
+    so that :math:`\log s(a) = \mathrm{sgn}(a) \log(1 + |a|)`: logits have to grow exponentially
+    where those of softmax grow linearly. In half precision it is computed in float32.
+    """
+    a = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    sign = torch.ones_like(a).copysign(a)  # abs(a) would have no derivative at zero
+    logs = sign * torch.log1p(sign * a)
+    return logs - logs.logsumexp(dim=-1, keepdim=True)
+
+
+def weight_average(model: nn.Module, decay: float = 0.999, warmup: bool = False) -> AveragedModel:
+    r"""Return a copy of ``model`` whose parameters average those of ``model``.
+
+    After each optimizer step t = 1, 2, ..., ``update_parameters(model)`` makes them
+
+    .. math:: \bar p_t = d_t \bar p_{t-1} + (1 - d_t) \, p_t, \qquad
+              d_t = d, \quad \text{or with warm-up} \quad \min\Big(d, \frac{t + 1}{t + 10}\Big) ,
+
+    from the initial weights on. With d = 0.999 these count for the first few thousand steps: a
+    shorter run needs the warm-up. The count t is saved with the weights; buffers are copied.
+    """
+    check_rate("decay", decay)
+    average = AveragedModel(model, multi_avg_fn=partial(_update, decay=decay, warmup=warmup))
+    average.n_averaged += 1  # a copy of the initial weights
+    return average.requires_grad_(False)
+
+
+@torch.no_grad()
+def _update(
+    averages: Sequence[Tensor],
+    current: Sequence[Tensor],
+    step: Tensor | int,
+    *,
+    decay: float,
+    warmup: bool,
+) -> None:
+    t = int(step)
+    weight = 1 - (min(decay, (t + 1) / (t + 10)) if warmup else decay)
+    torch._foreach_lerp_(list(averages), list(current), weight)
+
 
 _LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda a: a.to(torch.promote_types(a.dtype, torch.float32)).log_softmax(dim=-1),

@@ -15,7 +15,7 @@ from phantomgrad.models import Answer
 from phantomgrad_suite.data import PuzzleBatch
 from phantomgrad_suite.evaluate import evaluate
 from phantomgrad_suite.tasks import Reasoning
-from phantomgrad_suite.tasks.stablemax import log_stablemax
+from phantomgrad_suite.tasks.reasoning import log_stablemax
 
 VOCABULARY, CELLS = 5, 3
 

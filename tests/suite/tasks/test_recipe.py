@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from phantomgrad_suite.tasks.adam_atan2 import AdamAtan2
-from phantomgrad_suite.tasks.averaging import weight_average
-from phantomgrad_suite.tasks.stablemax import log_stablemax
+from phantomgrad_suite.tasks.reasoning import log_stablemax, weight_average
 
 
 def test_stablemax_has_the_authors_numbers() -> None:

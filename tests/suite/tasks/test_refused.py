@@ -8,7 +8,7 @@ from torch import nn
 
 from phantomgrad_suite.tasks import JacobianRegularisation, NodeClassification, Reasoning
 from phantomgrad_suite.tasks.adam_atan2 import AdamAtan2
-from phantomgrad_suite.tasks.averaging import weight_average
+from phantomgrad_suite.tasks.reasoning import weight_average
 
 LINEAR = nn.Linear(1, 1)
 task = partial(NodeClassification, classes=2, model=LINEAR, optimizer=SGD)
