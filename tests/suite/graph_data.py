@@ -44,9 +44,9 @@ def tu_root() -> Path:
 @pytest.fixture
 def small_ppi(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets PPI have as few nodes as small synthetic graphs."""
-    from phantomgrad_suite.data.graphs import ppi_files
+    from phantomgrad_suite.data.graphs import ppi
 
-    monkeypatch.setattr(ppi_files, "NODES", ppi_files.scaled(PPI_SCALE))
+    monkeypatch.setattr(ppi, "NODES", ppi.scaled(PPI_SCALE))
 
 
 def real_data(*needed: str) -> Path:

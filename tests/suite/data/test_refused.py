@@ -18,7 +18,7 @@ from phantomgrad_suite.data import (
     WikiText103,
     Words,
 )
-from phantomgrad_suite.data.graphs.ppi_files import FILES
+from phantomgrad_suite.data.graphs.ppi import FILES
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
 # The fixture that holds the files of a data set; the others are made, or refused before.

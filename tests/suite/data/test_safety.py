@@ -14,7 +14,7 @@ from image_data import write_cifar10
 from text_data import write_texts
 
 from phantomgrad_suite.data import PPI, Cifar10, GraphFolds, WikiText103
-from phantomgrad_suite.data.graphs.ppi_files import write_ppi
+from phantomgrad_suite.data.graphs.ppi import write_ppi
 from phantomgrad_suite.runs.errors import UserError
 
 LOADS: dict[str, Callable[[str], Any]] = {

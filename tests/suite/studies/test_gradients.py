@@ -12,7 +12,7 @@ from phantomgrad.nn import shared_parametrizations
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.studies import GradientBench
 from phantomgrad_suite.studies.base import truncated_series
-from phantomgrad_suite.studies.layers import Layer
+from phantomgrad_suite.studies.gradients import Layer
 from phantomgrad_suite.studies.meters import Clock
 
 CPU = torch.device("cpu")

@@ -23,8 +23,17 @@ from phantomgrad_suite.runs.records import (
     read_study,
     write_record,
 )
-from phantomgrad_suite.studies.scaling import Trace, filled_in, random_start, trace
-from phantomgrad_suite.studies.selection import along, auroc, majority, of_residual, selected
+from phantomgrad_suite.studies.scaling import (
+    Trace,
+    along,
+    auroc,
+    filled_in,
+    majority,
+    of_residual,
+    random_start,
+    selected,
+    trace,
+)
 from phantomgrad_suite.train import prepare
 
 

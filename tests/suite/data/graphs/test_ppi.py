@@ -11,8 +11,7 @@ from graph_data import PPI_SCALE
 
 from phantomgrad_suite.data import PPI
 from phantomgrad_suite.data.graphs import pyg
-from phantomgrad_suite.data.graphs.ppi import constant_micro_f1, spectral_radius
-from phantomgrad_suite.data.graphs.ppi_files import write_ppi
+from phantomgrad_suite.data.graphs.ppi import constant_micro_f1, spectral_radius, write_ppi
 from phantomgrad_suite.runs.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("float32")
