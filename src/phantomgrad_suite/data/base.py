@@ -26,7 +26,6 @@ class Synthetic:
     unit: str  # what is counted: images, tokens
     draw: Callable[[torch.Generator], Any]  # returns a training batch, on the CPU
     sizes: Callable[[], dict[str, int]]
-    targets: Callable[[], dict[str, int]] = dict
     evaluation_sets: tuple[str, ...] = ("test",)
 
 
@@ -34,9 +33,8 @@ class DataModule(LightningDataModule):
     """A data set with named evaluation sets, and facts for the record of a run.
 
     A subclass defines :meth:`facts`, :meth:`loader`, and either ``in_channels`` and ``classes`` or
-    :meth:`sizes` (and :meth:`targets` if these hold no ``classes``). Of its ``evaluation_sets``,
-    the names of the validation loaders, ``test`` is one, and ``validation`` where epochs are
-    selected without the test set.
+    :meth:`sizes`. Of its ``evaluation_sets``, the names of the validation loaders, ``test`` is one,
+    and ``validation`` where epochs are selected without the test set.
     """
 
     in_channels: int
@@ -45,13 +43,8 @@ class DataModule(LightningDataModule):
     worker_init_fn: Callable[[int], None] | None = None  # set by the run
 
     def sizes(self) -> Mapping[str, float]:
-        """Return the arguments of the model that depend on the data."""
+        """Return the arguments of the model, of which a task gets ``classes`` and ``labels``."""
         return {"in_channels": self.in_channels, "classes": self.classes}
-
-    def targets(self) -> dict[str, int]:
-        """Return the arguments of the task that depend on the data."""
-        sizes = self.sizes()
-        return {"classes": int(sizes["classes"])} if "classes" in sizes else {}
 
     def facts(self) -> dict[str, Any]:
         """Return ``name``, ``fingerprint``, sizes, and ``reduced`` if not all data are used."""

@@ -101,9 +101,10 @@ def check_search(config: DictConfig, data: DataModule, task: Task) -> None:
 
 def build_task(config: DictConfig, data: DataModule | Synthetic) -> Task:
     """Return the task of a configuration, with its model in the sizes of ``data``."""
-    model = build(config.model, "model", **data.sizes())
-    sets = data.evaluation_sets
-    task: Task = build(config.task, "task", model=model, evaluation_sets=sets, **data.targets())
+    sizes, sets = data.sizes(), data.evaluation_sets
+    targets = {name: int(sizes[name]) for name in ("classes", "labels") if name in sizes}
+    model = build(config.model, "model", **sizes)
+    task: Task = build(config.task, "task", model=model, evaluation_sets=sets, **targets)
     try:
         task.configure_optimizers()  # Lightning repeats it; a wrong key is reported early
     except (TypeError, ValueError) as error:

@@ -60,7 +60,6 @@ def test_synthetic_images_have_the_shapes_of_the_data(data: Any, side: int, clas
     assert (images.shape, labels.shape) == ((3, 3, side, side), (3,))
     assert (noise.samples, noise.unit) == (3, "images")
     assert noise.sizes() == {"in_channels": 3, "classes": classes}
-    assert noise.targets() == {"classes": classes}
     expected = (0.5 - torch.tensor(data.mean)) / torch.tensor(data.deviation)
     torch.testing.assert_close(images.mean(dim=(0, 2, 3)), expected, rtol=0, atol=0.1)
     again, other = (noise.draw(torch.Generator().manual_seed(seed)).images for seed in (0, 1))
@@ -76,7 +75,7 @@ def test_synthetic_words_follow_the_law_of_a_text() -> None:
     assert torch.equal(tokens[:, 1:], targets[:, :-1])
     assert not first
     assert (noise.samples, noise.unit) == (2000, "tokens")
-    assert (noise.sizes(), noise.targets()) == ({"vocabulary": 267_735}, {})
+    assert noise.sizes() == {"vocabulary": 267_735}
     weights = 1 / (torch.arange(267_735, dtype=torch.float64) + 3.7)
     expected = float(weights[:20_000].sum() / weights.sum())
     assert float((tokens < 20_000).double().mean()) == pytest.approx(expected, abs=0.05)

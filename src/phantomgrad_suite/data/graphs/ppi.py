@@ -180,10 +180,7 @@ class PPI(GraphModule):
 
     def sizes(self) -> dict[str, float]:
         radius = self._radius("train")
-        return {"in_channels": FEATURES, **self.targets(), "spectral_radius": radius}
-
-    def targets(self) -> dict[str, int]:
-        return {"labels": LABELS}
+        return {"in_channels": FEATURES, "labels": LABELS, "spectral_radius": radius}
 
     def facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = {

@@ -68,7 +68,6 @@ class ImageData(DataModule):
             unit="images",
             draw=draw,
             sizes=lambda: {"in_channels": 3, "classes": classes},
-            targets=lambda: {"classes": classes},
         )
 
     def image_loader(

@@ -118,9 +118,6 @@ class PuzzleData(DataModule):
     def sizes(self) -> Mapping[str, int]:
         return {"vocabulary": self.vocabulary, "positions": self.positions}
 
-    def targets(self) -> dict[str, int]:
-        return {}
-
     def facts(self) -> dict[str, Any]:
         content = digest(chain(*(part.tensors for part in self.parts.values())))
         counts = {name: len(part) for name, part in self.parts.items()}

@@ -129,9 +129,6 @@ class LanguageData(DataModule):
     def sizes(self) -> dict[str, int]:
         return {"vocabulary": self.corpus.vocabulary}
 
-    def targets(self) -> dict[str, int]:
-        return {}
-
     def facts(self) -> dict[str, Any]:
         parts, vocabulary, fingerprint = self.corpus
         tokens = {name: len(part) for name, part in parts.items()}

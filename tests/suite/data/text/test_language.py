@@ -29,7 +29,6 @@ def tokens(root: Path, name: str) -> int:
 def test_wikitext_has_the_words_of_its_training_text(root: Path) -> None:
     data = WikiText103(root=str(root), **SMALL)
     assert data.sizes() == {"vocabulary": 101}
-    assert data.targets() == {}
     assert data.evaluation_sets == ("test", "validation")
     facts = data.facts()
     assert (facts["name"], facts["vocabulary"]) == ("wikitext103", 101)
