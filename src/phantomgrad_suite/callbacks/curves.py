@@ -46,7 +46,7 @@ class History(Series):
         return self._length
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        check_finite(trainer.callback_metrics.get("train/loss"), self.epochs + 1)
+        check_finite(self.epochs + 1, loss=trainer.callback_metrics.get("train/loss"))
         found = trainer.callback_metrics
         if not self.epochs and f"test/{pl_module.metric}" not in found:
             known = sorted(name.removeprefix("test/") for name in found if name.startswith("test/"))

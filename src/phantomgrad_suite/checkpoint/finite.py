@@ -34,7 +34,7 @@ class FiniteSteps(Callback):
         )
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        check_weights(pl_module, trainer.current_epoch + 1)
+        check_finite(trainer.current_epoch + 1, model=pl_module)
 
 
 def nonfinite(tensors: Mapping[str, Tensor]) -> str:
@@ -47,19 +47,12 @@ def nonfinite(tensors: Mapping[str, Tensor]) -> str:
     return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
-def check_weights(model: nn.Module, epoch: int) -> None:
-    """Raise :class:`UserError` if a parameter is NaN or infinite: a finite loss may not show it."""
-    if names := nonfinite(dict(model.named_parameters())):
-        raise UserError(
-            f"weights are not finite in epoch {epoch}, in {names}: no checkpoint was written "
-            f"since; {_REMEDIES}"
-        )
-
-
-def check_finite(loss: Tensor | None, epoch: int) -> None:
-    """Raise :class:`UserError` if the training loss is NaN or infinite."""
+def check_finite(epoch: int, *, loss: Tensor | None = None, model: nn.Module | None = None) -> None:
+    """Raise :class:`UserError` if the training loss is not finite or, unseen in it, a parameter."""
+    problem = ""
     if loss is not None and not loss.isfinite():
-        raise UserError(
-            f"the training loss is {float(loss)} in epoch {epoch}: no checkpoint was "
-            f"written since; {_REMEDIES}"
-        )
+        problem = f"the training loss is {float(loss)} in epoch {epoch}"
+    elif model and (names := nonfinite(dict(model.named_parameters()))):
+        problem = f"weights are not finite in epoch {epoch}, in {names}"
+    if problem:
+        raise UserError(f"{problem}: no checkpoint was written since; {_REMEDIES}")

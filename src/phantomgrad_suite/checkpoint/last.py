@@ -15,7 +15,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from phantomgrad.checks import check_at_least, check_not_negative
-from phantomgrad_suite.checkpoint.finite import check_finite, check_weights
+from phantomgrad_suite.checkpoint.finite import check_finite
 from phantomgrad_suite.checkpoint.processes import leave_signals_to_main_process
 from phantomgrad_suite.checkpoint.state import is_resumable
 
@@ -99,8 +99,7 @@ class LastCheckpoint(Checkpoint):
         if loss is not None and trainer.world_size > 1:  # all processes stop, or none
             loss = loss.to(trainer.strategy.root_device, copy=True)
             loss = trainer.strategy.reduce(loss, reduce_op="sum")
-        check_finite(loss, trainer.current_epoch + 1)
-        check_weights(task, trainer.current_epoch + 1)
+        check_finite(trainer.current_epoch + 1, loss=loss, model=task)
         trainer.save_checkpoint(self._path)
         self._last = time.monotonic()
         if reason == _DUE:

@@ -171,7 +171,7 @@ class Task(LightningModule):
         try:
             getattr(self.model, "project_", lambda: None)()
         except RuntimeError:  # a decomposition of NaN weights
-            check_finite(self.total_loss, self.current_epoch + 1)
+            check_finite(self.current_epoch + 1, loss=self.total_loss)
             raise
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
