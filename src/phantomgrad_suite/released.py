@@ -27,7 +27,7 @@ from phantomgrad_suite.jobs.trained import (
     weights_file,
 )
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
-from phantomgrad_suite.runs.files import atomic_write
+from phantomgrad_suite.runs.files import write_file
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.records import made_from_changes, read_record, write_record
 from phantomgrad_suite.train import prepare
@@ -86,15 +86,13 @@ def release(folder: Path, results: Path = RESULTS) -> Path:
     sizes = json.dumps(dict(build_data(configuration(record)).sizes()))
     path = weights_file(f"{record.row}/{record.instance}", results)
     weights = {key: value.contiguous() for key, value in read_weights(folder, kept).items()}
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(save(weights, {"sizes": sizes}))
+    write_file(path, save(weights, {"sizes": sizes}))
     write_record(record, path.with_suffix(".json"))
     names = released(results)
     checksums = (f"{sha256(weights_file(name, results))}  {name}.safetensors\n" for name in names)
-    with atomic_write(results / "weights" / "SHA256SUMS") as temporary:
-        temporary.write_text("".join(checksums))
-    with atomic_write(results / "weights" / "README.md") as temporary:
-        temporary.write_text(_HEAD + "".join(_line(name, results) for name in names))
+    write_file(results / "weights" / "SHA256SUMS", "".join(checksums).encode())
+    readme = _HEAD + "".join(_line(name, results) for name in names)
+    write_file(results / "weights" / "README.md", readme.encode())
     return path
 
 

@@ -10,7 +10,7 @@ from lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from phantomgrad_suite.callbacks.curves import History
-from phantomgrad_suite.runs.files import atomic_write
+from phantomgrad_suite.runs.files import write_file
 
 
 class KeptWeights(Callback):
@@ -61,7 +61,6 @@ class KeptWeights(Callback):
 def _write(copy: dict[str, Any], folder: Path, file: str) -> dict[str, Any]:
     content = io.BytesIO()
     torch.save(copy["weights"], content)  # in memory: on a full disk torch raises no OSError
-    with atomic_write(folder / file) as temporary:
-        temporary.write_bytes(content.getbuffer())
+    write_file(folder / file, content.getbuffer())
     checksum = hashlib.sha256(content.getbuffer()).hexdigest()
     return {"file": file, "sha256": checksum, "epoch": copy["epoch"], "step": copy["step"]}

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from phantomgrad_suite.runs.files import atomic_write
+from phantomgrad_suite.runs.files import write_file
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +67,7 @@ def cached(path: Path, sources: Iterable[Path], make: Callable[[], list[Tensor]]
     # In memory: on a full disk torch raises no OSError.
     torch.save({"source": origin, "sha256": digest(tensors), "tensors": tensors}, content)
     try:
-        with atomic_write(path) as temporary:
-            temporary.write_bytes(content.getbuffer())
+        write_file(path, content.getbuffer())
     except OSError as error:
         log.warning("%s could not be written (%s): every run will make it again", path, error)
     return tensors

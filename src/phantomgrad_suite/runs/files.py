@@ -32,6 +32,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def write_file(path: Path, content: bytes | memoryview) -> None:
+    """Write ``content`` to ``path``, completely or not at all."""
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(content)
+
+
 def check_writable(folder: Path) -> None:
     """Create ``folder`` and a file in it, or raise :class:`UserError`: before hours of work."""
     try:

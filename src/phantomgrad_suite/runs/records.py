@@ -17,7 +17,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.files import atomic_write
+from phantomgrad_suite.runs.files import write_file
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -166,9 +166,8 @@ def made_from_changes(record: Record | StudyRecord) -> bool:
 def write_json(content: Any, path: Path) -> None:
     """Write ``content`` to ``path`` atomically, lists of numbers on one line."""
     text = json.dumps(_finite(content), indent=1, sort_keys=True, allow_nan=False)
-    with atomic_write(path) as temporary:
-        text = _NUMBERS.sub(lambda match: f"[{' '.join(match[1].split())}]", text)
-        temporary.write_text(f"{text}\n", encoding="utf-8")
+    text = _NUMBERS.sub(lambda match: f"[{' '.join(match[1].split())}]", text)
+    write_file(path, f"{text}\n".encode())
 
 
 def write_record(record: DataclassInstance, path: Path) -> None:

@@ -1,6 +1,5 @@
 """The Chains graphs of IGNN: a label that must travel along a path. Generated, never fetched."""
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ from phantomgrad.checks import check_not_negative
 from phantomgrad.nn.propagation import Propagation, normalized_adjacency
 from phantomgrad_suite.checkpoint.loaders import ResumableLoader
 from phantomgrad_suite.data.graphs import GraphModule
+from phantomgrad_suite.data.sources import digest
 from phantomgrad_suite.runs.errors import UserError
 
 
@@ -58,9 +58,8 @@ class Chains(GraphModule):
         self._batch = make_chains(chains, length, self.features, self.noise, self.seed)
 
     def facts(self) -> dict[str, Any]:
-        content = self._batch.features.numpy().tobytes() + self._batch.labels.numpy().tobytes()
         sizes = {name: int(mask.sum()) for name, mask in self._batch.masks.items()}
-        fingerprint = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        fingerprint = f"sha256:{digest([self._batch.features, self._batch.labels])}"
         return {"name": f"Chains-{self.length}", "fingerprint": fingerprint, **sizes}
 
     def loader(self, part: str) -> Any:

@@ -1,6 +1,5 @@
 """Handwritten digits of 8 x 8 pixels, which come with scikit-learn."""
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ from phantomgrad_suite.checkpoint.loaders import ResumableLoader, Shuffled
 from phantomgrad_suite.data.base import DataModule
 from phantomgrad_suite.data.folds import stratified_split
 from phantomgrad_suite.data.images.base import ImageSet
+from phantomgrad_suite.data.sources import digest
 
 _WHITE = 16  # the largest value of a pixel
 _FIFTHS = 5  # three of them train, one validates, one is tested
@@ -37,7 +37,7 @@ class Digits(DataModule):
         self.check_settings(0, "seed")
         digits = load_digits()
         pixels, labels = (a.astype(np.uint8) for a in (digits.images, digits.target))
-        self._fingerprint = hashlib.sha256(pixels.tobytes() + labels.tobytes()).hexdigest()
+        self._fingerprint = digest(map(torch.from_numpy, (pixels, labels)))
         images = torch.from_numpy(pixels).float().div(_WHITE).unsqueeze(1)  # (1797, 1, 8, 8)
         targets = torch.from_numpy(labels).long()
         split = stratified_split(targets, 0, _FIFTHS, self.seed)
