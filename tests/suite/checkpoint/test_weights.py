@@ -78,7 +78,7 @@ def test_full_disk_spares_the_last_checkpoint(workplace, monkeypatch) -> None:
     """The weights are not written, and neither is the record."""
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with monkeypatch.context() as patch:
-        patch.setattr("phantomgrad_suite.callbacks.weights.torch.save", Mock(side_effect=full))
+        patch.setattr("phantomgrad_suite.callbacks.weights.write_file", Mock(side_effect=full))
         with pytest.raises(UserError, match="disk is full: make room and start the same command"):
             workplace.train(*CHAINS, "runtime.checkpoint.every_n_epochs=100")
     folder = workplace.train(*CHAINS)

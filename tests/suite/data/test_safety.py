@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,8 @@ def test_no_file_executes_code(tmp_path, small_ppi, monkeypatch, file) -> None:
         torch.save(Bomb(mark), path)
     else:
         path.write_bytes(pickle.dumps(Bomb(mark)))
-    with suppress(UserError):
+    # Files that another version or another library left are not read at all, or made again.
+    ignored = "processed" in file or file.endswith("wikitext103.pt")
+    with nullcontext() if ignored else pytest.raises(UserError):
         LOADS[path.relative_to(tmp_path).parts[0]](str(tmp_path))
     assert not mark.exists()

@@ -101,8 +101,9 @@ def test_run_without_a_memory_or_in_half_precision(workplace, text_root, setting
     """It writes a checkpoint, and its words become likelier than at first."""
     chosen = setting.split()
     record = workplace.record(*run_of(text_root, JR[0]), *chosen, "trainer.max_epochs=2")
-    first, last = record.curves["test/perplexity"]
-    assert last <= first < record.data["vocabulary"]
+    assert max(record.curves["test/perplexity"]) < record.data["vocabulary"]
+    first, last = record.curves["train/loss"]  # in bfloat16, perplexities may round to one number
+    assert last < first
 
 
 # Nothing that is drawn changes anything: no dropout, no jitter, a penalty of no weight.
