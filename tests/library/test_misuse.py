@@ -252,11 +252,6 @@ def test_a_matrix_is_not_taken_for_edges() -> None:
         graph_layer()(torch.ones(9, 3), torch.eye(9))
 
 
-def test_edges_to_unknown_nodes_are_refused() -> None:
-    with pytest.raises((RuntimeError, IndexError)):
-        normalized_adjacency(torch.tensor([[0], [7]]), 3)
-
-
 @pytest.mark.parametrize("solver", [pg.FixedPoint(), pg.Anderson(), pg.Broyden()])
 @pytest.mark.parametrize(
     ("f", "error", "message"),

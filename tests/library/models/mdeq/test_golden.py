@@ -1,18 +1,16 @@
 """MDEQ against the numbers of the official code: forward passes, solves, gradients, sizes."""
 
 import functools
-from typing import NamedTuple
 
 import mdeq_golden as golden
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 from training import composed
 
 import phantomgrad as pg
-from phantomgrad.models import MDEQ
 
 TIGHT = pg.Broyden(max_evaluations=80, tol=1e-13)
 NUMBERS = golden.NUMBERS
@@ -52,14 +50,6 @@ def test_broyden_takes_the_official_steps(case: str) -> None:
     printed(ours, NUMBERS["broyden"][case], 6)
 
 
-class Step(NamedTuple):
-    """Loss, first logit and norms; the gradient by the injection, and by stem and cell."""
-
-    numbers: list[float]
-    by_injection: Tensor
-    inside: Tensor
-
-
 def estimator(first: str, second: str) -> pg.GradientEstimator:
     """Either steps and damping of UPG, or a name and the steps with damping 0.5."""
     if first == "implicit":
@@ -80,12 +70,11 @@ def equilibrium() -> tuple[Tensor, ...]:
 
 
 @functools.cache
-def step(start: str, gradient: pg.GradientEstimator) -> Step:
-    """A training step whose solver has found a given state."""
+def step(start: str, gradient: pg.GradientEstimator) -> list[float]:
+    """Loss, first logit and norms of gradients, of a step whose solver has found a given state."""
     contractive = start == "from_fixed_point"
     model = golden.filled(golden.sized("tiny", gradient=gradient), contractive=contractive)
     u = model.inject(golden.images())
-    u.retain_grad()
     if contractive:
         z0 = equilibrium()
     else:
@@ -93,9 +82,7 @@ def step(start: str, gradient: pg.GradientEstimator) -> Step:
     logits = model.head(model.deq(u, z0=z0)[0])
     loss = F.cross_entropy(logits, golden.LABELS)
     loss.backward()
-    numbers = [loss.item(), logits[0, 0].item(), *golden.gradient_norms(model)]
-    inside = [*model.stem.parameters(), *model.deq.parameters()]
-    return Step(numbers, u.grad, torch.cat([p.grad.flatten() for p in inside]))
+    return [loss.item(), logits[0, 0].item(), *golden.gradient_norms(model)]
 
 
 STEPS = ("from_zero", "from_cosine", "from_fixed_point")
@@ -107,33 +94,16 @@ STEPS = ("from_zero", "from_cosine", "from_fixed_point")
 def test_losses_and_gradients_are_the_official_ones(start: str, case: str) -> None:
     ours, reference = step(start, estimator(*case.split(", "))), NUMBERS[start][case]
     if start == "from_zero":  # printed with fewer digits
-        printed(ours.numbers[:2], reference[:2], 8)
-        assert ours.numbers[2:] == pytest.approx(reference[2:], rel=5.1e-6, abs=1e-12)
+        printed(ours[:2], reference[:2], 8)
+        assert ours[2:] == pytest.approx(reference[2:], rel=5.1e-6, abs=1e-12)
     else:
-        assert ours.numbers[:2] == pytest.approx(reference[:2], rel=5.1e-12)
-        assert ours.numbers[2:] == pytest.approx(reference[2:], rel=5.1e-9)
-
-
-@pytest.mark.parametrize("steps", NUMBERS["injection_gradient"])
-def test_gradients_of_the_injection_are_the_official_ones(steps: str) -> None:
-    ours = golden.statistics(step("from_cosine", estimator("npg", steps)).by_injection)[1:]
-    assert ours == pytest.approx(NUMBERS["injection_gradient"][steps], rel=1e-10)
+        assert ours[:2] == pytest.approx(reference[:2], rel=5.1e-12)
+        assert ours[2:] == pytest.approx(reference[2:], rel=5.1e-9)
 
 
 def test_equilibrium_is_the_official_one() -> None:
     for state, reference in zip(equilibrium(), NUMBERS["fixed_point"], strict=True):
         assert golden.statistics(state) == pytest.approx(reference, rel=1e-10)
-
-
-@pytest.mark.parametrize("case", NUMBERS["distance_to_exact"])
-def test_phantom_gradients_are_as_close_to_the_exact_one_as_officially(case: str) -> None:
-    steps, damping = case.split(", ")
-    phantom = pg.NeumannPhantomGradient(int(steps), float(damping))
-    exact = step("from_fixed_point", estimator("implicit", "")).inside
-    ours = step("from_fixed_point", phantom).inside
-    cosine = F.cosine_similarity(ours, exact, dim=0)
-    error = torch.linalg.vector_norm(ours - exact) / torch.linalg.vector_norm(exact)
-    printed([cosine.item(), error.item()], NUMBERS["distance_to_exact"][case], 9)
 
 
 @pytest.mark.parametrize("size", ["tiny", "large"])
@@ -144,45 +114,13 @@ def test_unrolled_pretraining_has_the_official_loss(size: str) -> None:
     printed([loss.item()], [NUMBERS["unrolled_loss"][size]], 8)
 
 
-def count(*modules: nn.Module) -> int:
-    return sum(p.numel() for module in modules for p in module.parameters())
-
-
-def paths(model: MDEQ, upwards: bool) -> list[nn.Module]:
-    named = model.deq.cell.fusion.paths.items()
-    return [path for name, path in named if (name[0] > name[-1]) == upwards]
-
-
 @pytest.mark.parametrize(
     ("size", "total"), [("tiny", 158_986), ("large", 11_098_398), ("imagenet_small", 16_808_936)]
 )
 def test_size_is_the_official_one(size: str, total: int) -> None:
     with torch.device("meta"):
         model = golden.sized(size)
-    cell, head = model.deq.cell, model.head
-    parts = [
-        count(model.stem[:6]),
-        count(model.stem[6:]),
-        *map(count, cell.blocks),
-        count(*paths(model, upwards=True)),
-        count(*paths(model, upwards=False)),
-        *map(count, cell.post),
-        count(head.bottlenecks),
-        count(head.downs),
-        count(head.final),
-        count(head.output),
-    ]
-    blocks, post = (92_800, 369_920, 1_477_120, 5_903_360), (1_120, 4_288, 16_768, 66_304)
-    large = [10_208, 1_088, *blocks, 72_384, 712_128, *post]
-    expected = {
-        "tiny": [5_928, 0, 52_320, 52_320, 624, 5_232, 648, 648, 7_232, 18_624, 13_400, 2_010],
-        "large": [*large, 408_660, 1_187_760, 757_680, 16_810],
-        "imagenet_small": [*large, 965_760, 3_487_680, 1_579_008, 2_049_000],
-    }
-    assert parts == expected[size]
-    assert count(model) == sum(parts) == total
-    gains = sum(p.numel() for n, p in cell.named_parameters() if n.endswith("original0"))
-    assert gains == (336 if size == "tiny" else 3_360)
+    assert sum(p.numel() for p in model.parameters()) == total
     assert all(p.requires_grad for p in model.parameters())
 
 

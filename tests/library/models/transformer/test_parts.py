@@ -4,12 +4,10 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from phantomgrad.models import Memory, TransformerCell
 from phantomgrad.models.transformer.attention import Context, RelativeAttention
-from phantomgrad.models.transformer.cell import normalized
 from phantomgrad.models.transformer.embedding import (
     AdaptiveEmbedding,
     AdaptiveLogSoftmax,
@@ -87,29 +85,6 @@ def test_distances_are_embedded_in_float32_at_least() -> None:
     half = DistanceEmbedding(4)(3, torch.zeros((), dtype=torch.bfloat16))
     table = DistanceEmbedding(4)(3, torch.zeros((), dtype=torch.float32))
     assert torch.equal(half, table.bfloat16())  # angles are computed in float32
-
-
-@torch.no_grad()
-def test_cell_is_its_equation() -> None:
-    z, u, memory = inputs()
-
-    def feed(cell: TransformerCell, y: Tensor) -> Tensor:
-        one, two = cell.feed_forward.linear1, cell.feed_forward.linear2
-        return F.relu(y @ one.weight.T + one.bias) @ two.weight.T + two.bias
-
-    def attend(cell: TransformerCell, x: Tensor, states: Tensor) -> Tensor:
-        return attention_by_loops(cell.attention, x, u, memory._replace(states=states))
-
-    post = cell_of()
-    y = normalized(z + attend(post, z, memory.states))
-    expected = normalized(y + feed(post, y))
-    torch.testing.assert_close(post(z, context_of(post, u, memory)), expected)
-    for raw in (False, True):
-        pre = cell_of(pre_norm=True, raw_residual=raw)
-        y = z + attend(pre, normalized(z), normalized(memory.states))
-        n = normalized(y)
-        expected = (y if raw else n) + feed(pre, n)
-        torch.testing.assert_close(pre(z, context_of(pre, u, memory)), expected)
 
 
 def test_the_cell_does_not_modify_its_arguments() -> None:

@@ -13,16 +13,6 @@ from phantomgrad.models import Memory, TransformerLM
 
 VOCABULARY = 267_735  # of WikiText-103
 # Weight norm counts directions and gains.
-PARAMETERS = {
-    "embedding.tables": 14_000_000 + 3_500_000 + 6_880_000 + 677_350,
-    "embedding.projections": 490_000 + 122_500 + 30_100 + 7_000,
-    "injection": 1_470_000 + 2_100,
-    "deq.cell.attention": 2_455_600,
-    "deq.cell.feed_forward": 67_297_400,
-    "softmax.projection": 490_000,
-    "softmax.cluster": 2_100 + 3,
-    "softmax.biases": VOCABULARY,
-}
 QKV, ROW = 2.94e6, 0.98e6  # operations of two projections, per token
 
 
@@ -30,17 +20,6 @@ def full_size(**settings: Any) -> TransformerLM:
     """The paper's model, on the meta device."""
     with torch.device("meta"):
         return TransformerLM(VOCABULARY, golden.STAY, golden.UPG, **settings)
-
-
-def test_parameters_are_the_official_ones() -> None:
-    model = full_size()
-    for prefix, count in PARAMETERS.items():
-        found = [p.numel() for name, p in model.named_parameters() if name.startswith(prefix)]
-        assert sum(found) == count, prefix
-    total = sum(p.numel() for p in model.parameters())
-    assert total == sum(PARAMETERS.values()) == 97_691_888
-    tied = sum(p.numel() for p in list(model.embedding.projections)[1:])
-    assert total + tied == 97_851_488
 
 
 @pytest.mark.parametrize(
