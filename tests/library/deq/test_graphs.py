@@ -10,7 +10,7 @@ from methods import ESTIMATORS, SOLVERS, Parts, every_estimator, parameter_gradi
 from problems import TanhCell, relative_error, saved_tensors
 from torch import Tensor, nn
 
-from phantomgrad import DEQ, Reversible, Solver, Steps
+from phantomgrad import DEQ, Broyden, Reversible, Solver, Steps
 
 NAN_SOLVERS: dict[str, Solver] = {
     **{name: replace(solver, max_evaluations=20, tol=1e-9) for name, solver in SOLVERS.items()},
@@ -128,11 +128,13 @@ def test_samples_that_become_nan_are_as_if_left_out(solver: Solver) -> None:
         lambda z: states.append(z.clone()) or cell(z, x, mark).detach(), torch.zeros_like(x)
     )
     mark[1], mark[3] = 0, states[2][3]
-    for _, gradient in ESTIMATORS.values():
+    refused = []
+    for name, (_, gradient) in ESTIMATORS.items():
         try:
             deq = DEQ(cell, solver, gradient)
         except ValueError:
-            continue  # they do not go together
+            refused.append(name)
+            continue
         deq.check_map, found = False, []
         for rows in ([0, 1, 2, 3], others):
             given = x[rows].requires_grad_()
@@ -144,3 +146,6 @@ def test_samples_that_become_nan_are_as_if_left_out(solver: Solver) -> None:
                 assert z[1].isnan().all()
                 assert solution.diverged[[1, 3]].all()
         torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
+    recorded = ["through the solver", "through the reversible solver"]
+    expected = [] if isinstance(solver, Broyden) else ["implicit, preconditioned"]
+    assert refused == expected + ([] if solver.differentiable else recorded)
