@@ -8,7 +8,7 @@ RUN := OMP_NUM_THREADS=1 $(BIN)/python
 # Your numbers next to the published ones; results/ is only read.
 YOURS := $(RUN) scripts/report.py yours=runs/results
 # After runs of which some may have failed: the tables all the same, then the status of the runs.
-COMPARE = status=$$?; $(YOURS) $(1); exit $$status
+COMPARE = status=$$?; $(YOURS) $(1) || status=1; exit $$status
 EMBEDDED := figure1 figure4 table2 theorems digits chains
 
 # Several runs at once, each in a process of its own; or one on several GPUs.
@@ -75,8 +75,8 @@ reproduce-table3-imagenet: env ## Table 3: MDEQ-Small on ImageNet (8 GPUs; first
 	@$(ONE_SIZE)
 	@$(RUN) scripts/train.py table=table3_imagenet $(ONE); $(call COMPARE,table3)
 
-reproduce-table4: env $(if $(SCALE),reproduce-table4-ppi) ## Table 4: COX2 and PROTEINS, ten folds of one seed (first: make data; SEEDS=1: the four other seeds of the claims)
-	@$(RUN) scripts/train.py table=table4$(if $(SEEDS),_seeds) $(PARALLEL); $(call COMPARE,table4)
+reproduce-table4: env $(if $(SCALE),reproduce-table4-ppi) ## Table 4: COX2 and PROTEINS, ten folds of one seed (first: make data; MORE=1: the four other seeds)
+	@$(RUN) scripts/train.py table=table4$(if $(MORE),_seeds) $(PARALLEL); $(call COMPARE,table4)
 
 reproduce-table4-ppi: env ## Table 4: PPI (GPU; first: make data DATA=PPI)
 	@$(TRAIN)table4_ppi $(MANY); $(call COMPARE,table4)
@@ -97,10 +97,11 @@ reproduce-figure4: env ## Figure 4: gradient solvers under ill-conditioning
 
 reproduce-reasoning: env ## Which gradient trains a recursive reasoner (about 9 h of a core)
 	@$(ONE_SIZE)
-	@$(RUN) scripts/train.py table=reasoning $(PARALLEL)
-	@$(RUN) scripts/train.py table=reasoning_few $(PARALLEL)
-	@$(RUN) scripts/train.py table=reasoning_instruments $(PARALLEL)
-	@$(RUN) scripts/study.py suite=scaling $(PARALLEL); $(call COMPARE,reasoning scaling)
+	@status=0; for table in reasoning reasoning_few reasoning_instruments; do \
+	    $(RUN) scripts/train.py table=$$table $(PARALLEL) || status=1; \
+	  done; \
+	  $(RUN) scripts/study.py suite=scaling $(PARALLEL) || status=1; \
+	  $(YOURS) reasoning scaling || status=1; exit $$status
 
 tune: env ## Tune λ on COX2, on validation data (17 min on a core; first: make data). TUNE=lambda: on the digits
 	@$(RUN) scripts/train.py tune=$(or $(TUNE),lambda_cox2); $(call COMPARE,tune)

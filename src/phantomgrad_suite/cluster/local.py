@@ -40,11 +40,10 @@ def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> 
     count = len(commands)
     print(f"{count} run{'s' * (count != 1)}, {slots} at a time", flush=True)
     prepare(settings)
-    bar = tqdm(
-        total=count, unit="run", dynamic_ncols=True, leave=False, disable=None
-    )  # on a terminal
+    # Shown on a terminal only.
+    bar = tqdm(total=count, unit="run", dynamic_ncols=True, leave=False, disable=None)
     started = time.monotonic()
-    waiting, free, failed = deque(commands), deque(range(slots)), 0
+    waiting, free, failed, executed = deque(commands), deque(range(slots)), 0, 0
     running: dict[Any, tuple[Command, Any, int]] = {}
     handlers = {s: signal.signal(s, _exit) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -59,11 +58,10 @@ def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> 
                 failed += bool(process.exitcode)
                 free.append(slot)
                 bar.update()
-                ended = count - len(waiting) - len(running)
-                done = ended + len(running) / 2  # those that are running are half done on average
-                left = (time.monotonic() - started) / done * (count - done)
-                rest = f", about {duration(left)} left" if ended < count else ""
-                bar.write(f"[{ended}/{count}{rest}] {_last_line(command, process.exitcode)}")
+                line = _last_line(command, process.exitcode)
+                executed += " skipped" not in line
+                rest = _left(time.monotonic() - started, executed, len(running), len(waiting))
+                bar.write(f"[{count - len(waiting) - len(running)}/{count}{rest}] {line}")
                 sys.stdout.flush()
     finally:
         bar.close()
@@ -76,6 +74,14 @@ def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> 
             signal.signal(signum, handler)
     if failed:
         raise UserError(f"{failed} of {len(commands)} runs failed: see their {LOG}")
+
+
+def _left(seconds: float, executed: int, running: int, waiting: int) -> str:
+    """Return the time left if the other runs take as long, those that are running half of it."""
+    if not executed or not running + waiting:
+        return ""
+    rate = seconds / (executed + running / 2)
+    return f", about {duration(rate * (waiting + running / 2))} left"
 
 
 def _last_line(command: Command, code: int) -> str:

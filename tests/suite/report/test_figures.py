@@ -8,7 +8,6 @@ import pytest
 from report.conftest import plots, points, published, record, runs_table, study_table
 
 from phantomgrad_suite.report.figures.plot import Curve, Plot, file_name, pretty, render, styled
-from phantomgrad_suite.report.table import Table
 from phantomgrad_suite.runs.records import Record, Result, read_study, write_record
 
 STARTS = {"pdf": b"%PDF", "svg": b"<?xml"}
@@ -67,28 +66,12 @@ def test_dots_have_names_and_whiskers() -> None:
     assert bars.get_segments()[0][:, 0].tolist() == [1.5, 3.0]
 
 
-@pytest.mark.parametrize(
-    "table",
-    [
-        study_table("figure1", published("figure1/tanh")),
-        study_table("throughput", published("throughput/cpu")),
-        runs_table(
-            "t",
-            [
-                record(
-                    f"t/{i}",
-                    "seed0",
-                    [0.5 + i / 100],
-                    label={"dataset": f"data {i % 2}", "model": f"m{i}", "method": "long " * 19},
-                )
-                for i in range(11)  # more than colours
-            ],
-        ),
-    ],
-    ids=lambda table: table.key,
-)
-def test_figures_can_be_drawn(table: Table) -> None:
-    assert all(set(render(plot)) == set(STARTS) for plot in plots(table).values())
+def test_more_rows_than_colours_with_long_names_can_be_drawn() -> None:
+    long = [
+        {"dataset": f"data {i % 2}", "model": f"m{i}", "method": "long " * 19} for i in range(11)
+    ]
+    found = [record(f"t/{i}", "seed0", [0.5], label=label) for i, label in enumerate(long)]
+    assert [*map(len, map(render, plots(runs_table("t", found)).values()))] == [2, 2]
 
 
 # Runs
@@ -124,6 +107,10 @@ def test_of_many_rows_the_main_ones_have_curves() -> None:
     assert {curve.label for curve in curves} == {*names[:2]}
     few = plots(runs_table("table1", found[1:]))["table1_curves"].curves
     assert {curve.label for curve in few} == {*names[1:]}
+    label = {"method": "f", "dataset": "Small"}  # another data set keeps its rows
+    both = plots(runs_table("table1", [*found, record("table1/f", "seed0", [0.5], label=label)]))
+    assert {curve.label for curve in both["table1_curves"].curves} == {*names[:2], "f"}
+    assert both["table1_curves"].note == "only the main rows are drawn"
 
 
 def test_curves_hold_means_and_leave_out_missing_epochs() -> None:

@@ -74,8 +74,9 @@ def test_rows_of_the_cpu_edition_have_the_speeds_of_their_own_runs(printed: Any)
     for row, f in ((IMPLICIT, 0.01), (UPG, 0.02)):
         steps = {"seconds/step_cpu": [4.0], "seconds/f_cpu": [f]}
         printed.add(f"cpu/{row}", "seed0", [0.8], curves=steps, seconds={"step_cpu": 0.2})
+    printed.add("cpu/table9/other/upg", "seed0", [0.8], curves=steps, seconds={"step_cpu": 0.2})
     assert [row["Speed, training"] for row in printed.rows("table9")] == [
-        *("—", "—", "1.00×", "2.00×"),  # noqa: RUF001
+        *("—", "—", "1.00×", "2.00×", "—"),  # noqa: RUF001
     ]
 
 

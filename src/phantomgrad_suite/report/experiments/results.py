@@ -237,13 +237,12 @@ def _training_speeds(lines: Sequence[Line], speeds: Mapping[str, str]) -> dict[s
 
     They are ratios of `f / step`, so they compare runs on machines that differ in speed.
     """
-    steps: dict[str, dict[str, float]] = {}
-    for line in (line for line in lines if line.scale and line.runs and not line.variant):
-        if stat := Stat.of(map(step_in_f, line.records)):
-            steps.setdefault(line.dataset, {})[line.row] = stat.mean
-    found = {}
-    for rows in steps.values():
-        for reference in (row for row in rows if speeds.get(split_row(row)[1]) == "1.0×"):  # noqa: RUF001
-            factors = {row: rows[reference] / step for row, step in rows.items()}
-            found.update({row: f"{factor:.2f}×" for row, factor in factors.items()})  # noqa: RUF001
+    found: dict[str, str] = {}
+    known = [line for line in lines if line.scale and line.runs and not line.variant]
+    for _, group in groupby(known, lambda line: (line.block, line.dataset)):
+        stats = {line.row: Stat.of(map(step_in_f, line.records)) for line in group}
+        steps = {row: stat.mean for row, stat in stats.items() if stat}
+        references = [row for row in steps if speeds.get(split_row(row)[1]) == "1.0×"]  # noqa: RUF001
+        for row, step in steps.items() if len(references) == 1 else ():
+            found[row] = f"{steps[references[0]] / step:.2f}×"  # noqa: RUF001
     return {"training": found} if found else {}

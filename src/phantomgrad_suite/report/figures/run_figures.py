@@ -87,10 +87,13 @@ def _by_epoch(table: Table, block: Block) -> Iterator[Plot]:
     """
     found = [line for _, line in block.experiments if line.curves(line.metric.curve)]
     lines = [line for line in found if line.runs and not line.runs.reduction] or found
-    if max(Counter(line.dataset for line in lines).values(), default=0) > _MANY:
-        lines = [x for x in lines if x.row.split("/")[-1] in table.entry.by_cost] or lines
+    counts, main = Counter(line.dataset for line in lines), table.entry.by_cost
+    many = {dataset for dataset, n in counts.items() if n > _MANY}
+    many &= {line.dataset for line in lines if line.row.split("/")[-1] in main}
+    shown = [x for x in lines if x.dataset not in many or x.row.split("/")[-1] in main]
+    note = "only the main rows are drawn" if len(shown) < len(lines) else ""
     curves = []
-    for line in lines:
+    for line in shown:
         label = label_of(line, lines)
         row = f"{line.dataset}\n{line.metric.heading}"
         columns = {"Test": (line.metric.curve, line.metric.scale), "Training loss": (_LOSS, 1.0)}
@@ -104,7 +107,9 @@ def _by_epoch(table: Table, block: Block) -> Iterator[Plot]:
     names = file_name(table.key, block.key, "curves"), FIGURES["curves"]
     title = ", ".join(filter(None, (table.title, block.title)))
     if curves:
-        yield Plot(*names, title, curves, "epoch", bands_of(curves))
+        yield Plot(
+            *names, title, curves, "epoch", "; ".join(filter(None, (bands_of(curves), note)))
+        )
 
 
 def bands_of(curves: Sequence[Curve]) -> str:
