@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from phantomgrad.models import Memory
 from phantomgrad_suite.data import Corpus, LanguageData
-from phantomgrad_suite.data.text.streams import TokenBatch
 from phantomgrad_suite.tasks import LanguageModelling
 
 pytestmark = QUIET
@@ -122,20 +121,3 @@ def test_pretraining_unrolls_the_cell(evaluate_pretrained: bool) -> None:
     assert train == [3] * 6 + [0] * 2
     layers = 3 if evaluate_pretrained else 0
     assert evaluated == [layers] * (len(evaluated) // 2) + [0] * (len(evaluated) // 2)
-
-
-def test_checkpoint_keeps_the_training_memory() -> None:
-    """The checkpoint is saved in the middle of an epoch."""
-    first, content = task_of(Bigrams()), dict[str, Any]()
-    fit(first, counting(), limit_train_batches=2)
-    first.on_save_checkpoint(content)
-    ((states, injections),) = content["memory"]
-    assert states[:, :, 0].tolist() == [[2, 3, 4, 5], [11, 0, 1, 2]]  # streams of 21 tokens
-    assert injections.shape == (2, 4, 3)
-    task = task_of(Bigrams())
-    task.on_load_checkpoint(content)
-    tokens = torch.tensor([[6, 7, 8], [3, 4, 5]])
-    task.training_loss(TokenBatch(tokens, tokens, first=False))
-    assert task.model.calls[0][1:3] == (4, 5)
-    task.training_loss(TokenBatch(tokens, tokens, first=True))
-    assert task.model.calls[1][1:3] == (0, -1)

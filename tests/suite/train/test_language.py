@@ -100,10 +100,11 @@ def test_bad_value_is_reported_in_one_line(workplace, text_root, override, messa
 def test_run_without_a_memory_or_in_half_precision(workplace, text_root, setting) -> None:
     """It writes a checkpoint, and its words become likelier than at first."""
     chosen = setting.split()
-    record = workplace.record(*run_of(text_root, JR[0]), *chosen, "trainer.max_epochs=2")
-    assert max(record.curves["test/perplexity"]) < record.data["vocabulary"]
-    first, last = record.curves["train/loss"]  # in bfloat16, perplexities may round to one number
-    assert last < first
+    record = workplace.record(
+        *run_of(text_root, JR[0]), *chosen, "trainer.max_epochs=2", "optimizer.lr=0.002"
+    )
+    first, last = record.curves["test/perplexity"]
+    assert last < first < record.data["vocabulary"]
 
 
 # Nothing that is drawn changes anything: no dropout, no jitter, a penalty of no weight.

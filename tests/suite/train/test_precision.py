@@ -67,18 +67,6 @@ def test_model_trains_in_another_precision(
         assert record.solver["adjoint_evaluations"] > 1
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("trainer.precision='8'", "trainer.precision must be .*'bf16-mixed'.*, got '8'"),
-        ("+trainer.sync_batchnorm=true", r"must be false without GPUs, got True"),
-    ],
-)
-def test_impossible_settings_are_refused(workplace: Workplace, setting: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        workplace.train(setting)
-
-
 def test_several_nodes_need_someone_who_starts_them(workplace, monkeypatch) -> None:
     """Lightning alone would wait for the others without a word."""
     monkeypatch.delenv("MASTER_ADDR", raising=False)

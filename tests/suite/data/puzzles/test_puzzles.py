@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 from training import Workplace, composed
 
 from phantomgrad_suite.data import Maze, PuzzleBatch, PuzzleData, Sudoku, Words
@@ -195,42 +194,6 @@ def test_words_have_their_products(root: str) -> None:
         ends = last.parts[name].tensors[1]
         assert (ends[:, :-1] == -100).all()
         assert torch.equal(ends[:, -1], products[:, -1])
-
-
-class Seen:
-    """Training batches of an epoch, augmented as in a run; resumed from a saved state."""
-
-    def __init__(self, data: PuzzleData) -> None:
-        self.data, self.batches = data, list[Tensor]()
-        data.trainer = SimpleNamespace(training=True, world_size=1, global_rank=0)
-        self.loader = data.train_dataloader()
-
-    def take(self, count: int | None = None) -> None:
-        for number, batch in enumerate(self.loader, start=1):
-            self.batches.append(torch.stack(self.data.on_after_batch_transfer(batch, 0)))
-            if number == count:
-                return
-
-
-@pytest.mark.parametrize("kind", [*AUGMENTED, "words"])
-def test_epoch_resumes_in_the_middle(kind: str, data: PuzzleData, root: str) -> None:
-    torch.manual_seed(1)
-    whole = Seen(data)
-    whole.take()
-    whole.take()
-    assert len(whole.batches) == 10
-    assert not torch.equal(whole.batches[0], whole.batches[5])
-    torch.manual_seed(1)
-    first = Seen(KINDS[kind](root=root, **SMALL))
-    first.take(2)
-    state, generator = first.loader.state_dict(), torch.get_rng_state()
-    torch.manual_seed(9)
-    rest = Seen(KINDS[kind](root=root, **SMALL))
-    rest.loader.load_state_dict(state)
-    torch.set_rng_state(generator)
-    rest.take()
-    rest.take()
-    assert all(map(torch.equal, [*first.batches, *rest.batches], whole.batches))
 
 
 @pytest.mark.parametrize("kind", AUGMENTED)

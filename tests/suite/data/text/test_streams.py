@@ -57,16 +57,6 @@ def test_partial_epochs_continue_through_the_text(data: PydocTopics) -> None:
     assert starts(loader, 2) == [(5, False), (10, False), (15, False)]
 
 
-def test_loader_continues_in_the_middle_of_an_epoch(data: PydocTopics) -> None:
-    loader = data.train_dataloader()
-    whole = starts(loader, 1)
-    next(iter(loader))
-    resumed = data.train_dataloader()
-    resumed.load_state_dict(loader.state_dict())
-    assert starts(resumed, 1) == whole[1:]
-    assert starts(resumed, 2) == starts(loader, 2)
-
-
 def test_processes_share_the_streams() -> None:
     """Together they have the streams of one process."""
     alone = segments(TEXT, 6, 4)
