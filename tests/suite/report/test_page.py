@@ -187,3 +187,10 @@ def test_our_page_is_that_of_our_records() -> None:
     figures = {table.key: plots_of(table) for table in tables}
     page = html.render(results, tables, figures, claims=table_of_claims(results))
     assert (results / "index.html").read_text() == page, "run python scripts/report.py"
+    names = sorted(
+        f"{plot.name}.{kind}"
+        for plots in figures.values()
+        for plot in plots
+        for kind in ("pdf", "svg")
+    )
+    assert names == sorted(path.name for path in (results / "figures").iterdir())

@@ -1,13 +1,16 @@
 """Tables of runs: values, dashes, and runs that are kept apart."""
 
+import re
 from functools import partial
 
+import numpy as np
 import pytest
 from graph_data import REPOSITORY
 from report.conftest import record, rows, runs_table
 
 from phantomgrad_suite.report import latex, markdown
 from phantomgrad_suite.report.command import known_tables, load
+from phantomgrad_suite.report.figures import plot, plots_of
 from phantomgrad_suite.runs.records import Result
 
 RESULTS = REPOSITORY / "results"
@@ -164,3 +167,17 @@ def test_tables_of_this_repository_are_those_of_its_records(key: str) -> None:
     table = load(RESULTS, key)
     assert (RESULTS / "tables" / f"{key}.md").read_text(encoding="utf-8") == markdown.render(table)
     assert (RESULTS / "tables" / f"{key}.tex").read_text(encoding="utf-8") == latex.render(table)
+
+
+@pytest.mark.parametrize("key", known_tables(RESULTS))
+def test_figures_of_this_repository_are_those_of_its_records(key: str, monkeypatch) -> None:
+    """Numbers may differ in the last bits, on another processor; identifiers are their hashes."""
+    monkeypatch.delitem(plot._FORMATS, "pdf")  # slow, and of the same drawing
+    number, identifier = re.compile(r"-?\d+\.?\d*"), re.compile(r"\b[a-zA-Z][0-9a-f]{10}\b")
+    for figure in plots_of(load(RESULTS, key)):
+        file = RESULTS / "figures" / f"{figure.name}.svg"
+        both = plot.render(figure)["svg"].decode(), file.read_text(encoding="utf-8")
+        drawn, kept = (identifier.sub("", text) for text in both)
+        assert number.sub("", drawn) == number.sub("", kept), f"{file}: python scripts/report.py"
+        values = [np.array(number.findall(text), float) for text in (drawn, kept)]
+        np.testing.assert_allclose(*values, rtol=0, atol=2e-3, err_msg=str(file))
