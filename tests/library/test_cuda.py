@@ -1,7 +1,6 @@
 """Solvers and gradients do not synchronise with a CUDA device; the activity flag."""
 
 import itertools
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from unittest.mock import Mock
@@ -11,11 +10,10 @@ import pytest
 import torch
 from problems import Counted, TanhCell
 from small_models import mdeq, some_memory, transformer
-from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import phantomgrad as pg
-from phantomgrad.models import Memory, TransformerLM
+from phantomgrad.models import Memory
 from phantomgrad.solvers.context import ActivityFlag
 from phantomgrad.solvers.iterative import SolveState
 
@@ -23,7 +21,7 @@ SOLVERS = {name: replace(s, max_evaluations=12, tol=0) for name, s in methods.SO
 SHORT = SOLVERS["broyden"]
 SOLVERS["broyden, first step"] = replace(SHORT, first_step=-1.0)
 ADJOINT = pg.ImplicitGradient(solver=replace(SHORT, max_evaluations=8), on_failure="ignore")
-GRADIENTS: dict[str, pg.GradientEstimator] = {
+GRADIENTS = {
     "implicit": ADJOINT,
     "implicit, preconditioned": replace(ADJOINT, preconditioner="forward"),
     "implicit, at the image": replace(ADJOINT, at="image"),
@@ -39,7 +37,7 @@ every_gradient = pytest.mark.parametrize("gradient", GRADIENTS.values(), ids=GRA
 
 
 @contextmanager
-def no_synchronisation() -> Iterator[None]:
+def no_synchronisation():
     """Raise at any synchronisation with the device."""
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -48,18 +46,18 @@ def no_synchronisation() -> Iterator[None]:
         torch.cuda.set_sync_debug_mode("default")
 
 
-def run_twice(run: Callable[[], object]) -> None:
+def run_twice(run):
     for context in (torch.enable_grad, no_synchronisation):
         with context():
             run()
 
 
-def differentiate(deq: pg.DEQ, x: Tensor) -> None:
+def differentiate(deq, x):
     deq.check_map = False  # which reads its result
     torch.autograd.grad(deq(x)[0].square().sum(), list(deq.parameters()))
 
 
-def solve_and_differentiate(model: TransformerLM, u: Tensor, memory: Memory) -> None:
+def solve_and_differentiate(model, u, memory):
     """Forward and backward pass of the equilibrium layer."""
     model.deq.check_map = False  # which reads its result
     z, _ = model.deq(model.context(u, memory), z0=model.start(u))
@@ -78,7 +76,7 @@ def solve_and_differentiate(model: TransformerLM, u: Tensor, memory: Memory) -> 
         (SOLVERS["damped fixed point"], pg.BackpropThroughSolver()),
     ],
 )
-def test_a_solve_with_tol_0_does_not_synchronise(solver, gradient) -> None:
+def test_a_solve_with_tol_0_does_not_synchronise(solver, gradient):
     """With ``tol=0`` a solve, a gradient and an adjoint solve only queue work."""
     deq, x = pg.DEQ(TanhCell(), solver, gradient).cuda(), torch.randn(3, 4, device="cuda")
     run_twice(lambda: differentiate(deq, x))
@@ -86,7 +84,7 @@ def test_a_solve_with_tol_0_does_not_synchronise(solver, gradient) -> None:
 
 @on_cuda
 @every_gradient
-def test_mdeq_with_dropout_and_weight_norm_does_not_synchronise(gradient) -> None:
+def test_mdeq_with_dropout_and_weight_norm_does_not_synchronise(gradient):
     model = mdeq(gradient, SHORT, dropout=0.25).cuda()
     images = torch.randn(2, 3, 8, 8, device="cuda")
     run_twice(lambda: model(images).sum().backward())
@@ -95,7 +93,7 @@ def test_mdeq_with_dropout_and_weight_norm_does_not_synchronise(gradient) -> Non
 @on_cuda
 @every_gradient
 @pytest.mark.parametrize("pre_norm", [False, True])
-def test_transformer_with_memory_does_not_synchronise(gradient, pre_norm) -> None:
+def test_transformer_with_memory_does_not_synchronise(gradient, pre_norm):
     model = transformer(gradient, SHORT, dropout=0.05, pre_norm=pre_norm).cuda()
     u, memory = torch.randn(3, 5, 24, device="cuda"), some_memory()
     memory = Memory(*(part.cuda() for part in memory))
@@ -104,7 +102,7 @@ def test_transformer_with_memory_does_not_synchronise(gradient, pre_norm) -> Non
 
 @on_cuda
 @every_solver
-def test_early_stopping_is_at_most_two_evaluations_late(solver: pg.Solver) -> None:
+def test_early_stopping_is_at_most_two_evaluations_late(solver):
     cell = Counted(TanhCell().cuda().linear)
     z0, stopping = torch.randn(3, 4, device="cuda"), replace(solver, tol=1e-2, max_evaluations=60)
     f = lambda z: torch.tanh(cell(z))  # noqa: E731
@@ -118,7 +116,7 @@ def test_early_stopping_is_at_most_two_evaluations_late(solver: pg.Solver) -> No
 
 @on_cuda
 @every_solver
-def test_a_solve_of_the_whole_budget_can_be_captured_as_a_cuda_graph(solver: pg.Solver) -> None:
+def test_a_solve_of_the_whole_budget_can_be_captured_as_a_cuda_graph(solver):
     cell, z0 = TanhCell().cuda(), torch.zeros(3, 4, device="cuda")
     x = torch.randn(3, 4, device="cuda")
     with torch.no_grad():
@@ -132,7 +130,7 @@ def test_a_solve_of_the_whole_budget_can_be_captured_as_a_cuda_graph(solver: pg.
     torch.testing.assert_close(captured.z, expected.z)
 
 
-def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def as_on_a_device(monkeypatch):
     for module in (
         "equilibrium",
         "health",
@@ -145,7 +143,7 @@ def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @every_solver
-def test_with_tol_0_no_flag_is_read_on_an_accelerator(solver, monkeypatch) -> None:
+def test_with_tol_0_no_flag_is_read_on_an_accelerator(solver, monkeypatch):
     monkeypatch.setattr(ActivityFlag, "any", Mock(side_effect=AssertionError("asked")))
     as_on_a_device(monkeypatch)
     assert not SolveState(solver, torch.zeros(2, 3)).finished()
@@ -157,7 +155,7 @@ def test_with_tol_0_no_flag_is_read_on_an_accelerator(solver, monkeypatch) -> No
 class Tanh(torch.nn.Linear):
     """``tanh(W z + x)``, constructed without a generator."""
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         return torch.tanh(super().forward(z) + x)
 
 
@@ -169,7 +167,7 @@ class Tanh(torch.nn.Linear):
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*not implemented.*")
-def test_no_iteration_reads_a_tensor_value(solver, gradient, monkeypatch) -> None:
+def test_no_iteration_reads_a_tensor_value(solver, gradient, monkeypatch):
     """Meta tensors, which have no values, take the place of tensors on a device."""
     monkeypatch.setattr(ActivityFlag, "any", lambda *_: True)
     as_on_a_device(monkeypatch)
@@ -178,7 +176,7 @@ def test_no_iteration_reads_a_tensor_value(solver, gradient, monkeypatch) -> Non
 
 
 @pytest.mark.filterwarnings("ignore:.*not implemented.*")
-def test_states_on_the_way_and_a_watch_read_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_on_the_way_and_a_watch_read_no_value(monkeypatch):
     as_on_a_device(monkeypatch)
     with FakeTensorMode():
         layer, watch = pg.DEQ(Tanh(4, 4), SHORT, GRADIENTS["unrolled"]), pg.SolverHealth(patience=3)
@@ -190,7 +188,7 @@ def test_states_on_the_way_and_a_watch_read_no_value(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.filterwarnings("ignore:.*not implemented.*")
-def test_the_cell_of_the_transformer_reads_no_value() -> None:
+def test_the_cell_of_the_transformer_reads_no_value():
     with FakeTensorMode():
         model = transformer(dropout=0.05, pre_norm=True)
         f, z, _ = model.deq.close_over(
@@ -199,15 +197,15 @@ def test_the_cell_of_the_transformer_reads_no_value() -> None:
         f(z).sum().backward()
 
 
-def test_on_the_cpu_the_flag_is_up_to_date() -> None:
+def test_on_the_cpu_the_flag_is_up_to_date():
     flag = ActivityFlag(torch.device("cpu"))
-    rows: list[list[bool]] = [[True, False], [False, False], [True, True], []]
+    rows = [[True, False], [False, False], [True, True], []]
     answers = [flag.any(torch.tensor(row, dtype=torch.bool)) for row in rows]
     assert answers == [True, False, True, False]
 
 
 @on_cuda
-def test_on_cuda_the_flag_is_lag_calls_old() -> None:
+def test_on_cuda_the_flag_is_lag_calls_old():
     """The first ``lag`` answers are ``True``."""
     flag = ActivityFlag(torch.device("cuda"), lag=2)
     truths = [True, False, True, False, False]
@@ -216,7 +214,7 @@ def test_on_cuda_the_flag_is_lag_calls_old() -> None:
 
 
 @on_cuda
-def test_on_cuda_a_late_flag_changes_no_result() -> None:
+def test_on_cuda_a_late_flag_changes_no_result():
     f = lambda z: 0.5 * z + 1  # noqa: E731
     solver = pg.FixedPoint(tol=1e-6)
     host = solver.solve(f, torch.zeros(4, 3))

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from problems import Affine, exact_gradient, relative_error
-from torch import Tensor
 
 import phantomgrad as pg
 
@@ -15,18 +14,18 @@ ONE_STEP = pg.UnrolledPhantomGradient(1, 1.0)
 
 
 @pytest.fixture
-def affine() -> Affine:
+def affine():
     return Affine.random()
 
 
 @pytest.fixture
-def v(affine: Affine) -> Tensor:
+def v(affine):
     return torch.randn_like(affine.bias)
 
 
 @pytest.mark.parametrize("kind", [pg.UnrolledPhantomGradient, pg.NeumannPhantomGradient])
 @pytest.mark.parametrize("series", [(1, 1.0), (1, 0.5), (5, 0.5), (9, 0.5)])
-def test_cosine_and_norm_ratio_are_the_dense_ones(affine, v, kind, series) -> None:
+def test_cosine_and_norm_ratio_are_the_dense_ones(affine, v, kind, series):
     wanted, z = [affine.weight, affine.bias], affine.equilibrium()
     ours = pg.estimated_gradient(affine, z, v, kind(*series), wanted)
     dense, exact = exact_gradient(affine, z, v, wanted, series), affine.exact_gradient(v)
@@ -37,7 +36,7 @@ def test_cosine_and_norm_ratio_are_the_dense_ones(affine, v, kind, series) -> No
     assert 0 < cosine < 1 - 1e-6
 
 
-def test_exact_gradient_is_the_dense_one_with_its_residuals(affine: Affine, v: Tensor) -> None:
+def test_exact_gradient_is_the_dense_one_with_its_residuals(affine, v):
     rough, wanted = LOOSE.solve(affine, affine.zeros).z, (affine.weight, affine.bias)
     found = pg.exact_gradient(affine, rough, v, wanted, solver=TIGHT, adjoint=TIGHT)
     torch.testing.assert_close(found.z, affine.equilibrium(), rtol=1e-10, atol=1e-12)
@@ -49,11 +48,11 @@ def test_exact_gradient_is_the_dense_one_with_its_residuals(affine: Affine, v: T
 
 
 @pytest.mark.parametrize("solver", [pg.FixedPoint(max_evaluations=60), pg.Steps(60)])
-def test_exact_gradient_records_one_evaluation(affine: Affine, v: Tensor, solver) -> None:
+def test_exact_gradient_records_one_evaluation(affine, v, solver):
     """Also where autograd could record the solve."""
-    recorded: list[bool] = []
+    recorded = []
 
-    def f(z: Tensor) -> Tensor:
+    def f(z):
         fz = affine(z)
         recorded.append(fz.requires_grad)
         return fz
@@ -64,7 +63,7 @@ def test_exact_gradient_records_one_evaluation(affine: Affine, v: Tensor, solver
 
 
 @pytest.mark.parametrize("grad", [True, False])
-def test_no_grad_is_accumulated_and_graphs_stay_usable(affine, v, grad) -> None:
+def test_no_grad_is_accumulated_and_graphs_stay_usable(affine, v, grad):
     """This holds in any autograd mode."""
     shared = 1.0 * affine.weight
     f = Affine(shared, affine.bias)
@@ -77,7 +76,7 @@ def test_no_grad_is_accumulated_and_graphs_stay_usable(affine, v, grad) -> None:
     assert affine.bias.grad is None
 
 
-def test_unused_tensors_have_zero_gradients(affine: Affine, v: Tensor) -> None:
+def test_unused_tensors_have_zero_gradients(affine, v):
     unused = torch.ones(2, requires_grad=True)
     (ours,) = pg.estimated_gradient(affine, affine.zeros, v, ONE_STEP, [unused])
     assert torch.equal(ours, torch.zeros(2))
@@ -87,7 +86,7 @@ def test_unused_tensors_have_zero_gradients(affine: Affine, v: Tensor) -> None:
     assert torch.equal(exact.gradient[0], torch.zeros(2))
 
 
-def test_agreement_concatenates_the_tensors_in_double_precision() -> None:
+def test_agreement_concatenates_the_tensors_in_double_precision():
     a = (torch.tensor([3.0]), torch.tensor([[4.0]]))
     b = (torch.tensor([8.0]), torch.tensor([[-6.0]]))
     assert pg.agreement(a, b) == pytest.approx((0.0, 0.5))
@@ -98,7 +97,7 @@ def test_agreement_concatenates_the_tensors_in_double_precision() -> None:
     assert 1 - pg.agreement(estimate, exact).cosine == pytest.approx(1 - expected.item(), rel=1e-6)
 
 
-def test_vanishing_gradients_have_no_direction() -> None:
+def test_vanishing_gradients_have_no_direction():
     zero, one = (torch.zeros(2),), (torch.ones(2),)
     assert all(math.isnan(value) for value in pg.agreement(one, zero))
     found = pg.agreement(zero, one)

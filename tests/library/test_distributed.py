@@ -1,7 +1,6 @@
 """Two processes, each with a half of the batch, find the gradients of the whole."""
 
 import sys
-from typing import Any
 
 import distributed_worker
 import pytest
@@ -15,7 +14,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     # A new interpreter would import torch again.
     fork = "fork" if sys.platform == "linux" else "spawn"
@@ -26,7 +25,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", distributed_worker.CASES)
-def test_gradients_are_those_of_the_global_batch(ranks: list[dict[str, Any]], name: str) -> None:
+def test_gradients_are_those_of_the_global_batch(ranks, name):
     """With separate batch statistics, they are the mean of the gradients of the halves."""
     _, batch = distributed_worker.case(name)
     parts = batch.chunk(2) if name.endswith("own") else [batch]
@@ -37,5 +36,5 @@ def test_gradients_are_those_of_the_global_batch(ranks: list[dict[str, Any]], na
         assert relative_error(found[name], expected) < 1e-8
 
 
-def test_processes_agree_on_the_largest_radius(ranks: list[dict[str, Any]]) -> None:
+def test_processes_agree_on_the_largest_radius(ranks):
     assert [found["radius"] for found in ranks] == [pytest.approx(3.0)] * 2

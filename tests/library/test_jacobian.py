@@ -1,18 +1,16 @@
 """Jacobian products, spectral radius and Jacobian regularisation."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
-from problems import Affine, Counted, Map, TanhCell, dense_jacobian
-from torch import Tensor
+from problems import Affine, Counted, TanhCell, dense_jacobian
 
 from phantomgrad import jacobian_regularizer, spectral_radius
 from phantomgrad.jacobian import Linearization
 
 
-def test_products_are_those_of_the_dense_jacobian() -> None:
+def test_products_are_those_of_the_dense_jacobian():
     """``vjp`` is ``J^T u`` and ``jvp`` is ``J u``, any number of times."""
     cell, x, z = TanhCell(), torch.randn(3, 4), torch.randn(3, 2, 2)
     counted = Counted(lambda z: cell(z.flatten(1), x).unflatten(1, (2, 2)))
@@ -24,7 +22,7 @@ def test_products_are_those_of_the_dense_jacobian() -> None:
     assert counted.calls == 1
 
 
-def test_the_value_is_on_the_graph_of_the_parameters() -> None:
+def test_the_value_is_on_the_graph_of_the_parameters():
     """This holds under ``no_grad`` too; ``z`` itself stays off the graph."""
     weight, z = torch.ones(3, requires_grad=True), torch.randn(2, 3)
     with torch.no_grad():
@@ -34,14 +32,14 @@ def test_the_value_is_on_the_graph_of_the_parameters() -> None:
 
 
 @pytest.mark.parametrize("needs_grad", [False, True])
-def test_a_map_that_ignores_its_argument_has_a_zero_jacobian(needs_grad: bool) -> None:
+def test_a_map_that_ignores_its_argument_has_a_zero_jacobian(needs_grad):
     b, z = torch.ones(2, 3, requires_grad=needs_grad), torch.randn(2, 3)
     at = Linearization(lambda z: 2 * b, z)
     assert torch.equal(at.vjp(z), torch.zeros(2, 3))
     assert torch.equal(at.jvp(z), torch.zeros(2, 3))
 
 
-def test_a_half_precision_value_gives_products_in_the_dtype_of_the_state() -> None:
+def test_a_half_precision_value_gives_products_in_the_dtype_of_the_state():
     z = torch.randn(2, 3)
     at = Linearization(lambda z: (2 * z).bfloat16(), z)
     assert at.value.dtype == torch.bfloat16
@@ -49,7 +47,7 @@ def test_a_half_precision_value_gives_products_in_the_dtype_of_the_state() -> No
     torch.testing.assert_close(at.vjp(torch.ones(2, 3)), torch.full((2, 3), 2.0))
 
 
-def test_vjps_are_those_of_the_state_and_of_what_f_depends_on() -> None:
+def test_vjps_are_those_of_the_state_and_of_what_f_depends_on():
     f = Affine.random(batch=2, size=3)
     z, v = torch.randn(2, 2, 3)
     at = Linearization(f, z)
@@ -78,7 +76,7 @@ RADII = {
 
 
 @pytest.mark.parametrize(("matrix", "radius"), RADII.values(), ids=RADII)
-def test_spectral_radius_of_a_matrix(matrix: Tensor, radius: float) -> None:
+def test_spectral_radius_of_a_matrix(matrix, radius):
     matrices = torch.stack([matrix, 0.5 * matrix]).double()
     zeros = torch.zeros(matrices.shape[:2])
     expected = torch.tensor([radius, radius / 2])
@@ -87,17 +85,17 @@ def test_spectral_radius_of_a_matrix(matrix: Tensor, radius: float) -> None:
     )
 
 
-def test_a_random_jacobian_agrees_with_its_eigenvalues() -> None:
+def test_a_random_jacobian_agrees_with_its_eigenvalues():
     cell, x, z = TanhCell(size=8), torch.randn(4, 8), torch.randn(4, 8)
-    f: Map = lambda z: cell(z, x)  # noqa: E731
+    f = lambda z: cell(z, x)  # noqa: E731
     exact = torch.linalg.eigvals(dense_jacobian(f, z)).abs().amax(dim=1)
     radius = spectral_radius(f, z, iterations=2000)
     torch.testing.assert_close(radius, exact, rtol=5e-3, atol=0)
     assert not radius.requires_grad
 
 
-def test_the_start_comes_from_the_generator() -> None:
-    f: Map = lambda z: torch.sin(z) * z.mean(dim=(1, 2), keepdim=True)  # noqa: E731
+def test_the_start_comes_from_the_generator():
+    f = lambda z: torch.sin(z) * z.mean(dim=(1, 2), keepdim=True)  # noqa: E731
     z = torch.randn(3, 2, 4)
     estimates = [
         spectral_radius(f, z, iterations=3, generator=torch.Generator().manual_seed(seed))
@@ -108,15 +106,15 @@ def test_the_start_comes_from_the_generator() -> None:
 
 
 @pytest.fixture
-def problem() -> tuple[TanhCell, Tensor, Tensor]:
+def problem():
     """A cell, its input and a point."""
     return TanhCell(), torch.randn(3, 4), torch.randn(3, 4)
 
 
-def test_the_expected_penalty_is_the_frobenius_norm(problem: Any) -> None:
+def test_the_expected_penalty_is_the_frobenius_norm(problem):
     """The expected value is ``|J|_F^2 / N``."""
     cell, x, z = problem
-    f: Map = lambda z: cell(z, x)  # noqa: E731
+    f = lambda z: cell(z, x)  # noqa: E731
     draws = torch.stack([jacobian_regularizer(f, z) for _ in range(200)])
     many = jacobian_regularizer(f, z, samples=800)
     exact, deviation = dense_jacobian(f, z).square().sum().item() / 12, draws.std().item()
@@ -124,10 +122,10 @@ def test_the_expected_penalty_is_the_frobenius_norm(problem: Any) -> None:
     assert many.item() == pytest.approx(exact, abs=4 * deviation / math.sqrt(800))
 
 
-def test_the_gradient_of_the_penalty_passes_gradcheck() -> None:
+def test_the_gradient_of_the_penalty_passes_gradcheck():
     weight = TanhCell(size=3).linear.weight
 
-    def penalty(weight: Tensor, x: Tensor, z: Tensor) -> Tensor:
+    def penalty(weight, x, z):
         return jacobian_regularizer(
             lambda z: torch.tanh(z @ weight.mT + x),
             z,
@@ -139,7 +137,7 @@ def test_the_gradient_of_the_penalty_passes_gradcheck() -> None:
     assert torch.autograd.gradcheck(penalty, (weight, x.requires_grad_(), z.requires_grad_()))
 
 
-def test_a_detached_state_keeps_the_gradient_off_the_equilibrium(problem: Any) -> None:
+def test_a_detached_state_keeps_the_gradient_off_the_equilibrium(problem):
     """The penalty differentiates ``z`` unless it is detached."""
     cell, x, z = problem
     z.requires_grad_()
@@ -150,7 +148,7 @@ def test_a_detached_state_keeps_the_gradient_off_the_equilibrium(problem: Any) -
 
 
 @pytest.mark.parametrize("measure", [spectral_radius, jacobian_regularizer])
-def test_values_do_not_depend_on_the_autograd_mode(measure: Any, problem: Any) -> None:
+def test_values_do_not_depend_on_the_autograd_mode(measure, problem):
     cell, x, z = problem
     measured = lambda: measure(  # noqa: E731
         lambda z: cell(z, x), z, generator=torch.Generator().manual_seed(0)
@@ -161,7 +159,7 @@ def test_values_do_not_depend_on_the_autograd_mode(measure: Any, problem: Any) -
         assert not measured().requires_grad
 
 
-def test_a_penalty_in_half_precision_does_not_overflow() -> None:
+def test_a_penalty_in_half_precision_does_not_overflow():
     z = torch.zeros(16, 4096, dtype=torch.float16)
     found = jacobian_regularizer(lambda z: 300 * z, z)
     assert found.item() == pytest.approx(300**2, rel=0.05)

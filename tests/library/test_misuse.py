@@ -1,7 +1,5 @@
 """Every refused argument and the message that names it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial
@@ -32,18 +30,16 @@ ones = partial(torch.ones, dtype=torch.long)
 operator = partial(normalized_adjacency, torch.tensor([[0, 1], [1, 0]]), 3)
 
 
-def segment(**changed: object) -> object:
+def segment(**changed):
     """Call a small transformer on a segment of which something is changed."""
     return transformer()(**{"tokens": ones(3, 5), "targets": ones(3, 5), **changed})
 
 
-def layer(
-    *inputs: object, cell: Callable[[], nn.Module] = CoupledCell, **keywords: object
-) -> object:
+def layer(*inputs, cell=CoupledCell, **keywords):
     return pg.DEQ(cell(), SOLVER, ADJOINT)(*inputs, **keywords)
 
 
-def packed(*shapes: tuple[int, ...]) -> Packing:
+def packed(*shapes):
     return Packing.of([torch.zeros(shape) for shape in shapes])
 
 
@@ -55,7 +51,7 @@ class Duck:
 
 Case = tuple[Callable[[], object], str]
 
-SOLVERS: list[Case] = [
+SOLVERS = [
     (lambda: pg.FixedPoint(max_evaluations=0), "max_evaluations must be at least 1, got 0"),
     (lambda: pg.FixedPoint(max_evaluations=1.5), "max_evaluations must be an integer, got 1.5"),
     (lambda: pg.FixedPoint(tol=None), "tol must be finite and not negative, got None"),
@@ -88,7 +84,7 @@ SOLVERS: list[Case] = [
     (lambda: SOLVER.solve(torch.tanh, torch.tensor(1.0)), "z0 must have a batch dimension"),
     (lambda: SOLVER.solve(torch.tanh, ones(2, 3)), "z0 must be a floating-point tensor, got torc"),
 ]
-GRADIENTS: list[Case] = [
+GRADIENTS = [
     (lambda: pg.ImplicitGradient(on_failure="no"), "on_failure must be 'warn' or .* got 'no'"),
     (lambda: pg.ImplicitGradient(failure_residual=0.0), "failure_residual must be positive, got"),
     (lambda: pg.ImplicitGradient(order=0), "order must be at least 1, got 0"),
@@ -112,7 +108,7 @@ GRADIENTS: list[Case] = [
         "got BackpropTh",
     ),
 ]
-LAYERS: list[Case] = [
+LAYERS = [
     (lambda: layer(), "z0 is needed if the first input is not a tensor"),
     (lambda: layer(ones(2, 4)), "z0 must be a floating-point tensor"),
     (lambda: layer(X, z0=(X, X.float())), r"share their dtype, got \['torch.float32'"),
@@ -134,7 +130,7 @@ LAYERS: list[Case] = [
         for dims in ((2, 3), (-3,))
     ),
 ]
-MODELS: list[Case] = [
+MODELS = [
     (lambda: SyntheticCell(size=0), "size must be at least 1, got 0"),
     (lambda: SyntheticCell(lipschitz=NAN), "lipschitz must be positive, got nan"),
     (lambda: SyntheticCell(nonlinearity="gelu"), "nonlinearity must be 'linear' or .*, got 'gelu'"),
@@ -209,7 +205,7 @@ MODELS: list[Case] = [
     (lambda: segment(unrolled=-1), "unrolled must be at least 0, got -1"),
     (lambda: segment(memory_length=-1), "memory_length must be at least 0, got -1"),
 ]
-TYPES: list[Case] = [
+TYPES = [
     (lambda: pg.DEQ(torch.tanh, SOLVER, UPG), "cell must be a torch.nn.Module, got builtin"),
     (lambda: pg.DEQ(TanhCell(), UPG, SOLVER), r"solver must be a phantomgrad\.Solver .*got Unro"),
     (lambda: pg.DEQ(TanhCell(), pg.Broyden, UPG), "solver must be .*, got the class Broyden"),
@@ -224,30 +220,30 @@ TYPES: list[Case] = [
 
 
 @pytest.mark.parametrize(("call", "message"), [*SOLVERS, *GRADIENTS, *LAYERS, *MODELS])
-def test_bad_values_are_refused(call: Callable[[], object], message: str) -> None:
+def test_bad_values_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
 
 @pytest.mark.parametrize(("call", "message"), TYPES)
-def test_bad_types_are_refused(call: Callable[[], object], message: str) -> None:
+def test_bad_types_are_refused(call, message):
     with pytest.raises(TypeError, match=message):
         call()
 
 
 @pytest.mark.parametrize("measure", [pg.spectral_radius, pg.jacobian_regularizer])
-def test_inference_mode_is_refused(measure: Callable[..., torch.Tensor]) -> None:
+def test_inference_mode_is_refused(measure):
     with torch.inference_mode(), pytest.raises(RuntimeError, match="cannot be taken under torch"):
         measure(torch.tanh, torch.randn(3, 4))
 
 
-def test_trainable_edge_weights_are_refused() -> None:
+def test_trainable_edge_weights_are_refused():
     """They would receive no gradient."""
     with pytest.raises(ValueError, match="edge_weight must be a constant, got a tensor that requi"):
         normalized_adjacency(torch.tensor([[0], [1]]), 3, edge_weight=nn.Parameter(torch.ones(1)))
 
 
-def test_a_matrix_is_not_taken_for_edges() -> None:
+def test_a_matrix_is_not_taken_for_edges():
     with pytest.raises(ValueError, match=r"edges must be integers .* got torch.float64 .9, 9."):
         graph_layer()(torch.ones(9, 3), torch.eye(9))
 
@@ -262,6 +258,6 @@ def test_a_matrix_is_not_taken_for_edges() -> None:
         (lambda z: torch.tanh(z.add_(1)), ValueError, "f must not modify its argument in place"),
     ],
 )
-def test_maps_that_break_the_contract_are_refused(solver, f, error, message) -> None:
+def test_maps_that_break_the_contract_are_refused(solver, f, error, message):
     with pytest.raises(error, match=message):
         solver.solve(f, X.clone())

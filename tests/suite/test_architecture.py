@@ -14,7 +14,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 TESTS = sorted((REPOSITORY / "tests").rglob("*.py"))
 
 
-def test_library_imports_torch_alone() -> None:
+def test_library_imports_torch_alone():
     """In a new process, the library loads nothing of the experiments."""
     heavy = (
         "phantomgrad_suite torchvision torch._dynamo hydra lightning matplotlib omegaconf scipy "
@@ -28,13 +28,13 @@ def test_library_imports_torch_alone() -> None:
     assert done.stdout.strip() == ""
 
 
-def test_files_and_folders_stay_small() -> None:
+def test_files_and_folders_stay_small():
     assert [path for path in FILES + TESTS if len(path.read_text().splitlines()) > 300] == []
     folders = {path.parent for path in FILES + TESTS}
     assert [folder for folder in folders if len(list(folder.glob("*.py"))) > 12] == []
 
 
-def test_functions_stay_small() -> None:
+def test_functions_stay_small():
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -42,7 +42,7 @@ def test_functions_stay_small() -> None:
                 assert length <= 60, f"{path}: {node.name} has {length} lines"
 
 
-def test_status_and_reports_start_without_torch() -> None:
+def test_status_and_reports_start_without_torch():
     """This is tested in a new process: the status must not wait for torch."""
     modules = (
         "phantomgrad_suite.status, phantomgrad_suite.export_wandb, phantomgrad_suite.report.command"

@@ -2,11 +2,8 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from report.conftest import record
@@ -33,36 +30,36 @@ FILES = {
 class Toy:
     """A table of two rows, its results and its runs."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.configs, self.runs, self.results = path / "configs", path / "runs", path / "results"
         for place, content in FILES.items():
             (self.configs / place).parent.mkdir(parents=True, exist_ok=True)
             (self.configs / place).write_text(content)
 
-    def publish(self, row: str, instance: str) -> Path:
+    def publish(self, row, instance):
         path = self.results / "records" / row / f"{instance}.json"
         write_record(record(row, instance, [0.5], config=CONFIG), path)
         return path
 
-    def export(self, *more: str) -> int:
+    def export(self, *more):
         places = ["--runs", str(self.runs), "--results", str(self.results)]
         return export_wandb.main(["toy", *places, *more], self.configs)
 
 
 @pytest.fixture
-def toy(tmp_path: Path) -> Toy:
+def toy(tmp_path):
     return Toy(tmp_path)
 
 
 @pytest.fixture
-def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def offline(monkeypatch):
     monkeypatch.setenv("WANDB_SILENT", "true")
     yield
     wandb.finish()
     wandb.teardown()
 
 
-def test_names() -> None:
+def test_names():
     assert names(*PLACE, "Toy")["id"] == names("toy", "upg/seed1", "")["id"] == "db14ce454c89acc6"
     assert names("toy/upg", "seed2", "Toy")["id"] != names(*PLACE, "Toy")["id"]
     assert names("table4/honest/cox2", "seed0", "COX2")["tags"] == ["table4", "table4/honest/cox2"]
@@ -71,7 +68,7 @@ def test_names() -> None:
     assert names(f"toy/{'x' * 80}", "seed0", "Toy")["tags"] == ["toy"]  # or wandb refuses
 
 
-def test_history() -> None:
+def test_history():
     curves = {"precision/step": [0, 50], "precision/cosine": [0.5, None], "gradient/radius": [0.7]}
     made = record(*PLACE, [0.5, None])
     made = replace(made, curves={**made.curves, **curves})
@@ -84,7 +81,7 @@ def test_history() -> None:
 
 
 @pytest.mark.usefixtures("offline")
-def test_run_has_the_content_of_its_record(tmp_path: Path) -> None:
+def test_run_has_the_content_of_its_record(tmp_path):
     made = record(
         *PLACE,
         [0.5],
@@ -115,7 +112,7 @@ def test_run_has_the_content_of_its_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("offline")
-def test_table_is_rebuilt_without_duplicates(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_is_rebuilt_without_duplicates(toy, capsys):
     """The order is that of its rows; records of other rows are left out."""
     for row, instance in (PLACE, ("toy/implicit", "seed0"), ("toy/other", "seed0")):
         toy.publish(row, instance)
@@ -127,7 +124,7 @@ def test_table_is_rebuilt_without_duplicates(toy: Toy, capsys: pytest.CaptureFix
     assert lines[-1].startswith("2 runs; to send them: wandb sync ")
 
 
-def test_nothing_to_export_and_unreadable_records(toy, capsys) -> None:
+def test_nothing_to_export_and_unreadable_records(toy, capsys):
     assert toy.export() == 1
     assert "no run of toy is finished: python scripts/train.py table=toy" in capsys.readouterr().err
     toy.publish(*PLACE).write_text("{")
@@ -136,7 +133,7 @@ def test_nothing_to_export_and_unreadable_records(toy, capsys) -> None:
 
 
 @pytest.mark.parametrize("package", ["wandb", "wandb_workspaces.reports.v2"])
-def test_missing_packages(toy, monkeypatch, capsys, package) -> None:
+def test_missing_packages(toy, monkeypatch, capsys, package):
     toy.publish(*PLACE)
     monkeypatch.setitem(sys.modules, package, None)
     assert toy.export("--online") == 1
@@ -146,7 +143,7 @@ def test_missing_packages(toy, monkeypatch, capsys, package) -> None:
 
 
 @pytest.fixture
-def report() -> Any:
+def report():
     pytest.importorskip("wandb_workspaces.reports.v2")
     text = record(ROWS[1], "seed0", [0.5], result=Result("perplexity", 9, 1, 9, mode="min"))
     curves = {"validation/loss": [1.0], "precision/step": [0], "precision/cosine": [0.5]}
@@ -154,7 +151,7 @@ def report() -> Any:
     return export_wandb.build_report("toy", records, "# Toy")
 
 
-def test_report_groups_by_row_and_has_a_panel_for_each_metric(report: Any) -> None:
+def test_report_groups_by_row_and_has_a_panel_for_each_metric(report):
     assert report.title == "phantomgrad: toy"
     assert report.description == "2 finished runs, grouped by row"
     spec = json.loads(report._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
@@ -178,12 +175,12 @@ def test_report_groups_by_row_and_has_a_panel_for_each_metric(report: Any) -> No
 
 
 @pytest.mark.parametrize("earlier", [None, "an id"])
-def test_sent_report_replaces_the_one_with_its_title(report, toy, monkeypatch, earlier) -> None:
+def test_sent_report_replaces_the_one_with_its_title(report, toy, monkeypatch, earlier):
     """A client without a server records what would be sent."""
     others = [SimpleNamespace(display_name="another", id="x")]
     if earlier:
         others.append(SimpleNamespace(display_name="phantomgrad: toy", id=earlier))
-    sent: list[Any] = []
+    sent = []
     api = SimpleNamespace(default_entity="us", reports=lambda path: sent.append(path) or others)
     monkeypatch.setattr(wandb, "Api", lambda: api)
     monkeypatch.setattr(export_wandb, "rebuild", lambda *_, **where: sent.append(where))

@@ -19,7 +19,7 @@ PAGES = [
 def test_the_example_of_the_readme_trains_a_converging_deq():
     (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
     assert len([line for line in code.splitlines() if line.strip()]) <= 12
-    names: dict = {}
+    names = {}
     torch.manual_seed(0)
     exec(compile(code, "README.md", "exec"), names)
     assert bool(names["solution"].converged.all())
@@ -31,7 +31,7 @@ def test_the_readme_is_short():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name + "/" + page.name)
-def test_commands_and_links_exist(page: Path):
+def test_commands_and_links_exist(page):
     text = page.read_text()
     targets = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(re.findall(r"(?:`|^)make ([a-z0-9-]+)", text, re.MULTILINE)) <= set(targets)
@@ -43,7 +43,7 @@ def test_commands_and_links_exist(page: Path):
 
 @pytest.mark.usefixtures("composing_from_memory")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name + "/" + page.name)
-def test_command_lines_compose(page: Path):
+def test_command_lines_compose(page):
     from training import check_line
 
     for root, line in re.findall(

@@ -6,7 +6,6 @@ import platform
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -22,7 +21,7 @@ DEAD = 2**22 + 1  # larger than any process number
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """An empty run folder, in a new working directory, while time stands still."""
     now = time.time()
     monkeypatch.setattr("phantomgrad_suite.status.time", SimpleNamespace(time=lambda: now))
@@ -32,16 +31,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def examined() -> Run:
+def examined():
     return examine(*PLACE, RUNS, RECORDS)
 
 
-def note(folder: Path, **changes: Any) -> None:
+def note(folder, **changes):
     content = {"host": platform.node(), "pid": os.getpid(), "job": None, "epochs": 50}
     (folder / "attempt.json").write_text(json.dumps({**content, **changes}))
 
 
-def test_missing_published_and_finished_runs(folder: Path) -> None:
+def test_missing_published_and_finished_runs(folder):
     assert examined().state == "missing"
     published = RECORDS / PLACE[0] / f"{PLACE[1]}.json"
     published.parent.mkdir(parents=True)
@@ -53,12 +52,12 @@ def test_missing_published_and_finished_runs(folder: Path) -> None:
     assert examined().state == "done"
 
 
-def test_failed_run_has_its_error(folder: Path) -> None:
+def test_failed_run_has_its_error(folder):
     note(folder, failed="CUDA out of memory", host="gpu07", job="812_3")
     assert examined() == Run(*PLACE, "failed", "CUDA out of memory (job 812_3 on gpu07)")
 
 
-def test_run_of_this_machine_is_running_while_its_process_lives(folder, monkeypatch) -> None:
+def test_run_of_this_machine_is_running_while_its_process_lives(folder, monkeypatch):
     note(folder, epoch=12)
     text = f"epoch 12 of 50, last update 0 s ago ({platform.node()})"
     assert examined() == Run(*PLACE, "running", text)
@@ -69,7 +68,7 @@ def test_run_of_this_machine_is_running_while_its_process_lives(folder, monkeypa
 
 
 @pytest.mark.parametrize(("minutes", "state"), [(59, "running"), (61, "stopped")])
-def test_run_of_another_machine_is_running_until_it_is_silent(folder, minutes, state) -> None:
+def test_run_of_another_machine_is_running_until_it_is_silent(folder, minutes, state):
     """The age of the youngest of its files counts."""
     note(folder, host="gpu07")
     os.utime(folder / "attempt.json", (0, 0))
@@ -80,17 +79,17 @@ def test_run_of_another_machine_is_running_until_it_is_silent(folder, minutes, s
     assert examined().state == "stopped"  # it noted its end
 
 
-def test_unreadable_note_is_no_obstacle(folder: Path) -> None:
+def test_unreadable_note_is_no_obstacle(folder):
     (folder / "attempt.json").write_text("{")
     assert examined() == Run(*PLACE, "stopped", "last update 0 s ago (this machine)")
 
 
-def counts(text: str) -> dict[str, list[str]]:
+def counts(text):
     lines = [line.split() for line in text.splitlines() if ":" not in line]
     return {line[0]: line[1:] for line in lines[1:]}
 
 
-def test_counts_of_all_tables(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_counts_of_all_tables(folder, capsys):
     (folder / "record.json").write_text("{}")
     own = RUNS / "mine" / "seed0-abcdef12"
     own.mkdir(parents=True)
@@ -110,14 +109,14 @@ def test_counts_of_all_tables(folder: Path, capsys: pytest.CaptureFixture[str]) 
         ("hydra: {sweeper: {params", "while parsing a flow mapping in "),
     ],
 )
-def test_a_broken_table_does_not_hide_the_others(tmp_path, capsys, content, error) -> None:
+def test_a_broken_table_does_not_hide_the_others(tmp_path, capsys, content, error):
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "mine.yaml").write_text(content)
     assert status(["--runs", str(tmp_path / "runs")], tmp_path) == 0
     assert capsys.readouterr().out.startswith(f"mine: its runs cannot be listed: {error}")
 
 
-def test_one_table_and_failed_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_table_and_failed_runs(folder, capsys):
     note(folder, failed="out of memory", host="gpu07")
     stopped = RUNS / PLACE[0] / "seed1"
     stopped.mkdir()

@@ -1,12 +1,11 @@
 """The equilibrium of a layer and its gradient, its states, inputs and start."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import torch
-from methods import SOLVER, Parts, every_estimator
+from methods import SOLVER, every_estimator
 from problems import CoupledCell, TanhCell, exact_gradient, newton_equilibrium, relative_error
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
@@ -18,7 +17,7 @@ from phantomgrad.nn import Packing
 @pytest.mark.parametrize(
     "solver", [pg.FixedPoint(max_evaluations=400), pg.Anderson(), pg.Broyden()]
 )
-def test_the_output_is_the_equilibrium_with_its_exact_gradient(solver: pg.Solver) -> None:
+def test_the_output_is_the_equilibrium_with_its_exact_gradient(solver):
     cell, x = TanhCell(), torch.randn(3, 4, requires_grad=True)
     deq = pg.DEQ(cell, replace(solver, tol=1e-12), pg.ImplicitGradient(solver=SOLVER))
     z, solution = deq(x)
@@ -33,16 +32,16 @@ def test_the_output_is_the_equilibrium_with_its_exact_gradient(solver: pg.Solver
 class PackedCell(nn.Module):
     """A cell of several states as a cell of one tensor."""
 
-    def __init__(self, cell: nn.Module, packing: Packing) -> None:
+    def __init__(self, cell, packing):
         super().__init__()
         self.cell, self.packing = cell, packing
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         return self.packing.pack(self.cell(self.packing.unpack(z), x))
 
 
 @every_estimator
-def test_tuple_states_are_one_packed_state(parts: Parts) -> None:
+def test_tuple_states_are_one_packed_state(parts):
     cell, x = CoupledCell(), torch.randn(3, 4, requires_grad=True)
     z0, wanted = (torch.zeros(3, 4), torch.zeros(3, 2, 3)), [x, *cell.parameters()]
     packing = Packing.of(z0)
@@ -59,11 +58,9 @@ def test_tuple_states_are_one_packed_state(parts: Parts) -> None:
 
 
 @every_estimator
-def test_a_cell_takes_inputs_and_keywords_of_any_kind(parts: Parts) -> None:
+def test_a_cell_takes_inputs_and_keywords_of_any_kind(parts):
     class Scaled(nn.Module):
-        def forward(
-            self, z: Tensor, x: Tensor, scale: float, *, extra: dict[str, Tensor]
-        ) -> Tensor:
+        def forward(self, z, x, scale, *, extra):
             return scale * torch.cos(z) + x + extra["bias"]
 
     x, bias = torch.zeros(2, 3), torch.full((3,), 0.1, requires_grad=True)
@@ -74,7 +71,7 @@ def test_a_cell_takes_inputs_and_keywords_of_any_kind(parts: Parts) -> None:
 
 
 @every_estimator
-def test_the_start_gets_a_gradient_only_from_a_recorded_solve(parts: Parts) -> None:
+def test_the_start_gets_a_gradient_only_from_a_recorded_solve(parts):
     deq, z0 = pg.DEQ(TanhCell(), *parts), torch.randn(3, 4, requires_grad=True)
     z, _ = deq(torch.randn(3, 4), z0=z0)
     gradient = torch.autograd.grad(z.sum(), z0, allow_unused=True)[0]
@@ -82,7 +79,7 @@ def test_the_start_gets_a_gradient_only_from_a_recorded_solve(parts: Parts) -> N
 
 
 @every_estimator
-def test_the_start_may_be_an_inference_tensor(parts: Parts) -> None:
+def test_the_start_may_be_an_inference_tensor(parts):
     deq, x = pg.DEQ(TanhCell(), *parts), torch.randn(3, 4)
     with torch.inference_mode():
         warm, _ = deq(x)
@@ -91,7 +88,7 @@ def test_the_start_may_be_an_inference_tensor(parts: Parts) -> None:
 
 
 @every_estimator
-def test_the_result_may_be_overwritten(parts: Parts) -> None:
+def test_the_result_may_be_overwritten(parts):
     """With a graph or without, this does not affect the start, which may be an earlier result."""
     deq, x = pg.DEQ(TanhCell(), *parts), torch.randn(3, 4)
     torch.relu_(deq(x)[0]).sum().backward()
@@ -106,20 +103,20 @@ def test_the_result_may_be_overwritten(parts: Parts) -> None:
 class Convolution(nn.Module):
     """A contraction on images; records whether its states are channels last in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.convolution = nn.Conv2d(3, 3, 3, padding=1)
         with torch.no_grad():
             self.convolution.weight.mul_(0.3)
-        self.channels_last: set[bool] = set()
+        self.channels_last = set()
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         self.channels_last.add(z.is_contiguous(memory_format=torch.channels_last))
         return torch.tanh(self.convolution(z) + x)
 
 
 @every_estimator
-def test_images_keep_their_memory_format(parts: Parts) -> None:
+def test_images_keep_their_memory_format(parts):
     """A transposition at every evaluation would double the time of a small cell."""
     found = []
     for memory_format in (torch.contiguous_format, torch.channels_last):
@@ -153,13 +150,13 @@ class Pair(NamedTuple):
     ],
     ids=["named tuple", "dictionary", "nested"],
 )
-def test_states_keep_their_structure(nested: Callable[[Tensor, Tensor], Any]) -> None:
+def test_states_keep_their_structure(nested):
     """The equilibrium is that of the plain tuple, in the structure of the start."""
     plain, x = CoupledCell(), torch.randn(3, 4)
     a, b = torch.zeros(3, 4), torch.zeros(3, 2, 3)
 
     class Nested(nn.Module):
-        def forward(self, z: Any, x: Tensor) -> Any:
+        def forward(self, z, x):
             return nested(*plain(tuple(tree_leaves(z)), x))
 
     expected, _ = pg.DEQ(plain, SOLVER, pg.ImplicitGradient())(x, z0=(a, b))
@@ -168,9 +165,9 @@ def test_states_keep_their_structure(nested: Callable[[Tensor, Tensor], Any]) ->
     torch.testing.assert_close(tuple(tree_leaves(z)), expected)
 
 
-def test_another_structure_is_refused() -> None:
+def test_another_structure_is_refused():
     class Renamed(nn.Module):
-        def forward(self, z: dict[str, Tensor], x: Tensor) -> dict[str, Tensor]:
+        def forward(self, z, x):
             return {"b": z["a"]}
 
     layer = pg.DEQ(Renamed(), SOLVER, pg.ImplicitGradient())

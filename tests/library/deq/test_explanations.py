@@ -1,9 +1,5 @@
 """What wrong calls of a layer say."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 import torch
 from problems import CoupledCell, TanhCell
@@ -16,34 +12,32 @@ FORWARD = pg.ImplicitGradient(preconditioner="forward")
 X = torch.zeros(3, 4, dtype=torch.float64)
 
 
-def layer(
-    *inputs: object, cell: Callable[[], nn.Module] = CoupledCell, **keywords: object
-) -> object:
+def layer(*inputs, cell=CoupledCell, **keywords):
     return pg.DEQ(cell(), SOLVER, UPG)(*inputs, **keywords)
 
 
 class Multiple(nn.Module):
     """Returns a second value."""
 
-    def forward(self, z: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(self, z, x):
         return torch.tanh(z + x), x
 
 
-def set_attribute(name: str, value: object) -> object:
+def set_attribute(name, value):
     changed = pg.DEQ(CoupledCell(), SOLVER, UPG)
     setattr(changed, name, value)
     return changed(X, z0=(X, X.new_zeros(3, 2, 3)))
 
 
-def tanh_layer() -> pg.DEQ:
+def tanh_layer():
     return pg.DEQ(TanhCell(), SOLVER, UPG)
 
 
-def recorded_layer() -> pg.DEQ:
+def recorded_layer():
     return pg.DEQ(TanhCell(), pg.FixedPoint(), BPTT)
 
 
-CALLS: list[tuple[Callable[[], object], str]] = [
+CALLS = [
     # The errors of a cell, which may be any, say what it was called with.
     (lambda: layer(X[:, :3], cell=TanhCell), r"z: float64 \(3, 3\); .* width is then that of"),
     (lambda: layer(X, cell=TanhCell, z0=X.float()), "in float64, .* z: float32 .*inputs: .float64"),
@@ -104,12 +98,12 @@ CALLS: list[tuple[Callable[[], object], str]] = [
 
 
 @pytest.mark.parametrize(("call", "message"), CALLS)
-def test_wrong_calls_are_explained(call: Callable[[], object], message: str) -> None:
+def test_wrong_calls_are_explained(call, message):
     with pytest.raises(Exception, match=message):
         call()
 
 
-def test_a_subclass_may_have_attributes_of_its_own() -> None:
+def test_a_subclass_may_have_attributes_of_its_own():
     class Layer(pg.DEQ):
         steps = 0
 
@@ -119,7 +113,7 @@ def test_a_subclass_may_have_attributes_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("eval_solver", [None, SOLVER])
-def test_a_refused_part_is_not_installed(eval_solver: pg.Solver | None) -> None:
+def test_a_refused_part_is_not_installed(eval_solver):
     layer = pg.DEQ(TanhCell(), SOLVER if eval_solver is None else pg.FixedPoint(), UPG)
     layer.eval_solver = eval_solver
     with pytest.raises(ValueError, match="BackpropThroughSolver needs a solver that autograd"):

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from methods import ESTIMATORS, SOLVERS, Parts, every_estimator, parameter_gradients
+from methods import ESTIMATORS, SOLVERS, every_estimator, parameter_gradients
 from problems import TanhCell, relative_error, saved_tensors
 from torch import Tensor, nn
 
-from phantomgrad import DEQ, Broyden, Reversible, Solver, Steps
+from phantomgrad import DEQ, Broyden, Reversible, Steps
 
-NAN_SOLVERS: dict[str, Solver] = {
+NAN_SOLVERS = {
     **{name: replace(solver, max_evaluations=20, tol=1e-9) for name, solver in SOLVERS.items()},
     "reversible": Reversible(max_evaluations=20, tol=1e-9, backward_tol=1e-12),
     "steps": Steps(3),
@@ -20,7 +20,7 @@ NAN_SOLVERS: dict[str, Solver] = {
 
 
 @every_estimator
-def test_no_grad_gives_no_graph(parts: Parts) -> None:
+def test_no_grad_gives_no_graph(parts):
     deq, x = DEQ(TanhCell(), *parts), torch.randn(3, 4, requires_grad=True)
     with torch.no_grad(), saved_tensors() as alive:
         z, _ = deq(x)
@@ -32,7 +32,7 @@ def test_no_grad_gives_no_graph(parts: Parts) -> None:
 
 
 @every_estimator
-def test_evaluation_mode_gives_the_same_gradients(parts: Parts) -> None:
+def test_evaluation_mode_gives_the_same_gradients(parts):
     """The autograd mode decides, never ``training``."""
     deq, x = DEQ(TanhCell(), *parts), torch.randn(3, 4)
     expected = parameter_gradients(deq, x)
@@ -40,7 +40,7 @@ def test_evaluation_mode_gives_the_same_gradients(parts: Parts) -> None:
 
 
 @every_estimator
-def test_two_forwards_before_two_backwards(parts: Parts) -> None:
+def test_two_forwards_before_two_backwards(parts):
     """With ``retain_graph`` a graph serves any number of backward passes, bit for bit."""
     deq, (x, y) = DEQ(TanhCell(), *parts), torch.randn(2, 3, 4)
     alone, wanted = [parameter_gradients(deq, given) for given in (x, y)], list(deq.parameters())
@@ -51,7 +51,7 @@ def test_two_forwards_before_two_backwards(parts: Parts) -> None:
 
 
 @every_estimator
-def test_samples_are_independent(parts: Parts) -> None:
+def test_samples_are_independent(parts):
     deq, x = DEQ(TanhCell(), *parts), torch.randn(4, 4, requires_grad=True)
     z, _ = deq(x)
     (grad,) = torch.autograd.grad(z.square().sum(), x)
@@ -63,7 +63,7 @@ def test_samples_are_independent(parts: Parts) -> None:
         torch.testing.assert_close(ours[0], grad[sample], rtol=1e-9, atol=1e-9)
 
 
-def live_tensors() -> tuple[int, int]:
+def live_tensors():
     """How many tensors Python holds, and the bytes of their storages."""
     gc.collect()
     # Not the tensors without memory that torch.compile keeps in its caches.
@@ -72,14 +72,14 @@ def live_tensors() -> tuple[int, int]:
     return len(tensors), sum(storages.values())
 
 
-def test_memory_does_not_grow_over_training_steps() -> None:
+def test_memory_does_not_grow_over_training_steps():
     layers, x = [], torch.randn(3, 4)
     for solver, gradient in ESTIMATORS.values():
         short = replace(solver, max_evaluations=8, record_trace=True)
         layers.append(DEQ(TanhCell(), short, gradient))
     optimizer = torch.optim.SGD([p for deq in layers for p in deq.parameters()], lr=1e-3)
 
-    def train(steps: int) -> None:
+    def train(steps):
         for _ in range(steps):
             optimizer.zero_grad()
             for deq in layers:
@@ -95,7 +95,7 @@ def test_memory_does_not_grow_over_training_steps() -> None:
 
 
 @every_estimator
-def test_a_forward_without_backward_is_freed_with_its_result(parts: Parts) -> None:
+def test_a_forward_without_backward_is_freed_with_its_result(parts):
     deq = DEQ(TanhCell(), *parts)
     gc.disable()
     try:
@@ -113,14 +113,14 @@ def test_a_forward_without_backward_is_freed_with_its_result(parts: Parts) -> No
 class Failing(TanhCell):
     """``nan`` for a sample whose state is at its ``mark``."""
 
-    def forward(self, z: Tensor, x: Tensor, mark: Tensor) -> Tensor:
+    def forward(self, z, x, mark):
         there = (z - mark).abs().amax(dim=1, keepdim=True) < 1e-9
         return torch.where(there, torch.nan, super().forward(z, x))
 
 
 @pytest.mark.filterwarnings("ignore:the adjoint solve failed")
 @pytest.mark.parametrize("solver", NAN_SOLVERS.values(), ids=NAN_SOLVERS)
-def test_samples_that_become_nan_are_as_if_left_out(solver: Solver) -> None:
+def test_samples_that_become_nan_are_as_if_left_out(solver):
     """One from its first evaluation, one from its third; with every gradient."""
     cell, x, others = Failing(), torch.randn(4, 4), [0, 2]
     mark, states = torch.full_like(x, torch.inf), list[Tensor]()

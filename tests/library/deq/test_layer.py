@@ -3,12 +3,11 @@
 import contextlib
 import copy
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 import torch.utils.checkpoint
-from methods import SOLVER, Parts, assert_twins, every_estimator, parameter_gradients
+from methods import SOLVER, assert_twins, every_estimator, parameter_gradients
 from problems import TanhCell, relative_error
 from torch import Tensor, nn
 
@@ -19,7 +18,7 @@ UPG = pg.UnrolledPhantomGradient(5, 0.5)
 
 
 @every_estimator
-def test_solver_and_gradient_can_be_replaced(parts: Parts) -> None:
+def test_solver_and_gradient_can_be_replaced(parts):
     x, deq = torch.randn(3, 4), pg.DEQ(TanhCell(), pg.FixedPoint(), UPG)
     deq.solver = parts.solver
     deq.gradient = parts.gradient
@@ -27,11 +26,11 @@ def test_solver_and_gradient_can_be_replaced(parts: Parts) -> None:
     assert relative_error(parameter_gradients(deq, x), expected) == 0
 
 
-def test_modes_and_calls_have_budgets_of_their_own() -> None:
+def test_modes_and_calls_have_budgets_of_their_own():
     training = pg.FixedPoint(max_evaluations=6, tol=0)
     layer = pg.DEQ(TanhCell(), training, UPG, eval_solver=replace(training, max_evaluations=9))
 
-    def spent(**options: pg.Solver) -> int:
+    def spent(**options):
         return int(layer(torch.ones(2, 4), **options)[1].evaluations.max())
 
     assert spent() == 6
@@ -45,15 +44,15 @@ def test_modes_and_calls_have_budgets_of_their_own() -> None:
 class Learned(nn.Module, pg.GradientEstimator):
     """A one-step gradient with a parameter of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.scale = nn.Parameter(torch.ones(()))
 
-    def attach(self, f: Any, z_star: Tensor, report: Any = None) -> Tensor:
+    def attach(self, f, z_star, report=None):
         return self.scale * f(z_star)
 
 
-def test_a_gradient_may_be_a_module() -> None:
+def test_a_gradient_may_be_a_module():
     deq, learned = pg.DEQ(TanhCell(), SOLVER, UPG), Learned()
     deq.gradient = learned
     assert deq.gradient is learned
@@ -63,13 +62,13 @@ def test_a_gradient_may_be_a_module() -> None:
 
 
 @every_estimator
-def test_copies_and_pickles(parts: Parts) -> None:
+def test_copies_and_pickles(parts):
     x = torch.randn(3, 4)
     assert_twins(lambda: pg.DEQ(TanhCell(), *parts), lambda deq: deq(x)[0].square().sum())
 
 
 @every_estimator
-def test_the_last_solution_is_kept_for_logs(parts: Parts) -> None:
+def test_the_last_solution_is_kept_for_logs(parts):
     """It is kept without its state, off every graph, and is not in the state dict."""
     deq = pg.DEQ(TanhCell(), *parts)
     assert deq.last_solution is None
@@ -85,7 +84,7 @@ def test_the_last_solution_is_kept_for_logs(parts: Parts) -> None:
 
 
 @pytest.mark.parametrize("order", [1, 2])
-def test_the_last_adjoint_is_that_of_the_last_backward(order: int) -> None:
+def test_the_last_adjoint_is_that_of_the_last_backward(order):
     adjoint = pg.Broyden(max_evaluations=60, tol=1e-10)
     deq = pg.DEQ(TanhCell(), SOLVER, pg.ImplicitGradient(solver=adjoint, order=order))
     z, _ = deq(torch.randn(3, 4))
@@ -101,7 +100,7 @@ def test_the_last_adjoint_is_that_of_the_last_backward(order: int) -> None:
 
 
 @every_estimator
-def test_report_and_penalty_have_the_state_off_the_graph(parts: Parts) -> None:
+def test_report_and_penalty_have_the_state_off_the_graph(parts):
     deq, given = pg.DEQ(TanhCell(), *parts), list[Tensor]()
     deq.penalty = lambda f, z, attached: given.extend((z, attached)) or attached.sum()
     z, solution = deq(torch.randn(3, 4))
@@ -109,7 +108,7 @@ def test_report_and_penalty_have_the_state_off_the_graph(parts: Parts) -> None:
     assert torch.equal(given[0], solution.z)
 
 
-def test_a_layer_with_a_penalty_can_be_copied() -> None:
+def test_a_layer_with_a_penalty_can_be_copied():
     deq, x = pg.DEQ(TanhCell(), SOLVER, pg.ImplicitGradient()), torch.randn(3, 4)
     deq.penalty = lambda f, z, attached: pg.jacobian_regularizer(f, z)
     deq(x)
@@ -120,13 +119,12 @@ def test_a_layer_with_a_penalty_can_be_copied() -> None:
 class Followed(nn.Module):
     """A cell with another module after it."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module):
         super().__init__()
         self.cell, self.module = TanhCell(), module
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
-        out: Tensor = self.module(self.cell(z, x))
-        return out
+    def forward(self, z, x):
+        return self.module(self.cell(z, x))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +138,7 @@ class Followed(nn.Module):
         (nn.LayerNorm(4), None),
     ],
 )
-def test_unsuitable_maps_are_pointed_out_once(module: nn.Module, message: str | None) -> None:
+def test_unsuitable_maps_are_pointed_out_once(module, message):
     """In the first training pass, which draws the same random numbers as without the test."""
     deq = pg.DEQ(Followed(module).double(), SOLVER, UPG)
     x, numbers = torch.randn(3, 4), []
@@ -155,12 +153,12 @@ def test_unsuitable_maps_are_pointed_out_once(module: nn.Module, message: str | 
     deq(x)
 
 
-def test_the_test_for_mixing_waits_for_two_samples() -> None:
+def test_the_test_for_mixing_waits_for_two_samples():
     class Chain(nn.Module):
-        def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        def forward(self, z, x):
             return torch.tanh(0.9 * z.roll(1, 0) + x)
 
-    calls: list[object] = []
+    calls = []
     deq = pg.DEQ(Chain(), pg.FixedPoint(max_evaluations=2, tol=0), UPG)
     deq.cell.register_forward_hook(lambda *_: calls.append(None))
     counts = []
@@ -173,28 +171,28 @@ def test_the_test_for_mixing_waits_for_two_samples() -> None:
 
 
 class Inner(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.dropout = VariationalDropout(0.4)
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         return self.dropout(torch.tanh(0.3 * z + x))
 
 
 class Outer(nn.Module):
     """A map that solves for another equilibrium, which may be hidden from torch."""
 
-    def __init__(self, hidden: bool) -> None:
+    def __init__(self, hidden):
         super().__init__()
         inner = pg.DEQ(Inner(), SOLVER, UPG)
         self.parts = [inner] if hidden else nn.ModuleList([inner])
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         return 0.3 * torch.tanh(self.parts[0](z + x)[0])
 
 
 @pytest.mark.parametrize("hidden", [False, True])
-def test_a_nested_equilibrium_keeps_its_masks_for_the_outer_solve(hidden: bool) -> None:
+def test_a_nested_equilibrium_keeps_its_masks_for_the_outer_solve(hidden):
     """Otherwise the outer map would have no equilibrium. The next pass draws new masks."""
     outer = Outer(hidden).train()
     deq, dropout, masks = pg.DEQ(outer, SOLVER, UPG), outer.parts[0].cell.dropout, []
@@ -209,12 +207,12 @@ def test_a_nested_equilibrium_keeps_its_masks_for_the_outer_solve(hidden: bool) 
 class Reentrant(TanhCell):
     """Hides its parameters in a custom autograd function."""
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         return torch.utils.checkpoint.checkpoint(super().forward, z, x, use_reentrant=True)
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
-def test_a_cell_with_hidden_parameters_is_not_treated_as_frozen() -> None:
+def test_a_cell_with_hidden_parameters_is_not_treated_as_frozen():
     """Torch's reentrant checkpoint refuses vector-Jacobian products of such a cell."""
     deq = pg.DEQ(Reentrant(), SOLVER, pg.NeumannPhantomGradient(3, 0.5))
     z, _ = deq(torch.randn(3, 4))
@@ -224,7 +222,7 @@ def test_a_cell_with_hidden_parameters_is_not_treated_as_frozen() -> None:
 
 
 @every_estimator
-def test_a_frozen_cell_has_a_graph_only_for_its_inputs(parts: Parts) -> None:
+def test_a_frozen_cell_has_a_graph_only_for_its_inputs(parts):
     deq = pg.DEQ(TanhCell().requires_grad_(False), *parts)
     z, _ = deq(torch.randn(3, 4))
     assert not z.requires_grad
@@ -236,7 +234,7 @@ def test_a_frozen_cell_has_a_graph_only_for_its_inputs(parts: Parts) -> None:
 
 @pytest.mark.parametrize("norm", ["l2", "rms", "max"])
 @pytest.mark.parametrize("adjoint", [pg.FixedPoint(), pg.GMRES()])
-def test_an_empty_coupled_batch_passes(norm: Any, adjoint: Any) -> None:
+def test_an_empty_coupled_batch_passes(norm, adjoint):
     """It is one sample without an entry."""
     deq = pg.DEQ(
         TanhCell(), pg.Anderson(norm=norm), pg.ImplicitGradient(solver=adjoint), coupled=True
@@ -249,7 +247,7 @@ def test_an_empty_coupled_batch_passes(norm: Any, adjoint: Any) -> None:
     assert all((p.grad == 0).all() for p in deq.parameters())
 
 
-def test_the_check_of_the_map_ignores_the_default_device() -> None:
+def test_the_check_of_the_map_ignores_the_default_device():
     deq, x = pg.DEQ(TanhCell(), pg.FixedPoint(), UPG), torch.randn(3, 4)
     with torch.device("meta"):
         deq(x)

@@ -1,12 +1,9 @@
 """Transforms of ``torch.func`` within each other: derivatives at several levels, and at none."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from problems import TanhCell
-from torch import Tensor, nn
+from torch import nn
 from torch.func import grad, jacfwd, jvp, vmap
 
 import phantomgrad as pg
@@ -15,21 +12,20 @@ X = torch.linspace(-1, 1, 6, dtype=torch.float64).view(2, 3)
 TWO = torch.tensor(2.0, dtype=torch.float64)
 
 
-def layer_of(gradient: pg.GradientEstimator, **settings: Any) -> pg.DEQ:
+def layer_of(gradient, **settings):
     solver = pg.FixedPoint(**{"max_evaluations": 40, "tol": 1e-13, **settings})
     return pg.DEQ(TanhCell(3, 0.5), solver, gradient)
 
 
-def pushed(layer: pg.DEQ, x: Tensor, tangent: Tensor) -> Tensor:
-    moved: Tensor = jvp(lambda x: layer(x).z, (x,), (tangent,))[1]
-    return moved
+def pushed(layer, x, tangent):
+    return jvp(lambda x: layer(x).z, (x,), (tangent,))[1]
 
 
-def slope(layer: pg.DEQ, x: Tensor, scale: Any = 1.0) -> Tensor:
+def slope(layer, x, scale=1.0):
     return grad(lambda x: scale * layer(x).z.sum())(x)
 
 
-SECOND: dict[str, Callable[[pg.DEQ], Any]] = {
+SECOND = {
     "grad of grad": lambda layer: grad(lambda x: slope(layer, x).sum())(X),
     "jvp of grad": lambda layer: jvp(lambda x: slope(layer, x), (X,), (X,)),
     "jvp of jvp": lambda layer: jvp(lambda x: pushed(layer, x, X), (X,), (X,)),
@@ -45,14 +41,14 @@ SECOND: dict[str, Callable[[pg.DEQ], Any]] = {
     "gradient", [pg.NeumannPhantomGradient(3, 0.5), pg.ImplicitGradient()], ids=["npg", "implicit"]
 )
 @pytest.mark.parametrize("call", SECOND.values(), ids=SECOND)
-def test_a_derivative_of_an_estimate_is_refused(call, gradient) -> None:
+def test_a_derivative_of_an_estimate_is_refused(call, gradient):
     """Otherwise it would be zero."""
     with pytest.raises(RuntimeError, match="no derivative of its own"):
         call(layer_of(gradient))
 
 
 @pytest.mark.parametrize("gradient", [pg.NeumannPhantomGradient(3, 0.5), pg.ImplicitGradient()])
-def test_an_estimate_may_be_a_constant_of_an_outer_transform(gradient) -> None:
+def test_an_estimate_may_be_a_constant_of_an_outer_transform(gradient):
     layer = layer_of(gradient)
     expected = slope(layer, X).sum()
     torch.testing.assert_close(grad(lambda a: a * slope(layer, X).sum())(TWO), expected)
@@ -61,7 +57,7 @@ def test_an_estimate_may_be_a_constant_of_an_outer_transform(gradient) -> None:
 
 
 @pytest.mark.parametrize("kind", [pg.FixedPoint, pg.Reversible])
-def test_the_first_step_replaces_the_start_where_that_is_best(kind: type[pg.FixedPoint]) -> None:
+def test_the_first_step_replaces_the_start_where_that_is_best(kind):
     layer = layer_of(pg.BackpropThroughSolver(), max_evaluations=1, damping=0.5)
     layer.solver = kind(max_evaluations=1, damping=0.5)
     fz = torch.tanh(layer.cell.linear.bias + X).detach()
@@ -72,12 +68,12 @@ def test_the_first_step_replaces_the_start_where_that_is_best(kind: type[pg.Fixe
 
 
 class Expanding(nn.Module):
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         return x - 5 * z
 
 
 @pytest.mark.parametrize("kind", [pg.FixedPoint, pg.Reversible])
-def test_without_a_derivative_the_start_is_returned_where_that_is_best(kind) -> None:
+def test_without_a_derivative_the_start_is_returned_where_that_is_best(kind):
     solver, start = kind(max_evaluations=5, stop="absolute"), torch.full((2, 3), 0.2)
     layer = pg.DEQ(Expanding(), solver, pg.BackpropThroughSolver())
     layer.check_map = False

@@ -11,7 +11,7 @@ from torch.func import functional_call, grad, jvp
 import phantomgrad as pg
 
 BROYDEN = pg.Broyden(max_evaluations=8, tol=1e-8)
-METHODS: dict[str, tuple[pg.Solver, pg.GradientEstimator]] = {
+METHODS = {
     "reversible": (
         pg.Reversible(max_evaluations=19, tol=1e-8, damping=0.8, backward_tol=1e-8),
         pg.BackpropThroughSolver(),
@@ -27,20 +27,20 @@ X = torch.linspace(-1, 1, 6, dtype=torch.float64).view(2, 3)
 class Outer(nn.Module):
     """``tanh(W y + x) / 4`` at the equilibrium y of another cell, driven by ``z + x``."""
 
-    def __init__(self, inner: pg.DEQ) -> None:
+    def __init__(self, inner):
         super().__init__()
         self.inner, self.linear = inner, nn.Linear(3, 3)
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         return torch.tanh(self.linear(self.inner(z + x).z) + x) / 4
 
 
-def nested(outer: str, inner: str) -> pg.DEQ:
+def nested(outer, inner):
     torch.manual_seed(0)
     return pg.DEQ(Outer(pg.DEQ(TanhCell(3, 0.2), *METHODS[inner])), *METHODS[outer])
 
 
-def looped(layer: pg.DEQ, x: Tensor) -> Tensor:
+def looped(layer, x):
     z = torch.zeros_like(x)
     for _ in range(12):
         y = torch.zeros_like(x)
@@ -50,12 +50,12 @@ def looped(layer: pg.DEQ, x: Tensor) -> Tensor:
     return z
 
 
-def gradients(layer: pg.DEQ, z: Tensor) -> tuple[Tensor, ...]:
+def gradients(layer, z):
     return torch.autograd.grad(z.square().sum(), list(layer.parameters()))
 
 
 @pytest.mark.parametrize(("outer", "inner"), PAIRS)
-def test_every_gradient_inside_every_other(outer: str, inner: str) -> None:
+def test_every_gradient_inside_every_other(outer, inner):
     layer = nested(outer, inner)
     expected = gradients(layer, looped(layer, X))
     assert relative_error(gradients(layer, layer(X).z), expected) < 1e-4
@@ -63,11 +63,11 @@ def test_every_gradient_inside_every_other(outer: str, inner: str) -> None:
 
 @pytest.mark.parametrize("inner", METHODS)
 @pytest.mark.parametrize("outer", ["neumann", "implicit"])
-def test_nested_in_transforms(outer: str, inner: str) -> None:
+def test_nested_in_transforms(outer, inner):
     layer = nested(outer, inner)
     weights = {name: p.detach() for name, p in layer.named_parameters()}
 
-    def loss(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+    def loss(weights, x):
         return functional_call(layer, weights, (x,)).z.square().sum()  # type: ignore[no-any-return]
 
     expected = gradients(layer, looped(layer, X))
@@ -77,7 +77,7 @@ def test_nested_in_transforms(outer: str, inner: str) -> None:
     assert abs(moved - there) < 1e-4
 
 
-def short(outer: str, inner: str) -> pg.DEQ:
+def short(outer, inner):
     """A pair with few steps, for a small graph."""
     layer = nested(outer, inner)
     layer.solver = layer.cell.inner.solver = pg.Steps(1)
@@ -87,7 +87,7 @@ def short(outer: str, inner: str) -> pg.DEQ:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("outer", ["neumann", "implicit"])
-def test_nested_in_one_graph_some_gradients_are_refused(outer: str) -> None:
+def test_nested_in_one_graph_some_gradients_are_refused(outer):
     with pytest.raises(Exception, match="for a layer whose cell contains another"):
         torch.compile(short(outer, "unrolled"), backend="eager", fullgraph=True)(X)
 
@@ -97,7 +97,7 @@ def test_nested_in_one_graph_some_gradients_are_refused(outer: str) -> None:
     ("outer", "inner"),
     [("unrolled", "neumann"), ("unrolled", "unrolled"), ("reversible", "unrolled")],
 )
-def test_nested_in_one_graph(outer: str, inner: str) -> None:
+def test_nested_in_one_graph(outer, inner):
     """The other gradients, of which backpropagation is that of ``Steps`` here."""
     layer = short(outer, inner)
     if outer == "unrolled":
@@ -112,18 +112,18 @@ class Holding(TanhCell):
 
     given: Tensor
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         return super().forward(z, self.given + x)
 
 
 class OuterOfHolding(Outer):
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         self.inner.cell.given = z
         return torch.tanh(self.linear(self.inner(x).z) + x) / 4
 
 
 @pytest.mark.parametrize("outer", ["neumann", "implicit"])
-def test_a_state_of_the_outer_layer_as_attribute_of_the_inner_cell(outer: str) -> None:
+def test_a_state_of_the_outer_layer_as_attribute_of_the_inner_cell(outer):
     reference = nested(outer, "reversible")
     inner = pg.DEQ(Holding(3, 0.2), *METHODS["reversible"])
     layer = pg.DEQ(OuterOfHolding(inner), *METHODS[outer])

@@ -1,15 +1,13 @@
 """Layers in graphs that may not break: ``torch.compile(fullgraph=True)``, export and ONNX."""
 
 import copy
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from problems import TanhCell
 from small_models import FAMILIES
-from torch import Tensor, nn
+from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.utils.parametrizations import weight_norm
 
@@ -22,7 +20,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
-SOLVERS: dict[str, pg.Solver] = {
+SOLVERS = {
     "fixed point": pg.FixedPoint(max_evaluations=3, tol=0.15, damping=0.9),
     "anderson": pg.Anderson(max_evaluations=3, memory=2, tol=0.15),
     "broyden": pg.Broyden(max_evaluations=3, tol=0.15),
@@ -36,45 +34,43 @@ every_solver = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
 
 
 class Model(nn.Module):
-    def __init__(
-        self, solver: pg.Solver, gradient: pg.GradientEstimator, cell: nn.Module | None = None
-    ) -> None:
+    def __init__(self, solver, gradient, cell=None):
         super().__init__()
         self.inject = nn.Linear(4, 4)
         self.deq = pg.DEQ(cell or TanhCell(), solver, gradient)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.deq(self.inject(x).sin()).z.cos()
 
 
 class NormedDroppedCell(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.linear = weight_norm(nn.Linear(4, 4))
         self.dropout = VariationalDropout(0.3)
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         return 0.5 * self.dropout(torch.tanh(self.linear(z) + x))
 
 
 @pytest.fixture(autouse=True)
-def _forget() -> Iterator[None]:
+def _forget():
     torch.compiler.reset()
     yield
     torch.compiler.reset()
 
 
-def inputs(batch: int) -> Tensor:
+def inputs(batch):
     return torch.linspace(-3, 3, 4 * batch).view(batch, 4).to(torch.get_default_dtype())
 
 
-def found(model: Any, x: Tensor, weights: list[nn.Parameter]) -> tuple[Tensor, ...]:
+def found(model, x, weights):
     torch.manual_seed(1)  # for dropout masks
     y = model(x)
     return y.detach(), *torch.autograd.grad(y.square().sum(), weights)
 
 
-def assert_one_graph(model: Model, backend: str, tolerance: float, batches: int = 1) -> None:
+def assert_one_graph(model, backend, tolerance, batches=1):
     """Values and gradients are those of the eager model, twice, without a new graph."""
     model.deq.check_map = False  # draws a mask
     graphs, weights = CompileCounterWithBackend(backend), list(model.parameters())
@@ -88,12 +84,12 @@ def assert_one_graph(model: Model, backend: str, tolerance: float, batches: int 
 
 
 @every_solver
-def test_every_solver_compiles_to_one_graph(solver: pg.Solver) -> None:
+def test_every_solver_compiles_to_one_graph(solver):
     """Tests of gradients and of export pass such graphs through AOTAutograd, too."""
     assert_one_graph(Model(solver, UPG), "eager", 1e-12)
 
 
-GRADIENTS: dict[str, pg.GradientEstimator] = {
+GRADIENTS = {
     "neumann": pg.NeumannPhantomGradient(2, 0.5),
     "neumann of the image": pg.NeumannPhantomGradient(2, 0.5, "image"),
     "implicit": pg.ImplicitGradient(solver=pg.Broyden(max_evaluations=3, tol=0)),
@@ -103,18 +99,18 @@ GRADIENTS: dict[str, pg.GradientEstimator] = {
 
 
 @pytest.mark.parametrize("gradient", GRADIENTS.values(), ids=GRADIENTS)
-def test_every_gradient_compiles_to_one_graph(gradient: pg.GradientEstimator) -> None:
+def test_every_gradient_compiles_to_one_graph(gradient):
     assert_one_graph(Model(SHORT, gradient), "aot_eager", 1e-12)
 
 
 @pytest.mark.parametrize("solver", ["steps", "reversible"])
-def test_backpropagation_through_steps_compiles_to_one_graph(solver: str) -> None:
+def test_backpropagation_through_steps_compiles_to_one_graph(solver):
     assert_one_graph(Model(SOLVERS[solver], pg.BackpropThroughSolver()), "eager", 1e-12)
 
 
-def test_autocast_compiles_to_one_graph() -> None:
+def test_autocast_compiles_to_one_graph():
     class Autocast(Model):
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 return super().forward(x.float()).float()
 
@@ -122,18 +118,18 @@ def test_autocast_compiles_to_one_graph() -> None:
     assert_one_graph(model, "aot_eager", 1e-6)
 
 
-def test_states_on_the_way_compile_to_one_graph() -> None:
+def test_states_on_the_way_compile_to_one_graph():
     class Supervised(Model):
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             return torch.stack(self.deq(self.inject(x), record_at=(1, 3)).z)
 
     assert_one_graph(Supervised(SOLVERS["fixed point"], UPG), "aot_eager", 1e-12)
 
 
 @pytest.mark.parametrize("kind", ["neumann", "implicit"])
-def test_a_tensor_that_the_cell_has_from_elsewhere_is_refused(kind: str) -> None:
+def test_a_tensor_that_the_cell_has_from_elsewhere_is_refused(kind):
     class Cell(TanhCell):
-        def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        def forward(self, z, x):
             return super().forward(z, x) * elsewhere
 
     elsewhere = torch.ones(4, requires_grad=True)
@@ -142,11 +138,11 @@ def test_a_tensor_that_the_cell_has_from_elsewhere_is_refused(kind: str) -> None
         torch.compile(model, backend="eager", fullgraph=True)(inputs(3))
 
 
-def test_shared_weights_masks_and_other_batches_compile() -> None:
+def test_shared_weights_masks_and_other_batches_compile():
     assert_one_graph(Model(SHORT, UPG, NormedDroppedCell()), "aot_eager", 1e-12, batches=2)
 
 
-def test_a_model_of_tokens_compiles_to_one_graph() -> None:
+def test_a_model_of_tokens_compiles_to_one_graph():
     family = FAMILIES["PreLN"]
     model = family.build(pg.UnrolledPhantomGradient(1, 0.5), pg.Steps(1)).eval()
     arguments = family.arguments()  # random ones
@@ -154,7 +150,7 @@ def test_a_model_of_tokens_compiles_to_one_graph() -> None:
     torch.testing.assert_close(ours, model(*arguments))
 
 
-REFUSED: dict[str, pg.GradientEstimator] = {
+REFUSED = {
     "implicit, order 2": pg.ImplicitGradient(order=2),
     "adaptive damping": pg.UnrolledPhantomGradient(2, "adaptive"),
     "a preconditioner": pg.ImplicitGradient(preconditioner="forward"),
@@ -162,7 +158,7 @@ REFUSED: dict[str, pg.GradientEstimator] = {
 
 
 @pytest.mark.parametrize("gradient", REFUSED.values(), ids=REFUSED)
-def test_gradients_that_call_autograd_break_a_graph(gradient: pg.GradientEstimator) -> None:
+def test_gradients_that_call_autograd_break_a_graph(gradient):
     """They are refused with the reason under ``fullgraph=True``, and work without it."""
     model, x = Model(pg.Broyden(max_evaluations=8, tol=0.05), gradient), inputs(3)
     with pytest.raises(Exception, match="fullgraph=True") as refusal:
@@ -176,7 +172,7 @@ def test_gradients_that_call_autograd_break_a_graph(gradient: pg.GradientEstimat
 
 
 @every_solver
-def test_an_exported_layer_is_the_eager_one(solver: pg.Solver) -> None:
+def test_an_exported_layer_is_the_eager_one(solver):
     """For any batch, in value bit for bit but for unrolled systems; whatever the gradient."""
     model = Model(solver, pg.ImplicitGradient()).eval()
     batch = torch.export.Dim("batch", min=1)
@@ -189,7 +185,7 @@ def test_an_exported_layer_is_the_eager_one(solver: pg.Solver) -> None:
 
 
 @pytest.mark.parametrize("name", ["fixed point", "anderson", "broyden"])
-def test_onnx(name: str, tmp_path: Any) -> None:
+def test_onnx(name, tmp_path):
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
     model = Model(SOLVERS[name], pg.ImplicitGradient()).float().eval()

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from methods import SOLVER, DroppedCell, Parts, every_estimator, parameter_gradients
+from methods import SOLVER, DroppedCell, every_estimator, parameter_gradients
 from problems import TanhCell, exact_gradient, relative_error
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
@@ -16,17 +16,17 @@ from phantomgrad import DEQ, ImplicitGradient
 class CountedNorm(nn.Module):
     """A normalisation that counts how often it is computed."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.calls = 0
 
-    def forward(self, weight: Tensor) -> Tensor:
+    def forward(self, weight):
         self.calls += 1
         return 0.8 * weight / torch.linalg.matrix_norm(weight)
 
 
 @every_estimator
-def test_parametrized_weights_are_computed_once_with_their_graph(parts: Parts) -> None:
+def test_parametrized_weights_are_computed_once_with_their_graph(parts):
     cell, norm, x = TanhCell(), CountedNorm(), torch.randn(3, 4)
     parametrize.register_parametrization(cell.linear, "weight", norm)
     deq = DEQ(cell, *parts)
@@ -43,7 +43,7 @@ def test_parametrized_weights_are_computed_once_with_their_graph(parts: Parts) -
 
 
 @every_estimator
-def test_one_dropout_mask_per_forward(parts: Parts) -> None:
+def test_one_dropout_mask_per_forward(parts):
     cell, x = DroppedCell(), torch.randn(3, 4)
     deq = DEQ(cell, replace(parts.solver, max_evaluations=121), parts.gradient)
     masks = []
@@ -57,7 +57,7 @@ def test_one_dropout_mask_per_forward(parts: Parts) -> None:
     assert not torch.equal(*masks)
 
 
-def test_the_adjoint_uses_the_mask_of_its_own_forward() -> None:
+def test_the_adjoint_uses_the_mask_of_its_own_forward():
     cell, x = DroppedCell(), torch.randn(3, 4, requires_grad=True)
     deq, expected, results = DEQ(cell, SOLVER, ImplicitGradient(solver=SOLVER)), [], []
     for _ in range(2):
@@ -72,12 +72,12 @@ def test_the_adjoint_uses_the_mask_of_its_own_forward() -> None:
 class Checkpointed(TanhCell):
     """A cell that keeps only its arguments."""
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         return checkpoint(super().forward, z, x, use_reentrant=False)
 
 
 @every_estimator
-def test_compiled_and_checkpointed_cells_give_equal_gradients(parts: Parts) -> None:
+def test_compiled_and_checkpointed_cells_give_equal_gradients(parts):
     cell, x = TanhCell(), torch.randn(3, 4)
     expected = parameter_gradients(DEQ(cell, *parts), x)
     for other in (torch.compile(cell, backend="eager"), Checkpointed()):
@@ -86,7 +86,7 @@ def test_compiled_and_checkpointed_cells_give_equal_gradients(parts: Parts) -> N
 
 @every_estimator
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_a_checkpointed_layer_gives_equal_gradients(parts: Parts, reentrant: bool) -> None:
+def test_a_checkpointed_layer_gives_equal_gradients(parts, reentrant):
     deq = DEQ(TanhCell(), replace(parts.solver, max_evaluations=8, tol=0), parts.gradient)
     x, gradients = torch.randn(3, 4, requires_grad=True), []
     for z in (deq(x).z, checkpoint(lambda x: deq(x).z, x, use_reentrant=reentrant)):
@@ -99,7 +99,7 @@ def test_a_checkpointed_layer_gives_equal_gradients(parts: Parts, reentrant: boo
 
 
 @every_estimator
-def test_autocast_keeps_the_state_in_full_precision(parts: Parts) -> None:
+def test_autocast_keeps_the_state_in_full_precision(parts):
     cell, x = TanhCell().float(), torch.randn(3, 4, dtype=torch.float32)
     coarse = replace(parts.solver, tol=1e-2)
     gradient = parts.gradient

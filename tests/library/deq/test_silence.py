@@ -1,12 +1,9 @@
 """Cases that once gave a wrong result without a word."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from problems import TanhCell, relative_error
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 from torch.utils.checkpoint import checkpoint
@@ -23,15 +20,15 @@ every_solver = pytest.mark.parametrize("kind", [pg.FixedPoint, pg.Anderson, pg.B
 class Affine(nn.Module):
     """``w z + x``."""
 
-    def __init__(self, w: float) -> None:
+    def __init__(self, w):
         super().__init__()
         self.w = nn.Parameter(torch.tensor(w))
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         return self.w * z + x
 
 
-def test_a_sample_that_overflows_has_not_converged() -> None:
+def test_a_sample_that_overflows_has_not_converged():
     """The norm of f(z) overflows float32 before that of f(z) - z."""
     x, solver = torch.ones(2, 3, dtype=torch.float32), pg.FixedPoint(max_evaluations=120)
     assert not solver.solve(lambda z: 1.5 * z + x, torch.zeros_like(x)).converged.any()
@@ -42,7 +39,7 @@ def test_a_sample_that_overflows_has_not_converged() -> None:
 
 
 @every_solver
-def test_zero_is_found_from_elsewhere(kind: type[pg.Solver]) -> None:
+def test_zero_is_found_from_elsewhere(kind):
     """The relative residual of ``f(z) = z / 2`` is 1 everywhere but at its rounding error."""
     z0 = torch.ones(2, 3, dtype=torch.float32)
     solution = kind(max_evaluations=60).solve(lambda z: z / 2, z0)
@@ -51,7 +48,7 @@ def test_zero_is_found_from_elsewhere(kind: type[pg.Solver]) -> None:
 
 
 @every_solver
-def test_an_absolute_tolerance_adds_to_the_relative_one(kind: type[pg.Solver]) -> None:
+def test_an_absolute_tolerance_adds_to_the_relative_one(kind):
     solver = kind(max_evaluations=60, tol=1e-3, atol=1e-2)
     solution = solver.solve(lambda z: z / 2, torch.ones(2, 3))
     last = solution.z / 2
@@ -63,7 +60,7 @@ def test_an_absolute_tolerance_adds_to_the_relative_one(kind: type[pg.Solver]) -
 
 
 @pytest.mark.parametrize("options", [{"tol": 0.0}, {"stop": "absolute"}])
-def test_an_absolute_tolerance_needs_a_relative_one(options: dict[str, Any]) -> None:
+def test_an_absolute_tolerance_needs_a_relative_one(options):
     with pytest.raises(ValueError, match=r"atol is added to a relative tolerance, got atol=0\.1"):
         pg.FixedPoint(atol=0.1, **options)
 
@@ -71,12 +68,12 @@ def test_an_absolute_tolerance_needs_a_relative_one(options: dict[str, Any]) -> 
 class Uses(nn.Module):
     """A cell that uses a module which it does not own."""
 
-    def forward(self, z: Tensor, x: Tensor, linear: nn.Module) -> Tensor:
+    def forward(self, z, x, linear):
         return torch.tanh(linear(z) + x)
 
 
 @pytest.mark.parametrize("gradient", [UPG, pg.ImplicitGradient(solver=SOLVER)])
-def test_weights_that_the_cell_does_not_own_get_a_gradient(gradient: Any) -> None:
+def test_weights_that_the_cell_does_not_own_get_a_gradient(gradient):
     linear, x = weight_norm(TanhCell().linear), torch.randn(2, 4)
     z, _ = pg.DEQ(Uses(), SOLVER, gradient)(x, linear)
     ours = torch.autograd.grad(z.square().sum(), list(linear.parameters()))
@@ -92,7 +89,7 @@ def test_weights_that_the_cell_does_not_own_get_a_gradient(gradient: Any) -> Non
 
 
 @pytest.mark.parametrize("w", [0.5, 4.0])
-def test_backpropagation_from_the_best_iterate_reaches_the_first_step(w: float) -> None:
+def test_backpropagation_from_the_best_iterate_reaches_the_first_step(w):
     """A start at the equilibrium, and a map that does not contract: dz_1/dw = z_0."""
     x = torch.ones(2, 3)
     solver = pg.FixedPoint(max_evaluations=4, stop="absolute")
@@ -107,11 +104,11 @@ def test_backpropagation_from_the_best_iterate_reaches_the_first_step(w: float) 
 class Chain(nn.Module):
     """Each row hears of the row before: ``tanh(0.9 z[i-1] + x)``."""
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         return torch.tanh(0.9 * z.roll(1, 0) + x)
 
 
-def test_coupled_rows_are_pointed_out_and_solved_together() -> None:
+def test_coupled_rows_are_pointed_out_and_solved_together():
     x = torch.tensor([[1.0], [0.0], [0.0], [0.0]], requires_grad=True)
     exact = torch.zeros(4, 1)
     for _ in range(200):
@@ -128,11 +125,11 @@ def test_coupled_rows_are_pointed_out_and_solved_together() -> None:
     assert relative_error(gradients[:1], gradients[1:]) < 1e-7
 
 
-def test_coupled_states_may_differ_in_their_first_dimension() -> None:
+def test_coupled_states_may_differ_in_their_first_dimension():
     """Node and edge states of a graph, for example."""
 
     class Cell(nn.Module):
-        def forward(self, state: tuple[Tensor, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+        def forward(self, state, x):
             nodes, edges = state
             return 0.5 * edges.sum(0) + x, torch.tanh(nodes[:1] + edges[:, :1])
 
@@ -147,16 +144,16 @@ def test_coupled_states_may_differ_in_their_first_dimension() -> None:
     [lambda z: z.roll(1, 0), lambda z: z.roll(2, 0), lambda z: z[[0, 0, 2, 2, 4, 4, 6, 6]]],
     ids=["next", "second next", "even to odd"],
 )
-def test_every_pattern_of_mixing_is_found(mixed: Callable[[Tensor], Tensor]) -> None:
+def test_every_pattern_of_mixing_is_found(mixed):
     class Mixing(nn.Module):
-        def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        def forward(self, z, x):
             return torch.tanh(0.5 * mixed(z) + x)
 
     with pytest.warns(UserWarning, match="mixes the samples"):
         pg.DEQ(Mixing(), SOLVER, UPG)(torch.randn(8, 3))
 
 
-def test_a_checkpoint_of_an_adaptive_damping_loads_without_it() -> None:
+def test_a_checkpoint_of_an_adaptive_damping_loads_without_it():
     adaptive = nn.Sequential(pg.DEQ(Affine(0.5), SOLVER, pg.UnrolledPhantomGradient(5, "adaptive")))
     plain = nn.Sequential(pg.DEQ(Affine(0.5), SOLVER, UPG))
     assert any("gradient_state" in key for key in adaptive.state_dict())
@@ -164,7 +161,7 @@ def test_a_checkpoint_of_an_adaptive_damping_loads_without_it() -> None:
     adaptive.load_state_dict(plain.state_dict())
 
 
-def test_a_nan_graph_makes_its_batch_nan() -> None:
+def test_a_nan_graph_makes_its_batch_nan():
     """All nodes are one sample of the solver: no graph may look converged."""
     edges = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
     layer = ImplicitGraphLayer(2, 3, pg.FixedPoint(), UPG)
@@ -173,7 +170,7 @@ def test_a_nan_graph_makes_its_batch_nan() -> None:
     assert layer(u, normalized_adjacency(edges, 4, dtype=u.dtype)).isnan().all()
 
 
-def test_a_replaced_cell_is_compiled_anew() -> None:
+def test_a_replaced_cell_is_compiled_anew():
     x = torch.randn(2, 4)
     deq = pg.DEQ(TanhCell(), SOLVER, UPG)
     deq.compile_solve(backend="eager")
@@ -183,7 +180,7 @@ def test_a_replaced_cell_is_compiled_anew() -> None:
         torch.testing.assert_close(deq(x)[0], pg.DEQ(deq.cell, SOLVER, UPG)(x)[0])
 
 
-def test_adaptive_damping_under_activation_checkpointing() -> None:
+def test_adaptive_damping_under_activation_checkpointing():
     x = torch.randn(2, 4, requires_grad=True)
     deq = pg.DEQ(TanhCell(), SOLVER, pg.UnrolledPhantomGradient(5, pg.AdaptiveDamping(every=2)))
     for passes in (1, 2, 3):
@@ -191,13 +188,13 @@ def test_adaptive_damping_under_activation_checkpointing() -> None:
         assert deq.gradient.damping.passes == passes
 
 
-def test_adaptive_damping_skips_an_empty_batch() -> None:
+def test_adaptive_damping_skips_an_empty_batch():
     deq = pg.DEQ(TanhCell(), SOLVER, pg.UnrolledPhantomGradient(5, "adaptive"))
     assert deq(torch.randn(0, 4))[0].shape == (0, 4)
     assert deq.gradient.damping.radius is None
 
 
-def test_a_checkpoint_with_a_fixed_damping_serves_an_adaptive_one() -> None:
+def test_a_checkpoint_with_a_fixed_damping_serves_an_adaptive_one():
     fixed = pg.DEQ(TanhCell(), SOLVER, UPG).state_dict()
     deq = pg.DEQ(TanhCell(), SOLVER, pg.UnrolledPhantomGradient(5, "adaptive"))
     deq(torch.randn(2, 4))
@@ -206,7 +203,7 @@ def test_a_checkpoint_with_a_fixed_damping_serves_an_adaptive_one() -> None:
     assert deq.gradient.damping.radius == radius
 
 
-def test_half_precision_raises_the_tolerances_it_cannot_reach() -> None:
+def test_half_precision_raises_the_tolerances_it_cannot_reach():
     """In the solve and in the adjoint solve, which would spend their whole budgets."""
     x = torch.randn(3, 4, dtype=torch.float32)
     adjoint = pg.Broyden(max_evaluations=30, tol=1e-6)
@@ -225,21 +222,21 @@ def test_half_precision_raises_the_tolerances_it_cannot_reach() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-def test_a_compiled_model_runs_the_layer_as_it_is() -> None:
+def test_a_compiled_model_runs_the_layer_as_it_is():
     """``torch.compile`` breaks its graph once around the layer."""
 
     class Model(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.deq = pg.DEQ(TanhCell(), SOLVER, UPG)
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             z, _ = self.deq(x.sin())
             return z.cos()
 
     model, x, graphs = Model(), torch.randn(2, 4), []
 
-    def backend(graph: Any, inputs: Any) -> Any:
+    def backend(graph, inputs):
         graphs.append(graph)
         return graph.forward
 

@@ -1,17 +1,15 @@
 """States on the way to the equilibrium: their values and gradients, and losses over them."""
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from methods import ESTIMATORS, PICARD, SOLVERS, DroppedCell, Parts
 from problems import Counted, CoupledCell, GoldenCell, TanhCell
-from torch import Tensor, nn
+from torch import nn
 
 import phantomgrad as pg
 
@@ -26,7 +24,7 @@ BPTT = pg.BackpropThroughSolver()
 
 # Of torchdeq: n_states, indexing; grad, tau; the weights. Its pieces, in the sliced core, start
 # from the end of the recorded steps of the one before.
-CASES: dict[str, tuple[pg.Solver, tuple[int, ...], pg.GradientEstimator, dict[str, Any]]] = {
+CASES = {
     "default": (pg.Steps(12), (), ONE, {}),
     "indexing_3_6": (pg.Steps(12), (3, 6), ONE, {}),
     "n_states_5": (pg.Steps(12), (4, 6, 8, 10), ONE, {}),
@@ -42,7 +40,7 @@ CASES: dict[str, tuple[pg.Solver, tuple[int, ...], pg.GradientEstimator, dict[st
 
 @pytest.mark.parametrize("search", [False, True], ids=["Steps", "FixedPoint"])
 @pytest.mark.parametrize("name", CASES)
-def test_picard_cases_of_torchdeq(name: str, search: bool) -> None:
+def test_picard_cases_of_torchdeq(name, search):
     """A search returns the last state that it has evaluated: it needs one evaluation more."""
     solver, record_at, gradient, options = CASES[name]
     if search:
@@ -61,21 +59,21 @@ def test_picard_cases_of_torchdeq(name: str, search: bool) -> None:
         torch.testing.assert_close(value, torch.tensor(golden[key]), rtol=0, atol=1e-12)
 
 
-def layer_of(parts: Parts, cell: nn.Module | None = None) -> pg.DEQ:
+def layer_of(parts, cell=None):
     return pg.DEQ(TanhCell() if cell is None else cell, *parts)
 
 
-def gradients(loss: Tensor, layer: pg.DEQ) -> tuple[Tensor, ...]:
+def gradients(loss, layer):
     return torch.autograd.grad(loss, list(layer.parameters()), retain_graph=True)
 
 
-def assert_equal(ours: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
+def assert_equal(ours, expected):
     for a, b in zip(ours, expected, strict=True):
         assert torch.equal(a, b)
 
 
 @every_estimator
-def test_each_state_has_the_gradient_of_the_estimator_there(parts: Parts) -> None:
+def test_each_state_has_the_gradient_of_the_estimator_there(parts):
     """With backpropagation through the solver, that of as many steps."""
     layer, x, v = layer_of(parts), torch.randn(3, 4), torch.randn(3, 4)
     *taps, z = layer(x, record_at=(2, 5)).z
@@ -88,7 +86,7 @@ def test_each_state_has_the_gradient_of_the_estimator_there(parts: Parts) -> Non
         if parts.gradient.needs_recorded_solve:
             alone = layer(x, solver=pg.Steps(n)).z
         else:
-            f: Callable[[Tensor], Tensor] = lambda z: layer.cell(z, x)  # noqa: E731
+            f = lambda z: layer.cell(z, x)  # noqa: E731
             solution = layer.gradient.adapt_solver(layer.solver).solve(f, torch.zeros_like(x))
             alone = layer.gradient.after(solution).attach(f, point)
         assert torch.equal(tap, alone)
@@ -96,12 +94,12 @@ def test_each_state_has_the_gradient_of_the_estimator_there(parts: Parts) -> Non
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_a_state_is_what_the_solver_evaluates_next(name: str) -> None:
+def test_a_state_is_what_the_solver_evaluates_next(name):
     """For every method; after n evaluations, the state has the residual ``trace[n]``."""
     solver = replace(SOLVERS[name], record_trace=True, tol=1e-9)
     layer, x = pg.DEQ(TanhCell(), solver, ONE), torch.randn(3, 4)
     layer.check_map = False
-    points: list[Tensor] = []
+    points = []
     layer.cell.register_forward_pre_hook(lambda _, inputs: points.append(inputs[0].clone()))
     with torch.no_grad():
         (first, third, z), solution = layer(x, record_at=(1, 3))
@@ -114,11 +112,11 @@ def test_a_state_is_what_the_solver_evaluates_next(name: str) -> None:
     torch.testing.assert_close(residual, solution.trace[3])
 
 
-def test_a_sample_that_has_stopped_is_at_its_final_value() -> None:
+def test_a_sample_that_has_stopped_is_at_its_final_value():
     """Converged at once, converged later, with a state that is not finite, or never finite."""
 
     class Squares(nn.Module):
-        def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        def forward(self, z, x):
             return z * z * x[:, :1] + x[:, 1:]
 
     x = torch.tensor([[0.0, 0.0], [0.5, 0.3], [1e200, 1.0], [0.0, torch.nan]])
@@ -138,7 +136,7 @@ def test_a_sample_that_has_stopped_is_at_its_final_value() -> None:
 
 
 @pytest.mark.parametrize("coupled", [False, True])
-def test_states_have_the_structure_of_the_start(coupled: bool) -> None:
+def test_states_have_the_structure_of_the_start(coupled):
     x, z0 = torch.randn(3, 4), (torch.zeros(3, 4), torch.zeros(3, 2, 3))
     cell, v = CoupledCell(), torch.randn(3, 4)
     layer = pg.DEQ(cell, pg.FixedPoint(max_evaluations=9, tol=0), ONE, coupled=coupled)
@@ -157,7 +155,7 @@ def test_states_have_the_structure_of_the_start(coupled: bool) -> None:
         torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-15)
 
 
-def test_every_mode_returns_as_many_states() -> None:
+def test_every_mode_returns_as_many_states():
     """In evaluation they are off the graph, and of its own solver; Steps keep the last steps."""
     layer, x = pg.DEQ(TanhCell(), PICARD, UPG(2, 1.0), eval_solver=pg.Steps(2)), torch.randn(3, 4)
     with torch.no_grad():
@@ -172,7 +170,7 @@ def test_every_mode_returns_as_many_states() -> None:
 
 
 @pytest.mark.parametrize("solver", [PICARD, pg.Steps(6)], ids=["search", "steps"])
-def test_backpropagation_reaches_all_steps_before_a_state(solver: pg.Solver) -> None:
+def test_backpropagation_reaches_all_steps_before_a_state(solver):
     layer, x = pg.DEQ(TanhCell(), solver, BPTT), torch.randn(3, 4)
     (tap, _), _ = layer(x, record_at=(4,))
     z = layer.unroll(torch.zeros(3, 4), 4, x)
@@ -180,7 +178,7 @@ def test_backpropagation_reaches_all_steps_before_a_state(solver: pg.Solver) -> 
         torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-15)
 
 
-def test_recording_costs_no_evaluation_in_the_solve_and_shares_its_masks() -> None:
+def test_recording_costs_no_evaluation_in_the_solve_and_shares_its_masks():
     cell, x = DroppedCell(), torch.randn(3, 4)
     layer = pg.DEQ(cell, replace(PICARD, max_evaluations=8), UPG(2, 0.5))
     layer.check_map = False
@@ -189,20 +187,20 @@ def test_recording_costs_no_evaluation_in_the_solve_and_shares_its_masks() -> No
     assert all(mask is cell.masks[0] for mask in cell.masks)
 
 
-def test_the_last_adjoint_is_that_of_the_solution() -> None:
+def test_the_last_adjoint_is_that_of_the_solution():
     gradient = pg.ImplicitGradient(solver=pg.FixedPoint(max_evaluations=90, tol=1e-9))
     layer, x = pg.DEQ(TanhCell(), PICARD, gradient), torch.randn(3, 4)
     layer(x).z.square().sum().backward()
     alone = layer.last_adjoint.residual
     states = layer(x, record_at=(1, 2)).z
-    square: Callable[[Tensor], Tensor] = lambda z: z.square().sum()  # noqa: E731
+    square = lambda z: z.square().sum()  # noqa: E731
     pg.trajectory_loss(states, square, [1, 1, 1], normalized=False).backward()
     assert torch.equal(layer.last_adjoint.residual, alone)
 
 
-def test_a_solver_may_use_its_memory_again() -> None:
+def test_a_solver_may_use_its_memory_again():
     class InPlace(pg.Solver):
-        def solve(self, f: Any, z0: Tensor) -> pg.Solution:
+        def solve(self, f, z0):
             counts, z = torch.full((len(z0),), 5), z0.clone()
             for _ in range(5):
                 z.copy_(f(z))
@@ -214,14 +212,14 @@ def test_a_solver_may_use_its_memory_again() -> None:
     assert_equal(layer(x, record_at=(2,)).z, picard(x, record_at=(2,)).z)
 
 
-def weights_of(n: int, *options: Any, **keywords: Any) -> list[float]:
+def weights_of(n, *options, **keywords):
     """The weights, as the gradients of losses ``z``."""
     states = torch.randn(n, requires_grad=True)
     loss = pg.trajectory_loss(states.unbind(), lambda z: z, *options, **keywords)
     return torch.autograd.grad(loss, states)[0].tolist()
 
 
-def test_weights_by_name() -> None:
+def test_weights_by_name():
     plain = partial(weights_of, 4, normalized=False)
     assert plain() == pytest.approx(GOLDEN["weights"]["exp_gamma0.8_n4"], rel=1e-15)
     assert plain("linear") == pytest.approx(GOLDEN["weights"]["linear_gamma0.9_n4"], rel=1e-15)
@@ -232,19 +230,19 @@ def test_weights_by_name() -> None:
 
 
 @pytest.mark.parametrize("weights", ["exponential", "linear", [1, 2, 0.5]])
-def test_normalized_weights_add_up_to_one(weights: Any) -> None:
+def test_normalized_weights_add_up_to_one(weights):
     plain = weights_of(3, weights, normalized=False)
     assert weights_of(3, weights) == pytest.approx([w / sum(plain) for w in plain], rel=1e-15)
 
 
-def test_a_state_of_weight_zero_is_left_out() -> None:
+def test_a_state_of_weight_zero_is_left_out():
     f = Counted(lambda z: z)
     states = torch.tensor([torch.nan, 1.0, 3.0]).unbind()
     assert pg.trajectory_loss(states, f, [0, 1, 3]) == 2.5
     assert f.calls == 2
 
 
-def recorded_at(record_at: Any, *parts: Any) -> Any:
+def recorded_at(record_at, *parts):
     return layer_of(parts or Parts(PICARD, ONE))(torch.randn(3, 4), record_at=record_at)
 
 
@@ -271,6 +269,6 @@ def recorded_at(record_at: Any, *parts: Any) -> Any:
         (lambda: pg.trajectory_loss(torch.ones(2, 3), torch.sum), "states must be a list"),
     ],
 )
-def test_misuse(call: Callable[[], object], message: str) -> None:
+def test_misuse(call, message):
     with pytest.raises(ValueError, match=message):
         call()

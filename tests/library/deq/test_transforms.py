@@ -1,8 +1,5 @@
 """Layers in the transforms of ``torch.func``: every solver with every gradient estimator."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from problems import TanhCell
@@ -15,7 +12,7 @@ import phantomgrad as pg
 from phantomgrad.nn import VariationalDropout
 
 ADJOINT = pg.Broyden(max_evaluations=25, tol=1e-13)
-SOLVERS: dict[str, pg.Solver] = {
+SOLVERS = {
     "fixed point": pg.FixedPoint(max_evaluations=40, tol=1e-13, damping=0.9),
     "anderson": pg.Anderson(max_evaluations=25, tol=1e-13),
     "broyden": pg.Broyden(max_evaluations=25, tol=1e-13),
@@ -23,7 +20,7 @@ SOLVERS: dict[str, pg.Solver] = {
     "steps": pg.Steps(40),
     "reversible": pg.Reversible(max_evaluations=60, tol=1e-13, backward_tol=0.0),
 }
-GRADIENTS: dict[str, pg.GradientEstimator] = {
+GRADIENTS = {
     "unrolled": pg.UnrolledPhantomGradient(3, 0.5),
     "neumann": pg.NeumannPhantomGradient(3, 0.5),
     "neumann of the image": pg.NeumannPhantomGradient(3, 0.5, "image"),
@@ -40,30 +37,28 @@ X = torch.linspace(-1, 1, 6, dtype=torch.float64).view(2, 3)
 Weights = dict[str, Tensor]
 
 
-def layer_of(
-    solver: pg.Solver, gradient: pg.GradientEstimator, cell: nn.Module | None = None
-) -> tuple[pg.DEQ, Weights]:
+def layer_of(solver, gradient, cell=None):
     layer = pg.DEQ(cell or TanhCell(3, 0.5), solver, gradient)
     return layer, {name: p.detach() for name, p in layer.named_parameters()}
 
 
-def by_autograd(layer: pg.DEQ, loss: Callable[[Any, Tensor], Tensor], x: Tensor) -> Weights:
+def by_autograd(layer, loss, x):
     weights = dict(layer.named_parameters())
     return dict(
         zip(weights, torch.autograd.grad(loss(weights, x), list(weights.values())), strict=True)
     )
 
 
-def assert_close(ours: Any, expected: Any) -> None:
+def assert_close(ours, expected):
     torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(("solver", "gradient"), CELLS)
-def test_transforms_give_the_gradient_of_autograd(solver, gradient) -> None:
+def test_transforms_give_the_gradient_of_autograd(solver, gradient):
     """grad, vmap over samples and over models, vjp, jvp; a jvp is the transpose of the vjp."""
     layer, weights = layer_of(solver, gradient)
 
-    def loss(weights: Weights, x: Tensor) -> Tensor:
+    def loss(weights, x):
         return functional_call(layer, weights, (x,)).z.square().sum()
 
     expected = by_autograd(layer, loss, X)
@@ -78,7 +73,7 @@ def test_transforms_give_the_gradient_of_autograd(solver, gradient) -> None:
     ensemble = {name: torch.stack([0.5 * w, w]) for name, w in weights.items()}
     assert_close({n: g[1] for n, g in vmap(grad(loss), (0, None))(ensemble, X).items()}, expected)
 
-    def equilibrium(weights: Weights) -> Tensor:
+    def equilibrium(weights):
         return functional_call(layer, weights, (X,)).z
 
     tangents = {name: torch.randn_like(w) for name, w in weights.items()}
@@ -91,7 +86,7 @@ def test_transforms_give_the_gradient_of_autograd(solver, gradient) -> None:
 
 
 @pytest.mark.parametrize("gradient", GRADIENTS.values(), ids=GRADIENTS)
-def test_autocast_holds_in_the_backward_pass(gradient: pg.GradientEstimator) -> None:
+def test_autocast_holds_in_the_backward_pass(gradient):
     """The input is in bfloat16, which the weights accept under autocast only."""
     coarse = pg.FixedPoint(max_evaluations=20, tol=4e-3)
     if isinstance(gradient, pg.ImplicitGradient):
@@ -99,7 +94,7 @@ def test_autocast_holds_in_the_backward_pass(gradient: pg.GradientEstimator) -> 
     layer, _ = layer_of(coarse, gradient, TanhCell(3, 0.5).float())
     weights = {name: p.detach() for name, p in layer.named_parameters()}
 
-    def loss(weights: Weights, x: Tensor) -> Tensor:
+    def loss(weights, x):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return functional_call(layer, weights, (x,)).z.float().square().sum()  # type: ignore[no-any-return]
 
@@ -109,7 +104,7 @@ def test_autocast_holds_in_the_backward_pass(gradient: pg.GradientEstimator) -> 
 
 
 @pytest.mark.parametrize("gradient", GRADIENTS.values(), ids=GRADIENTS)
-def test_jacobians_by_the_inputs(gradient: pg.GradientEstimator) -> None:
+def test_jacobians_by_the_inputs(gradient):
     layer, _ = layer_of(SOLVERS["fixed point"], gradient)
     reverse, forward = (jac(lambda x: layer(x).z)(X) for jac in (jacrev, jacfwd))
     assert_close(forward, reverse)
@@ -118,19 +113,17 @@ def test_jacobians_by_the_inputs(gradient: pg.GradientEstimator) -> None:
 
 
 @pytest.mark.parametrize("kind", ["neumann", "implicit"])
-def test_the_map_in_the_backward_pass_is_that_of_its_forward_pass(kind: str) -> None:
+def test_the_map_in_the_backward_pass_is_that_of_its_forward_pass(kind):
     """Shared weights, masks, buffers, packed states, integer inputs and keywords are passed on."""
 
     class Cell(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.linear = weight_norm(nn.Linear(6, 6))
             self.dropout = VariationalDropout(0.4)
             self.register_buffer("shift", torch.ones(3))
 
-        def forward(
-            self, z: tuple[Tensor, Tensor], x: Tensor, index: Tensor, scale: float = 1.0
-        ) -> tuple[Tensor, Tensor]:
+        def forward(self, z, x, index, scale=1.0):
             y = 0.4 * self.dropout(torch.tanh(self.linear(torch.cat(z, dim=1)))) * scale
             return y[:, :3] + x[:, index], y[:, 3:] + self.shift
 
@@ -138,7 +131,7 @@ def test_the_map_in_the_backward_pass_is_that_of_its_forward_pass(kind: str) -> 
     layer.check_map = False
     index, z0 = torch.tensor([2, 0, 1]), (torch.zeros(2, 3), torch.zeros(2, 3))
 
-    def loss(weights: Weights, x: Tensor) -> Tensor:
+    def loss(weights, x):
         torch.manual_seed(5)
         (a, b), _ = functional_call(layer, weights, (x, index), {"z0": z0, "scale": 0.7})
         first = layer.cell.dropout.mask
@@ -152,7 +145,7 @@ def test_the_map_in_the_backward_pass_is_that_of_its_forward_pass(kind: str) -> 
 
 
 @pytest.mark.parametrize("kind", ["unrolled", "neumann", "through the solver", "implicit"])
-def test_many_cotangents_at_once(kind: str) -> None:
+def test_many_cotangents_at_once(kind):
     layer, weights = layer_of(SOLVERS["fixed point"], GRADIENTS[kind])
     z, wanted = layer(X).z, list(layer.parameters())
     cotangents = torch.randn(3, *z.shape)
@@ -168,19 +161,19 @@ def test_many_cotangents_at_once(kind: str) -> None:
     assert_close(together, expected)
 
 
-def test_samples_of_a_vmap_have_masks_of_their_own() -> None:
+def test_samples_of_a_vmap_have_masks_of_their_own():
     class Cell(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.dropout = VariationalDropout(0.5)
 
-        def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        def forward(self, z, x):
             return self.dropout(0.2 * z + x)
 
     layer, _ = layer_of(SOLVERS["broyden"], GRADIENTS["neumann"], Cell())
     x = torch.ones(8, 3)
 
-    def slope(x: Tensor) -> Tensor:
+    def slope(x):
         return grad(lambda x: layer(x.unsqueeze(0)).z.sum())(x)
 
     slopes = vmap(slope, randomness="different")(x)
@@ -198,13 +191,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("gradient", REFUSED.values(), ids=REFUSED)
-def test_what_calls_autograd_itself_is_refused(gradient: pg.GradientEstimator) -> None:
+def test_what_calls_autograd_itself_is_refused(gradient):
     layer, _ = layer_of(SOLVERS["fixed point"], gradient)
     with pytest.raises(RuntimeError, match=r"in a transform of torch\.func: use a phantom"):
         grad(lambda x: layer(x).z.sum())(X)
 
 
-def test_a_transform_leaves_the_report_of_the_last_pass() -> None:
+def test_a_transform_leaves_the_report_of_the_last_pass():
     layer, _ = layer_of(SOLVERS["broyden"], GRADIENTS["implicit"])
     layer(X).z.sum().backward()
     before = layer.last_solution, layer.last_adjoint
@@ -212,7 +205,7 @@ def test_a_transform_leaves_the_report_of_the_last_pass() -> None:
     assert (layer.last_solution, layer.last_adjoint) == before
 
 
-def test_states_on_the_way_are_those_of_the_same_evaluations_in_a_vmap() -> None:
+def test_states_on_the_way_are_those_of_the_same_evaluations_in_a_vmap():
     layer, _ = layer_of(SOLVERS["fixed point"], GRADIENTS["through the solver"])
     expected = layer(X, record_at=(1, 3)).z
     together = vmap(lambda x: layer(x.unsqueeze(0), record_at=(1, 3)).z)(X)
@@ -221,7 +214,7 @@ def test_states_on_the_way_are_those_of_the_same_evaluations_in_a_vmap() -> None
 
 @pytest.mark.parametrize("gradient", GRADIENTS.values(), ids=GRADIENTS)
 @pytest.mark.parametrize("solver", ["fixed point", "steps", "reversible"])
-def test_forward_mode_ignores_no_grad_as_everywhere_in_torch(solver, gradient) -> None:
+def test_forward_mode_ignores_no_grad_as_everywhere_in_torch(solver, gradient):
     layer, _ = layer_of(SOLVERS[solver], gradient)
     tangent = torch.randn_like(X)
     expected = jvp(lambda x: layer(x).z, (X,), (tangent,))[1]
@@ -232,7 +225,7 @@ def test_forward_mode_ignores_no_grad_as_everywhere_in_torch(solver, gradient) -
 
 @pytest.mark.parametrize("gradient", GRADIENTS.values(), ids=GRADIENTS)
 @pytest.mark.parametrize("solver", ["fixed point", "reversible"])
-def test_forward_mode_of_autograd_loses_no_tangent(solver, gradient) -> None:
+def test_forward_mode_of_autograd_loses_no_tangent(solver, gradient):
     layer, _ = layer_of(SOLVERS[solver], gradient)
     layer.requires_grad_(False)
     expected = jvp(lambda x: layer(x).z, (X,), (X,))[1]
@@ -247,24 +240,24 @@ def test_forward_mode_of_autograd_loses_no_tangent(solver, gradient) -> None:
 
 @pytest.mark.parametrize("kind", ["neumann", "neumann of the image", "implicit"])
 @pytest.mark.parametrize("how", ["vmap", "grad", "jvp", "grad of vmap"])
-def test_a_tensor_that_the_cell_has_from_elsewhere_is_refused(kind: str, how: str) -> None:
+def test_a_tensor_that_the_cell_has_from_elsewhere_is_refused(kind, how):
     class Cell(TanhCell):
-        def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        def forward(self, z, x):
             return super().forward(z, x) * elsewhere[0]
 
     elsewhere = [torch.ones(3, requires_grad=how == "vmap")]
     layer, _ = layer_of(SOLVERS["fixed point"], GRADIENTS[kind], Cell(3, 0.5))
 
-    def together(x: Tensor) -> Tensor:
+    def together(x):
         return vmap(lambda x: layer(x.unsqueeze(0)).z.sum())(x)
 
-    def by_tensor(tensor: Tensor) -> Tensor:
+    def by_tensor(tensor):
         elsewhere[0] = tensor
-        z: Tensor = together(X) if how == "grad of vmap" else layer(X).z
+        z = together(X) if how == "grad of vmap" else layer(X).z
         return z.sum()
 
     one = torch.ones(3)
-    calls: dict[str, Callable[[], Any]] = {
+    calls = {
         "vmap": lambda: together(X),
         "jvp": lambda: jvp(by_tensor, (one,), (one,)),
     }

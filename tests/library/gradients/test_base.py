@@ -17,7 +17,7 @@ every_gradient = pytest.mark.parametrize("gradient", GRADIENTS.values(), ids=GRA
 
 @every_gradient
 @pytest.mark.parametrize("shape", [(1,), (3,), (3, 2), (1, 2, 3), (2, 3, 1, 2)], ids=str)
-def test_states_of_every_shape(gradient: pg.GradientEstimator, shape: tuple[int, ...]) -> None:
+def test_states_of_every_shape(gradient, shape):
     """The map is ``f(z) = a z + b`` elementwise, with closed-form gradients by b."""
     a = torch.linspace(-0.5, 0.5, torch.Size(shape).numel()).view(shape)
     b = torch.ones(shape, requires_grad=True)
@@ -33,7 +33,7 @@ def test_states_of_every_shape(gradient: pg.GradientEstimator, shape: tuple[int,
 
 
 @every_gradient
-def test_no_gradient_reaches_z_star(gradient: pg.GradientEstimator) -> None:
+def test_no_gradient_reaches_z_star(gradient):
     """``z_star`` is a constant: whatever produced it gets no gradient."""
     affine = Affine.random()
     z_star = affine.equilibrium().requires_grad_()
@@ -41,10 +41,10 @@ def test_no_gradient_reaches_z_star(gradient: pg.GradientEstimator) -> None:
     assert grad is None
 
 
-def test_memory_of_neumann_and_implicit_does_not_grow() -> None:
+def test_memory_of_neumann_and_implicit_does_not_grow():
     affine = Affine.random()
 
-    def saved(gradient: pg.GradientEstimator) -> int:
+    def saved(gradient):
         with saved_tensors() as alive:
             attached = gradient.attach(affine, affine.equilibrium())
             count = alive()
@@ -64,7 +64,7 @@ def test_memory_of_neumann_and_implicit_does_not_grow() -> None:
 @pytest.mark.parametrize("damping", [0.6, 1.0])
 @pytest.mark.parametrize("steps", [1, 4, 11])
 @pytest.mark.parametrize("search", [True, False], ids=["FixedPoint", "Steps"])
-def test_bptt_equals_autograd_through_an_explicit_loop(damping, steps, search) -> None:
+def test_bptt_equals_autograd_through_an_explicit_loop(damping, steps, search):
     cell, v = TanhCell(), torch.randn(3, 4)
     x, z0 = torch.randn(2, 3, 4).requires_grad_()
     search_of = pg.FixedPoint(max_evaluations=steps + 1, tol=0, damping=damping)
@@ -79,7 +79,7 @@ def test_bptt_equals_autograd_through_an_explicit_loop(damping, steps, search) -
     assert relative_error(ours, torch.autograd.grad(by_hand, wanted, v)) < 1e-13
 
 
-def test_bptt_of_samples_that_stop_early_covers_their_own_steps() -> None:
+def test_bptt_of_samples_that_stop_early_covers_their_own_steps():
     slopes = torch.tensor([[0.1], [0.8]])
     affine = Affine(torch.diag_embed(slopes), torch.ones(2, 1).requires_grad_())
     solution = pg.FixedPoint(tol=1e-3).solve(affine, torch.zeros(2, 1))
@@ -90,7 +90,7 @@ def test_bptt_of_samples_that_stop_early_covers_their_own_steps() -> None:
     torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_bptt_stays_finite_if_another_sample_overflows() -> None:
+def test_bptt_stays_finite_if_another_sample_overflows():
     slope, scale = torch.tensor(0.5, requires_grad=True), torch.tensor([[1.9], [1e30]])
     solver, zeros = pg.FixedPoint(max_evaluations=200, tol=0), torch.zeros(2, 1)
     solution = solver.solve(lambda z: slope * scale * z + 1, zeros)

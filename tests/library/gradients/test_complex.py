@@ -1,21 +1,19 @@
 """Complex parameters, as Fourier neural operators have them, in transforms and in one graph."""
 
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.func import functional_call, grad, jvp
 
 import phantomgrad as pg
 
 
 class Spectral(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(0.3 * torch.randn(3, dtype=torch.complex128))
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         return torch.tanh(torch.fft.irfft(torch.fft.rfft(z) * self.weight, n=4) + x)
 
 
@@ -27,11 +25,11 @@ class Spectral(nn.Module):
         pg.ImplicitGradient(solver=pg.Broyden(max_evaluations=25, tol=1e-13)),
     ],
 )
-def test_complex_parameters_get_their_gradient(gradient: pg.GradientEstimator) -> None:
+def test_complex_parameters_get_their_gradient(gradient):
     layer = pg.DEQ(Spectral(), pg.FixedPoint(max_evaluations=40, tol=1e-13), gradient)
     weights, x = {"cell.weight": layer.cell.weight.detach()}, torch.randn(2, 4)
 
-    def loss(weights: dict[str, Tensor]) -> Any:
+    def loss(weights):
         return functional_call(layer, weights, (x,)).z.square().sum()
 
     layer(x).z.square().sum().backward()

@@ -2,13 +2,12 @@
 
 import copy
 import pickle
-from typing import Any
 
 import pytest
 import torch
 from methods import DroppedCell
 from problems import CoupledCell, TanhCell, dense_jacobian, exact_gradient, relative_error
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import phantomgrad as pg
@@ -20,11 +19,11 @@ both_phantoms = pytest.mark.parametrize(
 )
 
 
-def adaptive(**settings: Any) -> pg.AdaptiveDamping:
+def adaptive(**settings):
     return pg.AdaptiveDamping(**{"every": 1, "iterations": 200, "momentum": 0.0, **settings})
 
 
-def damping_of(deq: pg.DEQ) -> pg.AdaptiveDamping:
+def damping_of(deq):
     assert isinstance(deq.gradient_state, pg.AdaptiveDamping)
     return deq.gradient_state
 
@@ -32,25 +31,25 @@ def damping_of(deq: pg.DEQ) -> pg.AdaptiveDamping:
 class LinearCell(nn.Module):
     """``W z + x`` with a symmetric W of given eigenvalues."""
 
-    def __init__(self, *eigenvalues: float) -> None:
+    def __init__(self, *eigenvalues):
         super().__init__()
         q = torch.linalg.qr(torch.randn(len(eigenvalues), len(eigenvalues))).Q
         self.weight = nn.Parameter(q @ torch.diag(torch.tensor(eigenvalues)) @ q.mT)
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         return z @ self.weight.mT + x
 
 
-def radius_two(kind: Any, steps: int, damping: Any) -> pg.DEQ:
+def radius_two(kind, steps, damping):
     torch.manual_seed(5)
     return pg.DEQ(LinearCell(-2.0, 0.5, -0.3, 0.1), SOLVER, kind(steps, damping))
 
 
 @both_phantoms
-def test_with_a_radius_of_two_the_series_converges(kind: Any) -> None:
+def test_with_a_radius_of_two_the_series_converges(kind):
     """With ``lambda = 1/2`` the error vanishes for large k, with 1 it grows."""
     x, v = torch.randn(3, 4), torch.randn(3, 4)
-    errors: list[list[float]] = [[], []]
+    errors = [[], []]
     for damping, found in zip((1.0, adaptive()), errors, strict=True):
         for steps in (1, 5, 20, 100):
             deq = radius_two(kind, steps, damping)
@@ -67,7 +66,7 @@ def test_with_a_radius_of_two_the_series_converges(kind: Any) -> None:
 
 
 @both_phantoms
-def test_a_contraction_is_not_damped(kind: Any) -> None:
+def test_a_contraction_is_not_damped(kind):
     """Here ``lambda = min(1, 1 / rho)`` is 1, and the estimate is that with 1, bit for bit."""
     x = torch.randn(3, 4)
     gradients = []
@@ -81,7 +80,7 @@ def test_a_contraction_is_not_damped(kind: Any) -> None:
     assert 0 < radius < 0.8
 
 
-def test_measurements_are_averaged_and_come_every_nth_pass() -> None:
+def test_measurements_are_averaged_and_come_every_nth_pass():
     cell = LinearCell(-2.0, 0.3)
     damping = pg.AdaptiveDamping(every=3, iterations=60, momentum=0.75)
     deq, x = pg.DEQ(cell, SOLVER, pg.NeumannPhantomGradient(2, damping)), torch.randn(2, 2)
@@ -96,7 +95,7 @@ def test_measurements_are_averaged_and_come_every_nth_pass() -> None:
     assert radii == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_non_finite_measurement_is_skipped() -> None:
+def test_a_non_finite_measurement_is_skipped():
     damping = adaptive()
     damping.observe(lambda z: z * torch.nan, torch.randn(2, 3))
     assert (damping.radius, damping.passes, damping.value) == (None, 1, 1.0)
@@ -105,7 +104,7 @@ def test_a_non_finite_measurement_is_skipped() -> None:
     assert damping.radius == pytest.approx(4)
 
 
-def test_the_radius_is_the_largest_of_the_batch_for_the_packed_map() -> None:
+def test_the_radius_is_the_largest_of_the_batch_for_the_packed_map():
     cell, x = CoupledCell(), torch.randn(3, 4)
     with torch.no_grad():
         cell.back.weight.mul_(4)
@@ -119,7 +118,7 @@ def test_the_radius_is_the_largest_of_the_batch_for_the_packed_map() -> None:
 
 
 @both_phantoms
-def test_evaluation_mode_uses_the_damping_without_measuring(kind: Any) -> None:
+def test_evaluation_mode_uses_the_damping_without_measuring(kind):
     deq, x = radius_two(kind, 5, adaptive()), torch.randn(3, 4)
     deq(x)
     damping = damping_of(deq)
@@ -135,7 +134,7 @@ def test_evaluation_mode_uses_the_damping_without_measuring(kind: Any) -> None:
     assert torch.equal(ours, expected)
 
 
-def test_random_numbers_and_masks_of_the_run_are_not_affected() -> None:
+def test_random_numbers_and_masks_of_the_run_are_not_affected():
     x, seen = torch.randn(3, 4), []
     for damping in (1.0, adaptive()):
         torch.manual_seed(3)
@@ -146,7 +145,7 @@ def test_random_numbers_and_masks_of_the_run_are_not_affected() -> None:
     assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
 
 
-def test_measurements_are_deterministic() -> None:
+def test_measurements_are_deterministic():
     """With few iterations they depend on the start, whose seed is the number of the pass."""
     x, runs = torch.randn(1, 4), []
     for seed in (0, 1):
@@ -162,7 +161,7 @@ def test_measurements_are_deterministic() -> None:
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_the_state_is_saved_copied_and_pickled(used: bool) -> None:
+def test_the_state_is_saved_copied_and_pickled(used):
     deq, twin = (radius_two(pg.NeumannPhantomGradient, 5, adaptive()) for _ in range(2))
     if used:
         deq(torch.randn(3, 4))
@@ -176,7 +175,7 @@ def test_the_state_is_saved_copied_and_pickled(used: bool) -> None:
     assert damping_of(deq.half()).value == damping_of(twin).value
 
 
-def test_layers_do_not_share_it() -> None:
+def test_layers_do_not_share_it():
     """Each layer measures its own map, although they are built with one estimator."""
     gradient = pg.UnrolledPhantomGradient(3, "adaptive")
     model = GraphClassifier(3, 2, pg.FixedPoint(), gradient)
@@ -187,7 +186,7 @@ def test_layers_do_not_share_it() -> None:
     assert pg.DEQ(TanhCell(), SOLVER, stateless).gradient is stateless
 
 
-def test_a_layer_keeps_its_state_until_its_gradient_is_replaced() -> None:
+def test_a_layer_keeps_its_state_until_its_gradient_is_replaced():
     deq = radius_two(pg.NeumannPhantomGradient, 5, adaptive())
     deq(torch.randn(3, 4))
     before = damping_of(deq)
@@ -202,11 +201,11 @@ def test_a_layer_keeps_its_state_until_its_gradient_is_replaced() -> None:
 
 
 @both_phantoms
-def test_the_string_adaptive_means_the_defaults(kind: Any) -> None:
+def test_the_string_adaptive_means_the_defaults(kind):
     assert repr(kind(5, "adaptive")) == repr(kind(5, pg.AdaptiveDamping()))
 
 
-def test_checkpointing_that_runs_the_forward_pass_without_a_graph_is_refused() -> None:
+def test_checkpointing_that_runs_the_forward_pass_without_a_graph_is_refused():
     deq = pg.DEQ(TanhCell(), SOLVER, pg.UnrolledPhantomGradient(2, adaptive()))
     out = checkpoint(lambda x: deq(x).z, torch.randn(2, 4, requires_grad=True), use_reentrant=True)
     with pytest.raises(RuntimeError, match="use_reentrant=False"):
@@ -214,9 +213,9 @@ def test_checkpointing_that_runs_the_forward_pass_without_a_graph_is_refused() -
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
-def test_processes_with_and_without_samples_reduce_alike(monkeypatch, dtype: torch.dtype) -> None:
+def test_processes_with_and_without_samples_reduce_alike(monkeypatch, dtype):
     """A reduction of different types would abort a distributed run."""
-    seen: list[torch.dtype] = []
+    seen = []
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda t, **_: seen.append(t.dtype))
     for batch in (0, 2):

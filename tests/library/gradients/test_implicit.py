@@ -2,7 +2,6 @@
 
 import warnings
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -10,18 +9,17 @@ from methods import GMRES, SOLVERS, every_norm, every_stop
 from problems import (
     Affine,
     Counted,
-    Map,
     TanhCell,
     exact_gradient,
     newton_equilibrium,
     relative_error,
 )
-from torch import Tensor, nn
+from torch import nn
 
 import phantomgrad as pg
 
 TIGHT = pg.Broyden(max_evaluations=60, tol=1e-14)
-VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS = {
     "order 1": {},
     "order 2": {"order": 2},
     "image": {"at": "image"},
@@ -31,10 +29,10 @@ every_variant = pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIAN
 
 @pytest.mark.parametrize("solver", [*SOLVERS.values(), GMRES], ids=[*SOLVERS, "gmres"])
 @every_variant
-def test_the_gradient_is_the_dense_solve(solver: pg.LinearSolver, options: dict[str, Any]) -> None:
+def test_the_gradient_is_the_dense_solve(solver, options):
     """The expected gradient is ``df/dtheta^T (I - J)^-T v``."""
     cell, x, v = TanhCell(), torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
-    f: Map = lambda z: cell(z, x)  # noqa: E731
+    f = lambda z: cell(z, x)  # noqa: E731
     z, wanted = newton_equilibrium(f, torch.zeros(3, 4)), [x, *cell.parameters()]
     solver = replace(solver, max_evaluations=400, tol=1e-12)
     attached = pg.ImplicitGradient(solver=solver, **options).attach(f, z)
@@ -43,11 +41,11 @@ def test_the_gradient_is_the_dense_solve(solver: pg.LinearSolver, options: dict[
     assert relative_error(ours, exact_gradient(f, z, v, wanted)) < 1e-9
 
 
-def test_gradcheck_of_both_orders() -> None:
+def test_gradcheck_of_both_orders():
     """Finite differences of the solved equilibrium agree with its attached derivatives."""
 
-    def equilibrium(x: Tensor, weight: Tensor) -> Tensor:
-        f: Map = lambda z: torch.tanh(z @ weight.mT + x)  # noqa: E731
+    def equilibrium(x, weight):
+        f = lambda z: torch.tanh(z @ weight.mT + x)  # noqa: E731
         z = TIGHT.solve(f, torch.zeros(2, 2)).z
         return pg.ImplicitGradient(solver=TIGHT, order=2).attach(f, z)
 
@@ -57,11 +55,11 @@ def test_gradcheck_of_both_orders() -> None:
 
 
 @pytest.mark.parametrize("order", [2, 3])
-def test_derivatives_up_to_the_order_are_exact(order: int) -> None:
+def test_derivatives_up_to_the_order_are_exact(order):
     """``sqrt(theta)`` solves ``z + (theta - z^2) / 4``; the next derivative is wrong."""
     theta = torch.tensor([[0.5, 1.0, 2.0]], requires_grad=True)
     closed = [theta**-0.5 / 2, -(theta**-1.5) / 4, 3 * theta**-2.5 / 8, -15 * theta**-3.5 / 16]
-    f: Map = lambda z: z + (theta - z.square()) / 4  # noqa: E731
+    f = lambda z: z + (theta - z.square()) / 4  # noqa: E731
     z = pg.ImplicitGradient(solver=TIGHT, order=order).attach(f, theta.sqrt().detach())
     for expected in closed[:order]:
         (z,) = torch.autograd.grad(z.sum(), theta, create_graph=True)
@@ -73,7 +71,7 @@ def test_derivatives_up_to_the_order_are_exact(order: int) -> None:
 @pytest.mark.parametrize(
     ("options", "evaluations"), [*zip(VARIANTS.values(), (1, 3, 2), strict=True)]
 )
-def test_evaluations_of_f_and_second_derivatives(options: dict[str, Any], evaluations: int) -> None:
+def test_evaluations_of_f_and_second_derivatives(options, evaluations):
     """The adjoint solve never evaluates f; only order 2 has second derivatives."""
     affine = Counted(Affine.random())
     attached = pg.ImplicitGradient(**options).attach(affine, torch.zeros(3, 5))
@@ -86,7 +84,7 @@ def test_evaluations_of_f_and_second_derivatives(options: dict[str, Any], evalua
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
-def test_the_adjoint_solve_is_reported(order: int, scale: float) -> None:
+def test_the_adjoint_solve_is_reported(order, scale):
     """``report`` receives the solution of each solve, for every order and scale of the loss."""
     affine, v, seen = Affine.random(), scale * torch.randn(3, 5), list[pg.Solution]()
     gradient = pg.ImplicitGradient(solver=replace(TIGHT, tol=1e-12), order=order)
@@ -98,7 +96,7 @@ def test_the_adjoint_solve_is_reported(order: int, scale: float) -> None:
         torch.testing.assert_close(found / scale, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_a_zero_cotangent_is_not_a_failure() -> None:
+def test_a_zero_cotangent_is_not_a_failure():
     affine, v = Affine.random(), torch.randn(3, 5)
     v[1] = 0
     pg.ImplicitGradient().attach(affine, affine.equilibrium()).backward(v)
@@ -106,11 +104,11 @@ def test_a_zero_cotangent_is_not_a_failure() -> None:
 
 
 @pytest.mark.parametrize("at", ["equilibrium", "image"])
-def test_the_jacobian_is_taken_at_the_equilibrium_or_the_image(at: str) -> None:
+def test_the_jacobian_is_taken_at_the_equilibrium_or_the_image(at):
     """At z, ``f(z) = a z^2 + b`` gives ``v / (1 - 2 a z)``; df/da is taken at z0."""
     a = torch.tensor([[0.3], [0.2]], requires_grad=True)
     b = torch.tensor([[0.1], [0.4]], requires_grad=True)
-    f: Map = lambda z: a * z.square() + b  # noqa: E731
+    f = lambda z: a * z.square() + b  # noqa: E731
     z0, v = torch.tensor([[0.7], [-0.6]]), torch.tensor([[1.5], [-2.0]])
     attached = pg.ImplicitGradient(solver=TIGHT, at=at).attach(f, z0)
     point = z0 if at == "equilibrium" else f(z0).detach()
@@ -123,14 +121,14 @@ def test_the_jacobian_is_taken_at_the_equilibrium_or_the_image(at: str) -> None:
 HOPELESS = pg.FixedPoint(max_evaluations=4, tol=1e-12, stop="absolute")
 
 
-def expanding() -> Affine:
+def expanding():
     """Sample 1 has a Jacobian of radius 3, on which a fixed-point adjoint diverges."""
     weight = 0.001 * torch.eye(5).repeat(3, 1, 1)
     weight[1] *= 3000
     return Affine(weight.requires_grad_(), torch.randn(3, 5, requires_grad=True))
 
 
-def bias_gradient(v: Tensor, **options: Any) -> Tensor:
+def bias_gradient(v, **options):
     """The gradient of ``<v, z*>`` by the bias of the map that expands for sample 1."""
     affine = expanding()
     gradient = pg.ImplicitGradient(**{"solver": HOPELESS, **options})
@@ -138,7 +136,7 @@ def bias_gradient(v: Tensor, **options: Any) -> Tensor:
     return result
 
 
-def test_a_failed_adjoint_warns_once_and_gives_the_one_step_gradient() -> None:
+def test_a_failed_adjoint_warns_once_and_gives_the_one_step_gradient():
     v = torch.randn(3, 5)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("default")  # shows every text once
@@ -151,7 +149,7 @@ def test_a_failed_adjoint_warns_once_and_gives_the_one_step_gradient() -> None:
     assert "failed for some samples: relative residual above 0.1" in str(warning.message)
 
 
-def test_a_failed_adjoint_can_raise_be_ignored_or_become_a_phantom() -> None:
+def test_a_failed_adjoint_can_raise_be_ignored_or_become_a_phantom():
     v, affine = torch.randn(3, 5), expanding()
     message = (
         "failed for 1 of 3 samples: relative residual .*, above 0.1, after 4 evaluations; "
@@ -167,10 +165,10 @@ def test_a_failed_adjoint_can_raise_be_ignored_or_become_a_phantom() -> None:
     torch.testing.assert_close(result[[0, 2]], v[[0, 2]] / 0.999, rtol=1e-9, atol=1e-9)
 
 
-def test_a_nan_jacobian_fails_for_its_sample_only() -> None:
+def test_a_nan_jacobian_fails_for_its_sample_only():
     """``sqrt`` has no derivative at 0: that sample warns and keeps v, the other is exact."""
     x = torch.tensor([[0.0, 0.0], [0.3, 0.5]], requires_grad=True)
-    f: Map = lambda z: 0.5 * torch.sqrt(z.square()) + x  # noqa: E731
+    f = lambda z: 0.5 * torch.sqrt(z.square()) + x  # noqa: E731
     z, v = torch.tensor([[0.0, 0.0], [0.6, 1.0]]), torch.ones(2, 2)
     attached = pg.ImplicitGradient().attach(f, z)
     with pytest.warns(pg.AdjointWarning, match="failed for some samples"):
@@ -180,14 +178,14 @@ def test_a_nan_jacobian_fails_for_its_sample_only() -> None:
 
 @every_stop
 @every_norm
-def test_failure_is_judged_by_the_relative_residual(stop: str, norm: str) -> None:
+def test_failure_is_judged_by_the_relative_residual(stop, norm):
     """An absolute residual of 1e-8 is a failure for a cotangent of that size."""
     solver = replace(HOPELESS, stop=stop, norm=norm, tol=1e-7)
     with pytest.warns(pg.AdjointWarning, match="failed for some samples"):
         bias_gradient(torch.full((3, 5), 1e-8), solver=solver)
 
 
-def test_a_slow_adjoint_above_the_threshold_fails() -> None:
+def test_a_slow_adjoint_above_the_threshold_fails():
     affine, v = Affine.random(norm=0.9), torch.randn(3, 5)
     short = pg.FixedPoint(max_evaluations=3, tol=1e-12)
     attach = lambda threshold: pg.ImplicitGradient(  # noqa: E731
@@ -201,11 +199,11 @@ def test_a_slow_adjoint_above_the_threshold_fails() -> None:
 
 
 @pytest.mark.parametrize(("stop", "expected"), [("absolute", 1 / 3), ("relative", -1 / 3)])
-def test_a_failed_solve_gives_the_same_gradient_in_transforms(stop: str, expected: float) -> None:
+def test_a_failed_solve_gives_the_same_gradient_in_transforms(stop, expected):
     """``u = v - 2 u`` from ``v = 1`` has the iterates 1, -1, 3, ...; the gradient is ``u z*``."""
 
     class Cell(nn.Module):
-        def forward(self, z: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        def forward(self, z, x, w):
             return w * z + x
 
     adjoint = pg.FixedPoint(max_evaluations=6, stop=stop)
@@ -214,7 +212,7 @@ def test_a_failed_solve_gives_the_same_gradient_in_transforms(stop: str, expecte
     layer.check_map = False
     w = torch.tensor([-2.0], requires_grad=True)
 
-    def loss(w: Tensor) -> Tensor:
+    def loss(w):
         return layer(torch.ones(1, 1), w).z.sum()
 
     derivatives = [torch.autograd.grad(loss(w), w)[0], torch.func.grad(loss)(w.detach())]

@@ -5,15 +5,13 @@ import torch
 from problems import (
     Affine,
     Counted,
-    Map,
     TanhCell,
     exact_gradient,
     newton_equilibrium,
     relative_error,
 )
-from torch import Tensor
 
-from phantomgrad import GradientEstimator, NeumannPhantomGradient, UnrolledPhantomGradient
+from phantomgrad import NeumannPhantomGradient, UnrolledPhantomGradient
 
 both_phantoms = pytest.mark.parametrize("kind", [UnrolledPhantomGradient, NeumannPhantomGradient])
 every_setting = pytest.mark.parametrize(
@@ -21,14 +19,14 @@ every_setting = pytest.mark.parametrize(
 )
 
 
-def tanh_problem() -> tuple[Map, Tensor, Tensor, list[Tensor]]:
+def tanh_problem():
     """A tanh net, at a point other than its equilibrium."""
     cell, x = TanhCell(), torch.randn(3, 4, requires_grad=True)
     return lambda z: cell(z, x), *torch.randn(2, 3, 4), [x, *cell.parameters()]
 
 
 @every_setting
-def test_neumann_uses_the_jacobian_at_the_attached_point(steps: int, damping: float) -> None:
+def test_neumann_uses_the_jacobian_at_the_attached_point(steps, damping):
     f, z, v, wanted = tanh_problem()
     expected = exact_gradient(f, z, v, wanted, (steps, damping))
     for value, shown in (("equilibrium", z), ("image", f(z))):
@@ -40,7 +38,7 @@ def test_neumann_uses_the_jacobian_at_the_attached_point(steps: int, damping: fl
 
 
 @every_setting
-def test_unrolling_is_autograd_through_the_damped_steps(steps: int, damping: float) -> None:
+def test_unrolling_is_autograd_through_the_damped_steps(steps, damping):
     """At an equilibrium, the result is the truncated series."""
     f, z, v, wanted = tanh_problem()
     attached, by_hand = UnrolledPhantomGradient(steps, damping).attach(f, z), z
@@ -56,7 +54,7 @@ def test_unrolling_is_autograd_through_the_damped_steps(steps: int, damping: flo
 
 @both_phantoms
 @pytest.mark.parametrize("damping", [0.3, 0.5, 1.0])
-def test_both_tend_to_the_exact_gradient(kind: type[GradientEstimator], damping: float) -> None:
+def test_both_tend_to_the_exact_gradient(kind, damping):
     affine, v = Affine.random(norm=0.7), torch.randn(3, 5)
     exact, errors = affine.exact_gradient(v), []
     for steps in (1, 2, 4, 8, 16, 32, 300):
@@ -68,10 +66,10 @@ def test_both_tend_to_the_exact_gradient(kind: type[GradientEstimator], damping:
     assert errors[-1] < 1e-12
 
 
-def test_unrolling_has_derivatives_of_both_orders() -> None:
+def test_unrolling_has_derivatives_of_both_orders():
     weight, z = TanhCell(size=2).linear.weight, torch.randn(2, 2)
 
-    def unrolled(x: Tensor, weight: Tensor) -> Tensor:
+    def unrolled(x, weight):
         return UnrolledPhantomGradient(4, 0.6).attach(lambda z: torch.tanh(z @ weight.mT + x), z)
 
     x = torch.randn(2, 2, requires_grad=True)
@@ -79,7 +77,7 @@ def test_unrolling_has_derivatives_of_both_orders() -> None:
     assert torch.autograd.gradgradcheck(unrolled, (x, weight))
 
 
-def test_neumann_refuses_a_second_derivative() -> None:
+def test_neumann_refuses_a_second_derivative():
     affine = Affine.random()
     attached = NeumannPhantomGradient(3, 0.5).attach(affine, affine.equilibrium())
     with pytest.raises(RuntimeError, match=r"UnrolledPhantomGradient, which is the gradient of"):
@@ -87,6 +85,6 @@ def test_neumann_refuses_a_second_derivative() -> None:
 
 
 @pytest.mark.parametrize("damping", [0.5, 1.0])
-def test_unrolled_steps_keep_the_dtype_of_the_state(damping: float) -> None:
+def test_unrolled_steps_keep_the_dtype_of_the_state(damping):
     step = UnrolledPhantomGradient(1, damping).attach(lambda z: (3 * z).bfloat16(), torch.ones(2))
     torch.testing.assert_close(step, torch.full((2,), 1 + 2 * damping))

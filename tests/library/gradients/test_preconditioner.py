@@ -1,7 +1,6 @@
 """Adjoint solves that start from, and are preconditioned by, what the forward solve has left."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -20,26 +19,26 @@ import phantomgrad as pg
 
 FORWARD = pg.Broyden(max_evaluations=40, tol=1e-10)
 FEW = pg.Broyden(max_evaluations=6, tol=0)
-LARGE: dict[str, pg.LinearSolver] = {
+LARGE = {
     "broyden": pg.Broyden(max_evaluations=80, tol=1e-13),
     "gmres": pg.GMRES(max_evaluations=30, tol=1e-13),
     "anderson": pg.Anderson(max_evaluations=80, tol=1e-13),
 }
 
 
-def preconditioned(solver: pg.LinearSolver, **options: Any) -> pg.ImplicitGradient:
+def preconditioned(solver, **options):
     return pg.ImplicitGradient(
         solver=solver, preconditioner="forward", on_failure="ignore", **options
     )
 
 
-def layer(gradient: pg.GradientEstimator, solver: pg.Solver = FORWARD) -> pg.DEQ:
+def layer(gradient, solver=FORWARD):
     return pg.DEQ(TanhCell(size=12, norm=1.3), solver, gradient)
 
 
 @pytest.mark.parametrize("solver", LARGE.values(), ids=LARGE)
 @pytest.mark.parametrize("at", ["equilibrium", "image"])
-def test_with_a_large_budget_the_gradient_is_exact(solver: pg.LinearSolver, at: str) -> None:
+def test_with_a_large_budget_the_gradient_is_exact(solver, at):
     deq, x = layer(preconditioned(solver, at=at)), torch.randn(5, 12, requires_grad=True)
     v, wanted = torch.randn(5, 12), [x, *deq.parameters()]
     z, _ = deq(x)
@@ -49,7 +48,7 @@ def test_with_a_large_budget_the_gradient_is_exact(solver: pg.LinearSolver, at: 
     assert relative_error(ours, exact) < (1e-9 if at == "equilibrium" else 1e-8)
 
 
-def test_the_adjoint_iterates_are_those_of_the_dense_method() -> None:
+def test_the_adjoint_iterates_are_those_of_the_dense_method():
     """Broyden's method from ``u = -H^T v`` with ``H^T`` as its first inverse."""
     z = newton_equilibrium(f, ZERO)
     jacobian = dense_jacobian(f, z).mT
@@ -71,7 +70,7 @@ def test_the_adjoint_iterates_are_those_of_the_dense_method() -> None:
             u = u + s
 
 
-def test_few_products_are_closer_than_without() -> None:
+def test_few_products_are_closer_than_without():
     """At five products, and no worse with fewer."""
     x, v = torch.randn(16, 12, requires_grad=True), torch.randn(16, 12)
     cell = TanhCell(size=12, norm=1.3)
@@ -87,7 +86,7 @@ def test_few_products_are_closer_than_without() -> None:
     assert errors[5, "forward"] < 0.3 * errors[5, None]
 
 
-def test_after_a_restart_it_is_the_plain_adjoint() -> None:
+def test_after_a_restart_it_is_the_plain_adjoint():
     x, v = torch.randn(3, 12), torch.randn(3, 12)
     forward = pg.Broyden(max_evaluations=5, tol=0, memory=3)
     results = []
@@ -98,7 +97,7 @@ def test_after_a_restart_it_is_the_plain_adjoint() -> None:
 
 
 @pytest.mark.parametrize("adjoint", [FEW, pg.GMRES(max_evaluations=4, tol=0)], ids=str)
-def test_each_sample_alone_is_the_same_as_in_a_batch(adjoint: pg.LinearSolver) -> None:
+def test_each_sample_alone_is_the_same_as_in_a_batch(adjoint):
     deq, v = layer(preconditioned(adjoint), replace(FORWARD, tol=1e-4)), torch.randn(4, 12)
     x = torch.tensor([0.1, 1.0, 3.0, 9.0]).unsqueeze(1) * torch.randn(4, 12)
     x.requires_grad_()
@@ -110,14 +109,14 @@ def test_each_sample_alone_is_the_same_as_in_a_batch(adjoint: pg.LinearSolver) -
         torch.testing.assert_close(alone[i], together[i], rtol=1e-12, atol=1e-12)
 
 
-def test_a_layer_in_half_precision_trains() -> None:
+def test_a_layer_in_half_precision_trains():
     deq = layer(preconditioned(FEW), replace(FORWARD, tol=0.01)).bfloat16()
     z, _ = deq(torch.randn(3, 12).bfloat16())
     z.square().sum().backward()
     assert all(p.grad.isfinite().all() for p in deq.parameters())
 
 
-def test_the_steps_are_freed_after_the_backward_pass() -> None:
+def test_the_steps_are_freed_after_the_backward_pass():
     """Whoever keeps the solution, or the equilibrium with its graph, does not keep the steps."""
     deq = layer(preconditioned(FEW))
     with saved_tensors() as alive:
@@ -133,11 +132,11 @@ def test_the_steps_are_freed_after_the_backward_pass() -> None:
         loss.backward()
 
 
-def test_without_a_graph_no_inverse_is_kept() -> None:
+def test_without_a_graph_no_inverse_is_kept():
     seen = []
 
     class Seen(pg.ImplicitGradient):
-        def after(self, solution: pg.Solution) -> pg.ImplicitGradient:
+        def after(self, solution):
             seen.append(solution.inverse)
             return super().after(solution)
 
@@ -149,7 +148,7 @@ def test_without_a_graph_no_inverse_is_kept() -> None:
     assert seen[0] is not None
 
 
-def test_an_inverse_of_ones_own_solve() -> None:
+def test_an_inverse_of_ones_own_solve():
     cell, x = TanhCell(), torch.randn(3, 4, requires_grad=True)
     solution = replace(FORWARD, keep_inverse=True).solve(
         lambda z: cell(z, x).detach(), torch.zeros(3, 4)

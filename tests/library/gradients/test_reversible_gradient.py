@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from methods import reversible
-from problems import Map, TanhCell, looped, relative_error, saved_tensors
-from torch import Tensor, nn
+from problems import TanhCell, looped, relative_error, saved_tensors
+from torch import nn
 
 import phantomgrad as pg
 from phantomgrad.nn import (
@@ -23,23 +23,23 @@ BPTT = pg.BackpropThroughSolver()
 class Cell(nn.Module):
     """Weight norm, dropout and a part that is recomputed; the input enters twice."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.inner = nn.Sequential(NormedLinear(4, 8), nn.Tanh(), VariationalDropout(0.3))
         self.outer = NormedLinear(8, 4)
 
-    def forward(self, z: Tensor, x: Tensor, *, more: Tensor | None = None) -> Tensor:
-        out: Tensor = 0.3 * self.outer(recomputed(self.inner, z)) + x
+    def forward(self, z, x, *, more=None):
+        out = 0.3 * self.outer(recomputed(self.inner, z)) + x
         return out if more is None else out * more
 
 
 @pytest.mark.parametrize("coupled", [False, True], ids=["tensor", "coupled"])
-def test_layers_that_share_a_cell_and_feed_each_other(coupled: bool) -> None:
+def test_layers_that_share_a_cell_and_feed_each_other(coupled):
     """Both inputs have a graph, one is on that of the other, and so is every weight."""
     cell, x = Cell(), torch.randn(3, 4, requires_grad=True)
     layer, gradients = pg.DEQ(cell, reversible(9), BPTT, coupled=coupled), []
     layer.check_map = False
-    states: list[Tensor] = []
+    states = []
     for by_hand in (False, True):
         torch.manual_seed(0)
         given = torch.sin(x)
@@ -65,14 +65,14 @@ def test_layers_that_share_a_cell_and_feed_each_other(coupled: bool) -> None:
     assert relative_error(*gradients) < 1e-11
 
 
-def _looped(f: Map, z0: Tensor, value: Tensor, coupled: bool) -> Tensor:
+def _looped(f, z0, value, coupled):
     if not coupled:
         return looped(f, z0, value, 9)
-    one: Map = lambda z: f(z.view(3, 4)).reshape(1, 12)  # noqa: E731
+    one = lambda z: f(z.view(3, 4)).reshape(1, 12)  # noqa: E731
     return looped(one, z0.reshape(1, 12), value.reshape(1, 12), 9).view(3, 4)
 
 
-def test_backward_gives_what_grad_gives_and_hooks_see_it() -> None:
+def test_backward_gives_what_grad_gives_and_hooks_see_it():
     cell = TanhCell()
     layer, x = pg.DEQ(cell, reversible(21), BPTT), torch.randn(3, 4, requires_grad=True)
     z, solution = layer(x)
@@ -97,7 +97,7 @@ def test_backward_gives_what_grad_gives_and_hooks_see_it() -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["backward outside", "backward inside"])
-def test_autocast_is_restored_in_the_backward_pass(inside: bool) -> None:
+def test_autocast_is_restored_in_the_backward_pass(inside):
     torch.manual_seed(0)
     cell, x = TanhCell(16).float(), torch.randn(8, 16, dtype=torch.float32)
     gradients = []
@@ -114,7 +114,7 @@ def test_autocast_is_restored_in_the_backward_pass(inside: bool) -> None:
     assert 1e-6 < relative_error(*gradients) < 0.03
 
 
-def test_the_memory_does_not_grow_with_the_iterations() -> None:
+def test_the_memory_does_not_grow_with_the_iterations():
     cell, x, counts = TanhCell(), torch.randn(3, 4, requires_grad=True), []
     for evaluations in (5, 40):
         with saved_tensors() as alive:
@@ -128,7 +128,7 @@ def test_the_memory_does_not_grow_with_the_iterations() -> None:
     assert counts[0][0] == 2 + 3  # two iterates, and references to input and parameters
 
 
-def test_a_map_that_changes_is_an_error() -> None:
+def test_a_map_that_changes_is_an_error():
     x, noise = torch.randn(3, 4, requires_grad=True), torch.Generator().manual_seed(0)
     z = (
         reversible(31)
@@ -141,14 +141,14 @@ def test_a_map_that_changes_is_an_error() -> None:
         z.sum().backward()
 
 
-def test_no_gradient_is_lost_silently() -> None:
+def test_no_gradient_is_lost_silently():
     leaf = torch.randn(3, 4, requires_grad=True)
     computed, late = leaf.exp(), torch.randn(3, 4, requires_grad=True)
     with pytest.raises(ValueError, match=r"computed outside of it, by ExpBackward0.*as an input"):
         reversible(9).solve(lambda z: torch.tanh(z / 2 + computed), torch.zeros(3, 4))
-    calls: list[object] = []
+    calls = []
 
-    def f(z: Tensor) -> Tensor:
+    def f(z):
         calls.append(None)
         return torch.tanh(z / 2 + leaf + (late if len(calls) > 9 else 0))
 
@@ -162,10 +162,10 @@ def test_no_gradient_is_lost_silently() -> None:
         z.sum().backward()
 
 
-def test_a_map_may_be_a_gradient_itself() -> None:
+def test_a_map_may_be_a_gradient_itself():
     x, z0 = torch.randn(3, 4, requires_grad=True), torch.zeros(3, 4)
 
-    def f(z: Tensor) -> Tensor:
+    def f(z):
         z = z if z.requires_grad else z.detach().requires_grad_()
         energy = (0.5 * z * x.sigmoid()).cos().sum()
         return torch.autograd.grad(energy, z, create_graph=True)[0] + x
@@ -177,14 +177,14 @@ def test_a_map_may_be_a_gradient_itself() -> None:
 
 
 @pytest.mark.parametrize(("how", "batches"), [("create_graph", ()), ("is_grads_batched", (2,))])
-def test_second_derivatives_and_several_cotangents_are_refused(how, batches) -> None:
+def test_second_derivatives_and_several_cotangents_are_refused(how, batches):
     x = torch.randn(3, 4, requires_grad=True)
     z, _ = pg.DEQ(TanhCell(), reversible(5), BPTT)(x)
     with pytest.raises(RuntimeError, match=rf"a Reversible solve .*{how}=True.*use FixedPoint"):
         torch.autograd.grad(z, x, torch.ones(*batches, 3, 4), **{how: True})
 
 
-def test_an_infinite_cotangent_is_not_taken_for_one_that_has_decayed() -> None:
+def test_an_infinite_cotangent_is_not_taken_for_one_that_has_decayed():
     """Gradient scalers look for overflows in the gradients of the parameters."""
     cell, x = TanhCell(), torch.randn(2, 4, requires_grad=True)
     z, _ = pg.DEQ(cell, reversible(12), BPTT)(x)
@@ -193,14 +193,14 @@ def test_an_infinite_cotangent_is_not_taken_for_one_that_has_decayed() -> None:
     assert [row.isfinite().all().item() for row in x.grad] == [True, False]
 
 
-def test_hooks_of_parameters_act_once_in_each_of_several_threads() -> None:
+def test_hooks_of_parameters_act_once_in_each_of_several_threads():
     cell, x, seen = TanhCell(), torch.randn(3, 4), []
     layer = pg.DEQ(cell, reversible(21), BPTT)
     layer.check_map = False
     expected = torch.autograd.grad(layer(x).z.sum(), cell.linear.weight)[0]
     handle = cell.linear.weight.register_hook(lambda g: (seen.append(g), 2 * g)[1])
 
-    def gradients(_: int) -> list[torch.Tensor]:
+    def gradients(_):
         return [torch.autograd.grad(layer(x).z.sum(), cell.linear.weight)[0] for _ in range(10)]
 
     with ThreadPoolExecutor(4) as threads:
@@ -211,7 +211,7 @@ def test_hooks_of_parameters_act_once_in_each_of_several_threads() -> None:
     assert torch.equal(gradients(0)[0], expected)
 
 
-def test_a_zero_cotangent_gives_zero_gradients() -> None:
+def test_a_zero_cotangent_gives_zero_gradients():
     cell, x = TanhCell(), torch.randn(3, 4, requires_grad=True)
     z = pg.DEQ(cell, reversible(21), BPTT)(x).z
     assert not any(g.any() for g in torch.autograd.grad(0 * z.sum(), [x, *cell.parameters()]))

@@ -4,12 +4,11 @@ import pytest
 import torch
 from methods import assert_twins
 from problems import exact_gradient, relative_error
-from small_models import IMPLICIT, PHANTOM, Family, every_family, every_paper_family, scores
-from torch import Tensor
+from small_models import IMPLICIT, PHANTOM, every_family, every_paper_family, scores
 from torch.nn.utils import parametrize
 from torch.utils import _pytree
 
-from phantomgrad import FixedPoint, GradientEstimator, NeumannPhantomGradient
+from phantomgrad import FixedPoint, NeumannPhantomGradient
 from phantomgrad.nn import VariationalDropout
 
 SHORT = FixedPoint(max_evaluations=8, tol=0)
@@ -21,7 +20,7 @@ solved_or_unrolled = pytest.mark.parametrize("unrolled", [0, 2])
 
 @every_gradient
 @every_family
-def test_gradient_is_that_of_dense_matrices(family: Family, gradient: GradientEstimator) -> None:
+def test_gradient_is_that_of_dense_matrices(family, gradient):
     """All parameters on which the equilibrium depends are compared."""
     model, passes = family.build(gradient), []
     model.deq.register_forward_hook(
@@ -43,7 +42,7 @@ def test_gradient_is_that_of_dense_matrices(family: Family, gradient: GradientEs
 
 @every_gradient
 @every_family
-def test_every_parameter_gets_a_gradient(family: Family, gradient: GradientEstimator) -> None:
+def test_every_parameter_gets_a_gradient(family, gradient):
     model = family.build(gradient, SHORT, **family.dropout)
     scores(model, family.arguments()).square().sum().backward()
     for name, parameter in model.named_parameters():
@@ -53,7 +52,7 @@ def test_every_parameter_gets_a_gradient(family: Family, gradient: GradientEstim
 
 @every_family
 @torch.no_grad()
-def test_samples_of_a_batch_are_independent(family: Family) -> None:
+def test_samples_of_a_batch_are_independent(family):
     model, arguments = family.build().eval(), family.arguments()
     alone = _pytree.tree_map(lambda t: t[:1], arguments)
     torch.testing.assert_close(scores(model, alone), scores(model, arguments)[:1])
@@ -62,9 +61,9 @@ def test_samples_of_a_batch_are_independent(family: Family) -> None:
 @every_gradient
 @solved_or_unrolled
 @every_paper_family
-def test_solve_and_gradient_share_one_mask(family, unrolled, gradient) -> None:
+def test_solve_and_gradient_share_one_mask(family, unrolled, gradient):
     model, arguments = family.build(gradient, SHORT, **family.dropout), family.arguments()
-    masks: dict[str, list[Tensor]] = {}
+    masks = {}
     for name, module in model.named_modules():
         if isinstance(module, VariationalDropout):
             seen = masks.setdefault(name, [])
@@ -81,7 +80,7 @@ def test_solve_and_gradient_share_one_mask(family, unrolled, gradient) -> None:
 
 @every_family
 @torch.no_grad()
-def test_evaluation_is_deterministic_and_reports_the_solve(family: Family) -> None:
+def test_evaluation_is_deterministic_and_reports_the_solve(family):
     model, arguments = family.build(**family.dropout).eval(), family.arguments()
     assert torch.equal(scores(model, arguments), scores(model, arguments))
     assert model.deq.last_solution.converged.all()
@@ -93,7 +92,7 @@ def test_evaluation_is_deterministic_and_reports_the_solve(family: Family) -> No
 
 @solved_or_unrolled
 @every_paper_family
-def test_normed_weights_are_computed_once_in_a_pass(family: Family, unrolled: int) -> None:
+def test_normed_weights_are_computed_once_in_a_pass(family, unrolled):
     model, computed = family.build(), []
     normed = [m for m in model.modules() if parametrize.is_parametrized(m)]
     assert len(normed) >= 5
@@ -105,7 +104,7 @@ def test_normed_weights_are_computed_once_in_a_pass(family: Family, unrolled: in
 
 
 @every_paper_family
-def test_unrolling_does_not_solve(family: Family) -> None:
+def test_unrolling_does_not_solve(family):
     model = family.build()
     model(*family.arguments())
     assert model.deq.last_solution is not None
@@ -114,7 +113,7 @@ def test_unrolling_does_not_solve(family: Family) -> None:
 
 
 @every_paper_family
-def test_states_stay_in_float32_under_autocast(family: Family) -> None:
+def test_states_stay_in_float32_under_autocast(family):
     model, states = family.build(solver=SHORT).float(), []
     model.deq.register_forward_hook(lambda _m, _i, out: states.append(out[1].z))
     arguments = _pytree.tree_map(
@@ -130,7 +129,7 @@ def test_states_stay_in_float32_under_autocast(family: Family) -> None:
 
 
 @every_family
-def test_copies_and_pickles(family: Family) -> None:
+def test_copies_and_pickles(family):
     arguments = family.arguments()
     assert_twins(family.build, lambda model: scores(model, arguments).square().sum())
 
@@ -138,7 +137,7 @@ def test_copies_and_pickles(family: Family) -> None:
 # Dynamo reads the .grad of every input, which makes torch warn.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @every_family
-def test_a_solve_can_be_compiled(family: Family) -> None:
+def test_a_solve_can_be_compiled(family):
     two = FixedPoint(max_evaluations=2, tol=0)
     model, arguments, found = family.build(solver=two, **family.dropout), family.arguments(), []
     torch.compiler.reset()

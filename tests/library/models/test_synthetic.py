@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import Tensor
 
 from phantomgrad.models import SyntheticCell, symmetric_matrix
 
@@ -11,7 +10,7 @@ ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "linear": lambda x: x}
 
 @pytest.mark.parametrize("norm", [0.5, 0.9999, 3.0])
 @pytest.mark.parametrize("size", [1, 2, 33])
-def test_matrix_is_symmetric_and_of_the_given_norm(size: int, norm: float) -> None:
+def test_matrix_is_symmetric_and_of_the_given_norm(size, norm):
     w = symmetric_matrix(size, norm)
     assert torch.equal(w, w.T)
     assert w.dtype == torch.float64
@@ -19,8 +18,8 @@ def test_matrix_is_symmetric_and_of_the_given_norm(size: int, norm: float) -> No
     assert float(torch.linalg.eigvalsh(w)[-1]) == pytest.approx(norm, rel=1e-12)
 
 
-def test_generator_determines_the_matrix() -> None:
-    def draw(seed: int) -> Tensor:
+def test_generator_determines_the_matrix():
+    def draw(seed):
         return symmetric_matrix(4, 0.9, torch.Generator().manual_seed(seed))
 
     first = draw(1)
@@ -31,7 +30,7 @@ def test_generator_determines_the_matrix() -> None:
 
 @pytest.mark.parametrize("nonlinearity", ACTIVATIONS)
 @pytest.mark.parametrize("shape", [(6, 3), (2, 5, 3), (2, 1, 4, 3)])
-def test_map(nonlinearity: str, shape: tuple[int, ...]) -> None:
+def test_map(nonlinearity, shape):
     """The map is ``sigma(W (h + u))`` on the last dimension; others are batch dimensions."""
     cell = SyntheticCell(3, 0.9, nonlinearity)
     h, u = torch.randn(2, *shape)
@@ -39,7 +38,7 @@ def test_map(nonlinearity: str, shape: tuple[int, ...]) -> None:
     torch.testing.assert_close(cell(h, u), expected)
 
 
-def test_weight_is_a_constant_of_the_default_dtype() -> None:
+def test_weight_is_a_constant_of_the_default_dtype():
     torch.set_default_dtype(torch.float32)
     cell = SyntheticCell(5)
     assert not cell.weight.requires_grad

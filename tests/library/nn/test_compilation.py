@@ -3,8 +3,6 @@
 import copy
 import pickle
 import shutil
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -12,22 +10,21 @@ import torch._inductor.config
 import torch.nn.functional as F
 from problems import TanhCell, relative_error
 from small_models import mdeq
-from torch import Tensor, nn
+from torch import nn
 from torch.func import functional_call
 
 import phantomgrad as pg
-from phantomgrad.models import MDEQ
 from phantomgrad.nn import CompiledCalls
 
 # Dynamo reads the .grad of every input, which makes torch warn.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 
 SHORT = pg.Broyden(max_evaluations=6, tol=0)
-SCALES: dict[str, Any] = {"channels": (4, 6), "head_channels": (2, 3)}  # two compile sooner
+SCALES = {"channels": (4, 6), "head_channels": (2, 3)}  # two compile sooner
 
 
 @pytest.fixture(autouse=True)
-def _forget() -> Iterator[None]:
+def _forget():
     torch.compiler.reset()
     yield
     torch.compiler.reset()
@@ -36,13 +33,13 @@ def _forget() -> Iterator[None]:
 class CountingBackend:
     """A backend that runs graphs eagerly, and counts graphs and calls."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.graphs, self.calls = 0, 0
 
-    def __call__(self, graph: torch.fx.GraphModule, example: list[Any]) -> Any:
+    def __call__(self, graph, example):
         self.graphs += 1
 
-        def run(*arguments: Any) -> Any:
+        def run(*arguments):
             assert not torch.is_grad_enabled()
             self.calls += 1
             return graph.forward(*arguments)
@@ -50,7 +47,7 @@ class CountingBackend:
         return run
 
 
-def trained(model: MDEQ, steps: int = 3) -> list[Tensor]:
+def trained(model, steps=3):
     """Train for some steps; return losses, all gradients, and a prediction."""
     torch.manual_seed(1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -67,7 +64,7 @@ def trained(model: MDEQ, steps: int = 3) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.25])
-def test_training_is_that_of_the_eager_model(dropout: float) -> None:
+def test_training_is_that_of_the_eager_model(dropout):
     """Losses and gradients, including those of the weight norm, are equal bit for bit.
 
     The weights change at each step, so a stale one would show. Two graphs are compiled, for
@@ -85,7 +82,7 @@ def test_training_is_that_of_the_eager_model(dropout: float) -> None:
     assert seen.calls == 3 * (6 - drawn) + 6
 
 
-def test_second_derivatives_work() -> None:
+def test_second_derivatives_work():
     solver, x = pg.Broyden(max_evaluations=40, tol=1e-13), torch.randn(2, 3, requires_grad=True)
     found = []
     for compiled in (False, True):
@@ -101,7 +98,7 @@ def test_second_derivatives_work() -> None:
     assert relative_error(*found) < 1e-10
 
 
-def test_a_recorded_solve_is_not_compiled() -> None:
+def test_a_recorded_solve_is_not_compiled():
     seen, x = CountingBackend(), torch.randn(2, 4)
     deq = pg.DEQ(TanhCell(), pg.FixedPoint(max_evaluations=4, tol=0), pg.BackpropThroughSolver())
     deq.compile_solve(backend=seen)
@@ -114,7 +111,7 @@ def test_a_recorded_solve_is_not_compiled() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_transforms_and_one_graph_take_the_cell_as_it_is() -> None:
+def test_transforms_and_one_graph_take_the_cell_as_it_is():
     deq, x = pg.DEQ(TanhCell(), SHORT, pg.NeumannPhantomGradient(2, 0.5)), torch.randn(2, 4)
     weights, seen = dict(deq.named_parameters()), CountingBackend()
     deq.check_map = False
@@ -127,7 +124,7 @@ def test_transforms_and_one_graph_take_the_cell_as_it_is() -> None:
     assert seen.calls == 0
 
 
-def test_state_dict_copies_and_pickles_are_not_compiled() -> None:
+def test_state_dict_copies_and_pickles_are_not_compiled():
     model, x = mdeq(solver=SHORT, **SCALES), torch.randn(2, 3, 8, 8)
     keys, expected = list(model.state_dict()), model(x).detach()
     seen = CountingBackend()
@@ -142,11 +139,11 @@ def test_state_dict_copies_and_pickles_are_not_compiled() -> None:
     assert seen.calls == calls + 6
 
 
-def test_results_are_copies() -> None:
+def test_results_are_copies():
     buffer = torch.zeros(2)
 
-    def backend(graph: Any, example: Any) -> Any:
-        def run(*arguments: Any) -> Any:
+    def backend(graph, example):
+        def run(*arguments):
             buffer.copy_(graph.forward(*arguments)[0])
             return (buffer,)
 
@@ -165,7 +162,7 @@ def test_results_are_copies() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 # Neither a pool of compiling processes nor a trial of every instruction set.
 @torch._inductor.config.patch({"compile_threads": 1, "cpp.vec_isa_ok": False})
-def test_inductor_gives_the_same() -> None:
+def test_inductor_gives_the_same():
     x = torch.randn(2, 4)
     found = []
     for compiled in (False, True):

@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from phantomgrad.nn import Packing
 
@@ -12,7 +11,7 @@ shapes = st.lists(st.lists(st.integers(1, 4), max_size=3), min_size=1, max_size=
 
 
 @given(shapes=shapes, batch=st.integers(0, 3))
-def test_unpacking_inverts_packing(shapes: list[list[int]], batch: int) -> None:
+def test_unpacking_inverts_packing(shapes, batch):
     tensors = [torch.randn(batch, *shape) for shape in shapes]
     packing = Packing.of(tensors)
     packed = packing.pack(tensors)
@@ -21,12 +20,12 @@ def test_unpacking_inverts_packing(shapes: list[list[int]], batch: int) -> None:
         assert torch.equal(original, back)
 
 
-def image(*shape: int) -> Tensor:
+def image(*shape):
     return torch.randn(shape).contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("batch", [0, 1, 3])
-def test_images_are_packed_in_their_memory_order(batch: int) -> None:
+def test_images_are_packed_in_their_memory_order(batch):
     tensors = [image(batch, 2, 3, 4), torch.randn(batch, 5), image(batch, 4, 2, 2)]
     packing = Packing.of(tensors)
     packed = packing.pack(tensors)
@@ -41,7 +40,7 @@ def test_images_are_packed_in_their_memory_order(batch: int) -> None:
         assert piece.stride(1) == 1 or piece.dim() == 2
 
 
-def test_the_memory_format_of_the_start_holds_for_all_states() -> None:
+def test_the_memory_format_of_the_start_holds_for_all_states():
     z = image(2, 2, 3, 4)
     packing = Packing.of([z])
     assert torch.equal(packing.pack([z.contiguous()]), packing.pack([z]))

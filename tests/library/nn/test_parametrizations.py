@@ -9,16 +9,15 @@ import pytest
 import torch
 from methods import SOLVER, assert_twins, parameter_gradients
 from problems import TanhCell, relative_error
-from torch import Tensor
 from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.nn.utils.parametrizations import weight_norm
 
-from phantomgrad import DEQ, Broyden, GradientEstimator, ImplicitGradient, UnrolledPhantomGradient
+from phantomgrad import DEQ, Broyden, ImplicitGradient, UnrolledPhantomGradient
 from phantomgrad.nn import NormedLinear
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_rows_are_directions_times_gains(bias: bool) -> None:
+def test_rows_are_directions_times_gains(bias):
     layer = NormedLinear(3, 5, bias)
     with torch.no_grad():
         for parameter in layer.parameters():
@@ -35,13 +34,13 @@ def test_rows_are_directions_times_gains(bias: bool) -> None:
 class Doubled(NormedLinear):
     """A class at module level, so that pickle finds it."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return 2 * super().forward(x)
 
 
 @pytest.mark.parametrize("kind", [NormedLinear, Doubled])
 @pytest.mark.parametrize("bias", [False, True])
-def test_copies_and_pickles(kind: type[NormedLinear], bias: bool) -> None:
+def test_copies_and_pickles(kind, bias):
     x = torch.randn(2, 3)
     assert_twins(lambda: kind(3, 5, bias), lambda layer: layer(x).square().sum())
     twin = pickle.loads(pickle.dumps(kind(3, 5, bias)))
@@ -52,29 +51,29 @@ def test_copies_and_pickles(kind: type[NormedLinear], bias: bool) -> None:
 class Twice(TanhCell):
     """A cell with a linear map and a copy of it, which has other weights."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(norm=0.4)
         self.other = copy.deepcopy(weight_norm(self.linear))
         with torch.no_grad():
             self.other.parametrizations.weight.original0.mul_(-0.5)
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         return torch.tanh(self.linear(z) + self.other(z) + x)
 
 
-def test_a_copied_module_has_weights_of_its_own() -> None:
+def test_a_copied_module_has_weights_of_its_own():
     """The cache of torch would take a copy for the original."""
     cell, x = Twice(), torch.randn(3, 4)
     z, _ = DEQ(cell, SOLVER, ImplicitGradient(solver=SOLVER))(x)
     torch.testing.assert_close(cell(z, x), z, rtol=0, atol=1e-9)
 
 
-def test_threads_have_weights_of_their_own() -> None:
+def test_threads_have_weights_of_their_own():
     """Each pass is in the middle of its solve when another one starts, or ends."""
     barrier = Barrier(2)
 
     class Waiting(TanhCell):
-        def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        def forward(self, z, x):
             if not self.met.pop(id(x), True):
                 barrier.wait(timeout=60)
             return super().forward(z, x)
@@ -94,7 +93,7 @@ def test_threads_have_weights_of_their_own() -> None:
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # vmap, of weight norm
 @pytest.mark.parametrize("gradient", [UnrolledPhantomGradient(3, 0.5), ImplicitGradient()])
-def test_stacked_layers_are_an_ensemble(gradient: GradientEstimator) -> None:
+def test_stacked_layers_are_an_ensemble(gradient):
     """As in the documentation of torch: one call on the meta device, and stacked parameters."""
     solver, x = Broyden(max_evaluations=12, tol=1e-8), torch.randn(3, 4)
     models = [DEQ(TanhCell(seed=seed), solver, gradient) for seed in (1, 2)]
@@ -104,7 +103,7 @@ def test_stacked_layers_are_an_ensemble(gradient: GradientEstimator) -> None:
     weights, buffers = stack_module_state(models)
     bare = copy.deepcopy(models[0]).to("meta")
 
-    def loss(weights: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
+    def loss(weights, buffers):
         return functional_call(bare, (weights, buffers), (x,)).z.square().sum()
 
     ours = vmap(grad(loss))(weights, buffers)

@@ -1,12 +1,11 @@
 """Recomputation in the backward pass uses the weights and masks of its own forward pass."""
 
 import copy
-from typing import Any
 
 import torch
-from methods import Parts, every_estimator
+from methods import every_estimator
 from problems import relative_error
-from torch import Tensor, nn
+from torch import nn
 
 from phantomgrad import DEQ, FixedPoint, UnrolledPhantomGradient
 from phantomgrad.nn import NormedLinear, VariationalDropout, recomputed
@@ -15,19 +14,19 @@ from phantomgrad.nn import NormedLinear, VariationalDropout, recomputed
 class Cell(nn.Module):
     """Weight norm and dropout around a nonlinearity, which may be recomputed."""
 
-    def __init__(self, again: bool) -> None:
+    def __init__(self, again):
         super().__init__()
         torch.manual_seed(0)
         self.inner = nn.Sequential(NormedLinear(4, 8), nn.Tanh(), VariationalDropout(0.3))
         self.outer = NormedLinear(8, 4)
         self._again = again
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
-        inner: Any = recomputed(self.inner, z) if self._again else self.inner(z)
+    def forward(self, z, x):
+        inner = recomputed(self.inner, z) if self._again else self.inner(z)
         return 0.2 * self.outer(inner) + x
 
 
-def gradients(again: bool, parts: Parts) -> tuple[Tensor, ...]:
+def gradients(again, parts):
     """Gradients of two chained passes, taken after a change to evaluation mode."""
     deq, x = DEQ(Cell(again), *parts), torch.ones(3, 4)
     torch.manual_seed(1)
@@ -38,12 +37,12 @@ def gradients(again: bool, parts: Parts) -> tuple[Tensor, ...]:
 
 
 @every_estimator
-def test_each_pass_keeps_its_weights_and_masks(parts: Parts) -> None:
+def test_each_pass_keeps_its_weights_and_masks(parts):
     ours, plain = (gradients(again, parts) for again in (True, False))
     assert relative_error(ours, plain) < 1e-12
 
 
-def test_outside_of_a_pass_the_call_is_ordinary() -> None:
+def test_outside_of_a_pass_the_call_is_ordinary():
     layer, x = NormedLinear(4, 4), torch.randn(3, 4)
     ours, plain = (
         torch.autograd.grad(y.square().sum(), list(layer.parameters()))
@@ -52,7 +51,7 @@ def test_outside_of_a_pass_the_call_is_ordinary() -> None:
     assert relative_error(ours, plain) < 1e-12
 
 
-def test_a_copy_recomputes_with_its_own_weights() -> None:
+def test_a_copy_recomputes_with_its_own_weights():
     """Torch's cache knows the weights of a copied module by the key of the original."""
     deq, x = DEQ(Cell(again=True), FixedPoint(), UnrolledPhantomGradient(2, 0.5)), torch.ones(3, 4)
     twin = copy.deepcopy(deq)

@@ -1,10 +1,8 @@
 """Solvers keep full precision under autocast and TF32, whatever ``f`` does."""
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -13,21 +11,21 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from phantomgrad import GMRES, Reversible, Solver
+from phantomgrad import GMRES, Reversible
 from phantomgrad.solvers.context import full_precision
 from phantomgrad.solvers.maps import widest_dtype
 
 CUDA = torch.device("cuda")
 
 
-def map_without_autocast(z: Tensor) -> Tensor:
+def map_without_autocast(z):
     with torch.autocast("cpu", enabled=False):
         weight = 0.9 * torch.eye(z.shape[1], dtype=z.dtype).roll(1, dims=0)
         return torch.tanh(z @ weight + torch.linspace(-1, 1, z.shape[1], dtype=z.dtype))
 
 
 @every_solver
-def test_autocast_changes_nothing_outside_f(solver: Solver) -> None:
+def test_autocast_changes_nothing_outside_f(solver):
     z0, solver = torch.zeros(2, 16, dtype=torch.float32), replace(solver, max_evaluations=20, tol=0)
     expected = solver.solve(map_without_autocast, z0)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -38,14 +36,14 @@ def test_autocast_changes_nothing_outside_f(solver: Solver) -> None:
 
 
 @pytest.fixture
-def matmul() -> Iterator[Any]:
+def matmul():
     """Torch's settings of matrix products on CUDA, restored afterwards; it needs no device."""
     yield torch.backends.cuda.matmul
     torch.set_float32_matmul_precision("highest")
     torch.backends.cuda.matmul.fp32_precision = "none"
 
 
-def test_tf32_is_off_inside_and_restored_after(matmul: Any) -> None:
+def test_tf32_is_off_inside_and_restored_after(matmul):
     """Torch's old function or its new attribute sets it; an error restores it too."""
     torch.set_float32_matmul_precision("high")
     with suppress(KeyError), full_precision(CUDA):
@@ -59,9 +57,9 @@ def test_tf32_is_off_inside_and_restored_after(matmul: Any) -> None:
     assert matmul.fp32_precision == "tf32"
 
 
-def test_the_setting_of_the_cpu_is_kept(matmul: Any) -> None:
+def test_the_setting_of_the_cpu_is_kept(matmul):
     """Torch's old function also changes the setting of oneDNN."""
-    onednn: Any = torch.backends.mkldnn.matmul
+    onednn = torch.backends.mkldnn.matmul
     before = onednn.fp32_precision
     matmul.fp32_precision, onednn.fp32_precision = "tf32", "bf16"
     try:
@@ -72,7 +70,7 @@ def test_the_setting_of_the_cpu_is_kept(matmul: Any) -> None:
         onednn.fp32_precision = before
 
 
-def test_other_settings_are_not_changed(matmul: Any) -> None:
+def test_other_settings_are_not_changed(matmul):
     before = matmul.fp32_precision
     with full_precision(CUDA):
         assert matmul.fp32_precision == before != "tf32"
@@ -82,11 +80,11 @@ def test_other_settings_are_not_changed(matmul: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_compiled_graph_may_hold_it() -> None:
+def test_a_compiled_graph_may_hold_it():
     """A compiler can trace autocast, but not the settings of TF32."""
 
     @partial(torch.compile, backend="eager", fullgraph=True)
-    def square(x: Tensor, device: torch.device) -> Tensor:
+    def square(x, device):
         with full_precision(device):
             return x @ x
 
@@ -99,14 +97,14 @@ def test_a_compiled_graph_may_hold_it() -> None:
 class NoFloat64(TorchDispatchMode):
     """Refuses what MPS refuses."""
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):  # type: ignore[no-untyped-def]
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         out = function(*args, **(kwargs or {}))
         if any(isinstance(t, Tensor) and t.dtype == torch.float64 for t in tree_leaves(out)):
             raise TypeError(f"{function} makes a tensor in float64")
         return out
 
 
-def test_every_solver_works_where_there_is_no_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_solver_works_where_there_is_no_float64(monkeypatch):
     assert widest_dtype(torch.device("mps")) == torch.float32
     for module in ("anderson", "gmres", "reversible"):
         monkeypatch.setattr(f"phantomgrad.solvers.{module}.widest_dtype", lambda _: torch.float32)

@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 from methods import every_norm, every_solver, every_stop, tanh_map
-from problems import Affine, Counted, Map
+from problems import Affine, Counted
 
-from phantomgrad import FixedPoint, Solver
+from phantomgrad import FixedPoint
 
 
 @every_solver
 @every_stop
 @every_norm
-def test_equilibrium_of_an_affine_map(solver: Solver, stop: str, norm: str) -> None:
+def test_equilibrium_of_an_affine_map(solver, stop, norm):
     affine = Affine.random(norm=0.6)
     solver = replace(solver, max_evaluations=200, tol=1e-12, stop=stop, norm=norm)
     solution = solver.solve(affine, affine.zeros)
@@ -25,9 +25,9 @@ def test_equilibrium_of_an_affine_map(solver: Solver, stop: str, norm: str) -> N
 @pytest.mark.parametrize(
     "shape", [(0, 3), (1,), (3,), (2, 5), (3, 1, 2, 5), (2, 3, 1, 1, 2)], ids=str
 )
-def test_states_of_every_shape(solver: Solver, shape: tuple[int, ...]) -> None:
+def test_states_of_every_shape(solver, shape):
     x = torch.linspace(-1, 1, shape[0]).view(-1, *[1] * (len(shape) - 1))
-    f: Map = lambda z: 0.5 * torch.cos(z) + x  # noqa: E731
+    f = lambda z: 0.5 * torch.cos(z) + x  # noqa: E731
     solution = replace(solver, max_evaluations=100, tol=1e-11).solve(f, torch.zeros(shape))
     assert solution.z.shape == shape
     assert solution.converged.shape == shape[:1]
@@ -36,7 +36,7 @@ def test_states_of_every_shape(solver: Solver, shape: tuple[int, ...]) -> None:
 
 
 @every_solver
-def test_strided_and_expanded_starts(solver: Solver) -> None:
+def test_strided_and_expanded_starts(solver):
     f = tanh_map(batch=4, size=5)
     strided = torch.randn(5, 4).mT
     before = strided.clone()
@@ -49,7 +49,7 @@ def test_strided_and_expanded_starts(solver: Solver) -> None:
 
 @every_solver
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_states_have_residuals_in_float32(solver, dtype) -> None:
+def test_half_precision_states_have_residuals_in_float32(solver, dtype):
     f = Counted(lambda z: 0.5 * torch.cos(z))
     solution = replace(solver, tol=1e-2).solve(f, torch.zeros(2, 9, dtype=dtype))
     assert {point.dtype for point in f.points} == {dtype}
@@ -60,7 +60,7 @@ def test_half_precision_states_have_residuals_in_float32(solver, dtype) -> None:
     torch.testing.assert_close(solution.z.double(), equilibrium, rtol=0, atol=1e-2)
 
 
-def test_half_precision_iterates_are_not_rounded_between_evaluations() -> None:
+def test_half_precision_iterates_are_not_rounded_between_evaluations():
     """A step below the resolution of bfloat16 still adds up in the float32 state."""
     slow = FixedPoint(damping=0.002, max_evaluations=2000, tol=0.1)
     solution = slow.solve(torch.ones_like, torch.full((1, 1), 0.5, dtype=torch.bfloat16))
@@ -68,7 +68,7 @@ def test_half_precision_iterates_are_not_rounded_between_evaluations() -> None:
 
 
 @every_solver
-def test_the_dtype_of_f_may_differ(solver: Solver) -> None:
+def test_the_dtype_of_f_may_differ(solver):
     """Under autocast it does."""
     solution = replace(solver, tol=1e-2).solve(
         lambda z: (0.5 * torch.cos(z)).bfloat16(), torch.zeros(2, 3)
@@ -78,7 +78,7 @@ def test_the_dtype_of_f_may_differ(solver: Solver) -> None:
 
 
 @every_solver
-def test_only_a_differentiable_solver_records_a_graph(solver: Solver) -> None:
+def test_only_a_differentiable_solver_records_a_graph(solver):
     affine = Affine.random()
     solution = solver.solve(affine, affine.zeros)
     assert solution.z.requires_grad == solver.differentiable
@@ -88,7 +88,7 @@ def test_only_a_differentiable_solver_records_a_graph(solver: Solver) -> None:
 
 
 @every_solver
-def test_f_may_modify_its_own_tensors_in_inference_mode(solver: Solver) -> None:
+def test_f_may_modify_its_own_tensors_in_inference_mode(solver):
     z0 = torch.zeros(2, 3)
     expected = solver.solve(lambda z: z.cos().mul_(0.5), z0)
     with torch.inference_mode():
@@ -97,7 +97,7 @@ def test_f_may_modify_its_own_tensors_in_inference_mode(solver: Solver) -> None:
 
 
 @every_solver
-def test_images_in_a_vmap(solver: Solver) -> None:
+def test_images_in_a_vmap(solver):
     x = torch.randn(2, 1, 3, 4, 4)
     exact = replace(solver, max_evaluations=60, tol=1e-12)
     z = torch.vmap(lambda x: exact.solve(lambda z: 0.3 * z + x, torch.zeros_like(x)).z)(x)

@@ -5,24 +5,23 @@ from dataclasses import replace
 import pytest
 import torch
 from golden.adjoint import ZERO, V, adjoints, f
-from problems import Counted, Map, dense_jacobian, newton_equilibrium
-from torch import Tensor
+from problems import Counted, dense_jacobian, newton_equilibrium
 
 from phantomgrad import GMRES
 
 ALL = GMRES(max_evaluations=40, tol=0)
 
 
-def product(matrix: Tensor) -> Map:
+def product(matrix):
     """The linear map of each sample's matrix."""
     return lambda u: (matrix @ u.unsqueeze(2)).squeeze(2)
 
 
-def norms(matrix: Tensor, v: Tensor, u: Tensor) -> Tensor:
+def norms(matrix, v, u):
     return torch.linalg.vector_norm(product(matrix)(u) + v - u, dim=1)
 
 
-def matrices(kind: str, batch: int = 4, size: int = 12) -> Tensor:
+def matrices(kind, batch=4, size=12):
     """Matrices with radii up to 3, normal and not; rotations have an eigenvalue of one."""
     a = torch.randn(batch, size, size) / size**0.5
     return {
@@ -40,7 +39,7 @@ every_kind = pytest.mark.parametrize(
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 4, 5])
-def test_iterates_are_those_of_independent_code(m: int) -> None:
+def test_iterates_are_those_of_independent_code(m):
     """The residual is that of the iterate before the last step."""
     matrix = dense_jacobian(f, newton_equilibrium(f, ZERO)).mT
     before, after = ["u_exact"] * 2 if m == 5 else [f"gmres_{m}", f"gmres_{m}_plus_residual"]
@@ -53,7 +52,7 @@ def test_iterates_are_those_of_independent_code(m: int) -> None:
 
 @every_kind
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_residuals_are_minimal_and_never_grow(kind: str, dtype: torch.dtype) -> None:
+def test_residuals_are_minimal_and_never_grow(kind, dtype):
     """The reference is a dense least-squares problem in the powers of B, orthonormalised.
 
     For ``z = u + r`` with the residual ``r = v - B u`` of the least norm, ``v - B z = A r``.
@@ -82,7 +81,7 @@ def test_residuals_are_minimal_and_never_grow(kind: str, dtype: torch.dtype) -> 
         assert (before < 10 * tolerance * torch.linalg.vector_norm(v, dim=1)).all()
 
 
-def test_an_exhausted_space_ends_the_solve() -> None:
+def test_an_exhausted_space_ends_the_solve():
     """Two distinct eigenvalues are two products, four of them four; a scaled v is none at all."""
     matrix = torch.diag_embed(torch.tensor([[0.5, 0.5, -2.0, -2.0], [0.5, 3.0, -2.0, 0.1]]))
     op, v = Counted(product(matrix)), torch.randn(2, 4)
@@ -93,7 +92,7 @@ def test_an_exhausted_space_ends_the_solve() -> None:
     torch.testing.assert_close(solution.z, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_a_singular_equation_keeps_what_it_found() -> None:
+def test_a_singular_equation_keeps_what_it_found():
     """``u = u + v`` has no solution: no step helps, and v, the one-step gradient, is returned."""
     v = torch.randn(2, 3)
     solution = ALL.solve_linear(lambda u: u, v)
@@ -101,7 +100,7 @@ def test_a_singular_equation_keeps_what_it_found() -> None:
     assert not (solution.converged | solution.diverged).any()
 
 
-def test_rounding_is_not_taken_for_a_new_direction() -> None:
+def test_rounding_is_not_taken_for_a_new_direction():
     """A and I differ by a matrix of rank one: a second direction is rounding of the first."""
     for seed in range(20):
         torch.manual_seed(seed)
@@ -110,7 +109,7 @@ def test_rounding_is_not_taken_for_a_new_direction() -> None:
         assert solution.z.norm() < 1e6 or not solution.converged
 
 
-def test_one_product_that_finds_nothing_leaves_the_one_step_gradient() -> None:
+def test_one_product_that_finds_nothing_leaves_the_one_step_gradient():
     """``B v`` is orthogonal to v, so that no multiple of v reduces the residual."""
     matrix, v = torch.tensor([[[1.0, -1.0], [1.0, 1.0]]]), torch.randn(1, 2)
     solution = GMRES(max_evaluations=1, tol=0).solve_linear(product(matrix), v)
@@ -119,7 +118,7 @@ def test_one_product_that_finds_nothing_leaves_the_one_step_gradient() -> None:
 
 
 @every_kind
-def test_each_sample_alone_is_the_same_as_in_a_batch(kind: str) -> None:
+def test_each_sample_alone_is_the_same_as_in_a_batch(kind):
     """Samples stop after different numbers of products."""
     matrix, v = matrices(kind), torch.randn(4, 12)
     matrix[1] *= 0.01
@@ -137,11 +136,11 @@ def test_each_sample_alone_is_the_same_as_in_a_batch(kind: str) -> None:
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @pytest.mark.parametrize("after", [0, 2])
-def test_a_product_that_is_not_finite_stops_its_sample_only(bad: float, after: int) -> None:
+def test_a_product_that_is_not_finite_stops_its_sample_only(bad, after):
     matrix, v = matrices("random"), torch.randn(4, 12)
     calls = 0
 
-    def op(u: Tensor) -> Tensor:
+    def op(u):
         nonlocal calls
         out, calls = product(matrix)(u), calls + 1
         if calls > after:
@@ -162,7 +161,7 @@ def test_a_product_that_is_not_finite_stops_its_sample_only(bad: float, after: i
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_a_right_hand_side_that_is_not_finite_is_reported(bad: float) -> None:
+def test_a_right_hand_side_that_is_not_finite_is_reported(bad):
     matrix, v = matrices("random"), torch.randn(4, 12)
     clean, v[1, 3] = ALL.solve_linear(product(matrix), v), bad
     solution = ALL.solve_linear(product(matrix), v)
@@ -174,7 +173,7 @@ def test_a_right_hand_side_that_is_not_finite_is_reported(bad: float) -> None:
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_images_in_half_precision(layout: torch.memory_format) -> None:
+def test_images_in_half_precision(layout):
     v = torch.randn(2, 3, 4, 5).bfloat16().to(memory_format=layout)
     solution = GMRES(max_evaluations=8, tol=0.01).solve_linear(lambda u: -0.5 * u.flip(1), v)
     assert solution.z.dtype == torch.bfloat16
@@ -182,7 +181,7 @@ def test_images_in_half_precision(layout: torch.memory_format) -> None:
     torch.testing.assert_close(u + 0.5 * u.flip(1), v.double(), rtol=0, atol=0.05)
 
 
-def test_a_vmap_over_matrices_with_one_right_hand_side() -> None:
+def test_a_vmap_over_matrices_with_one_right_hand_side():
     several, v = torch.stack([matrices("random"), matrices("symmetric")]), torch.randn(4, 12)
     together = torch.vmap(lambda a: ALL.solve_linear(product(a), v).z)(several)
     expected = torch.stack([ALL.solve_linear(product(a), v).z for a in several])

@@ -1,44 +1,42 @@
 """The inverse that Broyden's method leaves, against dense matrices."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from golden.adjoint import NUMBERS, ZERO, V, f
 from problems import contraction
 from solvers.test_broyden import DenseBroyden
-from torch import Tensor
 
-from phantomgrad import Broyden, Solution
+from phantomgrad import Broyden
 
 
-def dense(solution: Solution) -> Tensor:
+def dense(solution):
     """``-H``, by products with unit vectors, ``(B, D, D)``."""
     batch, size = solution.z.shape
     unit = torch.eye(size).unsqueeze(1).expand(size, batch, size)
     return torch.stack([solution.inverse.transposed(e) for e in unit], dim=1)
 
 
-def kept(solver: Broyden, evaluations: int) -> Solution:
+def kept(solver, evaluations):
     return replace(solver, max_evaluations=evaluations, keep_inverse=True).solve(stiff, START)
 
 
 START = torch.linspace(-1, 1, 24, dtype=torch.float64).view(4, 6)
 
 
-def stiff(z: Tensor) -> Tensor:
+def stiff(z):
     """Of norm 3: the line search refuses points, and residuals rise."""
     return torch.tanh(z @ contraction(1, 6, 3.0)[0].mT + torch.linspace(-1, 1, 6))
 
 
 @pytest.mark.parametrize("case", NUMBERS["cases"], ids=lambda case: f"k={case['k']}")
-def test_inverse_and_steps_are_those_of_independent_code(case: dict[str, Any]) -> None:
+def test_inverse_and_steps_are_those_of_independent_code(case):
     k, samples = case["k"], case["samples"]
     solver = Broyden(max_evaluations=k + 1, tol=0, keep_inverse=True)
     solution = solver.solve(f, ZERO)
 
-    def expected(name: str) -> Tensor:
+    def expected(name):
         return torch.tensor([sample[name] for sample in samples], dtype=torch.float64)
 
     steps = torch.cat([expected("steps"), expected("d_k").unsqueeze(1)], dim=1)
@@ -62,7 +60,7 @@ def test_inverse_and_steps_are_those_of_independent_code(case: dict[str, Any]) -
     ],
     ids=str,
 )
-def test_it_is_the_dense_inverse_at_the_best_iterate(solver: Broyden) -> None:
+def test_it_is_the_dense_inverse_at_the_best_iterate(solver):
     """Of a best iterate before the last restart, it is the identity."""
     settings = (solver.memory or 1000, solver.line_search, solver.first_step)
     found, earlier = {n: dense(kept(solver, n)) for n in range(1, 12)}, 0
@@ -79,14 +77,14 @@ def test_it_is_the_dense_inverse_at_the_best_iterate(solver: Broyden) -> None:
     assert earlier >= 2
 
 
-def test_a_voided_update_drops_out() -> None:
+def test_a_voided_update_drops_out():
     solver = Broyden(max_evaluations=4, tol=0, keep_inverse=True)
     solution = solver.solve(lambda z: z + 1.0, torch.zeros(1, 1))
     assert dense(solution).item() == 1
 
 
 @pytest.mark.parametrize("options", [{}, {"line_search": True}, {"first_step": -1.0}], ids=str)
-def test_each_sample_alone_is_the_same_as_in_a_batch(options: dict[str, Any]) -> None:
+def test_each_sample_alone_is_the_same_as_in_a_batch(options):
     """Samples that have converged do not use the steps that others still take."""
     x = torch.tensor([0.1, 0.3, 1.0, 8.0]).unsqueeze(1) * torch.linspace(-1, 1, 30)
     weight, v = contraction(1, 30, 1.3)[0], torch.randn(4, 30)
@@ -100,7 +98,7 @@ def test_each_sample_alone_is_the_same_as_in_a_batch(options: dict[str, Any]) ->
         torch.testing.assert_close(found, inverse[i], rtol=1e-13, atol=1e-13)
 
 
-def test_small_states_in_single_precision() -> None:
+def test_small_states_in_single_precision():
     """The inverse does not depend on the scale of the states, whose steps shrink to 1e-14."""
     ramp = torch.linspace(-1, 1, 6)
     weight, v = contraction(1, 6, 0.9)[0], torch.randn(1, 6)
@@ -114,10 +112,10 @@ def test_small_states_in_single_precision() -> None:
 
 
 @pytest.mark.parametrize("memory", [None, 3])
-def test_a_sample_that_diverges_has_the_identity_and_disturbs_no_other(memory: int | None) -> None:
+def test_a_sample_that_diverges_has_the_identity_and_disturbs_no_other(memory):
     v = torch.randn(4, 6)
 
-    def broken(z: Tensor) -> Tensor:
+    def broken(z):
         out, far = stiff(z), (z[1] - START[1]).norm() > 1
         out[1] = out[1] / (0.0 if far else 1.0)
         return out
@@ -131,7 +129,7 @@ def test_a_sample_that_diverges_has_the_identity_and_disturbs_no_other(memory: i
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_images_keep_their_shape_and_precision(layout: torch.memory_format) -> None:
+def test_images_keep_their_shape_and_precision(layout):
     z0 = torch.zeros(2, 3, 4, 5).bfloat16().to(memory_format=layout)
     solver = Broyden(max_evaluations=6, tol=0, keep_inverse=True)
     ramp = torch.linspace(-1, 1, 60).view(3, 4, 5).bfloat16()
@@ -146,7 +144,7 @@ def test_images_keep_their_shape_and_precision(layout: torch.memory_format) -> N
     torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
 
 
-def test_keeping_the_inverse_changes_nothing_else() -> None:
+def test_keeping_the_inverse_changes_nothing_else():
     plain = Broyden(max_evaluations=9, tol=1e-3)
     solution, keeping = plain.solve(f, ZERO), replace(plain, keep_inverse=True).solve(f, ZERO)
     assert keeping.trace is solution.inverse is None

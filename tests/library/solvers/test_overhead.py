@@ -6,12 +6,12 @@ import pytest
 import torch
 from problems import Dispatched
 
-from phantomgrad import Anderson, Broyden, FixedPoint, Solver, Steps
+from phantomgrad import Anderson, Broyden, FixedPoint, Steps
 
 
-def operations(solver: Solver) -> int:
+def operations(solver):
     z0 = torch.linspace(-1, 1, 12).view(3, 4)
-    seen: list[object] = []
+    seen = []
     with Dispatched(lambda operation, _: seen.append(operation)):
         solver.solve(lambda z: torch.cos(z + z0), z0)
     return len(seen)
@@ -20,10 +20,10 @@ def operations(solver: Solver) -> int:
 @pytest.mark.parametrize(
     ("solver", "most"), [(FixedPoint(), 14), (Anderson(), 33), (Broyden(), 48), (Steps(12), 0)]
 )
-def test_operations_of_an_evaluation(solver: Solver, most: int) -> None:
+def test_operations_of_an_evaluation(solver, most):
     """They, and not the arithmetic, are what a solve of small states costs."""
 
-    def spent(evaluations: int) -> int:
+    def spent(evaluations):
         if isinstance(solver, Steps):
             return operations(Steps(evaluations))
         return operations(replace(solver, max_evaluations=evaluations, tol=0))
@@ -31,5 +31,5 @@ def test_operations_of_an_evaluation(solver: Solver, most: int) -> None:
     assert (spent(12) - spent(7)) / 5 - 2 <= most
 
 
-def test_operations_of_a_solve_by_steps() -> None:
+def test_operations_of_a_solve_by_steps():
     assert operations(Steps(1)) - 2 <= 13

@@ -3,13 +3,12 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from problems import GoldenCell, TanhCell
-from torch import Tensor, nn
+from torch import nn
 
 import phantomgrad as pg
 
@@ -19,7 +18,7 @@ GOLDEN = json.loads((HERE.parents[1] / "golden" / "solvers_beyond.json").read_te
 ONE = pg.UnrolledPhantomGradient(1, 1.0)
 
 
-def names_of(title: str, **names: Any) -> dict[str, Any]:
+def names_of(title, **names):
     """Execute the first block of Python under a heading with the given names; return all."""
     _, section = PAGE.split(f"# {title}\n")
     (code, *_) = re.findall(r"```python\n(.*?)```", section.split("\n#")[0], re.DOTALL)
@@ -28,7 +27,7 @@ def names_of(title: str, **names: Any) -> dict[str, Any]:
     return names
 
 
-def test_intermediate_states() -> None:
+def test_intermediate_states():
     layer, head = pg.DEQ(TanhCell(), pg.Anderson(), ONE), nn.Linear(4, 2)
     given = {
         "layer": layer,
@@ -42,7 +41,7 @@ def test_intermediate_states() -> None:
     assert all(p.grad.norm() > 0 for p in [*layer.parameters(), *head.parameters()])
 
 
-def test_solver_health() -> None:
+def test_solver_health():
     layer = pg.DEQ(TanhCell(), pg.FixedPoint(max_evaluations=2), ONE)
     batches = [(torch.randn(3, 4), None)] * 100
     with pytest.warns(pg.SolverWarning, match="failed 100 times"):
@@ -50,7 +49,7 @@ def test_solver_health() -> None:
 
 
 @pytest.mark.parametrize(("name", "scale"), [("fpopt", 0.45), ("fpopt_c_minus_2", -2.0)])
-def test_patience_damping(name: str, scale: float) -> None:
+def test_patience_damping(name, scale):
     """States and residuals of the reference, whose threshold is the tolerance."""
     golden, cell = GOLDEN[name], GoldenCell(scale)
     steps = golden["steps"]
@@ -66,7 +65,7 @@ def test_patience_damping(name: str, scale: float) -> None:
     torch.testing.assert_close(solution.trace[:steps], residuals, rtol=0, atol=1e-12)
 
 
-def test_noise_sets_a_floor_for_the_residual() -> None:
+def test_noise_sets_a_floor_for_the_residual():
     solver = names_of("Noise")["NoisyPicard"](max_evaluations=60, tol=0, record_trace=True)
     layer, x = pg.DEQ(TanhCell(32, norm=0.5), solver, ONE), torch.randn(3, 32)
     z, solution = layer(x)
@@ -78,15 +77,15 @@ def test_noise_sets_a_floor_for_the_residual() -> None:
     assert layer.eval()(x).solution.converged.all()
 
 
-def test_the_best_restart_is_solved_for_with_its_gradient() -> None:
+def test_the_best_restart_is_solved_for_with_its_gradient():
     """Starts beyond the second equilibrium of the map, near 1.9, diverge."""
 
     class Square(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.w = nn.Parameter(torch.tensor(0.5))
 
-        def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        def forward(self, z, x):
             return self.w * z * z + x
 
     gradient = pg.ImplicitGradient()

@@ -5,17 +5,16 @@ from dataclasses import replace
 import pytest
 import torch
 from methods import every_norm, every_solver, every_stop, residual_of, tanh_map
-from problems import Affine, Counted, Map
-from torch import Tensor
+from problems import Affine, Counted
 
-from phantomgrad import Anderson, Broyden, FixedPoint, ImplicitGradient, Solution, Solver
+from phantomgrad import Anderson, Broyden, FixedPoint, ImplicitGradient, Solution
 
 
 @every_solver
 @every_stop
 @every_norm
 @pytest.mark.parametrize("budget", [1, 7])
-def test_the_residual_is_that_of_the_returned_state(solver, stop, norm, budget) -> None:
+def test_the_residual_is_that_of_the_returned_state(solver, stop, norm, budget):
     """It is recomputed from the undamped map at ``z``."""
     f = tanh_map()
     solver = replace(solver, max_evaluations=budget, tol=1e-9, stop=stop, norm=norm)
@@ -27,9 +26,9 @@ def test_the_residual_is_that_of_the_returned_state(solver, stop, norm, budget) 
 
 @every_solver
 @pytest.mark.parametrize("size", [1, 9, 3_072])
-def test_the_rms_norm_is_the_same_at_every_size(solver: Solver, size: int) -> None:
+def test_the_rms_norm_is_the_same_at_every_size(solver, size):
     """For ``f(z) = z / 2 + 1`` from 0, all entries of f(z) - z and of f(z) are 1."""
-    f: Map = lambda z: 0.5 * z + 1  # noqa: E731
+    f = lambda z: 0.5 * z + 1  # noqa: E731
     z0, once = torch.zeros(2, size), replace(solver, max_evaluations=1, norm="rms")
     for stop in ("absolute", "relative"):
         residual = replace(once, stop=stop).solve(f, z0).residual
@@ -41,8 +40,8 @@ def test_the_rms_norm_is_the_same_at_every_size(solver: Solver, size: int) -> No
 
 
 @pytest.mark.parametrize("size", [1, 100, 10_000])
-def test_default_tolerances_do_not_depend_on_the_size(size: int) -> None:
-    f: Map = lambda z: 0.9 * torch.cos(z)  # noqa: E731
+def test_default_tolerances_do_not_depend_on_the_size(size):
+    f = lambda z: 0.9 * torch.cos(z)  # noqa: E731
     one = FixedPoint().solve(f, torch.zeros(1, 1)).evaluations
     assert torch.equal(FixedPoint().solve(f, torch.zeros(1, size)).evaluations, one)
     defaults = (FixedPoint(), Anderson(), Broyden(), ImplicitGradient().solver)
@@ -51,9 +50,9 @@ def test_default_tolerances_do_not_depend_on_the_size(size: int) -> None:
 
 @every_solver
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_vanishing_image_does_not_end_the_solve(solver: Solver, dtype: torch.dtype) -> None:
+def test_a_vanishing_image_does_not_end_the_solve(solver, dtype):
     """``f(z) = 0`` at a finite z has a large but finite relative residual."""
-    f: Map = lambda z: 0.25 * torch.relu(2 - z)  # noqa: E731
+    f = lambda z: 0.25 * torch.relu(2 - z)  # noqa: E731
     z0 = torch.full((2, 400), 3.0, dtype=dtype)
     assert replace(solver, max_evaluations=1).solve(f, z0).residual.isfinite().all()
     solution = replace(solver, tol=1e-5).solve(f, z0)
@@ -62,7 +61,7 @@ def test_a_vanishing_image_does_not_end_the_solve(solver: Solver, dtype: torch.d
 
 
 @every_solver
-def test_an_equilibrium_at_zero_converges(solver: Solver) -> None:
+def test_an_equilibrium_at_zero_converges(solver):
     """Its relative residual, ``0 / 0``, is 0."""
     solution = solver.solve(lambda z: 0.5 * z, torch.zeros(2, 3))
     assert solution.residual.tolist() == [0.0, 0.0]
@@ -72,7 +71,7 @@ def test_an_equilibrium_at_zero_converges(solver: Solver) -> None:
 
 @every_solver
 @pytest.mark.parametrize("budget", [1, 2, 6])
-def test_tol_0_uses_the_whole_budget(solver: Solver, budget: int) -> None:
+def test_tol_0_uses_the_whole_budget(solver, budget):
     f = Counted(tanh_map())
     solution = replace(solver, max_evaluations=budget, tol=0).solve(f, torch.zeros(4, 5))
     assert f.calls == budget
@@ -80,7 +79,7 @@ def test_tol_0_uses_the_whole_budget(solver: Solver, budget: int) -> None:
 
 
 @every_solver
-def test_evaluations_are_counted_per_sample(solver: Solver) -> None:
+def test_evaluations_are_counted_per_sample(solver):
     f = Counted(tanh_map())
     solution = replace(solver, max_evaluations=100, tol=1e-8).solve(f, torch.zeros(4, 5))
     assert f.calls == solution.evaluations.max()
@@ -93,7 +92,7 @@ def test_evaluations_are_counted_per_sample(solver: Solver) -> None:
 
 
 @every_solver
-def test_a_diverging_map_returns_its_best_iterate(solver: Solver) -> None:
+def test_a_diverging_map_returns_its_best_iterate(solver):
     f = Counted(lambda z: torch.exp(z) + 1)
     solution = replace(solver, max_evaluations=8, tol=0, stop="absolute").solve(
         f, torch.tensor([[0.3], [-2.0]])
@@ -106,7 +105,7 @@ def test_a_diverging_map_returns_its_best_iterate(solver: Solver) -> None:
 
 
 @every_solver
-def test_the_trace_holds_the_residuals_until_a_sample_stops(solver: Solver) -> None:
+def test_the_trace_holds_the_residuals_until_a_sample_stops(solver):
     f, z0 = Counted(tanh_map()), torch.zeros(4, 5)
     assert solver.solve(f.f, z0).trace is None
     solver = replace(solver, tol=1e-6, record_trace=True)
@@ -122,7 +121,7 @@ def test_the_trace_holds_the_residuals_until_a_sample_stops(solver: Solver) -> N
 
 
 @every_solver
-def test_the_composition_of_the_batch_does_not_matter(solver: Solver) -> None:
+def test_the_composition_of_the_batch_does_not_matter(solver):
     affine = Affine.random(batch=5)
     solver = replace(solver, tol=1e-7, max_evaluations=60)
     order = torch.tensor([3, 1, 4, 0])
@@ -135,11 +134,11 @@ def test_the_composition_of_the_batch_does_not_matter(solver: Solver) -> None:
     assert torch.equal(ours.converged, expected.converged)
 
 
-def broken(f: Map, sample: int, value: float, first: int) -> Map:
+def broken(f, sample, value, first):
     """``f``, but ``value`` for one sample from evaluation number ``first`` on."""
     calls = 0
 
-    def g(z: Tensor) -> Tensor:
+    def g(z):
         nonlocal calls
         fz = f(z).clone()
         if calls >= first:
@@ -151,8 +150,8 @@ def broken(f: Map, sample: int, value: float, first: int) -> Map:
 
 
 @every_solver
-def test_a_solution_tells_why_each_sample_stopped(solver: Solver) -> None:
-    def f(z: Tensor) -> Tensor:
+def test_a_solution_tells_why_each_sample_stopped(solver):
+    def f(z):
         overflowing = torch.where(z[2:] > 0, torch.inf, z[2:] + 1)
         return torch.cat([0.1 * z[:1] + 1, 1.5 * z[1:2].abs() + 2, overflowing])
 
@@ -166,7 +165,7 @@ def test_a_solution_tells_why_each_sample_stopped(solver: Solver) -> None:
 @every_norm
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize(("first", "stop"), [(0, "relative"), (3, "absolute"), (3, "relative")])
-def test_a_non_finite_sample_affects_no_other(solver, value, norm, stop, first) -> None:
+def test_a_non_finite_sample_affects_no_other(solver, value, norm, stop, first):
     """It stops, unconverged, with its best finite iterate."""
     f, z0 = tanh_map(), torch.full((4, 5), 0.1)
     solver = replace(solver, tol=1e-8, max_evaluations=60, norm=norm, stop=stop)
@@ -183,7 +182,7 @@ def test_a_non_finite_sample_affects_no_other(solver, value, norm, stop, first) 
 
 
 @every_solver
-def test_a_non_finite_start_is_returned_unconverged(solver: Solver) -> None:
+def test_a_non_finite_start_is_returned_unconverged(solver):
     z0 = torch.zeros(4, 5)
     z0[2] = torch.nan
     solution, clean = solver.solve(tanh_map(), z0), solver.solve(tanh_map(), torch.zeros(4, 5))

@@ -2,13 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from methods import reversible
-from problems import Affine, Counted, Map, TanhCell, looped, relative_error
-from torch import Tensor
+from problems import Affine, Counted, TanhCell, looped, relative_error
 
 import phantomgrad as pg
 
@@ -16,13 +14,13 @@ GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "reversible.json").r
 INPUTS = {name: torch.tensor(v, dtype=torch.float64) for name, v in GOLDEN["inputs"].items()}
 
 
-def golden_problem() -> tuple[Map, list[Tensor]]:
+def golden_problem():
     leaves = [INPUTS[name].clone().requires_grad_() for name in "WUbx"]
     w, u, b, x = leaves
     return lambda z: torch.tanh(z @ w.T + x @ u.T + b), leaves
 
 
-def golden_error(case: dict[str, Any], **settings: Any) -> tuple[float, float]:
+def golden_error(case, **settings):
     """The largest errors of states and gradients; the mean of y and z is that of two solves."""
     evaluations = 2 * case["N"] + 1
     solves = [("z_N", evaluations)]
@@ -47,7 +45,7 @@ def golden_error(case: dict[str, Any], **settings: Any) -> tuple[float, float]:
 @pytest.mark.parametrize(
     "settings", [{}, {"checkpoint_every": 16}, {"backward_tol": 1e-6}], ids=str
 )
-def test_golden_states_and_gradients(case: dict[str, Any], settings: dict[str, Any]) -> None:
+def test_golden_states_and_gradients(case, settings):
     """Among them, those that a plain reconstruction misses by 1e-5 and 1e-2."""
     state, gradient = golden_error(case, **settings)
     assert state < 1e-14
@@ -55,7 +53,7 @@ def test_golden_states_and_gradients(case: dict[str, Any], settings: dict[str, A
     assert gradient < (3e-6 if "backward_tol" in settings else accurate)
 
 
-def test_a_linear_map_has_the_closed_form() -> None:
+def test_a_linear_map_has_the_closed_form():
     affine = Affine.random(batch=2, size=3, norm=0.3)
     z = reversible(61, damping=0.8).solve(affine, affine.zeros).z
     torch.testing.assert_close(z, affine.equilibrium(), rtol=0, atol=1e-10)
@@ -67,13 +65,13 @@ def test_a_linear_map_has_the_closed_form() -> None:
 @pytest.mark.parametrize("norm", [0.9, 1.4], ids=["contraction", "no contraction"])
 @pytest.mark.parametrize("damping", [0.2, 0.5, 0.8, 1.2, 1.9])
 @pytest.mark.parametrize("relu", [False, True], ids=["tanh", "relu"])
-def test_the_gradient_is_that_of_a_loop(norm: float, damping: float, relu: bool) -> None:
+def test_the_gradient_is_that_of_a_loop(norm, damping, relu):
     """Also where cotangents do not fade, and garbage would saturate tanh and hide itself."""
     cell, evaluations = TanhCell(8, norm), 41 if norm < 1 else 22
     act = torch.relu if relu else torch.tanh
     x, z0 = (torch.randn(3, 8, requires_grad=True) for _ in range(2))
     wanted = [x, z0, *cell.parameters()]
-    f: Map = lambda z: act(cell.linear(z) + x)  # noqa: E731
+    f = lambda z: act(cell.linear(z) + x)  # noqa: E731
     solution = reversible(evaluations, damping).solve(f, z0)
     loss = looped(f, z0, solution.z.detach(), evaluations, damping).square().sum()
     ours = torch.autograd.grad(solution.z.square().sum(), wanted)
@@ -85,10 +83,10 @@ def test_the_gradient_is_that_of_a_loop(norm: float, damping: float, relu: bool)
     [(torch.float32, torch.float64, 46), (torch.bfloat16, torch.float32, 26)],
     ids=str,
 )
-def test_damping_of_a_half_is_inverted_bit_for_bit(dtype, wide, iterates) -> None:
+def test_damping_of_a_half_is_inverted_bit_for_bit(dtype, wide, iterates):
     cell, solver = TanhCell(16, norm=0.2).to(dtype), pg.Reversible()
     x = (2 + torch.rand(3, 16)).to(dtype)  # numbers near zero would have finer last digits
-    f: Map = lambda z: cell(z.to(dtype), x).detach().to(wide)  # noqa: E731
+    f = lambda z: cell(z.to(dtype), x).detach().to(wide)  # noqa: E731
     forward = [torch.zeros(3, 16, dtype=wide)] * 2
     for _ in range(iterates):
         forward.append(solver.step(forward[-2], f(forward[-1])))
@@ -98,7 +96,7 @@ def test_damping_of_a_half_is_inverted_bit_for_bit(dtype, wide, iterates) -> Non
         assert torch.equal(at, expected)
 
 
-def test_an_accurate_backward_pass_repeats_each_evaluation_once() -> None:
+def test_an_accurate_backward_pass_repeats_each_evaluation_once():
     cell, x = TanhCell(16).float(), torch.randn(3, 16, dtype=torch.float32)
     f = Counted(lambda z: cell(z, x))
     z = reversible(33, backward_tol=1e-6).solve(f, torch.zeros(3, 16, dtype=torch.float32)).z
@@ -108,7 +106,7 @@ def test_an_accurate_backward_pass_repeats_each_evaluation_once() -> None:
     assert f.calls <= 33 + 32
 
 
-def test_a_faded_cotangent_ends_the_backward_pass() -> None:
+def test_a_faded_cotangent_ends_the_backward_pass():
     affine = Affine.random(norm=0.3)
     f = Counted(affine)
     z = pg.Reversible(max_evaluations=101, tol=0, backward_tol=1e-3).solve(f, affine.zeros).z
@@ -117,7 +115,7 @@ def test_a_faded_cotangent_ends_the_backward_pass() -> None:
     assert relative_error(ours, (affine.adjoint(torch.ones(3, 5)),)) < 2e-3
 
 
-def test_samples_stop_alone_and_get_the_gradient_that_they_have_alone() -> None:
+def test_samples_stop_alone_and_get_the_gradient_that_they_have_alone():
     slopes = torch.tensor([[0.1], [0.7], [-0.5]])
     v = torch.tensor([[1.0], [1e-3], [1e4]])
     scale = torch.ones(3, 1, requires_grad=True)
@@ -135,7 +133,7 @@ def test_samples_stop_alone_and_get_the_gradient_that_they_have_alone() -> None:
         torch.testing.assert_close(ours[part], theirs[part], rtol=1e-12, atol=0)
 
 
-def test_a_cotangent_that_is_not_finite_changes_no_other() -> None:
+def test_a_cotangent_that_is_not_finite_changes_no_other():
     slope = torch.full((3, 1), 0.5, requires_grad=True)
     z = reversible(20).solve(lambda z: torch.tanh(slope * z + 1), torch.zeros(3, 1)).z
     v = torch.tensor([[1.0], [torch.nan], [1.0]])

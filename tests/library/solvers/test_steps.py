@@ -3,18 +3,18 @@
 import pytest
 import torch
 from problems import TanhCell
-from torch import Tensor, nn
+from torch import nn
 
 import phantomgrad as pg
 
 
 @pytest.mark.parametrize("n", [0, 1, 5])
 @pytest.mark.parametrize("damping", [1.0, 0.5])
-def test_it_applies_the_map_n_times_and_returns_the_last_iterate(n: int, damping: float) -> None:
+def test_it_applies_the_map_n_times_and_returns_the_last_iterate(n, damping):
     """Also where the map expands, and the start has the smallest residual."""
     z0, calls = torch.randn(3, 4), []
 
-    def f(z: Tensor) -> Tensor:
+    def f(z):
         calls.append(z)
         return 1.5 * z + 1
 
@@ -28,7 +28,7 @@ def test_it_applies_the_map_n_times_and_returns_the_last_iterate(n: int, damping
     assert not solution.converged.any()
 
 
-def test_the_residual_is_that_of_the_last_state_evaluated() -> None:
+def test_the_residual_is_that_of_the_last_state_evaluated():
     z0 = torch.tensor([[1.0], [-2.0], [0.0]])
     solution = pg.Steps(2).solve(lambda z: z / 2, z0)  # from z0/2 to z0/4
     torch.testing.assert_close(solution.residual, torch.tensor([1.0, 1.0, 0.0]))
@@ -46,12 +46,12 @@ def test_the_residual_is_that_of_the_last_state_evaluated() -> None:
     ],
     ids=repr,
 )
-def test_training_and_evaluation_take_the_same_number_of_applications(gradient, more) -> None:
+def test_training_and_evaluation_take_the_same_number_of_applications(gradient, more):
     cell, x, z0 = TanhCell(), torch.randn(3, 4), torch.randn(3, 4)
     layer = pg.DEQ(cell, pg.Steps(4), gradient)
     layer.check_map = False
     trained, _ = layer(x, z0=z0)
-    calls: list[object] = []
+    calls = []
     cell.register_forward_hook(lambda *_: calls.append(None))
     with torch.no_grad():
         evaluated, _ = layer.eval()(x, z0=z0)
@@ -60,7 +60,7 @@ def test_training_and_evaluation_take_the_same_number_of_applications(gradient, 
     assert len(calls) == 4 + more
 
 
-def test_without_derivatives_a_gradient_of_order_2_leaves_the_value() -> None:
+def test_without_derivatives_a_gradient_of_order_2_leaves_the_value():
     gradient = pg.ImplicitGradient(order=2)
     layer, x = pg.DEQ(TanhCell(), pg.Steps(3), gradient), torch.randn(2, 4)
     expected = layer(x).z
@@ -68,15 +68,15 @@ def test_without_derivatives_a_gradient_of_order_2_leaves_the_value() -> None:
         assert torch.equal(layer(x).z, expected)
 
 
-def test_a_counter_of_the_steps_may_be_a_part_of_the_state() -> None:
+def test_a_counter_of_the_steps_may_be_a_part_of_the_state():
     """A map of the counter is defined for the numbers of the steps only, so it is not checked."""
 
     class Counting(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.bias = nn.Embedding(4, 3)
 
-        def forward(self, state: tuple[Tensor, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+        def forward(self, state, x):
             z, t = state
             return torch.tanh(z + x + self.bias(t.long().squeeze(1))), t + 1
 
@@ -89,7 +89,7 @@ def test_a_counter_of_the_steps_may_be_a_part_of_the_state() -> None:
     torch.testing.assert_close(z, expected)
 
 
-def test_norms_do_not_overflow_in_half_precision() -> None:
+def test_norms_do_not_overflow_in_half_precision():
     z0 = torch.zeros(1, 65536, dtype=torch.float16)
     solution = pg.Steps(3).solve(lambda z: 600 - z / 2, z0)  # from 300 to 450
     assert (solution.z == 450).all()

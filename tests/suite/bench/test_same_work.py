@@ -1,16 +1,12 @@
 """Both sides of the bench do the same work: evaluations, equilibria, gradients."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
-from omegaconf import OmegaConf
-from torch import Tensor
 
-from phantomgrad import Anderson, Broyden, FixedPoint, ImplicitGradient, Solver
-from phantomgrad.gradients import GradientEstimator, UnrolledPhantomGradient
-from phantomgrad.solvers import IterativeSolver
+from phantomgrad import Anderson, Broyden, FixedPoint, ImplicitGradient
+from phantomgrad.gradients import UnrolledPhantomGradient
 from phantomgrad_suite.bench import PeerBench, peer
 from phantomgrad_suite.bench.peer import PeerSolver, use_peer
 from phantomgrad_suite.bench.study import SOLVERS, elementwise_map, in_turns, step_of
@@ -32,7 +28,7 @@ pytestmark = [
 
 @needs_peer
 @pytest.mark.parametrize("solver", [FixedPoint(), Anderson(), Broyden()], ids=repr)
-def test_both_solvers_find_the_same_equilibrium(solver: Solver) -> None:
+def test_both_solvers_find_the_same_equilibrium(solver):
     f, z0 = elementwise_map((4, 3, 5), CPU), torch.zeros(4, 3, 5)
     # Where steps are exactly zero, those of torchdeq's Broyden become nan on some processors.
     solver = replace(solver, max_evaluations=20 if isinstance(solver, Broyden) else 80, tol=0)
@@ -41,10 +37,10 @@ def test_both_solvers_find_the_same_equilibrium(solver: Solver) -> None:
 
 
 @pytest.fixture
-def small_step(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TrainingStep]:
+def small_step(monkeypatch):
     """Training steps of small rows, ours or the peer's."""
 
-    def composed(row: str) -> OmegaConf:
+    def composed(row):
         config = compose_row(row)
         if row == WORDS:
             config.model.update(width=32, heads=2, inner=64)
@@ -52,9 +48,7 @@ def small_step(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TrainingStep]:
 
     monkeypatch.setattr("phantomgrad_suite.studies.throughput.compose_row", composed)
 
-    def step(
-        row: str, solver: Solver, gradient: GradientEstimator, *, theirs: bool
-    ) -> TrainingStep:
+    def step(row, solver, gradient, *, theirs):
         torch.manual_seed(3)  # of weights whose equilibria both sides find
         made = TrainingStep(row, 1, 3, Clock(CPU), whole_budgets=False)
         for layer in made.layers:
@@ -69,9 +63,9 @@ def small_step(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TrainingStep]:
 @needs_peer
 @pytest.mark.parametrize("gradient", GRADIENTS)
 @pytest.mark.parametrize("row", [MDEQ, WORDS])
-def test_both_sides_compute_the_same_gradients(row: str, gradient: str, small_step) -> None:
+def test_both_sides_compute_the_same_gradients(row, gradient, small_step):
     """The weights of the cell are scaled so that solvers converge, but not at once."""
-    found: list[dict[str, Tensor]] = []
+    found = []
     for theirs in (False, True):
         step = small_step(row, SOLVED, GRADIENTS[gradient], theirs=theirs)
         model = step.task.model
@@ -100,11 +94,11 @@ def test_both_sides_compute_the_same_gradients(row: str, gradient: str, small_st
     ],
     ids=["implicit", "UPG"],
 )
-def test_a_step_spends_the_same_budget_on_both_sides(gradient, ours, theirs, small_step) -> None:
+def test_a_step_spends_the_same_budget_on_both_sides(gradient, ours, theirs, small_step):
     """The peer's implicit gradient evaluates f once more, in its backward pass."""
     for side, more in ((False, ours), (True, theirs)):
         step = small_step(MDEQ, Broyden(max_evaluations=9, tol=0), gradient, theirs=side)
-        calls: list[None] = []
+        calls = []
         step.task.model.deq.cell.register_forward_hook(lambda *_, c=calls: c.append(None))
         step.step()
         assert len(calls) == 9 + more
@@ -120,25 +114,25 @@ def test_a_step_spends_the_same_budget_on_both_sides(gradient, ours, theirs, sma
         ("reasoning/minimal_j7", r"no counterpart of Steps"),
     ],
 )
-def test_rows_that_cannot_be_compared_are_refused_before_anything_is_measured(row, message) -> None:
+def test_rows_that_cannot_be_compared_are_refused_before_anything_is_measured(row, message):
     with pytest.raises(UserError, match=message):
         PeerBench(shapes=[(4, 6)], rows={row: 1}).measure(0, CPU)
 
 
 @needs_peer
 @pytest.mark.usefixtures("float32")
-def test_both_sides_have_the_weights_of_the_seed() -> None:
+def test_both_sides_have_the_weights_of_the_seed():
     first, second, other = (step_of(MDEQ, 1, seed, Clock(CPU)).task for seed in (0, 0, 1))
     weights = [task.state_dict() for task in (first, second, other)]
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
     assert not all(torch.equal(value, weights[2][name]) for name, value in weights[0].items())
 
 
-def test_another_side_goes_first_in_each_round() -> None:
+def test_another_side_goes_first_in_each_round():
     """Before the rounds each runs twice: to warm up, and for its memory."""
-    made: list[str] = []
+    made = []
 
-    def contender(name: str) -> Callable[[], dict[str, float]]:
+    def contender(name):
         return lambda: made.append(name) or {"step": 2.0 if name == "torchdeq" else 1.0}
 
     found = in_turns({n: contender(n) for n in ("ours", "torchdeq")}, Clock(CPU), 2)
@@ -149,7 +143,7 @@ def test_another_side_goes_first_in_each_round() -> None:
 
 @needs_peer
 @pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
-def test_both_solvers_spend_the_same_evaluations(solver: IterativeSolver) -> None:
+def test_both_solvers_spend_the_same_evaluations(solver):
     f, calls = elementwise_map((4, 3, 5), CPU), []
     for each in (solver := replace(solver, max_evaluations=9), PeerSolver(solver)):
         calls.append([])
@@ -159,7 +153,7 @@ def test_both_solvers_spend_the_same_evaluations(solver: IterativeSolver) -> Non
 
 @needs_peer
 @pytest.mark.usefixtures("float32")
-def test_what_is_recorded(small_step) -> None:
+def test_what_is_recorded(small_step):
     """Both sides spend the budget of every solve; what our solvers take themselves is left out."""
     study = PeerBench(shapes=[(4, 6)], rows={MDEQ: 1}, solve_repeats=2, step_repeats=1)
     numbers = study.measure(0, CPU).numbers
@@ -173,7 +167,7 @@ def test_what_is_recorded(small_step) -> None:
     assert 0 < seconds["free"] < seconds["step"]
 
 
-def test_without_the_peer_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_peer_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(peer, "version", lambda: None)
     with pytest.raises(UserError, match=r"pip install -e '.\[bench\]' in the checkout"):
         PeerBench(shapes=[], rows={}).measure(0, CPU)

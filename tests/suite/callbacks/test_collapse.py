@@ -3,7 +3,6 @@
 import logging
 import math
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +17,7 @@ F1 = "validation/micro_f1"
 KINDS = {"train/loss": "collapse/loss", F1: "collapse/metric"}
 
 
-def signs(name: str, values: list[float], **options: Any) -> list[str]:
+def signs(name, values, **options):
     """Return the signs in one curve."""
     found = Collapse(patience=2).signs({name: values}, F1, **options)
     own = found.pop(KINDS.get(name, "collapse/solves"))
@@ -41,7 +40,7 @@ FALLS = {"constant": 900.0, "sense": -1}
         ("adjoint/converged", [0.4, 0.2], {}, "to 0.2 (since epoch 1)"),
     ],
 )
-def test_signs(name: str, values: list[float], options: dict[str, Any], sign: str) -> None:
+def test_signs(name, values, options, sign):
     assert signs(name, values, **options) == [f"{name} went {sign}"]
 
 
@@ -58,7 +57,7 @@ def test_signs(name: str, values: list[float], options: dict[str, Any], sign: st
         ("solver/converged", [1.0, 0.4, 0.6], {}),  # converges again
     ],
 )
-def test_no_signs(name: str, values: list[float], options: dict[str, Any]) -> None:
+def test_no_signs(name, values, options):
     assert signs(name, values, **options) == []
 
 
@@ -67,15 +66,15 @@ class Module(nn.Module):
 
     metric, metric_mode = "micro_f1", "max"
 
-    def __init__(self, *evaluation_sets: str) -> None:
+    def __init__(self, *evaluation_sets):
         super().__init__()
         self.evaluation_sets = evaluation_sets or ("test", "validation")
 
 
-def go(callback: Collapse, epochs: list[dict[str, float]], module: Any = None) -> None:
+def go(callback, epochs, module=None):
     """The end of every epoch as the callback sees it."""
     module, history = module or Module(), History()
-    trainer: Any = SimpleNamespace(
+    trainer = SimpleNamespace(
         callbacks=[history, callback],
         datamodule=SimpleNamespace(constant_score={"test": 0.4, "validation": 0.3}.get),
         is_global_zero=True,
@@ -92,7 +91,7 @@ EPOCHS = [
 ]
 
 
-def test_warning_names_the_sign_and_what_to_look_at(caplog: pytest.LogCaptureFixture) -> None:
+def test_warning_names_the_sign_and_what_to_look_at(caplog):
     callback = Collapse(patience=2)
     with caplog.at_level(logging.WARNING):
         go(callback, [*EPOCHS, *EPOCHS])
@@ -106,7 +105,7 @@ def test_warning_names_the_sign_and_what_to_look_at(caplog: pytest.LogCaptureFix
     assert set(curves) == {"collapse/loss", "collapse/metric", "collapse/solves"}
 
 
-def test_metric_is_watched_on_validation_data_if_there_are_any(caplog) -> None:
+def test_metric_is_watched_on_validation_data_if_there_are_any(caplog):
     """It is compared with the constant predictor of the same set."""
     falls = [{"train/loss": 1.0, "test/micro_f1": v, F1: 0.9} for v in (0.9, 0.41, 0.41)]
     go(Collapse(patience=2), falls)
@@ -115,7 +114,7 @@ def test_metric_is_watched_on_validation_data_if_there_are_any(caplog) -> None:
     assert "test/micro_f1 went from 0.9 (epoch 1) to 0.41 (since epoch 2)" in caplog.text
 
 
-def test_each_sign_warns_once_also_after_a_restart(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_sign_warns_once_also_after_a_restart(caplog):
     first, second = Collapse(patience=2), Collapse(patience=2)
     go(first, EPOCHS[:4])
     second.load_state_dict(first.state_dict())
@@ -133,7 +132,7 @@ def test_each_sign_warns_once_also_after_a_restart(caplog: pytest.LogCaptureFixt
         ({"kept": 1.0}, r"kept must lie in \[0, 1\), got 1.0"),
     ],
 )
-def test_bad_settings_are_refused(bad: dict[str, Any], message: str) -> None:
+def test_bad_settings_are_refused(bad, message):
     with pytest.raises(ValueError, match=message):
         Collapse(**bad)
 
@@ -150,7 +149,7 @@ ABSURD = (
 )
 
 
-def test_absurd_learning_rate_collapses(workplace, caplog) -> None:
+def test_absurd_learning_rate_collapses(workplace, caplog):
     """From the fourth epoch on the rate is multiplied by a million; the run goes on to its end."""
     record = workplace.record(*ABSURD)
     assert len(record.curves["train/loss"]) == 5
@@ -159,6 +158,6 @@ def test_absurd_learning_rate_collapses(workplace, caplog) -> None:
     assert "(since epoch 4)" in line
 
 
-def test_collapse_may_stop_the_run() -> None:
+def test_collapse_may_stop_the_run():
     with pytest.raises(UserError, match=r"training collapsed: train/loss .*ends the run here\)$"):
         go(Collapse(patience=2, stop=True), EPOCHS)

@@ -4,7 +4,6 @@ import math
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -18,18 +17,18 @@ from phantomgrad_suite.callbacks.cost import CostMeter, EvaluationTime, peak_mem
 class Run:
     """A stand-in for the Lightning module: its device, the clock, and what was logged."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.device = torch.device("cpu")
         self.now = 100.0
-        self.logged: list[dict[str, float]] = []
+        self.logged = []
 
-    def log_dict(self, values: dict[str, float]) -> None:
+    def log_dict(self, values):
         self.logged.append(values)
 
-    def epoch(self, meter: CostMeter, *steps: tuple[float, float, float]) -> None:
+    def epoch(self, meter, *steps):
         """Steps of these seconds of forward, backward and the rest; 10 seconds of evaluation."""
-        module: Any = self
-        trainer: Any = None
+        module = self
+        trainer = None
         meter.on_train_epoch_start()
         for forward, backward, rest in steps:
             self.now += 1  # between the steps
@@ -45,14 +44,14 @@ class Run:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(monkeypatch):
     run = Run()
     monkeypatch.setattr(cost.time, "perf_counter", lambda: run.now)
     monkeypatch.setattr(cost.time, "process_time", lambda: run.now / 2)
     return run
 
 
-def test_phases_of_a_step_add_up(run: Run) -> None:
+def test_phases_of_a_step_add_up(run):
     """The means are over all steps and epochs; the logged values are sums over an epoch."""
     meter = CostMeter()
     run.epoch(meter, (2.0, 3.0, 4.0), (4.0, 5.0, 6.0))
@@ -67,7 +66,7 @@ def test_phases_of_a_step_add_up(run: Run) -> None:
     assert (means["forward"], means["epoch"]) == pytest.approx((5, (36 + 22) / 2))
 
 
-def test_epoch_continues_after_an_interruption(run: Run) -> None:
+def test_epoch_continues_after_an_interruption(run):
     """Both parts count as one epoch, and the time between them is not counted."""
     first, module = CostMeter(), SimpleNamespace(device=run.device)
     first.on_train_epoch_start()
@@ -86,22 +85,22 @@ def test_epoch_continues_after_an_interruption(run: Run) -> None:
     assert run.logged == [pytest.approx({f"seconds/{name}": n for name, n in seconds.items()})]
 
 
-def test_accelerator_is_read_once_an_epoch(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accelerator_is_read_once_an_epoch(run, monkeypatch):
     """Events bracket the phases, so that no step waits for the device."""
-    waits: list[int] = []
+    waits = []
 
     class Event:
-        def __init__(self, *, enable_timing: bool) -> None:
+        def __init__(self, *, enable_timing):
             assert enable_timing
 
-        def record(self) -> None:
+        def record(self):
             pass
 
-        def synchronize(self) -> None:
+        def synchronize(self):
             waits.append(len(run.logged))
             assert run.now == math.inf  # the evaluation is over
 
-        def elapsed_time(self, other: Any) -> float:
+        def elapsed_time(self, other):
             return 1500.0
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
@@ -114,27 +113,27 @@ def test_accelerator_is_read_once_an_epoch(run: Run, monkeypatch: pytest.MonkeyP
 class Slow(nn.Module):
     """A cell that draws random numbers, and takes 3 seconds by the clock of the test."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run):
         super().__init__()
         self.run = run
 
-    def forward(self, z: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, z, x):
         self.run.now += 3
         torch.rand(5)
         return z / 2 + x
 
 
-def test_time_of_an_evaluation_is_that_of_one_call_for_each_layer(run: Run) -> None:
+def test_time_of_an_evaluation_is_that_of_one_call_for_each_layer(run):
     """Of the first batch alone, after the step; the generator of the run does not advance."""
     gradient = UnrolledPhantomGradient(1, 1.0)
     layers = nn.ModuleList(DEQ(Slow(run), FixedPoint(), gradient) for _ in range(2))
     for layer in layers:
         layer.check_map = False
-    logged: list[tuple[str, float]] = []
-    module: Any = layers
+    logged = []
+    module = layers
     module.device, module.log = run.device, lambda name, value, **_: logged.append((name, value))
     precision = SimpleNamespace(forward_context=nullcontext)
-    trainer: Any = SimpleNamespace(precision_plugin=precision)
+    trainer = SimpleNamespace(precision_plugin=precision)
     states, ends = [], []
     for measured in (0, 1):
         callback, run.now = EvaluationTime(), 100.0
@@ -153,15 +152,15 @@ def test_time_of_an_evaluation_is_that_of_one_call_for_each_layer(run: Run) -> N
     assert torch.equal(*states)
 
 
-def test_it_is_measured_after_the_step_has_been_timed(workplace, monkeypatch) -> None:
-    events: list[str] = []
+def test_it_is_measured_after_the_step_has_been_timed(workplace, monkeypatch):
+    events = []
     end = CostMeter.on_train_batch_end
 
-    def end_step(*arguments: Any) -> None:
+    def end_step(*arguments):
         end(*arguments)
         events.append("step")
 
-    def evaluate(*_: Any) -> float:
+    def evaluate(*_):
         events.append("f")
         return 0.25
 
@@ -173,11 +172,11 @@ def test_it_is_measured_after_the_step_has_been_timed(workplace, monkeypatch) ->
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
-def test_run_does_not_inherit_the_peak_of_the_one_before() -> None:
+def test_run_does_not_inherit_the_peak_of_the_one_before():
     before = torch.ones(50_000_000)
     peak = peak_memory(before.device)["peak_bytes"]
     assert peak > 400_000_000
     del before
-    module: Any = SimpleNamespace(device=torch.device("cpu"))
+    module = SimpleNamespace(device=torch.device("cpu"))
     CostMeter().on_fit_start(None, module)
     assert peak_memory(module.device)["peak_bytes"] < peak - 300_000_000

@@ -2,7 +2,6 @@
 
 import math
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -13,33 +12,33 @@ from phantomgrad_suite.runs.errors import UserError
 NAN = math.nan
 
 
-def history_of(*epochs: dict[str, float]) -> History:
+def history_of(*epochs):
     history = History()
     for metrics in epochs:
         end_epoch(history, metrics)
     return history
 
 
-def end_epoch(history: History, metrics: dict[str, float]) -> None:
+def end_epoch(history, metrics):
     """End an epoch of a task whose metric is among ``metrics``, if there is any of a test."""
     tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in metrics.items()}
-    trainer: Any = SimpleNamespace(callback_metrics=tensors)
+    trainer = SimpleNamespace(callback_metrics=tensors)
     tested = [name.removeprefix("test/") for name in metrics if name.startswith("test/")]
-    task: Any = SimpleNamespace(metric=tested[0] if tested else "accuracy")
+    task = SimpleNamespace(metric=tested[0] if tested else "accuracy")
     history.on_train_epoch_end(trainer, task)
 
 
-def accuracies(*values: float) -> History:
+def accuracies(*values):
     return history_of(*({"test/accuracy": value} for value in values))
 
 
-def validated(*epochs: tuple[float, float, float], metric: str = "accuracy") -> History:
+def validated(*epochs, metric="accuracy"):
     names = (f"test/{metric}", f"validation/{metric}", "validation/loss")
     return history_of(*(dict(zip(names, epoch, strict=True)) for epoch in epochs))
 
 
 @pytest.mark.parametrize("values", [(0.5, 0.9, 0.7), (0.5, 0.9, 0.9), (NAN, 0.9, 0.3)])
-def test_best_and_last_epoch(values: tuple[float, ...]) -> None:
+def test_best_and_last_epoch(values):
     """Ties go to the earliest epoch; an epoch without a value is never the best."""
     result = accuracies(*values).result("accuracy")
     assert (result.best, result.best_epoch, result.last) == (0.9, 2, values[-1])
@@ -56,13 +55,13 @@ def test_best_and_last_epoch(values: tuple[float, ...]) -> None:
         pytest.param([(NAN, NAN, NAN), (0.3, 0.5, 2.0), (0.4, 0.6, 1.0)], 3, id="both missing"),
     ],
 )
-def test_selected_epoch(epochs: list[tuple[float, float, float]], epoch: int) -> None:
+def test_selected_epoch(epochs, epoch):
     """The best epoch on validation data is selected."""
     result = validated(*epochs).result("accuracy")
     assert (result.selected, result.selected_epoch) == (epochs[epoch - 1][0], epoch)
 
 
-def test_smallest_value_of_a_metric_may_be_the_best() -> None:
+def test_smallest_value_of_a_metric_may_be_the_best():
     epochs = [(90.0, NAN), (30.0, 60.0), (30.0, 40.0), (50.0, 40.0), (NAN, 70.0)]
     history = validated(*((test, v, v) for test, v in epochs), metric="perplexity")
     result = history.result("perplexity", "min")
@@ -72,7 +71,7 @@ def test_smallest_value_of_a_metric_may_be_the_best() -> None:
     assert history.result("perplexity").best == 90
 
 
-def test_every_curve_has_a_point_for_every_epoch() -> None:
+def test_every_curve_has_a_point_for_every_epoch():
     """A metric may be missing in early epochs, and after a resumption in late ones."""
     a, b = "test/accuracy", "b"
     history = history_of({a: 1.0}, {a: 2.0, b: 3.0}, {b: 4.0})
@@ -87,15 +86,15 @@ def test_every_curve_has_a_point_for_every_epoch() -> None:
         (["train/loss"], "the first epoch ended without an evaluation"),
     ],
 )
-def test_metric_that_is_not_evaluated_ends_the_first_epoch(known, message) -> None:
-    trainer: Any = SimpleNamespace(callback_metrics=dict.fromkeys(known, torch.tensor(0.5)))
-    task: Any = SimpleNamespace(metric="accuracy")
+def test_metric_that_is_not_evaluated_ends_the_first_epoch(known, message):
+    trainer = SimpleNamespace(callback_metrics=dict.fromkeys(known, torch.tensor(0.5)))
+    task = SimpleNamespace(metric="accuracy")
     with pytest.raises(UserError, match=message):
         History().on_train_epoch_end(trainer, task)
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_loss_that_is_not_finite_stops_the_run(loss: float) -> None:
+def test_loss_that_is_not_finite_stops_the_run(loss):
     first = {"train/loss": 0.5, "test/accuracy": 0.5}
     history = history_of(first)
     with pytest.raises(UserError, match=rf"training loss is {loss} in epoch 2"):

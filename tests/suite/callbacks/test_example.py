@@ -1,10 +1,9 @@
 """The puzzle whose answers enter the record."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from phantomgrad_suite.callbacks import Example
 from phantomgrad_suite.data.puzzles.base import PuzzleSet
@@ -16,17 +15,17 @@ TARGETS = torch.tensor([[2, 2], [3, 3], [5, 2], [4, 4]])
 class Counting(nn.Module):
     """Solves each puzzle after as many segments as its row is given."""
 
-    def __init__(self, needed: list[int]) -> None:
+    def __init__(self, needed):
         super().__init__()
         self.needed = torch.tensor(needed)
 
-    def forward(self, tokens: Tensor, state: int | None) -> Any:
+    def forward(self, tokens, state):
         done = (state or 0) + 1
         answer = torch.where((done >= self.needed)[:, None], TARGETS, torch.zeros_like(TARGETS))
         return SimpleNamespace(logits=nn.functional.one_hot(answer, 6).float(), state=done)
 
 
-def shown(needed: list[int]) -> dict[str, list[float]]:
+def shown(needed):
     data = SimpleNamespace(parts={"test": PuzzleSet(INPUTS, TARGETS, torch.zeros(4))})
     task = SimpleNamespace(evaluated=Counting(needed), device="cpu")
     example = Example(segments=3)
@@ -35,7 +34,7 @@ def shown(needed: list[int]) -> dict[str, list[float]]:
     return example.curves
 
 
-def test_it_is_the_puzzle_that_takes_longest_to_be_solved() -> None:
+def test_it_is_the_puzzle_that_takes_longest_to_be_solved():
     """Row 1 is solved sooner, row 3 never."""
     assert shown([1, 2, 3, 4]) == {
         "example/inputs": [1, 2],
@@ -46,6 +45,6 @@ def test_it_is_the_puzzle_that_takes_longest_to_be_solved() -> None:
     }
 
 
-def test_without_a_solved_puzzle_it_is_the_first() -> None:
+def test_without_a_solved_puzzle_it_is_the_first():
     curves = shown([4, 4, 4, 4])
     assert (curves["example/targets"], curves["example/segment3"]) == ([2, 2], [0, 0])

@@ -1,16 +1,13 @@
 """GradientPrecision: values in a step of two layers, and no effect on a run."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from callbacks.steps import Stack, Wild, callback, last, recorded, train_step
 from interruptions import checkpoint, interrupted, untimed
 from problems import CoupledCell, TanhCell, dense_jacobian, newton_equilibrium
-from torch import Tensor, nn
-from training import Workplace
+from torch import nn
 
 from phantomgrad import (
     GMRES,
@@ -25,16 +22,16 @@ from phantomgrad_suite.runs.records import read_record
 
 
 @pytest.fixture
-def x() -> Tensor:
+def x():
     return torch.randn(3, 4)
 
 
 @pytest.fixture
-def stack() -> Stack:
+def stack():
     return Stack(TanhCell(seed=3), TanhCell(norm=0.6, seed=5))
 
 
-def test_spectral_radii(stack: Stack, x: Tensor) -> None:
+def test_spectral_radii(stack, x):
     """And the exact gradient, which is that of an exact estimator."""
     precision = callback(iterations=1500, damping=0.3)
     train_step(precision, stack, x)
@@ -54,11 +51,11 @@ def test_spectral_radii(stack: Stack, x: Tensor) -> None:
 
 
 @pytest.mark.parametrize("both", [True, False])
-def test_exact_gradient_is_that_of_an_exact_step(x, both, monkeypatch) -> None:
+def test_exact_gradient_is_that_of_an_exact_step(x, both, monkeypatch):
     """Two layers have two states each; the loss depends on both states or on one."""
 
     class Coupled(Stack):
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             for layer in self.layers:
                 (x, rest), _ = layer(x, z0=(torch.zeros(3, 4), torch.zeros(3, 2, 3)))
             return torch.cat([x, rest.flatten(1)], dim=1) if both else x
@@ -70,7 +67,7 @@ def test_exact_gradient_is_that_of_an_exact_step(x, both, monkeypatch) -> None:
         torch.testing.assert_close(ours, parameter.grad, rtol=1e-9, atol=1e-12)
 
 
-def test_estimates_are_at_the_equilibrium_of_the_step(x, monkeypatch) -> None:
+def test_estimates_are_at_the_equilibrium_of_the_step(x, monkeypatch):
     """The estimator that trains a badly solved layer gives the gradient of the step."""
     npg = NeumannPhantomGradient(3, 0.8)
     module = Stack(TanhCell(), solver=FixedPoint(max_evaluations=3, tol=0), gradient=npg)
@@ -81,7 +78,7 @@ def test_estimates_are_at_the_equilibrium_of_the_step(x, monkeypatch) -> None:
     assert last(precision)["exact/residual"] < 1e-12
 
 
-def test_preconditioned_estimate_takes_the_inverse_of_a_forward_solve(x: Tensor) -> None:
+def test_preconditioned_estimate_takes_the_inverse_of_a_forward_solve(x):
     """The inverse of a tight solve of four dimensions is exact: two products are enough."""
     adjoint, forward = GMRES(max_evaluations=2, tol=0), Broyden(max_evaluations=50, tol=1e-12)
     plain = ImplicitGradient(solver=adjoint, on_failure="ignore")
@@ -92,7 +89,7 @@ def test_preconditioned_estimate_takes_the_inverse_of_a_forward_solve(x: Tensor)
     assert found["preconditioned/cosine"] > max(found["plain/cosine"], 1 - 1e-8)
 
 
-def test_estimate_for_another_solver_is_refused_before_training(workplace: Workplace) -> None:
+def test_estimate_for_another_solver_is_refused_before_training(workplace):
     estimator = "{_target_:phantomgrad.ImplicitGradient,preconditioner:forward}"
     line = ("experiment=figure2/digits_implicit", f"+measure.precision.estimators.x={estimator}")
     rule = r"measure\.precision\.estimators: x: .*needs the solver Broyden, got Anderson"
@@ -101,7 +98,7 @@ def test_estimate_for_another_solver_is_refused_before_training(workplace: Workp
 
 
 @pytest.mark.filterwarnings("ignore:the cell (mixes|returns)")
-def test_weights_and_masks_are_those_of_the_step(x, monkeypatch) -> None:
+def test_weights_and_masks_are_those_of_the_step(x, monkeypatch):
     """With spectral norm and dropout the exact gradient is that of the step."""
     cell = Wild()
     cell.noise.p = 0
@@ -111,15 +108,15 @@ def test_weights_and_masks_are_those_of_the_step(x, monkeypatch) -> None:
         torch.testing.assert_close(ours, parameter.grad, rtol=1e-9, atol=1e-12)
 
 
-def test_last_pass_of_a_layer_counts(stack, x, monkeypatch) -> None:
+def test_last_pass_of_a_layer_counts(stack, x, monkeypatch):
     """A layer on which the loss does not depend is not measured."""
 
     class Twice(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.used, self.idle = stack.layers
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             self.idle(x)
             return self.used(self.used(x)[0])[0]
 
@@ -128,7 +125,7 @@ def test_last_pass_of_a_layer_counts(stack, x, monkeypatch) -> None:
     assert len(exact) == 1
 
 
-def test_every_nth_step_is_measured_once(stack: Stack, x: Tensor) -> None:
+def test_every_nth_step_is_measured_once(stack, x):
     """A step of several accumulated batches is measured once as well."""
     precision, logged = callback(every_n_steps=2, iterations=1), []
     for step in (0, 0, 1, 2, 3, 4, 4):
@@ -139,11 +136,11 @@ def test_every_nth_step_is_measured_once(stack: Stack, x: Tensor) -> None:
     assert logged[-1][1] == {name: curve[-1] for name, curve in curves.items()}
 
 
-def trained(every: int) -> tuple[list[Tensor], list[bool], dict[str, list[float]]]:
+def trained(every):
     """Tensors and generator after some steps of a wild model, its modes, and the curves."""
     torch.manual_seed(7)
     solver, gradient = FixedPoint(max_evaluations=5), UnrolledPhantomGradient(3, 0.5)
-    module: Any = Stack(Wild(), Wild(), solver=solver, gradient=gradient)
+    module = Stack(Wild(), Wild(), solver=solver, gradient=gradient)
     optimizer = torch.optim.Adam(module.parameters(), lr=0.1)
     precision = callback(every_n_steps=every)
     for step in range(3):
@@ -155,7 +152,7 @@ def trained(every: int) -> tuple[list[Tensor], list[bool], dict[str, list[float]
 
 
 @pytest.mark.filterwarnings("ignore:the cell (mixes|returns)")
-def test_measuring_does_not_change_a_wild_model() -> None:
+def test_measuring_does_not_change_a_wild_model():
     """Weights, spectral norms, masks, running statistics and generators stay equal bit for bit."""
     (without, modes, nothing), (measured, others, curves) = trained(0), trained(1)
     assert all(torch.equal(a, b) for a, b in zip(without, measured, strict=True))
@@ -174,11 +171,11 @@ SHORT = (
 )
 
 
-def curves_of(folder: Path) -> dict[str, list[float]]:
+def curves_of(folder):
     return untimed(read_record(folder / "record.json"))
 
 
-def test_record_has_the_curves_of_a_run_that_is_not_changed(workplace: Workplace) -> None:
+def test_record_has_the_curves_of_a_run_that_is_not_changed(workplace):
     """Measuring does not change the run; an interruption does not change the curves."""
     plain = workplace.train(*SHORT, "runtime.callbacks.spectrum=null", "runtime.paths.runs=plain")
     whole = workplace.train(*SHORT, *PRECISE, "runtime.paths.runs=whole")

@@ -1,7 +1,6 @@
 """The progress bar: epochs, title, metrics, and its end."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -12,13 +11,13 @@ METRICS = {"train/loss": torch.tensor(0.12345), "test/accuracy": torch.tensor(0.
 
 
 @pytest.mark.parametrize("end", ["on_train_end", "on_exception"])
-def test_bar_counts_epochs_and_shows_the_metrics(capsys, end) -> None:
+def test_bar_counts_epochs_and_shows_the_metrics(capsys, end):
     """The run is resumed in the third epoch; a message gets a line of its own."""
     bar = EpochProgress(title="table4/cox2_implicit seed42-fold3")
-    trainer: Any = SimpleNamespace(
+    trainer = SimpleNamespace(
         max_epochs=5, current_epoch=3, callback_metrics=METRICS, is_global_zero=True
     )
-    task: Any = None
+    task = None
     bar.on_train_start(trainer, task)
     for _ in range(2):
         bar.on_train_epoch_end(trainer, task)

@@ -1,15 +1,12 @@
 """SegmentPrecision: gradients and fixed points of reasoners, and no effect on a run."""
 
 import contextlib
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 import torch
 from interruptions import assert_same_run, checkpoint, interrupted, untimed
-from torch import Tensor, nn
-from training import Workplace
+from torch import nn
 
 import phantomgrad as pg
 from phantomgrad.models import RecursiveCell, RecursiveReasoner
@@ -23,51 +20,47 @@ from phantomgrad_suite.tasks import Reasoning
 ONE = pg.UnrolledPhantomGradient(1, 1.0)
 NPG = pg.NeumannPhantomGradient(3, 0.5, value="image")
 TIGHT = pg.Broyden(max_evaluations=60, tol=1e-12)
-SHORT: dict[str, Any] = dict.fromkeys(("solver", "adjoint"), pg.Broyden(max_evaluations=4))
+SHORT = dict.fromkeys(("solver", "adjoint"), pg.Broyden(max_evaluations=4))
 INPUTS = torch.tensor([[1, 2], [3, 1], [2, 2], [4, 1]])
 
 
 class Scaled(nn.Module):
     """The linear network g(h) = w h, entry by entry."""
 
-    def __init__(self, w: list[float]) -> None:
+    def __init__(self, w):
         super().__init__()
         self.w = nn.Parameter(torch.tensor(w))
 
-    def forward(self, state: Tensor, injection: Tensor, noise: None = None) -> Tensor:
+    def forward(self, state, injection, noise=None):
         return self.w * (state + injection)
 
 
-def reasoner(
-    solver: pg.Solver, gradient: pg.GradientEstimator, **settings: Any
-) -> RecursiveReasoner:
+def reasoner(solver, gradient, **settings):
     torch.manual_seed(1)
-    sizes: Any = {"width": 4, "n": 2, "multiple": 8}
+    sizes = {"width": 4, "n": 2, "multiple": 8}
     return RecursiveReasoner(5, 2, solver, gradient, **(sizes | settings))
 
 
-def measured(
-    model: RecursiveReasoner, monkeypatch: pytest.MonkeyPatch, **settings: Any
-) -> tuple[dict[str, float], dict[str, list[Tensor]]]:
+def measured(model, monkeypatch, **settings):
     """The values of a step of two segments, and the gradients by name."""
-    gradients: list[Any] = []
+    gradients = []
     agreement = getattr(segment_precision, "agreement")  # noqa: B009
 
-    def compared(*pair: Any) -> Any:
+    def compared(*pair):
         gradients.append(pair)
         return agreement(*pair)
 
     monkeypatch.setattr(segment_precision, "agreement", compared)
-    task: Any = Reasoning(model=model, optimizer=None, averaging=None, segments=2)
+    task = Reasoning(model=model, optimizer=None, averaging=None, segments=2)
     data = SimpleNamespace(parts={"validation": PuzzleSet(INPUTS, INPUTS.flip(1), INPUTS)})
-    points: list[dict[str, float]] = []
-    trainer: Any = SimpleNamespace(
+    points = []
+    trainer = SimpleNamespace(
         global_step=4,
         loggers=[SimpleNamespace(log_metrics=lambda values, step: points.append(values))],
         precision_plugin=SimpleNamespace(forward_context=contextlib.nullcontext),
         datamodule=data,
     )
-    defaults: Any = {"estimators": {}, "recorded": [1], "solver": TIGHT, "adjoint": TIGHT}
+    defaults = {"estimators": {}, "recorded": [1], "solver": TIGHT, "adjoint": TIGHT}
     callback = SegmentPrecision(**(defaults | {"every_n_steps": 2} | settings))
     callback.on_fit_start(trainer, task)
     callback.on_train_batch_start(trainer, task)
@@ -82,7 +75,7 @@ def measured(
     return values, found | {"exact": [*gradients[0][1]]}
 
 
-def test_a_linear_recursion_has_its_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_linear_recursion_has_its_closed_form(monkeypatch):
     """The derivative of each number of last steps by hand, and the exact gradient of all."""
     model = reasoner(pg.Steps(2), ONE)
     weights = [0.2, 0.4, -0.3, 0.5]
@@ -111,7 +104,7 @@ def test_a_linear_recursion_has_its_closed_form(monkeypatch: pytest.MonkeyPatch)
     assert values["last_1/cosine"] < 0.999
 
 
-def test_at_a_fixed_point_of_a_linear_recursion_all_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_a_fixed_point_of_a_linear_recursion_all_agree(monkeypatch):
     """After 100 recursions; the spectral radius is that of the 2 x 2 blocks of G_2."""
     model, weights = reasoner(pg.Steps(2), ONE), torch.tensor([0.2, 0.4, -0.3, 0.35])
     model.deq = pg.DEQ(RecursiveCell(Scaled(weights.tolist()), n=2), pg.Steps(2), ONE)
@@ -146,9 +139,7 @@ def test_at_a_fixed_point_of_a_linear_recursion_all_agree(monkeypatch: pytest.Mo
         ("npg", pg.Steps(2), NPG, None),
     ],
 )
-def test_gradients_are_those_that_rows_train_with(
-    name, solver, gradient, recorded, monkeypatch
-) -> None:
+def test_gradients_are_those_that_rows_train_with(name, solver, gradient, recorded, monkeypatch):
     """Of the same weights, summed over two segments; the model's own gradient does not matter."""
     model = reasoner(pg.Steps(2), ONE, recorded=1)
     counts = {"recorded": [1, 2, 3, 6], "estimators": {"npg": NPG}, "iterations": 2, **SHORT}
@@ -166,7 +157,7 @@ def test_gradients_are_those_that_rows_train_with(
         torch.testing.assert_close(ours, parameter.grad)
 
 
-def test_residuals_are_of_all_puzzles_and_gradients_of_the_first(monkeypatch) -> None:
+def test_residuals_are_of_all_puzzles_and_gradients_of_the_first(monkeypatch):
     model = reasoner(pg.Steps(2), ONE)
     few, first = measured(model, monkeypatch, puzzles=2, **SHORT)
     every, all_of_them = measured(model, monkeypatch, puzzles=4, **SHORT)
@@ -174,7 +165,7 @@ def test_residuals_are_of_all_puzzles_and_gradients_of_the_first(monkeypatch) ->
     assert not torch.equal(first["exact"][0], all_of_them["exact"][0])
 
 
-def test_rank_correlation_has_mean_ranks_of_ties() -> None:
+def test_rank_correlation_has_mean_ranks_of_ties():
     """Ranks 1, 2.5, 2.5, 4 against 2, 1, 3.5, 3.5."""
     a, b = torch.tensor([0.1, 0.5, 0.5, 3.0]), torch.tensor([2, 0, 7, 7])
     expected = torch.corrcoef(torch.tensor([[1, 2.5, 2.5, 4], [2, 1, 3.5, 3.5]]))[0, 1]
@@ -191,11 +182,11 @@ RUN = (
 )  # fmt: skip
 
 
-def curves_of(folder: Path) -> dict[str, list[float]]:
+def curves_of(folder):
     return untimed(read_record(folder / "record.json"))
 
 
-def test_record_has_the_curves_of_a_run_that_is_not_changed(workplace: Workplace) -> None:
+def test_record_has_the_curves_of_a_run_that_is_not_changed(workplace):
     """Measuring does not change the run; an interruption does not change the curves."""
     plain = workplace.train(*RUN, "measure.segments=null", "runtime.paths.runs=plain")
     whole = workplace.train(*RUN, "runtime.paths.runs=whole")
@@ -213,28 +204,28 @@ def test_record_has_the_curves_of_a_run_that_is_not_changed(workplace: Workplace
 
 
 @pytest.mark.parametrize("name", ["cpu", "cuda:1"])
-def test_noise_that_is_drawn_to_measure_does_not_change_the_run(name, monkeypatch) -> None:
+def test_noise_that_is_drawn_to_measure_does_not_change_the_run(name, monkeypatch):
     """The generator of the device that draws it is restored, as is that of the CPU."""
-    restored: list[Any] = []
+    restored = []
 
-    def fork(devices: Any) -> Any:
+    def fork(devices):
         restored.extend(devices)
         return contextlib.nullcontext()
 
     monkeypatch.setattr(torch.random, "fork_rng", fork)
     monkeypatch.setattr(SegmentPrecision, "_measure", lambda *_: {})
     callback = SegmentPrecision({}, [1], **SHORT)
-    trainer: Any = SimpleNamespace(
+    trainer = SimpleNamespace(
         global_step=0,
         loggers=[],
         precision_plugin=SimpleNamespace(forward_context=contextlib.nullcontext),
         datamodule=SimpleNamespace(parts={"validation": None}),
     )
-    callback.on_train_batch_start(trainer, cast("Any", SimpleNamespace(device=torch.device(name))))
+    callback.on_train_batch_start(trainer, SimpleNamespace(device=torch.device(name)))
     assert restored == [torch.device(name)] * (name != "cpu")
 
 
-def test_what_is_no_reasoner_is_refused(workplace: Workplace) -> None:
+def test_what_is_no_reasoner_is_refused(workplace):
     for settings, problem in (
         (("model.n=null", "model.recorded=null"), "needs a reasoner with two latents: model=trm"),
         (("measure.segments.recorded=[10]",), "at most 9, the steps of a segment, got 10"),

@@ -1,40 +1,38 @@
 """SolverMonitor in anyone's Trainer."""
 
 import contextlib
-from pathlib import Path
-from typing import Any
 
 import lightning
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
-from phantomgrad import DEQ, FixedPoint, Solver, SolverWarning, Steps, UnrolledPhantomGradient
+from phantomgrad import DEQ, FixedPoint, SolverWarning, Steps, UnrolledPhantomGradient
 from phantomgrad_suite.callbacks import SolverMonitor
 
 
 class Grows(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.w = nn.Parameter(torch.tensor(1.5))
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         return self.w * z + x
 
 
 class Plain(lightning.LightningModule):
     """A module of a user, which knows nothing of this repository's tasks."""
 
-    def __init__(self, solver: Solver) -> None:
+    def __init__(self, solver):
         super().__init__()
         self.deq = DEQ(Grows(), solver, UnrolledPhantomGradient(1, 1.0))
         self.deq.check_map = False
 
-    def training_step(self, batch: Tensor, _: int) -> Tensor:
+    def training_step(self, batch, _):
         return self.deq(batch).z.square().mean()
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.0)
 
 
@@ -48,7 +46,7 @@ class Plain(lightning.LightningModule):
         (Steps(5), 4, False),
     ],
 )
-def test_a_trainer_of_your_own(solver: Solver, steps: int, warns: bool, tmp_path: Path) -> None:
+def test_a_trainer_of_your_own(solver, steps, warns, tmp_path):
     trainer = lightning.Trainer(
         max_epochs=1,
         accelerator="cpu",
@@ -59,6 +57,6 @@ def test_a_trainer_of_your_own(solver: Solver, steps: int, warns: bool, tmp_path
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    expected: Any = pytest.warns(SolverWarning, match="the solver of deq has failed 4 times")
+    expected = pytest.warns(SolverWarning, match="the solver of deq has failed 4 times")
     with expected if warns else contextlib.nullcontext():
         trainer.fit(Plain(solver), DataLoader(torch.ones(2 * steps, 3), batch_size=2))

@@ -1,12 +1,11 @@
 """SpectralRadius: dense values, and when it measures."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 from problems import TanhCell
-from torch import Tensor, nn
+from torch import nn
 
 from phantomgrad import DEQ, FixedPoint, UnrolledPhantomGradient
 from phantomgrad.models import GraphClassifier, Propagation, normalized_adjacency
@@ -22,29 +21,29 @@ class Module(nn.Module):
 
     device = torch.device("cpu")
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.model = GraphClassifier(3, 2, SOLVER, GRADIENT, channels=5, layers=2, kappa=0.99)
-        self.logged: list[tuple[str, Tensor]] = []
+        self.logged = []
 
-    def log(self, name: str, value: Tensor, **_: object) -> None:
+    def log(self, name, value, **_):
         self.logged.append((name, value))
 
 
-def step(callback: SpectralRadius, module: Any, epoch: int = 0, batch: int = 0) -> None:
+def step(callback, module, epoch=0, batch=0):
     """The part of a training step that the callback sees, in an epoch of this one batch."""
     ring = torch.arange(6)
     edges = torch.stack([torch.cat([ring, ring.roll(1)]), torch.cat([ring.roll(1), ring])])
     propagation = normalized_adjacency(edges, 6, dtype=torch.float64)
-    trainer: Any = SimpleNamespace(current_epoch=epoch)
+    trainer = SimpleNamespace(current_epoch=epoch)
     callback.on_train_batch_start(trainer, module, None, batch)
     module.model(torch.randn(6, 3), propagation, Propagation(torch.ones(1, 6)), propagated=False)
     callback.on_before_backward(trainer, module)
 
 
-def test_radius_is_the_dense_one() -> None:
+def test_radius_is_the_dense_one():
     module = Module()
-    passes: list[tuple[DEQ, tuple[Any, ...], Tensor]] = []
+    passes = []
     for_passes = watch(module, lambda m, i, o: passes.append((m, i, o[0].detach())))
     step(SpectralRadius(every_n_epochs=1, iterations=1000), module)
     for hook in for_passes:
@@ -62,7 +61,7 @@ def test_radius_is_the_dense_one() -> None:
 
 
 @pytest.mark.parametrize(("every", "expected"), [(2, [1, 1, 1, 1, 2, 2, 2, 2]), (0, [0] * 8)])
-def test_first_batch_of_every_nth_epoch_is_measured(every: int, expected: list[int]) -> None:
+def test_first_batch_of_every_nth_epoch_is_measured(every, expected):
     callback, module, counts = SpectralRadius(every, iterations=1), Module(), []
     for epoch in range(4):
         for batch in range(2):
@@ -72,8 +71,8 @@ def test_first_batch_of_every_nth_epoch_is_measured(every: int, expected: list[i
     assert not any(layer._forward_hooks for layer in layers_of(module))
 
 
-def test_a_pass_with_states_on_the_way_counts_as_its_equilibrium() -> None:
-    outputs: list[Any] = []
+def test_a_pass_with_states_on_the_way_counts_as_its_equilibrium():
+    outputs = []
     layer = DEQ(TanhCell(), SOLVER, GRADIENT)
     watch(layer, lambda layer, inputs, output: outputs.append(output))
     x = torch.randn(3, 4)

@@ -1,15 +1,12 @@
 """A NaN or infinite gradient stops the run before the optimizer step."""
 
 import math
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 from interruptions import Watched, assert_same_run
 from torch import nn
-from training import Workplace
 
 from phantomgrad_suite.checkpoint.finite import FiniteSteps
 from phantomgrad_suite.checkpoint.last import LastCheckpoint
@@ -25,7 +22,7 @@ DIGITS = (
 POISON = "+runtime.callbacks.poison={_target_: interruptions.PoisonedStep, step: 9}"
 
 
-def test_run_stops_before_the_step_and_can_be_resumed(workplace: Workplace) -> None:
+def test_run_stops_before_the_step_and_can_be_resumed(workplace):
     whole = workplace.train(*DIGITS, "runtime.paths.runs=whole")
     message = r"of step 9 \(epoch 1\) is not finite in .* and \d+ more: nothing was updated"
     with pytest.raises(UserError, match=message):
@@ -46,10 +43,10 @@ def test_run_stops_before_the_step_and_can_be_resumed(workplace: Workplace) -> N
         ("16-mixed", math.inf, False),  # the gradient scaler skips the step
     ],
 )
-def test_gradient_that_is_not_finite(precision: str, entry: float, stops: bool) -> None:
-    layer: Any = nn.Linear(2, 2, dtype=torch.float32)
+def test_gradient_that_is_not_finite(precision, entry, stops):
+    layer = nn.Linear(2, 2, dtype=torch.float32)
     layer.weight.grad = torch.full((2, 2), entry, dtype=torch.float32)
-    trainer: Any = SimpleNamespace(precision=precision, global_step=4, current_epoch=0)
+    trainer = SimpleNamespace(precision=precision, global_step=4, current_epoch=0)
     if not stops:
         FiniteSteps().on_before_optimizer_step(trainer, layer, None)
         return
@@ -57,16 +54,16 @@ def test_gradient_that_is_not_finite(precision: str, entry: float, stops: bool) 
         FiniteSteps().on_before_optimizer_step(trainer, layer, None)
 
 
-def test_loss_of_another_process_stops_all_before_they_save(tmp_path: Path) -> None:
+def test_loss_of_another_process_stops_all_before_they_save(tmp_path):
     """Otherwise the others would wait in the checkpoint for the one that ended."""
 
-    def reduce(value: torch.Tensor, reduce_op: str) -> torch.Tensor:
+    def reduce(value, reduce_op):
         return value + math.nan if reduce_op == "sum" else value
 
     strategy = SimpleNamespace(root_device=torch.device("cpu"), reduce=reduce)
-    trainer: Any = SimpleNamespace(
+    trainer = SimpleNamespace(
         world_size=2, strategy=strategy, current_epoch=0, max_epochs=2, callback_metrics={}
     )
-    task: Any = SimpleNamespace(total_loss=torch.ones(()))
+    task = SimpleNamespace(total_loss=torch.ones(()))
     with pytest.raises(UserError, match="the training loss is nan in epoch 1"):
         LastCheckpoint(tmp_path / "last.ckpt", 1, None).on_train_epoch_end(trainer, task)

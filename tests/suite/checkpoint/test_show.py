@@ -1,20 +1,18 @@
 """Descriptions of checkpoints and records."""
 
 import shlex
-from pathlib import Path
 
 import pytest
 import torch
 import yaml
 from interruptions import interrupted
 from train.chains import CHAINS
-from training import Workplace
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.show import describe
 
 
-def test_checkpoint_and_record_are_described(workplace: Workplace) -> None:
+def test_checkpoint_and_record_are_described(workplace):
     folder = interrupted(workplace, 8, *CHAINS)
     text = describe(folder)
     facts = yaml.safe_load(text)
@@ -36,7 +34,7 @@ def test_checkpoint_and_record_are_described(workplace: Workplace) -> None:
     assert facts["weights"]["last"]["epoch"] == 12
 
 
-def test_command_of_a_row_of_a_table_does_that_row_alone(script, workplace) -> None:
+def test_command_of_a_row_of_a_table_does_that_row_alone(script, workplace):
     short = ("trainer.max_epochs=1", "runtime.checkpoint.every_n_epochs=1")
     assert script("-m", "experiment=chains/implicit,chains/upg_k5_d0.5", *short).code == 0
     for checkpoint in sorted(workplace.path.glob("runs/**/last.ckpt")):
@@ -48,7 +46,7 @@ def test_command_of_a_row_of_a_table_does_that_row_alone(script, workplace) -> N
     assert len(list(workplace.path.glob("runs/**/last.ckpt"))) == 2
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"there is no file .*last.ckpt: name a checkpoint"):
         describe(tmp_path)
     torch.save({"epoch": 3}, tmp_path / "old.ckpt")

@@ -3,7 +3,6 @@
 import io
 import random
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,28 +14,27 @@ from phantomgrad_suite.checkpoint.state import RunState
 
 HARDWARE = dict.fromkeys(("git", "processor", "threads", "accelerator"))
 FACTS = {"environment": HARDWARE, "started": "now", "config_hash": "c0ffee"}
-TRAINER: Any = SimpleNamespace(train_dataloader=[])
-RESUMABLE: Any = SimpleNamespace(train_dataloader=ResumableLoader([]))
-TASK: Any = None
+TRAINER = SimpleNamespace(train_dataloader=[])
+RESUMABLE = SimpleNamespace(train_dataloader=ResumableLoader([]))
+TASK = None
 
 
-def draw() -> tuple[float, float, float]:
+def draw():
     return float(torch.rand(())), float(np.random.rand()), random.random()  # noqa: NPY002
 
 
-def saved() -> dict[str, Any]:
+def saved():
     """A checkpoint, read back without unpickling arbitrary objects."""
-    content: dict[str, Any] = {}
+    content = {}
     before = RunState({**FACTS, "started": "before"})
     before.on_save_checkpoint(TRAINER, TASK, content)
     buffer = io.BytesIO()
     torch.save(content, buffer)
     buffer.seek(0)
-    loaded: dict[str, Any] = torch.load(buffer, weights_only=True)
-    return loaded
+    return torch.load(buffer, weights_only=True)
 
 
-def test_every_generator_is_restored_once() -> None:
+def test_every_generator_is_restored_once():
     draw()
     content = saved()
     expected = draw()
@@ -50,7 +48,7 @@ def test_every_generator_is_restored_once() -> None:
     assert [attempt["started"] for attempt in state.attempts] == ["before", "now"]
 
 
-def test_a_loader_that_cannot_continue_is_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_loader_that_cannot_continue_is_named(caplog):
     for content, trainer in ((saved(), TRAINER), (None, TRAINER), (saved(), RESUMABLE)):
         state = RunState(FACTS)
         if content:
@@ -61,29 +59,29 @@ def test_a_loader_that_cannot_continue_is_named(caplog: pytest.LogCaptureFixture
     ]
 
 
-def test_gpus_of_a_distributed_run_draw_different_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_of_a_distributed_run_draw_different_numbers(monkeypatch):
     """What the CPU draws is common to all processes."""
-    seeds: list[int] = []
+    seeds = []
     monkeypatch.setattr(torch.cuda, "manual_seed", seeds.append)
     torch.manual_seed(5)
     before = torch.get_rng_state()
     for processes, rank in ((1, 0), (2, 0), (2, 1)):
-        trainer: Any = SimpleNamespace(world_size=processes, global_rank=rank)
+        trainer = SimpleNamespace(world_size=processes, global_rank=rank)
         RunState(FACTS).on_fit_start(trainer, TASK)
     assert seeds == [5, 6]
     assert torch.equal(torch.get_rng_state(), before)
 
 
-DATA: Any = torch.arange(23)
+DATA = torch.arange(23)
 
 
-def loader(processes: int, process: int) -> ResumableLoader:
+def loader(processes, process):
     sampler = Shuffled(DATA, processes, process)
     return ResumableLoader(DATA, batch_size=2, sampler=sampler, collate_fn=torch.stack)
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
-def test_order_of_every_process_continues(processes: int) -> None:
+def test_order_of_every_process_continues(processes):
     """Two epochs; the second is interrupted after two batches, and the generator has moved on."""
     seen = []
     for process in range(processes):
@@ -105,10 +103,10 @@ def test_order_of_every_process_continues(processes: int) -> None:
     assert len(torch.cat(seen)) == -(-23 // processes) * processes
 
 
-def test_order_of_several_processes_is_that_of_lightning() -> None:
+def test_order_of_several_processes_is_that_of_lightning():
     for process in range(2):
         torch.manual_seed(7)
         ours = list(Shuffled(DATA, 2, process))
         torch.manual_seed(7)
-        options: dict[str, Any] = {"num_replicas": 2, "rank": process, "seed": 7}
+        options = {"num_replicas": 2, "rank": process, "seed": 7}
         assert ours == list(DistributedSamplerWrapper(Shuffled(DATA), **options))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from interruptions import assert_same_run, checkpoint
-from training import SMALL_MDEQ, Started, Workplace
+from training import SMALL_MDEQ, Started
 
 from phantomgrad_suite.checkpoint.last import Stopped
 from phantomgrad_suite.runs.folder import read_attempt
@@ -25,7 +25,7 @@ CHAINS = (
 )
 
 
-def bomb(signum: int, **when: int) -> str:
+def bomb(signum, **when):
     ((unit, moment),) = when.items()
     target = f"_target_: interruptions.Signal, signum: {signum}, {unit}: {moment}"
     return f"+runtime.callbacks.bomb={{{target}}}"
@@ -42,7 +42,7 @@ def bomb(signum: int, **when: int) -> str:
         ((*DIGITS, "+trainer.accumulate_grad_batches=2"), signal.SIGTERM, {"step": 2}, 2),
     ],
 )
-def test_signal_saves_a_checkpoint(workplace, whole_runs, caplog, row, signum, when, steps) -> None:
+def test_signal_saves_a_checkpoint(workplace, whole_runs, caplog, row, signum, when, steps):
     whole = whole_runs.train(workplace, *row)
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     with pytest.raises(Stopped) as stopped:
@@ -64,7 +64,7 @@ def test_signal_saves_a_checkpoint(workplace, whole_runs, caplog, row, signum, w
     assert_same_run(folder, whole)
 
 
-def test_signal_in_the_last_epoch_ends_the_table_after_the_run(script, workplace) -> None:
+def test_signal_in_the_last_epoch_ends_the_table_after_the_run(script, workplace):
     rows = ("-m", "experiment=chains/upg_k5_d0.5,chains/implicit", *CHAINS[1:])
     outcome = script(*rows, bomb(signal.SIGTERM, step=12))
     assert outcome.code == 128 + signal.SIGTERM
@@ -74,7 +74,7 @@ def test_signal_in_the_last_epoch_ends_the_table_after_the_run(script, workplace
 
 
 @pytest.mark.usefixtures("small_crops")
-def test_data_loading_processes_leave_signals_to_the_main_process(workplace, folder_root) -> None:
+def test_data_loading_processes_leave_signals_to_the_main_process(workplace, folder_root):
     """A scheduler signals all processes."""
     here = (
         *("experiment=digits/upg_k5_d0.5", "dataset=imagenet", "model=mdeq_tiny"),
@@ -92,7 +92,7 @@ def test_data_loading_processes_leave_signals_to_the_main_process(workplace, fol
     assert list(workplace.path.glob("runs/**/last.ckpt"))
 
 
-def test_second_ctrl_c_stops_at_once(workplace: Workplace) -> None:
+def test_second_ctrl_c_stops_at_once(workplace):
     twice = bomb(signal.SIGINT, step=3), bomb(signal.SIGINT, step=3).replace("bomb=", "second=")
     with pytest.raises(SystemExit) as stopped:
         workplace.train(*DIGITS, *twice)
@@ -101,7 +101,7 @@ def test_second_ctrl_c_stops_at_once(workplace: Workplace) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked, as on Linux")
-def test_disturbed_runs_equal_the_undisturbed_ones(tmp_path: Path) -> None:
+def test_disturbed_runs_equal_the_undisturbed_ones(tmp_path):
     script = Path(__file__).with_name("soak.py")
     done = Started(tmp_path, "2", "--rows", "chains", script=script).end()  # make soak does more
     assert done.code == 0, done.out

@@ -3,7 +3,6 @@
 import errno
 import os
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -17,24 +16,24 @@ from phantomgrad_suite.checkpoint.storage import WholeCheckpointIO, damage, load
 from phantomgrad_suite.runs.errors import UserError
 
 
-def save(path: Path, epoch: int) -> Path:
+def save(path, epoch):
     content = {"epoch": epoch, "state_dict": {"weight": torch.arange(64)}}
     WholeCheckpointIO().save_checkpoint(content, path)
     return path
 
 
-def newest_whole(path: Path, *, tidy: bool = True) -> Path | None:
+def newest_whole(path, *, tidy=True):
     model = nn.Module()
     model.register_buffer("weight", torch.zeros(64, dtype=torch.int64))
     return load_last(path, model, tidy=tidy)
 
 
-def epoch_of(path: Path | None) -> int:
+def epoch_of(path):
     assert path is not None
     return int(WholeCheckpointIO().load_checkpoint(path, weights_only=True)["epoch"])
 
 
-def test_two_generations_are_kept(tmp_path: Path) -> None:
+def test_two_generations_are_kept(tmp_path):
     path = tmp_path / "new" / "last.ckpt"
     for epoch in (1, 2, 3):
         save(path, epoch)
@@ -45,7 +44,7 @@ def test_two_generations_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", ["write", "first rename", "sync", "second rename"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError], ids=["killed", "disk full"])
-def test_interrupted_write_leaves_the_last_checkpoint(tmp_path, monkeypatch, at, error) -> None:
+def test_interrupted_write_leaves_the_last_checkpoint(tmp_path, monkeypatch, at, error):
     path = tmp_path / "last.ckpt"
     for epoch in (1, 2):
         save(path, epoch)
@@ -53,7 +52,7 @@ def test_interrupted_write_leaves_the_last_checkpoint(tmp_path, monkeypatch, at,
 
     interrupt = Mock(side_effect=error)
 
-    def renamed(self: Path, target: Path) -> Path:
+    def renamed(self, target):
         renames.append(target)
         if len(renames) == {"first rename": 1, "second rename": 2}.get(at):
             raise error
@@ -62,7 +61,7 @@ def test_interrupted_write_leaves_the_last_checkpoint(tmp_path, monkeypatch, at,
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", renamed)
         if at in ("write", "sync"):
-            owner: Any = Path if at == "write" else os
+            owner = Path if at == "write" else os
             patch.setattr(owner, {"write": "write_bytes", "sync": "fsync"}[at], interrupt)
         if error is KeyboardInterrupt:  # a killed process does not clean up
             patch.setattr(Path, "unlink", interrupt)
@@ -74,7 +73,7 @@ def test_interrupted_write_leaves_the_last_checkpoint(tmp_path, monkeypatch, at,
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_newest_intact_checkpoint_is_chosen(tmp_path, caplog) -> None:
+def test_newest_intact_checkpoint_is_chosen(tmp_path, caplog):
     path = tmp_path / "last.ckpt"
     assert newest_whole(path) is None
     for epoch in (1, 2):
@@ -94,7 +93,7 @@ def test_newest_intact_checkpoint_is_chosen(tmp_path, caplog) -> None:
     assert names == ["last.ckpt.damaged", "last.previous.ckpt.damaged"]
 
 
-def test_unreadable_checkpoint_is_not_set_aside(tmp_path, monkeypatch) -> None:
+def test_unreadable_checkpoint_is_not_set_aside(tmp_path, monkeypatch):
     path = save(tmp_path / "last.ckpt", 1)
     broken = Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO)))
     monkeypatch.setattr("phantomgrad_suite.checkpoint.storage.zipfile.ZipFile", broken)
@@ -104,7 +103,7 @@ def test_unreadable_checkpoint_is_not_set_aside(tmp_path, monkeypatch) -> None:
 
 
 @given(data=st.data())
-def test_flipped_bit_is_found_or_harmless(data, tmp_path_factory) -> None:
+def test_flipped_bit_is_found_or_harmless(data, tmp_path_factory):
     """Some bytes are padding, or names that are never read."""
     path = save(tmp_path_factory.mktemp("flip") / "last.ckpt", 5)
     content = bytearray(path.read_bytes())
@@ -117,7 +116,7 @@ def test_flipped_bit_is_found_or_harmless(data, tmp_path_factory) -> None:
         assert_close(loaded["state_dict"]["weight"], torch.arange(64), rtol=0, atol=0)
 
 
-def test_flipped_bit_in_a_weight_is_found(tmp_path: Path) -> None:
+def test_flipped_bit_in_a_weight_is_found(tmp_path):
     """``torch.load`` would not notice."""
     path = save(tmp_path / "last.ckpt", 5)
     content = path.read_bytes()

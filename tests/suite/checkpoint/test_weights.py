@@ -10,7 +10,7 @@ import pytest
 from graph_data import REPOSITORY
 from interruptions import checkpoint, interrupted
 from train.test_language import JR, run_of
-from training import Script, Workplace
+from training import Script
 
 from phantomgrad_suite.evaluate import evaluate
 from phantomgrad_suite.runs.errors import UserError
@@ -25,12 +25,12 @@ CHAINS = (
 
 
 @pytest.fixture
-def evaluation(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Script:
+def evaluation(monkeypatch, capsys):
     """The evaluation script."""
     return Script(monkeypatch, capsys, REPOSITORY / "scripts" / "evaluate.py", ())
 
 
-def test_recorded_values_are_reproduced(workplace: Workplace, evaluation: Script) -> None:
+def test_recorded_values_are_reproduced(workplace, evaluation):
     folder = workplace.train(*CHAINS)
     record = read_record(folder / "record.json")
     assert {name: kept["epoch"] for name, kept in record.weights.items()} == {
@@ -56,14 +56,14 @@ def test_recorded_values_are_reproduced(workplace: Workplace, evaluation: Script
 
 @pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning")
 @pytest.mark.parametrize("epochs", [2, 3])
-def test_evaluation_knows_of_pretraining(workplace, text_root, epochs, capsys) -> None:
+def test_evaluation_knows_of_pretraining(workplace, text_root, epochs, capsys):
     """The second epoch of seven steps is the last of pretraining, evaluated without a solver."""
     pretraining = ("task.pretraining_steps=15", f"trainer.max_epochs={epochs}")
     folder = workplace.train(*run_of(text_root, *JR), *pretraining)
     assert evaluate(folder), capsys.readouterr().out
 
 
-def test_resumed_run_keeps_the_weights_from_before(workplace: Workplace) -> None:
+def test_resumed_run_keeps_the_weights_from_before(workplace):
     whole = workplace.train(*CHAINS, "runtime.paths.runs=whole")
     folder = interrupted(workplace, 10, *CHAINS)
     assert checkpoint(folder)["epoch"] == 7
@@ -74,7 +74,7 @@ def test_resumed_run_keeps_the_weights_from_before(workplace: Workplace) -> None
     assert evaluate(folder)
 
 
-def test_full_disk_spares_the_last_checkpoint(workplace, monkeypatch) -> None:
+def test_full_disk_spares_the_last_checkpoint(workplace, monkeypatch):
     """The weights are not written, and neither is the record."""
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with monkeypatch.context() as patch:
@@ -85,7 +85,7 @@ def test_full_disk_spares_the_last_checkpoint(workplace, monkeypatch) -> None:
     assert evaluate(folder)
 
 
-def test_weights_that_are_not_those_of_the_record(workplace: Workplace) -> None:
+def test_weights_that_are_not_those_of_the_record(workplace):
     folder = workplace.train(*CHAINS, "trainer.max_epochs=1")
     with pytest.raises(UserError, match=r"can change runtime.<setting>=<value>, got 'seed=3'"):
         evaluate(folder, ["seed=3"])
@@ -99,7 +99,7 @@ def test_weights_that_are_not_those_of_the_record(workplace: Workplace) -> None:
         evaluate(folder)
 
 
-def test_run_without_weights(workplace: Workplace) -> None:
+def test_run_without_weights(workplace):
     folder = workplace.train(*CHAINS, "trainer.max_epochs=1", "runtime.keep_weights=false")
     assert not (folder / "weights").exists()
     assert read_record(folder / "record.json").weights == {}

@@ -6,14 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from interruptions import assert_same_run
-from training import ON_CPU, SCRIPT, Workplace, finish_two, needs_gloo, start_two
+from training import ON_CPU, SCRIPT, finish_two, needs_gloo, start_two
 
 from phantomgrad_suite.checkpoint.processes import explain_lost_worker
 from phantomgrad_suite.runs.errors import UserError
@@ -31,21 +29,21 @@ TWO = (  # Several processes save after every tenth step, here at the first of n
     "message",
     ["Read error [127.0.0.1]:44966: Connection reset by peer.", "Socket Timeout\nat line 3"],
 )
-def test_lost_worker_is_explained_in_a_line(message: str) -> None:
+def test_lost_worker_is_explained_in_a_line(message):
     expected = r"was lost or .* from the last checkpoint \("
     with pytest.raises(UserError, match=expected) as error, explain_lost_worker():
         raise RuntimeError(message)
     assert "\n" not in str(error.value)
 
 
-def test_other_errors_are_left_alone() -> None:
+def test_other_errors_are_left_alone():
     with pytest.raises(RuntimeError, match="mat1 and mat2") as error, explain_lost_worker():
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
     assert not isinstance(error.value, UserError)
 
 
 @pytest.mark.usefixtures("small_crops")
-def test_failed_run_leaves_no_process(workplace: Workplace, folder_copy: Path) -> None:
+def test_failed_run_leaves_no_process(workplace, folder_copy):
     """A data-loading process would wait forever, and the run with it."""
     next(folder_copy.glob("val/**/*.*")).write_bytes(b"no image")
     narrow = ("model=mdeq_tiny", "model.channels=[8,8]", "model.head_channels=[2,2]")
@@ -57,14 +55,14 @@ def test_failed_run_leaves_no_process(workplace: Workplace, folder_copy: Path) -
     assert set(multiprocessing.active_children()) <= before
 
 
-def finished(folder: Path) -> Path:
+def finished(folder):
     folder.mkdir(exist_ok=True)
     finish_two(folder, "experiment=digits/one_step", *TWO)
     (record,) = folder.glob("runs/**/record.json")
     return record.parent
 
 
-def second_processes(first: subprocess.Popen[str]) -> list[int]:
+def second_processes(first):
     """Return the process that Lightning has started, once it has."""
     found = []
     for child in Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split():
@@ -74,7 +72,7 @@ def second_processes(first: subprocess.Popen[str]) -> list[int]:
     return found
 
 
-def wait_until(condition: Callable[[], Any], process: subprocess.Popen[str]) -> Any:
+def wait_until(condition, process):
     while not (found := condition()):
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.02)
@@ -89,7 +87,7 @@ _with_children = pytest.mark.skipif(
 
 @needs_gloo
 @_with_children
-def test_process_that_ends_before_training_leaves_none(tmp_path: Path) -> None:
+def test_process_that_ends_before_training_leaves_none(tmp_path):
     """The second process is still starting; it would wait for the first one."""
     process = subprocess.Popen(
         [sys.executable, str(SCRIPT), "experiment=digits/one_step", *TWO, ON_CPU],
@@ -110,7 +108,7 @@ def test_process_that_ends_before_training_leaves_none(tmp_path: Path) -> None:
 
 
 @needs_gloo
-def test_run_that_loses_a_process_ends_and_resumes(tmp_path: Path) -> None:
+def test_run_that_loses_a_process_ends_and_resumes(tmp_path):
     """It resumes in the middle of an epoch, bit for bit."""
     (tmp_path / "lost").mkdir()
     first, second = start_two(tmp_path / "lost", "experiment=digits/one_step", *TWO)

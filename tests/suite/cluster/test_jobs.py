@@ -5,7 +5,7 @@ import shutil
 import signal
 import sys
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 from cluster.commands import ROWS, SHORT, commands, settings
-from lightning import Callback, LightningModule, Trainer
+from lightning import Callback
 from lightning.pytorch.utilities.exceptions import SIGTERMException
-from training import Script, Workplace, composed
+from training import composed
 
 from phantomgrad_suite.cluster import slurm
 from phantomgrad_suite.cluster.slurm import Job, slurm_environment, submit
@@ -24,7 +24,7 @@ from phantomgrad_suite.runs.errors import UserError
 
 # They outlive the process that has submitted them.
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
-def test_jobs_without_slurm(script: Script, workplace: Workplace) -> None:
+def test_jobs_without_slurm(script, workplace):
     """submitit starts the same jobs here: each has a record, and a log that ends in the reason."""
     pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad[cluster])")
     outcome = script(
@@ -35,7 +35,7 @@ def test_jobs_without_slurm(script: Script, workplace: Workplace) -> None:
     assert "chains/upg_k5_d0.5 seed0" in outcome.out
     deadline = time.monotonic() + 1200  # only a failure takes so long
     done = ("runs/**/record.json", "runs/**/attempt.json")
-    failed: dict[str, Any] = {}
+    failed = {}
     while not (list(workplace.path.glob(done[0])) and "failed" in failed):
         assert time.monotonic() < deadline, outcome.out
         time.sleep(0.1)
@@ -46,7 +46,7 @@ def test_jobs_without_slurm(script: Script, workplace: Workplace) -> None:
     assert any(log.rstrip().endswith(failed["failed"]) for log in logs)
 
 
-def test_missing_submitit_and_slurm_are_explained(script, monkeypatch) -> None:
+def test_missing_submitit_and_slurm_are_explained(script, monkeypatch):
     pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad[cluster])")
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "which", lambda *_: None)
@@ -61,32 +61,32 @@ def test_missing_submitit_and_slurm_are_explained(script, monkeypatch) -> None:
 class Recorder:
     """Stands in for submitit's executor: keeps what each array was submitted with."""
 
-    def __init__(self) -> None:
-        self.parameters: dict[str, Any] = {}
-        self.arrays: list[tuple[dict[str, Any], list[Job]]] = []
+    def __init__(self):
+        self.parameters = {}
+        self.arrays = []
 
-    def update_parameters(self, **parameters: Any) -> None:
+    def update_parameters(self, **parameters):
         self.parameters = parameters
 
-    def batch(self) -> AbstractContextManager[None]:
+    def batch(self):
         self.arrays.append((self.parameters, []))
         return nullcontext()
 
-    def submit(self, job: Job) -> Any:
+    def submit(self, job):
         jobs = self.arrays[-1][1]
         jobs.append(job)
         return SimpleNamespace(job_id=f"{len(self.arrays)}_{len(jobs) - 1}")
 
 
 @pytest.fixture
-def recorder(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+def recorder(workplace, monkeypatch):
     found = Recorder()
     composed(["table=chains"])  # names the jobs
     monkeypatch.setattr(slurm, "_executor", lambda *_: found)
     return found
 
 
-def test_jobs_with_equal_needs_are_one_array(recorder: Recorder) -> None:
+def test_jobs_with_equal_needs_are_one_array(recorder):
     rows = [*commands(0, 0), *commands(0, gpu=True, devices=4), *commands(0, gpu=True, nodes=2)]
     mine = settings("slurm", partition="gpu", setup=["module load cuda"], mem_gb=None)
     numbers = submit([rows[0], *rows[2:], rows[1]], mine, Path("train.py"), Path("logs"))
@@ -103,7 +103,7 @@ def test_jobs_with_equal_needs_are_one_array(recorder: Recorder) -> None:
     assert not {"mem_gb", "slurm_account"} & set(ddp)  # left to the cluster
 
 
-def test_every_setting_is_one_that_submitit_knows(recorder, tmp_path, monkeypatch) -> None:
+def test_every_setting_is_one_that_submitit_knows(recorder, tmp_path, monkeypatch):
     """submitit checks the names, and writes a batch script."""
     submitit = pytest.importorskip("submitit", reason="submitit is not installed")
     monkeypatch.setattr(shutil, "which", lambda name: name)
@@ -119,7 +119,7 @@ def test_every_setting_is_one_that_submitit_knows(recorder, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(("minutes", "warning"), [(5, 300), (1, 90), (None, 300), (1440, 0)])
-def test_job_that_is_warned_too_early_is_refused(recorder, minutes, warning) -> None:
+def test_job_that_is_warned_too_early_is_refused(recorder, minutes, warning):
     """It would be requeued as soon as it starts."""
     short = settings("slurm", minutes=minutes, warning_seconds=warning)
     with pytest.raises(
@@ -129,9 +129,9 @@ def test_job_that_is_warned_too_early_is_refused(recorder, minutes, warning) -> 
     assert recorder.arrays == []
 
 
-def test_job_is_the_script_and_its_exit_code(tmp_path: Path, monkeypatch: Any) -> None:
+def test_job_is_the_script_and_its_exit_code(tmp_path, monkeypatch):
     """A stopped one waits for SLURM, which would take a preempted job for a finished one."""
-    waited: list[float] = []
+    waited = []
     monkeypatch.setattr(sys, "argv", ["before"])
     monkeypatch.setattr(time, "sleep", waited.append)
     path = tmp_path / "script.py"
@@ -152,11 +152,11 @@ class Listening(Callback):
 
     heard: tuple[Any, ...] = ()
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer, pl_module):
         Listening.heard = (signal.getsignal(signal.SIGUSR1),)
 
 
-def test_lightning_requeues_nothing(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lightning_requeues_nothing(workplace, monkeypatch):
     """Only submitit puts a job back into the queue."""
     for name in ("PROCID", "LOCALID", "NODEID"):
         monkeypatch.setenv(f"SLURM_{name}", "0")
@@ -169,7 +169,7 @@ def test_lightning_requeues_nothing(workplace: Workplace, monkeypatch: pytest.Mo
     assert not environment.auto_requeue
 
 
-def test_environment_of_slurm_is_for_its_own_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_of_slurm_is_for_its_own_processes(monkeypatch):
     monkeypatch.delenv("SLURM_NTASKS", raising=False)
     monkeypatch.setattr(shutil, "which", lambda _: None)
     assert slurm_environment() == []

@@ -4,13 +4,12 @@ import shlex
 
 import pytest
 from hydra.core.hydra_config import HydraConfig
-from training import Script, composed
+from training import composed
 
 from phantomgrad_suite.jobs.compose import identity_of
-from phantomgrad_suite.runs.identity import Identity
 
 
-def identity_of_line(arguments: list[str], root: str = "train") -> Identity:
+def identity_of_line(arguments, root="train"):
     """The identity of a run, as the script sees it."""
     identity = identity_of(composed(arguments, root=root))
     assert HydraConfig.get().mode.name == "RUN"
@@ -26,7 +25,7 @@ def identity_of_line(arguments: list[str], root: str = "train") -> Identity:
         ("table=figure3_digits gradient=npg seed=0", "figure3/digits/implicit/npg_k1_d0.25", 12),
     ],
 )
-def test_listed_commands_are_the_runs_of_the_table(script, workplace, table, row, runs) -> None:
+def test_listed_commands_are_the_runs_of_the_table(script, workplace, table, row, runs):
     """They have the same rows and folders, and no changes."""
     script.always = ()
     outcome = script(*table.split(), "cluster=list")
@@ -39,13 +38,13 @@ def test_listed_commands_are_the_runs_of_the_table(script, workplace, table, row
     assert (first.row, first.instance.split("-")[0], first.changes) == (row, "seed0", ())
 
 
-def test_listed_command_keeps_overrides(script: Script) -> None:
+def test_listed_command_keeps_overrides(script):
     outcome = script("experiment=chains/implicit", "seed=3", "optimizer.lr=0.5", "cluster=list")
     (line,) = outcome.out.splitlines()
     assert identity_of_line(shlex.split(line)[2:]).changes == ("optimizer.lr=0.5",)
 
 
-def test_listed_commands_of_a_suite(study_script: Script) -> None:
+def test_listed_commands_of_a_suite(study_script):
     outcome = study_script("suite=figure4", "cluster=list")
     first, *others = [shlex.split(line) for line in outcome.out.splitlines()]
     assert len(others) == 2
@@ -53,7 +52,7 @@ def test_listed_commands_of_a_suite(study_script: Script) -> None:
     assert (identity.row, identity.changes) == ("figure4/linear", ())
 
 
-def test_row_without_a_number_of_devices_is_refused(script: Script) -> None:
+def test_row_without_a_number_of_devices_is_refused(script):
     outcome = script("table=chains", "trainer.devices=auto", "cluster=list")
     assert outcome.code == 1
     assert "trainer.devices must be a positive integer" in outcome.err

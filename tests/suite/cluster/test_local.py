@@ -5,13 +5,11 @@ import multiprocessing
 import os
 import re
 import signal
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cluster.commands import ROWS, SHORT, commands, settings
-from training import Script, Started, Workplace
+from training import Started
 
 from phantomgrad_suite.cluster.local import _run, run_all
 from phantomgrad_suite.runs.errors import UserError
@@ -30,7 +28,7 @@ sys.exit(int(sys.argv[2]))
 
 
 @pytest.fixture
-def stand_in(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Path:
+def stand_in(workplace, monkeypatch):
     """A script that imports nothing."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     path = workplace.path / "stand_in.py"
@@ -39,7 +37,7 @@ def stand_in(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def contexts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def contexts(monkeypatch):
     """How processes would be started; all are forked, as a new interpreter takes four seconds."""
     asked, fork = list[str](), multiprocessing.get_context("forkserver")
     monkeypatch.setattr(multiprocessing, "get_context", lambda name: asked.append(name) or fork)
@@ -55,7 +53,7 @@ def contexts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 )
 def test_each_run_has_its_own_gpus(
     stand_in, contexts, monkeypatch, capsys, visible, runs, devices, expected
-) -> None:
+):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     run_all(commands(*[0] * runs, gpu=True, devices=devices), settings("local"), stand_in)
     first, *lines = capsys.readouterr().out.splitlines()
@@ -73,13 +71,13 @@ def test_each_run_has_its_own_gpus(
         *((jobs, 1, r"cluster.jobs must be a positive integer") for jobs in (0, "two", True)),
     ],
 )
-def test_settings_out_of_range_are_refused(stand_in, monkeypatch, jobs, devices, message) -> None:
+def test_settings_out_of_range_are_refused(stand_in, monkeypatch, jobs, devices, message):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(UserError, match=message):
         run_all(commands(0, gpu=True, devices=devices), settings("local", jobs=jobs), stand_in)
 
 
-def test_without_a_number_of_jobs_there_are_as_many_as_cores(stand_in, monkeypatch, capsys) -> None:
+def test_without_a_number_of_jobs_there_are_as_many_as_cores(stand_in, monkeypatch, capsys):
     """On Linux, these are the cores that this process may use."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 5, 7}, raising=False)
     monkeypatch.setattr("phantomgrad_suite.cluster.local._FORKS", True)
@@ -90,7 +88,7 @@ def test_without_a_number_of_jobs_there_are_as_many_as_cores(stand_in, monkeypat
     assert capsys.readouterr().out == "0 runs, 3 at a time\n0 runs, 6 at a time\n"
 
 
-def test_failed_run_is_reported_and_stops_no_other(stand_in, contexts, monkeypatch, capsys) -> None:
+def test_failed_run_is_reported_and_stops_no_other(stand_in, contexts, monkeypatch, capsys):
     """The exit code and the last line are reported; the rest of the output is in the run's log."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with pytest.raises(UserError, match=r"1 of 3 runs failed: see their log.txt"):
@@ -105,16 +103,14 @@ def test_failed_run_is_reported_and_stops_no_other(stand_in, contexts, monkeypat
     assert contexts == ["forkserver"] * 3
 
 
-def lost(script: Path, arguments: Sequence[str], *details: Any) -> None:
+def lost(script, arguments, *details):
     """Be killed before the log is open, as the second of the runs."""
     if arguments[0] == "run1":
         os.kill(os.getpid(), signal.SIGKILL)
     _run(script, arguments, *details)
 
 
-def test_run_killed_before_it_has_a_log_stops_no_other(
-    stand_in, contexts, monkeypatch, capsys
-) -> None:
+def test_run_killed_before_it_has_a_log_stops_no_other(stand_in, contexts, monkeypatch, capsys):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr("phantomgrad_suite.cluster.local._run", lost)
     with pytest.raises(UserError, match=r"1 of 3 runs failed: see their log.txt"):
@@ -127,7 +123,7 @@ def test_run_killed_before_it_has_a_log_stops_no_other(
     ]
 
 
-def test_table_on_this_machine(script: Script, workplace: Workplace) -> None:
+def test_table_on_this_machine(script, workplace):
     """One row is trained; the other one fails with a message."""
     outcome = script(ROWS, *SHORT, "cluster=local", "runtime.cluster.jobs=2")
     assert outcome.code == 1
@@ -139,7 +135,7 @@ def test_table_on_this_machine(script: Script, workplace: Workplace) -> None:
     assert "COX2 is not in" in json.loads(attempt.read_text())["failed"]
 
 
-def test_suite_on_this_machine(study_script: Script, workplace: Workplace) -> None:
+def test_suite_on_this_machine(study_script, workplace):
     tiny = ("size=8", "rows=2", "samples=2", "iterations=3", "lipschitz=[0.9]")
     setting = (f"setting.{line}" for line in tiny)
     outcome = study_script("suite=figure4", "cluster=local", *setting)
@@ -147,7 +143,7 @@ def test_suite_on_this_machine(study_script: Script, workplace: Workplace) -> No
     assert len(list(workplace.path.glob("runs/figure4/*/*/record.json"))) == 3
 
 
-def test_stopped_launcher_stops_its_runs(tmp_path: Path) -> None:
+def test_stopped_launcher_stops_its_runs(tmp_path):
     """The runs save first, and no process remains."""
     rows = ("experiment=chains/implicit,chains/upg_k5_d0.5", "trainer.max_epochs=9999")
     launcher = Started(tmp_path, *rows, "cluster=local", "runtime.cluster.jobs=2")

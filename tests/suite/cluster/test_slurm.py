@@ -4,7 +4,6 @@ import json
 
 import pytest
 from cluster.slurm_cluster import submitted, wait_for
-from training import Workplace
 
 from phantomgrad_suite.runs.records import read_record
 
@@ -13,11 +12,11 @@ pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad[c
 FAILED = "runs/table4/**/attempt.json"
 
 
-def logs(workplace: Workplace, job: str) -> str:
+def logs(workplace, job):
     return "".join(p.read_text() for p in workplace.path.glob(f"runs/.cluster/{job}_*_log.out"))
 
 
-def test_table_is_an_array_and_a_requeued_job_resumes(slurm, script, workplace) -> None:
+def test_table_is_an_array_and_a_requeued_job_resumes(slurm, script, workplace):
     """The first job gets the signal that its time is up; it saves, and is requeued once."""
     jobs = submitted(
         script,
@@ -45,7 +44,7 @@ def test_table_is_an_array_and_a_requeued_job_resumes(slurm, script, workplace) 
     assert len(read_record(folder / "record.json").curves["train/loss"]) == 200
 
 
-def test_row_on_two_devices_is_one_job_of_two_processes(slurm, script, workplace) -> None:
+def test_row_on_two_devices_is_one_job_of_two_processes(slurm, script, workplace):
     """SLURM starts both. Another row fails meanwhile, as its exit code and its log show."""
     short = "trainer.max_epochs=1"
     (failing,) = submitted(script, "experiment=table4/cox2_implicit", short).values()
@@ -62,7 +61,7 @@ def test_row_on_two_devices_is_one_job_of_two_processes(slurm, script, workplace
     assert read_record(path).result.best > 0.5
 
 
-def test_row_on_two_nodes_is_one_job_with_one_record(slurm_of_two, script, workplace) -> None:
+def test_row_on_two_nodes_is_one_job_with_one_record(slurm_of_two, script, workplace):
     """Half of each batch is on each; the process of the second one writes nothing."""
     spread = ("trainer=ddp", "trainer.devices=1", "trainer.num_nodes=2", "trainer.max_epochs=1")
     (job,) = submitted(script, "experiment=digits/one_step", *spread).values()

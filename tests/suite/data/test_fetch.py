@@ -7,7 +7,6 @@ import sys
 import tarfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -38,9 +37,7 @@ CLASSES = {
 
 
 @pytest.fixture
-def source(
-    tmp_path: Path, small_ppi: None, folder_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+def source(tmp_path, small_ppi, folder_root, monkeypatch):
     """A folder with a small edition of every data set; the checksums of TOY's files are known."""
     folder = tmp_path / "source"
     raw = write_tu_dataset(folder / "TUDataset", "TOY", graphs=12, seed=0)
@@ -57,7 +54,7 @@ def source(
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Path:
+def target(tmp_path):
     return tmp_path / "data"
 
 
@@ -70,7 +67,7 @@ def target(tmp_path: Path) -> Path:
         ("wikitext103", "texts of 101 words"),
     ],
 )
-def test_data_come_from_a_folder(source: Path, target: Path, name: str, found: str) -> None:
+def test_data_come_from_a_folder(source, target, name, found):
     """The second call finds them installed, and verifies them again."""
     message = fetch(name, target, source)
     assert re.fullmatch(f"{name}: {found} in {target / PLACES[name]}", message)
@@ -80,10 +77,10 @@ def test_data_come_from_a_folder(source: Path, target: Path, name: str, found: s
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_data_are_downloaded_by_their_library(source, target, name, monkeypatch) -> None:
+def test_data_are_downloaded_by_their_library(source, target, name, monkeypatch):
     places = {"TOY": "TOY/raw", "PPI": "raw", "CIFAR10": "cifar-10-batches-py"}
 
-    def download(self: Any) -> None:
+    def download(self):
         folder = Path(self.root) / places[name]
         shutil.copytree(source / PLACES[name], folder, dirs_exist_ok=True)
 
@@ -92,11 +89,11 @@ def test_data_are_downloaded_by_their_library(source, target, name, monkeypatch)
     assert not list(target.glob(".fetch-*"))
 
 
-def test_texts_come_from_the_hub(source, target, tmp_path, monkeypatch) -> None:
+def test_texts_come_from_the_hub(source, target, tmp_path, monkeypatch):
     """They have the same tokens in the same lines as the files, and so give the same numbers."""
-    asked: list[tuple[str, ...]] = []
+    asked = []
 
-    def load_dataset(*names: str) -> dict[str, dict[str, list[str]]]:
+    def load_dataset(*names):
         asked.append(names)
         lines = [(source / "wikitext-103" / file).read_text().splitlines() for file in TEXTS]
         parts = zip(("train", "validation", "test"), lines, strict=True)
@@ -113,8 +110,8 @@ def test_texts_come_from_the_hub(source, target, tmp_path, monkeypatch) -> None:
 
 @pytest.mark.parametrize("name", PLACES)
 def test_failed_download_leaves_nothing_and_names_the_way_without_network(
-    target: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    target, name, monkeypatch
+):
     download = Mock(side_effect=OSError("no route to host"))
     if name in CLASSES:
         monkeypatch.setattr(f"{CLASSES[name]}.download", download)
@@ -124,7 +121,7 @@ def test_failed_download_leaves_nothing_and_names_the_way_without_network(
     assert list(target.iterdir()) == []
 
 
-def flip(path: Path) -> None:
+def flip(path):
     path.write_text(path.read_text().replace("-1", "1", 1))
 
 
@@ -140,7 +137,7 @@ def flip(path: Path) -> None:
         ("wikitext103", "wiki.train.tokens", Path.unlink, "lacks .*wiki.train"),
     ],
 )
-def test_damage_is_found_and_repaired(source, target, caplog, name, file, damage, reason) -> None:
+def test_damage_is_found_and_repaired(source, target, caplog, name, file, damage, reason):
     """Nothing is installed from a damaged source; damaged files are replaced from an intact one."""
     place = PLACES[name]
     copy = shutil.copytree(source, source.with_name("copy"))
@@ -161,16 +158,14 @@ def test_damage_is_found_and_repaired(source, target, caplog, name, file, damage
 
 
 @pytest.mark.parametrize("place", ["TUDataset/TOY", "TOY"])
-def test_official_archive_of_tu_is_a_source(source: Path, target: Path, place: str) -> None:
+def test_official_archive_of_tu_is_a_source(source, target, place):
     unpacked = source.with_name("unpacked") / place
     shutil.copytree(source / "TUDataset" / "TOY" / "raw", unpacked)
     assert "12 graphs" in fetch("TOY", target, source.with_name("unpacked"))
 
 
-def test_interrupted_copy_installs_nothing(
-    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(src: Path, dst: Path) -> None:
+def test_interrupted_copy_installs_nothing(source, target, monkeypatch):
+    def full(src, dst):
         Path(dst).write_text("half")
         raise OSError(28, "No space left on device")
 
@@ -183,12 +178,12 @@ def test_interrupted_copy_installs_nothing(
 
 
 @pytest.mark.parametrize("name", [*PLACES, "CIFAR10-JPEG"])
-def test_folder_without_the_data_set(target: Path, tmp_path: Path, name: str) -> None:
+def test_folder_without_the_data_set(target, tmp_path, name):
     with pytest.raises(MissingDataError, match=rf"does not contain {name}: expected {tmp_path}"):
         fetch(name, target, tmp_path / "nowhere")
 
 
-def test_cifar10_is_unpacked(source: Path, target: Path) -> None:
+def test_cifar10_is_unpacked(source, target):
     path = source / "cifar-10-python.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         archive.add(source / "cifar-10-batches-py", "cifar-10-batches-py")
@@ -202,7 +197,7 @@ def test_cifar10_is_unpacked(source: Path, target: Path) -> None:
     assert "100 training and 20 test images" in fetch("CIFAR10", target, source)
 
 
-def test_jpeg_archive_is_unpacked(jpeg_root, tmp_path, target, monkeypatch) -> None:
+def test_jpeg_archive_is_unpacked(jpeg_root, tmp_path, target, monkeypatch):
     path = tmp_path / "cifar10-jpeg.tar.xz"
     with tarfile.open(path, "w:xz") as archive:
         for part in ("train", "test"):
@@ -223,7 +218,7 @@ def test_jpeg_archive_is_unpacked(jpeg_root, tmp_path, target, monkeypatch) -> N
     assert list((tmp_path / "other").iterdir()) == []
 
 
-def test_imagenet_is_found_or_explained(folder_root: Path, target: Path) -> None:
+def test_imagenet_is_found_or_explained(folder_root, target):
     with pytest.raises(MissingDataError, match=r"data/imagenet/train/<class>/\*.JPEG"):
         fetch("ImageNet", target)
     (target / "imagenet").symlink_to(folder_root)
@@ -231,7 +226,7 @@ def test_imagenet_is_found_or_explained(folder_root: Path, target: Path) -> None
     assert fetch("ImageNet", target) == f"{found} {target / 'imagenet'} (already there)"
 
 
-def test_checksums_are_known(tu_root: Path) -> None:
+def test_checksums_are_known(tu_root):
     assert len(known_checksums()["cifar10-jpeg.tar.xz"]) == 64
     for name in ("COX2", "PROTEINS"):
         known = known_checksums(f"TUDataset/{name}/raw")
@@ -240,7 +235,7 @@ def test_checksums_are_known(tu_root: Path) -> None:
         assert {file: sha256(tu_root / name / "raw" / file) for file in known} == known
 
 
-def test_script_continues_after_a_failure(source, tmp_path, monkeypatch, capsys) -> None:
+def test_script_continues_after_a_failure(source, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     script = runpy.run_path(str(REPOSITORY / "scripts" / "fetch_data.py"))["main"]
     assert script(["OTHER", "TOY", "--from", str(source)]) == 1

@@ -3,32 +3,31 @@
 import pytest
 import torch
 from sklearn.model_selection import StratifiedKFold
-from torch import Tensor
 
-from phantomgrad_suite.data.folds import Split, authors_split, stratified_split
+from phantomgrad_suite.data.folds import authors_split, stratified_split
 
 FOLDS, SEED = 10, 42
 
 
 @pytest.fixture
-def labels() -> Tensor:
+def labels():
     """As many labels as COX2 has, 22 % of them of class one."""
     return (torch.rand(467, generator=torch.Generator().manual_seed(7)) < 0.22).long()
 
 
-def all_folds(make: object, labels: Tensor) -> list[Split]:
+def all_folds(make, labels):
     return [make(labels, fold, FOLDS, SEED) for fold in range(FOLDS)]
 
 
 @pytest.mark.parametrize("make", [authors_split, stratified_split])
-def test_parts_are_disjoint_and_complete(make: object, labels: Tensor) -> None:
+def test_parts_are_disjoint_and_complete(make, labels):
     """The parts of a fold are disjoint, and over all folds every graph is tested once."""
     splits = all_folds(make, labels)
     for parts in (*splits, [split.test for split in splits]):
         assert torch.equal(torch.cat(parts).sort().values, torch.arange(467))
 
 
-def test_authors_folds_follow_the_official_script(labels: Tensor) -> None:
+def test_authors_folds_follow_the_official_script(labels):
     """Seed, shuffle the data set, then split positions by the labels in *file* order."""
     torch.manual_seed(SEED)
     order = torch.randperm(len(labels))
@@ -41,19 +40,19 @@ def test_authors_folds_follow_the_official_script(labels: Tensor) -> None:
 
 
 @pytest.mark.parametrize("part", ["train", "validation", "test"])
-def test_stratified_folds_keep_the_share_of_each_class(labels: Tensor, part: str) -> None:
+def test_stratified_folds_keep_the_share_of_each_class(labels, part):
     for split in all_folds(stratified_split, labels):
         members = labels[getattr(split, part)]
         assert members.sum() == pytest.approx(len(members) * labels.double().mean(), abs=1.0)
 
 
-def test_stratified_validation_part_is_the_next_fold(labels: Tensor) -> None:
+def test_stratified_validation_part_is_the_next_fold(labels):
     splits = all_folds(stratified_split, labels)
     for fold, split in enumerate(splits):
         assert torch.equal(split.validation, splits[(fold + 1) % FOLDS].test)
 
 
-def test_stratified_training_part_is_mixed(labels: Tensor) -> None:
+def test_stratified_training_part_is_mixed(labels):
     """The batches are fixed, so a part in file order would have one class a batch."""
     by_class = labels.sort().values
     for split in all_folds(stratified_split, by_class):

@@ -1,7 +1,6 @@
 """Every data set refuses settings out of range, and names the command that fetches its files."""
 
 import math
-from typing import Any
 
 import pytest
 
@@ -9,7 +8,6 @@ from phantomgrad_suite.data import (
     PPI,
     Chains,
     Cifar10,
-    DataModule,
     GraphFolds,
     ImageNet,
     Maze,
@@ -31,7 +29,7 @@ SYNTHETIC = "ppi-synthetic"
 AT_LEAST_0 = "must be finite and not negative"
 
 
-def use(kind: type[DataModule], **settings: Any) -> None:
+def use(kind, **settings):
     data = kind(**settings)
     data.setup("fit")
     data.facts()
@@ -96,7 +94,7 @@ def use(kind: type[DataModule], **settings: Any) -> None:
     ],
 )
 @pytest.mark.usefixtures("float32")
-def test_settings_out_of_range_are_refused(request, kind, settings, message) -> None:
+def test_settings_out_of_range_are_refused(request, kind, settings, message):
     if kind is not Chains:
         root = request.getfixturevalue(ROOTS.get(kind, "tmp_path"))
         settings = {"root": str(root), "name": NAMES.get(kind), **settings}
@@ -120,6 +118,6 @@ FETCH = "fetch it with `python scripts/fetch_data.py"
         (SudokuExtreme, None, "fetch_data.py sudoku"),
     ],
 )
-def test_missing_files_name_the_command(tmp_path, kind, name, message) -> None:
+def test_missing_files_name_the_command(tmp_path, kind, name, message):
     with pytest.raises(MissingDataError, match=message):
         use(kind, root=str(tmp_path), **({"name": name} if name else {}))

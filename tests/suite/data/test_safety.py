@@ -1,10 +1,8 @@
 """Data folders hold data: no file of theirs executes code."""
 
 import pickle
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from phantomgrad_suite.data import PPI, Cifar10, GraphFolds, WikiText103
 from phantomgrad_suite.data.graphs.ppi import write_ppi
 from phantomgrad_suite.runs.errors import UserError
 
-LOADS: dict[str, Callable[[str], Any]] = {
+LOADS = {
     "TUDataset": lambda root: GraphFolds(name="TOY", root=f"{root}/TUDataset", folds=2),
     "ppi": lambda root: PPI(root=root),
     "cifar-10-batches-py": lambda root: Cifar10(root=root).pixels,
@@ -28,10 +26,10 @@ LOADS: dict[str, Callable[[str], Any]] = {
 class Bomb:
     """Leaves a mark when it is unpickled."""
 
-    def __init__(self, mark: Path) -> None:
+    def __init__(self, mark):
         self._mark = mark
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return Path.touch, (self._mark,)
 
 
@@ -46,7 +44,7 @@ class Bomb:
         "wikitext-103/wikitext103.pt",
     ],
 )
-def test_no_file_executes_code(tmp_path, small_ppi, monkeypatch, file) -> None:
+def test_no_file_executes_code(tmp_path, small_ppi, monkeypatch, file):
     write_tu_dataset(tmp_path / "TUDataset", "TOY", graphs=40, seed=1)
     write_ppi(tmp_path / "ppi" / "raw")
     write_cifar10(tmp_path, monkeypatch)

@@ -1,18 +1,15 @@
 """The cache of tensors: made once, and again when it is damaged or made from other data."""
 
 import resource
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from phantomgrad_suite.data.sources import cached
 
 
-def load(folder: Path, made: list[int]) -> list[Tensor]:
-    def make() -> list[Tensor]:
+def load(folder, made):
+    def make():
         made.append(1)
         return [torch.arange(1000), torch.zeros(3, dtype=torch.uint8)]
 
@@ -23,10 +20,8 @@ def load(folder: Path, made: list[int]) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("damage", ["a bit", "the end", "source"])
-def test_tensors_are_made_once_unless_the_file_is_damaged_or_outdated(
-    tmp_path: Path, caplog: Any, damage: str
-) -> None:
-    made: list[int] = []
+def test_tensors_are_made_once_unless_the_file_is_damaged_or_outdated(tmp_path, caplog, damage):
+    made = []
     first, second = load(tmp_path, made), load(tmp_path, made)
     assert all(map(torch.equal, first, second))
     assert (len(made), caplog.text) == (1, "")
@@ -47,7 +42,7 @@ def test_tensors_are_made_once_unless_the_file_is_damaged_or_outdated(
     assert (len(made), caplog.text) == (2, "")
 
 
-def test_full_disk_is_a_warning(tmp_path: Path, caplog: Any) -> None:
+def test_full_disk_is_a_warning(tmp_path, caplog):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))  # longer writes fail, as on a full disk
     try:

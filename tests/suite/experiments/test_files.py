@@ -16,7 +16,7 @@ PAPER = REPOSITORY / "results" / "paper.csv"
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_header_of_a_row(row: str) -> None:
+def test_header_of_a_row(row):
     """It has the package line, what the row reproduces, its command, and where its numbers are."""
     package, title, command, price, *_ = text(row).splitlines()
     assert package == "# @package _global_"
@@ -28,7 +28,7 @@ def test_header_of_a_row(row: str) -> None:
     assert f"Ours: results/tables/{table}.md." in price
 
 
-def test_every_row_belongs_to_one_table() -> None:
+def test_every_row_belongs_to_one_table():
     """A sweep has rows of its own, and varies an experiment that some table lists."""
     own = [table for table in LISTS if "/" not in table and not table.endswith("_seeds")]
     assert sorted(row for table in own for row in rows_of(table)) == ROWS
@@ -39,7 +39,7 @@ def test_every_row_belongs_to_one_table() -> None:
 
 @pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize("table", TABLES)
-def test_table_names_its_own_command_and_launches_its_rows(table: str) -> None:
+def test_table_names_its_own_command_and_launches_its_rows(table):
     from hydra.core.hydra_config import HydraConfig
 
     content = (CONFIGS / "table" / f"{table}.yaml").read_text()
@@ -56,14 +56,14 @@ def test_table_names_its_own_command_and_launches_its_rows(table: str) -> None:
 
 @pytest.mark.parametrize("table", LISTS)
 @pytest.mark.usefixtures("workplace")
-def test_no_two_rows_of_a_table_are_the_same_experiment(table: str) -> None:
+def test_no_two_rows_of_a_table_are_the_same_experiment(table):
     rows = rows_of(table)
     assert len({hash_config(resolved(row)) for row in rows}) == len(rows)
 
 
 @pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize("name", [*ROWS, *names("study")])
-def test_published_records_are_those_of_the_files(name: str) -> None:
+def test_published_records_are_those_of_the_files(name):
     """Their hash is that of the row or the study as its file has it now."""
     row = name in ROWS
     config = resolved(name) if row else as_dict(composed([f"study={name}"], root="study"))
@@ -71,7 +71,7 @@ def test_published_records_are_those_of_the_files(name: str) -> None:
         assert read_any(path).config_hash == hash_config(config), path
 
 
-def test_rows_of_the_paper_are_in_its_numbers() -> None:
+def test_rows_of_the_paper_are_in_its_numbers():
     if not PAPER.exists():
         pytest.skip("results/paper.csv is not there")
     with PAPER.open(newline="") as file:
@@ -85,7 +85,7 @@ def test_rows_of_the_paper_are_in_its_numbers() -> None:
 
 
 @pytest.mark.usefixtures("workplace")
-def test_every_choice_of_every_group_composes() -> None:
+def test_every_choice_of_every_group_composes():
     """Other tests compose the tables, scales, searches, experiments and studies."""
     others = ("experiment", "table", "scale", "tune", "study", "suite", "hydra")
     groups = [p.name for p in CONFIGS.iterdir() if p.is_dir() and p.name not in others]

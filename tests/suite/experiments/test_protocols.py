@@ -1,9 +1,7 @@
 """Rows follow the paper's protocols, setting by setting; those made small keep to them."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -14,7 +12,7 @@ from phantomgrad_suite.runs.identity import hash_config
 PROTOCOLS = yaml.safe_load(Path(__file__).with_name("protocols.yaml").read_text())
 
 
-def differing(config: Any, expected: Any, key: str = "") -> Iterator[str]:
+def differing(config, expected, key=""):
     """The settings of ``expected`` that ``config`` has not."""
     if isinstance(expected, dict) and isinstance(config, dict):
         for name, value in expected.items():
@@ -25,19 +23,19 @@ def differing(config: Any, expected: Any, key: str = "") -> Iterator[str]:
 
 @pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize("row", [row for row in ROWS if re.match(r"table[134]/", row)])
-def test_row_follows_its_protocol(row: str) -> None:
+def test_row_follows_its_protocol(row):
     found = [settings for rows, settings in PROTOCOLS.items() if re.fullmatch(rows, row)]
     assert found, f"protocols.yaml has nothing on {row}"
     config = effective(row)
     assert [line for settings in found for line in differing(config, settings)] == []
 
 
-def test_every_protocol_is_of_some_row() -> None:
+def test_every_protocol_is_of_some_row():
     assert [rows for rows in PROTOCOLS if not any(re.fullmatch(rows, row) for row in ROWS)] == []
 
 
 @pytest.mark.usefixtures("workplace")
-def test_language_models_train_for_300_000_steps() -> None:
+def test_language_models_train_for_300_000_steps():
     for row in (row for row in ROWS if "/wikitext103_" in row):
         config = effective(row)
         steps = config["dataset"]["segments_per_epoch"]
@@ -48,7 +46,7 @@ def test_language_models_train_for_300_000_steps() -> None:
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.startswith("figure2/")])
 @pytest.mark.usefixtures("workplace")
-def test_figure2_looks_at_rows_of_other_tables(row: str) -> None:
+def test_figure2_looks_at_rows_of_other_tables(row):
     """The protocols are equal, and some hundred points are measured."""
     data, _, method = row.removeprefix("figure2/").partition("_")
     config = effective(row)

@@ -17,7 +17,7 @@ STEPS = {
 
 @pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize("table", EDITIONS)
-def test_rows_of_an_edition_differ_in_what_the_rows_differ(table: str) -> None:
+def test_rows_of_an_edition_differ_in_what_the_rows_differ(table):
     """Data and length are common; gradient, solvers and optimizer are the row's."""
     common = set()
     for row in rows_of(table):
@@ -37,7 +37,7 @@ def test_rows_of_an_edition_differ_in_what_the_rows_differ(table: str) -> None:
 
 @pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize("table", STEPS)
-def test_pretraining_takes_the_same_share_of_the_steps(table: str) -> None:
+def test_pretraining_takes_the_same_share_of_the_steps(table):
     for row in rows_of(table):
         _, config = identity(f"cpu/{table}", f"experiment={row}")
         own = resolved(row)["task"].get("pretraining_steps", 0)
@@ -48,7 +48,7 @@ def test_pretraining_takes_the_same_share_of_the_steps(table: str) -> None:
 
 
 @pytest.mark.usefixtures("workplace")
-def test_override_of_an_edition_is_a_change() -> None:
+def test_override_of_an_edition_is_a_change():
     found = identity_of(
         composed(["experiment=table1/implicit", "scale=cpu", "trainer.max_epochs=2"])
     )
@@ -63,6 +63,6 @@ def test_override_of_an_edition_is_a_change() -> None:
         (["model=mdeq_tiny", "dataset=cifar10"], r"scale=\.\.\. needs experiment=\.\.\."),
     ],
 )
-def test_what_has_no_edition_is_refused(overrides: list[str], message: str) -> None:
+def test_what_has_no_edition_is_refused(overrides, message):
     with pytest.raises(UserError, match=message):
         identity_of(composed([*overrides, "scale=cpu"]))

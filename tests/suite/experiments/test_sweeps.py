@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
         ("figure3_cox2", "table4/cox2_implicit", "seed42-fold0"),
     ],
 )
-def test_sweep_names_its_rows_by_what_it_varies(table: str, base: str, instance: str) -> None:
+def test_sweep_names_its_rows_by_what_it_varies(table, base, instance):
     """A combination is a row below the experiment's own, labelled as the paper does."""
     varied = ("gradient=npg", "gradient.steps=9", "gradient.damping=1.0")
     found, config = identity(table, f"experiment={base}", *varied)
@@ -25,7 +25,7 @@ def test_sweep_names_its_rows_by_what_it_varies(table: str, base: str, instance:
     assert config["label"]["method"] == "NPG A(9, 1.0)"
 
 
-def test_sweep_on_cox2_says_what_it_reduces() -> None:
+def test_sweep_on_cox2_says_what_it_reduces():
     """It has three of the ten folds; otherwise a point that is a row of Table 4 equals that row."""
     varied = ("gradient=upg", "gradient.steps=5", "gradient.damping=0.5")
     found, config = identity("figure3_cox2", "experiment=table4/cox2_implicit", *varied)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from experiments.rows import ROWS
-from training import SMALL_MDEQ, SMALL_TRANSFORMER, Workplace
+from training import SMALL_MDEQ, SMALL_TRANSFORMER
 
 ON_IMAGES = r"table1/|figure2/cifar10|table3/(swapped/)?cifar10|table3/imagenet"
 ON_TEXT = r"table3/(swapped/)?wikitext103"
@@ -29,14 +29,14 @@ DIFFERENT = {re.sub(r"\d+(\.\d+)?(e-\d+)?", "0", row): row for row in reversed(R
 
 
 @pytest.fixture(scope="module")
-def puzzle_root(tmp_path_factory: pytest.TempPathFactory) -> str:
+def puzzle_root(tmp_path_factory):
     return str(tmp_path_factory.mktemp("puzzles"))
 
 
-def small(row: str, request: pytest.FixtureRequest) -> list[str]:
+def small(row, request):
     """What makes a row small, with one process in the place of several GPUs."""
 
-    def root(fixture: str) -> str:
+    def root(fixture):
         return f"runtime.dataset.root={request.getfixturevalue(fixture)}"
 
     measured = MEASURED if row.startswith("figure2/") else ()
@@ -58,7 +58,7 @@ def small(row: str, request: pytest.FixtureRequest) -> list[str]:
 
 @pytest.mark.parametrize("row", DIFFERENT)
 @pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning")
-def test_row_trains(workplace: Workplace, request: pytest.FixtureRequest, row: str) -> None:
+def test_row_trains(workplace, request, row):
     short = ("trainer.max_epochs=1", "+trainer.limit_train_batches=1")
     record = workplace.record(f"experiment={row}", *short, *small(row, request))
     assert (record.row, record.protocol) == (row, "reduced")

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from train.chains import own_row
-from training import Script, Workplace, check_line
+from training import check_line
 from yaml import MarkedYAMLError
 
 from phantomgrad_suite.jobs.compose import explain
@@ -42,13 +42,13 @@ NO_SETTING = "there is no setting "
         ("experiment=null", "Config group override must be a string"),
     ],
 )
-def test_mistakes_are_reported_in_one_line(script: Script, line: str, message: str) -> None:
+def test_mistakes_are_reported_in_one_line(script, line, message):
     outcome = script(*line.split())
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (1, "", 1)
     assert re.match(message, outcome.err)
 
 
-def test_tab_in_a_row_is_reported_in_one_line(workplace: Workplace) -> None:
+def test_tab_in_a_row_is_reported_in_one_line(workplace):
     row = own_row(workplace, "# @package _global_\ntrainer:\n\tmax_epochs: 3\n")
     with pytest.raises(MarkedYAMLError) as error:
         workplace.train(row)
@@ -57,13 +57,13 @@ def test_tab_in_a_row_is_reported_in_one_line(workplace: Workplace) -> None:
     )
 
 
-def test_row_without_its_package_line_is_refused(workplace: Workplace) -> None:
+def test_row_without_its_package_line_is_refused(workplace):
     row = own_row(workplace, "trainer: {max_epochs: 3}\n")
     with pytest.raises(UserError, match=r"experiment=\.\.\. must start with `# @package _global_`"):
         workplace.train(row)
 
 
-def test_new_entry_of_a_mapping_needs_a_plus(study_script: Script) -> None:
+def test_new_entry_of_a_mapping_needs_a_plus(study_script):
     row = "cpu/table3/wikitext103_postln_implicit"
     line = f"study=throughput/language_cpu setting.batch_sizes={{{row}:2}}"
     assert "a plus adds an argument or entry" in study_script(*line.split()).err

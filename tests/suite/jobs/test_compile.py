@@ -17,11 +17,11 @@ SHORT = (
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-def test_compiled_run_equals_the_eager_one(workplace, monkeypatch) -> None:
+def test_compiled_run_equals_the_eager_one(workplace, monkeypatch):
     """Curves agree in every bit where the backend runs what dynamo has seen."""
     compiler, asked = torch.compile, list[Any]()
 
-    def eager(function: Any, **options: Any) -> Any:
+    def eager(function, **options):
         asked.append(options)
         return compiler(function, backend="eager")
 
@@ -35,7 +35,7 @@ def test_compiled_run_equals_the_eager_one(workplace, monkeypatch) -> None:
     assert compiled.config["runtime"]["compile"] == "default"
 
 
-def test_missing_compiler_is_reported_before_training(workplace, monkeypatch) -> None:
+def test_missing_compiler_is_reported_before_training(workplace, monkeypatch):
     broken = RuntimeError("No working C++ compiler found\nand more")
     monkeypatch.setattr(torch, "compile", Mock(side_effect=broken))
     with pytest.raises(UserError, match=r"compile=default does not work on cpu: No working C\+\+"):

@@ -3,8 +3,6 @@
 import importlib.metadata
 import os
 import platform
-from collections.abc import Iterator
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -16,7 +14,7 @@ from phantomgrad_suite.jobs.environment import describe_environment, set_float32
 CPU = torch.device("cpu")
 
 
-def test_versions_are_those_that_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_are_those_that_are_installed(monkeypatch):
     found = describe_environment(CPU)
     for package in ("torch", "torchvision", "torchmetrics", "lightning", "numpy"):
         assert found["versions"][package] == importlib.metadata.version(package)
@@ -36,9 +34,7 @@ def test_versions_are_those_that_are_installed(monkeypatch: pytest.MonkeyPatch) 
         ("processor\t: 0\nFeatures\t: fp asimd\n", platform.machine()),
     ],
 )
-def test_processors_of_one_name_differ_in_family_and_model(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, expected: str
-) -> None:
+def test_processors_of_one_name_differ_in_family_and_model(monkeypatch, tmp_path, text, expected):
     """Runs are repeated bit for bit on one type only, and clouds give several types one name."""
     (tmp_path / "cpuinfo").write_text(text)
     monkeypatch.setattr(environment, "_CPUINFO", tmp_path / "cpuinfo")
@@ -46,7 +42,7 @@ def test_processors_of_one_name_differ_in_family_and_model(
 
 
 @pytest.mark.parametrize(("cuda", "cudnn"), [("13.0", 91900), (None, None)])
-def test_gpu_is_named_with_the_versions_of_its_libraries(monkeypatch, cuda, cudnn) -> None:
+def test_gpu_is_named_with_the_versions_of_its_libraries(monkeypatch, cuda, cudnn):
     """Builds for other GPUs have neither CUDA nor cuDNN."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"a GPU, {device}")
@@ -59,7 +55,7 @@ def test_gpu_is_named_with_the_versions_of_its_libraries(monkeypatch, cuda, cudn
 
 
 @pytest.fixture
-def left_as_it_was() -> Iterator[None]:
+def left_as_it_was():
     yield
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = True  # torch's own
@@ -67,7 +63,7 @@ def left_as_it_was() -> Iterator[None]:
 
 @pytest.mark.usefixtures("left_as_it_was")
 @pytest.mark.parametrize(("precision", "tf32"), [("highest", False), ("high", True)])
-def test_convolutions_are_as_exact_as_products(precision: str, tf32: bool) -> None:
+def test_convolutions_are_as_exact_as_products(precision, tf32):
     """Torch alone would leave them in TF32."""
     torch.backends.cudnn.allow_tf32 = not tf32
     set_float32_precision(precision)

@@ -3,11 +3,9 @@
 import errno
 import os
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from runs.test_records import STUDY
 
 from phantomgrad_suite.jobs.compose import as_dict
@@ -15,7 +13,7 @@ from phantomgrad_suite.jobs.environment import is_first_process
 from phantomgrad_suite.jobs.job import open_job
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
-from phantomgrad_suite.runs.identity import Identity, identify
+from phantomgrad_suite.runs.identity import identify
 
 SRUN = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_JOB_NAME": "train.sh"}
 # The environment of a second process under torchrun, Lightning (same or other node) and srun.
@@ -25,19 +23,19 @@ NAMES = ("RANK", "LOCAL_RANK", "NODE_RANK", "TORCHELASTIC_RUN_ID", *SRUN)
 
 
 @pytest.fixture(params=SECOND, ids=lambda variables: next(iter(variables)))
-def _second(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _second(request, monkeypatch):
     """This process is the second one."""
     put(request.param, monkeypatch)
 
 
-def put(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def put(environment, monkeypatch):
     for name in NAMES:
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
 
-def configuration(folder: Path, **trainer: Any) -> DictConfig:
+def configuration(folder, **trainer):
     return OmegaConf.create(
         {
             "seed": 0,
@@ -53,19 +51,19 @@ def configuration(folder: Path, **trainer: Any) -> DictConfig:
 
 
 @pytest.fixture(autouse=True)
-def _unchanged_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def _unchanged_row(monkeypatch):
     """The configuration is the row's own; Hydra has composed nothing."""
 
-    def identity_of(config: DictConfig) -> Identity:
+    def identity_of(config):
         return identify(as_dict(config), as_dict(config))
 
     monkeypatch.setattr("phantomgrad_suite.jobs.job.identity_of", identity_of)
 
 
-executed: list[str] = []
+executed = []
 
 
-def execute(config: DictConfig) -> bool:
+def execute(config):
     """Execute a job that measures nothing; return whether it was pending."""
     with open_job(config) as job:
         if job.pending:
@@ -75,12 +73,12 @@ def execute(config: DictConfig) -> bool:
     return job.pending
 
 
-def records(folder: Path) -> list[Path]:
+def records(folder):
     return sorted(folder.rglob("*.json"))
 
 
 @pytest.mark.usefixtures("_second")
-def test_process_of_a_distributed_run_follows(tmp_path: Path) -> None:
+def test_process_of_a_distributed_run_follows(tmp_path):
     """It takes part while the first process holds the folder, and writes nothing."""
     executed.clear()
     config = configuration(tmp_path, devices=2)
@@ -92,7 +90,7 @@ def test_process_of_a_distributed_run_follows(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_second")
-def test_process_that_only_shares_a_table_executes_and_records_its_own_runs(tmp_path: Path) -> None:
+def test_process_that_only_shares_a_table_executes_and_records_its_own_runs(tmp_path):
     """Started by `srun -n 4`, each takes the runs that no other process executes."""
     executed.clear()
     config = configuration(tmp_path, devices=1)
@@ -104,7 +102,7 @@ def test_process_that_only_shares_a_table_executes_and_records_its_own_runs(tmp_
 
 
 @pytest.mark.parametrize("launcher", [{"RANK": "0", "LOCAL_RANK": "0"}, FIRST, {}])
-def test_first_process_of_a_second_launch_ends_the_others(launcher, tmp_path, monkeypatch) -> None:
+def test_first_process_of_a_second_launch_ends_the_others(launcher, tmp_path, monkeypatch):
     """They would wait for it: it fails, and torchrun or srun stops them. Alone it skips the run."""
     put(launcher, monkeypatch)
     executed.clear()
@@ -120,7 +118,7 @@ def test_first_process_of_a_second_launch_ends_the_others(launcher, tmp_path, mo
 
 @pytest.mark.parametrize("name", ["runs", "records"])
 @pytest.mark.parametrize("path", [None, "", "a_file"])
-def test_folder_that_cannot_be_written_is_refused_before_the_work(name, path, tmp_path) -> None:
+def test_folder_that_cannot_be_written_is_refused_before_the_work(name, path, tmp_path):
     (tmp_path / "a_file").touch()
     config = configuration(tmp_path)
     config.runtime.paths[name] = str(tmp_path / path) if path else path
@@ -133,8 +131,8 @@ def test_folder_that_cannot_be_written_is_refused_before_the_work(name, path, tm
 @pytest.mark.parametrize(
     ("code", "remedy"), [(errno.ENOSPC, "make room"), (errno.EROFS, "make it writable")]
 )
-def test_disk_that_fails_in_the_middle_is_named(code, remedy, tmp_path, monkeypatch) -> None:
-    def full(_: int) -> None:
+def test_disk_that_fails_in_the_middle_is_named(code, remedy, tmp_path, monkeypatch):
+    def full(_):
         raise OSError(code, os.strerror(code))  # without a name, as `write` raises it
 
     monkeypatch.setattr(os, "fsync", full)
@@ -159,9 +157,7 @@ SHELL = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_NAME": "bash"}
         ({"SLURM_PROCID": "0", "LOCAL_RANK": "1"}, False),  # sbatch without a number of tasks
     ],
 )
-def test_first_process_is_the_one_that_lightning_counts_from(
-    environment: dict[str, str], first: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_process_is_the_one_that_lightning_counts_from(environment, first, monkeypatch):
     put(environment, monkeypatch)
     assert is_first_process() is first
 
@@ -178,7 +174,7 @@ def test_first_process_is_the_one_that_lightning_counts_from(
         ({"a": "${nothing:3}"}, r"a cannot be resolved \(Unsupported interpolation type nothing\)"),
     ],
 )
-def test_unresolvable_setting_is_named(content: dict[str, Any], message: str) -> None:
+def test_unresolvable_setting_is_named(content, message):
     with pytest.raises(UserError, match=rf"^{message}") as error:
         as_dict(OmegaConf.create(content))
     assert "\n" not in str(error.value)

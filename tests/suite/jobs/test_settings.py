@@ -2,7 +2,6 @@
 
 import pytest
 from train.chains import CHAINS, ROW, own_configs, own_row
-from training import Workplace
 
 from phantomgrad_suite.runs.errors import UserError
 
@@ -26,7 +25,7 @@ NO_SETTING, ROOT = "^there is no setting", r".*configs/train\.yaml"
         ("table: chains", rf"{NO_SETTING} 'table'; the nearest are label{ROOT}"),
     ],
 )
-def test_misspelt_key_in_an_experiment_file_is_refused(workplace, text, message) -> None:
+def test_misspelt_key_in_an_experiment_file_is_refused(workplace, text, message):
     """Hydra adds unknown keys of a file; the constructor is the guard."""
     row = own_row(workplace, f"# @package _global_\n{text}\n")
     with pytest.raises(UserError, match=message) as error:
@@ -34,7 +33,7 @@ def test_misspelt_key_in_an_experiment_file_is_refused(workplace, text, message)
     assert "\n" not in str(error.value)
 
 
-def test_key_that_an_interpolation_refers_to_is_accepted(workplace: Workplace) -> None:
+def test_key_that_an_interpolation_refers_to_is_accepted(workplace):
     row = own_configs(workplace) / "experiment" / "chains" / "upg_k5_d0.5.yaml"
     row.write_text(row.read_text() + "\nk: 3\n")
     with pytest.raises(UserError, match="there is no setting 'k'"):
@@ -101,21 +100,21 @@ def test_key_that_an_interpolation_refers_to_is_accepted(workplace: Workplace) -
         ("runtime.checkpoint.every_n_epochs=0", "every_n_epochs must be at least 1, got 0"),
     ],
 )
-def test_bad_value_is_reported_in_one_line(workplace, override, message) -> None:
+def test_bad_value_is_reported_in_one_line(workplace, override, message):
     with pytest.raises(UserError, match=message) as error:
         workplace.train(*CHAINS, *override.split())
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("cut", ["fast_dev_run=true", "overfit_batches=1", "limit_train_batches=1"])
-def test_shortened_epochs_are_changes_of_the_protocol(workplace: Workplace, cut: str) -> None:
+def test_shortened_epochs_are_changes_of_the_protocol(workplace, cut):
     record = workplace.record(ROW, "trainer.max_epochs=1", f"+trainer.{cut}")
     assert record.protocol == "reduced"
     assert any(cut.split("=")[0] in change for change in record.changes)
     assert not (workplace.path / "runs/results").exists()
 
 
-def test_images_too_small_for_the_scales_are_reported_in_one_line(workplace: Workplace) -> None:
+def test_images_too_small_for_the_scales_are_reported_in_one_line(workplace):
     scales = ("model.channels=[8,8,8,8,8]", "model.head_channels=[2,2,2,2,2]")
     with pytest.raises(UserError, match=r"multiples of 16, for 5 scales, got 8 x 8"):
         workplace.train("experiment=digits/implicit", "model=mdeq_tiny", *scales)
@@ -132,13 +131,13 @@ def test_images_too_small_for_the_scales_are_reported_in_one_line(workplace: Wor
         ("", "^tune needs a validation part, and COX2 has none as it is set: "),
     ],
 )
-def test_search_that_cannot_choose_is_refused(workplace, small_tu, overrides, message) -> None:
+def test_search_that_cannot_choose_is_refused(workplace, small_tu, overrides, message):
     graphs = ("experiment=table4/cox2_upg_k5_d0.5", f"runtime.dataset.root={small_tu}")
     with pytest.raises(UserError, match=message):
         workplace.train("tune=lambda", *graphs, *overrides.split())
 
 
-def test_sweep_goes_on_after_a_row_that_cannot_be_resolved(script, workplace) -> None:
+def test_sweep_goes_on_after_a_row_that_cannot_be_resolved(script, workplace):
     """The first row has no ``model.dropout``."""
     rows = "experiment=digits/implicit,chains/implicit"
     missing = "+optimizer.eps=${model.dropout}"

@@ -4,14 +4,13 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 DOCS = Path(__file__).parents[3] / "docs"
 
 
-def tool(path: str) -> ModuleType:
+def tool(path):
     spec = importlib.util.spec_from_file_location(Path(path).stem, DOCS / path)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -19,11 +18,11 @@ def tool(path: str) -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def examples() -> ModuleType:
+def examples():
     return tool("tools/examples.py")
 
 
-def test_an_error_of_an_example_names_its_file_and_line(tmp_path: Path, examples: ModuleType):
+def test_an_error_of_an_example_names_its_file_and_line(tmp_path, examples):
     path = tmp_path / "example.py"
     path.write_text("# %% [markdown]\n# # Title\n\n# %%\nx = 1\n\nraise ValueError(x)\n")
     with pytest.raises(ValueError, match="1") as caught:
@@ -32,7 +31,7 @@ def test_an_error_of_an_example_names_its_file_and_line(tmp_path: Path, examples
     assert (str(last.path), last.lineno + 1) == (str(path), 7)
 
 
-def test_the_notebook_is_that_of_its_file(examples: ModuleType):
+def test_the_notebook_is_that_of_its_file(examples):
     path = DOCS / "examples" / "digits.py"
     written = path.with_suffix(".ipynb").read_text()
     assert written == examples.notebook(path)
@@ -40,7 +39,7 @@ def test_the_notebook_is_that_of_its_file(examples: ModuleType):
     assert "%pip install" in "".join(cells[1]["source"])
 
 
-def test_the_tables_of_stabilisers_are_those_of_the_records(monkeypatch: pytest.MonkeyPatch):
+def test_the_tables_of_stabilisers_are_those_of_the_records(monkeypatch):
     monkeypatch.syspath_prepend(DOCS / "measurements" / "stabilisers")
     module, page = (
         tool("measurements/stabilisers/measure.py"),

@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from collections.abc import Iterator
 
 import pytest
 import yaml
@@ -16,13 +15,13 @@ PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 
 
-def declared() -> Iterator[Requirement]:
+def declared():
     """Every requirement of pyproject.toml."""
     for line in (*PROJECT["dependencies"], *(r for extra in EXTRAS.values() for r in extra)):
         yield Requirement(line)
 
 
-def existing(name: str) -> str:
+def existing(name):
     path = REPOSITORY / name
     if not path.exists():
         pytest.skip(f"{name} is not there")
@@ -30,7 +29,7 @@ def existing(name: str) -> str:
 
 
 @pytest.fixture
-def lock() -> dict[str, Version]:
+def lock():
     """Packages and versions of requirements.lock."""
     pins = {}
     for line in existing("requirements.lock").splitlines():
@@ -43,7 +42,7 @@ def lock() -> dict[str, Version]:
     return pins
 
 
-def test_lock_holds_pins_and_no_host() -> None:
+def test_lock_holds_pins_and_no_host():
     for line in existing("requirements.lock").splitlines():
         assert line.startswith("#") or re.fullmatch(
             r"[a-z0-9._-]+==[A-Za-z0-9.!]+(; sys_platform == \"linux\")?", line
@@ -51,13 +50,13 @@ def test_lock_holds_pins_and_no_host() -> None:
         assert "://" not in line
 
 
-def test_lock_satisfies_every_declared_requirement(lock: dict[str, Version]) -> None:
+def test_lock_satisfies_every_declared_requirement(lock):
     for requirement in declared():
         version = lock[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(version, prereleases=True), requirement
 
 
-def test_lock_is_complete(lock: dict[str, Version]) -> None:
+def test_lock_is_complete(lock):
     """What a locked package needs is locked too, at a version it accepts."""
     from importlib.metadata import PackageNotFoundError, requires
 
@@ -78,7 +77,7 @@ def test_lock_is_complete(lock: dict[str, Version]) -> None:
             )
 
 
-def test_environment_is_that_of_the_project() -> None:
+def test_environment_is_that_of_the_project():
     environment = yaml.safe_load(existing("environment.yml"))
     assert environment["name"] == PROJECT["name"]
     python, pip = (
@@ -94,5 +93,5 @@ def test_environment_is_that_of_the_project() -> None:
     assert set(found[1].split(",")) == set(EXTRAS)
 
 
-def test_library_needs_torch_alone() -> None:
+def test_library_needs_torch_alone():
     assert [Requirement(line).name for line in PROJECT["dependencies"]] == ["torch"]

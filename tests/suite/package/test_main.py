@@ -1,13 +1,11 @@
 """The installed command."""
 
-from pathlib import Path
-
 import pytest
 
 from phantomgrad_suite import main as module
 
 
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
+def call(monkeypatch, *arguments):
     """Return the exit code of ``phantomgrad ARGUMENTS``: 0, a number, or a message."""
     monkeypatch.setattr("sys.argv", ["phantomgrad", *arguments])
     with pytest.raises(SystemExit) as stopped:
@@ -15,7 +13,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
     return stopped.value.code or 0
 
 
-def test_commands_are_scripts_in_any_folder(monkeypatch, tmp_path, capsys) -> None:
+def test_commands_are_scripts_in_any_folder(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     assert call(monkeypatch, "status", "--table", "digits") == 0
     assert "digits/upg_k5_d0.5" in capsys.readouterr().out
@@ -25,12 +23,12 @@ def test_commands_are_scripts_in_any_folder(monkeypatch, tmp_path, capsys) -> No
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",)])
-def test_usage(monkeypatch, capsys, arguments) -> None:
+def test_usage(monkeypatch, capsys, arguments):
     assert call(monkeypatch, *arguments) == 0
     assert "phantomgrad COMMAND is python scripts/COMMAND.py" in capsys.readouterr().out
 
 
-def test_mistakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_mistakes(monkeypatch, tmp_path):
     assert str(call(monkeypatch, "trian")).startswith("phantomgrad has no command trian: choose")
     monkeypatch.setattr(module, "__file__", str(tmp_path / "a" / "b" / "main.py"))
     assert "need a checkout" in str(call(monkeypatch, "train"))

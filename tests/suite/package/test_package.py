@@ -18,7 +18,7 @@ git tag v1.2.3
 """
 
 
-def test_library_works_from_the_wheel_of_the_sdist(tmp_path: Path) -> None:
+def test_library_works_from_the_wheel_of_the_sdist(tmp_path):
     """In a new process, in an empty folder, with nothing of the checkout on the path.
 
     The version is that of the tag.

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from omegaconf import DictConfig
-from training import WholeRuns, Workplace
 
 import phantomgrad_suite
 import phantomgrad_suite.released as released_models
@@ -24,7 +22,7 @@ NAME = "chains/upg_k5_d0.5/seed0"
 
 
 @pytest.fixture
-def folder(workplace: Workplace, whole_runs: WholeRuns) -> Path:
+def folder(workplace, whole_runs):
     """A copy of the folder of a short run, with the record of a clean checkout."""
     folder = Path(shutil.copytree(whole_runs.train(workplace, *RUN), workplace.path / "run"))
     record = read_record(folder / "record.json")
@@ -34,13 +32,13 @@ def folder(workplace: Workplace, whole_runs: WholeRuns) -> Path:
 
 
 @pytest.fixture
-def results(folder: Path, tmp_path: Path) -> Path:
+def results(folder, tmp_path):
     """A folder of results with the weights of that run."""
     assert release(folder, tmp_path / "results").name == "seed0.safetensors"
     return tmp_path / "results"
 
 
-def test_loaded_model_is_that_of_the_run(folder: Path, results: Path) -> None:
+def test_loaded_model_is_that_of_the_run(folder, results):
     record = read_record(folder / "record.json")
     task = build_task(configuration(record), build_data(configuration(record)))
     task.model.load_state_dict(torch.load(folder / "weights" / "last.pt", weights_only=True))
@@ -52,7 +50,7 @@ def test_loaded_model_is_that_of_the_run(folder: Path, results: Path) -> None:
         assert all(torch.equal(value, expected[key]) for key, value in model.state_dict().items())
 
 
-def test_verified_against_the_record(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verified_against_the_record(results, capsys):
     assert verify(results=results)
     path = results / "weights" / f"{NAME}.json"
     record = read_record(path)
@@ -74,20 +72,20 @@ def test_verified_against_the_record(results: Path, capsys: pytest.CaptureFixtur
     ],
 )
 def test_data_are_found_wherever_they_were_when_the_model_was_trained(
-    root, found, folder: Path, tmp_path: Path
-) -> None:
+    root, found, folder, tmp_path
+):
     record = read_record(folder / "record.json")
     record.config["runtime"]["dataset"] = {"root": root} if root else {}
     expected = [f"runtime.dataset.root={tmp_path / place}" for place in found]
     assert data_in(tmp_path / "here", record) == expected
 
 
-def test_data_of_a_run_may_have_moved(folder: Path, tmp_path: Path, monkeypatch) -> None:
+def test_data_of_a_run_may_have_moved(folder, tmp_path, monkeypatch):
     record = read_record(folder / "record.json")
     record.config["runtime"]["dataset"] = {"root": "data/TUDataset"}
     write_record(record, folder / "record.json")
 
-    def seen(config: DictConfig) -> None:
+    def seen(config):
         raise LookupError(config.runtime.dataset.root)
 
     monkeypatch.setattr(released_models, "build_data", seen)
@@ -95,9 +93,7 @@ def test_data_of_a_run_may_have_moved(folder: Path, tmp_path: Path, monkeypatch)
         load_model(str(folder), data=tmp_path)
 
 
-def test_a_folder_comes_before_a_released_model_of_its_name(
-    folder: Path, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_comes_before_a_released_model_of_its_name(folder, results, tmp_path, monkeypatch):
     (tmp_path / NAME).mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     for name in (NAME, "chains/upg_k5_d0.5"):  # folders without a finished run
@@ -107,7 +103,7 @@ def test_a_folder_comes_before_a_released_model_of_its_name(
     assert not load_model(NAME, results).training
 
 
-def test_checksums_and_list(results: Path) -> None:
+def test_checksums_and_list(results):
     path = results / "weights" / f"{NAME}.safetensors"
     checksum = hashlib.sha256(path.read_bytes()).hexdigest()
     sums = (results / "weights" / "SHA256SUMS").read_text()
@@ -118,7 +114,7 @@ def test_checksums_and_list(results: Path) -> None:
         load_model(NAME, results)
 
 
-def test_models_that_cannot_be_released(folder: Path, tmp_path: Path) -> None:
+def test_models_that_cannot_be_released(folder, tmp_path):
     record = read_record(folder / "record.json")
     changed = {**record.environment, "git": "0123456789+dirty"}
     write_record(replace(record, environment=changed), folder / "record.json")
@@ -126,7 +122,7 @@ def test_models_that_cannot_be_released(folder: Path, tmp_path: Path) -> None:
         release(folder, tmp_path)
 
 
-def test_unknown_names(results: Path) -> None:
+def test_unknown_names(results):
     with pytest.raises(UserError, match="load_model needs a checkout"):
         load_model("digits", results / "records")
     with pytest.raises(UserError, match="records/weights holds no models to verify"):
@@ -138,7 +134,7 @@ def test_unknown_names(results: Path) -> None:
 
 
 @pytest.mark.parametrize("name", released())
-def test_published_weights(name, tmp_path, capsys, float32) -> None:
+def test_published_weights(name, tmp_path, capsys, float32):
     """Each model can be built without its data; it is skipped where they must be fetched."""
     model = load_model(name)
     record = read_record(RESULTS / "weights" / f"{name}.json")

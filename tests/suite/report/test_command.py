@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 ROW = "table9/toy_implicit"
 
 
-def test_it_prints_the_table_and_where_it_is(results, capsys) -> None:
+def test_it_prints_the_table_and_where_it_is(results, capsys):
     assert results.report("table9") == 0
     out = capsys.readouterr().out
     assert out.startswith("# Table9")
@@ -26,7 +26,7 @@ def test_it_prints_the_table_and_where_it_is(results, capsys) -> None:
     assert not (results.path / "figures").exists()  # nothing is drawn without a run of ours
 
 
-def test_a_corrupt_record_is_one_line_and_changes_nothing(results, capsys) -> None:
+def test_a_corrupt_record_is_one_line_and_changes_nothing(results, capsys):
     results.add(ROW, "seed0", [0.8])
     results.report()
     before = made(results)
@@ -43,19 +43,19 @@ def test_a_corrupt_record_is_one_line_and_changes_nothing(results, capsys) -> No
         assert made(results) == before
 
 
-def made(results) -> dict[Path, bytes]:
+def made(results):
     """Return every file outside the records."""
     files = [path for path in results.path.rglob("*") if path.is_file()]
     return {path: path.read_bytes() for path in files if "records" not in path.parts}
 
 
-def copied(results) -> Path:
+def copied(results):
     """Copy a record to the place of another one."""
     path = results.add(ROW, "seed0", [0.8])
     return Path(shutil.copy(path, path.with_name("seed1.json")))
 
 
-def logged(results, line: str, header: str = "row,run,epoch,test/accuracy") -> Path:
+def logged(results, line, header="row,run,epoch,test/accuracy"):
     """Write a line of the authors' curves, next to a record of ours."""
     results.add(ROW, "seed0", [0.8])
     path = results.path / "published_curves.csv"
@@ -81,7 +81,7 @@ def logged(results, line: str, header: str = "row,run,epoch,test/accuracy") -> P
         (lambda r: r.add("table2/tanh", "seed0", [0.8]), "is not a valid record ("),
     ],
 )
-def test_what_cannot_be_used_is_named_in_one_line(results, capsys, spoil, problem) -> None:
+def test_what_cannot_be_used_is_named_in_one_line(results, capsys, spoil, problem):
     path = spoil(results)
     assert results.report() == 1
     error = capsys.readouterr().err
@@ -90,20 +90,20 @@ def test_what_cannot_be_used_is_named_in_one_line(results, capsys, spoil, proble
     assert not (results.path / "tables").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(results, capsys) -> None:
+def test_a_folder_that_cannot_be_written_is_one_line(results, capsys):
     (results.path / "tables").write_text("in the way", encoding="utf-8")
     assert results.report("table9") == 1
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_folder_of_yours_that_is_not_there_is_one_line(results, tmp_path, capsys) -> None:
+def test_a_folder_of_yours_that_is_not_there_is_one_line(results, tmp_path, capsys):
     assert results.report(f"yours={tmp_path / 'nope'}") == 1
     error = capsys.readouterr().err
     assert error == f"report: yours must be a folder of your results, got {tmp_path / 'nope'}\n"
     assert not (tmp_path / "nope").exists()
 
 
-def test_the_script(results) -> None:
+def test_the_script(results):
     command = [sys.executable, str(ROOT / "scripts" / "report.py"), f"results={results.path}"]
     done = subprocess.run([*command, "none"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
@@ -112,16 +112,16 @@ def test_the_script(results) -> None:
 
 
 @pytest.fixture
-def yours(results, tmp_path_factory: pytest.TempPathFactory):
+def yours(results, tmp_path_factory):
     """A second folder, whose records are yours."""
     return type(results)(tmp_path_factory.mktemp("yours"))
 
 
-def compare(results, yours, *names: str) -> None:
+def compare(results, yours, *names):
     assert results.report(*names, f"yours={yours.path}") == 0
 
 
-def test_numbers_agree_within_the_published_spread(results, yours, capsys) -> None:
+def test_numbers_agree_within_the_published_spread(results, yours, capsys):
     for seed, value in enumerate([0.80, 0.84]):  # 82 ± 2.8
         results.add(ROW, f"seed{seed}", [value])
     yours.add(ROW, "seed0", [0.845])
@@ -142,14 +142,14 @@ def test_numbers_agree_within_the_published_spread(results, yours, capsys) -> No
     assert after == before  # nothing that is published changes
 
 
-def test_a_number_without_spread_agrees_if_it_is_printed_alike(results, yours, capsys) -> None:
+def test_a_number_without_spread_agrees_if_it_is_printed_alike(results, yours, capsys):
     results.add(ROW, "seed0", [0.8])
     yours.add(ROW, "seed0", [0.80004])
     compare(results, yours)
     assert "3 of 3 numbers agree" in capsys.readouterr().out
 
 
-def test_claims_of_studies_are_compared(results, yours, capsys) -> None:
+def test_claims_of_studies_are_compared(results, yours, capsys):
     record = published("theorems/sgd", checks=[Check.below("error", 1.0, 2.0)])
     results.write(record)
     yours.write(replace(record, checks=[Check.below("error", 3.0, 2.0)]))
@@ -160,7 +160,7 @@ def test_claims_of_studies_are_compared(results, yours, capsys) -> None:
     )
 
 
-def test_a_table_of_your_own_and_one_without_runs(results, yours, capsys) -> None:
+def test_a_table_of_your_own_and_one_without_runs(results, yours, capsys):
     yours.add("mine/first", "seed0", [0.7])
     compare(results, yours)
     out = capsys.readouterr().out
@@ -168,7 +168,7 @@ def test_a_table_of_your_own_and_one_without_runs(results, yours, capsys) -> Non
     assert "Table9: none of your runs is finished" in out
 
 
-def test_publishing_copies_what_differs_and_was_made_from_a_clean_checkout(results, yours) -> None:
+def test_publishing_copies_what_differs_and_was_made_from_a_clean_checkout(results, yours):
     kept = results.add(ROW, "seed0", [0.8])
     yours.add(ROW, "seed0", [0.8])
     assert publish(yours.path, results.path) == []
@@ -189,6 +189,6 @@ def test_publishing_copies_what_differs_and_was_made_from_a_clean_checkout(resul
     assert sorted(kept.parent.iterdir()) == [kept, kept.with_name(new.name)]
 
 
-def test_publishing_from_a_folder_without_records_is_refused(results, yours) -> None:
+def test_publishing_from_a_folder_without_records_is_refused(results, yours):
     with pytest.raises(UserError, match="records is not a folder: no row has been finished there"):
         publish(yours.path, results.path)

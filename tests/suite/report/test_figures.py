@@ -1,14 +1,13 @@
 """Figures: the points of their curves, and that they are written in every format."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 from report.conftest import plots, points, published, record, runs_table, study_table
 
 from phantomgrad_suite.report.figures.plot import Curve, Plot, file_name, pretty, render, styled
-from phantomgrad_suite.runs.records import Record, Result, read_study, write_record
+from phantomgrad_suite.runs.records import Result, read_study, write_record
 
 STARTS = {"pdf": b"%PDF", "svg": b"<?xml"}
 
@@ -16,7 +15,7 @@ STARTS = {"pdf": b"%PDF", "svg": b"<?xml"}
 # All figures
 
 
-def test_every_format_is_written_and_again_the_same(results: Any) -> None:
+def test_every_format_is_written_and_again_the_same(results):
     results.add("table9/toy_implicit", "seed0", [0.8, 0.7])
     results.add("table9/honest/toy_implicit", "seed0", [0.8, 0.7])
     assert results.report("table9") == 0
@@ -29,7 +28,7 @@ def test_every_format_is_written_and_again_the_same(results: Any) -> None:
     assert all((results.path / "figures" / name).read_bytes() == files[name] for name in files)
 
 
-def test_panels_follow_rows_and_columns() -> None:
+def test_panels_follow_rows_and_columns():
     """Curves with one label look the same; a panel without curves is empty."""
     curves = [
         Curve("a", [1, 2], [3.0, 4.0], "upper", "left"),
@@ -54,7 +53,7 @@ def test_panels_follow_rows_and_columns() -> None:
     assert pretty("UPG A(9, 0.5)") == r"UPG $A_{9,\,0.5}$"
 
 
-def test_dots_have_names_and_whiskers() -> None:
+def test_dots_have_names_and_whiskers():
     panel = ("accuracy", "")
     curve = Curve("best", [2.0], [1], *panel, ([1.5], [3.0]))
     with styled():
@@ -66,7 +65,7 @@ def test_dots_have_names_and_whiskers() -> None:
     assert bars.get_segments()[0][:, 0].tolist() == [1.5, 3.0]
 
 
-def test_more_rows_than_colours_with_long_names_can_be_drawn() -> None:
+def test_more_rows_than_colours_with_long_names_can_be_drawn():
     long = [
         {"dataset": f"data {i % 2}", "model": f"m{i}", "method": "long " * 19} for i in range(11)
     ]
@@ -77,7 +76,7 @@ def test_more_rows_than_colours_with_long_names_can_be_drawn() -> None:
 # Runs
 
 
-def test_dots_stand_at_the_printed_values(results: Any) -> None:
+def test_dots_stand_at_the_printed_values(results):
     for seed, value in enumerate((0.8, 0.9)):
         results.add("table9/toy_implicit", f"seed{seed}", [value, value - 0.1])
     plot = plots(results.table("table9"))["table9"]
@@ -89,14 +88,14 @@ def test_dots_stand_at_the_printed_values(results: Any) -> None:
     assert np.ravel(plot.curves[2].band) == pytest.approx([85 - 50**0.5, 85 + 50**0.5])
 
 
-def test_best_epochs_that_are_the_last_ones_are_not_drawn(results: Any) -> None:
+def test_best_epochs_that_are_the_last_ones_are_not_drawn(results):
     results.add("table9/toy_implicit", "seed0", [0.8, 0.9])
     plot = plots(results.table("table9"))["table9"]
     assert [curve.label for curve in plot.curves] == ["paper", "paper", "last epoch"]
     assert plot.note.endswith("; best epochs are not drawn where they are the last ones")
 
 
-def test_of_many_rows_the_main_ones_have_curves() -> None:
+def test_of_many_rows_the_main_ones_have_curves():
     names = [
         "implicit",
         "upg_k5_d0.5_no_dropout",
@@ -113,7 +112,7 @@ def test_of_many_rows_the_main_ones_have_curves() -> None:
     assert both["table1_curves"].note == "only the main rows are drawn"
 
 
-def test_curves_hold_means_and_leave_out_missing_epochs() -> None:
+def test_curves_hold_means_and_leave_out_missing_epochs():
     values = [[0.5, None, 0.7], [0.7, 0.6, 0.9]]
     table = runs_table("t", [record("t/a", f"seed{i}", v) for i, v in enumerate(values)])
     test, loss = plots(table)["t_curves"].curves
@@ -123,7 +122,7 @@ def test_curves_hold_means_and_leave_out_missing_epochs() -> None:
     assert (loss.column, list(loss.y)) == ("Training loss", pytest.approx([1, 1 / 2, 1 / 3]))
 
 
-def test_reduced_runs_are_not_among_the_curves_of_full_ones() -> None:
+def test_reduced_runs_are_not_among_the_curves_of_full_ones():
     short = record("t/a", "seed1", [0.1], protocol="reduced", changes=["x=1"])
     both = runs_table("t", [record("t/a", "seed0", [0.5, 0.6]), short])
     assert {c.label for c in plots(both)["t_curves"].curves} == {"Implicit"}
@@ -145,7 +144,7 @@ PRECISION = {
 }
 
 
-def test_precision_along_training() -> None:
+def test_precision_along_training():
     """There is a figure of cosines along exact training, and one of the radii of all rows."""
     runs = [
         record(
@@ -171,7 +170,7 @@ def test_precision_along_training() -> None:
     assert [list(curve.y) for curve in radii] == [[0.5, 0.6, 1.2], [0.4, 0.5, 0.9]]
 
 
-def test_precision_of_estimators_with_names_of_your_own() -> None:
+def test_precision_of_estimators_with_names_of_your_own():
     """Their cosines have no place in the figure of the others; the radii have."""
     curves = {name: c for name, c in PRECISION.items() if not name.endswith("/cosine")}
     run = record("figure2/a", "seed0", [0.5], curves=curves | {"precision/mine/cosine": [0.5] * 3})
@@ -181,7 +180,7 @@ def test_precision_of_estimators_with_names_of_your_own() -> None:
 # Figure 3
 
 
-def point(form: str, k: int, d: float, seed: int) -> Record:
+def point(form, k, d, seed):
     """A run whose best is 0.5 + k/100 + d/10 for UPG, a tenth less for NPG; the last is less.
 
     The seeds differ by 0.02 at all points, and at UPG A(9, 1) by 0.06.
@@ -198,7 +197,7 @@ def point(form: str, k: int, d: float, seed: int) -> Record:
     )
 
 
-def test_sweeps_run_through_the_means_over_k() -> None:
+def test_sweeps_run_through_the_means_over_k():
     """There is a column for each form; missing points and rows of other gradients are left out."""
     grid = [
         (f, k, d, s) for f in ("upg", "npg") for k in (1, 3, 9) for d in (0.5, 1) for s in (0, 1)
@@ -225,7 +224,7 @@ def test_sweeps_run_through_the_means_over_k() -> None:
 # Studies
 
 
-def test_figure1_has_medians_and_percentiles() -> None:
+def test_figure1_has_medians_and_percentiles():
     """There is a row for each map, that of the paper first, and a column for each form and λ."""
     tanh = published("figure1/tanh")
     plot = plots(study_table("figure1", published("figure1/relu"), tanh))["figure1"]
@@ -240,7 +239,7 @@ def test_figure1_has_medians_and_percentiles() -> None:
     assert [ends[0] for ends in first.band] == [percentiles[1], percentiles[99]]
 
 
-def test_figure4_has_medians_by_iteration(tmp_path: Any) -> None:
+def test_figure4_has_medians_by_iteration(tmp_path):
     """There is a figure for each map; a method that diverged leaves a gap."""
     record = published("figure4/tanh")
     level = record.numbers["levels"][0]
@@ -263,7 +262,7 @@ def test_figure4_has_medians_by_iteration(tmp_path: Any) -> None:
     assert exact.y == [level["l1_norm"][2]] * len(exact.x)
 
 
-def test_table2_is_drawn_as_measured() -> None:
+def test_table2_is_drawn_as_measured():
     record = published("table2/cpu")
     curves = plots(study_table("table2", record))["table2"].curves
     upg = record.numbers["methods"][2]
@@ -272,7 +271,7 @@ def test_table2_is_drawn_as_measured() -> None:
     assert memory.y == [size / 2**20 for size in upg["graph_bytes"]]
 
 
-def test_theorems_are_drawn_where_a_table_does_not_have_it_all() -> None:
+def test_theorems_are_drawn_where_a_table_does_not_have_it_all():
     series, sgd = published("theorems/series"), published("theorems/sgd")
     found = plots(study_table("theorems", published("theorems/descent"), series, sgd))
     assert list(found) == ["theorem2", "theorem3"]
@@ -281,7 +280,7 @@ def test_theorems_are_drawn_where_a_table_does_not_have_it_all() -> None:
     assert squares["Exact"] == sgd.numbers["gradients"][0]["square"]
 
 
-def test_throughput_has_the_time_of_a_sample() -> None:
+def test_throughput_has_the_time_of_a_sample():
     record = published("throughput/cpu")
     plot = plots(study_table("throughput", record))["throughput"]
     ((panel, names),) = plot.places.items()
@@ -293,7 +292,7 @@ def test_throughput_has_the_time_of_a_sample() -> None:
     assert [step.band[0][0], step.x[0], step.band[1][0]] == pytest.approx(expected)
 
 
-def test_names_of_files_have_no_spaces_or_commas() -> None:
+def test_names_of_files_have_no_spaces_or_commas():
     assert file_name("reasoning", "", "6 x 6 sudoku, 100 puzzles", "k1_d0.5/cost") == (
         "reasoning_6_x_6_sudoku_100_puzzles_k1_d05_cost"
     )

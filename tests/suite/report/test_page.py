@@ -3,12 +3,11 @@
 import re
 import shutil
 from itertools import pairwise
-from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 from graph_data import REPOSITORY
-from report.conftest import Folder, Page
+from report.conftest import Folder
 
 from phantomgrad_suite.report import html
 from phantomgrad_suite.report.catalogue import CATALOGUE, FIGURES
@@ -40,7 +39,7 @@ Text.
 """
 
 
-def fill(folder: Path) -> Folder:
+def fill(folder):
     """Write a small folder of results: the paper's numbers, runs of three tables, figures."""
     results = Folder(folder)
     shutil.copy(REPOSITORY / "results" / "paper.csv", folder / "paper.csv")
@@ -59,22 +58,22 @@ def fill(folder: Path) -> Folder:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
+def folder(tmp_path):
     return fill(tmp_path)
 
 
 @pytest.fixture
-def page(folder: Folder) -> Page:
+def page(folder):
     return folder.page()
 
 
-def overview(page: Page) -> dict[str, str]:
+def overview(page):
     """Return the line of each table of the paper."""
     lines = [line for line in page.text("li") if re.search("make |python scripts/", line)]
     return {" ".join(line.split()[:2]): line for line in lines}
 
 
-def test_sections_follow_the_order_of_the_paper(page: Page) -> None:
+def test_sections_follow_the_order_of_the_paper(page):
     assert page.text("h2") == [
         "Overview",
         "Table 1: Ablation settings on CIFAR-10",
@@ -88,7 +87,7 @@ def test_sections_follow_the_order_of_the_paper(page: Page) -> None:
     assert page.text("h3") == ["Cost"] * 3 + ["More"]
 
 
-def test_figures_have_captions_and_alternative_texts(page: Page) -> None:
+def test_figures_have_captions_and_alternative_texts(page):
     images = page.every("img")
     names = ["table4", "table4_curves", "chains", "odd"]  # those with files
     overview = page.html[: page.html.index('<section id="table1"')]
@@ -100,11 +99,11 @@ def test_figures_have_captions_and_alternative_texts(page: Page) -> None:
     assert captions[1].startswith("Table 4. Test metric and training loss by epoch")
 
 
-def test_captions_are_sentences() -> None:
+def test_captions_are_sentences():
     assert all(re.fullmatch(r"[A-Z].*\.", caption) for caption in FIGURES.values())
 
 
-def test_links_are_local_and_lead_somewhere(folder: Folder, page: Page) -> None:
+def test_links_are_local_and_lead_somewhere(folder, page):
     anchors = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
     links = [a["href"] for a in page.every("a")] + [i["src"] for i in page.every("img")]
     assert {"figures/table4.pdf", "figures/odd.svg", "paper.csv", "#chains"} <= set(links)
@@ -114,7 +113,7 @@ def test_links_are_local_and_lead_somewhere(folder: Folder, page: Page) -> None:
     assert not re.search(r"https?:|//|<script|@import|url\(", page.html)
 
 
-def test_it_is_valid_and_accessible_html(page: Page) -> None:
+def test_it_is_valid_and_accessible_html(page):
     assert page.unclosed == []
     assert page.every("html") == [{"lang": "en"}]
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
@@ -128,7 +127,7 @@ def test_it_is_valid_and_accessible_html(page: Page) -> None:
     assert page.every("a")[0] == {"class": "skip", "href": "#main"}
 
 
-def test_columns_that_only_repeat_become_titles_of_groups(page: Page) -> None:
+def test_columns_that_only_repeat_become_titles_of_groups(page):
     groups = page.text("th", scope="rowgroup")
     assert groups[0] == "CIFAR-10 · accuracy (%) ↑ · MDEQ-Tiny"
     assert "COX2 · accuracy (%) ↑ · IGNN" in groups
@@ -137,7 +136,7 @@ def test_columns_that_only_repeat_become_titles_of_groups(page: Page) -> None:
     assert {"84.1 ± 2.9", "97.6 ‡"} <= set(numbers)
 
 
-def test_the_overview_has_state_and_command_of_each_table(page: Page) -> None:
+def test_the_overview_has_state_and_command_of_each_table(page):
     lines = overview(page)
     assert len(lines) == 9
     assert "partly made 1 of 12 rows in full make reproduce-table4" in lines["Table 4"]
@@ -147,7 +146,7 @@ def test_the_overview_has_state_and_command_of_each_table(page: Page) -> None:
     assert summary in page.text("p")
 
 
-def test_findings_come_from_the_readme(page: Page) -> None:
+def test_findings_come_from_the_readme(page):
     assert "Cost. See the numbers." in page.text("p")
     sections = {key: page.text("section", id=key)[0] for key in ("chains", "table4", "findings")}
     found = ("Chains, more epochs. They are solved. In each run.", "Table 4. With ten folds.")
@@ -156,7 +155,7 @@ def test_findings_come_from_the_readme(page: Page) -> None:
     assert "<code>A(5, 0.5)</code> is the paper's <i>A</i><sub>5,0.5</sub>" in page.html
 
 
-def test_without_records_and_readme_the_page_is_almost_empty(results: Folder) -> None:
+def test_without_records_and_readme_the_page_is_almost_empty(results):
     (results.path / "paper.csv").write_text((results.path / "paper.csv").read_text().split("\n")[0])
     page = results.page()
     assert all("missing" in line for line in overview(page).values())
@@ -164,7 +163,7 @@ def test_without_records_and_readme_the_page_is_almost_empty(results: Folder) ->
     assert page.every("img", "table") == []
 
 
-def test_nothing_in_the_inputs_is_taken_for_html(folder: Folder) -> None:
+def test_nothing_in_the_inputs_is_taken_for_html(folder):
     nasty = "<img src=x onerror=alert(1)> {{ 7 * 7 }} <b>&amp;"
     folder.add("digits/row", "seed0", [0.5], label={"dataset": nasty, "method": nasty})
     readme = f"## Findings\n\n{nasty}\n\n<script>1</script>"
@@ -175,13 +174,13 @@ def test_nothing_in_the_inputs_is_taken_for_html(folder: Folder) -> None:
     assert "49" not in " ".join(page.text("h3"))
 
 
-def test_the_command_writes_the_page(folder: Folder, capsys) -> None:
+def test_the_command_writes_the_page(folder, capsys):
     assert folder.report("chains") == 0
     assert capsys.readouterr().out.endswith(f"wrote {folder.path / 'index.html'}\n")
     assert (folder.path / "index.html").read_text(encoding="utf-8") == folder.page().html
 
 
-def test_our_page_is_that_of_our_records() -> None:
+def test_our_page_is_that_of_our_records():
     results = REPOSITORY / "results"
     tables = [load(results, key) for key in dict.fromkeys([*CATALOGUE, *known_tables(results)])]
     figures = {table.key: plots_of(table) for table in tables}

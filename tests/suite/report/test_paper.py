@@ -48,7 +48,7 @@ PPI & IGNN & UPG $\mA_{5,1.0}$ & 4.7M & $96.2$
 """
 
 
-def printed(source: str) -> list[list[str]]:
+def printed(source):
     """Return the cells of LaTeX rows as plain text."""
     replacements = {
         r"$\mA_{5,": "A(5, ",
@@ -66,17 +66,17 @@ def printed(source: str) -> list[list[str]]:
     return [[" ".join(c.replace("$", "").replace("}", "").split()) for c in row] for row in rows]
 
 
-def spaced(text: str) -> str:
+def spaced(text):
     return " ".join(text.replace("±", " ± ").split())
 
 
-def test_table_1() -> None:
+def test_table_1():
     numbers = [n for n in read_paper(PAPER) if n.table == "table1"]
     assert [[n.method, n.text] for n in numbers] == printed(TABLE_1)
     assert {n.metric for n in numbers} == {"accuracy"}
 
 
-def test_table_3() -> None:
+def test_table_3():
     numbers = [n for n in read_paper(PAPER) if n.table == "table3"]
     results = [n for n in numbers if n.metric != "speed"]
     speeds = {n.row: n.value for n in numbers if n.metric == "speed"}
@@ -88,7 +88,7 @@ def test_table_3() -> None:
     assert [n.metric for n in results] == ["accuracy"] * 4 + ["perplexity"] * 5
 
 
-def test_table_4() -> None:
+def test_table_4():
     numbers = [n for n in read_paper(PAPER) if n.table == "table4"]
     found = [[n.dataset, n.model, n.method, n.params, n.text] for n in numbers]
     assert found == [[*row[:4], spaced(row[4])] for row in printed(TABLE_4)]
@@ -103,7 +103,7 @@ def test_table_4() -> None:
         ("t/a,t,D,M,X,1K,accuracy,1.0,,%,,", "line 2 cannot be used: "),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
+def test_a_bad_line_is_named(tmp_path, line, message):
     path = tmp_path / "paper.csv"
     header = PAPER.read_text(encoding="utf-8").splitlines()[0]
     path.write_text(f"{header}\n{line}\n", encoding="utf-8")

@@ -16,7 +16,7 @@ OURS = Path(__file__).parents[3] / "results" / "published_curves.csv"
 HEADER = "row,run,epoch,test/accuracy,train/loss"
 
 
-def test_the_authors_log_is_three_runs_of_220_epochs() -> None:
+def test_the_authors_log_is_three_runs_of_220_epochs():
     published = read_published(OURS)
     curves = published["table3/cifar10_upg"]
     assert [len(run) for run in curves["test/accuracy"]] == [220] * 3
@@ -27,7 +27,7 @@ def test_the_authors_log_is_three_runs_of_220_epochs() -> None:
     assert begun == {name: [run[:5] for run in runs] for name, runs in curves.items()}
 
 
-def test_they_are_drawn_beside_ours_as_far_as_ours_go(tmp_path: Path) -> None:
+def test_they_are_drawn_beside_ours_as_far_as_ours_go(tmp_path):
     path = tmp_path / "published_curves.csv"
     theirs = [[0.1, 0.3, 0.9], [0.3, 0.5, 0.9]]
     lines = [
@@ -45,12 +45,12 @@ def test_they_are_drawn_beside_ours_as_far_as_ours_go(tmp_path: Path) -> None:
     assert len(curves) == 2 * 2  # ours have one name here
 
 
-def test_without_the_file_there_are_none(tmp_path: Path) -> None:
+def test_without_the_file_there_are_none(tmp_path):
     assert read_published(tmp_path / "published_curves.csv") == {}
 
 
 @pytest.fixture
-def latex(results) -> str:
+def latex(results):
     short = {"protocol": "reduced", "changes": ["trainer.max_epochs=1", "50% of A & B_1"]}
     results.add("table9/toy_implicit", "seed0", [0.8, 0.7])
     results.add("table9/toy_implicit", "seed1", [0.2], **short)
@@ -59,7 +59,7 @@ def latex(results) -> str:
     return render(results.table("table9"))
 
 
-def test_braces_and_environments_are_balanced(latex: str) -> None:
+def test_braces_and_environments_are_balanced(latex):
     plain = re.sub(r"\\[{}]", "", latex)
     assert plain.count("{") == plain.count("}")
     assert len(re.findall(r"(?<!\\)\$", latex)) % 2 == 0
@@ -67,7 +67,7 @@ def test_braces_and_environments_are_balanced(latex: str) -> None:
         assert latex.count(rf"\begin{{{name}}}") == latex.count(rf"\end{{{name}}}") == 2
 
 
-def test_every_row_has_the_columns_of_its_tabular(latex: str) -> None:
+def test_every_row_has_the_columns_of_its_tabular(latex):
     for tabular in re.findall(r"\\begin\{tabular\}.*?\\end\{tabular\}", latex, re.DOTALL):
         columns = re.search(r"@\{\}([lr]+)@\{\}", tabular)
         assert columns is not None
@@ -78,7 +78,7 @@ def test_every_row_has_the_columns_of_its_tabular(latex: str) -> None:
             assert len(re.findall(r"(?<!\\)&", row)) == len(columns[1]) - 1
 
 
-def test_what_latex_cannot_read_is_escaped(latex: str) -> None:
+def test_what_latex_cannot_read_is_escaped(latex):
     assert latex.isascii()
     assert r"NPG $A_{5,0.5}$" in latex
     assert r"{[}reduced: trainer.max\_epochs=1, 50\% of A \& B\_1{]}" in latex
@@ -88,7 +88,7 @@ def test_what_latex_cannot_read_is_escaped(latex: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
-def test_it_compiles(latex: str, tmp_path: Path) -> None:
+def test_it_compiles(latex, tmp_path):
     source = (
         r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}"
         f"\n{latex}\n" + r"\end{document}"

@@ -1,21 +1,18 @@
 """Tables and figures of searches: the objective by λ, and the chosen trial."""
 
-from typing import Any
-
 import pytest
 from report.conftest import plots, points, record, runs_table
 
 from phantomgrad_suite.report.experiments.runs import Runs
-from phantomgrad_suite.runs.records import Record
 
 LOSS = {"objective": "validation/loss", "direction": "minimize"}
 LABEL = "validation loss, best epoch ↓", ""
 
 
-def trial(damping: float, loss: float, fold: int = 0, **changes: Any) -> Record:
+def trial(damping, loss, fold=0, **changes):
     """A run whose validation loss falls to ``loss`` and rises again; fold 1 is worse by 0.1."""
     loss += 0.1 * fold
-    content: dict[str, Any] = {
+    content = {
         "label": {"dataset": "Toy", "model": "IGNN", "method": f"UPG A(5, {damping})"},
         "curves": {"test/accuracy": [0.9, 0.8, 0.7], "validation/loss": [loss + 1, loss, None]},
         "config": {"runtime": {"tune": LOSS}},
@@ -25,12 +22,12 @@ def trial(damping: float, loss: float, fold: int = 0, **changes: Any) -> Record:
     return record(row, instance, [0.9, 0.8, 0.7], **{**content, **changes})
 
 
-def objective(run: Record) -> float | None:
+def objective(run):
     stat = Runs([run]).objective
     return stat.mean if stat else None
 
 
-def test_objective_is_that_of_the_best_epoch() -> None:
+def test_objective_is_that_of_the_best_epoch():
     assert objective(trial(0.5, 0.4)) == 0.4
     large = {"runtime": {"tune": LOSS | {"direction": "maximize"}}}
     assert objective(trial(0.5, 0.4, config=large)) == 1.4
@@ -38,7 +35,7 @@ def test_objective_is_that_of_the_best_epoch() -> None:
     assert objective(trial(0.5, 0.4, curves={"validation/loss": [None]})) is None
 
 
-def test_trials_stand_at_their_mean_over_folds() -> None:
+def test_trials_stand_at_their_mean_over_folds():
     """Trials with a missing run or another variant are left out; the best one is marked."""
     losses = {0.3: 0.4, 0.5: 0.5, 1.0: 0.7}
     whole = [trial(d, loss, fold) for d, loss in losses.items() for fold in (0, 1)]
@@ -53,7 +50,7 @@ def test_trials_stand_at_their_mean_over_folds() -> None:
     }
 
 
-def test_largest_is_chosen_where_more_is_better() -> None:
+def test_largest_is_chosen_where_more_is_better():
     tune = {"objective": "validation/accuracy", "direction": "maximize"}
     runs = [
         trial(d, 0, config={"runtime": {"tune": tune}}, curves={"validation/accuracy": [d, 0.0]})
@@ -66,7 +63,7 @@ def test_largest_is_chosen_where_more_is_better() -> None:
     )
 
 
-def test_trials_of_another_objective_are_left_out() -> None:
+def test_trials_of_another_objective_are_left_out():
     other = {"objective": "validation/accuracy", "direction": "maximize"}
     curves = {"validation/accuracy": [0.9]}
     runs = [trial(0.3, 0.4), trial(0.5, 0.5)]
@@ -75,12 +72,12 @@ def test_trials_of_another_objective_are_left_out() -> None:
     assert (chosen.label, chosen.row) == ("chosen: UPG A(5, 0.3)", LABEL[0])
 
 
-def test_other_rows_have_no_picture() -> None:
+def test_other_rows_have_no_picture():
     runs = [record("tune/toy/implicit", "seed0", [0.8]), trial(0.5, 0.4, config={})]
     assert plots(runs_table("tune", runs)) == {}
 
 
-def test_the_table_has_the_objective(results: Any) -> None:
+def test_the_table_has_the_objective(results):
     results.write(trial(0.5, 0.31))
     (row,) = results.rows("tune")
     assert row["Searched by"] == "validation loss 0.3100"

@@ -1,7 +1,5 @@
 """Tables of the studies, from the records in this repository, changed where a test needs it."""
 
-from typing import Any
-
 import pytest
 from report.conftest import published, rows, study_table, texts
 
@@ -9,10 +7,10 @@ from phantomgrad_suite.report.figures import plots_of
 from phantomgrad_suite.report.table import State
 from phantomgrad_suite.runs.records import Check, read_study, write_record
 
-REDUCED: dict[str, Any] = {"protocol": "reduced", "changes": ["7 of 9 samples", "x=1"]}
+REDUCED = {"protocol": "reduced", "changes": ["7 of 9 samples", "x=1"]}
 
 
-def test_checks_show_which_claims_hold(tmp_path: Any) -> None:
+def test_checks_show_which_claims_hold(tmp_path):
     checks = [Check.above("up", 2.0, 1.0), Check.below("not finite", float("nan"), 1.0)]
     write_record(published("figure1/tanh", checks=checks), tmp_path / "r.json")
     table = study_table("figure1", read_study(tmp_path / "r.json"))
@@ -23,8 +21,8 @@ def test_checks_show_which_claims_hold(tmp_path: Any) -> None:
     assert (table.state, table.missing) == (State.MADE, "1 check does not hold")
 
 
-def test_hardware_duration_and_reduction_are_named() -> None:
-    known: dict[str, Any] = {
+def test_hardware_duration_and_reduction_are_named():
+    known = {
         "environment": {"processor": "a CPU", "threads": 1, "accelerator": "a GPU"},
         "seconds": {"total": 3.0},
         "checks": [],
@@ -50,17 +48,17 @@ def test_hardware_duration_and_reduction_are_named() -> None:
         ([REDUCED], State.REDUCED, "0 of 1 studies in full"),
     ],
 )
-def test_state_counts_full_studies(changes: list[Any], state: State, missing: str) -> None:
+def test_state_counts_full_studies(changes, state, missing):
     table = study_table("figure4", *(published("figure4/tanh", **change) for change in changes))
     assert (table.state, table.missing) == (state, missing)
 
 
-def test_a_missing_theorem_is_named() -> None:
+def test_a_missing_theorem_is_named():
     table = study_table("theorems", published("theorems/descent"), published("theorems/series"))
     assert (table.state, table.missing) == (State.PARTLY, "not Theorem 3")
 
 
-def test_the_full_record_of_a_theorem_is_shown_and_all_are_checked() -> None:
+def test_the_full_record_of_a_theorem_is_shown_and_all_are_checked():
     full = published("theorems/descent")
     other = published("theorems/descent", setting={**full.setting, "samples": 3}, **REDUCED)
     table = study_table("theorems", other, full)
@@ -68,7 +66,7 @@ def test_the_full_record_of_a_theorem_is_shown_and_all_are_checked() -> None:
     assert len(rows(table.sections[-1])) == 2 * len(full.checks)
 
 
-def test_figure4_has_the_medians_of_the_last_iteration(tmp_path: Any) -> None:
+def test_figure4_has_the_medians_of_the_last_iteration(tmp_path):
     """A method that diverged has dashes."""
     record = published("figure4/linear")
     level = record.numbers["levels"][0]
@@ -84,7 +82,7 @@ def test_figure4_has_the_medians_of_the_last_iteration(tmp_path: Any) -> None:
     assert list(map(float, second[3:7])) == pytest.approx(medians, rel=0.01)
 
 
-def test_a_single_seed_shows_no_deviation() -> None:
+def test_a_single_seed_shows_no_deviation():
     several = published("theorems/sgd")
     numbers = several.numbers | {
         "gradients": [case | {"level": case["level"][:1]} for case in several.numbers["gradients"]]
@@ -94,7 +92,7 @@ def test_a_single_seed_shows_no_deviation() -> None:
         assert all(("±" in row["Left side"]) == marks for row in rows(section))
 
 
-def test_stars_of_the_bench_of_gradients_mark_what_no_other_one_beats() -> None:
+def test_stars_of_the_bench_of_gradients_mark_what_no_other_one_beats():
     """By products b is beaten by a, and c ties with d; by time, d is beaten by c."""
     points = {"a": (2, 0.9, 5.0), "b": (3, 0.8, 4.0), "c": (4, 0.95, 6.0), "d": (4, 0.95, 7.0)}
     rows_of_record = [

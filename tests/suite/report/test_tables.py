@@ -16,7 +16,7 @@ from phantomgrad_suite.runs.records import Result
 RESULTS = REPOSITORY / "results"
 
 
-def test_values_stand_next_to_those_of_the_paper(results) -> None:
+def test_values_stand_next_to_those_of_the_paper(results):
     results.add("table9/toy_implicit", "seed42-fold0", [0.85, 0.8, 0.75])
     results.add("table9/toy_implicit", "seed42-fold1", [0.6, 0.75, 0.75])
     result = Result("accuracy", 0.9, 1, 0.7, 0.8, 2)
@@ -37,7 +37,7 @@ def test_values_stand_next_to_those_of_the_paper(results) -> None:
     assert "- ‡ Paper: best of three runs.\n" in results.markdown("table9")
 
 
-def test_rows_are_sorted_by_model_and_number() -> None:
+def test_rows_are_sorted_by_model_and_number():
     small, large = ({"dataset": "Toy", "model": model, "method": ""} for model in ("A", "B"))
     records = [
         record(f"t/{row}", "seed0", [0.5], label=small) for row in ("d10", "d9", "d0.5", "implicit")
@@ -47,7 +47,7 @@ def test_rows_are_sorted_by_model_and_number() -> None:
     assert names == ["implicit", "d0.5", "d9", "d10", "b_implicit"]
 
 
-def test_a_step_is_measured_in_evaluations_of_f() -> None:
+def test_a_step_is_measured_in_evaluations_of_f():
     """Two steps an epoch, the first one pretraining; a run whose f was not timed has a dash."""
     curves = {"seconds/step_cpu": [0.1, 0.5, 0.3], "seconds/f_cpu": [None, 0.01, 0.01]}
     timed = record("t/a", "seed0", [0.5], curves=curves, seconds={"step_cpu": 0.15})
@@ -55,7 +55,7 @@ def test_a_step_is_measured_in_evaluations_of_f() -> None:
     assert [row["f / step"] for row in rows(table.sections[1])] == ["20.0", "—"]
 
 
-def test_precision_along_training_is_that_of_exact_steps() -> None:
+def test_precision_along_training_is_that_of_exact_steps():
     """Of two runs, three of four measured steps."""
     cosine, radius = "precision/upg_k5_d0.5/cosine", "precision/spectral_radius/F"
     run = partial(record, "figure2/toy_implicit", values=[0.5])
@@ -71,7 +71,7 @@ def test_precision_along_training_is_that_of_exact_steps() -> None:
     assert [block.title for block in table.sections[1].blocks] == ["Toy"]
 
 
-def test_reduced_runs_have_a_line_of_their_own(results) -> None:
+def test_reduced_runs_have_a_line_of_their_own(results):
     results.add("table9/toy_implicit", "seed0", [0.8, 0.8])
     short = {"protocol": "reduced", "changes": ["trainer.max_epochs=1"], "config_hash": "dddd"}
     results.add("table9/toy_implicit", "seed1", [0.2], **short)
@@ -97,16 +97,14 @@ DATA = {"data": {"name": "Toy", "fingerprint": "sha256:bbbbbbbb33"}}
         ),
     ],
 )
-def test_other_data_and_configurations_are_never_in_one_cell(
-    results, row, changes, methods
-) -> None:
+def test_other_data_and_configurations_are_never_in_one_cell(results, row, changes, methods):
     results.add("table9/toy_implicit", "seed0", [0.8])
     results.add(f"table9/toy_{row}", "seed1", [0.4], **changes)
     found = [(row["Method"], row["Best"]) for row in results.rows("table9")[:2]]
     assert found == [*zip(methods, ("80.0", "40.0"), strict=True)]
 
 
-def test_runs_on_other_data_are_not_compared_with_the_paper(results) -> None:
+def test_runs_on_other_data_are_not_compared_with_the_paper(results):
     spelled = {"dataset": "TOY", "model": "IGNN", "method": "NPG"}
     results.add("table9/toy_npg", "seed0", [0.8], label=spelled)
     label = {"dataset": "toy-jpeg", "model": "IGNN", "method": "Implicit"}
@@ -120,7 +118,7 @@ def test_runs_on_other_data_are_not_compared_with_the_paper(results) -> None:
     ]
 
 
-def test_rows_not_in_the_paper_come_below_those_that_are(results) -> None:
+def test_rows_not_in_the_paper_come_below_those_that_are(results):
     label = {"dataset": "Toy", "model": "IGNN", "method": "BPTT"}
     results.add("table9/a_bptt", "seed0", [0.8], label=label)
     results.add("table9/toy_implicit", "seed0", [0.8])
@@ -128,7 +126,7 @@ def test_rows_not_in_the_paper_come_below_those_that_are(results) -> None:
     assert methods == ["Implicit", "UPG A(5, 0.5)", "BPTT"]
 
 
-def test_a_run_without_a_finite_value_is_counted_not_hidden(results) -> None:
+def test_a_run_without_a_finite_value_is_counted_not_hidden(results):
     results.add("table9/toy_implicit", "seed0", [0.8])
     lost = Result("accuracy", 0.6, 1, float("nan"))
     results.add("table9/toy_implicit", "seed1", [0.6, None], result=lost)
@@ -137,7 +135,7 @@ def test_a_run_without_a_finite_value_is_counted_not_hidden(results) -> None:
     assert "only m of the n runs" in results.markdown("table9")
 
 
-def test_evaluations_with_another_memory_are_noted(results) -> None:
+def test_evaluations_with_another_memory_are_noted(results):
     """The note has the mean over the runs at their best epochs."""
     values = {"seed0": [30.0, 26.0], "seed1": [29.0, 28.0]}
     for seed, curve in values.items():
@@ -148,7 +146,7 @@ def test_evaluations_with_another_memory_are_noted(results) -> None:
     assert "26.0 with a memory of 480 positions in evaluation (best epoch of each run)." in text
 
 
-def test_runs_that_collapsed_are_named(results) -> None:
+def test_runs_that_collapsed_are_named(results):
     """The first epoch with any sign is named; older records have no such curves."""
     curves = {"test/accuracy": [0.9, 0.2, 0.2]}
     marks = {"collapse/loss": [0, 0, 1], "collapse/metric": [0, 1, 1], "collapse/solves": [0, 0, 0]}
@@ -162,7 +160,7 @@ def test_runs_that_collapsed_are_named(results) -> None:
 
 
 @pytest.mark.parametrize("key", known_tables(RESULTS))
-def test_tables_of_this_repository_are_those_of_its_records(key: str) -> None:
+def test_tables_of_this_repository_are_those_of_its_records(key):
     """``make report`` updates them after a change of records or of the report."""
     table = load(RESULTS, key)
     assert (RESULTS / "tables" / f"{key}.md").read_text(encoding="utf-8") == markdown.render(table)
@@ -170,7 +168,7 @@ def test_tables_of_this_repository_are_those_of_its_records(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", known_tables(RESULTS))
-def test_figures_of_this_repository_are_those_of_its_records(key: str, monkeypatch) -> None:
+def test_figures_of_this_repository_are_those_of_its_records(key, monkeypatch):
     """Numbers may differ in the last bits, on another processor; identifiers are their hashes."""
     monkeypatch.delitem(plot._FORMATS, "pdf")  # slow, and of the same drawing
     number, identifier = re.compile(r"-?\d+\.?\d*"), re.compile(r"\b[a-zA-Z][0-9a-f]{10}\b")

@@ -1,13 +1,11 @@
 """Throughput: its table, and its column in other tables, which is not taken for runs."""
 
 import re
-from typing import Any
 
 import pytest
 from report.conftest import published, rows, study_table
 
 from phantomgrad_suite.report.table import State
-from phantomgrad_suite.runs.records import StudyRecord
 
 SPEEDS = """table9/toy_implicit,table9,Toy,IGNN,Implicit,38K,speed,1.0,,x,
 table9/toy_upg_k5_d0.5,table9,Toy,IGNN,UPG,38K,speed,1.7,,x,
@@ -16,13 +14,13 @@ IMPLICIT, UPG = "table9/toy_implicit", "table9/toy_upg_k5_d0.5"
 
 
 @pytest.fixture
-def printed(results: Any) -> Any:
+def printed(results):
     """Results in which the paper has speeds."""
     results.print_in_paper(SPEEDS)
     return results
 
 
-def measured(device: str, *rows: dict[str, Any], **changes: Any) -> StudyRecord:
+def measured(device, *rows, **changes):
     """Return a record of rows, by default of the two of ``table9``."""
     default = [{"row": IMPLICIT, "baseline": None}, {"row": UPG, "baseline": IMPLICIT}]
     numbers = [{"faster": {"step": 2.0}, **row} for row in rows or default]
@@ -35,7 +33,7 @@ def measured(device: str, *rows: dict[str, Any], **changes: Any) -> StudyRecord:
     return published("throughput/cpu", **{**known, "numbers": {"rows": numbers}, **changes})
 
 
-def test_reduction_and_conditions_are_noted() -> None:
+def test_reduction_and_conditions_are_noted():
     record = published("throughput/cpu", setting={"whole_budgets": True})
     table = study_table("throughput", record)
     assert table.state == State.REDUCED
@@ -47,7 +45,7 @@ def test_reduction_and_conditions_are_noted() -> None:
     )
 
 
-def test_a_table_has_a_column_for_each_hardware(printed: Any) -> None:
+def test_a_table_has_a_column_for_each_hardware(printed):
     """It has one even if its rows were not run; the heading says whether the rows were reduced."""
     printed.write(measured("cuda"))
     printed.write(measured("cpu", protocol="reduced"))
@@ -59,7 +57,7 @@ def test_a_table_has_a_column_for_each_hardware(printed: Any) -> None:
     assert text.count("measured on synthetic batches with random weights") == 2
 
 
-def test_a_hardware_has_one_column_whatever_measured_it(printed: Any) -> None:
+def test_a_hardware_has_one_column_whatever_measured_it(printed):
     """Vision and language rows of a table come from different studies."""
     for name, row in (("a", IMPLICIT), ("b", UPG)):
         alone = {"row": row, "baseline": "table9/x"}
@@ -69,7 +67,7 @@ def test_a_hardware_has_one_column_whatever_measured_it(printed: Any) -> None:
     assert [row["Speed, step on a GPU"] for row in results] == ["2.00×"] * 2  # noqa: RUF001
 
 
-def test_rows_of_the_cpu_edition_have_the_speeds_of_their_own_runs(printed: Any) -> None:
+def test_rows_of_the_cpu_edition_have_the_speeds_of_their_own_runs(printed):
     """A step of 20 evaluations of f against one of 10, on machines that differ in speed."""
     for row, f in ((IMPLICIT, 0.01), (UPG, 0.02)):
         steps = {"seconds/step_cpu": [4.0], "seconds/f_cpu": [f]}
@@ -80,7 +78,7 @@ def test_rows_of_the_cpu_edition_have_the_speeds_of_their_own_runs(printed: Any)
     ]
 
 
-def test_a_record_of_another_version_is_one_line(printed: Any, capsys: Any) -> None:
+def test_a_record_of_another_version_is_one_line(printed, capsys):
     printed.write(measured("cpu", {"row": IMPLICIT}))
     assert printed.report("table9") == 1
     error = capsys.readouterr().err
@@ -89,7 +87,7 @@ def test_a_record_of_another_version_is_one_line(printed: Any, capsys: Any) -> N
     assert error.count("\n") == 1
 
 
-def test_the_bench_against_torchdeq_has_ratios_of_medians_over_rounds() -> None:
+def test_the_bench_against_torchdeq_has_ratios_of_medians_over_rounds():
     seconds = {q: {"median": 0.5} for q in ("step", "forward", "backward", "free")}
     less = {"step": 2.5, "forward": 3, "backward": 2, "free": 4, "peak_bytes": 1.5}
     case = {

@@ -2,7 +2,6 @@
 
 import os
 import platform
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,7 @@ from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import ATTEMPT, log_attempt, read_attempt
 
 
-def test_attempt_names_the_process_and_is_removed_on_success(tmp_path, monkeypatch) -> None:
+def test_attempt_names_the_process_and_is_removed_on_success(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "815")
     with log_attempt(tmp_path, epochs=7):
         expected = {"host": platform.node(), "pid": os.getpid(), "job": "815", "epochs": 7}
@@ -32,7 +31,7 @@ def test_attempt_names_the_process_and_is_removed_on_success(tmp_path, monkeypat
         (KeyboardInterrupt(), {"stopped": True}),
     ],
 )
-def test_end_is_logged_in_one_line(tmp_path, error, end) -> None:
+def test_end_is_logged_in_one_line(tmp_path, error, end):
     with pytest.raises(type(error)), log_attempt(tmp_path, epochs=7):
         raise error
     note = read_attempt(tmp_path)
@@ -41,7 +40,7 @@ def test_end_is_logged_in_one_line(tmp_path, error, end) -> None:
         assert not {"failed", "stopped"} & read_attempt(tmp_path).keys()
 
 
-def test_unwritable_file_does_not_stop_a_run(tmp_path: Path) -> None:
+def test_unwritable_file_does_not_stop_a_run(tmp_path):
     (tmp_path / ATTEMPT).mkdir()
     with log_attempt(tmp_path):
         assert read_attempt(tmp_path) == {}

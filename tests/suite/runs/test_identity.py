@@ -1,32 +1,31 @@
 """Identity: which settings make a run another one, and what its folder and record are called."""
 
 import json
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from filelock import FileLock
 from train.chains import CHAINS, ROW
-from training import Workplace, composed
+from training import composed
 
 from phantomgrad_suite.jobs.compose import as_dict, identity_of
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.identity import Identity, difference, hash_config, identify
+from phantomgrad_suite.runs.identity import difference, hash_config, identify
 
 CIFAR = "experiment=table1/upg_k9_d0.5"
 TEXT = "experiment=table3/wikitext103_postln_implicit"
 COX2 = "experiment=table4/cox2_implicit"
 
 
-def identity(*overrides: str) -> Identity:
+def identity(*overrides):
     return identity_of(composed(list(overrides)))
 
 
-def config(**settings: Any) -> dict[str, Any]:
+def config(**settings):
     return {"seed": 0, "label": {"row": "t/row"}, "runtime": {"workers": 2}, **settings}
 
 
-def test_label_runtime_seed_and_fold_are_not_hashed() -> None:
+def test_label_runtime_seed_and_fold_are_not_hashed():
     plain = config(dataset={"fold": 0, "name": "x"})
     other = {
         "seed": 1,
@@ -38,7 +37,7 @@ def test_label_runtime_seed_and_fold_are_not_hashed() -> None:
     assert hash_config(plain) != hash_config({**plain, "dataset": {"fold": 0, "name": "y"}})
 
 
-def test_instance_has_seed_fold_and_hash_of_a_changed_configuration() -> None:
+def test_instance_has_seed_fold_and_hash_of_a_changed_configuration():
     row = config(dataset={"fold": 3}, solver={"tol": 1.0})
     changed = {**row, "solver": {"tol": 2.0}}
     assert identify(row, row).instance == "seed0-fold3"
@@ -48,7 +47,7 @@ def test_instance_has_seed_fold_and_hash_of_a_changed_configuration() -> None:
     assert identify({**row, "label": {"row": None}}, None).row == "custom"
 
 
-def test_difference_lists_each_setting_once() -> None:
+def test_difference_lists_each_setting_once():
     """It has interpolated copies, objects of another class, and settings of one side only."""
     old = config(solver={"tol": 1, "old": 3}, g={"_target_": "m.Old", "x": 1})
     old["model"] = {"solver": old["solver"], "g": old["g"]}
@@ -59,7 +58,7 @@ def test_difference_lists_each_setting_once() -> None:
     assert difference(new, old) == ["g=New(k=5, s=S(n=1))", "solver.old=<not set>", "solver.tol=2"]
 
 
-def test_difference_lists_equal_values_of_different_settings() -> None:
+def test_difference_lists_equal_values_of_different_settings():
     """Those of the forward and of the adjoint solver, not the copies in the gradient."""
     old, new = (
         config(solver=s, adjoint=s, gradient={"solver": s}, model={"gradient": {"solver": s}})
@@ -68,14 +67,14 @@ def test_difference_lists_equal_values_of_different_settings() -> None:
     assert difference(new, old) == ["adjoint.tol=0.05", "solver.tol=0.05"]
 
 
-def test_numbers_of_another_type_are_changes_as_their_hashes_differ() -> None:
+def test_numbers_of_another_type_are_changes_as_their_hashes_differ():
     one, other = config(optimizer={"lr": 1.0}), config(optimizer={"lr": 1})
     assert hash_config(one) != hash_config(other)
     assert identify(other, one).changes == ("optimizer.lr=1",)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "abc", True])
-def test_seed_must_be_valid(seed: object) -> None:
+def test_seed_must_be_valid(seed):
     with pytest.raises(UserError, match="seed must be an integer from 0 to 4294967295, got"):
         identify(config(seed=seed), None)
 
@@ -93,7 +92,7 @@ def test_seed_must_be_valid(seed: object) -> None:
         ("runtime.compile=default", "runtime.callbacks.spectrum=null", "cluster=slurm"),
     ],
 )
-def test_overrides_without_effect_on_the_result_keep_the_identity(same: tuple[str, ...]) -> None:
+def test_overrides_without_effect_on_the_result_keep_the_identity(same):
     assert identity(ROW, *same) == identity(ROW)
     assert identity(ROW).instance == "seed0"
 
@@ -110,14 +109,14 @@ def test_overrides_without_effect_on_the_result_keep_the_identity(same: tuple[st
         (COX2, "runtime.dataset.root=/tmp", ()),
     ],
 )
-def test_changes_are_the_settings_that_differ(row, override, changes) -> None:
+def test_changes_are_the_settings_that_differ(row, override, changes):
     found = identity(row, override, "trainer.precision=32-true")
     assert found.changes == changes
     assert (found.instance == identity(row).instance) is (not changes)
 
 
 @pytest.mark.usefixtures("workplace")
-def test_measurements_make_another_run() -> None:
+def test_measurements_make_another_run():
     """Otherwise the run would be skipped as finished, without the measurement."""
     (change,) = identity(ROW, "callbacks=precision").changes
     assert change.startswith("measure.precision=GradientPrecision(")
@@ -149,13 +148,13 @@ def test_measurements_make_another_run() -> None:
         ("gradient=one_step", "Chains, IGNN, One-step"),
     ],
 )
-def test_label_names_what_was_composed(line: str, label: str) -> None:
+def test_label_names_what_was_composed(line, label):
     found = as_dict(composed(line.split()))["label"]
     assert ", ".join(found[key] for key in ("dataset", "model", "method")) == label
 
 
-def test_each_fold_has_its_own_seed(workplace, small_tu, monkeypatch) -> None:
-    seeds: list[int] = []
+def test_each_fold_has_its_own_seed(workplace, small_tu, monkeypatch):
+    seeds = []
     monkeypatch.setattr(
         "phantomgrad_suite.train.lightning.seed_everything", lambda seed, **_: seeds.append(seed)
     )
@@ -166,14 +165,14 @@ def test_each_fold_has_its_own_seed(workplace, small_tu, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("error", [NotImplementedError("no flock"), PermissionError(13, "denied")])
-def test_folder_that_cannot_be_locked_is_reported(workplace, monkeypatch, error) -> None:
+def test_folder_that_cannot_be_locked_is_reported(workplace, monkeypatch, error):
     monkeypatch.setattr(FileLock, "acquire", Mock(side_effect=error))
     with pytest.raises(UserError, match=r"^runs/.* written or locked .* another runtime"):
         workplace.train(*CHAINS)
     assert not list(workplace.path.glob("**/record.json"))
 
 
-def test_finished_run_of_another_configuration_is_kept(workplace: Workplace) -> None:
+def test_finished_run_of_another_configuration_is_kept(workplace):
     """The row's file has changed since, so the folder is the same and the experiment is not."""
     folder = workplace.train(ROW, "trainer.max_epochs=2")
     record = json.loads((folder / "record.json").read_text())

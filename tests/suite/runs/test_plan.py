@@ -12,7 +12,7 @@ CONFIGS = REPOSITORY / "configs"
 
 @pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize("table", tables(CONFIGS))
-def test_expected_runs_are_those_that_hydra_launches(table: str) -> None:
+def test_expected_runs_are_those_that_hydra_launches(table):
     """The first and the last run of the sweep are checked."""
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
     from hydra.core.hydra_config import HydraConfig
@@ -31,6 +31,6 @@ def test_expected_runs_are_those_that_hydra_launches(table: str) -> None:
 @pytest.mark.parametrize(
     ("table", "runs"), [("chains", 9), ("figure3_cox2", 72), ("table1", 66), ("table4", 180)]
 )
-def test_number_of_expected_runs(table: str, runs: int) -> None:
+def test_number_of_expected_runs(table, runs):
     found = expected(CONFIGS, table)
     assert len(found) == len(set(found)) == runs

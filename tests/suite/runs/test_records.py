@@ -3,7 +3,6 @@
 import json
 import math
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 
@@ -56,14 +55,14 @@ STUDY = StudyRecord(
 )
 
 
-def test_round_trip(tmp_path: Path) -> None:
+def test_round_trip(tmp_path):
     for content, read in ((RECORD, read_record), (STUDY, read_study)):
         path = tmp_path / content.row / f"{content.instance}.json"
         write_record(content, path)
         assert read(path) == read_any(path) == content
 
 
-def test_neither_reader_takes_the_other_kind(tmp_path: Path) -> None:
+def test_neither_reader_takes_the_other_kind(tmp_path):
     write_record(RECORD, tmp_path / "run.json")
     write_record(STUDY, tmp_path / "study.json")
     with pytest.raises(RecordError, match=r"run\.json is not a valid record .*'curves'"):
@@ -75,13 +74,13 @@ def test_neither_reader_takes_the_other_kind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "holds"), [(0.5, "below"), (1, ""), (2, "above"), (math.nan, "")]
 )
-def test_checks_are_strict_and_fail_for_nan(value: float, holds: str) -> None:
+def test_checks_are_strict_and_fail_for_nan(value, holds):
     assert Check.above("x", value, 1.0).holds == (holds == "above")
     assert Check.below("x", value, 1.0).holds == (holds == "below")
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_check_of_what_is_not_finite_is_nan_when_read_back(tmp_path: Path, value: float) -> None:
+def test_a_check_of_what_is_not_finite_is_nan_when_read_back(tmp_path, value):
     """JSON has no word for either; the verdict is a field of its own."""
     write_record(replace(STUDY, checks=[Check.below("x", value, 1.0)]), tmp_path / "r.json")
     (check,) = read_study(tmp_path / "r.json").checks
@@ -89,7 +88,7 @@ def test_a_check_of_what_is_not_finite_is_nan_when_read_back(tmp_path: Path, val
     assert (check.claim, check.bound, check.holds) == ("x", 1.0, False)
 
 
-def test_mode_survives_and_defaults_to_max_in_older_records(tmp_path: Path) -> None:
+def test_mode_survives_and_defaults_to_max_in_older_records(tmp_path):
     """Older records have no mode."""
     record = replace(RECORD, result=Result("perplexity", 24.0, 12, 24.5, mode="min"))
     write_record(record, tmp_path / "r.json")
@@ -104,14 +103,14 @@ def test_mode_survives_and_defaults_to_max_in_older_records(tmp_path: Path) -> N
         read_record(tmp_path / "bad.json")
 
 
-def test_nan_and_infinity_become_null(tmp_path: Path) -> None:
+def test_nan_and_infinity_become_null(tmp_path):
     curves = {"test/accuracy": [0.5, float("nan"), float("inf")]}
     write_record(replace(RECORD, curves=curves), tmp_path / "r.json")
     assert read_record(tmp_path / "r.json").curves == {"test/accuracy": [0.5, None, None]}
     assert "NaN" not in (tmp_path / "r.json").read_text(encoding="utf-8")
 
 
-def damaged(content: Record | StudyRecord = RECORD, **changes: object) -> str:
+def damaged(content=RECORD, **changes):
     return json.dumps({**asdict(content), **changes})
 
 
@@ -142,7 +141,7 @@ WITHOUT_ROW = json.dumps({k: v for k, v in asdict(RECORD).items() if k != "row"}
         (damaged(STUDY, checks=[{**CHECK, "value": "much"}]), "value is 'much'"),
     ],
 )
-def test_a_damaged_record_is_named_and_refused(tmp_path, content, message) -> None:
+def test_a_damaged_record_is_named_and_refused(tmp_path, content, message):
     path = tmp_path / "r.json"
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())

@@ -2,7 +2,6 @@
 
 import json
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from phantomgrad_suite.studies import (
     Scaling,
     SeriesConvergence,
     SGDConvergence,
-    Study,
     Throughput,
 )
 from phantomgrad_suite.studies.base import dense_jacobian, truncated_series
@@ -26,7 +24,7 @@ from phantomgrad_suite.studies.base import dense_jacobian, truncated_series
 CPU = torch.device("cpu")
 
 
-SMALL: dict[type[Study], dict[str, Any]] = {
+SMALL = {
     Precision: {"size": 8, "rows": 2, "samples": 5, "batch": 3, "steps": (1, 2)},
     Dynamics: {"size": 8, "rows": 2, "samples": 3, "iterations": 4, "lipschitz": [0.9]},
     AscentCondition: {"size": 5, "samples": 2, "lipschitz": [0.9], "steps": (1, 9)},
@@ -36,7 +34,7 @@ SMALL: dict[type[Study], dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("study", SMALL)
-def test_seed_determines_the_numbers(study: type[Study]) -> None:
+def test_seed_determines_the_numbers(study):
     """The global random state has no influence. The numbers are plain, finite data."""
     small = study(**SMALL[study])
     first = small.measure(3, CPU)
@@ -76,13 +74,13 @@ RUN = partial(Scaling, run="reasoning/sudoku6/seed0")
         (RUN, {"missing": (0, -1)}, "missing must be at least 0, got -1"),
     ],
 )
-def test_setting_out_of_range(study: type[Study], arguments: dict[str, Any], message: str) -> None:
+def test_setting_out_of_range(study, arguments, message):
     with pytest.raises(ValueError, match=message):
         study(**arguments)
 
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu", "linear"])
-def test_dense_jacobian_of_every_row(nonlinearity: Any) -> None:
+def test_dense_jacobian_of_every_row(nonlinearity):
     """It is in float64 for a cell in float32; the cell itself does not change."""
     torch.set_default_dtype(torch.float32)
     cell = SyntheticCell(4, 0.9, nonlinearity)
@@ -94,7 +92,7 @@ def test_dense_jacobian_of_every_row(nonlinearity: Any) -> None:
     torch.testing.assert_close(ours, expected)
 
 
-def test_truncated_series_are_sums_of_powers() -> None:
+def test_truncated_series_are_sums_of_powers():
     m = np.random.default_rng(0).standard_normal((3, 3)) / 3
     b = 0.4 * m + 0.6 * np.eye(3)
     found = truncated_series(m, 0.4, (1, 4))

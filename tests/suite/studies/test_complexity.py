@@ -1,7 +1,5 @@
 """Table 2: what graphs hold, and which order measurements suggest. Nothing is timed here."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -11,10 +9,10 @@ from phantomgrad_suite.studies.complexity import _checks, _Problem, fit
 from phantomgrad_suite.studies.meters import Clock
 
 CPU = torch.device("cpu")
-TINY: dict[str, Any] = {"size": 4, "rows": 2, "batch": 3}
+TINY = {"size": 4, "rows": 2, "batch": 3}
 
 
-def test_exact_polynomials_are_found() -> None:
+def test_exact_polynomials_are_found():
     found = fit([1, 2, 5, 10], [3.5, 5.5, 11.5, 21.5], "k")
     assert (found["slope"], found["intercept"]) == (pytest.approx(2), pytest.approx(1.5))
     assert found["r2"] == pytest.approx(1)
@@ -37,11 +35,11 @@ def test_exact_polynomials_are_found() -> None:
         ([9.0, 8.0, 7.0, 5.0, 1.0], "unclear"),  # falls
     ],
 )
-def test_the_order_of_measurements(values: list[float], order: str) -> None:
+def test_the_order_of_measurements(values, order):
     assert fit([1, 2, 5, 10, 20], values, "K")["order"] == order
 
 
-def test_unrolled_graphs_grow_with_k_and_neumann_graphs_do_not() -> None:
+def test_unrolled_graphs_grow_with_k_and_neumann_graphs_do_not():
     """A step keeps a state before the nonlinearity and one after it; k steps keep k times that."""
     problem = _Problem(Complexity(**TINY), 0, CPU)
     image = problem.cell(problem.z, problem.u).detach()
@@ -53,7 +51,7 @@ def test_unrolled_graphs_grow_with_k_and_neumann_graphs_do_not() -> None:
         assert problem.graph_bytes(NeumannPhantomGradient(k, 0.5)) == one
 
 
-def test_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_recorded(monkeypatch):
     """Every method is recorded at every size; the clock counts the calls."""
     calls = iter(range(1000))
     monkeypatch.setattr(Clock, "time", lambda self, call: float(next(calls)))
@@ -79,7 +77,7 @@ def test_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert findings.numbers["state_bytes"] == 3 * 2 * 4 * 4
 
 
-def climbing(**shares: float) -> list[dict[str, Any]]:
+def climbing(**shares):
     """Methods whose quantities climb by a given share."""
     expected = {"seconds": 0.9, "graph_bytes": 0.0, "peak_bytes": 0.0}
     methods = []
@@ -102,7 +100,7 @@ def climbing(**shares: float) -> list[dict[str, Any]]:
         ("NPG_peak_bytes", 0.4, "NPG: peak_bytes do not grow"),
     ],
 )
-def test_every_entry_of_the_table_has_a_check(entry: str, share: float, claim: str) -> None:
+def test_every_entry_of_the_table_has_a_check(entry, share, claim):
     """The peaks of the other methods depend on their solvers."""
     assert len(_checks(climbing())) == 7
     assert all(check.holds for check in _checks(climbing()))

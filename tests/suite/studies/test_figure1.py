@@ -2,12 +2,10 @@
 
 import math
 from itertools import product
-from typing import Any
 
 import pytest
 import torch
 from problems import dense_jacobian, newton_equilibrium
-from torch import Tensor
 
 from phantomgrad.models import SyntheticCell
 from phantomgrad_suite.studies import Precision
@@ -15,21 +13,21 @@ from phantomgrad_suite.studies.figure1 import conclusions, distribution
 
 CPU = torch.device("cpu")
 # Solved to rounding, so that closed forms at the equilibrium are those of what is measured.
-TIGHT: dict[str, Any] = {"iterations": 500, "tol": 1e-13, "broyden_iterations": 40}
-TINY: dict[str, Any] = {"size": 8, "rows": 2, "samples": 7, "batch": 3, "steps": (1, 2, 5)}
+TIGHT = {"iterations": 500, "tol": 1e-13, "broyden_iterations": 40}
+TINY = {"size": 8, "rows": 2, "samples": 7, "batch": 3, "steps": (1, 2, 5)}
 
 
-def means(numbers: dict[str, Any], quantity: str = "states") -> dict[Any, float]:
+def means(numbers, quantity="states"):
     return {
         (e["form"], e["steps"], e["damping"]): e[quantity]["mean"] for e in numbers["estimates"]
     }
 
 
-def cosine(a: Tensor, b: Tensor) -> Tensor:
+def cosine(a, b):
     return torch.cosine_similarity(a, b, dim=-1)
 
 
-def dense_gradients(study: Precision) -> dict[Any, Tensor]:
+def dense_gradients(study):
     """``J^T (I - J^T)^-1 v`` and ``lambda J^T (I + B + ... + B^(k-1)) v``, by dense matrices."""
     generator = torch.Generator().manual_seed(0)
     cell = SyntheticCell(study.size, study.lipschitz, study.nonlinearity, generator)
@@ -50,7 +48,7 @@ def dense_gradients(study: Precision) -> dict[Any, Tensor]:
 
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu", "linear"])
-def test_recorded_means_are_those_of_dense_matrices(nonlinearity: Any) -> None:
+def test_recorded_means_are_those_of_dense_matrices(nonlinearity):
     """Cosines over states and rows, and norm ratios; the smaller last batch counts by its size.
 
     The conclusions of the paper hold at any size, with a kink in F or without.
@@ -77,7 +75,7 @@ def test_recorded_means_are_those_of_dense_matrices(nonlinearity: Any) -> None:
     assert all(check.holds for check in findings.checks if "relative error" not in check.claim)
 
 
-def test_too_few_iterations_fail_a_check() -> None:
+def test_too_few_iterations_fail_a_check():
     """The relative error of the last iterate is recorded."""
     errors = []
     for iterations in (4, 12):
@@ -89,7 +87,7 @@ def test_too_few_iterations_fail_a_check() -> None:
     assert errors[0][0] > errors[1][-1] > 1e-9
 
 
-def test_conclusions_fail_where_they_should() -> None:
+def test_conclusions_fail_where_they_should():
     """The cosine falls with k or with a larger λ; a single setting has no conclusions."""
     good = {("UPG", 1, 0.5): 0.4, ("UPG", 1, 1.0): 0.4, ("UPG", 2, 0.5): 0.5, ("UPG", 2, 1.0): 0.6}
     assert [c.value for c in conclusions(good)] == pytest.approx([0.1, 0.1])
@@ -99,14 +97,14 @@ def test_conclusions_fail_where_they_should() -> None:
     assert conclusions({("NPG", 1, 0.5): 0.4}) == []
 
 
-def test_batch_changes_nothing_but_rounding() -> None:
+def test_batch_changes_nothing_but_rounding():
     """The draws of a pair do not depend on the batch it is in."""
     first, other = (Precision(**{**TINY, "batch": n}).measure(0, CPU).numbers for n in (3, 1))
     for quantity in ("states", "rows", "norm_ratio"):
         assert means(other, quantity) == pytest.approx(means(first, quantity), rel=1e-7)
 
 
-def test_percentiles_are_the_nearest_entries() -> None:
+def test_percentiles_are_the_nearest_entries():
     """The entries may be in any order; results have eight digits, and sums are in float64."""
     found = distribution(torch.randperm(101))
     assert found["percentiles"] == [float(i) for i in range(101)]

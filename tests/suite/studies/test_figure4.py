@@ -1,12 +1,10 @@
 """Figure 4: the exact solution, the paths of the solvers, and what is measured along them."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
 from problems import Affine
-from torch import Tensor
 
 from phantomgrad import Broyden
 from phantomgrad.jacobian import Linearization
@@ -23,7 +21,7 @@ from phantomgrad_suite.studies.figure4 import (
 )
 
 CPU = torch.device("cpu")
-TINY: dict[str, Any] = {
+TINY = {
     "size": 8,
     "rows": 2,
     "samples": 3,
@@ -33,7 +31,7 @@ TINY: dict[str, Any] = {
 }
 
 
-def test_levels_of_a_linear_map_have_a_closed_form() -> None:
+def test_levels_of_a_linear_map_have_a_closed_form():
     """The condition of ``I - W`` from eigenvalues, the exact norm from the inverse, no residual.
 
     Broyden, with more iterations than the system has dimensions, reaches the exact solution.
@@ -60,7 +58,7 @@ def test_levels_of_a_linear_map_have_a_closed_form() -> None:
         assert broyden["l1_norm"][-1] == pytest.approx(expected, rel=1e-5)
 
 
-def test_path_of_broyden_is_that_of_the_solver() -> None:
+def test_path_of_broyden_is_that_of_the_solver():
     """It begins at v and ends where the solver does."""
     affine, v = Affine.random(), torch.randn(3, 5)
     at = Linearization(affine, affine.equilibrium())
@@ -72,7 +70,7 @@ def test_path_of_broyden_is_that_of_the_solver() -> None:
 
 
 @pytest.mark.parametrize("damping", [0.4, 1.0])
-def test_phantom_paths_are_sums_of_dense_powers(damping: float) -> None:
+def test_phantom_paths_are_sums_of_dense_powers(damping):
     """Both forms are ``lambda (I + B + ... + B^(k-1)) v``, since the map is linear."""
     affine, v = Affine.random(), torch.randn(3, 5)
     b = damping * affine.weight.mT + (1 - damping) * torch.eye(5)
@@ -85,18 +83,18 @@ def test_phantom_paths_are_sums_of_dense_powers(damping: float) -> None:
     torch.testing.assert_close(torch.stack(unrolled), expected)
 
 
-def test_unrolling_uses_the_derivatives_at_its_own_iterates() -> None:
+def test_unrolling_uses_the_derivatives_at_its_own_iterates():
     """``f(z) = z^2 / 4`` has the derivative 1 at the start, z = 2, and 1/2 after a step."""
     z, one = torch.full((1, 1), 2.0), torch.ones(1, 1)
 
-    def f(h: Tensor) -> Tensor:
+    def f(h):
         return h.square() / 4
 
     assert [float(g) for g in neumann_path(Linearization(f, z).vjp, one, 2, 1.0)] == [1.0, 2.0]
     assert [float(g) for g in unrolled_path(f, z, one, 2, 1.0)] == [1.0, 1.5]
 
 
-def test_quantities_at_known_vectors() -> None:
+def test_quantities_at_known_vectors():
     """For ``J = diag(1/2, 0)``, ``v = (1, 1)``: ``g = (2, 1)``, and everything at ``(3, -4)``."""
     exact, diagonal = torch.tensor([[2.0, 1.0]]), torch.tensor([0.5, 0.0])
     found = measured([torch.tensor([[3.0, -4.0]]), exact], lambda g: diagonal * g + 1, exact)
@@ -109,7 +107,7 @@ def test_quantities_at_known_vectors() -> None:
     assert quantiles(torch.tensor([1.0, math.nan]))[0] != 1.0  # nan counts as large
 
 
-def level(lipschitz: float, **medians: list[float]) -> dict[str, Any]:
+def level(lipschitz, **medians):
     """A level whose Broyden has these objectives, norms and low cosines, and one phantom path."""
     good = {"objective": [1.0, 50.0], "l1_norm": [1.0, 400.0], "cosine": [0.9, -0.5]}
     broyden = {name: [[x] * 5 for x in values] for name, values in (good | medians).items()}
@@ -128,7 +126,7 @@ def level(lipschitz: float, **medians: list[float]) -> dict[str, Any]:
         ({"cosine": [0.9, 0.95, 0.94]}, [3]),
     ],
 )
-def test_conclusions_are_about_the_worst_level(medians, failed) -> None:
+def test_conclusions_are_about_the_worst_level(medians, failed):
     """Each of them can fail; at a good condition number only the first one is expected."""
     levels = [level(0.9999, **medians), level(0.9, objective=[1.0, 1.0])]
     checks = conclusions(levels, ill_conditioned=True)

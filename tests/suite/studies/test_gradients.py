@@ -1,7 +1,5 @@
 """The bench of gradients: against closed forms of a linear map; no time is tested."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
@@ -16,14 +14,14 @@ from phantomgrad_suite.studies.meters import Clock
 
 CPU = torch.device("cpu")
 SOLVER = Broyden(max_evaluations=60, tol=1e-10)
-SIZE: dict[str, Any] = {"size": 6, "batch": 3, "nonlinearity": "linear", "lipschitz": 0.8}
+SIZE = {"size": 6, "batch": 3, "nonlinearity": "linear", "lipschitz": 0.8}
 
 
-def bench(**changes: Any) -> GradientBench:
+def bench(**changes):
     return GradientBench(**{**SIZE, "solver": SOLVER, "repeats": 1, **changes})
 
 
-def test_cosines_are_those_of_the_dense_jacobian(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cosines_are_those_of_the_dense_jacobian(monkeypatch):
     """For F = W (h + u) the exact gradient by u is W (I - W)^-1 v, and W is symmetric."""
     monkeypatch.setattr(Clock, "time", lambda self, call: 0.5)
     monkeypatch.setattr("phantomgrad_suite.studies.gradients.peak_bytes", lambda run, device: 640)
@@ -54,12 +52,12 @@ def test_cosines_are_those_of_the_dense_jacobian(monkeypatch: pytest.MonkeyPatch
     assert [check.holds for check in findings.checks] == [True]
 
 
-def test_solver_without_an_inverse_is_refused() -> None:
+def test_solver_without_an_inverse_is_refused():
     with pytest.raises(ValueError, match="needs the solver Broyden, got Anderson"):
         bench(solver=Anderson(max_evaluations=40)).measure(0, CPU)
 
 
-def test_layers_of_a_released_model_have_their_cotangents(float32: None) -> None:
+def test_layers_of_a_released_model_have_their_cotangents(float32):
     """A layer for each pass; the exact gradient is that of the loss, so it is not zero."""
     study = bench(model="digits/upg_k5_d0.5/seed0", solver=Broyden(max_evaluations=40, tol=1e-3))
     with study.layers(0, CPU) as (layer,):
@@ -70,12 +68,12 @@ def test_layers_of_a_released_model_have_their_cotangents(float32: None) -> None
 
 
 class Cell(nn.Linear):
-    def forward(self, z: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, z, x):
         return (super().forward(z) + x).tanh()
 
 
 @pytest.mark.parametrize("kind", [FixedPoint, Reversible])
-def test_products_of_a_cell_with_weight_norm(kind: Any) -> None:
+def test_products_of_a_cell_with_weight_norm(kind):
     """Its weight is computed once, outside of the evaluations that are repeated."""
     layer = DEQ(weight_norm(Cell(4, 4)), SOLVER, ImplicitGradient())
     with shared_parametrizations(layer.cell):

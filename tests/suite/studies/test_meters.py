@@ -5,7 +5,6 @@ import weakref
 
 import pytest
 import torch
-from torch import Tensor
 
 from phantomgrad import FixedPoint
 from phantomgrad_suite.studies.meters import (
@@ -23,10 +22,10 @@ CPU = torch.device("cpu")
 MIB = 2**20
 
 
-def test_peak_is_the_highest_point_and_not_the_sum() -> None:
+def test_peak_is_the_highest_point_and_not_the_sum():
     """Two megabytes are in use at once, then a third after the first two are freed."""
 
-    def allocate() -> None:
+    def allocate():
         first, second = torch.empty(MIB // 4), torch.empty(MIB // 4)
         del first, second
         torch.empty(MIB // 4)
@@ -34,14 +33,14 @@ def test_peak_is_the_highest_point_and_not_the_sum() -> None:
     assert peak_bytes(allocate, CPU) == 2 * MIB
 
 
-def test_peak_counts_from_the_memory_in_use_before() -> None:
+def test_peak_counts_from_the_memory_in_use_before():
     """Memory of the caller does not count; memory that is still in use at the end does."""
     held, kept = torch.empty(MIB), []
     assert MIB <= peak_bytes(lambda: kept.append(held[: MIB // 4] + 1), CPU) < MIB + 100
     assert peak_bytes(lambda: held.add_(1), CPU) < 100
 
 
-def test_peak_includes_temporaries_inside_an_operation() -> None:
+def test_peak_includes_temporaries_inside_an_operation():
     """The softmax of a transposed matrix copies it first."""
     x = torch.empty(512, 512).t()
     assert peak_bytes(lambda: torch.softmax(x, dim=1), CPU) >= 2 * x.nbytes
@@ -52,21 +51,21 @@ class ManualClock(Clock):
 
     now = 0.0
 
-    def mark(self) -> float:
+    def mark(self):
         return self.now
 
 
-def test_a_watched_solver_does_the_same_and_its_time_is_taken() -> None:
+def test_a_watched_solver_does_the_same_and_its_time_is_taken():
     """Each evaluation takes a second; the two seconds between the solves are not counted."""
     clock = ManualClock(CPU)
     watch = Watch(clock)
 
     class Slow(FixedPoint):
-        def size(self, x: Tensor) -> Tensor:
+        def size(self, x):
             clock.now += 0.25
             return super().size(x)
 
-    def f(z: Tensor) -> Tensor:
+    def f(z):
         clock.now += 1
         return z / 2
 
@@ -82,7 +81,7 @@ def test_a_watched_solver_does_the_same_and_its_time_is_taken() -> None:
     assert watch.take() == Solves(0, 0, 0)
 
 
-def test_a_watch_keeps_no_tensor_alive() -> None:
+def test_a_watch_keeps_no_tensor_alive():
     watch = Watch(Clock(CPU))
     x = torch.ones(1, 2)
     alive = weakref.ref(x)
@@ -92,14 +91,14 @@ def test_a_watch_keeps_no_tensor_alive() -> None:
     assert watch.take().outside > 0
 
 
-def test_the_heap_is_frozen_for_a_while() -> None:
+def test_the_heap_is_frozen_for_a_while():
     before = gc.get_freeze_count()
     with frozen_heap():
         assert gc.get_freeze_count() > before
     assert gc.get_freeze_count() == 0
 
 
-def test_statistics_of_samples() -> None:
+def test_statistics_of_samples():
     """Ratios are taken within a round; a single sample is its own quartiles."""
     found = spread([1, 9, 2, 4, 3])
     assert found == {"median": 3, "quartiles": [2, 3, 4], "samples": [1, 9, 2, 4, 3]}

@@ -3,11 +3,10 @@
 import hashlib
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import torch
-from training import ON_CPU, Script, Workplace
+from training import ON_CPU
 
 from phantomgrad import Steps, UnrolledPhantomGradient
 from phantomgrad.models import RecursiveReasoner
@@ -17,8 +16,6 @@ from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.jobs.trained import RESULTS, configuration, read_released
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import (
-    Record,
-    StudyRecord,
     read_record,
     read_study,
     write_record,
@@ -37,7 +34,7 @@ from phantomgrad_suite.studies.scaling import (
 from phantomgrad_suite.train import prepare
 
 
-def test_majority_is_of_whole_answers_and_the_earliest_of_equals() -> None:
+def test_majority_is_of_whole_answers_and_the_earliest_of_equals():
     words = ["abbac", "abcba", "abcde", "ccccc", "abbbb"]  # the answers to a puzzle, by start
     letters = torch.tensor([[*word.encode()] for word in words]).T  # (R, B)
     found = majority(torch.stack([letters, torch.zeros_like(letters)], dim=-1))
@@ -47,7 +44,7 @@ def test_majority_is_of_whole_answers_and_the_earliest_of_equals() -> None:
     assert majority(split).tolist() == [0]
 
 
-def test_rules_choose_what_they_say() -> None:
+def test_rules_choose_what_they_say():
     boards = torch.tensor([[[1], [1]], [[2], [2]], [[2], [3]]])  # three starts, two puzzles
     solved = torch.tensor([[True, False], [False, False], [False, True]])
     logits = torch.tensor([[0.2, 0.3], [0.1, 0.2], [0.3, 0.1]])
@@ -66,7 +63,7 @@ def test_rules_choose_what_they_say() -> None:
 
 
 @pytest.mark.parametrize(("segments", "means"), [(5, [7 / 3, 14 / 3]), (3, [6, 1.5]), (2, [8, 1])])
-def test_residual_is_the_mean_of_the_last_three_changes(segments: int, means: list[float]) -> None:
+def test_residual_is_the_mean_of_the_last_three_changes(segments, means):
     changes = torch.tensor([[0.0, 0.0], [8.0, 1.0], [4.0, 2.0], [2.0, 4.0], [1.0, 8.0]])
     order = torch.arange(5)
     stacked = Trace(order.view(1, 5, 1, 1), order.view(1, 5, 1), changes.view(1, 5, 1, 2))
@@ -75,7 +72,7 @@ def test_residual_is_the_mean_of_the_last_three_changes(segments: int, means: li
     assert residual.flatten().tolist() == pytest.approx(means)
 
 
-def test_area_under_the_curve_and_its_interval() -> None:
+def test_area_under_the_curve_and_its_interval():
     """Of 2 x 3 pairs, four are won and one is a tie; the placements are 1, 1/2 and 1/2, 3/4, 1."""
     area, low, high = auroc(torch.tensor([4.0, 2.0]), torch.tensor([1.0, 2.0, 3.0])) or []
     wins = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.5, 0.0]], dtype=torch.float64)
@@ -86,7 +83,7 @@ def test_area_under_the_curve_and_its_interval() -> None:
     assert auroc(torch.tensor([3.0]), torch.tensor([1.0, 2.0])) is None
 
 
-def test_histograms_hold_every_puzzle() -> None:
+def test_histograms_hold_every_puzzle():
     values = torch.tensor([0.0, 1e-9, 1e-3, 1.0, 1e9])
     found = of_residual(values, torch.tensor([True, True, True, False, False]))
     assert (sum(found["solved"]), sum(found["unsolved"])) == (3, 2)
@@ -95,13 +92,13 @@ def test_histograms_hold_every_puzzle() -> None:
     assert found["auroc"] == [1.0, 1.0, 1.0]
 
 
-def test_a_solution_that_is_left_is_lost() -> None:
+def test_a_solution_that_is_left_is_lost():
     """Though it may be found again; a puzzle that is never solved loses none."""
     solved = torch.tensor([[1, 0, 1, 0], [1, 1, 0, 0], [1, 1, 1, 0]]).bool()
     assert along(solved) == {"n": 4, "accuracy": [0.5, 0.5, 0.75], "lost": 0.25}
 
 
-def test_boards_are_filled_in_but_for_some_cells() -> None:
+def test_boards_are_filled_in_but_for_some_cells():
     inputs = torch.tensor([[1, 3, 1, 1, 1], [1, 2, 2, 2, 2]])
     targets = torch.tensor([[2, 3, 4, 5, 6], [3, 2, 2, 2, 2]])
     batch, keys = PuzzleBatch(inputs, targets), torch.rand(2, 5)
@@ -113,7 +110,7 @@ def test_boards_are_filled_in_but_for_some_cells() -> None:
     assert all(bool((board[1:] == inputs[1:]).all()) for board in boards[1:])
 
 
-def reasoner(**settings: Any) -> RecursiveReasoner:
+def reasoner(**settings):
     torch.manual_seed(0)
     model = RecursiveReasoner(
         *(6, 4, Steps(0), UnrolledPhantomGradient(1, 1.0)), **{"width": 8, "n": 2, **settings}
@@ -122,7 +119,7 @@ def reasoner(**settings: Any) -> RecursiveReasoner:
 
 
 @pytest.mark.parametrize("n", [2, None])
-def test_a_trace_is_the_plain_evaluation(n: int | None) -> None:
+def test_a_trace_is_the_plain_evaluation(n):
     """In all batches; the changes are those of logits and of all latents, by cell."""
     model = reasoner(n=n)
     tokens = torch.randint(1, 6, (5, 4))
@@ -148,7 +145,7 @@ def test_a_trace_is_the_plain_evaluation(n: int | None) -> None:
     assert not found.solved.all()
 
 
-def test_random_starts_are_distributed_as_the_saved_ones() -> None:
+def test_random_starts_are_distributed_as_the_saved_ones():
     """A vector for all cells of a puzzle, of deviation 1, cut at two sigma of the uncut one."""
     tokens = torch.ones(2000, 4, dtype=torch.long)
     for s in random_start(reasoner(), tokens):
@@ -169,12 +166,12 @@ ROW = ("experiment=reasoning/sudoku6", *SIZE, "measure.example=null")
 SMALL = ("setting.depth=2", "setting.puzzles=32", "setting.starts=3", "setting.missing=[0,3]")
 
 
-def measured(workplace: Workplace, *overrides: str) -> StudyRecord:
+def measured(workplace, *overrides):
     return read_study(workplace.study("study=scaling", *SMALL, *overrides) / "record.json")
 
 
 @pytest.fixture
-def released_run(workplace: Workplace) -> Record:
+def released_run(workplace):
     """The record of a run with the released weights, and the value that an evaluation gives."""
     _, record, weights, _ = read_released("reasoning/sudoku6")
     folder = workplace.path / "runs" / "reasoning" / "sudoku6" / "seed0"
@@ -196,7 +193,7 @@ def released_run(workplace: Workplace) -> Record:
     return record
 
 
-def test_plain_evaluation_is_that_of_the_record(workplace: Workplace, released_run: Record) -> None:
+def test_plain_evaluation_is_that_of_the_record(workplace, released_run):
     """One start is the plain evaluation, and the segments of training give the recorded value.
 
     More puzzles are further ones: the recorded value is compared on those of the run.
@@ -230,7 +227,7 @@ def test_plain_evaluation_is_that_of_the_record(workplace: Workplace, released_r
     assert found.numbers["weights"] == released_run.weights["selected"]
 
 
-def test_models_with_noise_and_other_puzzles(workplace: Workplace) -> None:
+def test_models_with_noise_and_other_puzzles(workplace):
     """The same seed repeats the study; there is no recorded value to compare with."""
     random = ("model.random_start=true", "model.noise=0.01", "dataset.side=4")
     folder = workplace.train(*ROW, *random)
@@ -243,7 +240,7 @@ def test_models_with_noise_and_other_puzzles(workplace: Workplace) -> None:
     assert first.numbers["random_start"]
 
 
-def test_bad_input_is_one_sentence(workplace: Workplace, study_script: Script) -> None:
+def test_bad_input_is_one_sentence(workplace, study_script):
     with pytest.raises(UserError, match="seed5 holds no finished run: train it first, or name"):
         workplace.study("study=scaling", "run=reasoning/sudoku6/seed5")
     outcome = study_script("study=scaling", "run=reasoning/sudoku6/seed5")

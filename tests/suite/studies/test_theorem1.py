@@ -1,7 +1,6 @@
 """Theorem 1: the conditions against closed forms, and what the study counts."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,25 +10,23 @@ from problems import newton_equilibrium
 from phantomgrad import NeumannPhantomGradient, UnrolledPhantomGradient, estimated_gradient
 from phantomgrad.models import SyntheticCell
 from phantomgrad_suite.studies import AscentCondition
-from phantomgrad_suite.studies.base import Matrix, as_matrix, dense_jacobian, truncated_series
-from phantomgrad_suite.studies.theorems.theorem1 import Outcome, ascent_checks, ascent_outcomes
+from phantomgrad_suite.studies.base import as_matrix, dense_jacobian, truncated_series
+from phantomgrad_suite.studies.theorems.theorem1 import ascent_checks, ascent_outcomes
 
 CPU = torch.device("cpu")
-SMALL: dict[str, Any] = {"size": 6, "samples": 4, "steps": (1, 40), "dampings": (0.5, 1.0)}
+SMALL = {"size": 6, "samples": 4, "steps": (1, 40), "dampings": (0.5, 1.0)}
 
 
-def outcome(m: Matrix, by_wanted: Matrix, k: int, damping: float, v: Matrix) -> Outcome:
+def outcome(m, by_wanted, k, damping, v):
     return ascent_outcomes(m, by_wanted, v, truncated_series(m, damping, (k,)))[k]
 
 
-def diagonal(
-    a: list[float], c: list[float], k: int, damping: float, v: list[float] | None = None
-) -> Outcome:
+def diagonal(a, c, k, damping, v=None):
     """Return the outcome for ``f(h) = a h + c theta``, whose Jacobians are diag(a) and diag(c)."""
     return outcome(np.diag(a), np.diag(c), k, damping, np.array(v or [1.0] * len(a)))
 
 
-def test_diagonal_map_has_closed_forms() -> None:
+def test_diagonal_map_has_closed_forms():
     """All matrices in ``A (I - M) - G = -G B^k``, ``B = 1 - lambda + lambda a``, are diagonal."""
     a, c, k, x = [0.8, -0.5, 0.2, 0.0], [1.0, 3.0, 2.0, 4.0], 3, 0.5
     found = diagonal(a, c, k, x)
@@ -43,7 +40,7 @@ def test_diagonal_map_has_closed_forms() -> None:
     assert found["slack"] == pytest.approx((margin - 1 + 4 * found["left"]) / 16)
 
 
-def test_descent_direction_is_found() -> None:
+def test_descent_direction_is_found():
     """For a = -1.5 the series without damping has the sum 1 - 1.5 < 0 after two terms."""
     a, c = [-1.5, 0.1, 0.1], [1.0, 1.0, 1.0]
     found = diagonal(a, c, 2, 1.0, [1.0, 0.0, 0.0])
@@ -56,7 +53,7 @@ def test_descent_direction_is_found() -> None:
     assert diagonal(a, c, 9, 0.5)["holds"]  # damping makes it a contraction
 
 
-def test_degenerate_maps() -> None:
+def test_degenerate_maps():
     """One entry of the state does not depend on the wanted tensor, or the gradient is zero."""
     found = diagonal([0.5, 0.5, 0.5], [1.0, 2.0, 1e-9], 50, 1.0)
     assert (found["right"], found["reduced_right"]) == (0, 0)
@@ -68,7 +65,7 @@ def test_degenerate_maps() -> None:
 
 @pytest.mark.parametrize("k", [1, 2, 6])
 @pytest.mark.parametrize("estimator", [NeumannPhantomGradient, UnrolledPhantomGradient])
-def test_matrices_are_those_of_the_estimators(estimator: Any, k: int) -> None:
+def test_matrices_are_those_of_the_estimators(estimator, k):
     """``A v`` is the gradient of the library, for matrices that are not symmetric."""
     cell = SyntheticCell(4, 0.9)
     cell.weight.copy_(0.3 * torch.randn(4, 4))
@@ -84,7 +81,7 @@ def test_matrices_are_those_of_the_estimators(estimator: Any, k: int) -> None:
     assert found["left"] <= np.linalg.norm(m, 2) * found["reduced_left"] + 1e-12
 
 
-def test_all_checks_hold_in_every_case() -> None:
+def test_all_checks_hold_in_every_case():
     found = AscentCondition(**SMALL, lipschitz=(0.5, 2.0)).measure(0, CPU)
     cases = found.numbers["cases"]
     keys = [(c["lipschitz"], c["wanted"], c["steps"], c["damping"]) for c in cases]
@@ -104,13 +101,13 @@ def test_all_checks_hold_in_every_case() -> None:
         ({"holds": False}, [False, True, False, True]),
     ],
 )
-def test_each_check_can_fail(changes: dict[str, float], verdicts: list[bool]) -> None:
+def test_each_check_can_fail(changes, verdicts):
     good = {"holds": True, "reduced": True, "every": True, "ascends": True, "slack": 0.5}
     assert [check.holds for check in ascent_checks([{**good, **changes}])] == verdicts
 
 
 @pytest.mark.parametrize(("nonlinearity", "norm"), [("linear", 30.0), ("relu", 2.0)])
-def test_map_without_a_reachable_equilibrium_is_refused(nonlinearity: Any, norm: float) -> None:
+def test_map_without_a_reachable_equilibrium_is_refused(nonlinearity, norm):
     """States that overflow are a case of it."""
     study = AscentCondition(**SMALL, lipschitz=(norm,), nonlinearity=nonlinearity)
     with pytest.raises(ValueError, match="half steps reach an equilibrium"):

@@ -1,7 +1,5 @@
 """Theorem 2 in the synthetic setting: errors, bounds and rates."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -12,10 +10,10 @@ from phantomgrad_suite.studies.theorems.theorem2 import fitted_rate
 
 CPU = torch.device("cpu")
 STEPS = (1, 2, 4, 8, 16, 24, 32, 48, 64)
-SMALL: dict[str, Any] = {"size": 6, "lipschitz": (0.5, 0.8), "steps": STEPS}
+SMALL = {"size": 6, "lipschitz": (0.5, 0.8), "steps": STEPS}
 
 
-def test_all_checks_hold_in_every_case() -> None:
+def test_all_checks_hold_in_every_case():
     found = SeriesConvergence(**SMALL).measure(0, CPU)
     assert all(check.holds for check in found.checks), found.checks
     assert len(found.numbers["neumann"]) == 2 * 3
@@ -25,7 +23,7 @@ def test_all_checks_hold_in_every_case() -> None:
         assert case["looseness"] >= 1 - 1e-12
 
 
-def test_linear_cell_has_its_errors_in_closed_form() -> None:
+def test_linear_cell_has_its_errors_in_closed_form():
     """W is symmetric: B has the eigenvalues 1 - x + x w, and the limit 1 / (1 - w).
 
     Unrolling is the series from any start; by u the Jacobian has the additional factor W.
@@ -44,7 +42,7 @@ def test_linear_cell_has_its_errors_in_closed_form() -> None:
         assert zero["error"] == pytest.approx(rough["error"], abs=1e-14)
 
 
-def test_rate_is_fitted_above_rounding() -> None:
+def test_rate_is_fitted_above_rounding():
     """The last errors are rounding; the first ones belong to another mode."""
     steps = list(range(1, 60))
     errors = [0.5**k + 100 * 0.1**k if 0.5**k > 1e-12 else 3e-16 for k in steps]

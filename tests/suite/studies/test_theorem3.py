@@ -1,30 +1,26 @@
 """Theorem 3: the gradients of the regression, and what the study records of SGD."""
 
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
 
 from phantomgrad import ImplicitGradient, NeumannPhantomGradient
 from phantomgrad.solvers import FixedPoint
 from phantomgrad_suite.studies import SGDConvergence
 from phantomgrad_suite.studies.theorems.theorem3 import (
-    Regression,
     log_spaced,
     sgd_checks,
     weighted_mean,
 )
 
 CPU = torch.device("cpu")
-SMALL: dict[str, Any] = {
+SMALL = {
     "neumann": ((1, 1.0), (4, 0.5)),
     "unrolled": ((1, 0.5),),
     **{"seeds": 2, "iterations": 150, "size": 3, "data": 8, "batch": 4},
 }
 
 
-def regression() -> tuple[Regression, Tensor, Tensor]:
+def regression():
     """A problem of two seeds, weights, ``(1, 2, 3, 3)``, and their equilibria."""
     study = SGDConvergence(seeds=2, data=5, size=3, noise=0.1, norm=0.7, decay=0.3)
     problem, start = study._problem(torch.Generator().manual_seed(0), CPU)
@@ -32,7 +28,7 @@ def regression() -> tuple[Regression, Tensor, Tensor]:
     return problem, weight, problem.equilibrium(weight, torch.zeros_like(problem.u))
 
 
-def test_exact_gradient_is_that_of_the_objective() -> None:
+def test_exact_gradient_is_that_of_the_objective():
     """It is compared with central differences of R, seed by seed."""
     problem, weight, h = regression()
     _, gradient = problem.gradients([], weight, h)
@@ -46,7 +42,7 @@ def test_exact_gradient_is_that_of_the_objective() -> None:
         torch.testing.assert_close(expected, (above - below) / 2e-5, rtol=1e-6, atol=1e-8)
 
 
-def test_exact_estimators_give_the_exact_gradient() -> None:
+def test_exact_estimators_give_the_exact_gradient():
     """The library's gradients are taken on the same problem; a truncated series differs."""
     problem, weight, h = regression()
     implicit = ImplicitGradient(solver=FixedPoint(max_evaluations=500, tol=1e-14))
@@ -58,7 +54,7 @@ def test_exact_estimators_give_the_exact_gradient() -> None:
     assert (estimates[3] - exact[3]).abs().max() > 1e-3
 
 
-def test_minibatches_are_unbiased() -> None:
+def test_minibatches_are_unbiased():
     """The mean over all minibatches of one sample is the gradient of R."""
     problem, weight, h = regression()
     singles = []
@@ -69,7 +65,7 @@ def test_minibatches_are_unbiased() -> None:
     torch.testing.assert_close(torch.stack(singles).mean(dim=0), whole)
 
 
-def test_all_checks_hold_for_every_gradient() -> None:
+def test_all_checks_hold_for_every_gradient():
     """All gradients start at the same W: first entries agree, ``eps`` is a minibatch's error."""
     found = SGDConvergence(**SMALL).measure(0, CPU)
     assert all(check.holds for check in found.checks), found.checks
@@ -98,7 +94,7 @@ def test_all_checks_hold_for_every_gradient() -> None:
         ((1.0, 3.0, 4.0), 1.1, [False, True, False]),  # above the bound, and not a contraction
     ],
 )
-def test_each_check_can_fail(levels: tuple[float, ...], norm: float, verdicts: list[bool]) -> None:
+def test_each_check_can_fail(levels, norm, verdicts):
     entries = [
         {"epsilon": {"max": [epsilon]}, "level": [level], "bound": [1.0]}
         for epsilon, level in enumerate(levels)
@@ -106,7 +102,7 @@ def test_each_check_can_fail(levels: tuple[float, ...], norm: float, verdicts: l
     assert [check.holds for check in sgd_checks(entries, norm)] == verdicts
 
 
-def test_curves_keep_few_places_and_are_weighted_by_the_rates() -> None:
+def test_curves_keep_few_places_and_are_weighted_by_the_rates():
     mean = weighted_mean(torch.tensor([[4.0], [1.0]]), torch.tensor([[1.0], [0.5]]))
     assert mean.flatten().tolist() == pytest.approx([4.0, 3.0])
     assert log_spaced(2) == [0, 1]
@@ -115,6 +111,6 @@ def test_curves_keep_few_places_and_are_weighted_by_the_rates() -> None:
     assert len(places) <= 60
 
 
-def test_weights_that_leave_the_contractions_are_refused() -> None:
+def test_weights_that_leave_the_contractions_are_refused():
     with pytest.raises(ValueError, match="the weights must stay contractions"):
         SGDConvergence(**{**SMALL, "rate": 50.0}).measure(0, CPU)

@@ -1,8 +1,5 @@
 """Throughput: rows are built as for training, and their steps are complete. Nothing is timed."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from omegaconf import OmegaConf
@@ -27,10 +24,10 @@ pytestmark = [
 
 
 @pytest.fixture
-def small_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_words(monkeypatch):
     """Rows on language in their CPU edition, and narrow."""
 
-    def composed_small(row: str) -> Any:
+    def composed_small(row):
         config = compose_row(f"cpu/{row}")
         config.model.update(width=32, heads=2, inner=64)
         if "solver" in config.model.gradient:
@@ -45,7 +42,7 @@ class Ticking(Clock):
 
     now = 0.0
 
-    def mark(self) -> float:
+    def mark(self):
         self.now += 1
         return self.now
 
@@ -53,7 +50,7 @@ class Ticking(Clock):
 @pytest.mark.parametrize(
     ("data", "side", "classes"), [(Cifar10, 32, 10), (ImageNet, 224, 1000)], ids=["cifar", "im"]
 )
-def test_synthetic_images_have_the_shapes_of_the_data(data: Any, side: int, classes: int) -> None:
+def test_synthetic_images_have_the_shapes_of_the_data(data, side, classes):
     """They are normalised as the data are: uniform bytes have a mean of one half."""
     noise = data.synthetic(batch_size=3, root="nowhere")
     images, labels = noise.draw(torch.Generator().manual_seed(0))
@@ -67,7 +64,7 @@ def test_synthetic_images_have_the_shapes_of_the_data(data: Any, side: int, clas
     assert not torch.equal(images, other)
 
 
-def test_synthetic_words_follow_the_law_of_a_text() -> None:
+def test_synthetic_words_follow_the_law_of_a_text():
     """A target is the next token, and a tenth of the words makes most of the text."""
     noise = WikiText103.synthetic(batch_size=40, segment_length=50, name="wikitext103")
     tokens, targets, first = noise.draw(torch.Generator().manual_seed(0))
@@ -82,7 +79,7 @@ def test_synthetic_words_follow_the_law_of_a_text() -> None:
     assert int(tokens.max()) < 267_735
 
 
-def test_a_row_is_built_without_its_data(tmp_path: Path) -> None:
+def test_a_row_is_built_without_its_data(tmp_path):
     """The vocabulary of the help texts is their own; digits have no synthetic batches."""
     dataset = composed(["dataset=pydoc_topics"]).dataset
     noise = synthetic_data(dataset)
@@ -100,7 +97,7 @@ def test_a_row_is_built_without_its_data(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def steps() -> dict[str, TrainingStep]:
+def steps():
     """A step of each row, warmed up and measured once, on a batch of two."""
     torch.set_default_dtype(torch.float32)
     found = {row: TrainingStep(row, 2, 0, Ticking(CPU), False) for row in ROWS}
@@ -110,7 +107,7 @@ def steps() -> dict[str, TrainingStep]:
     return found
 
 
-def test_a_step_is_of_the_equilibrium_stage(steps: dict[str, TrainingStep]) -> None:
+def test_a_step_is_of_the_equilibrium_stage(steps):
     """The row of implicit differentiation is pretrained, but the measured step solves.
 
     The clock is read four times in a step, and twice around one evaluation of f.
@@ -125,7 +122,7 @@ def test_a_step_is_of_the_equilibrium_stage(steps: dict[str, TrainingStep]) -> N
     assert seconds == {"step": 3, "forward": 1, "backward": 1, "update": 1, "f": 1}
 
 
-def test_a_step_changes_no_weight(steps: dict[str, TrainingStep]) -> None:
+def test_a_step_changes_no_weight(steps):
     """Gradients and momentum are computed nevertheless."""
     step = steps[UPG]
     before = [p.clone() for p in step.task.model.parameters()]
@@ -137,7 +134,7 @@ def test_a_step_changes_no_weight(steps: dict[str, TrainingStep]) -> None:
 
 
 @pytest.mark.usefixtures("small_words")
-def test_a_step_clips_as_the_trainer_of_its_row() -> None:
+def test_a_step_clips_as_the_trainer_of_its_row():
     """It clips by norm, by value, or not at all. The inputs that are kept for f hold no graph."""
     step = TrainingStep(WORDS, 1, 0, Ticking(CPU), False)
     step.measure()
@@ -158,14 +155,14 @@ def test_a_step_clips_as_the_trainer_of_its_row() -> None:
 
 
 @pytest.mark.usefixtures("small_words")
-def test_steps_with_and_without_a_penalty_are_weighted_by_their_share(monkeypatch) -> None:
+def test_steps_with_and_without_a_penalty_are_weighted_by_their_share(monkeypatch):
     step = TrainingStep(PRELN, 1, 0, Ticking(CPU), False)
     step.warm_up(1)
     step.measure()
     step.measure()  # the memory has grown: f is timed with the inputs of this step
     own, made = step.task.jacobian, []
 
-    def fake() -> dict[str, float]:
+    def fake():
         made.append(step.task.jacobian is not None)
         return dict.fromkeys(PHASES, 2.0 if made[-1] else 1.0)
 
@@ -178,7 +175,7 @@ def test_steps_with_and_without_a_penalty_are_weighted_by_their_share(monkeypatc
 
 
 @pytest.mark.usefixtures("small_words")
-def test_whole_budgets_are_spent() -> None:
+def test_whole_budgets_are_spent():
     """Otherwise the adjoint solve of random weights would end sooner."""
     spent = {}
     for whole in (False, True):
@@ -190,7 +187,7 @@ def test_whole_budgets_are_spent() -> None:
     assert all(solves["mean"] == solves["budget"] for solves in spent[True].values())
 
 
-def test_a_row_in_another_precision_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_in_another_precision_is_refused(monkeypatch):
     config = compose_row(UPG)
     config.trainer.precision = "bf16-mixed"
     monkeypatch.setattr("phantomgrad_suite.studies.throughput.compose_row", lambda name: config)

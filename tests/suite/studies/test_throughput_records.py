@@ -1,7 +1,6 @@
 """Throughput: what a study records. Nothing is timed here."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from phantomgrad_suite.studies.throughput import TrainingStep, evaluations
 in_float32 = pytest.mark.usefixtures("float32", "hydra_restore_singletons")
 
 
-def test_a_solve_lasts_until_its_slowest_sample() -> None:
+def test_a_solve_lasts_until_its_slowest_sample():
     solver = FixedPoint(max_evaluations=9, tol=0)
     layer = DEQ(nn.Linear(3, 3), solver, UnrolledPhantomGradient(1, 0.5))
     _, solution = layer(z0=torch.ones(2, 3))
@@ -25,13 +24,13 @@ def test_a_solve_lasts_until_its_slowest_sample() -> None:
 
 
 @in_float32
-def test_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_recorded(monkeypatch):
     """With a clock that moves by a second whenever it is read, every phase takes a second.
 
     Rows take turns; they are compared with the first one, or with a baseline of their own.
     """
 
-    turns: list[str] = []
+    turns = []
     measure = TrainingStep.measure
     monkeypatch.setattr(TrainingStep, "measure", lambda s: (turns.append(s.name), measure(s)))
     monkeypatch.setattr("phantomgrad_suite.studies.throughput.Clock", Ticking)
@@ -64,11 +63,11 @@ def test_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @in_float32
-def test_each_list_of_rows_has_a_record_of_its_own(study_script, workplace, monkeypatch) -> None:
+def test_each_list_of_rows_has_a_record_of_its_own(study_script, workplace, monkeypatch):
     """It is named by rows and device; a run with other settings is not among the results."""
-    measured: list[Throughput] = []
+    measured = []
 
-    def measure(study: Throughput, *_: Any) -> Findings:
+    def measure(study, *_):
         measured.append(study)
         return Findings({"clock": "none", "rows": []})
 

@@ -15,7 +15,7 @@ STUDIES = names("study")
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_header_names_title_command_and_price(study: str) -> None:
+def test_header_names_title_command_and_price(study):
     """After the package line it has what is reproduced, the command, the time and the table."""
     package, title, command, price, *_ = (
         (CONFIGS / "study" / f"{study}.yaml").read_text().splitlines()
@@ -33,7 +33,7 @@ def test_header_names_title_command_and_price(study: str) -> None:
 
 
 @pytest.mark.usefixtures("workplace")
-def test_studies_compose_and_build() -> None:
+def test_studies_compose_and_build():
     """A file sets every setting, so that the record shows all of them; no two are the same."""
     from hydra.utils import instantiate
 
@@ -50,7 +50,7 @@ def test_studies_compose_and_build() -> None:
     assert len(hashes) == len(STUDIES)
 
 
-def test_every_study_is_in_a_suite() -> None:
+def test_every_study_is_in_a_suite():
     """Only those that need a GPU or torchdeq are in none; no suite lists a study twice."""
     listed = {suite: rows_of(suite) for suite in SUITES}
     assert all(len(set(rows)) == len(rows) for rows in listed.values())
@@ -64,7 +64,7 @@ def test_every_study_is_in_a_suite() -> None:
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_suite_names_its_own_command(suite: str) -> None:
+def test_suite_names_its_own_command(suite):
     content = (CONFIGS / "suite" / f"{suite}.yaml").read_text()
     assert content.startswith("# @package _global_\n")
     assert f"#   python scripts/study.py suite={suite}\n" in content

@@ -5,7 +5,6 @@ import logging
 import pytest
 import torch
 from study.tiny import STUDY, TINY, own_study
-from training import Workplace
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import hash_config
@@ -13,7 +12,7 @@ from phantomgrad_suite.runs.records import Check, read_study
 from phantomgrad_suite.studies import Findings, Study
 
 
-def test_study_writes_its_record(workplace: Workplace) -> None:
+def test_study_writes_its_record(workplace):
     """It is in its folder and among the results, since only the seed was overridden."""
     own_study(workplace)
     folder = workplace.study(STUDY, "seed=3")
@@ -35,7 +34,7 @@ def test_study_writes_its_record(workplace: Workplace) -> None:
     assert torch.__version__.startswith(record.environment["versions"]["torch"])
 
 
-def test_changed_study_is_reduced_and_not_published(workplace: Workplace) -> None:
+def test_changed_study_is_reduced_and_not_published(workplace):
     """The hash of its configuration, with the number of threads, names its folder."""
     record = read_study(workplace.study(*TINY, "threads=1") / "record.json")
     assert record.protocol == "reduced"
@@ -48,7 +47,7 @@ def test_changed_study_is_reduced_and_not_published(workplace: Workplace) -> Non
 class Doubtful(Study):
     """A study with a claim that holds and two that do not."""
 
-    def measure(self, seed: int, device: torch.device) -> Findings:
+    def measure(self, seed, device):
         return Findings(
             {"seed": seed},
             [
@@ -59,7 +58,7 @@ class Doubtful(Study):
         )
 
 
-def test_failed_claims_are_recorded_and_named(workplace, caplog) -> None:
+def test_failed_claims_are_recorded_and_named(workplace, caplog):
     """The next start does not measure again, but fails with the same message."""
     caplog.set_level(logging.INFO)
     path = own_study(workplace)
@@ -77,7 +76,7 @@ def test_failed_claims_are_recorded_and_named(workplace, caplog) -> None:
     assert "finished, skipped" in caplog.messages[-1]
 
 
-def test_target_must_be_a_study(workplace: Workplace) -> None:
+def test_target_must_be_a_study(workplace):
     path = own_study(workplace)
     path.write_text("# @package _global_\nsetting: {_target_: phantomgrad.FixedPoint}\n")
     with pytest.raises(UserError, match=r"setting\._target_ must be a study, got FixedPoint"):

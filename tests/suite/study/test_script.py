@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from typing import Any
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ from phantomgrad_suite.runs.errors import UserError
         (("suite=default", "seeds=3"), "there is no setting 'seeds'; the nearest are seed"),
     ],
 )
-def test_script_names_a_bad_argument_in_one_line(study_script, arguments, message) -> None:
+def test_script_names_a_bad_argument_in_one_line(study_script, arguments, message):
     outcome = study_script(*arguments)
     assert (outcome.code, outcome.out) == (1, "")
     assert outcome.err.startswith(message)
@@ -40,7 +39,7 @@ def test_script_names_a_bad_argument_in_one_line(study_script, arguments, messag
 )
 def test_script_names_a_bad_value_in_one_line(
     study_script, workplace, monkeypatch, override, message
-) -> None:
+):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     outcome = study_script(*TINY, override)
     assert (outcome.code, outcome.err) == (1, "")
@@ -50,11 +49,11 @@ def test_script_names_a_bad_value_in_one_line(
 
 
 @pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+def launched(monkeypatch):
     """Rows and seeds of the studies that the script would start; Figure 4 with tanh fails."""
     found = []
 
-    def run_study(config: Any) -> None:
+    def run_study(config):
         found.append((config.label.row, config.seed))
         if config.label.row == "figure4/tanh":
             raise UserError("no luck")
@@ -64,7 +63,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_suite_launches_its_rows_and_goes_on_after_a_failure(study_script, launched, suite) -> None:
+def test_suite_launches_its_rows_and_goes_on_after_a_failure(study_script, launched, suite):
     """All rows are started in order; the exit status is 1 if one failed."""
     outcome = study_script(f"suite={suite}", "seed=5")
     rows = rows_of(suite)

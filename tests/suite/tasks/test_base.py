@@ -3,12 +3,11 @@
 import copy
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from lightning import Trainer
 from lightning.pytorch.overrides.distributed import UnrepeatedDistributedSampler
 from tasks.fitting import QUIET, fit
 from torch.utils.data import DataLoader, DistributedSampler
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("float32")
 SOLVER = FixedPoint(max_evaluations=300, tol=1e-5)
 
 
-def chains_task(lr: float = 5.0, **settings: Any) -> NodeClassification:
+def chains_task(lr=5.0, **settings):
     model = NodeClassifier(
         20, 2, SOLVER, ImplicitGradient(solver=SOLVER), channels=8, dropout=0.0, kappa=0.9
     )
@@ -33,13 +32,13 @@ def chains_task(lr: float = 5.0, **settings: Any) -> NodeClassification:
     return NodeClassification(classes=2, model=model, optimizer=optimizer, **settings)
 
 
-def fit_chains(task: NodeClassification, epochs: int = 2) -> Trainer:
+def fit_chains(task, epochs=2):
     batches = ResumableLoader([make_chains(16, 10, 20, noise=0.0, seed=0)], batch_size=None)
     return fit(task, batches, batches, epochs=epochs)
 
 
 @QUIET
-def test_training_is_projected_gradient_descent() -> None:
+def test_training_is_projected_gradient_descent():
     """Two epochs of the loop are compared with the steps written out."""
     task = chains_task(lr=1.0)
     model = copy.deepcopy(task.model)
@@ -57,7 +56,7 @@ def test_training_is_projected_gradient_descent() -> None:
 
 
 @QUIET
-def test_model_is_well_posed_and_solver_statistics_are_logged() -> None:
+def test_model_is_well_posed_and_solver_statistics_are_logged():
     """The schedule advances once an epoch."""
     schedule = partial(torch.optim.lr_scheduler.MultiStepLR, milestones=[2], gamma=0.5)
     task = chains_task(schedule=schedule)
@@ -71,7 +70,7 @@ def test_model_is_well_posed_and_solver_statistics_are_logged() -> None:
         assert metrics[f"{name}/evaluations"] > 1
 
 
-def test_each_gradient_is_clipped_on_its_own() -> None:
+def test_each_gradient_is_clipped_on_its_own():
     task = chains_task(clip_each=0.5)
     trained = [p for p in task.model.parameters() if p.requires_grad]
     for parameter, norm in zip(trained, (0.1, 0.5, 7.0), strict=True):
@@ -88,7 +87,7 @@ def test_each_gradient_is_clipped_on_its_own() -> None:
     assert task.take_means()["gradient/norm"] == 0
 
 
-def test_pretraining_ends() -> None:
+def test_pretraining_ends():
     task = chains_task()
     layers = []
     task.pretrain(3, 2)
@@ -101,7 +100,7 @@ def test_pretraining_ends() -> None:
         task.pretrain(3, 0)
 
 
-def test_statistics_are_means_over_the_layers() -> None:
+def test_statistics_are_means_over_the_layers():
     gradient = UnrolledPhantomGradient(1, 1.0)
     model = GraphClassifier(2, 2, SOLVER, gradient, channels=4, layers=2)
     assert solver_statistics(model) == {}
@@ -114,9 +113,9 @@ def test_statistics_are_means_over_the_layers() -> None:
     assert statistics["solver/evaluations"] == evaluations.float().mean()
 
 
-def test_each_process_continues_its_own_means(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_process_continues_its_own_means(monkeypatch):
     """The means are averaged at the end of the epoch; the first process's must not count twice."""
-    saved: list[dict[str, Any]] = []
+    saved = []
     for loss in (3.0, 30.0):
         task, checkpoint = chains_task(), dict[str, Any]()
         task._add("train/loss", torch.tensor(loss), 2)
@@ -131,7 +130,7 @@ def test_each_process_continues_its_own_means(monkeypatch: pytest.MonkeyPatch) -
         assert resumed.take_means() == {"train/loss": expected}
 
 
-def test_samples_that_would_be_counted_twice_are_refused() -> None:
+def test_samples_that_would_be_counted_twice_are_refused():
     """Lightning's sampler repeats some of 7 samples in two processes; one that does not is fine."""
     task, data = chains_task(), range(7)
     repeated = DistributedSampler(data, 2, 0)  # type: ignore[arg-type]
@@ -139,14 +138,14 @@ def test_samples_that_would_be_counted_twice_are_refused() -> None:
     exact = UnrepeatedDistributedSampler(data, num_replicas=2, rank=0, shuffle=False)
     for samplers in ([even, exact], [even, repeated]):
         loaders = [DataLoader(s.dataset, sampler=s) for s in samplers]
-        task.trainer = cast("Any", SimpleNamespace(val_dataloaders=loaders, world_size=2))
+        task.trainer = SimpleNamespace(val_dataloaders=loaders, world_size=2)
         if samplers[-1] is exact:
             task.on_train_start()
     with pytest.raises(UserError, match=r"processes must divide the 7 samples .* got 2"):
         task.on_train_start()
 
 
-def test_mean_that_only_earlier_epochs_had_is_missing() -> None:
+def test_mean_that_only_earlier_epochs_had_is_missing():
     task = chains_task()
     task._add("train/loss", torch.tensor(1.0), 3)
     assert task.total_loss == 3

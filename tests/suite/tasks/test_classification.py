@@ -1,12 +1,10 @@
 """Classification: losses and metrics by their definitions, and short trainings."""
 
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
 from tasks.fitting import SGD, logged
-from torch import Tensor, nn
+from torch import nn
 
 from phantomgrad.models import Propagation
 from phantomgrad_suite.data import ImageBatch
@@ -27,11 +25,11 @@ PARTS = ("test", "validation")
 class Scores(nn.Module):
     """Returns its parameter, normalised, and remembers how it was called."""
 
-    def __init__(self, scores: list[list[float]]) -> None:
+    def __init__(self, scores):
         super().__init__()
         self.scores = nn.Parameter(torch.tensor(scores).log_softmax(dim=1))
 
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+    def forward(self, *args, **kwargs):
         self.called = (args, kwargs)
         return self.scores
 
@@ -39,16 +37,16 @@ class Scores(nn.Module):
 class Identity(nn.Module):
     """Returns its first argument as scores."""
 
-    def forward(self, scores: Tensor, *_: Any) -> Tensor:
+    def forward(self, scores, *_):
         return scores
 
 
-def graphs(*labels: int) -> GraphBatch:
+def graphs(*labels):
     eye = Propagation(torch.eye(len(labels)))
     return GraphBatch(torch.rand(len(labels), 2), eye, eye, torch.tensor(labels))
 
 
-def test_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs(monkeypatch):
     """The accuracy is over the graphs of all batches, not the mean of the batches."""
     model, batch = Scores([[2.0, 0.0], [3.0, 1.0], [0.0, 5.0]]), graphs(0, 1, 1)
     task = GraphClassification(classes=2, model=model, optimizer=SGD)
@@ -66,7 +64,7 @@ def test_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["test/accuracy"].compute().item() == pytest.approx(2 / 4)
 
 
-def test_nodes_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_of_a_part(monkeypatch):
     nodes = {"train": [0, 3], "validation": [1], "test": [2]}
     masks = {part: torch.isin(torch.arange(4), torch.tensor(n)) for part, n in nodes.items()}
     labels = torch.tensor([0, 1, 1, 1])
@@ -84,26 +82,26 @@ def test_nodes_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "test/loss" not in found
 
 
-def graph(logits: list[list[float]], labels: list[list[int]]) -> MultilabelGraph:
+def graph(logits, labels):
     eye = Propagation(torch.eye(len(labels)))
     return MultilabelGraph(torch.tensor(logits), eye, torch.tensor(labels).float(), 1.0)
 
 
 @pytest.fixture
-def multilabel() -> MultilabelNodeClassification:
+def multilabel():
     return MultilabelNodeClassification(
         labels=3, model=Identity(), optimizer=SGD, evaluation_sets=PARTS
     )
 
 
-def test_binary_cross_entropy(multilabel, monkeypatch) -> None:
+def test_binary_cross_entropy(multilabel, monkeypatch):
     """It is the mean over nodes and labels; the mean of an epoch weights graphs by their nodes."""
     batch = graph([[0.0, 2.0, -1.0], [1.0, -3.0, 0.5]], [[1, 1, 0], [0, 0, 1]])
     p, y = batch.features.sigmoid(), batch.labels
     expected = -(y * p.log() + (1 - y) * (1 - p).log()).sum() / 6
     torch.testing.assert_close(multilabel.training_step(batch, 0), expected)
     torch.testing.assert_close(multilabel.total_loss, 2 * expected)
-    sizes: list[int] = []
+    sizes = []
     monkeypatch.setattr(multilabel, "log", lambda *_, batch_size=0, **__: sizes.append(batch_size))
     multilabel.validation_step(batch, 0, dataloader_idx=1)
     assert sizes == [0, 2]
@@ -113,7 +111,7 @@ def test_binary_cross_entropy(multilabel, monkeypatch) -> None:
     assert "test/loss" not in found
 
 
-def test_micro_f1(multilabel, monkeypatch) -> None:
+def test_micro_f1(multilabel, monkeypatch):
     """All graphs, nodes and labels of a set count; a logit in (0, 0.5) predicts its label, too."""
     found = logged(multilabel, monkeypatch)
     multilabel.validation_step(graph([[0.1, 0.2, -5.0]], [[1, 0, 1]]), 0)  # TP 1, FP 1, FN 1
@@ -127,7 +125,7 @@ def test_micro_f1(multilabel, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("pair", [ImageBatch, lambda *pair: list(pair), lambda *pair: pair])
-def test_batch_of_images_is_any_pair(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_of_images_is_any_pair(pair, monkeypatch):
     task = ImageClassification(classes=3, model=nn.LogSoftmax(dim=1), optimizer=SGD)
     found = logged(task, monkeypatch)
     images = torch.tensor([[2.0, 0.0, 0.0], [0.0, 3.0, 1.0], [5.0, 0.0, 1.0]])

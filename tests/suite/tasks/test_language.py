@@ -2,12 +2,11 @@
 
 import math
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
 from tasks.fitting import QUIET, fit
-from torch import Tensor, nn
+from torch import nn
 
 from phantomgrad.models import Memory
 from phantomgrad_suite.data import Corpus, LanguageData
@@ -23,14 +22,12 @@ class Bigrams(nn.Module):
     ``calls`` keeps, of each call: training mode, length of the memory, its last token, options.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.table = nn.Parameter(torch.zeros(WORDS, WORDS))
-        self.calls: list[tuple[bool, int, int, dict[str, Any]]] = []
+        self.calls = []
 
-    def forward(
-        self, tokens: Tensor, targets: Tensor, memory: Memory | None = None, **options: Any
-    ) -> tuple[Tensor, Memory]:
+    def forward(self, tokens, targets, memory=None, **options):
         length = 0 if memory is None else memory.states.shape[1]
         last = -1 if memory is None else int(memory.states[0, -1])
         self.calls.append((self.training, length, last, options))
@@ -47,23 +44,23 @@ class Counting(LanguageData):
     evaluation_sets = ("test", "validation")
 
     @property
-    def corpus(self) -> Corpus:
+    def corpus(self):
         sizes = {"train": 43, "test": 23, "validation": 31}
         return Corpus({k: torch.arange(n).int() % WORDS for k, n in sizes.items()}, WORDS, "")
 
 
-def task_of(model: nn.Module, lr: float = 0.01, **options: Any) -> LanguageModelling:
+def task_of(model, lr=0.01, **options):
     optimizer = partial(torch.optim.Adam, lr=lr)
     return LanguageModelling(
         model=model, optimizer=optimizer, evaluation_sets=("test", "validation"), **options
     )
 
 
-def counting(length: int = 3, **options: Any) -> Counting:
+def counting(length=3, **options):
     return Counting(**{"batch_size": 2, "test_batch_size": 1, "segment_length": length, **options})
 
 
-def test_perplexity_is_that_of_all_words() -> None:
+def test_perplexity_is_that_of_all_words():
     """The mean over segments would be another one, since the last segment is shorter."""
     model = Bigrams()
     with torch.no_grad():
@@ -72,7 +69,7 @@ def test_perplexity_is_that_of_all_words() -> None:
     metrics = fit(task, counting(4, test_batch_size=2)).callback_metrics
     losses = -model.table.detach().log_softmax(dim=1)
 
-    def mean(size: int) -> float:
+    def mean(size):
         rows = (torch.arange(size) % WORDS)[: size // 2 * 2].view(2, -1)
         return float(losses[rows[:, :-1], rows[:, 1:]].mean())
 
@@ -83,7 +80,7 @@ def test_perplexity_is_that_of_all_words() -> None:
     assert (task.metric, task.metric_mode) == ("perplexity", "min")
 
 
-def test_memory_is_passed_between_segments_and_reset_at_the_beginning() -> None:
+def test_memory_is_passed_between_segments_and_reset_at_the_beginning():
     """Training and each evaluation set have memories of their own."""
     model = Bigrams()
     fit(task_of(model), counting(segments_per_epoch=4), epochs=3)
@@ -97,7 +94,7 @@ def test_memory_is_passed_between_segments_and_reset_at_the_beginning() -> None:
     assert evaluated == 3 * [0, 3, *[4] * 6, 0, 3, *[4] * 8]
 
 
-def test_test_set_is_evaluated_at_further_memory_lengths() -> None:
+def test_test_set_is_evaluated_at_further_memory_lengths():
     """The validation set, which selects the epoch, is not."""
     model = Bigrams()
     task = task_of(model, evaluation_memory=7, other_memories=[0, 5])
@@ -111,7 +108,7 @@ def test_test_set_is_evaluated_at_further_memory_lengths() -> None:
 
 
 @pytest.mark.parametrize("evaluate_pretrained", [True, False])
-def test_pretraining_unrolls_the_cell(evaluate_pretrained: bool) -> None:
+def test_pretraining_unrolls_the_cell(evaluate_pretrained):
     """It lasts to the middle of the second epoch, and by default evaluation unrolls as well."""
     model, options = Bigrams(), {"pretraining_steps": 6, "pretraining_layers": 3}
     task = task_of(model, evaluate_pretrained=evaluate_pretrained, **options)

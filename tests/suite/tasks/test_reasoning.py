@@ -1,15 +1,13 @@
 """Deep supervision: which puzzle a row has, what its state is, the loss, and evaluation."""
 
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from interruptions import assert_same_run, checkpoint, interrupted
 from tasks.fitting import SGD, logged
-from torch import Tensor, nn
-from training import Workplace
+from torch import nn
 
 from phantomgrad.models import Answer
 from phantomgrad_suite.data import PuzzleBatch
@@ -23,16 +21,16 @@ VOCABULARY, CELLS = 5, 3
 class Counter(nn.Module):
     """The state counts the segments since its start; ``seen`` are inputs and states."""
 
-    def __init__(self, halts_at: int = 10**6) -> None:
+    def __init__(self, halts_at=10**6):
         super().__init__()
         self.logits = nn.Parameter(torch.randn(VOCABULARY))
         self.halts_at = halts_at
-        self.seen: list[tuple[Tensor, Tensor]] = []
+        self.seen = []
 
-    def start(self, tokens: Tensor) -> Tensor:
+    def start(self, tokens):
         return torch.zeros(len(tokens), 1)
 
-    def forward(self, tokens: Tensor, state: Tensor | None = None) -> Answer:
+    def forward(self, tokens, state=None):
         state = self.start(tokens) if state is None else state
         self.seen.append((tokens, state))
         logits = F.one_hot(tokens, VOCABULARY).float() * state[:, :, None] + self.logits
@@ -40,19 +38,19 @@ class Counter(nn.Module):
         return Answer(logits, halting, state + 1)
 
 
-def batch(number: int, rows: int = 4) -> PuzzleBatch:
+def batch(number, rows=4):
     """Cells of row b are the number of the batch, modulo the vocabulary."""
     tokens = torch.full((rows, CELLS), number % VOCABULARY)
     return PuzzleBatch(tokens, (tokens + torch.arange(CELLS)) % VOCABULARY)
 
 
-def task(model: nn.Module, **settings: Any) -> Reasoning:
+def task(model, **settings):
     return Reasoning(model=model, optimizer=SGD, **{"segments": 3, "averaging": None, **settings})
 
 
-def steps(task: Reasoning, count: int, rows: int = 4) -> list[list[tuple[int, int]]]:
+def steps(task, count, rows=4):
     """The batch that the puzzle of each row is from, and its earlier segments, by step."""
-    model: Any = task.model
+    model = task.model
     for number in range(count):
         task.training_loss(batch(number, rows))
     return [
@@ -61,7 +59,7 @@ def steps(task: Reasoning, count: int, rows: int = 4) -> list[list[tuple[int, in
     ]
 
 
-def test_fixed_segments_replace_rows_in_turn() -> None:
+def test_fixed_segments_replace_rows_in_turn():
     """Rows begin out of phase; from then on each puzzle has three segments from a fresh state."""
     assert steps(task(Counter()), 5) == [
         [(0, 0), (0, 0), (0, 0), (0, 0)],
@@ -72,7 +70,7 @@ def test_fixed_segments_replace_rows_in_turn() -> None:
     ]
 
 
-def test_rows_halt_when_the_model_says_so() -> None:
+def test_rows_halt_when_the_model_says_so():
     halting = task(Counter(halts_at=2), halting=True, exploration=0.0, segments=4)
     assert steps(halting, 5, rows=1) == [[(0, 0)], [(0, 1)], [(2, 0)], [(2, 1)], [(4, 0)]]
     never = task(Counter(), halting=True, exploration=0.0)
@@ -81,7 +79,7 @@ def test_rows_halt_when_the_model_says_so() -> None:
     assert steps(fixed, 3, rows=1) == [[(0, 0)], [(0, 1)], [(2, 0)]]
 
 
-def test_exploration_delays_halting() -> None:
+def test_exploration_delays_halting():
     """A model that halts at once: by chance in 0.5 of the steps, a minimum of 2 or 3 forbids it."""
     torch.manual_seed(0)
     model = Counter(halts_at=1)
@@ -93,7 +91,7 @@ def test_exploration_delays_halting() -> None:
 
 @pytest.mark.parametrize("loss", ["softmax", "stablemax"])
 @pytest.mark.parametrize("halting", [False, True])
-def test_loss_is_that_of_each_row(loss: str, halting: bool) -> None:
+def test_loss_is_that_of_each_row(loss, halting):
     """Cells without a label have no part in it; a row is right if all others are."""
     model = Counter()
     inputs = torch.tensor([[1, 2, 3], [4, 1, 2], [2, 2, 2]])
@@ -115,7 +113,7 @@ def test_loss_is_that_of_each_row(loss: str, halting: bool) -> None:
     assert model.logits.grad is not None
 
 
-def test_evaluation_takes_all_segments_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_takes_all_segments_from_the_start(monkeypatch):
     """Answers are right from the second segment on, where the state outweighs the bias."""
     model = Counter(halts_at=1)
     with torch.no_grad():
@@ -148,7 +146,7 @@ HALTING = ("task.halting=true", "task.exploration=0.5", "task.averaging=0.9")
 
 @pytest.mark.parametrize("at", [2, 11])
 @pytest.mark.parametrize("halting", [False, True])
-def test_resumed_run_is_the_uninterrupted_one(workplace, whole_runs, halting, at) -> None:
+def test_resumed_run_is_the_uninterrupted_one(workplace, whole_runs, halting, at):
     """Carry, augmentation, noise and averaged weights are equal bit for bit."""
     here = (*RUN, "dataset=sudoku4", *(HALTING * halting), "runtime.checkpoint.every_minutes=0")
     whole = whole_runs.train(workplace, *here)
@@ -159,7 +157,7 @@ def test_resumed_run_is_the_uninterrupted_one(workplace, whole_runs, halting, at
     assert evaluate(folder)
 
 
-def test_spectral_radius_is_that_of_the_whole_recursion(workplace: Workplace) -> None:
+def test_spectral_radius_is_that_of_the_whole_recursion(workplace):
     """Also in a run whose gradient records its last two steps alone."""
     here = (*RUN, "dataset=sudoku4", "runtime.callbacks.spectrum.every_n_epochs=1")
     here = (*here, "schedule=warmup_constant", "schedule.warmup=5")

@@ -53,6 +53,6 @@ reasoning = partial(Reasoning, model=Starting(1, 1), optimizer=SGD, segments=3, 
         (lambda: weight_average(LINEAR, 1.0), r"decay must lie in \[0, 1\), got 1.0"),
     ],
 )
-def test_settings_out_of_range_are_refused(call, message) -> None:
+def test_settings_out_of_range_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import phantomgrad as pg
 from phantomgrad_suite.data.images.base import ImageBatch
@@ -20,31 +19,31 @@ BATCH = ImageBatch(torch.ones(4, 3, dtype=torch.float64), torch.tensor([0, 1, 2,
 class Linear(nn.Module):
     """W z + x."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.tensor([[0.4, 0.1, 0.0], [0.0, -0.3, 0.2], [0.1, 0, 0.5]]))
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         return z @ self.weight.T + x
 
 
 class Square(Linear):
     """Half of (W z)^2 + x, whose Jacobian depends on the equilibrium."""
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+    def forward(self, z, x):
         return 0.5 * (z @ self.weight.T).square() + x
 
 
 class Model(nn.Module):
     """Scores that are an equilibrium or, unrolled, an application of the cell."""
 
-    def __init__(self, cell: nn.Module, gradient: pg.GradientEstimator) -> None:
+    def __init__(self, cell, gradient):
         super().__init__()
         self.scale = nn.Parameter(torch.tensor(0.1))
         self.deq = pg.DEQ(cell, SOLVER, gradient)
-        self.budgets: list[int] = []
+        self.budgets = []
 
-    def forward(self, images: Tensor, unrolled: int = 0) -> Tensor:
+    def forward(self, images, unrolled=0):
         x = self.scale * images
         if unrolled:
             return self.deq.cell(x, x).log_softmax(dim=1)
@@ -53,19 +52,17 @@ class Model(nn.Module):
         return z.log_softmax(dim=1)
 
 
-def task_of(
-    cell: nn.Module | None = None, gradient: pg.GradientEstimator | None = None, **options: Any
-) -> ImageClassification:
+def task_of(cell=None, gradient=None, **options):
     model = Model(cell or Linear(), gradient or pg.UnrolledPhantomGradient(3, 0.5))
     optimizer = partial(torch.optim.SGD, lr=0.1)
     return ImageClassification(classes=3, model=model, optimizer=optimizer, **options)
 
 
-def loss_of(task: ImageClassification) -> Tensor:
+def loss_of(task):
     return task.training_step(BATCH, 0)
 
 
-def test_penalty_of_a_linear_cell() -> None:
+def test_penalty_of_a_linear_cell():
     """Its expectation is the squared Frobenius norm over the width; it is logged unweighted."""
     plain, penalised = (
         task_of(jacobian=jacobian)
@@ -88,13 +85,13 @@ def test_penalty_of_a_linear_cell() -> None:
 
 
 @pytest.mark.parametrize("through", [False, True])
-def test_penalty_may_move_the_equilibrium(through: bool) -> None:
+def test_penalty_may_move_the_equilibrium(through):
     """The scale before the layer gets a gradient of the penalty, or none."""
     regularisation = JacobianRegularisation(weight=1.0, through_equilibrium=through)
     task = task_of(Square(), IMPLICIT, jacobian=regularisation)
     plain = task_of(Square(), IMPLICIT)
 
-    def loss(scale: float) -> Tensor:
+    def loss(scale):
         torch.manual_seed(5)
         with torch.no_grad():
             task.model.scale.fill_(scale)
@@ -111,7 +108,7 @@ def test_penalty_may_move_the_equilibrium(through: bool) -> None:
 
 
 @pytest.mark.parametrize(("frequency", "expected"), [(0.0, 0), (1.0, 200), (0.4, 80)])
-def test_penalty_is_part_of_a_share_of_the_steps(frequency: float, expected: int) -> None:
+def test_penalty_is_part_of_a_share_of_the_steps(frequency, expected):
     regularisation = JacobianRegularisation(weight=1.0, frequency=frequency)
     drawn = sum(regularisation.is_due() for _ in range(200))
     assert abs(drawn - expected) <= (30 if 0 < frequency < 1 else 0)
@@ -120,7 +117,7 @@ def test_penalty_is_part_of_a_share_of_the_steps(frequency: float, expected: int
         torch.testing.assert_close(loss_of(task), loss_of(task_of()), rtol=0, atol=0)
 
 
-def test_no_penalty_in_pretraining_or_evaluation() -> None:
+def test_no_penalty_in_pretraining_or_evaluation():
     regularisation = JacobianRegularisation(weight=1.0)
     task = task_of(jacobian=regularisation, pretraining_steps=1, budget_jitter=2)
     before = torch.get_rng_state()
@@ -135,7 +132,7 @@ def test_no_penalty_in_pretraining_or_evaluation() -> None:
 
 
 @pytest.mark.parametrize(("every", "first"), [(35_000, 35_000), (30_000, 60_000)])
-def test_weight_grows_along_the_run(every: int, first: int) -> None:
+def test_weight_grows_along_the_run(every, first):
     """Between step 32,000 and step 300,000 it grows eight times by 0.1."""
     regularisation = JacobianRegularisation(weight=1.9, every=every)
     weights = [regularisation.weight_at(step) for step in (0, first - 1, first, 299_999)]
@@ -143,7 +140,7 @@ def test_weight_grows_along_the_run(every: int, first: int) -> None:
     assert replace(regularisation, increase=0.0).weight_at(299_999) == 1.9
 
 
-def test_budget_jitters_in_training_alone() -> None:
+def test_budget_jitters_in_training_alone():
     """It is smaller by 0, 1 or 2 evaluations, drawn in each step; the solver is restored."""
     task = task_of(budget_jitter=2)
     for _ in range(100):

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 from tasks.fitting import QUIET, fit
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 from phantomgrad_suite.tasks import Task
@@ -18,22 +18,21 @@ RATE, LEAST = 0.1, 1e-6
 class Line(Task):
     """A linear model that keeps the learning rate of every step."""
 
-    def __init__(self, **task: object) -> None:
+    def __init__(self, **task):
         super().__init__(nn.Linear(1, 1), partial(torch.optim.SGD, lr=RATE), **task)
-        self.rates: list[float] = []
+        self.rates = []
 
-    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+    def training_step(self, batch, batch_idx):
         self.rates.append(self.optimizers().param_groups[0]["lr"])
-        loss: Tensor = self.model(batch).square().mean()
-        return loss
+        return self.model(batch).square().mean()
 
 
-def expected(step: int, steps: int) -> float:
+def expected(step, steps):
     return LEAST + (RATE - LEAST) * (1 + math.cos(math.pi * step / steps)) / 2
 
 
 @pytest.mark.parametrize(("steps", "horizon"), [(7, None), (3, 7)])
-def test_cosine_follows_its_formula(steps: int, horizon: int | None) -> None:
+def test_cosine_follows_its_formula(steps, horizon):
     """A run that is the beginning of a longer one has the rates of that one."""
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=RATE)
     schedule = cosine_by_step(optimizer, steps=steps, minimum=LEAST, horizon=horizon)
@@ -45,18 +44,18 @@ def test_cosine_follows_its_formula(steps: int, horizon: int | None) -> None:
 
 @pytest.mark.usefixtures("float32")
 @QUIET
-def test_task_moves_on_every_step_and_knows_their_number() -> None:
+def test_task_moves_on_every_step_and_knows_their_number():
     """In three epochs of four steps, the last rate is the formula's at step eleven of twelve."""
     task = Line(schedule=partial(cosine_by_step, minimum=LEAST), schedule_by="step")
     fit(task, DataLoader(torch.ones(4, 1), batch_size=1), epochs=3)
     assert task.rates == pytest.approx([expected(step, 12) for step in range(12)], rel=1e-9)
 
 
-def test_warm_up_and_cosine_of_the_language_rows() -> None:
+def test_warm_up_and_cosine_of_the_language_rows():
     """At the end of the warm-up the rate drops a little: the cosine runs from step 0."""
     optimizer = torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=2.5e-4)
 
-    def rates(warmup: int, steps: int, at: list[int]) -> list[float]:
+    def rates(warmup, steps, at):
         (factor,) = warmup_cosine(optimizer, warmup=warmup, steps=steps).lr_lambdas
         return [2.5e-4 * factor(step) for step in at]
 
@@ -68,7 +67,7 @@ def test_warm_up_and_cosine_of_the_language_rows() -> None:
     assert rates(0, 10, [0, 5]) == pytest.approx([2.5e-4, 1.25e-4])
 
 
-def test_warmup_ends_at_a_constant_rate() -> None:
+def test_warmup_ends_at_a_constant_rate():
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=RATE)
     schedule = warmup_constant(optimizer, steps=9, warmup=4)
     rates = []

@@ -8,13 +8,12 @@ import pytest
 import torch
 from interruptions import assert_same_run, checkpoint, interrupted
 from train.chains import CHAINS
-from training import Workplace
 
 from phantomgrad_suite.runs.errors import UserError
 
 
 @pytest.mark.parametrize("other", ["size", "kind"])
-def test_checkpoint_of_something_else_is_reported_and_kept(workplace, other) -> None:
+def test_checkpoint_of_something_else_is_reported_and_kept(workplace, other):
     """Intact, but of another model, or not a checkpoint."""
     folder = interrupted(workplace, 8, *CHAINS)
     path = folder / "checkpoints" / "last.ckpt"
@@ -30,7 +29,7 @@ def test_checkpoint_of_something_else_is_reported_and_kept(workplace, other) -> 
 
 
 @pytest.mark.parametrize("generations", [1, 2])
-def test_damaged_checkpoint_is_kept_and_the_run_goes_on(workplace, caplog, generations) -> None:
+def test_damaged_checkpoint_is_kept_and_the_run_goes_on(workplace, caplog, generations):
     """The run resumes from the checkpoint before it, or starts from the beginning without one."""
     caplog.set_level(logging.INFO)
     whole = workplace.train(
@@ -53,7 +52,7 @@ UNUSED = "layer.unused_bias"  # neither the loss nor a gradient depends on it
 
 
 @pytest.mark.parametrize("nonfinite", ["stop", "null"])
-def test_nan_weight_without_effect_stops_the_run(workplace: Workplace, nonfinite: str) -> None:
+def test_nan_weight_without_effect_stops_the_run(workplace, nonfinite):
     """At the end of its epoch or, without that check, at the next checkpoint."""
     here = (*CHAINS, "runtime.checkpoint.every_n_epochs=2", f"nonfinite={nonfinite}")
     poison = f"{{_target_: interruptions.Poison, epoch: 7, weight: {UNUSED}}}"
@@ -66,7 +65,7 @@ def test_nan_weight_without_effect_stops_the_run(workplace: Workplace, nonfinite
     assert bool(saved["state_dict"][f"model.{UNUSED}"].isfinite().all())
 
 
-def test_checkpoint_with_a_nan_weight_is_not_resumed(workplace: Workplace) -> None:
+def test_checkpoint_with_a_nan_weight_is_not_resumed(workplace):
     folder = interrupted(workplace, 8, *CHAINS, "runtime.checkpoint.every_n_epochs=2")
     path = folder / "checkpoints" / "last.ckpt"
     content = torch.load(path, weights_only=True)
@@ -84,10 +83,10 @@ def test_checkpoint_with_a_nan_weight_is_not_resumed(workplace: Workplace) -> No
 )
 def test_disk_that_refuses_files_spares_the_last_checkpoint(
     workplace, whole_runs, monkeypatch, number, remedy
-) -> None:
+):
     """The next checkpoint is not completed, and the run resumes from the last one."""
 
-    def refuse(*_: object) -> None:
+    def refuse(*_):
         raise OSError(number, os.strerror(number))
 
     whole = whole_runs.train(workplace, *CHAINS)

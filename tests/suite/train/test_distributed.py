@@ -1,14 +1,12 @@
 """One run of two processes: on one node, each with its own batch statistics, and on two."""
 
-from pathlib import Path
-
 import lightning
 import pytest
 from interruptions import checkpoint, untimed
 from training import SMALL_MDEQ, composed, finish_two, needs_gloo
 
 from phantomgrad_suite.jobs.build import build_data, build_task
-from phantomgrad_suite.runs.records import Record, read_record
+from phantomgrad_suite.runs.records import read_record
 
 pytestmark = needs_gloo
 
@@ -21,7 +19,7 @@ TWO = ("trainer=ddp", "trainer.devices=2")
 ON_NODES = ("experiment=digits/one_step", "trainer=ddp", "trainer.max_epochs=1")
 
 
-def evaluated_alone(folder: Path, *overrides: str) -> dict[str, float]:
+def evaluated_alone(folder, *overrides):
     """What one process finds with the weights and statistics that a run has saved."""
     config = composed(list(overrides))
     data = build_data(config)
@@ -34,7 +32,7 @@ def evaluated_alone(folder: Path, *overrides: str) -> dict[str, float]:
 
 @pytest.mark.parametrize("method", ["implicit", "upg_k5_d0.5"])
 @pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning", "ignore:.*LeafSpec.*")
-def test_processes_evaluate_the_model_that_is_saved(workplace, jpeg_root, method) -> None:
+def test_processes_evaluate_the_model_that_is_saved(workplace, jpeg_root, method):
     """With the statistics of each process, losses would differ by 4e-4 here."""
     here = (
         f"experiment=figure2/cifar10_{method}",
@@ -51,12 +49,12 @@ def test_processes_evaluate_the_model_that_is_saved(workplace, jpeg_root, method
         assert curves[name][-1] == pytest.approx(alone[name], rel=1e-5), name
 
 
-def record_of(folder: Path) -> Record:
+def record_of(folder):
     (path,) = folder.glob("runs/**/record.json")
     return read_record(path)
 
 
-def test_two_nodes_make_one_record(tmp_path: Path) -> None:
+def test_two_nodes_make_one_record(tmp_path):
     """It equals that of two processes on one node: the same parts of batches, the same curves."""
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()

@@ -1,7 +1,5 @@
 """Language-model runs through the real entry: interrupted, resumed, and in two processes."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from interruptions import assert_same_run, checkpoint, interrupted, untimed
@@ -22,7 +20,7 @@ MODEL = (
 ALONE = ("trainer=default", "trainer.devices=1", "task.other_memories=[]")
 
 
-def run_of(text_root: Path, row: str, *overrides: str) -> tuple[str, ...]:
+def run_of(text_root, row, *overrides):
     """A row on small texts, three epochs of seven segments each."""
     return (
         f"experiment={row}",
@@ -41,7 +39,7 @@ JR = (
 
 
 @pytest.mark.parametrize(("unit", "at"), [("epoch", 2), ("step", 3), ("step", 15)])
-def test_resumed_run_is_the_uninterrupted_one(workplace, whole_runs, text_root, unit, at) -> None:
+def test_resumed_run_is_the_uninterrupted_one(workplace, whole_runs, text_root, unit, at):
     """Memory, position and weights are equal after an interruption between or within epochs."""
     here = run_of(text_root, *JR, "runtime.checkpoint.every_n_epochs=1")
     whole = whole_runs.train(workplace, *here)
@@ -58,7 +56,7 @@ def test_resumed_run_is_the_uninterrupted_one(workplace, whole_runs, text_root, 
     assert ours.result == theirs.result
 
 
-def test_further_memory_lengths_do_not_change_training(workplace, text_root) -> None:
+def test_further_memory_lengths_do_not_change_training(workplace, text_root):
     """Training is equal bit for bit."""
     here = run_of(text_root, *JR, "runtime.checkpoint.every_n_epochs=1")
     plain = workplace.train(*here, "runtime.paths.runs=plain")
@@ -84,7 +82,7 @@ def test_further_memory_lengths_do_not_change_training(workplace, text_root) -> 
         ("schedule.warmup=-5", "warmup must be at least 0, got -5"),
     ],
 )
-def test_bad_value_is_reported_in_one_line(workplace, text_root, override, message) -> None:
+def test_bad_value_is_reported_in_one_line(workplace, text_root, override, message):
     with pytest.raises(UserError, match=message):
         workplace.train(*run_of(text_root, JR[0]), override)
 
@@ -97,7 +95,7 @@ def test_bad_value_is_reported_in_one_line(workplace, text_root, override, messa
         "trainer.precision=bf16-mixed +model.recompute=true",
     ],
 )
-def test_run_without_a_memory_or_in_half_precision(workplace, text_root, setting) -> None:
+def test_run_without_a_memory_or_in_half_precision(workplace, text_root, setting):
     """It writes a checkpoint, and its words become likelier than at first."""
     chosen = setting.split()
     record = workplace.record(
@@ -117,7 +115,7 @@ TWO = ("trainer=ddp", "runtime.trainer.accelerator=cpu", "trainer.devices=2")
 
 
 @needs_gloo
-def test_two_processes_are_one_with_twice_the_streams(workplace, text_root) -> None:
+def test_two_processes_are_one_with_twice_the_streams(workplace, text_root):
     """Losses, perplexities, memories and the steps with a penalty are equal."""
     here = run_of(text_root, JR[0], *PLAIN)
     out = finish_two(workplace.path, *here, *TWO, "runtime.paths.runs=two")

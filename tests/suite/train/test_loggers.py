@@ -3,15 +3,12 @@
 import errno
 import os
 import sys
-from collections.abc import Iterator
-from types import ModuleType
 from unittest.mock import Mock
 
 import pytest
 from interruptions import interrupted
 from train.chains import CHAINS
 from train.wandb_files import read_offline
-from training import Workplace
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record
@@ -22,7 +19,7 @@ SHORT = (f"experiment={ROW}", "trainer.max_epochs=2")
 
 
 @pytest.fixture
-def wandb(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def wandb(monkeypatch):
     """wandb without network."""
     module = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -32,7 +29,7 @@ def wandb(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     module.teardown()
 
 
-def test_wandb_has_a_run_for_each_run(workplace: Workplace, wandb: ModuleType) -> None:
+def test_wandb_has_a_run_for_each_run(workplace, wandb):
     """Two runs in one process; curves are by epoch, the best test value is the summary."""
     own = ("+runtime.logger.tags=[mine]", "+runtime.logger.notes=a trial")
     options = {0: (), 1: own}
@@ -65,13 +62,13 @@ def test_wandb_has_a_run_for_each_run(workplace: Workplace, wandb: ModuleType) -
     assert (list(runs[1].tags), runs[1].notes) == (["mine"], "a trial")
 
 
-def test_wandb_is_needed_only_where_it_is_chosen(workplace, monkeypatch) -> None:
+def test_wandb_is_needed_only_where_it_is_chosen(workplace, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UserError, match=r"needs the package wandb: install it"):
         workplace.train(*SHORT, "logger=wandb")
 
 
-def test_curves_that_cannot_be_written_end_the_run_in_a_line(workplace, monkeypatch) -> None:
+def test_curves_that_cannot_be_written_end_the_run_in_a_line(workplace, monkeypatch):
     """Nor does the thread that writes them print its traceback, which pytest would report."""
     from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -81,7 +78,7 @@ def test_curves_that_cannot_be_written_end_the_run_in_a_line(workplace, monkeypa
         workplace.train(*CHAINS)
 
 
-def test_resumed_run_continues_its_curves_in_tensorboard(workplace: Workplace) -> None:
+def test_resumed_run_continues_its_curves_in_tensorboard(workplace):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     folder = interrupted(workplace, 8, *CHAINS)

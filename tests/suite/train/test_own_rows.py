@@ -3,12 +3,10 @@
 import re
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 from graph_data import REPOSITORY
 from train.chains import own_configs
-from training import Workplace
 
 from phantomgrad_suite.runs.errors import UserError
 
@@ -67,7 +65,7 @@ class Estimator(GradientEstimator):
 """
 
 
-def documented_files() -> dict[str, str]:
+def documented_files():
     """The YAML block of the page, by the path in the comment above each file."""
     (block,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     parts = re.split(r"^# configs/(\S+\.yaml).*\n", block, flags=re.MULTILINE)
@@ -75,12 +73,12 @@ def documented_files() -> dict[str, str]:
 
 
 @pytest.fixture
-def own_row(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_row(workplace, monkeypatch):
     """The files of the page, and the module with their classes."""
     configs, files = own_configs(workplace), documented_files()
     assert len(files) == 4
     for name, content in files.items():
-        path: Path = configs / name
+        path = configs / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(content)
     module = workplace.path / "mine.py"
@@ -92,7 +90,7 @@ def own_row(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.filterwarnings("ignore:.*many workers.*")
 @pytest.mark.usefixtures("own_row")
-def test_four_files_make_a_row(workplace: Workplace) -> None:
+def test_four_files_make_a_row(workplace):
     record = workplace.record("experiment=mine/first", "trainer.max_epochs=20", "optimizer.lr=0.05")
     assert record.data["name"] == record.label["dataset"] == "mine"
     assert record.curves["train/loss"][-1] < record.curves["train/loss"][0]
@@ -101,7 +99,7 @@ def test_four_files_make_a_row(workplace: Workplace) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*many workers.*")
-def test_logits_are_refused(workplace: Workplace, own_row: Path) -> None:
+def test_logits_are_refused(workplace, own_row):
     """Their loss would have no lower bound."""
     own_row.write_text(
         own_row.read_text().replace("torch.log_softmax(self.decoder(z), dim=1)", "self.decoder(z)")

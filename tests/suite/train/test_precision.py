@@ -1,11 +1,8 @@
 """Training in other precisions than float32 and in several processes, and what is refused."""
 
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
-from training import SMALL_MDEQ, Workplace
+from training import SMALL_MDEQ
 
 from phantomgrad import DEQ
 from phantomgrad.models import MDEQCell
@@ -22,17 +19,17 @@ NARROW = (
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[Any]]:
+def seen(monkeypatch):
     """The dtypes of states, of convolutions and of the solver's residuals."""
-    found: dict[str, set[Any]] = {"state": set(), "convolution": set(), "solver": set()}
+    found = {"state": set(), "convolution": set(), "solver": set()}
     cell, layer = MDEQCell.forward, DEQ.forward
 
-    def seen_cell(self: MDEQCell, z: Any, u: Tensor) -> Any:
+    def seen_cell(self, z, u):
         found["state"].add(z[0].dtype)
         found["convolution"].add(self.blocks[0].conv1(z[0]).dtype)
         return cell(self, z, u)
 
-    def seen_layer(self: DEQ, *inputs: Any, **options: Any) -> Any:
+    def seen_layer(self, *inputs, **options):
         z, solution = layer(self, *inputs, **options)
         found["solver"].add(solution.residual.dtype)
         return z, solution
@@ -54,7 +51,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[Any]]:
 @pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning")
 def test_model_trains_in_another_precision(
     workplace, jpeg_root, seen, method, precision, state, convolution, solver
-) -> None:
+):
     """Mixed precision is for the cell alone; the solver works in float32 at least."""
     row = f"experiment=figure2/cifar10_{method}"
     root = f"runtime.dataset.root={jpeg_root}"
@@ -67,7 +64,7 @@ def test_model_trains_in_another_precision(
         assert record.solver["adjoint_evaluations"] > 1
 
 
-def test_several_nodes_need_someone_who_starts_them(workplace, monkeypatch) -> None:
+def test_several_nodes_need_someone_who_starts_them(workplace, monkeypatch):
     """Lightning alone would wait for the others without a word."""
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     row = ("experiment=digits/one_step", "trainer=ddp", "trainer.devices=1", "trainer.num_nodes=2")
@@ -84,9 +81,7 @@ def test_several_nodes_need_someone_who_starts_them(workplace, monkeypatch) -> N
         ("2", 4, r"2 processes, but 4 started: "),
     ],
 )
-def test_other_number_of_processes_is_refused(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, devices: str, tasks: int, message: str
-) -> None:
+def test_other_number_of_processes_is_refused(workplace, monkeypatch, devices, tasks, message):
     """In the first process of a SLURM job."""
     for name in ("PROCID", "LOCALID", "NODEID"):
         monkeypatch.setenv(f"SLURM_{name}", "0")

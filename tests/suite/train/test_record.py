@@ -5,13 +5,12 @@ import re
 import pytest
 import torch
 from train.chains import CHAINS, EPOCHS, ROW, shorten
-from training import Workplace
 
 from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.records import read_record
 
 
-def test_run_writes_its_record(workplace: Workplace) -> None:
+def test_run_writes_its_record(workplace):
     folder = workplace.train(*CHAINS)
     record = read_record(folder / "record.json")
     assert record.row == "chains/upg_k5_d0.5"
@@ -35,7 +34,7 @@ def test_run_writes_its_record(workplace: Workplace) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-def test_record_names_the_gpu(workplace: Workplace) -> None:
+def test_record_names_the_gpu(workplace):
     """When the record is written, Lightning has moved the model back to the CPU."""
     record = workplace.record(*CHAINS, "runtime.trainer.accelerator=gpu")
     assert record.environment["accelerator"] == torch.cuda.get_device_name()
@@ -44,7 +43,7 @@ def test_record_names_the_gpu(workplace: Workplace) -> None:
     assert on_cpu.environment["accelerator"] is None
 
 
-def test_unchanged_row_is_published(workplace: Workplace) -> None:
+def test_unchanged_row_is_published(workplace):
     """Only `runtime` settings are overridden: the record is written to the results."""
     row = shorten(workplace, 40)
     full = row.with_name("implicit.yaml")  # the base of the row
@@ -62,7 +61,7 @@ def test_unchanged_row_is_published(workplace: Workplace) -> None:
     assert published.read_bytes() == (folder / "record.json").read_bytes()
 
 
-def test_reduced_row_is_labelled(workplace: Workplace) -> None:
+def test_reduced_row_is_labelled(workplace):
     """The row's own file reduces the protocol: it is published, and labelled."""
     row = shorten(workplace, 2)
     row.write_text(f"{row.read_text()}label: {{reduced: [2 epochs of 300]}}\n")
@@ -73,7 +72,7 @@ def test_reduced_row_is_labelled(workplace: Workplace) -> None:
 
 @pytest.mark.parametrize("asked", ["auto", "cpu"])
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_missing_gpu_is_reported(workplace, caplog, asked) -> None:
+def test_missing_gpu_is_reported(workplace, caplog, asked):
     workplace.train(
         "experiment=chains/implicit", "trainer.max_epochs=1", f"runtime.trainer.accelerator={asked}"
     )

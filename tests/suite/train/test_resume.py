@@ -1,12 +1,10 @@
 """Interrupted runs, resumed, equal the uninterrupted ones bit for bit."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from interruptions import assert_same_run, checkpoint, interrupted, untimed
 from train.chains import CHAINS, ROW, shorten
-from training import SMALL_MDEQ, WholeRuns, Workplace
+from training import SMALL_MDEQ
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record
@@ -24,10 +22,10 @@ NARROW = (*SMALL_MDEQ, *("solver.max_evaluations=3", "adjoint.max_evaluations=3"
         ("digits/one_step", 8),  # shuffled batches
     ],
 )
-def test_resumed_run_is_the_uninterrupted_one(workplace, small_tu, row, epoch) -> None:
+def test_resumed_run_is_the_uninterrupted_one(workplace, small_tu, row, epoch):
     """It is interrupted right after the checkpoint, where the learning rate drops, or later."""
     saved = "runtime.checkpoint.every_n_epochs=5"
-    here: tuple[str, ...] = (f"experiment={row}", "trainer.max_epochs=9", saved, *DROP)
+    here = (f"experiment={row}", "trainer.max_epochs=9", saved, *DROP)
     if row.startswith("table4"):
         here += (f"runtime.dataset.root={small_tu}", "dataset.folds=3", "dataset.batch_size=8")
     if row.startswith("digits"):
@@ -52,10 +50,10 @@ def test_resumed_run_is_the_uninterrupted_one(workplace, small_tu, row, epoch) -
 @pytest.mark.parametrize("row", ["digits/npg_k5_d0.5", "table1/implicit"])
 @pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning")
 def test_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(
-    workplace: Workplace, whole_runs: WholeRuns, cifar_root: Path, row: str, step: int
-) -> None:
+    workplace, whole_runs, cifar_root, row, step
+):
     """Each of two epochs has five shuffled batches; dropout and pretraining are on."""
-    here: tuple[str, ...] = (
+    here = (
         f"experiment={row}",
         "trainer.max_epochs=2",
         "runtime.checkpoint.every_minutes=0",
@@ -85,7 +83,7 @@ def test_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(
     assert ours.result == theirs.result
 
 
-def test_run_interrupted_before_its_record_only_writes_it(workplace: Workplace) -> None:
+def test_run_interrupted_before_its_record_only_writes_it(workplace):
     folder = workplace.train(*CHAINS, "runtime.checkpoint.every_n_epochs=4")
     record = read_record(folder / "record.json")
     (folder / "record.json").unlink()
@@ -96,7 +94,7 @@ def test_run_interrupted_before_its_record_only_writes_it(workplace: Workplace) 
     assert (folder / "checkpoints" / "last.ckpt").read_bytes() == before
 
 
-def test_seconds_before_an_interruption_count(workplace: Workplace) -> None:
+def test_seconds_before_an_interruption_count(workplace):
     folder = interrupted(workplace, 8, *CHAINS)
     content = checkpoint(folder)
     content["callbacks"]["CostMeter"]["total"] += 1000
@@ -104,7 +102,7 @@ def test_seconds_before_an_interruption_count(workplace: Workplace) -> None:
     assert 1000 < workplace.record(*CHAINS).seconds["total"] < 1100
 
 
-def test_checkpoint_of_another_configuration_is_not_resumed(workplace: Workplace) -> None:
+def test_checkpoint_of_another_configuration_is_not_resumed(workplace):
     """The row's file was changed between interruption and restart."""
     row = shorten(workplace, 8)
     folder = interrupted(workplace, 7, ROW, "runtime.checkpoint.every_n_epochs=5")
@@ -115,7 +113,7 @@ def test_checkpoint_of_another_configuration_is_not_resumed(workplace: Workplace
     assert (folder / "checkpoints" / "last.ckpt").read_bytes() == before
 
 
-def test_checkpoint_of_another_run_is_not_resumed(workplace: Workplace) -> None:
+def test_checkpoint_of_another_run_is_not_resumed(workplace):
     """The same configuration, but another seed: only the provenance tells."""
     folder = interrupted(workplace, 7, *CHAINS)
     own, other = folder.name, folder.with_name(folder.name.replace("seed0", "seed1"))
@@ -133,7 +131,7 @@ def test_checkpoint_of_another_run_is_not_resumed(workplace: Workplace) -> None:
 EVERY_THIRD = "gradient.damping={_target_: phantomgrad.AdaptiveDamping, every: 3}"
 
 
-def test_resumed_run_with_adaptive_damping_is_the_uninterrupted_one(workplace: Workplace) -> None:
+def test_resumed_run_with_adaptive_damping_is_the_uninterrupted_one(workplace):
     """Measured every third pass, interrupted between two measurements."""
     epochs = ("trainer.max_epochs=10", "runtime.checkpoint.every_n_epochs=5")
     here = ("gradient=npg", EVERY_THIRD, *epochs)

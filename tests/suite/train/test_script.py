@@ -1,24 +1,23 @@
 """The training script: a run, a table, several processes, and mistakes in one line."""
 
 import re
-from pathlib import Path
 
 from train.chains import CHAINS
-from training import Script, Started, Workplace, needs_gloo
+from training import Started, needs_gloo
 
 from phantomgrad_suite.evaluate import evaluate
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.records import read_record
 
 
-def test_script_executes_a_run_and_skips_it_the_second_time(script: Script) -> None:
+def test_script_executes_a_run_and_skips_it_the_second_time(script):
     first, second = script(*CHAINS), script(*CHAINS)
     assert (first.code, second.code) == (0, 0)
     assert "accuracy best" in first.out
     assert "finished, skipped" in second.out
 
 
-def test_table_goes_on_after_a_failed_run(script: Script, workplace: Workplace) -> None:
+def test_table_goes_on_after_a_failed_run(script, workplace):
     """The exit code is 1, and the other rows are executed."""
     rows = "experiment=chains/implicit,chains/upg_k5_d0.5,chains/npg_k5_d0.5"
     short = ("trainer.max_epochs=2", "runtime.checkpoint.every_n_epochs=1")
@@ -36,7 +35,7 @@ def test_table_goes_on_after_a_failed_run(script: Script, workplace: Workplace) 
     assert lost.exists()
 
 
-def test_runs_of_other_processes_are_skipped(script, workplace) -> None:
+def test_runs_of_other_processes_are_skipped(script, workplace):
     rows = ("-m", "experiment=chains/implicit,chains/npg_k5_d0.5", "trainer.max_epochs=1")
     assert script(*rows).code == 0
     folders = [RunFolder(path.parent) for path in workplace.path.glob("runs/**/record.json")]
@@ -50,14 +49,14 @@ def test_runs_of_other_processes_are_skipped(script, workplace) -> None:
     assert len(lines) == 2
 
 
-def test_table_names_the_failed_run(script: Script) -> None:
+def test_table_names_the_failed_run(script):
     """An error that several runs share is logged for the first of them."""
     rows = ("experiment=chains/implicit,chains/upg_k5_d0.5", "model.kappa=1")
     (line,) = script("-m", *rows, "seed=0,1").out.splitlines()
     assert re.match("chains/implicit seed0-.*: model cannot be built: .*kappa must lie in", line)
 
 
-def test_missing_data_are_reported_once_and_other_rows_go_on(script, workplace) -> None:
+def test_missing_data_are_reported_once_and_other_rows_go_on(script, workplace):
     rows = "table4/cox2_implicit,table4/cox2_upg_k5_d0.5,chains/implicit"
     outcome = script("-m", f"experiment={rows}", "trainer.max_epochs=1")
     assert outcome.code == 1
@@ -76,7 +75,7 @@ TWO = (
 
 
 @needs_gloo
-def test_two_processes_make_one_run_and_one_record(tmp_path: Path, float32: None) -> None:
+def test_two_processes_make_one_run_and_one_record(tmp_path, float32):
     """The second one, started by the first one, finds the folder locked, and follows."""
     ended = Started(tmp_path, "experiment=digits/one_step", *TWO).end()
     assert ended.code == 0, ended.out
@@ -89,7 +88,7 @@ def test_two_processes_make_one_run_and_one_record(tmp_path: Path, float32: None
     assert evaluate(path.parent)  # by one process
 
 
-def test_table_does_not_start_processes_of_its_own(script: Script) -> None:
+def test_table_does_not_start_processes_of_its_own(script):
     outcome = script("table=digits", "seed=0", "experiment=digits/implicit", *TWO)
     assert outcome.code == 1
     assert "a table cannot start the processes of trainer.devices=2" in outcome.out

@@ -3,14 +3,12 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 import phantomgrad as pg
 from phantomgrad.models import (
@@ -34,13 +32,13 @@ EDGES = torch.tensor([*PAIRS, *((j, i) for i, j in PAIRS)]).t()
 NODES = 9
 
 
-def filled(shape: tuple[int, ...], t: int, amplitude: float, wave: Any = math.sin) -> Tensor:
+def filled(shape, t, amplitude, wave=math.sin):
     """The rule of the golden numbers: element n holds ``amplitude * wave(n^2 + n + t)``."""
     values = [amplitude * wave(n * n + n + t) for n in range(math.prod(shape))]
     return torch.tensor(values, dtype=torch.float64).view(shape)
 
 
-def golden_model(gradient: pg.GradientEstimator) -> GraphClassifier:
+def golden_model(gradient):
     """The model of the golden numbers, its weights projected."""
     model = GraphClassifier(3, 2, SOLVER, gradient, channels=4, dropout=0.0, kappa=0.9)
     with torch.no_grad():
@@ -55,7 +53,7 @@ def golden_model(gradient: pg.GradientEstimator) -> GraphClassifier:
     return model
 
 
-def golden_inputs(edge_weight: float = 1.0) -> tuple[Tensor, Propagation, Propagation]:
+def golden_inputs(edge_weight=1.0):
     """Features, adjacency and sum pooling of the two graphs."""
     propagation = normalized_adjacency(EDGES, NODES, edge_weight=edge_weight, dtype=torch.float64)
     pooling = torch.zeros(2, NODES)
@@ -63,16 +61,16 @@ def golden_inputs(edge_weight: float = 1.0) -> tuple[Tensor, Propagation, Propag
     return filled((NODES, 3), 4, 1.0, math.cos), propagation, Propagation(pooling)
 
 
-def golden_loss(model: GraphClassifier) -> Tensor:
+def golden_loss(model):
     return F.nll_loss(model(*golden_inputs(), propagated=False), torch.tensor([1, 0]))
 
 
-def close(ours: Tensor, reference: Any, tolerance: float = 1e-11) -> None:
+def close(ours, reference, tolerance=1e-11):
     expected = torch.as_tensor(reference, dtype=torch.float64)
     torch.testing.assert_close(ours.detach(), expected, rtol=0, atol=tolerance)
 
 
-ESTIMATORS: list[tuple[str, pg.GradientEstimator]] = [
+ESTIMATORS = [
     ("implicit", IMPLICIT),
     ("one_step", pg.UnrolledPhantomGradient(1, 1.0)),
     *(
@@ -84,7 +82,7 @@ ESTIMATORS: list[tuple[str, pg.GradientEstimator]] = [
 
 
 @pytest.mark.parametrize(("name", "edge_weight"), [("training", 1.0), ("test", 2.0)])
-def test_adjacency_is_the_official_one(name: str, edge_weight: float) -> None:
+def test_adjacency_is_the_official_one(name, edge_weight):
     expected = torch.zeros(NODES, NODES)
     for i, j, value in GOLDEN["adjacency"][name]:
         expected[int(i), int(j)] = expected[int(j), int(i)] = value
@@ -92,18 +90,18 @@ def test_adjacency_is_the_official_one(name: str, edge_weight: float) -> None:
     close(propagation.to_dense(), expected)
 
 
-def test_projection_is_the_official_one() -> None:
+def test_projection_is_the_official_one():
     projected = project_rows_onto_l1_ball(
         torch.tensor(GOLDEN["projection"]["before"], dtype=torch.float64), 0.9
     )
     close(projected, GOLDEN["projection"]["after"])
 
 
-def test_weights_equilibria_and_output_are_the_official_ones() -> None:
+def test_weights_equilibria_and_output_are_the_official_ones():
     model = golden_model(IMPLICIT)
     for layer, expected in zip(model.layers, GOLDEN["weights"], strict=True):
         close(layer.weight.detach(), expected)
-    seen: list[Tensor] = []
+    seen = []
     for module in (*model.layers, model.output):
         module.register_forward_hook(lambda _m, _i, out: seen.append(out))
     scores = model(*golden_inputs(), propagated=False)
@@ -116,7 +114,7 @@ def test_weights_equilibria_and_output_are_the_official_ones() -> None:
 
 
 @pytest.mark.parametrize(("name", "gradient"), ESTIMATORS)
-def test_gradients_are_the_official_ones(name: str, gradient: pg.GradientEstimator) -> None:
+def test_gradients_are_the_official_ones(name, gradient):
     model = golden_model(gradient)
     golden_loss(model).backward()
     for i, layer in enumerate(model.layers):
@@ -128,7 +126,7 @@ def test_gradients_are_the_official_ones(name: str, gradient: pg.GradientEstimat
         close(model.get_parameter(key).grad, expected)
 
 
-def test_directed_graph_gets_the_exact_gradient() -> None:
+def test_directed_graph_gets_the_exact_gradient():
     cell = IGNNCell(3)
     with torch.no_grad():
         cell.weight.copy_(filled((3, 3), 7, 0.35))
@@ -144,7 +142,7 @@ def test_directed_graph_gets_the_exact_gradient() -> None:
     close(cell.weight.grad, GOLDEN["directed"]["weight_gradient"])
 
 
-def test_models_have_the_official_sizes() -> None:
+def test_models_have_the_official_sizes():
     """All parameters and those that are trained are counted, on COX2, on PROTEINS and on Chains."""
     expected = {(GraphClassifier, 35): (37_634, 27_010), (GraphClassifier, 3): (33_538, 24_962)}
     expected[NodeClassifier, 100] = (3_504, 1_888)
@@ -154,20 +152,20 @@ def test_models_have_the_official_sizes() -> None:
         assert (sum(p.numel() for p in parameters), trained) == sizes
 
 
-def test_features_may_come_propagated() -> None:
+def test_features_may_come_propagated():
     model = golden_model(IMPLICIT)
     u, propagation, pooling = golden_inputs()
     plain = model(u, propagation, pooling, propagated=False)
     close(model(propagation(u), propagation, pooling, propagated=True), plain)
 
 
-def test_equilibrium_does_not_depend_on_the_start() -> None:
+def test_equilibrium_does_not_depend_on_the_start():
     layer = golden_model(IMPLICIT).layers[0]
     u, propagation, _ = golden_inputs()
     close(layer(u, propagation, warm=True), layer(u, propagation, warm=False))
 
 
-def test_graphs_of_a_batch_are_independent() -> None:
+def test_graphs_of_a_batch_are_independent():
     model = golden_model(IMPLICIT)
     u, propagation, _ = golden_inputs()
     alone = Propagation(propagation.to_dense()[:4, :4])
@@ -175,7 +173,7 @@ def test_graphs_of_a_batch_are_independent() -> None:
     close(model(u[:4], alone, Propagation(torch.ones(1, 4)), propagated=False), together[:1])
 
 
-def test_node_classifier_normalises_the_equilibrium_of_each_node() -> None:
+def test_node_classifier_normalises_the_equilibrium_of_each_node():
     model = NodeClassifier(3, 2, SOLVER, IMPLICIT, channels=4).eval()
     u, propagation, _ = golden_inputs()
     p, w = propagation.to_dense(), model.layer.weight
@@ -189,7 +187,7 @@ def test_node_classifier_normalises_the_equilibrium_of_each_node() -> None:
     assert model.output.bias is None
 
 
-def test_dropout_acts_in_training_only() -> None:
+def test_dropout_acts_in_training_only():
     model, inputs = GraphClassifier(3, 2, SOLVER, IMPLICIT, channels=16), golden_inputs()
     for mode in (True, False):
         model.train(mode)
@@ -198,7 +196,7 @@ def test_dropout_acts_in_training_only() -> None:
 
 
 @pytest.mark.parametrize("kappa", [0.3, 0.9])
-def test_weights_are_well_posed_from_the_start_and_after_projection(kappa: float) -> None:
+def test_weights_are_well_posed_from_the_start_and_after_projection(kappa):
     model = GraphClassifier(3, 2, SOLVER, IMPLICIT, kappa=kappa)
     for _ in range(2):
         for layer in model.layers:
@@ -208,7 +206,7 @@ def test_weights_are_well_posed_from_the_start_and_after_projection(kappa: float
         model.project_()
 
 
-def test_a_forgotten_projection_is_pointed_out() -> None:
+def test_a_forgotten_projection_is_pointed_out():
     layer = ImplicitGraphLayer(3, 4, SOLVER, pg.UnrolledPhantomGradient(1, 1.0))
     inputs = golden_inputs()[:2]
     layer(*inputs)
@@ -222,7 +220,7 @@ def test_a_forgotten_projection_is_pointed_out() -> None:
 
 
 @pytest.mark.parametrize("weights", [None, torch.rand(EDGES.shape[1], dtype=torch.float64)])
-def test_edges_stand_for_their_normalized_adjacency(weights: Tensor | None) -> None:
+def test_edges_stand_for_their_normalized_adjacency(weights):
     """With weights, ``(D^-1/2 (A + I) D^-1/2)^T``, where D sums the rows of A + I."""
     a = torch.eye(NODES).index_put(tuple(EDGES), torch.ones(()) if weights is None else weights)
     scale = a.sum(dim=1).rsqrt()
@@ -241,7 +239,7 @@ radii = st.floats(0.05, 5.0)
 
 
 @given(matrices, radii)
-def test_projected_rows_lie_in_the_ball_and_stay_there(rows: Any, radius: float) -> None:
+def test_projected_rows_lie_in_the_ball_and_stay_there(rows, radius):
     w = torch.tensor(rows, dtype=torch.float64)
     projected = project_rows_onto_l1_ball(w, radius)
     assert projected.abs().sum(dim=1).max() <= radius * (1 + 1e-12)
@@ -251,7 +249,7 @@ def test_projected_rows_lie_in_the_ball_and_stay_there(rows: Any, radius: float)
 
 
 @given(matrices, radii, st.integers(0, 2**31))
-def test_no_point_of_the_ball_is_closer(rows: Any, radius: float, seed: int) -> None:
+def test_no_point_of_the_ball_is_closer(rows, radius, seed):
     w = torch.tensor(rows, dtype=torch.float64)
     p = project_rows_onto_l1_ball(w, radius)
     noise = torch.randn(50, *w.shape, generator=torch.Generator().manual_seed(seed))

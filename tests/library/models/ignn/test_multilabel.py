@@ -3,7 +3,6 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from phantomgrad import FixedPoint, ImplicitGradient
 from phantomgrad.models import MultilabelNodeClassifier, Propagation, adjacency
@@ -13,11 +12,11 @@ IMPLICIT = ImplicitGradient(solver=SOLVER)
 NODES, RADIUS = 7, 3.0
 
 
-def small(**options: object) -> MultilabelNodeClassifier:
+def small(**options):
     return MultilabelNodeClassifier(3, 4, RADIUS, SOLVER, IMPLICIT, channels=(6, 5), **options)
 
 
-def ring_with_chord() -> Tensor:
+def ring_with_chord():
     """The edges of a ring of seven nodes with a chord, in both directions."""
     ring = torch.arange(NODES)
     sources, targets = torch.cat([ring, torch.tensor([0])]), torch.cat([ring.roll(1), ring[3:4]])
@@ -25,16 +24,16 @@ def ring_with_chord() -> Tensor:
 
 
 @pytest.fixture
-def graph() -> tuple[Tensor, Propagation]:
+def graph():
     """Features, and the plain adjacency."""
     return torch.randn(NODES, 3), adjacency(ring_with_chord(), NODES, dtype=torch.float64)
 
 
-def count(module: torch.nn.Module) -> int:
+def count(module):
     return sum(p.numel() for p in module.parameters())
 
 
-def test_model_has_the_authors_size_part_by_part() -> None:
+def test_model_has_the_authors_size_part_by_part():
     model = MultilabelNodeClassifier(50, 121, 50.0, SOLVER, IMPLICIT)
     assert [count(m) for m in model.layers] == [1_152_000, 1_311_232, 786_944, 327_936, 76_714]
     assert [count(m) for m in model.linears] == [52_224, 524_800, 262_656, 131_328, 31_097]
@@ -45,7 +44,7 @@ def test_model_has_the_authors_size_part_by_part() -> None:
     ]
 
 
-def plain_torch(model: MultilabelNodeClassifier, u: Tensor, a: Tensor, steps: int = 500) -> Tensor:
+def plain_torch(model, u, a, steps=500):
     for i, (layer, linear) in enumerate(zip(model.layers, model.linears, strict=True)):
         b = a @ u @ layer.omega.mT
         x = b
@@ -56,7 +55,7 @@ def plain_torch(model: MultilabelNodeClassifier, u: Tensor, a: Tensor, steps: in
     return u
 
 
-def test_values_and_gradients_are_those_in_plain_torch(graph: tuple[Tensor, Propagation]) -> None:
+def test_values_and_gradients_are_those_in_plain_torch(graph):
     model, (u, propagation) = small(), graph
     ours, expected = model(u, propagation), plain_torch(model, u, propagation.to_dense())
     torch.testing.assert_close(ours, expected, rtol=0, atol=1e-11)
@@ -66,13 +65,13 @@ def test_values_and_gradients_are_those_in_plain_torch(graph: tuple[Tensor, Prop
         torch.testing.assert_close(found, reference, rtol=1e-9, atol=1e-9)
 
 
-def test_edges_stand_for_their_plain_adjacency(graph: tuple[Tensor, Propagation]) -> None:
+def test_edges_stand_for_their_plain_adjacency(graph):
     model, (u, propagation) = small(), graph
     assert torch.equal(model(u, ring_with_chord()), model(u, propagation))
 
 
 @pytest.mark.parametrize("kappa", [0.5, 0.98])
-def test_rows_stay_in_the_ball_of_the_training_graphs(kappa: float) -> None:
+def test_rows_stay_in_the_ball_of_the_training_graphs(kappa):
     model = small(kappa=kappa)
     for _ in range(2):
         for layer in model.layers:
@@ -84,7 +83,7 @@ def test_rows_stay_in_the_ball_of_the_training_graphs(kappa: float) -> None:
         model.project_()
 
 
-def test_evaluation_changes_no_state() -> None:
+def test_evaluation_changes_no_state():
     model = small().eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     complete = Propagation(torch.ones(NODES, NODES) - torch.eye(NODES))  # radius 6

@@ -8,17 +8,17 @@ import torch
 import torch.nn.functional as F
 from problems import relative_error
 from small_models import mdeq
-from torch import Tensor, nn
+from torch import nn
 
 from phantomgrad.models.mdeq.cell import NormedConv2d
 
 
-def group_norm(x: Tensor, norm: nn.GroupNorm) -> Tensor:
+def group_norm(x, norm):
     return F.group_norm(x, norm.num_groups, norm.weight, norm.bias)
 
 
 @pytest.mark.parametrize("injected", [True, False])
-def test_block_is_its_equation(injected: bool) -> None:
+def test_block_is_its_equation(injected):
     block = mdeq().deq.cell.blocks[1]
     z = torch.randn(2, 6, 4, 4)
     u = torch.randn(2, 6, 4, 4) if injected else torch.zeros(())
@@ -30,7 +30,7 @@ def test_block_is_its_equation(injected: bool) -> None:
     assert (z._version, u._version) == (0, 0)  # not modified in place
 
 
-def test_fusion_sums_every_pair_of_scales() -> None:
+def test_fusion_sums_every_pair_of_scales():
     fusion = mdeq().deq.cell.fusion
     y = [torch.randn(2, c, 8 >> i, 8 >> i) for i, c in enumerate((4, 6, 8))]
     expected = [t.clone() for t in y]
@@ -46,7 +46,7 @@ def test_fusion_sums_every_pair_of_scales() -> None:
     assert [len(fusion.paths[name]) for name in ("2_to_0", "0_to_1", "0_to_2")] == [2, 2, 5]
 
 
-def test_cifar_models_start_with_small_kernels_where_there_is_no_weight_norm() -> None:
+def test_cifar_models_start_with_small_kernels_where_there_is_no_weight_norm():
     model = golden.sized("tiny")
     kernels = {n: m for n, m in model.named_modules() if isinstance(m, nn.Conv2d)}
     for name, convolution in kernels.items():
@@ -62,7 +62,7 @@ def test_cifar_models_start_with_small_kernels_where_there_is_no_weight_norm() -
     assert model.head.output.weight.abs().max().item() == pytest.approx(200**-0.5, rel=0.01)
 
 
-def test_imagenet_models_keep_the_initialisation_of_torch() -> None:
+def test_imagenet_models_keep_the_initialisation_of_torch():
     stem = mdeq(init_std=None).stem
     assert 0.9 / math.sqrt(27) < stem[0].weight.abs().max() <= 1 / math.sqrt(27)
 
@@ -77,9 +77,7 @@ def test_imagenet_models_keep_the_initialisation_of_torch() -> None:
         ((7, 16), (2, 1), (4, 8)),
     ],
 )
-def test_images_of_any_size_that_divides_into_the_scales(
-    size: tuple[int, int], strides: tuple[int, int], finest: tuple[int, int], channels_last: bool
-) -> None:
+def test_images_of_any_size_that_divides_into_the_scales(size, strides, finest, channels_last):
     model = mdeq(stem_strides=strides, channels_last=channels_last)
     scores = model(torch.randn(2, 3, *size))
     assert scores.shape == (2, 4)
@@ -90,13 +88,13 @@ def test_images_of_any_size_that_divides_into_the_scales(
     assert shapes == [(2, c, height >> i, width >> i) for i, c in enumerate((4, 6, 8))]
 
 
-def test_one_scale_is_a_model_too() -> None:
+def test_one_scale_is_a_model_too():
     model = mdeq(channels=(4,), head_channels=(2,))
     model(torch.randn(2, 3, 5, 7)).square().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
-def test_unrolling_is_a_loop_from_zero_on_the_graph() -> None:
+def test_unrolling_is_a_loop_from_zero_on_the_graph():
     model, images = mdeq(), torch.randn(2, 3, 8, 8)
     model(images)
     u = model.inject(images)
@@ -113,10 +111,10 @@ def test_unrolling_is_a_loop_from_zero_on_the_graph() -> None:
     assert relative_error(*gradients) < 1e-12
 
 
-def test_dropout_is_applied_before_the_injection() -> None:
+def test_dropout_is_applied_before_the_injection():
     model = mdeq(dropout=0.5)
     block = model.deq.cell.blocks[0]
-    inputs: list[Tensor] = []
+    inputs = []
     block.norm2.register_forward_pre_hook(lambda _m, args: inputs.append(args[0]))
     with torch.no_grad():
         u = torch.randn(8, 4, 4, 4)

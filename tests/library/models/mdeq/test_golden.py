@@ -6,7 +6,6 @@ import mdeq_golden as golden
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 from training import composed
 
@@ -16,14 +15,14 @@ TIGHT = pg.Broyden(max_evaluations=80, tol=1e-13)
 NUMBERS = golden.NUMBERS
 
 
-def printed(ours: list[float], reference: list[float], digits: int) -> None:
+def printed(ours, reference, digits):
     """Equal up to the printed digits."""
     assert ours == pytest.approx(reference, rel=0, abs=0.51 * 10**-digits)
 
 
 @pytest.mark.parametrize(("size", "channels_last"), [("tiny", 0), ("tiny", 1), ("large", 1)])
 @torch.no_grad()
-def test_map_and_head_are_the_official_ones(size: str, channels_last: int) -> None:
+def test_map_and_head_are_the_official_ones(size, channels_last):
     model = golden.filled(golden.sized(size, channels_last=bool(channels_last))).eval()
     cell = model.deq.cell
     u = model.inject(golden.images())
@@ -38,7 +37,7 @@ def test_map_and_head_are_the_official_ones(size: str, channels_last: int) -> No
 
 @pytest.mark.parametrize("case", NUMBERS["broyden"])
 @torch.no_grad()
-def test_broyden_takes_the_official_steps(case: str) -> None:
+def test_broyden_takes_the_official_steps(case):
     size, step = case.split(", ")
     solver = pg.Broyden(
         max_evaluations=9, tol=0, stop="absolute", record_trace=True, first_step=float(step)
@@ -50,7 +49,7 @@ def test_broyden_takes_the_official_steps(case: str) -> None:
     printed(ours, NUMBERS["broyden"][case], 6)
 
 
-def estimator(first: str, second: str) -> pg.GradientEstimator:
+def estimator(first, second):
     """Either steps and damping of UPG, or a name and the steps with damping 0.5."""
     if first == "implicit":
         return pg.ImplicitGradient(solver=TIGHT)
@@ -61,7 +60,7 @@ def estimator(first: str, second: str) -> pg.GradientEstimator:
 
 
 @functools.cache
-def equilibrium() -> tuple[Tensor, ...]:
+def equilibrium():
     """The equilibrium of fill B in training mode."""
     model = golden.filled(golden.sized("tiny", TIGHT), contractive=True)
     with torch.no_grad():
@@ -70,7 +69,7 @@ def equilibrium() -> tuple[Tensor, ...]:
 
 
 @functools.cache
-def step(start: str, gradient: pg.GradientEstimator) -> list[float]:
+def step(start, gradient):
     """Loss, first logit and norms of gradients, of a step whose solver has found a given state."""
     contractive = start == "from_fixed_point"
     model = golden.filled(golden.sized("tiny", gradient=gradient), contractive=contractive)
@@ -91,7 +90,7 @@ STEPS = ("from_zero", "from_cosine", "from_fixed_point")
 @pytest.mark.parametrize(
     ("start", "case"), [(start, case) for start in STEPS for case in NUMBERS[start]]
 )
-def test_losses_and_gradients_are_the_official_ones(start: str, case: str) -> None:
+def test_losses_and_gradients_are_the_official_ones(start, case):
     ours, reference = step(start, estimator(*case.split(", "))), NUMBERS[start][case]
     if start == "from_zero":  # printed with fewer digits
         printed(ours[:2], reference[:2], 8)
@@ -101,13 +100,13 @@ def test_losses_and_gradients_are_the_official_ones(start: str, case: str) -> No
         assert ours[2:] == pytest.approx(reference[2:], rel=5.1e-9)
 
 
-def test_equilibrium_is_the_official_one() -> None:
+def test_equilibrium_is_the_official_one():
     for state, reference in zip(equilibrium(), NUMBERS["fixed_point"], strict=True):
         assert golden.statistics(state) == pytest.approx(reference, rel=1e-10)
 
 
 @pytest.mark.parametrize("size", ["tiny", "large"])
-def test_unrolled_pretraining_has_the_official_loss(size: str) -> None:
+def test_unrolled_pretraining_has_the_official_loss(size):
     model = golden.filled(golden.sized(size))
     with torch.no_grad():
         loss = F.nll_loss(model(golden.images(), unrolled=10), golden.LABELS)
@@ -117,7 +116,7 @@ def test_unrolled_pretraining_has_the_official_loss(size: str) -> None:
 @pytest.mark.parametrize(
     ("size", "total"), [("tiny", 158_986), ("large", 11_098_398), ("imagenet_small", 16_808_936)]
 )
-def test_size_is_the_official_one(size: str, total: int) -> None:
+def test_size_is_the_official_one(size, total):
     with torch.device("meta"):
         model = golden.sized(size)
     assert sum(p.numel() for p in model.parameters()) == total
@@ -132,7 +131,7 @@ def test_size_is_the_official_one(size: str, total: int) -> None:
         ("imagenet_small", 224, [42_950_656, 1_260_621_824, 611_385_344]),
     ],
 )
-def test_multiply_adds_are_the_official_ones(size: str, side: int, expected: list[int]) -> None:
+def test_multiply_adds_are_the_official_ones(size, side, expected):
     with torch.device("meta"):
         model = golden.sized(size).eval()
         image = torch.empty(1, 3, side, side)
@@ -148,7 +147,7 @@ def test_multiply_adds_are_the_official_ones(size: str, side: int, expected: lis
 
 
 @pytest.mark.parametrize("size", golden.SIZES)
-def test_configurations_have_these_sizes(size: str) -> None:
+def test_configurations_have_these_sizes(size):
     from hydra.utils import instantiate
 
     names = [f"model=mdeq_{size}", f"solver=mdeq_{size}", f"solver@adjoint=mdeq_{size}_adjoint"]

@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from small_models import puzzles, reasoner
-from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import phantomgrad as pg
@@ -15,12 +14,12 @@ every_mixer = pytest.mark.parametrize("mixer", ["mlp", "attention"])
 
 
 @pytest.mark.parametrize("recorded", [1, 2, 3])
-def test_recursion_with_damping_and_noise(recorded: int) -> None:
+def test_recursion_with_damping_and_noise(recorded):
     cell = RecursiveCell(RecursiveNetwork(8, 6, multiple=4, damping=0.9), 2, recorded)
     x, y, z, *noise = torch.randn(6, 2, 6, 8)
     x.requires_grad_()
 
-    def step(h: Tensor, c: Tensor, e: Tensor) -> Tensor:
+    def step(h, c, e):
         return 0.1 * h + 0.9 * cell.network.blocks(h + c) + e
 
     a = step(z, y + x, noise[0])
@@ -48,7 +47,7 @@ def test_recursion_with_damping_and_noise(recorded: int) -> None:
     ],
     ids=lambda gradient: type(gradient).__name__,
 )
-def test_partly_recorded_recursions_refuse_a_gradient_that_would_be_wrong(gradient) -> None:
+def test_partly_recorded_recursions_refuse_a_gradient_that_would_be_wrong(gradient):
     model, tokens = reasoner(gradient, recorded=2), puzzles()
     with pytest.raises(ValueError, match=r"recorded must be n \+ 1 = 3 for a gradient.*got 2"):
         model(tokens)
@@ -61,14 +60,14 @@ def test_partly_recorded_recursions_refuse_a_gradient_that_would_be_wrong(gradie
 
 
 @every_mixer
-def test_positions_are_seen_in_order_and_samples_apart(mixer: str) -> None:
+def test_positions_are_seen_in_order_and_samples_apart(mixer):
     model, tokens = reasoner(mixer=mixer).eval(), puzzles(3)
     logits = model(tokens).logits
     torch.testing.assert_close(model(tokens[1:2]).logits, logits[1:2])
     assert not torch.allclose(model(tokens.flip(1)).logits.flip(1), logits)
 
 
-def test_rotary_embedding_keeps_norms_and_knows_distances_alone() -> None:
+def test_rotary_embedding_keeps_norms_and_knows_distances_alone():
     q, k = torch.randn(2, 4, 8)
     later = [rotated(F.pad(t, (0, 0, 3, 0)))[3:] for t in (q, k)]  # at positions 3 to 6
     scores = rotated(q) @ rotated(k).mT
@@ -77,19 +76,19 @@ def test_rotary_embedding_keeps_norms_and_knows_distances_alone() -> None:
     assert not torch.allclose(scores, q @ k.mT)
 
 
-def test_attention_takes_longer_puzzles_than_it_was_built_for() -> None:
+def test_attention_takes_longer_puzzles_than_it_was_built_for():
     model = reasoner(mixer="attention")
     assert model(puzzles(2, 9)).logits.shape == (2, 9, 5)
 
 
-def test_truncated_normal_has_the_deviation_asked_for() -> None:
+def test_truncated_normal_has_the_deviation_asked_for():
     sample = truncated_normal_(torch.empty(200_000), 0.5)
     assert float(sample.std()) == pytest.approx(0.5, rel=5e-3)
     assert float(sample.abs().max()) == pytest.approx(0.5 * 2.273694468677113, rel=1e-3)
 
 
 @every_mixer
-def test_jacobian_can_be_penalised(mixer: str) -> None:
+def test_jacobian_can_be_penalised(mixer):
     model, tokens = reasoner(mixer=mixer, n=1), puzzles()
     f, z, _ = model.deq.close_over((model.embed(tokens),), model.start(tokens))
     with sdpa_kernel(SDPBackend.MATH):

@@ -1,20 +1,18 @@
 """The recursive reasoner against the numbers of the authors' TRM."""
 
 import itertools
-from typing import Any
 
 import pytest
 import recursive_golden as golden
 import torch
-from torch import Tensor
 
-from phantomgrad import BackpropThroughSolver, GradientEstimator, Solver, Steps
+from phantomgrad import BackpropThroughSolver, Steps
 from phantomgrad import UnrolledPhantomGradient as UPG
 from phantomgrad.models import RecursiveReasoner
 
 MIXERS = pytest.mark.parametrize("mixer", golden.NUMBERS["cases"])
 # The last 1, 2, 7 and 21 of the elementary steps on the graph.
-SCHEMES: dict[str, tuple[Solver, GradientEstimator, int]] = {
+SCHEMES = {
     "laststep": (Steps(2), UPG(1, 1.0), 1),
     "onestep": (Steps(2), UPG(1, 1.0), 2),
     "recursion": (Steps(2), UPG(1, 1.0), 7),
@@ -23,26 +21,26 @@ SCHEMES: dict[str, tuple[Solver, GradientEstimator, int]] = {
 }
 
 
-def close(ours: Any, reference: Any) -> None:
+def close(ours, reference):
     assert ours == pytest.approx(reference, rel=1e-8, abs=1e-9)
 
 
-def close_gradients(ours: dict[str, Tensor], reference: dict[str, list[float]]) -> None:
+def close_gradients(ours, reference):
     for name, g in ours.items():
         close([float(g.norm()), golden.probe(g)], reference[name])
 
 
-def norm(gradients: dict[str, Tensor]) -> float:
+def norm(gradients):
     return float(torch.stack([g.norm() for g in gradients.values()]).norm())
 
 
-def cosine(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
+def cosine(a, b):
     return sum(float((a[name] * b[name]).sum()) for name in a) / norm(a) / norm(b)
 
 
 @MIXERS
 @torch.no_grad()
-def test_network_and_embedding_are_the_authors(mixer: str) -> None:
+def test_network_and_embedding_are_the_authors(mixer):
     numbers, model = golden.NUMBERS["cases"][mixer], golden.filled(mixer)
     assert sum(p.numel() for p in model.parameters()) == numbers["parameters"]
     close(golden.statistics(model.embed(golden.TOKENS)), numbers["embedding"])
@@ -54,7 +52,7 @@ def test_network_and_embedding_are_the_authors(mixer: str) -> None:
 
 @MIXERS
 @torch.no_grad()
-def test_recursions_are_the_authors(mixer: str) -> None:
+def test_recursions_are_the_authors(mixer):
     numbers, model = golden.NUMBERS["cases"][mixer], golden.filled(mixer)
     x, state, states = model.embed(golden.TOKENS), model.start(golden.TOKENS), []
     for _ in range(3):
@@ -69,7 +67,7 @@ def test_recursions_are_the_authors(mixer: str) -> None:
 
 
 @MIXERS
-def test_two_segments_of_deep_supervision_are_the_authors(mixer: str) -> None:
+def test_two_segments_of_deep_supervision_are_the_authors(mixer):
     numbers, model, state = golden.NUMBERS["cases"][mixer], golden.filled(mixer), None
     summary, found = numbers["summary"], []
     for reference in numbers.get("segments", (None, None)):
@@ -90,7 +88,7 @@ def test_two_segments_of_deep_supervision_are_the_authors(mixer: str) -> None:
 
 
 @MIXERS
-def test_gradients_of_all_schemes_are_the_authors(mixer: str) -> None:
+def test_gradients_of_all_schemes_are_the_authors(mixer):
     numbers, found = golden.NUMBERS["cases"][mixer], {}
     for scheme, (solver, gradient, recorded) in SCHEMES.items():
         model = golden.filled(mixer, solver, gradient, recorded=recorded)
@@ -109,7 +107,7 @@ def test_gradients_of_all_schemes_are_the_authors(mixer: str) -> None:
 
 
 @MIXERS
-def test_damped_steps_are_those_of_eqr(mixer: str) -> None:
+def test_damped_steps_are_those_of_eqr(mixer):
     reference = golden.NUMBERS["cases"][mixer]["damped"]
     model = golden.filled(mixer, damping=0.95)
     answer = model(golden.TOKENS)
@@ -122,7 +120,7 @@ def test_damped_steps_are_those_of_eqr(mixer: str) -> None:
 
 
 MLP, ATTENTION = {"mixer": "mlp"}, {"mixer": "attention"}
-PUBLISHED: dict[str, tuple[int, int, dict[str, Any]]] = {  # vocabulary, positions, settings
+PUBLISHED = {  # vocabulary, positions, settings
     "TRM Sudoku 9x9, token MLP, 16 puzzle positions": (11, 97, MLP),
     "same without puzzle positions": (11, 81, MLP),
     "TRM Sudoku 9x9, attention": (11, 97, ATTENTION),
@@ -138,13 +136,13 @@ PUBLISHED: dict[str, tuple[int, int, dict[str, Any]]] = {  # vocabulary, positio
 SMALL = {f"{s}x{s} token MLP d=64 / 96 / 128": s for s in (4, 6, 9)}
 
 
-def count(vocabulary: int, positions: int, **settings: Any) -> int:
+def count(vocabulary, positions, **settings):
     with torch.device("meta"):
         model = RecursiveReasoner(vocabulary, positions, Steps(2), golden.ONE, **settings)
     return sum(p.numel() for p in model.parameters())
 
 
-def test_parameters_of_the_published_sizes() -> None:
+def test_parameters_of_the_published_sizes():
     numbers = golden.NUMBERS["parameter_counts"]
     assert numbers.keys() == PUBLISHED.keys() | SMALL.keys()
     for name, (vocabulary, positions, settings) in PUBLISHED.items():

@@ -1,14 +1,11 @@
 """Recursive reasoners with every gradient: values, Jacobians, starts, misuse."""
 
 import copy
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from problems import exact_gradient, relative_error
 from small_models import ONE_STEP, contractive_reasoner, puzzles, reasoner
-from torch import Tensor, nn
 
 import phantomgrad as pg
 from phantomgrad.models import RecursiveReasoner
@@ -20,13 +17,13 @@ every_map = pytest.mark.parametrize("n", [None, 1, 3], ids=["H", "G_1", "G_3"])
 every_mixer = pytest.mark.parametrize("mixer", ["mlp", "attention"])
 
 
-def gradients(model: nn.Module, loss: Tensor) -> list[Tensor]:
+def gradients(model, loss):
     return list(torch.autograd.grad(loss, list(model.parameters()), materialize_grads=True))
 
 
 @every_map
 @pytest.mark.parametrize("k", [1, 2, 4])
-def test_upg_is_autograd_through_the_last_k_applications(k: int, n: int | None) -> None:
+def test_upg_is_autograd_through_the_last_k_applications(k, n):
     model, tokens = reasoner(pg.UnrolledPhantomGradient(k, 1.0), pg.Steps(5 - k), n=n), puzzles()
     answer, state = model(tokens), model.start(tokens)
     for t in range(5):
@@ -45,7 +42,7 @@ def test_upg_is_autograd_through_the_last_k_applications(k: int, n: int | None) 
 @every_map
 @every_mixer
 @pytest.mark.parametrize("gradient", [LENIENT, pg.NeumannPhantomGradient(3, 0.5)], ids=str)
-def test_gradient_at_an_equilibrium_is_that_of_dense_matrices(gradient, mixer, n) -> None:
+def test_gradient_at_an_equilibrium_is_that_of_dense_matrices(gradient, mixer, n):
     model, tokens = contractive_reasoner(gradient, TIGHT, n=n, mixer=mixer), puzzles(2)
     x = model.embed(tokens)
     z, solution = model.deq(x, z0=model.start(tokens))
@@ -60,11 +57,11 @@ def test_gradient_at_an_equilibrium_is_that_of_dense_matrices(gradient, mixer, n
 
 
 @pytest.mark.parametrize("n", [None, 2])
-def test_noise_is_drawn_once_in_a_pass_and_a_seed_repeats_it(n: int | None) -> None:
+def test_noise_is_drawn_once_in_a_pass_and_a_seed_repeats_it(n):
     model, tokens, drawn = reasoner(solver=pg.Steps(3), n=n, noise=0.1), puzzles(400), []
     model.deq.cell.register_forward_pre_hook(lambda _, inputs: drawn.append(inputs[2]))
 
-    def answered(seed: int) -> Tensor:
+    def answered(seed):
         return model(tokens, generator=torch.Generator().manual_seed(seed)).logits
 
     first = answered(1)
@@ -77,7 +74,7 @@ def test_noise_is_drawn_once_in_a_pass_and_a_seed_repeats_it(n: int | None) -> N
     assert torch.equal(answered(1), first)
 
 
-def test_initial_states_are_saved_and_not_trained() -> None:
+def test_initial_states_are_saved_and_not_trained():
     torch.manual_seed(1)
     model, other, tokens = reasoner(), reasoner(), puzzles()
     assert not torch.allclose(model.initial, other.initial)
@@ -90,10 +87,10 @@ def test_initial_states_are_saved_and_not_trained() -> None:
     assert torch.equal(z[1, 0], model.initial[1])
 
 
-def test_random_starts_are_drawn_for_each_cell() -> None:
+def test_random_starts_are_drawn_for_each_cell():
     model, tokens = reasoner(random_start=True), puzzles(500)
 
-    def drawn(seed: int) -> tuple[Tensor, Tensor]:
+    def drawn(seed):
         return model.start(tokens, torch.Generator().manual_seed(seed))
 
     y, z = drawn(1)
@@ -107,7 +104,7 @@ def test_random_starts_are_drawn_for_each_cell() -> None:
 
 
 @torch.no_grad()
-def test_initial_weights() -> None:
+def test_initial_weights():
     model = reasoner(width=64, n=6, multiple=256)
     for name, p in model.deq.named_parameters():
         assert float(p.std()) * p.shape[1] ** 0.5 == pytest.approx(1, rel=0.05), name
@@ -117,7 +114,7 @@ def test_initial_weights() -> None:
     assert torch.equal(fresh(tokens).halting, torch.full((3,), -5.0))
 
 
-def test_low_precision_keeps_states_in_float32() -> None:
+def test_low_precision_keeps_states_in_float32():
     model, tokens = reasoner().float(), puzzles()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         answer = model(tokens)
@@ -129,7 +126,7 @@ def test_low_precision_keeps_states_in_float32() -> None:
 # Dynamo reads the .grad of every input, which makes torch warn.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("n", [None, 2])
-def test_copies_and_compiled_solves_give_the_same(n: int | None) -> None:
+def test_copies_and_compiled_solves_give_the_same(n):
     model, tokens = reasoner(n=n), puzzles()
     expected = model(tokens).logits
     torch.testing.assert_close(copy.deepcopy(model)(tokens).logits, expected)
@@ -161,17 +158,17 @@ def test_copies_and_compiled_solves_give_the_same(n: int | None) -> None:
         ),
     ],
 )
-def test_misuse(make: Callable[[], Any], message: str) -> None:
+def test_misuse(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
 
-def test_gradients_of_single_puzzles_in_a_vmap() -> None:
+def test_gradients_of_single_puzzles_in_a_vmap():
     model, tokens = reasoner(gradient=ONE_STEP), puzzles()
     model.deq.check_map = False
     weights = {name: p.detach() for name, p in model.named_parameters()}
 
-    def loss(weights: dict[str, Tensor], puzzle: Tensor) -> Tensor:
+    def loss(weights, puzzle):
         answer = torch.func.functional_call(model, weights, (puzzle.unsqueeze(0),))
         return answer.logits.square().sum()
 
@@ -180,7 +177,7 @@ def test_gradients_of_single_puzzles_in_a_vmap() -> None:
     torch.testing.assert_close([ours[name].sum(dim=0) for name in weights], expected)
 
 
-def test_a_state_may_be_a_list_of_two() -> None:
+def test_a_state_may_be_a_list_of_two():
     model, tokens = reasoner().eval(), puzzles()
     state = model(tokens).state
     assert torch.equal(model(tokens, list(state)).logits, model(tokens, state).logits)

@@ -1,45 +1,41 @@
 """The DEQ-Transformer against the numbers of the official code."""
 
-from typing import Any
-
 import pytest
 import torch
 import transformer_golden as golden
-from torch import Tensor
 
 import phantomgrad as pg
-from phantomgrad.models import Memory, TransformerLM
-from phantomgrad.models.transformer.attention import Context, empty_memory
+from phantomgrad.models.transformer.attention import empty_memory
 from phantomgrad.models.transformer.embedding import DistanceEmbedding
 
 TIGHT = pg.Broyden(max_evaluations=150, tol=1e-14)
 VARIANTS = pytest.mark.parametrize("variant", golden.VARIANTS)
 
 
-def agree(ours: Tensor, reference: list[float]) -> None:
+def agree(ours, reference):
     """Element by element, in row-major order."""
     expected = torch.tensor(reference).view(ours.shape)
     torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-11)
 
 
-def close(ours: list[float], reference: list[float]) -> None:
+def close(ours, reference):
     assert ours == pytest.approx(reference, rel=1e-9, abs=1e-11)
 
 
-def context_of(model: TransformerLM, memory: Memory | None = None) -> Context:
+def context_of(model, memory=None):
     """The context of segment 0."""
     u = model.inject(golden.segment(0)[0])
     return model.context(u, memory or empty_memory(u, u.dtype))
 
 
 @pytest.mark.parametrize("length", golden.NUMBERS["positions"])
-def test_distances_are_the_official_ones(length: str) -> None:
+def test_distances_are_the_official_ones(length):
     table = DistanceEmbedding(golden.WIDTH)(int(length), torch.zeros(()))
     agree(table, golden.NUMBERS["positions"][length])
 
 
 @torch.no_grad()
-def test_embedding_and_injection_are_the_official_ones() -> None:
+def test_embedding_and_injection_are_the_official_ones():
     model, tokens = golden.model(), golden.segment(0)[0]
     agree(model.embedding(tokens), golden.NUMBERS["embedding"])
     agree(model.inject(tokens), golden.NUMBERS["injection"])
@@ -48,11 +44,11 @@ def test_embedding_and_injection_are_the_official_ones() -> None:
 @pytest.mark.parametrize("filled", [False, True])
 @VARIANTS
 @torch.no_grad()
-def test_map_is_the_official_one(variant: str, filled: bool) -> None:
+def test_map_is_the_official_one(variant, filled):
     reference = golden.NUMBERS[variant]["maps"]
     model = golden.model(**golden.VARIANTS[variant])
     context = context_of(model, golden.memory() if filled else None)
-    seen: list[Tensor] = []
+    seen = []
     model.cell.attention.dropout.register_forward_pre_hook(lambda _m, args: seen.append(args[0]))
     z = golden.state()
     suffix = ", memory" if filled else ""
@@ -63,7 +59,7 @@ def test_map_is_the_official_one(variant: str, filled: bool) -> None:
 
 
 @torch.no_grad()
-def test_ordinary_residual_is_that_of_the_later_code() -> None:
+def test_ordinary_residual_is_that_of_the_later_code():
     model, z = golden.model(pre_norm=True, raw_residual=True), golden.state()
     for name, reference in golden.NUMBERS["raw"].items():
         context = context_of(model, golden.memory() if "memory" in name else None)
@@ -71,7 +67,7 @@ def test_ordinary_residual_is_that_of_the_later_code() -> None:
 
 
 @torch.no_grad()
-def test_softmax_is_the_official_one() -> None:
+def test_softmax_is_the_official_one():
     model, reference = golden.model(), golden.NUMBERS["softmax"]
     hidden = golden.given(golden.HIDDEN, 12, golden.WIDTH)
     loss = model.softmax(hidden, golden.WORDS, model.embedding)
@@ -86,7 +82,7 @@ def test_softmax_is_the_official_one() -> None:
     agree(loss - heads, reference["tails"])
 
 
-def test_softmax_has_the_official_gradient() -> None:
+def test_softmax_has_the_official_gradient():
     model = golden.model()
     hidden = golden.given(golden.HIDDEN, 12, golden.WIDTH).requires_grad_()
     model.softmax(hidden, golden.WORDS, model.embedding).mean().backward()
@@ -94,7 +90,7 @@ def test_softmax_has_the_official_gradient() -> None:
 
 
 @VARIANTS
-def test_pretraining_is_the_official_one(variant: str) -> None:
+def test_pretraining_is_the_official_one(variant):
     reference = golden.NUMBERS[variant]
     model, memory = golden.model(**golden.VARIANTS[variant]), None
     for s, expected in enumerate(reference["segments"]):
@@ -109,14 +105,14 @@ def test_pretraining_is_the_official_one(variant: str) -> None:
             same_gradients(model, reference["unrolled"][s])
 
 
-def same_gradients(model: TransformerLM, reference: dict[str, list[float]]) -> None:
+def same_gradients(model, reference):
     ours = golden.gradients(model)
     assert ours.keys() == reference.keys()
     for symbol, expected in reference.items():
         assert ours[symbol] == pytest.approx(expected, rel=1e-9, abs=1e-10), symbol
 
 
-def estimator(name: str) -> pg.GradientEstimator:
+def estimator(name):
     if name == "implicit":
         return pg.ImplicitGradient(solver=TIGHT)
     kind, steps, damping = name.split()
@@ -124,7 +120,7 @@ def estimator(name: str) -> pg.GradientEstimator:
     return phantom(int(steps), float(damping))
 
 
-def same_step(model: TransformerLM, h: Tensor, name: str, reference: dict[str, Any]) -> None:
+def same_step(model, h, name, reference):
     """Compare a training step on segment 0 whose solver has found ``h``."""
     tokens, targets = golden.segment(0)
     u = model.inject(tokens)
@@ -141,7 +137,7 @@ def same_step(model: TransformerLM, h: Tensor, name: str, reference: dict[str, A
 
 @VARIANTS
 @torch.no_grad()
-def test_equilibrium_is_the_official_one(variant: str) -> None:
+def test_equilibrium_is_the_official_one(variant):
     reference = golden.NUMBERS[variant]["equilibrium"]
     model = golden.model(TIGHT, **golden.VARIANTS[variant]).eval()
     loss, memory = model(*golden.segment(0))
@@ -152,7 +148,7 @@ def test_equilibrium_is_the_official_one(variant: str) -> None:
 
 @pytest.mark.parametrize("name", golden.NUMBERS["PostLN"]["equilibrium"]["estimates"])
 @VARIANTS
-def test_gradients_at_the_equilibrium_are_the_official_ones(variant: str, name: str) -> None:
+def test_gradients_at_the_equilibrium_are_the_official_ones(variant, name):
     reference = golden.NUMBERS[variant]["equilibrium"]
     model = golden.model(**golden.VARIANTS[variant])
     z = torch.tensor(reference["z"]).view(golden.STATES)

@@ -4,17 +4,15 @@ import pytest
 import torch
 from problems import relative_error
 from small_models import PHANTOM, some_memory, transformer, words
-from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 import phantomgrad as pg
 from phantomgrad.jacobian import jacobian_regularizer
-from phantomgrad.models import Memory
 
 SHORT = pg.FixedPoint(max_evaluations=8, tol=0)
 
 
-def test_unused_clusters_get_zero_gradients() -> None:
+def test_unused_clusters_get_zero_gradients():
     model = transformer()
     loss, _ = model(torch.zeros(2, 3, dtype=torch.long), torch.ones(2, 3, dtype=torch.int32))
     loss.sum().backward()
@@ -24,12 +22,12 @@ def test_unused_clusters_get_zero_gradients() -> None:
 
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("pre_norm", [False, True], ids=["PostLN", "PreLN"])
-def test_jacobian_regularisation_has_its_gradient(pre_norm: bool, recompute: bool) -> None:
+def test_jacobian_regularisation_has_its_gradient(pre_norm, recompute):
     model = transformer(pre_norm=pre_norm, recompute=recompute)
     u = torch.randn(1, 3, 24, requires_grad=True)
     context, z = model.context(u, some_memory(1)), torch.randn(1, 3, 8)
 
-    def f(x: Tensor) -> Tensor:
+    def f(x):
         return model.cell(x, context)
 
     v = torch.empty_like(z).normal_(generator=torch.Generator().manual_seed(0))
@@ -45,7 +43,7 @@ def test_jacobian_regularisation_has_its_gradient(pre_norm: bool, recompute: boo
     assert relative_error(*gradients) < 1e-10
 
 
-def forward_flops(evaluations: int, memory: Memory) -> int:
+def forward_flops(evaluations, memory):
     torch.manual_seed(1)
     model = transformer(solver=pg.FixedPoint(max_evaluations=evaluations, tol=0))
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -53,7 +51,7 @@ def forward_flops(evaluations: int, memory: Memory) -> int:
     return counter.get_total_flops()
 
 
-def test_an_evaluation_does_not_recompute_constants() -> None:
+def test_an_evaluation_does_not_recompute_constants():
     memory, (length, total, d, inner) = some_memory(), (5, 9, 8, 12)
     attention = 2 * d * (3 * d + d + 3 * total + 1)  # projections, two scores and a mean
     expected = 3 * length * (attention + 2 * 2 * d * inner)
@@ -71,7 +69,7 @@ def test_an_evaluation_does_not_recompute_constants() -> None:
         (PHANTOM, 2),
     ],
 )
-def test_recomputation_changes_no_gradient(gradient: pg.GradientEstimator, unrolled: int) -> None:
+def test_recomputation_changes_no_gradient(gradient, unrolled):
     settings = {"solver": SHORT, "dropout": 0.3, "pre_norm": True}
     plain, saving = (transformer(gradient, recompute=again, **settings) for again in (False, True))
     saving.load_state_dict(plain.state_dict())
@@ -84,7 +82,7 @@ def test_recomputation_changes_no_gradient(gradient: pg.GradientEstimator, unrol
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_autocast_multiplies_in_bfloat16_and_keeps_states_in_float32(recompute: bool) -> None:
+def test_autocast_multiplies_in_bfloat16_and_keeps_states_in_float32(recompute):
     model, inner = transformer(solver=SHORT, recompute=recompute).float(), []
     model.cell.feed_forward.dropout.register_forward_pre_hook(
         lambda _m, args: inner.append(args[0].dtype)
@@ -98,11 +96,11 @@ def test_autocast_multiplies_in_bfloat16_and_keeps_states_in_float32(recompute: 
     assert all(p.grad.isfinite().all() for p in model.parameters())
 
 
-def saved_hidden_tensors(recompute: bool) -> int:
+def saved_hidden_tensors(recompute):
     """Number of tensors of the hidden size on the graph of a feed-forward block."""
     block, sizes = transformer(inner=50, dropout=0.2, recompute=recompute).cell.feed_forward, []
 
-    def pack(tensor: Tensor) -> Tensor:
+    def pack(tensor):
         sizes.append(tensor.numel())
         return tensor
 
@@ -111,6 +109,6 @@ def saved_hidden_tensors(recompute: bool) -> int:
     return sizes.count(3 * 7 * 50)
 
 
-def test_recomputation_saves_no_hidden_activation() -> None:
+def test_recomputation_saves_no_hidden_activation():
     assert saved_hidden_tensors(False) == 2
     assert saved_hidden_tensors(True) == 0

@@ -10,7 +10,7 @@ PRE_NORM = pytest.mark.parametrize("pre_norm", [False, True], ids=["PostLN", "Pr
 
 @PRE_NORM
 @torch.no_grad()
-def test_no_position_depends_on_a_later_one(pre_norm: bool) -> None:
+def test_no_position_depends_on_a_later_one(pre_norm):
     model = transformer(pre_norm=pre_norm).eval()
     tokens, targets = words()
     memory = some_memory()
@@ -23,7 +23,7 @@ def test_no_position_depends_on_a_later_one(pre_norm: bool) -> None:
 
 @PRE_NORM
 @torch.no_grad()
-def test_equilibrium_of_a_segment_is_that_of_its_parts(pre_norm: bool) -> None:
+def test_equilibrium_of_a_segment_is_that_of_its_parts(pre_norm):
     model = golden.model(TIGHT, pre_norm=pre_norm).eval()
     tokens, targets = golden.TOKENS[:, :-1], golden.TOKENS[:, 1:]
     whole, _ = model(tokens, targets)
@@ -35,7 +35,7 @@ def test_equilibrium_of_a_segment_is_that_of_its_parts(pre_norm: bool) -> None:
 
 
 @pytest.mark.parametrize("unrolled", [0, 2])
-def test_memory_is_the_output_without_its_graph(unrolled: int) -> None:
+def test_memory_is_the_output_without_its_graph(unrolled):
     model, hidden = transformer(), []
     model.output_dropout.register_forward_pre_hook(lambda _m, args: hidden.append(args[0]))
     tokens, targets = words()
@@ -48,7 +48,7 @@ def test_memory_is_the_output_without_its_graph(unrolled: int) -> None:
 
 @pytest.mark.parametrize(("kept", "expected"), [(None, 4), (0, 0), (2, 2), (5, 5), (7, 7), (20, 8)])
 @torch.no_grad()
-def test_memory_keeps_the_last_positions(kept: int | None, expected: int) -> None:
+def test_memory_keeps_the_last_positions(kept, expected):
     model, before = transformer(), some_memory(length=3)
     _, memory = model(*words(), before, memory_length=kept)
     assert memory.states.shape == (3, expected, 8)
@@ -61,21 +61,21 @@ def test_memory_keeps_the_last_positions(kept: int | None, expected: int) -> Non
 
 
 @torch.no_grad()
-def test_an_empty_memory_equals_none() -> None:
+def test_an_empty_memory_equals_none():
     model, (tokens, targets) = transformer(), words()
     loss, _ = model(tokens, targets)
     assert torch.equal(loss, model(tokens, targets, some_memory(length=0))[0])
     assert not torch.equal(loss, model(tokens, targets, some_memory(length=1))[0])
 
 
-def test_output_dropout_takes_tokens_or_features() -> None:
+def test_output_dropout_takes_tokens_or_features():
     for kind, shape in (("tokens", (3, 5, 1)), ("features", (3, 1, 8))):
         model = transformer(dropout=0.3, output_dropout=kind)
         model(*words())
         assert model.output_dropout.mask.shape == shape
 
 
-def test_a_pass_can_be_replayed() -> None:
+def test_a_pass_can_be_replayed():
     from phantomgrad_suite.callbacks.capture import Pass, watch
 
     model, passes = transformer(dropout=0.3), []

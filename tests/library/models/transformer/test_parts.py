@@ -4,10 +4,9 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 from phantomgrad.models import Memory, TransformerCell
-from phantomgrad.models.transformer.attention import Context, RelativeAttention
+from phantomgrad.models.transformer.attention import RelativeAttention
 from phantomgrad.models.transformer.embedding import (
     AdaptiveEmbedding,
     AdaptiveLogSoftmax,
@@ -17,29 +16,29 @@ from phantomgrad.models.transformer.embedding import (
 WIDTH, HEADS, INNER = 8, 2, 12
 
 
-def randomized(module: torch.nn.Module) -> torch.nn.Module:
+def randomized(module):
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.normal_()
     return module
 
 
-def cell_of(**settings: bool) -> TransformerCell:
+def cell_of(**settings):
     return randomized(TransformerCell(WIDTH, HEADS, INNER, **settings))
 
 
-def inputs(memory: int = 3, length: int = 4, batch: int = 2) -> tuple[Tensor, Tensor, Memory]:
+def inputs(memory=3, length=4, batch=2):
     """State, injection, memory."""
     states, injections = torch.randn(batch, memory, WIDTH), torch.randn(batch, memory, 3 * WIDTH)
     z, u = torch.randn(batch, length, WIDTH), torch.randn(batch, length, 3 * WIDTH)
     return z, u, Memory(states, injections)
 
 
-def context_of(part: RelativeAttention | TransformerCell, u: Tensor, memory: Memory) -> Context:
+def context_of(part, u, memory):
     return part.context(u, DistanceEmbedding(WIDTH)(memory.length + u.shape[1], u), memory)
 
 
-def attention_by_loops(layer: RelativeAttention, x: Tensor, u: Tensor, memory: Memory) -> Tensor:
+def attention_by_loops(layer, x, u, memory):
     """Attention with explicit loops over sequences, heads, queries and keys."""
     batch, length, _ = x.shape
     m, d = memory.length, WIDTH // HEADS
@@ -73,7 +72,7 @@ def attention_by_loops(layer: RelativeAttention, x: Tensor, u: Tensor, memory: M
     [(0, 1, 1), (3, 4, 5), (2, 3, 1), (0, 4, 9), (4, 2, 3), (2, 2, 4)],
 )
 @torch.no_grad()
-def test_attention_is_its_equation(memory: int, length: int, window: int) -> None:
+def test_attention_is_its_equation(memory, length, window):
     layer = RelativeAttention(WIDTH, HEADS, window, 0.0)
     randomized(layer)
     x, u, remembered = inputs(memory, length)
@@ -81,13 +80,13 @@ def test_attention_is_its_equation(memory: int, length: int, window: int) -> Non
     torch.testing.assert_close(ours, attention_by_loops(layer, x, u, remembered))
 
 
-def test_distances_are_embedded_in_float32_at_least() -> None:
+def test_distances_are_embedded_in_float32_at_least():
     half = DistanceEmbedding(4)(3, torch.zeros((), dtype=torch.bfloat16))
     table = DistanceEmbedding(4)(3, torch.zeros((), dtype=torch.float32))
     assert torch.equal(half, table.bfloat16())  # angles are computed in float32
 
 
-def test_the_cell_does_not_modify_its_arguments() -> None:
+def test_the_cell_does_not_modify_its_arguments():
     z, u, memory = inputs()
     cell = cell_of(pre_norm=True)
     context = context_of(cell, u, memory)
@@ -99,13 +98,13 @@ def test_the_cell_does_not_modify_its_arguments() -> None:
 CUTOFFS = pytest.mark.parametrize("cutoffs", [(), (4,), (4, 9), (1, 2, 3)])
 
 
-def embedding_of(cutoffs: tuple[int, ...]) -> AdaptiveEmbedding:
+def embedding_of(cutoffs):
     return randomized(AdaptiveEmbedding(14, WIDTH, cutoffs, 2))
 
 
 @CUTOFFS
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
-def test_embedding_is_its_equation(cutoffs: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_embedding_is_its_equation(cutoffs, dtype):
     embedding, words = embedding_of(cutoffs), torch.arange(14).view(2, 7)[:, :6]
     vectors = embedding(words.to(dtype))
     for w, ours in zip(words.flatten().tolist(), vectors.flatten(0, 1), strict=True):
@@ -118,7 +117,7 @@ def test_embedding_is_its_equation(cutoffs: tuple[int, ...], dtype: torch.dtype)
 
 
 @CUTOFFS
-def test_probabilities_of_all_words_sum_to_one(cutoffs: tuple[int, ...]) -> None:
+def test_probabilities_of_all_words_sum_to_one(cutoffs):
     embedding = embedding_of(cutoffs)
     softmax = AdaptiveLogSoftmax(embedding)
     randomized(softmax)

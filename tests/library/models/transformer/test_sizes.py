@@ -1,7 +1,6 @@
 """Sizes, operations and initialisation of the DEQ-Transformer, compared to the official code."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ VOCABULARY = 267_735  # of WikiText-103
 QKV, ROW = 2.94e6, 0.98e6  # operations of two projections, per token
 
 
-def full_size(**settings: Any) -> TransformerLM:
+def full_size(**settings):
     """The paper's model, on the meta device."""
     with torch.device("meta"):
         return TransformerLM(VOCABULARY, golden.STAY, golden.UPG, **settings)
@@ -26,7 +25,7 @@ def full_size(**settings: Any) -> TransformerLM:
     ("batch", "memory", "official"),
     [(1, 0, 139.93e6), (1, 150, 144.48e6), (1, 480, 154.49e6), (2, 150, 143.5e6)],
 )
-def test_operations_are_the_official_ones_except_for_constants(batch, memory, official) -> None:
+def test_operations_are_the_official_ones_except_for_constants(batch, memory, official):
     """Of one map, per token of a segment of 150. The official code projects distances and memory at
     each evaluation; here this is done once, with scores for one more distance."""
     model, tokens = full_size(), 150 * batch
@@ -48,7 +47,7 @@ def test_operations_are_the_official_ones_except_for_constants(batch, memory, of
 
 
 @pytest.mark.parametrize("size", ["postln", "preln"])
-def test_configurations_have_these_sizes(size: str) -> None:
+def test_configurations_have_these_sizes(size):
     from hydra.utils import instantiate
 
     config = composed([f"model=transformer_{size}", "gradient=upg"]).model
@@ -60,7 +59,7 @@ def test_configurations_have_these_sizes(size: str) -> None:
     assert protocol == {"postln": (150, 0.05, 0.0), "preln": (300, 0.06, 0.01)}[size]
 
 
-def test_small_configuration_trains() -> None:
+def test_small_configuration_trains():
     from hydra.utils import instantiate
 
     small = ["model.width=32", "model.heads=2", "model.inner=64", "model.cutoffs=[20]"]
@@ -74,7 +73,7 @@ def test_small_configuration_trains() -> None:
     assert all(p.grad is not None for p in model.parameters())
 
 
-def test_initialisation_is_the_official_one() -> None:
+def test_initialisation_is_the_official_one():
     model = TransformerLM(4000, golden.STAY, golden.UPG, width=100, inner=500, cutoffs=(1000, 2000))
     for name, parameter in model.named_parameters():
         if "bias" in name and not name.endswith(("content_bias", "position_bias")):

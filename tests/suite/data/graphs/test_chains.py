@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from training import Workplace
 
 from phantomgrad_suite.data import Chains
 from phantomgrad_suite.data.graphs.chains import make_chains
@@ -12,7 +11,7 @@ from phantomgrad_suite.runs.errors import UserError
 CHAINS, LENGTH, FEATURES = 40, 10, 100
 
 
-def test_only_the_first_node_of_a_chain_knows_its_class() -> None:
+def test_only_the_first_node_of_a_chain_knows_its_class():
     batch = make_chains(20, LENGTH, FEATURES, noise=0.0, seed=42)
     labels = batch.labels.view(CHAINS, LENGTH)
     assert torch.equal(labels[:, 0], torch.arange(2).repeat_interleave(20))
@@ -24,7 +23,7 @@ def test_only_the_first_node_of_a_chain_knows_its_class() -> None:
     assert features.dtype == torch.float32
 
 
-def test_split_is_the_official_one() -> None:
+def test_split_is_the_official_one():
     """numpy's RandomState draws the features first, then shuffles all nodes."""
     rng = np.random.RandomState(42)
     rng.uniform(-0.1, 0.1, size=(400, FEATURES))
@@ -40,7 +39,7 @@ def test_split_is_the_official_one() -> None:
     assert torch.stack(list(masks.values())).sum(dim=0).max() == 1
 
 
-def test_messages_run_along_the_chain() -> None:
+def test_messages_run_along_the_chain():
     """Node i + 1 receives from node i; weights as the normalisation by row sums gives them."""
     p = make_chains(20, LENGTH, FEATURES, noise=0.0, seed=42).propagation.to_dense()
     chain = p[:LENGTH, :LENGTH].double()
@@ -52,7 +51,7 @@ def test_messages_run_along_the_chain() -> None:
     assert p[LENGTH:, :LENGTH].abs().max() == 0
 
 
-def test_facts_and_sizes() -> None:
+def test_facts_and_sizes():
     data = Chains()
     assert data.sizes() == {"in_channels": FEATURES, "classes": 2}
     assert data.evaluation_sets == ("test", "validation")
@@ -64,7 +63,7 @@ def test_facts_and_sizes() -> None:
     assert batch.features.shape == (400, FEATURES)
 
 
-def test_precision_of_the_batch(workplace: Workplace) -> None:
+def test_precision_of_the_batch(workplace):
     """A run in float64 has the same rounded loss; half precision has no sparse products."""
     here = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=2")
     single, double = (

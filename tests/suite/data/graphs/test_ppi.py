@@ -1,8 +1,6 @@
 """PPI and its synthetic twin: batches, order, facts, errors, and the synthetic files."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +16,12 @@ pytestmark = pytest.mark.usefixtures("float32")
 
 
 @pytest.fixture
-def data() -> PPI:
+def data():
     return PPI(root="nowhere", name="ppi-synthetic", scale=PPI_SCALE)
 
 
 @pytest.mark.parametrize("directed", [False, True])
-def test_graphs_are_those_that_pyg_reads(tmp_path: Path, small_ppi: None, directed: bool) -> None:
+def test_graphs_are_those_that_pyg_reads(tmp_path, small_ppi, directed):
     """Only the order of edges differs."""
     write_ppi(tmp_path / "ppi" / "raw")
     for path in (tmp_path / "ppi" / "raw").glob("*.json") if directed else ():
@@ -44,7 +42,7 @@ def test_graphs_are_those_that_pyg_reads(tmp_path: Path, small_ppi: None, direct
             assert graph.spectral_radius == pytest.approx(radius, rel=1e-9)
 
 
-def test_every_epoch_has_a_new_order(data: PPI) -> None:
+def test_every_epoch_has_a_new_order(data):
     assert data.facts()["reduced"] == "synthetic, 0.005 of PPI's nodes"
     loader = data.train_dataloader()
     torch.manual_seed(1)
@@ -57,7 +55,7 @@ def test_every_epoch_has_a_new_order(data: PPI) -> None:
 
 
 @pytest.mark.parametrize("nodes", [50, 400])
-def test_spectral_radius_is_the_dense_one(nodes: int) -> None:
+def test_spectral_radius_is_the_dense_one(nodes):
     """It is computed from all eigenvalues or from the largest alone, also of directed graphs."""
     generator = torch.Generator().manual_seed(0)
     dense = (torch.rand(nodes, nodes, generator=generator) < 0.05).double()
@@ -66,14 +64,14 @@ def test_spectral_radius_is_the_dense_one(nodes: int) -> None:
         assert spectral_radius(matrix.nonzero().mT, nodes) == pytest.approx(expected, rel=1e-9)
 
 
-def test_constant_predictor_gives_the_labels_of_the_majority() -> None:
+def test_constant_predictor_gives_the_labels_of_the_majority():
     labels = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1], [1, 1, 0]])
     counts = 2 * 7 / (8 + 8)  # seven hits; eight predicted, eight there
     assert constant_micro_f1(labels) == pytest.approx(counts)
     assert constant_micro_f1(torch.eye(4)) == 0
 
 
-def save(path: Path, change: Any) -> None:
+def save(path, change):
     np.save(path, change(np.load(path)))
 
 
@@ -87,7 +85,7 @@ def save(path: Path, change: Any) -> None:
         ("test_graph.json", lambda p: p.write_text(p.read_text()[:-9]), "JSON"),
     ],
 )
-def test_error_of_a_damaged_file_is_one_line(small_ppi, tmp_path, file, damage, reason) -> None:
+def test_error_of_a_damaged_file_is_one_line(small_ppi, tmp_path, file, damage, reason):
     write_ppi(tmp_path / "ppi" / "raw")
     damage(tmp_path / "ppi" / "raw" / file)
     with pytest.raises(UserError, match=rf"ppi/raw cannot .*({reason}).*: fetch it with") as error:
@@ -95,7 +93,7 @@ def test_error_of_a_damaged_file_is_one_line(small_ppi, tmp_path, file, damage, 
     assert "\n" not in str(error.value)
 
 
-def test_statistics_are_like_those_of_ppi(tmp_path: Path) -> None:
+def test_statistics_are_like_those_of_ppi(tmp_path):
     """The mean degree is 27.3 with heavy tails; a node has 0.9 of an indicator."""
     write_ppi(tmp_path / "raw", scale=0.08)
     graph = json.loads((tmp_path / "raw" / "train_graph.json").read_text())

@@ -1,31 +1,27 @@
 """Graph data sets: batches against dense algebra, and the official run's first losses."""
 
-from pathlib import Path
-
 import pytest
 import torch
 import torch.nn.functional as F
 from graph_data import write_tu_dataset
-from torch import Tensor
 
 from phantomgrad import FixedPoint, ImplicitGradient
 from phantomgrad.models import GraphClassifier
 from phantomgrad_suite.data import GraphFolds
-from phantomgrad_suite.data.graphs import Graph
-from phantomgrad_suite.data.graphs.tu import GraphBatch, collate, load_tu_dataset
+from phantomgrad_suite.data.graphs.tu import collate, load_tu_dataset
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
 pytestmark = pytest.mark.usefixtures("float32")
 
 
 @pytest.fixture
-def folds(small_tu: Path) -> GraphFolds:
+def folds(small_tu):
     data = GraphFolds(name="COX2", root=str(small_tu), fold=2, folds=5, batch_size=12)
     data.setup()
     return data
 
 
-def dense_adjacency(graph: Graph, weight: float) -> Tensor:
+def dense_adjacency(graph, weight):
     a = torch.eye(len(graph.features))
     a[tuple(graph.edges)] += weight
     scale = a.sum(dim=1).rsqrt()
@@ -33,7 +29,7 @@ def dense_adjacency(graph: Graph, weight: float) -> Tensor:
 
 
 @pytest.mark.parametrize("weight", [1.0, 2.0])
-def test_batch_is_its_graphs_side_by_side(small_tu: Path, weight: float) -> None:
+def test_batch_is_its_graphs_side_by_side(small_tu, weight):
     graphs = [load_tu_dataset("COX2", small_tu)[0][i] for i in (3, 0, 7)]
     batch = collate(graphs, weight)
     p = torch.block_diag(*(dense_adjacency(graph, weight) for graph in graphs))
@@ -46,7 +42,7 @@ def test_batch_is_its_graphs_side_by_side(small_tu: Path, weight: float) -> None
     torch.testing.assert_close(batch.pooling(x), sums)
 
 
-def test_batches_are_the_same_in_every_epoch_and_draw_nothing(folds: GraphFolds) -> None:
+def test_batches_are_the_same_in_every_epoch_and_draw_nothing(folds):
     before = torch.get_rng_state()
     first, second = list(folds.train_dataloader()), list(folds.train_dataloader())
     assert [len(batch.labels) for batch in first] == [12, 12, 8]
@@ -54,8 +50,8 @@ def test_batches_are_the_same_in_every_epoch_and_draw_nothing(folds: GraphFolds)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_edges_have_another_weight_in_evaluation(small_tu: Path) -> None:
-    def test_batch(weight: float) -> GraphBatch:
+def test_edges_have_another_weight_in_evaluation(small_tu):
+    def test_batch(weight):
         data = GraphFolds(name="COX2", root=str(small_tu), test_edge_weight=weight)
         data.setup()
         return next(iter(data.val_dataloader()[0]))
@@ -65,7 +61,7 @@ def test_edges_have_another_weight_in_evaluation(small_tu: Path) -> None:
     assert not torch.allclose(official, same)
 
 
-def test_degree_stands_in_for_missing_features(tmp_path: Path) -> None:
+def test_degree_stands_in_for_missing_features(tmp_path):
     write_tu_dataset(tmp_path, "PLAIN", graphs=20, seed=0, node_labels=False)
     data = GraphFolds(name="PLAIN", root=str(tmp_path), folds=2)
     data.setup()
@@ -90,8 +86,8 @@ def test_degree_stands_in_for_missing_features(tmp_path: Path) -> None:
     ],
 )
 def test_attributes_are_features_where_nodes_have_no_labels(
-    tmp_path: Path, node_labels: bool, attributes: bool | None, width: int, features: str
-) -> None:
+    tmp_path, node_labels, attributes, width, features
+):
     raw = write_tu_dataset(tmp_path, "TOY", graphs=20, seed=0, node_labels=node_labels)
     nodes = len((raw / "TOY_graph_indicator.txt").read_text().split())
     values = torch.randn(nodes, 3)
@@ -106,7 +102,7 @@ def test_attributes_are_features_where_nodes_have_no_labels(
         torch.testing.assert_close(found[:, :3], values)
 
 
-def test_files_may_lie_as_in_the_official_archive(tmp_path: Path) -> None:
+def test_files_may_lie_as_in_the_official_archive(tmp_path):
     raw = write_tu_dataset(tmp_path, "TOY", graphs=20, seed=0)
     facts = GraphFolds(name="TOY", root=str(tmp_path), folds=2).facts()
     for path in raw.iterdir():
@@ -117,7 +113,7 @@ def test_files_may_lie_as_in_the_official_archive(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("garbage", [b"no number\n", b"\x00\xff\xfe", b"1, 2\n3\n"])
 @pytest.mark.parametrize("part", ["A", "graph_indicator", "node_labels", "graph_labels"])
-def test_error_of_a_damaged_file_is_one_line(tmp_path: Path, part: str, garbage: bytes) -> None:
+def test_error_of_a_damaged_file_is_one_line(tmp_path, part, garbage):
     raw = write_tu_dataset(tmp_path, "ONE", graphs=12, seed=0)
     (raw / f"ONE_{part}.txt").write_bytes(garbage)
     command = r"fetch it with `python scripts/fetch_data\.py ONE`"
@@ -134,14 +130,14 @@ def test_error_of_a_damaged_file_is_one_line(tmp_path: Path, part: str, garbage:
         ("graph_attributes", "0.5\n1.5\n" * 6, "the graphs of ONE have real-valued targets: only"),
     ],
 )
-def test_other_tasks_than_classification_are_refused(tmp_path, part, lines, message) -> None:
+def test_other_tasks_than_classification_are_refused(tmp_path, part, lines, message):
     raw = write_tu_dataset(tmp_path, "ONE", graphs=12, seed=0)
     (raw / f"ONE_{part}.txt").write_text(lines)
     with pytest.raises(UserError, match=message):
         load_tu_dataset("ONE", tmp_path)
 
 
-def test_incomplete_data_set_names_what_it_lacks(tmp_path: Path) -> None:
+def test_incomplete_data_set_names_what_it_lacks(tmp_path):
     raw = write_tu_dataset(tmp_path, "ONE", graphs=12, seed=0)
     (raw / "ONE_graph_labels.txt").unlink()
     with pytest.raises(MissingDataError, match=r"ONE lacks ONE_graph_labels\.txt in .*: fetch it"):
@@ -152,7 +148,7 @@ def test_incomplete_data_set_names_what_it_lacks(tmp_path: Path) -> None:
     ("name", "graphs", "in_channels", "sizes", "ones"),
     [("COX2", 467, 35, {47: 7, 46: 3}, 102), ("PROTEINS", 1113, 3, {112: 3, 111: 7}, 450)],
 )
-def test_real_data_are_the_official_ones(tu_root, name, graphs, in_channels, sizes, ones) -> None:
+def test_real_data_are_the_official_ones(tu_root, name, graphs, in_channels, sizes, ones):
     folds = [GraphFolds(name=name, root=str(tu_root), fold=fold) for fold in range(10)]
     found = [data.facts()["test"] for data in folds]
     assert {size: found.count(size) for size in set(found)} == sizes
@@ -165,7 +161,7 @@ def test_real_data_are_the_official_ones(tu_root, name, graphs, in_channels, siz
     assert int(labels.sum()) == ones
 
 
-def test_first_epochs_of_the_official_run(tu_root: Path) -> None:
+def test_first_epochs_of_the_official_run(tu_root):
     """COX2, fold 0: the losses that the official script prints, digit by digit.
 
     Random numbers are drawn in its order: seed, order of the data, model, and one number for each
@@ -196,7 +192,7 @@ def test_first_epochs_of_the_official_run(tu_root: Path) -> None:
     assert losses == pytest.approx([0.6442109, 0.5461012, 0.5543454], abs=2e-5)
 
 
-def draw(times: int) -> None:
+def draw(times):
     """Draw as a pass over a data loader does."""
     for _ in range(times):
         torch.empty((), dtype=torch.int64).random_()

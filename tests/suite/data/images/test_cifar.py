@@ -1,7 +1,6 @@
 """CIFAR-10: exact pixels from both formats, its parts and their order, its way to the device."""
 
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import torch
 from data.images.helpers import QUIET, as_set, cifar, fit, normalised, whole
 from image_data import write_cifar10, write_image
 from PIL import Image
-from torch import Tensor
 from torchvision.transforms.v2 import functional as slow
 
 from phantomgrad_suite.data import ImageBatch
@@ -22,7 +20,7 @@ pytestmark = QUIET
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
 
-def test_original_files_give_their_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_original_files_give_their_pixels(tmp_path, monkeypatch):
     pixels = write_cifar10(tmp_path, monkeypatch)
     data = cifar(tmp_path, "cifar10")
     for part, batch in data.pixels.items():
@@ -31,7 +29,7 @@ def test_original_files_give_their_pixels(tmp_path: Path, monkeypatch: pytest.Mo
         assert batch.labels.tolist() == [*range(10)] * (len(pixels[part]) // 10)
 
 
-def test_jpeg_files_give_their_pixels(jpeg_root: Path) -> None:
+def test_jpeg_files_give_their_pixels(jpeg_root):
     """They are sorted by name, class by class, and decoded by Pillow."""
     pixels = cifar(jpeg_root).pixels
     train, test = pixels["train"], pixels["test"]
@@ -44,7 +42,7 @@ def test_jpeg_files_give_their_pixels(jpeg_root: Path) -> None:
         assert np.array_equal(train.images[10 * label + i].numpy(), expected)
 
 
-def test_facts_and_sizes(jpeg_root: Path, cifar_root: Path) -> None:
+def test_facts_and_sizes(jpeg_root, cifar_root):
     data = cifar(jpeg_root)
     assert data.sizes() == {"in_channels": 3, "classes": 10}
     assert data.evaluation_sets == ("test",)
@@ -57,7 +55,7 @@ def test_facts_and_sizes(jpeg_root: Path, cifar_root: Path) -> None:
     assert original["fingerprint"] != facts["fingerprint"]
 
 
-def test_validation_part_is_stratified_and_depends_on_its_seed_alone(jpeg_root: Path) -> None:
+def test_validation_part_is_stratified_and_depends_on_its_seed_alone(jpeg_root):
     data = cifar(jpeg_root, validation=30)
     assert data.evaluation_sets == ("test", "validation")
     train, validation = whole(data, "train"), whole(data, "validation")
@@ -73,7 +71,7 @@ def test_validation_part_is_stratified_and_depends_on_its_seed_alone(jpeg_root: 
     assert not torch.equal(whole(other, "validation").images, validation.images)
 
 
-def test_subset_is_the_first_images_of_each_class(cifar_root: Path) -> None:
+def test_subset_is_the_first_images_of_each_class(cifar_root):
     """It has another fingerprint and a note, so that no table mixes it with the whole."""
     data, complete = cifar(cifar_root, "cifar10", subset=3), cifar(cifar_root, "cifar10")
     assert torch.equal(data.pixels["train"].images, complete.pixels["train"].images[:30])
@@ -84,7 +82,7 @@ def test_subset_is_the_first_images_of_each_class(cifar_root: Path) -> None:
     assert facts["fingerprint"] != complete.facts()["fingerprint"]
 
 
-def test_every_image_comes_once_with_its_label(jpeg_root: Path) -> None:
+def test_every_image_comes_once_with_its_label(jpeg_root):
     data = cifar(jpeg_root, batch_size=30, test_batch_size=8)
     batches = list(data.train_dataloader())
     assert isinstance(batches[0], ImageBatch)
@@ -98,7 +96,7 @@ def test_every_image_comes_once_with_its_label(jpeg_root: Path) -> None:
     assert [len(b.labels) for b in data.val_dataloader()[0]] == [8, 8, 4]
 
 
-def test_crops_are_those_of_torchvision_image_by_image() -> None:
+def test_crops_are_those_of_torchvision_image_by_image():
     images = torch.randint(256, (40, 3, 32, 28), dtype=torch.uint8)
     torch.manual_seed(3)
     found = random_crops(images, Share())
@@ -109,11 +107,11 @@ def test_crops_are_those_of_torchvision_image_by_image() -> None:
         assert torch.equal(found[i], slow.horizontal_flip(crop) if flip[i] else crop)
 
 
-def test_processes_draw_apart_and_stay_in_step() -> None:
+def test_processes_draw_apart_and_stay_in_step():
     """The crops differ between processes, but the generator has the same state after them."""
     images = torch.randint(256, (50, 3, 32, 32), dtype=torch.uint8)
 
-    def crops(process: int) -> tuple[Tensor, Tensor]:
+    def crops(process):
         torch.manual_seed(3)
         return random_crops(images, Share(2, process)), torch.get_rng_state()
 
@@ -122,7 +120,7 @@ def test_processes_draw_apart_and_stay_in_step() -> None:
     assert not torch.equal(first, second)
 
 
-def test_batches_are_normalised_and_evaluation_is_not_augmented(jpeg_root: Path) -> None:
+def test_batches_are_normalised_and_evaluation_is_not_augmented(jpeg_root):
     data = cifar(jpeg_root, augment=True, test_batch_size=7)
     module = fit(data, 1)
     expected = normalised(data.pixels["test"].images, MEAN, DEVIATION)
@@ -132,7 +130,7 @@ def test_batches_are_normalised_and_evaluation_is_not_augmented(jpeg_root: Path)
     assert as_set(fit(cifar(jpeg_root), 1).images()) == plain
 
 
-def test_processes_that_would_wait_for_each_other_are_refused(jpeg_root: Path) -> None:
+def test_processes_that_would_wait_for_each_other_are_refused(jpeg_root):
     """Twenty images for three processes are 7, 7 and 6, each once: two batches of six, or one."""
     part = cifar(jpeg_root)._parts["test"]
     shares = [list(in_order(part, 5, Share(3, process))) for process in range(3)]
@@ -143,7 +141,7 @@ def test_processes_that_would_wait_for_each_other_are_refused(jpeg_root: Path) -
         in_order(part, 6, Share(3, 2))
 
 
-def test_bad_image_is_named(jpeg_copy: Path) -> None:
+def test_bad_image_is_named(jpeg_copy):
     path = jpeg_copy / "cifar10-jpeg/test/dog/0001.jpg"
     path.write_bytes(path.read_bytes()[:300])
     with pytest.raises(UserError, match=r"dog/0001.jpg cannot be read as an image of 32 x 32 \("):
@@ -154,13 +152,13 @@ def test_bad_image_is_named(jpeg_copy: Path) -> None:
         cifar(jpeg_copy)
 
 
-def test_missing_images_are_counted(jpeg_copy: Path) -> None:
+def test_missing_images_are_counted(jpeg_copy):
     shutil.rmtree(jpeg_copy / "cifar10-jpeg/train/frog")
     with pytest.raises(UserError, match="train has only 0 images of class frog: fetch it"):
         cifar(jpeg_copy)
 
 
-def test_real_images_are_the_known_ones(real_jpeg_root: Path) -> None:
+def test_real_images_are_the_known_ones(real_jpeg_root):
     """All 60,000 have known pixels; mean and deviation are nearly those of CIFAR-10."""
     data = cifar(real_jpeg_root, batch_size=128)
     assert data.facts() == {

@@ -12,7 +12,7 @@ SIZES = {"train": 1077, "validation": 360, "test": 360}
 FINGERPRINT = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
 
 
-def test_facts_and_sizes() -> None:
+def test_facts_and_sizes():
     data = Digits()
     assert data.sizes() == {"in_channels": 1, "classes": 10}
     assert data.evaluation_sets == ("test", "validation")
@@ -20,7 +20,7 @@ def test_facts_and_sizes() -> None:
     assert Digits(seed=1).facts() == data.facts()
 
 
-def test_pixels_are_standardised_by_the_training_part() -> None:
+def test_pixels_are_standardised_by_the_training_part():
     data = Digits()
     train, test = (whole(data, part).images for part in ("train", "test"))
     assert (train.shape, train.dtype) == ((1077, 1, 8, 8), torch.float32)
@@ -32,7 +32,7 @@ def test_pixels_are_standardised_by_the_training_part() -> None:
     torch.testing.assert_close(values.diff(), (values[1] - values[0]).expand(16))
 
 
-def test_order_is_that_of_the_global_generator_at_the_first_batch() -> None:
+def test_order_is_that_of_the_global_generator_at_the_first_batch():
     """A resumed run restores the generator after it has made its iterator."""
     loader = Digits().train_dataloader()
     torch.manual_seed(5)
@@ -44,7 +44,7 @@ def test_order_is_that_of_the_global_generator_at_the_first_batch() -> None:
     assert torch.equal(next(iterator).images, expected)
 
 
-def test_parts_share_no_image() -> None:
+def test_parts_share_no_image():
     data = Digits()
     parts = [as_set(whole(data, part).images) for part in PARTS]
     assert len(set.union(*parts)) == sum(map(len, parts))

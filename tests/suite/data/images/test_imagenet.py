@@ -1,7 +1,6 @@
 """ImageNet from class folders: the two protocols, the order, the workers, the validation part."""
 
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ pytestmark = QUIET
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-def test_facts_and_sizes(folder_root: Path) -> None:
+def test_facts_and_sizes(folder_root):
     data = imagenet(folder_root)
     assert (data.sizes(), data.evaluation_sets) == ({"in_channels": 3, "classes": 3}, ("test",))
     facts = data.facts()
@@ -28,14 +27,14 @@ def test_facts_and_sizes(folder_root: Path) -> None:
     assert facts == {"name": "imagenet", "classes": 3, "train": 12, "test": 5}
 
 
-def test_fingerprint_tells_data_sets_apart(folder_root: Path, folder_copy: Path) -> None:
+def test_fingerprint_tells_data_sets_apart(folder_root, folder_copy):
     same = imagenet(folder_copy).facts()
     assert same == imagenet(folder_root).facts()
     (folder_copy / "train/n00000001/0000.JPEG").rename(folder_copy / "train/n00000002/0009.JPEG")
     assert imagenet(folder_copy).facts()["fingerprint"] != same["fingerprint"]
 
 
-def test_batches_are_bytes_and_complete(folder_root: Path) -> None:
+def test_batches_are_bytes_and_complete(folder_root):
     data = imagenet(folder_root, test_batch_size=2)
     batches = list(data.train_dataloader())
     assert [batch.images.shape for batch in batches] == [(n, 3, 224, 224) for n in (5, 5, 2)]
@@ -46,7 +45,7 @@ def test_batches_are_bytes_and_complete(folder_root: Path) -> None:
     assert [batch.labels.tolist() for batch in evaluation] == [[0, 0], [1, 2], [2]]
 
 
-def test_evaluation_images_are_resized_cropped_and_normalised(folder_root: Path) -> None:
+def test_evaluation_images_are_resized_cropped_and_normalised(folder_root):
     """The shorter side becomes 256; the central 224 pixels are normalised by channel."""
     module = fit(imagenet(folder_root), 1)
     paths = sorted((folder_root / "val").glob("*/*.JPEG"))
@@ -65,14 +64,14 @@ def test_evaluation_images_are_resized_cropped_and_normalised(folder_root: Path)
     ("protocol", "area", "aspect"),
     [("mdeq", (0.08, 1.0), (3 / 4, 4 / 3)), ("phantom", (0.1, 1.0), (0.8, 1.25))],
 )
-def test_protocols_crop_within_their_bounds(protocol, area, aspect) -> None:
+def test_protocols_crop_within_their_bounds(protocol, area, aspect):
     crop, flip, _ = transform(protocol).transforms
     assert (crop.scale, crop.ratio, flip.p) == (area, aspect, 0.5)
     assert (tuple(crop.size), crop.antialias) == ((224, 224), True)
     assert str(crop.interpolation).lower().endswith("bilinear")
 
 
-def test_order_and_crops_change_with_epoch_and_seed_alone(folder_root: Path) -> None:
+def test_order_and_crops_change_with_epoch_and_seed_alone(folder_root):
     """They do not depend on other random draws or on the number of workers."""
     runs = [fit(imagenet(folder_root, workers=workers), 2) for workers in (0, 1)]
     assert torch.equal(runs[0].images(), runs[1].images())
@@ -85,7 +84,7 @@ def test_order_and_crops_change_with_epoch_and_seed_alone(folder_root: Path) -> 
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_order_is_resumed_in_the_middle_of_an_epoch(folder_root: Path, workers: int) -> None:
+def test_order_is_resumed_in_the_middle_of_an_epoch(folder_root, workers):
     """The number of processes that read ahead does not matter."""
     whole = imagenet(folder_root, workers=workers, batch_size=2).train_dataloader()
     expected = torch.cat([batch.images for batch in whole])
@@ -95,7 +94,7 @@ def test_order_is_resumed_in_the_middle_of_an_epoch(folder_root: Path, workers: 
     assert torch.equal(torch.cat([batch.images for batch in loader]), expected)
 
 
-def test_processes_take_disjoint_parts_with_seeds_of_their_own(folder_root: Path) -> None:
+def test_processes_take_disjoint_parts_with_seeds_of_their_own(folder_root):
     data = FolderSet(imagenet(folder_root)._parts["train"], transform("mdeq"))
     orders = [SeededOrder(data, Share(2, process)) for process in range(2)]
     pairs = [list(order) for order in orders]
@@ -106,7 +105,7 @@ def test_processes_take_disjoint_parts_with_seeds_of_their_own(folder_root: Path
     assert not {seed for _, seed in later} & {seed for part in pairs for _, seed in part}
 
 
-def test_training_images_may_validate(folder_root: Path) -> None:
+def test_training_images_may_validate(folder_root):
     """One image of each class is not trained on, and is cropped as in evaluation."""
     whole, data = imagenet(folder_root), imagenet(folder_root, validation=3)
     assert data.evaluation_sets == ("test", "validation")
@@ -123,13 +122,13 @@ def test_training_images_may_validate(folder_root: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["train", "val"])
-def test_missing_folder_names_the_command(folder_copy: Path, part: str) -> None:
+def test_missing_folder_names_the_command(folder_copy, part):
     shutil.rmtree(folder_copy / part)
     with pytest.raises(MissingDataError, match=rf"has no folder {part}: .* ImageNet` explains how"):
         imagenet(folder_copy)
 
 
-def test_images_without_class_folders_are_refused(folder_copy: Path) -> None:
+def test_images_without_class_folders_are_refused(folder_copy):
     """The archive of ImageNet's validation images has no folders. An empty class is refused too."""
     for path in (folder_copy / "train/n00000001").iterdir():
         path.unlink()
@@ -142,7 +141,7 @@ def test_images_without_class_folders_are_refused(folder_copy: Path) -> None:
         imagenet(folder_copy)
 
 
-def test_classes_must_be_several_and_the_same(folder_copy: Path, tmp_path: Path) -> None:
+def test_classes_must_be_several_and_the_same(folder_copy, tmp_path):
     shutil.rmtree(folder_copy / "val/n00000002")
     with pytest.raises(UserError, match=r"same classes in train and val, .* of them: n00000002"):
         imagenet(folder_copy)
@@ -151,7 +150,7 @@ def test_classes_must_be_several_and_the_same(folder_copy: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_error_of_an_unreadable_image_is_one_line(folder_copy: Path, workers: int) -> None:
+def test_error_of_an_unreadable_image_is_one_line(folder_copy, workers):
     path = folder_copy / "train/n00000001/0002.JPEG"
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(UserError) as error:

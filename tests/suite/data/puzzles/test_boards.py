@@ -12,7 +12,7 @@ from phantomgrad_suite.runs.boards import BOXES
 
 
 @cache
-def grids4() -> np.ndarray:
+def grids4():
     """All grids of 4 x 4, from permutations and sets."""
     grids = []
     for rows in product(permutations(range(1, 5)), repeat=4):
@@ -22,17 +22,17 @@ def grids4() -> np.ndarray:
     return np.array(grids)
 
 
-def made(side: int, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def made(side, count, seed=0):
     """Grids and puzzles, as bits."""
     rng, board = RandomState(seed), boards.layout(side)
     grids = boards.random_grids(count, board, rng)
     return grids, boards.minimal_puzzles(grids, board, rng)
 
 
-def guesses(board: list[int], side: int) -> tuple[int, int]:
+def guesses(board, side):
     """Solutions and guesses of a plain depth-first search over sets."""
     height, width = BOXES[side]
-    best: tuple[int, set[int]] | None = None
+    best = None
     for cell in range(side * side):
         if board[cell] == 0:
             row, column = divmod(cell, side)
@@ -58,10 +58,10 @@ def guesses(board: list[int], side: int) -> tuple[int, int]:
     return found, tried
 
 
-def symmetries(side: int) -> np.ndarray:
+def symmetries(side):
     """The permutations of the cells that keep rows, columns and boxes, ``(G, cells)``."""
 
-    def lines(band: int) -> list[tuple[int, ...]]:
+    def lines(band):
         inner = [*permutations(range(band))]
         return [
             tuple(b * band + i for b, order in zip(outer, orders, strict=True) for i in order)
@@ -80,7 +80,7 @@ def symmetries(side: int) -> np.ndarray:
     return np.array(maps)
 
 
-def canonical(board: np.ndarray, maps: np.ndarray) -> bytes:
+def canonical(board, maps):
     """The smallest image of a board of digits, renamed in the order in which they occur."""
     images = board[maps]
     renamed, names = np.zeros_like(images), np.zeros((len(maps), board.max() + 1), images.dtype)
@@ -95,14 +95,14 @@ def canonical(board: np.ndarray, maps: np.ndarray) -> bytes:
     return min(row.tobytes() for row in renamed)
 
 
-def test_search_counts_the_grids_of_4_x_4() -> None:
+def test_search_counts_the_grids_of_4_x_4():
     board, blank = boards.layout(4), np.zeros((16, 1), np.uint16)
     found = boards.search(blank, np.arange(1), 1, board, most=1000)
     assert found.solutions.tolist() == [288] == [len(grids4())]
     assert boards.search(blank, np.arange(1), 1, board, most=2).solutions >= 2
 
 
-def test_puzzles_of_4_x_4_are_unique_and_minimal() -> None:
+def test_puzzles_of_4_x_4_are_unique_and_minimal():
     """Each agrees with exactly one of all grids, and without any of its clues with more."""
     every = grids4()
     solutions, puzzles = (boards.digits_of(bits).T for bits in made(4, 100))
@@ -115,7 +115,7 @@ def test_puzzles_of_4_x_4_are_unique_and_minimal() -> None:
 
 
 @pytest.mark.parametrize(("side", "count"), [(6, 30), (9, 2)])
-def test_solutions_and_guesses_are_those_of_a_plain_search(side: int, count: int) -> None:
+def test_solutions_and_guesses_are_those_of_a_plain_search(side, count):
     grids, puzzles = made(side, count, seed=3)
     digits = boards.digits_of(puzzles).T.tolist()
     found = boards.solve(digits, side)
@@ -125,7 +125,7 @@ def test_solutions_and_guesses_are_those_of_a_plain_search(side: int, count: int
     assert max(plain) > (1, 0)
 
 
-def test_extra_clues_come_from_the_solution() -> None:
+def test_extra_clues_come_from_the_solution():
     grids, puzzles = made(6, 200)
     mixed = boards.add_clues(puzzles, grids, 5, RandomState(0))
     extra = ((mixed != 0).sum(axis=0) - (puzzles != 0).sum(axis=0)).tolist()
@@ -135,7 +135,7 @@ def test_extra_clues_come_from_the_solution() -> None:
 
 
 @pytest.mark.parametrize("side", [4, 6])
-def test_classes_are_those_of_canonical_forms(side: int) -> None:
+def test_classes_are_those_of_canonical_forms(side):
     """Equivalent boards have one number; 4 x 4 has 2 classes of grids and 36 of puzzles."""
     board, maps = boards.layout(side), symmetries(side)
     assert len(maps) == {4: 128, 6: 3456}[side]
@@ -163,6 +163,6 @@ def test_classes_are_those_of_canonical_forms(side: int) -> None:
         ([1, 2, 3, 4] + [0] * 12, "board 1 must have exactly one solution, it has several"),
     ],
 )
-def test_bad_boards_are_refused(board: list[int], problem: str) -> None:
+def test_bad_boards_are_refused(board, problem):
     with pytest.raises(ValueError, match=f"^{problem}$"):
         boards.solve([grids4()[0].tolist(), board], 4)

@@ -1,7 +1,5 @@
 """Sudoku-Extreme: installed from a user's folder, read, checked; and bad files."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -16,12 +14,12 @@ HEADER = "source,question,answer,rating"
 Rows = list[tuple[str, str]]
 
 
-def text(digits: np.ndarray) -> str:
+def text(digits):
     return "".join(map(str, digits)).replace("0", ".")
 
 
 @pytest.fixture(scope="module")
-def rows() -> Rows:
+def rows():
     """Questions and answers of easy puzzles, which are fast to make."""
     rng, board = RandomState(0), boards.layout(9)
     grids = boards.random_grids(60, board, rng)
@@ -34,7 +32,7 @@ def rows() -> Rows:
 
 
 @pytest.fixture
-def source(rows: Rows, tmp_path: Path) -> Path:
+def source(rows, tmp_path):
     folder = tmp_path / "source" / "sudoku-extreme"
     folder.mkdir(parents=True)
     for name, part in (("train", rows[:40]), ("test", rows[40:])):
@@ -43,11 +41,11 @@ def source(rows: Rows, tmp_path: Path) -> Path:
     return tmp_path / "source"
 
 
-def load(root: Path) -> SudokuExtreme:
+def load(root):
     return SudokuExtreme(root=str(root), batch_size=4, train=12, validation=3, test=9)
 
 
-def test_files_come_from_a_folder(source: Path, tmp_path: Path, rows: Rows) -> None:
+def test_files_come_from_a_folder(source, tmp_path, rows):
     target = tmp_path / "data"
     found = f"40 training and {len(rows) - 40} test puzzles in {target / 'sudoku-extreme'}"
     assert fetch("sudoku", target, source) == f"Sudoku-Extreme: {found}"
@@ -76,7 +74,7 @@ def test_files_come_from_a_folder(source: Path, tmp_path: Path, rows: Rows) -> N
         (lambda q, a: (q, a + ",1"), "expected source,question,answer,rating, got a,"),
     ],
 )
-def test_bad_rows_are_refused(source: Path, tmp_path: Path, change: object, problem: str) -> None:
+def test_bad_rows_are_refused(source, tmp_path, change, problem):
     path = source / "sudoku-extreme" / "train.csv"
     lines = path.read_text().splitlines()
     question, answer = lines[7].split(",")[2:4]
@@ -87,7 +85,7 @@ def test_bad_rows_are_refused(source: Path, tmp_path: Path, change: object, prob
     assert not (tmp_path / "data" / "sudoku-extreme").exists()
 
 
-def test_other_problems_are_explained(source: Path, tmp_path: Path) -> None:
+def test_other_problems_are_explained(source, tmp_path):
     with pytest.raises(MissingDataError, match=r"no address .* `--from DIR`"):
         fetch("sudoku", tmp_path / "data")
     with pytest.raises(UserError, match=r"dataset\.train must be at most \d\d, got 1000"):

@@ -1,20 +1,17 @@
 """The second test set of Sudoku, on grids that training has; puzzles repeated in an epoch."""
 
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
 
 from phantomgrad_suite.data import Sudoku
 from phantomgrad_suite.data.puzzles import boards
 from phantomgrad_suite.runs.errors import UserError
 
-SMALL: dict[str, Any] = {"batch_size": 8, "train": 40, "validation": 12, "test": 12}
+SMALL = {"batch_size": 8, "train": 40, "validation": 12, "test": 12}
 KNOWN = "test/known_grids"
 
 
-def classes(tensors: tuple[Tensor, ...], side: int) -> tuple[set[int], set[int]]:
+def classes(tensors, side):
     board = boards.layout(side)
     puzzles, grids = (boards.bits_of(tokens.numpy() - 1) for tokens in tensors[:2])
     return (
@@ -24,7 +21,7 @@ def classes(tensors: tuple[Tensor, ...], side: int) -> tuple[set[int], set[int]]
 
 
 @pytest.mark.parametrize(("side", "more"), [(4, {"extra_clues": 3}), (6, {"least_guesses": 1})])
-def test_grids_are_known_and_puzzles_are_new(tmp_path, side, more) -> None:
+def test_grids_are_known_and_puzzles_are_new(tmp_path, side, more):
     """The parts that were there before are the same, with and without it."""
     plain = Sudoku(root=str(tmp_path), side=side, **more, **SMALL)
     data = Sudoku(root=str(tmp_path), side=side, known_grids=30, **more, **SMALL)
@@ -46,7 +43,7 @@ def test_grids_are_known_and_puzzles_are_new(tmp_path, side, more) -> None:
     assert int(guesses.min()) >= more.get("least_guesses", 0)
 
 
-def test_repeated_puzzles_are_the_same_ones_more_often_in_an_epoch(tmp_path) -> None:
+def test_repeated_puzzles_are_the_same_ones_more_often_in_an_epoch(tmp_path):
     once, often = (Sudoku(root=str(tmp_path), extra_clues=4, repeats=n, **SMALL) for n in (1, 3))
     assert once.facts() == often.facts()
     batches = [*often.loader("train")]

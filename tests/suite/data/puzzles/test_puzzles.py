@@ -1,26 +1,22 @@
 """What all puzzles share: parts, cache, augmentation, resumption; and each family's rules."""
 
-from collections.abc import Callable, Iterator
 from itertools import combinations
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from training import Workplace, composed
+from training import composed
 
-from phantomgrad_suite.data import Maze, PuzzleBatch, PuzzleData, Sudoku, Words
+from phantomgrad_suite.data import Maze, PuzzleData, Sudoku, Words
 from phantomgrad_suite.data.puzzles import boards
-from phantomgrad_suite.data.puzzles.base import Draw
 from phantomgrad_suite.data.puzzles.words import multiplication_table
 from phantomgrad_suite.jobs.build import build_data
 from phantomgrad_suite.runs.boards import FREE, GOAL, PATH, START, WALL
 
 pytestmark = pytest.mark.usefixtures("float32")
-SMALL: dict[str, Any] = {"batch_size": 8, "train": 40, "validation": 12, "test": 12}
-KINDS: dict[str, Callable[..., PuzzleData]] = {
+SMALL = {"batch_size": 8, "train": 40, "validation": 12, "test": 12}
+KINDS = {
     "sudoku4": lambda **more: Sudoku(side=4, **more),
     "sudoku6": lambda **more: Sudoku(side=6, extra_clues=4, **more),
     "sudoku9": lambda **more: Sudoku(side=9, **more),
@@ -37,22 +33,22 @@ AUGMENTED = ("sudoku4", "sudoku6", "sudoku9", "maze")
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> str:
+def root(tmp_path_factory):
     return str(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture
-def data(kind: str, root: str) -> PuzzleData:
+def data(kind, root):
     return KINDS[kind](root=root, **SMALL)
 
 
-def images(data: PuzzleData, part: str, seed: int = 0) -> PuzzleBatch:
+def images(data, part, seed=0):
     batch = data.parts[part].__getitems__(list(range(len(data.parts[part]))))
     return data.augmented(batch, torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("kind", FINGERPRINTS)
-def test_same_seed_gives_the_same_bytes(kind: str, data: PuzzleData, root: str) -> None:
+def test_same_seed_gives_the_same_bytes(kind, data, root):
     """They are these on every machine, and are made once."""
     assert data.facts()["fingerprint"][7:23] == FINGERPRINTS[kind]
     again = KINDS[kind](root=root, **SMALL)
@@ -69,27 +65,27 @@ def test_same_seed_gives_the_same_bytes(kind: str, data: PuzzleData, root: str) 
     assert all(torch.equal(a[:40], b) for a, b in shared)
 
 
-def test_own_generators_have_puzzles_of_their_own(tmp_path: Path) -> None:
+def test_own_generators_have_puzzles_of_their_own(tmp_path):
     """The cache distinguishes them from the class that they inherit from, and by their code."""
 
     class Mirrored(Sudoku):
-        def draws(self) -> Iterator[Draw]:
+        def draws(self):
             for draw in super().draws():
                 yield draw._replace(inputs=draw.inputs[:, ::-1], targets=draw.targets[:, ::-1])
 
-    settings: dict[str, Any] = {"root": str(tmp_path), "side": 4, **SMALL}
+    settings = {"root": str(tmp_path), "side": 4, **SMALL}
     plain, own = (kind(**settings).parts["test"].tensors[0] for kind in (Sudoku, Mirrored))
     assert not torch.equal(plain, own)
     assert torch.equal(plain, own.flip(1))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_parts_are_complete_and_differ(data: PuzzleData) -> None:
+def test_parts_are_complete_and_differ(data):
     sizes = {name: len(part) for name, part in data.parts.items()}
     assert sizes.items() >= {"train": 40, "validation": 12, "test": 12}.items()
     facts = data.facts()
     assert {name: facts[name] for name in sizes} == sizes
-    known: set[bytes] = set()
+    known = set()
     for part in data.parts.values():
         inputs = part.tensors[0].numpy()
         assert inputs.min() > 0
@@ -99,9 +95,9 @@ def test_parts_are_complete_and_differ(data: PuzzleData) -> None:
 
 
 @pytest.mark.parametrize("kind", AUGMENTED)
-def test_augmentations_stay_in_their_part(kind: str, data: PuzzleData) -> None:
+def test_augmentations_stay_in_their_part(kind, data):
     """No test puzzle is an augmentation of a training puzzle, nor its grid, beyond 4 x 4."""
-    found: dict[str, set[Any]] = {}
+    found = {}
     for part in data.parts:
         for seed in range(3):
             inputs, targets = (tokens.numpy() for tokens in images(data, part, seed))
@@ -124,7 +120,7 @@ def test_augmentations_stay_in_their_part(kind: str, data: PuzzleData) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sudoku4", "sudoku6", "sudoku9"])
-def test_augmented_boards_are_boards(data: Sudoku) -> None:
+def test_augmented_boards_are_boards(data):
     """They keep one solution, which is augmented in the same way; and all digits move."""
     plain = data.parts["train"].tensors[0]
     inputs, targets = images(data, "train")
@@ -136,7 +132,7 @@ def test_augmented_boards_are_boards(data: Sudoku) -> None:
 
 
 @pytest.mark.parametrize("kind", ["maze"])
-def test_mazes_are_trees_with_their_path(data: Maze) -> None:
+def test_mazes_are_trees_with_their_path(data):
     """Connected, with one passage less than cells: there is one path, and it is the target."""
     side = data.side
     for number, (maze, solved) in enumerate(zip(*images(data, "test"), strict=True)):
@@ -159,7 +155,7 @@ def test_mazes_are_trees_with_their_path(data: Maze) -> None:
 
 
 @pytest.mark.parametrize(("group", "order"), [("S3", 6), ("A5", 60), ("S5", 120)])
-def test_groups_multiply_as_permutation_matrices(group: str, order: int) -> None:
+def test_groups_multiply_as_permutation_matrices(group, order):
     """The numbers of elements are those of their matrices in the order of the first columns."""
     table, degree = multiplication_table(group), int(group[1])
     generators = [np.roll(np.eye(degree), 1, axis=0)]
@@ -180,7 +176,7 @@ def test_groups_multiply_as_permutation_matrices(group: str, order: int) -> None
         assert (ordered[a] @ ordered[b] == ordered[table[a, b]]).all()
 
 
-def test_words_have_their_products(root: str) -> None:
+def test_words_have_their_products(root):
     data = Words(root=root, group="A5", length=5, test_lengths=(9, 7), **SMALL)
     assert data.evaluation_sets == ("test", "validation", "test/length7", "test/length9")
     last = Words(root=root, group="A5", length=5, test_lengths=(7, 9), labels="last", **SMALL)
@@ -197,7 +193,7 @@ def test_words_have_their_products(root: str) -> None:
 
 
 @pytest.mark.parametrize("kind", AUGMENTED)
-def test_processes_draw_apart_and_stay_in_step(data: PuzzleData) -> None:
+def test_processes_draw_apart_and_stay_in_step(data):
     """The puzzles differ between processes, but torch's generator has one state after them."""
     batch, drawn = next(iter(data.loader("test"))), []
     for rank in range(2):
@@ -210,7 +206,7 @@ def test_processes_draw_apart_and_stay_in_step(data: PuzzleData) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sudoku6"])
-def test_evaluation_and_augment_false_keep_the_puzzles(data: PuzzleData, root: str) -> None:
+def test_evaluation_and_augment_false_keep_the_puzzles(data, root):
     batch = next(iter(data.loader("test")))
     data.trainer = SimpleNamespace(training=False, world_size=1, global_rank=0)
     assert data.on_after_batch_transfer(batch, 0) is batch
@@ -221,7 +217,7 @@ def test_evaluation_and_augment_false_keep_the_puzzles(data: PuzzleData, root: s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_synthetic_batches_read_and_write_nothing(kind, tmp_path, monkeypatch) -> None:
+def test_synthetic_batches_read_and_write_nothing(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = KINDS[kind](root="", **SMALL)
     settings = {
@@ -238,7 +234,7 @@ def test_synthetic_batches_read_and_write_nothing(kind, tmp_path, monkeypatch) -
 @pytest.mark.parametrize(
     "name", ["sudoku4", "sudoku6", "sudoku6_known", "sudoku9", "maze", "words_s3", "words_a5"]
 )
-def test_configurations_build(workplace: Workplace, name: str) -> None:
+def test_configurations_build(workplace, name):
     """The settings of a file are those of its class; nothing is made before it is used."""
     data = build_data(composed([f"dataset={name}"]))
     assert isinstance(data, PuzzleData)

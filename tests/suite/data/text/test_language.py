@@ -1,8 +1,5 @@
 """The texts: their parts, their facts, and the errors about them."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from graph_data import real_data
@@ -12,21 +9,21 @@ from phantomgrad_suite.data import PydocTopics, WikiText103
 from phantomgrad_suite.data.text.corpora import encode, number_words, read_lines, topics
 from phantomgrad_suite.runs.errors import UserError
 
-SMALL: dict[str, Any] = {"batch_size": 4, "test_batch_size": 2, "segment_length": 10}
+SMALL = {"batch_size": 4, "test_batch_size": 2, "segment_length": 10}
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     write_texts(tmp_path / "wikitext-103")
     return tmp_path
 
 
-def tokens(root: Path, name: str) -> int:
+def tokens(root, name):
     text = (root / "wikitext-103" / f"wiki.{name}.tokens").read_text()
     return len(text.split()) + text.count("\n")
 
 
-def test_wikitext_has_the_words_of_its_training_text(root: Path) -> None:
+def test_wikitext_has_the_words_of_its_training_text(root):
     data = WikiText103(root=str(root), **SMALL)
     assert data.sizes() == {"vocabulary": 101}
     assert data.evaluation_sets == ("test", "validation")
@@ -41,7 +38,7 @@ def test_wikitext_has_the_words_of_its_training_text(root: Path) -> None:
         assert loader.dataset.length == tokens(root, name) // 2
 
 
-def test_encoded_texts_are_cached(root: Path) -> None:
+def test_encoded_texts_are_cached(root):
     """They are encoded again when a text changes; the fingerprint is that of the content."""
     folder = root / "wikitext-103"
     first = WikiText103(root=str(root), **SMALL).facts()
@@ -55,7 +52,7 @@ def test_encoded_texts_are_cached(root: Path) -> None:
     assert second["fingerprint"] != first["fingerprint"]
 
 
-def test_validation_text_as_a_corpus_of_its_own(root: Path) -> None:
+def test_validation_text_as_a_corpus_of_its_own(root):
     """Unknown words of the test text become ``<unk>``."""
     folder = root / "wikitext-103"
     (folder / "wiki.train.tokens").unlink()
@@ -70,7 +67,7 @@ def test_validation_text_as_a_corpus_of_its_own(root: Path) -> None:
     assert data.corpus.parts["test"][-3:].tolist() == [101, 101, 0]
 
 
-def test_last_lines_of_the_validation_text_may_validate(root: Path) -> None:
+def test_last_lines_of_the_validation_text_may_validate(root):
     """They are not trained on and add no words; the test text is the same."""
     folder = root / "wikitext-103"
     with (folder / "wiki.valid.tokens").open("a") as file:
@@ -93,7 +90,7 @@ def test_last_lines_of_the_validation_text_may_validate(root: Path) -> None:
     assert WikiText103(root=str(root), name="wikitext103-valid", **SMALL).facts() == whole.facts()
 
 
-def test_unknown_word_is_reported_with_file_and_line(root: Path) -> None:
+def test_unknown_word_is_reported_with_file_and_line(root):
     path = root / "wikitext-103" / "wiki.valid.tokens"
     path.write_text("w1 w2\nw3 nowhere\n")
     data = WikiText103(root=str(root), **SMALL)
@@ -101,7 +98,7 @@ def test_unknown_word_is_reported_with_file_and_line(root: Path) -> None:
         data.sizes()
 
 
-def test_help_texts_of_python() -> None:
+def test_help_texts_of_python():
     """Each topic is in one part; sizes and fingerprint vary with Python."""
     from pydoc_data.topics import topics as texts
 
@@ -117,7 +114,7 @@ def test_help_texts_of_python() -> None:
     assert PydocTopics(min_count=1).sizes()["vocabulary"] > facts["vocabulary"]
 
 
-def test_real_texts_have_their_tokens() -> None:
+def test_real_texts_have_their_tokens():
     root = real_data("wikitext-103/wiki.valid.tokens", "wikitext-103/wiki.test.tokens")
     facts = WikiText103(root=str(root), name="wikitext103-valid").facts()
     assert (facts["train"], facts["test"]) == (217_646, 245_569)
@@ -127,25 +124,25 @@ def test_real_texts_have_their_tokens() -> None:
 TEXT = ["b a\u00a0a", "", "  c a \u2003 b  ", "d"]
 
 
-def test_words_come_by_decreasing_frequency_then_by_first_appearance() -> None:
+def test_words_come_by_decreasing_frequency_then_by_first_appearance():
     """Lines end in the first word; white space of every kind separates the others."""
     assert number_words(TEXT) == {"<eos>": 0, "a": 1, "b": 2, "c": 3, "d": 4}
     assert [*number_words(["y x", "x y z <eos> z z"])] == ["<eos>", "z", "y", "x"]
 
 
-def test_every_line_ends_in_eos() -> None:
+def test_every_line_ends_in_eos():
     numbers = encode(number_words(TEXT), TEXT, "text")
     assert numbers.tolist() == [2, 1, 1, 0, 0, 3, 1, 2, 0, 4, 0]
     assert numbers.dtype == torch.int32
 
 
-def test_rare_and_unknown_words_become_unk() -> None:
+def test_rare_and_unknown_words_become_unk():
     numbers = number_words(TEXT, min_count=2)
     assert [*numbers] == ["<eos>", "a", "b", "<unk>"]  # as frequent as b, but later
     assert encode(numbers, ["a c e", "b"], "text").tolist() == [1, 3, 3, 0, 2, 0]
 
 
-def test_lines_end_where_files_have_line_ends(tmp_path: Path) -> None:
+def test_lines_end_where_files_have_line_ends(tmp_path):
     """Not at the other characters at which text may be split into lines."""
     path = tmp_path / "text"
     path.write_bytes("a b\x85c\n\nd\u2028e\n".encode())
@@ -154,7 +151,7 @@ def test_lines_end_where_files_have_line_ends(tmp_path: Path) -> None:
     assert [len(line.split()) for line in lines] == [3, 0, 2]
 
 
-def test_file_must_be_utf8(tmp_path: Path) -> None:
+def test_file_must_be_utf8(tmp_path):
     path = tmp_path / "wiki.test.tokens"
     path.write_bytes(b"caf\xe9 \n")
     with pytest.raises(UserError, match=r"wiki\.test\.tokens is not UTF-8 text \(byte 0xe9"):

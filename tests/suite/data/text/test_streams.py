@@ -1,12 +1,9 @@
 """Texts cut into streams and segments, in order, through epochs, checkpoints and processes."""
 
-from typing import Any
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from phantomgrad_suite.data import Corpus, PydocTopics
 from phantomgrad_suite.data.base import Share
@@ -17,14 +14,12 @@ TEXT = torch.arange(103, dtype=torch.int32)
 ALONE = Share()
 
 
-def segments(
-    text: Tensor, streams: int, length: int, share: Share = ALONE, name: str = "test"
-) -> Segments:
+def segments(text, streams, length, share=ALONE, name="test"):
     return Segments(text, streams, length, share, name)
 
 
 @given(st.integers(20, 400), st.integers(1, 5), st.integers(1, 3))
-def test_segments_are_the_text(tokens: int, streams: int, length: int) -> None:
+def test_segments_are_the_text(tokens, streams, length):
     """Concatenated they are the streams; every token but the first is predicted once."""
     words = torch.arange(tokens, dtype=torch.int32)
     text = segments(words, streams, length)
@@ -38,18 +33,18 @@ def test_segments_are_the_text(tokens: int, streams: int, length: int) -> None:
 
 
 @pytest.fixture
-def data(monkeypatch: pytest.MonkeyPatch) -> PydocTopics:
+def data(monkeypatch):
     """Streams of 25 tokens and five segments; an epoch has three of them."""
     monkeypatch.setattr(PydocTopics, "corpus", Corpus({"train": TEXT}, 200, ""))
     return PydocTopics(batch_size=4, segment_length=5, segments_per_epoch=3)
 
 
-def starts(loader: Any, epoch: int) -> list[tuple[int, bool]]:
+def starts(loader, epoch):
     loader.sampler.set_epoch(epoch)
     return [(int(batch.tokens[0, 0]), batch.first) for batch in loader]
 
 
-def test_partial_epochs_continue_through_the_text(data: PydocTopics) -> None:
+def test_partial_epochs_continue_through_the_text(data):
     loader = data.train_dataloader()
     assert len(loader) == 3
     assert starts(loader, 0) == [(0, True), (5, False), (10, False)]
@@ -57,7 +52,7 @@ def test_partial_epochs_continue_through_the_text(data: PydocTopics) -> None:
     assert starts(loader, 2) == [(5, False), (10, False), (15, False)]
 
 
-def test_processes_share_the_streams() -> None:
+def test_processes_share_the_streams():
     """Together they have the streams of one process."""
     alone = segments(TEXT, 6, 4)
     parts = [segments(TEXT, 2, 4, Share(3, process)) for process in range(3)]
@@ -66,7 +61,7 @@ def test_processes_share_the_streams() -> None:
     assert torch.equal(together, alone[1].tokens)
 
 
-def test_streams_of_an_evaluation_set_are_shared_equally(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_of_an_evaluation_set_are_shared_equally(monkeypatch):
     data = PydocTopics(test_batch_size=16)
     monkeypatch.setattr(PydocTopics, "share", Share(4, 1))
     assert next(iter(data.loader("test"))).tokens.shape == (4, 64)
@@ -75,7 +70,7 @@ def test_streams_of_an_evaluation_set_are_shared_equally(monkeypatch: pytest.Mon
         data.val_dataloader()
 
 
-def test_text_that_is_too_short_is_refused() -> None:
+def test_text_that_is_too_short_is_refused():
     with pytest.raises(UserError, match="test text has 103 tokens, too few for 104 streams"):
         segments(TEXT, 52, 1, Share(2, 0))
     message = "segment_length must be less than the 25 tokens of each of 4 streams .*, got 25"

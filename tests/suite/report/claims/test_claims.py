@@ -1,7 +1,6 @@
 """Claims: the file, the quantities, the table, and where it is shown."""
 
 import re
-from pathlib import Path
 
 import pytest
 from graph_data import REPOSITORY
@@ -33,27 +32,27 @@ families:
 """
 
 
-def add(folder: Folder, row: str, *values: float) -> None:
+def add(folder, row, *values):
     """Add a run of a row for each value of the last epoch."""
     for seed, value in enumerate(values):
         folder.add(row, f"seed{seed}", [0.9, value])
 
 
 @pytest.fixture
-def claims(results: Folder) -> Folder:
+def claims(results):
     (results.path / "claims.yaml").write_text(CLAIMS, encoding="utf-8")
     add(results, "cpu/table9/upg", 0.81, 0.82, 0.83)
     add(results, "cpu/table9/implicit", 0.80, 0.80)
     return results
 
 
-def section(folder: Folder, records: Path | None = None):
+def section(folder, records=None):
     table = table_of_claims(folder.path, records)
     assert table is not None
     return table.sections[0]
 
 
-def test_a_family_is_open_until_its_runs_are_there(claims) -> None:
+def test_a_family_is_open_until_its_runs_are_there(claims):
     (row,) = printed(section(claims))
     assert section(claims).blocks[0].title == "Toys (5 of 6 runs)"
     assert (row["Pairs"], row["Difference"], row["Verdict"]) == ("2 of 3", "+1.50", "open")
@@ -69,13 +68,13 @@ def test_a_family_is_open_until_its_runs_are_there(claims) -> None:
     assert section(claims).blocks[0].title == "Toys"
 
 
-def test_only_as_many_seeds_as_declared_are_judged(claims) -> None:
+def test_only_as_many_seeds_as_declared_are_judged(claims):
     add(claims, "cpu/table9/upg", 0.81, 0.82, 0.83, 0.10)
     add(claims, "cpu/table9/implicit", 0.80, 0.80, 0.80, 0.90)
     assert printed(section(claims))[0]["Difference"] == "+2.00"
 
 
-def test_lists_of_rows_are_paired_by_place_and_folds_by_number(claims) -> None:
+def test_lists_of_rows_are_paired_by_place_and_folds_by_number(claims):
     text = CLAIMS.replace("cpu/table9/upg", "[t/a, t/b]").replace(
         "cpu/table9/implicit", "[t/c, t/d]"
     )
@@ -91,7 +90,7 @@ def test_lists_of_rows_are_paired_by_place_and_folds_by_number(claims) -> None:
     assert row["95 % interval"] == f"{1.5 - reach:+.2f} to {1.5 + reach:+.2f}"
 
 
-def test_perplexities_are_compared_in_percent(claims) -> None:
+def test_perplexities_are_compared_in_percent(claims):
     for row, value in {"upg": 110.0, "implicit": 100.0}.items():
         for seed in range(3):
             result = Result("perplexity", value, 1, value, mode="min")
@@ -100,7 +99,7 @@ def test_perplexities_are_compared_in_percent(claims) -> None:
     assert (row["Ours"], row["Difference"]) == ("110.0 against 100.0", "+10.0 %")
 
 
-def test_the_page_opens_with_the_claims(claims) -> None:
+def test_the_page_opens_with_the_claims(claims):
     (claims.path / "README.md").write_text("# Results\n")
     assert claims.report() == 0
     page = (claims.path / "index.html").read_text()
@@ -111,7 +110,7 @@ def test_the_page_opens_with_the_claims(claims) -> None:
     assert "[open](records/cpu/table9)" in (claims.path / "claims.md").read_text()
 
 
-def test_yours_are_judged_from_your_records(claims, tmp_path_factory, capsys) -> None:
+def test_yours_are_judged_from_your_records(claims, tmp_path_factory, capsys):
     yours = Folder(tmp_path_factory.mktemp("yours"))
     add(yours, "cpu/table9/upg", 0.81, 0.82, 0.83)
     assert claims.report(f"yours={yours.path}") == 0
@@ -126,7 +125,7 @@ def test_yours_are_judged_from_your_records(claims, tmp_path_factory, capsys) ->
     assert places == [folder.path / "records/cpu/table9" for folder in (claims, yours)]
 
 
-def test_without_the_file_there_are_no_claims(results) -> None:
+def test_without_the_file_there_are_no_claims(results):
     assert table_of_claims(results.path) is None
     assert results.report() == 0
     assert not (results.path / "claims.md").exists()
@@ -156,7 +155,7 @@ def test_without_the_file_there_are_no_claims(results) -> None:
         (CLAIMS, "families: [toys]", "families must be a mapping, got ['toys']"),
     ],
 )
-def test_a_wrong_file_is_one_sentence(claims, capsys, old: str, new: str, message: str) -> None:
+def test_a_wrong_file_is_one_sentence(claims, capsys, old, new, message):
     text = CLAIMS.replace("        quantity: last\n", "") if "quantity: c" in new else CLAIMS
     (claims.path / "claims.yaml").write_text(text.replace(old, new), encoding="utf-8")
     assert claims.report() == 1
@@ -166,13 +165,13 @@ def test_a_wrong_file_is_one_sentence(claims, capsys, old: str, new: str, messag
     assert error.count("\n") == 1
 
 
-def test_a_record_without_the_quantity_is_named(claims) -> None:
+def test_a_record_without_the_quantity_is_named(claims):
     (claims.path / "claims.yaml").write_text(CLAIMS.replace("last", "at_equal_time"))
     with pytest.raises(UserError, match=r"cpu/table9/upg/seed0 lacks what at_equal_time needs"):
         table_of_claims(claims.path)
 
 
-def test_the_authors_log_gives_the_printed_number(claims) -> None:
+def test_the_authors_log_gives_the_printed_number(claims):
     for name in ("paper.csv", "published_curves.csv"):
         (claims.path / name).write_bytes((REPOSITORY / "results" / name).read_bytes())
     table = table_of_claims(claims.path)
@@ -186,7 +185,7 @@ def test_the_authors_log_gives_the_printed_number(claims) -> None:
     assert texts(section(claims))[-1][2] == "does not hold"
 
 
-def test_the_rows_of_our_claims_are_experiments() -> None:
+def test_the_rows_of_our_claims_are_experiments():
     margin, families = read_claims(REPOSITORY / "results" / "claims.yaml")
     rows = {row for family in families for claim in family.claims for row in claim.rows}
     files = {row.removeprefix("cpu/") for row in rows if "figure3" not in row}
@@ -194,7 +193,7 @@ def test_the_rows_of_our_claims_are_experiments() -> None:
     assert (margin, missing) == (1.0, [])
 
 
-def test_our_page_of_claims_is_that_of_our_records() -> None:
+def test_our_page_of_claims_is_that_of_our_records():
     table = table_of_claims(REPOSITORY / "results")
     assert table is not None
     text = (REPOSITORY / "results" / "claims.md").read_text(encoding="utf-8")

@@ -7,10 +7,9 @@ import pytest
 from report.conftest import record
 
 from phantomgrad_suite.report.claims.quantities import QUANTITIES
-from phantomgrad_suite.runs.records import Record
 
 
-def measured(**curves: list[float | None]) -> Record:
+def measured(**curves):
     """Return a record with the curves of a measured run."""
     names = {
         "step": "precision/step",
@@ -35,14 +34,14 @@ def measured(**curves: list[float | None]) -> Record:
         ("radius_last", 2.5),
     ],
 )
-def test_quantities_of_a_run(name: str, value: float) -> None:
+def test_quantities_of_a_run(name, value):
     cosines = {"step": [0, 50, 200], "cosine": [0.9, 0.85, 0.7], "radius": [1.0, 3.0, 2.5]}
     # Two steps an epoch; the first one is pretraining.
     run = measured(**cosines, seconds=[0.1, 0.5, 0.3], f=[None, 0.01, 0.01])
     assert QUANTITIES[name].of(run, run) == pytest.approx(value)
 
 
-def test_seconds_of_two_machines_are_not_compared() -> None:
+def test_seconds_of_two_machines_are_not_compared():
     here, there = (replace(measured(), environment={"processor": name}) for name in "ab")
     moved = replace(here, environment={"processor": "a", "earlier": [{"processor": "b"}]})
     pairs = (here, here), (here, there), (here, moved)
@@ -51,7 +50,7 @@ def test_seconds_of_two_machines_are_not_compared() -> None:
     assert all(ratio(*pair) for pair in pairs)
 
 
-def test_at_equal_time_the_slower_run_is_cut() -> None:
+def test_at_equal_time_the_slower_run_is_cut():
     slow = measured(seconds=[10.0, 10.0, 10.0], test=[0.1, 0.2, 0.3])
     fast = measured(seconds=[7.0, 7.0, 7.0], test=[0.4, 0.5, 0.6])
     of = QUANTITIES["at_equal_time"].of

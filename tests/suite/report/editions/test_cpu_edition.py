@@ -1,7 +1,6 @@
 """The CPU edition: a block of its own in the paper's tables, and figures of its own."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from graph_data import REPOSITORY
@@ -16,12 +15,11 @@ from phantomgrad_suite.report.figures.plot import Curve, Plot
 from phantomgrad_suite.report.latex import render
 from phantomgrad_suite.report.table import State
 from phantomgrad_suite.runs.identity import SCALES, split_row
-from phantomgrad_suite.runs.records import Record
 
 REDUCED, DATA = "half of everything, 2 epochs (50)", "8 x 8 pixels"
 
 
-def small(row: str, instance: str, values: list[float], **changes: Any) -> dict[str, Any]:
+def small(row, instance, values, **changes):
     """Return the changes of a record in the CPU edition."""
     label = {"dataset": "Small", "model": "IGNN", "method": "its label"}
     facts = {
@@ -35,7 +33,7 @@ def small(row: str, instance: str, values: list[float], **changes: Any) -> dict[
 
 
 @pytest.fixture
-def both(results: Folder) -> Folder:
+def both(results):
     """A table with a full run of one of the paper's two rows, and the CPU edition of both."""
     results.add("table9/toy_implicit", "seed0", [0.8])
     for seed, value in enumerate((0.5, 0.6)):
@@ -44,14 +42,14 @@ def both(results: Folder) -> Folder:
     return results
 
 
-def test_the_scales_are_those_of_the_configurations() -> None:
+def test_the_scales_are_those_of_the_configurations():
     files = (REPOSITORY / "configs" / "scale").glob("*.yaml")
     assert {*SCALES} == {path.stem for path in files}
     assert split_row("cpu/table1/implicit") == ("cpu", "table1/implicit")
     assert split_row("table4/honest/cox2_implicit") == ("", "table4/honest/cox2_implicit")
 
 
-def test_it_is_a_block_under_the_papers_and_never_next_to_its_numbers(both: Folder) -> None:
+def test_it_is_a_block_under_the_papers_and_never_next_to_its_numbers(both):
     headings = ("Data set", "Method", "Paper", "n")
     found = both.rows("table9")
     assert [row["Best"].split(" ±")[0] for row in found] == ["80.0", "—", "55.0", "70.0"]
@@ -70,7 +68,7 @@ def test_it_is_a_block_under_the_papers_and_never_next_to_its_numbers(both: Fold
     assert r"\emph{CPU edition}" in render(table)
 
 
-def test_data_sets_have_printed_names_and_figures_their_own() -> None:
+def test_data_sets_have_printed_names_and_figures_their_own():
     """What the data state as well as the label is printed once."""
     content = small("cpu/table4/ppi_implicit", "seed0", [0.5])
     twice = "synthetic, 0.02 of PPI's nodes"
@@ -86,7 +84,7 @@ def test_data_sets_have_printed_names_and_figures_their_own() -> None:
     assert "table4_cpu_ppi-synthetic_radius" in plots(table)
 
 
-def test_a_changed_run_of_it_has_a_line_of_its_own(both: Folder) -> None:
+def test_a_changed_run_of_it_has_a_line_of_its_own(both):
     changes = [REDUCED, DATA, "trainer.max_epochs=1"]
     row = "cpu/table9/toy_implicit"
     both.add(**small(row, "seed0-eeee", [0.1], changes=changes, config_hash="eeee"))
@@ -95,7 +93,7 @@ def test_a_changed_run_of_it_has_a_line_of_its_own(both: Folder) -> None:
     assert both.markdown("table9").count(REDUCED) == 1
 
 
-def test_it_is_no_table_and_its_tables_are_known(results: Folder, capsys) -> None:
+def test_it_is_no_table_and_its_tables_are_known(results, capsys):
     results.add(**small("cpu/other/row", "seed0", [0.5]))
     assert known_tables(results.path) == ["other", "table9"]
     assert results.report("cpu") == 2
@@ -103,7 +101,7 @@ def test_it_is_no_table_and_its_tables_are_known(results: Folder, capsys) -> Non
     assert "**CPU edition**" in capsys.readouterr().out
 
 
-def test_the_state_tells_what_exists_in_it_only(both: Folder) -> None:
+def test_the_state_tells_what_exists_in_it_only(both):
     table = both.table("table9")
     text = "1 of 2 rows in full, 1 in the CPU edition"
     command = table.entry.command
@@ -115,7 +113,7 @@ def test_the_state_tells_what_exists_in_it_only(both: Folder) -> None:
     assert table.commands == [f"{command} SCALE=cpu"]
 
 
-def test_another_data_set_than_the_papers_does_not_hide_it() -> None:
+def test_another_data_set_than_the_papers_does_not_hide_it():
     """Figure 2 counts as made on CIFAR-10 only."""
     content = small("cpu/figure2/cifar10_implicit", "seed0", [0.5])
     scaled, ours = record(**content), record("figure2/cox2_implicit", "seed0", [0.5])
@@ -123,7 +121,7 @@ def test_another_data_set_than_the_papers_does_not_hide_it() -> None:
     assert runs_table("figure2", [ours, scaled]).state == State.SCALED
 
 
-def test_yours_are_compared_with_the_published_ones(both: Folder, tmp_path_factory, capsys) -> None:
+def test_yours_are_compared_with_the_published_ones(both, tmp_path_factory, capsys):
     yours = Folder(tmp_path_factory.mktemp("yours"))
     yours.add(**small("cpu/table9/toy_implicit", "seed0", [0.53]))
     assert both.report("table9", f"yours={yours.path}") == 0
@@ -136,7 +134,7 @@ def test_yours_are_compared_with_the_published_ones(both: Folder, tmp_path_facto
     assert REDUCED in capsys.readouterr().out
 
 
-def test_the_scales_have_figures_of_their_own(both: Folder) -> None:
+def test_the_scales_have_figures_of_their_own(both):
     found = plots(both.table("table9"))
     assert list(found) == ["table9", "table9_cpu", "table9_curves", "table9_cpu_curves"]
     assert [*found["table9_cpu"].places] == [("Small: accuracy (%) ↑", "CPU edition")]
@@ -144,7 +142,7 @@ def test_the_scales_have_figures_of_their_own(both: Folder) -> None:
     assert whiskers == [True, False]  # two runs, and one
 
 
-def test_precision_along_its_training_is_drawn_before_that_of_small_models() -> None:
+def test_precision_along_its_training_is_drawn_before_that_of_small_models():
     curves = {
         "test/accuracy": [0.5],
         "precision/step": [0, 100],
@@ -159,7 +157,7 @@ def test_precision_along_its_training_is_drawn_before_that_of_small_models() -> 
     ]
 
 
-def test_data_sets_without_runs_of_ours_are_not_drawn(results: Folder) -> None:
+def test_data_sets_without_runs_of_ours_are_not_drawn(results):
     line = "table9/other_implicit,table9,Other,IGNN,Implicit,1K,accuracy,50.0,,%,\n"
     results.print_in_paper(line)
     assert plots(results.table("table9")) == {}
@@ -170,7 +168,7 @@ def test_data_sets_without_runs_of_ours_are_not_drawn(results: Folder) -> None:
     assert whiskers == [("paper", True), ("paper", False), ("last epoch", False)]
 
 
-def test_axes_are_logarithmic_but_for_one_column() -> None:
+def test_axes_are_logarithmic_but_for_one_column():
     curves = [Curve("a", [1, 2], [1.0, 2.0], "row", column) for column in ("", "linear")]
     for linear, scales in ((None, ["log", "log"]), ("linear", ["log", "linear"])):
         panels = Plot("n", "c", "t", curves, "k", log="y", linear=linear).draw().axes
@@ -180,7 +178,7 @@ def test_axes_are_logarithmic_but_for_one_column() -> None:
 # The test metric by cost
 
 
-def trained(row: str, instance: str, gradient: dict[str, Any], **changes: Any) -> Record:
+def trained(row, instance, gradient, **changes):
     """Return a run of two epochs, of ten steps each."""
     content = small(f"cpu/table4/{row}", instance, [0.5, 0.7])
     parts = {"task": {}, "model": {}, "solver": {"_target_": "phantomgrad.FixedPoint"}}
@@ -197,7 +195,7 @@ IMPLICIT = {"_target_": "phantomgrad.ImplicitGradient"}
 BPTT = {"_target_": "phantomgrad.BackpropThroughSolver"}
 
 
-def test_evaluations_are_those_of_solves_gradients_and_pretraining() -> None:
+def test_evaluations_are_those_of_solves_gradients_and_pretraining():
     assert evaluations(trained("a", "seed0", UPG)).tolist() == [180, 340]  # 8 + 5 + 5, 6 + 10
     assert evaluations(trained("a", "seed0", NPG)).tolist() == [140, 260]  # 8 + 1 + 5
     adjoint = {"adjoint/evaluations": [7, 7]}
@@ -210,7 +208,7 @@ def test_evaluations_are_those_of_solves_gradients_and_pretraining() -> None:
     assert evaluations(exact)[1] - evaluations(exact)[0] == 10 * (14 + 2)
 
 
-def test_evaluations_of_recorded_solves_and_of_recorded_parts_of_a_recursion() -> None:
+def test_evaluations_of_recorded_solves_and_of_recorded_parts_of_a_recursion():
     through = trained("a", "seed0", BPTT)
     assert evaluations(through).tolist() == [160, 280]  # 8 + 8, 6 + 6
     through.config["solver"]["_target_"] = "phantomgrad.Reversible"
@@ -222,7 +220,7 @@ def test_evaluations_of_recorded_solves_and_of_recorded_parts_of_a_recursion() -
     assert evaluations(recursion).tolist() == [100, 180]
 
 
-def test_the_metric_is_drawn_by_time_and_by_evaluations() -> None:
+def test_the_metric_is_drawn_by_time_and_by_evaluations():
     """There is a line for each row that the catalogue names; its runs are averaged.
 
     Where machines differ, the unit of time is an evaluation of f of the same run.
@@ -245,7 +243,7 @@ def test_the_metric_is_drawn_by_time_and_by_evaluations() -> None:
 
 
 @pytest.mark.parametrize(("part", "name"), [("weights", "last"), ("curves", "seconds/f_cpu")])
-def test_rows_whose_cost_is_not_known_are_not_drawn_by_it(part: str, name: str) -> None:
+def test_rows_whose_cost_is_not_known_are_not_drawn_by_it(part, name):
     """A run may keep no weights, which count its steps; on a GPU it has no processor time of f."""
     known, other = (trained(f"ppi_{r}", "seed0", IMPLICIT) for r in ("implicit", "upg_k5_d0.5"))
     other.curves["test/accuracy"] = [0.1, 0.2]

@@ -7,17 +7,16 @@ from report.conftest import plots, points, record, runs_table
 
 from phantomgrad_suite.report.claims.quantities import QUANTITIES
 from phantomgrad_suite.report.figures.plot import styled
-from phantomgrad_suite.runs.records import Record
 
 STEPS = [0.0, 100.0]
 
 
-def instrumented(instance: str, shift: float = 0.0) -> Record:
+def instrumented(instance, shift=0.0):
     """Two segments at two steps; the cosines are known."""
     run = record("reasoning/short", instance, [0.5, 0.8])
     cosines = {"last_2": [0.1, 0.2], "last_7": [0.3, 0.6], "npg_k3_d0.5": [0.1, 0.1]}
     cosines["implicit"] = [0.0, 0.4]
-    curves: dict[str, list[float]] = {"precision/step": STEPS}
+    curves = {"precision/step": STEPS}
     for name, curve in cosines.items():
         curves[f"precision/{name}/cosine"] = [value + shift for value in curve]
         curves[f"precision/{name}/norm_ratio"] = [2.0, 4.0]
@@ -28,7 +27,7 @@ def instrumented(instance: str, shift: float = 0.0) -> Record:
     return replace(run, curves={**run.curves, **curves})
 
 
-def test_gradients_and_segments_are_drawn() -> None:
+def test_gradients_and_segments_are_drawn():
     """Means over the runs, and none of the figures of equilibria."""
     drawn = plots(runs_table("reasoning", [instrumented("seed0"), instrumented("seed1", 0.2)]))
     assert {name for name in drawn if "short" in name or "cosines" in name or "radius" in name} == {
@@ -48,7 +47,7 @@ def test_gradients_and_segments_are_drawn() -> None:
     assert len({label for _, _, label in found}) == 2
 
 
-def test_quantities_of_claims() -> None:
+def test_quantities_of_claims():
     """A lead is the mean over the steps; residuals are logarithms at the last one."""
     run = instrumented("seed0")
     cosines = {"preconditioned_m5": [0.9, 1.0], "gmres_m5": [0.8, 0.9], "npg_k5_d0.5": [0.3, 0.2]}
@@ -62,13 +61,13 @@ def test_quantities_of_claims() -> None:
     assert found == pytest.approx(expected, abs=1e-6)
 
 
-def example(name: str, **boards: list[int]) -> Record:
+def example(name, **boards):
     curves = {f"example/{key}": board for key, board in boards.items()}
     run = record("reasoning/puzzle", "seed0", [0.5, 0.8], data={"name": name})
     return replace(run, curves={**run.curves, **curves})
 
 
-def test_a_puzzle_is_filled_in_segment_by_segment() -> None:
+def test_a_puzzle_is_filled_in_segment_by_segment():
     """Clues are bold, wrong digits red on a tinted ground."""
     clues, solution = [2, 1, 1, 1] * 4, [2, 3, 4, 5] * 4
     wrong = [*solution[:-1], 2]
@@ -89,13 +88,13 @@ def test_a_puzzle_is_filled_in_segment_by_segment() -> None:
     assert [len(axes.patches) for axes in (puzzle, first, last)] == [0, 1, 0]
 
 
-def test_a_row_without_a_folder_has_its_strip() -> None:
+def test_a_row_without_a_folder_has_its_strip():
     run = example("Sudoku-4x4", inputs=[1] * 16, targets=[2] * 16, segment1=[2] * 16)
     drawn = plots(runs_table("reasoning", [replace(run, row="puzzle")]))
     assert "reasoning_example" in drawn
 
 
-def test_a_maze_shows_its_walls_and_the_path_in_rows_of_panels() -> None:
+def test_a_maze_shows_its_walls_and_the_path_in_rows_of_panels():
     maze = [1] * 5 + [1, 3, 2, 4, 1] + [1] * 15
     solved = [5 if token == 2 else token for token in maze]
     answers = {f"segment{n}": maze if n < 7 else solved for n in range(1, 8)}
@@ -108,6 +107,6 @@ def test_a_maze_shows_its_walls_and_the_path_in_rows_of_panels() -> None:
     assert [len(axes.patches) for axes in panels[:8]] == [22] + [23] * 6 + [22]
 
 
-def test_a_run_without_an_example_has_no_strip() -> None:
+def test_a_run_without_an_example_has_no_strip():
     table = runs_table("reasoning", [record("reasoning/puzzle", "seed0", [0.5])])
     assert not [name for name in plots(table) if "example" in name]

@@ -1,20 +1,17 @@
 """The tables and figures of test-time scaling, from records made by hand."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from report.conftest import plots, points, published, study_table
 
-from phantomgrad_suite.runs.records import StudyRecord
-
 COUNTS = {"solved": [0] * 40 + [6, 2] + [0] * 18, "unsolved": [0] * 41 + [1, 1] + [0] * 17}
 
 
-def measured(seed: int, level: float, **changes: Any) -> StudyRecord:
+def measured(seed, level, **changes):
     """Return a record with two test sets, in which accuracy grows from ``level`` by tenths."""
 
-    def part(name: str, more: float) -> dict[str, Any]:
+    def part(name, more):
         rule = dict.fromkeys(("single", "vote", "logits", "state", "any"), level + more)
         found = {**COUNTS, "auroc": [0.9, 0.8, 1.0]}
         unclear = {**COUNTS, "auroc": None}
@@ -48,7 +45,7 @@ def measured(seed: int, level: float, **changes: Any) -> StudyRecord:
     )
 
 
-def test_runs_that_differ_have_tables_of_their_own() -> None:
+def test_runs_that_differ_have_tables_of_their_own():
     """Another row, another configuration of it, or another setting of the study."""
     records = [
         measured(0, 0.4),
@@ -68,7 +65,7 @@ def test_runs_that_differ_have_tables_of_their_own() -> None:
     assert len(plots(table)) == 2 * 4
 
 
-def test_figures_have_the_rules_and_the_residuals() -> None:
+def test_figures_have_the_rules_and_the_residuals():
     found = plots(study_table("scaling", measured(0, 0.4), measured(1, 0.5)))
     assert set(found) == {*("scaling_reasoning_sudoku6", "scaling_reasoning_sudoku6_residual")}
     curves = points(found["scaling_reasoning_sudoku6"])
