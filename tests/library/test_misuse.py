@@ -1,7 +1,6 @@
 """Every refused argument and the message that names it."""
 
 import math
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -48,8 +47,6 @@ class Duck:
 
     solve = attach = adapt_solver = state = None
 
-
-Case = tuple[Callable[[], object], str]
 
 SOLVERS = [
     (lambda: pg.FixedPoint(max_evaluations=0), "max_evaluations must be at least 1, got 0"),

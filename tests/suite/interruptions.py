@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 from lightning import Callback, LightningModule, Trainer
 
-from phantomgrad_suite.runs.records import Record
+from phantomgrad_suite.runs.records import Record, read_record
 
 if TYPE_CHECKING:
     from training import Workplace
@@ -84,6 +85,28 @@ def assert_same_run(folder: Path, other: Path) -> None:
         strict=True,
     ):
         assert all(torch.equal(mine[key], yours[key]) for key in mine)
+
+
+def measured_curves(
+    workplace: Workplace, run: Sequence[str], off: Sequence[str], at: int, unit: str = "epoch"
+) -> dict[str, list[float]]:
+    """The curves of what a run measures, which changes nothing else; nor does an interruption.
+
+    ``off`` are the settings without measurements.
+    """
+    plain = workplace.train(*run, *off, "runtime.paths.runs=plain")
+    whole = workplace.train(*run, "runtime.paths.runs=whole")
+    folder = interrupted(workplace, at, *run, unit=unit)
+    assert workplace.train(*run) == folder
+    for name, value in checkpoint(plain)["state_dict"].items():
+        assert torch.equal(value, checkpoint(whole)["state_dict"][name])
+    assert_same_run(folder, whole)
+    without, curves, again = (
+        untimed(read_record(path / "record.json")) for path in (plain, whole, folder)
+    )
+    kept = {name: curve for name, curve in curves.items() if name not in without}
+    assert again == curves == without | kept
+    return kept
 
 
 class Poison(Callback):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from problems import TanhCell
-from torch import Tensor, nn
+from torch import nn
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, jacfwd, jacrev, jvp, vjp, vmap
 from torch.nn.utils.parametrizations import weight_norm
@@ -34,7 +34,6 @@ CELLS = [
     if solver.differentiable or not gradient.needs_recorded_solve
 ]
 X = torch.linspace(-1, 1, 6, dtype=torch.float64).view(2, 3)
-Weights = dict[str, Tensor]
 
 
 def layer_of(solver, gradient, cell=None):

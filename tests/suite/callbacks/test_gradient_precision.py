@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from callbacks.steps import Stack, Wild, callback, last, recorded, train_step
-from interruptions import checkpoint, interrupted, untimed
+from interruptions import measured_curves
 from problems import CoupledCell, TanhCell, dense_jacobian, newton_equilibrium
 from torch import nn
 
@@ -18,7 +18,6 @@ from phantomgrad import (
     UnrolledPhantomGradient,
 )
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import read_record
 
 
 @pytest.fixture
@@ -161,32 +160,16 @@ def test_measuring_does_not_change_a_wild_model():
     assert len(curves["precision/upg/cosine"]) == 3
 
 
-PRECISE = (
-    *("callbacks=precision", "measure.precision.every_n_steps=3"),
-    "runtime.callbacks.spectrum.every_n_epochs=1",
-)
-SHORT = (
+RUN = (
     *("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=7"),
-    "runtime.checkpoint.every_n_epochs=2",
+    *("runtime.checkpoint.every_n_epochs=2", "runtime.callbacks.spectrum.every_n_epochs=1"),
+    *("callbacks=precision", "measure.precision.every_n_steps=3"),
 )
-
-
-def curves_of(folder):
-    return untimed(read_record(folder / "record.json"))
+OFF = ("measure.precision.every_n_steps=0", "runtime.callbacks.spectrum=null")
 
 
 def test_record_has_the_curves_of_a_run_that_is_not_changed(workplace):
-    """Measuring does not change the run; an interruption does not change the curves."""
-    plain = workplace.train(*SHORT, "runtime.callbacks.spectrum=null", "runtime.paths.runs=plain")
-    whole = workplace.train(*SHORT, *PRECISE, "runtime.paths.runs=whole")
-    for name, value in checkpoint(plain)["state_dict"].items():
-        assert torch.equal(value, checkpoint(whole)["state_dict"][name])
-    theirs, ours = map(curves_of, (plain, whole))
-    kept = {name: curve for name, curve in ours.items() if name.startswith("precision/")}
-    assert ours == theirs | kept
+    kept = measured_curves(workplace, RUN, OFF, at=6)
     assert kept["precision/step"] == [0, 3, 6]
     assert all(len(curve) == 3 for curve in kept.values())
     assert all(-1 <= c <= 1 for c in kept["precision/npg_k9_d0.5/cosine"])
-    folder = interrupted(workplace, 6, *SHORT, *PRECISE)
-    assert workplace.train(*SHORT, *PRECISE) == folder
-    assert curves_of(folder) == ours

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from interruptions import assert_same_run, checkpoint, interrupted, untimed
+from interruptions import measured_curves
 from torch import nn
 
 import phantomgrad as pg
@@ -14,7 +14,6 @@ from phantomgrad_suite.callbacks import SegmentPrecision, segment_precision
 from phantomgrad_suite.callbacks.segment_precision import rank_correlation
 from phantomgrad_suite.data.puzzles.base import PuzzleSet
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import read_record
 from phantomgrad_suite.tasks import Reasoning
 
 ONE = pg.UnrolledPhantomGradient(1, 1.0)
@@ -182,25 +181,10 @@ RUN = (
 )  # fmt: skip
 
 
-def curves_of(folder):
-    return untimed(read_record(folder / "record.json"))
-
-
 def test_record_has_the_curves_of_a_run_that_is_not_changed(workplace):
-    """Measuring does not change the run; an interruption does not change the curves."""
-    plain = workplace.train(*RUN, "measure.segments=null", "runtime.paths.runs=plain")
-    whole = workplace.train(*RUN, "runtime.paths.runs=whole")
-    for name, value in checkpoint(plain)["state_dict"].items():
-        assert torch.equal(value, checkpoint(whole)["state_dict"][name])
-    theirs, ours = map(curves_of, (plain, whole))
-    kept = {name: curve for name, curve in ours.items() if name.startswith("precision/")}
-    assert ours == theirs | kept
+    kept = measured_curves(workplace, RUN, ["measure.segments=null"], at=5, unit="step")
     assert kept["precision/step"] == [0, 4, 8]
     assert kept["precision/last_9/cosine"] == [1] * 3
-    folder = interrupted(workplace, 5, *RUN, unit="step")
-    assert workplace.train(*RUN) == folder
-    assert_same_run(folder, whole)
-    assert curves_of(folder) == ours
 
 
 @pytest.mark.parametrize("name", ["cpu", "cuda:1"])

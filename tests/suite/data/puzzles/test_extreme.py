@@ -11,7 +11,6 @@ from phantomgrad_suite.data.puzzles import boards
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
 HEADER = "source,question,answer,rating"
-Rows = list[tuple[str, str]]
 
 
 def text(digits):
