@@ -50,7 +50,7 @@ def test_panels_follow_rows_and_columns():
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["a", "b"]
     assert legend.get_title().get_text() == "a note"
-    assert pretty("UPG A(9, 0.5)") == r"UPG $A_{9,\,0.5}$"
+    assert pretty("UPG A(9, 0.5)") == pretty("UPG A(9,\n0.5)") == r"UPG $A_{9,\,0.5}$"
 
 
 def test_dots_have_names_and_whiskers():

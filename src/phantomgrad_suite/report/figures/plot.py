@@ -169,8 +169,8 @@ class Plot:
 
 
 def pretty(text: str) -> str:
-    """Return text with ``A(5, 0.5)`` as the paper's symbol."""
-    return re.sub(r"A\((\d+), ([\d.]+)\)", r"$A_{\1,\\,\2}$", text)
+    """Return text with ``A(5, 0.5)``, which a line break may divide, as the paper's symbol."""
+    return re.sub(r"A\((\d+),\s([\d.]+)\)", r"$A_{\1,\\,\2}$", text)
 
 
 def _wrap(label: str, width: int = _WRAP) -> str:
