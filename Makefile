@@ -29,7 +29,7 @@ ONE_SIZE = $(if $(SCALE),$(error $@ has no smaller edition: leave out SCALE=$(SC
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' Makefile
-	@echo "With SCALE=cpu, tables 1, 3 and 4 (PPI) and figures 2 and 3 shrink to what two cores train in hours."
+	@echo "SCALE=cpu shrinks tables 1, 3 and 4 (PPI), figures 2 and 3: they take 9, 7, 1, 2 and 5 hours of a core."
 
 env: .venv/.ready ## Set up .venv (python >= 3.11, everything pinned)
 
@@ -75,7 +75,7 @@ reproduce-table3-imagenet: env ## Table 3: MDEQ-Small on ImageNet (8 GPUs; first
 	@$(ONE_SIZE)
 	@$(RUN) scripts/train.py table=table3_imagenet $(ONE); $(call COMPARE,table3)
 
-reproduce-table4: env $(if $(SCALE),reproduce-table4-ppi) ## Table 4: COX2 and PROTEINS, ten folds of one seed (first: make data; MORE=1: the four other seeds)
+reproduce-table4: env $(if $(SCALE),reproduce-table4-ppi) ## Table 4: COX2 and PROTEINS, ten folds of one seed (5 h of a core; first: make data; MORE=1: four other seeds, 15 h)
 	@$(RUN) scripts/train.py table=table4$(if $(MORE),_seeds) $(PARALLEL); $(call COMPARE,table4)
 
 reproduce-table4-ppi: env ## Table 4: PPI (GPU; first: make data DATA=PPI)
@@ -106,13 +106,13 @@ reproduce-reasoning: env ## Which gradient trains a recursive reasoner (about 9 
 tune: env ## Tune λ on COX2, on validation data (17 min on a core; first: make data). TUNE=lambda: on the digits
 	@$(RUN) scripts/train.py tune=$(or $(TUNE),lambda_cox2); $(call COMPARE,tune)
 
-status: env ## Done, running, failed and missing runs by table (TABLE=table1: its rows; FAILED=1: errors)
+status: env ## The state of all runs, by table (TABLE=table1: its rows; FAILED=1: errors)
 	@$(BIN)/python scripts/status.py $(if $(TABLE),--table $(TABLE)) $(if $(FAILED),--failed)
 
 dashboard: env ## Curves of the runs in TensorBoard, at http://localhost:6006 (PORT=6007, RUNS=folder)
 	@$(BIN)/tensorboard --logdir "$(or $(RUNS),runs)" --port $(or $(PORT),6006)
 
-report: env ## Rebuild every table and figure from results/records
+report: env ## Rebuild the published tables and figures from results/records (yours: the reproduce targets)
 	@$(RUN) scripts/report.py
 
 publish: env ## Make your records the published ones (from clean checkouts only), with tables and page
@@ -134,7 +134,7 @@ docs: env ## Build the documentation and run its examples: site/index.html (open
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet
 	@echo "site/index.html"
 
-test: env ## Run the tests
+test: env ## Run the tests (5 min)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 lint: env ## Format, lint, types and import contracts

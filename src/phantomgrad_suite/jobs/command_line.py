@@ -61,7 +61,7 @@ def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
         if composed:
             raise
         text = explain(error, root, sys.argv[1:])
-        if isinstance(error, OSError) and not isinstance(error, HydraException):
+        if isinstance(error, OSError) and not isinstance(error, HydraException | BrokenPipeError):
             text += "; runtime.paths.runs must be a folder that can be written"
         sys.exit(text)
     sys.exit(1 if failures else 0)

@@ -187,7 +187,7 @@ def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:
 def _unknown(key: str, known: Sequence[str], root: str) -> str:
     groups = [path.name for path in CONFIGS.iterdir() if path.is_dir() and path.name != key]
     known = [*known, *(f"{group}=..." for group in groups if group not in known)]
-    plus = f"; a plus adds an argument or entry: +{key}=..." if "." in key else ""
+    plus = f"; a plus adds an argument or entry: +{key}=... (with a table: two)" if "." in key else ""
     return f"there is no setting {key!r}; {_nearest(key, known, f'{root}.yaml')}{plus}"
 
 

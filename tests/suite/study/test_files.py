@@ -50,6 +50,15 @@ def test_studies_compose_and_build():
     assert len(hashes) == len(STUDIES)
 
 
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize("suite", SUITES)
+def test_suite_takes_the_settings_of_its_first_study(suite):
+    from hydra.core.hydra_config import HydraConfig
+
+    composed([f"suite={suite}"], root="study")
+    assert HydraConfig.get().runtime.choices["study"] == rows_of(suite)[0]
+
+
 def test_every_study_is_in_a_suite():
     """Only those that need a GPU or torchdeq are in none; no suite lists a study twice."""
     listed = {suite: rows_of(suite) for suite in SUITES}
