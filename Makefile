@@ -29,7 +29,7 @@ ONE_SIZE = $(if $(SCALE),$(error $@ has no smaller edition: leave out SCALE=$(SC
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' Makefile
-	@echo "SCALE=cpu shrinks tables 1, 3 and 4 (PPI), figures 2 and 3: they take 9, 7, 1, 2 and 5 hours of a core."
+	@echo "SCALE=cpu shrinks tables 1, 3 and 4 (PPI), figures 2 and 3: they take 11, 7, 0.8, 1.5 and 4.5 hours of a core (data: docs/data.md)."
 
 env: .venv/.ready ## Set up .venv (python >= 3.11, everything pinned)
 
@@ -81,7 +81,7 @@ reproduce-table4: env $(if $(SCALE),reproduce-table4-ppi) ## Table 4: COX2 and P
 reproduce-table4-ppi: env ## Table 4: PPI (GPU; first: make data DATA=PPI)
 	@$(TRAIN)table4_ppi $(MANY); $(call COMPARE,table4)
 
-reproduce-figure1: env ## Figure 1 in full: 50,000 pairs with tanh, 10,000 with relu and linear (5 to 10 min on a core)
+reproduce-figure1: env ## Figure 1 in full: 50,000 pairs with tanh, 10,000 with relu and linear (5 min on a core)
 	@$(ONE_SIZE)
 	@$(RUN) scripts/study.py suite=figure1 $(PARALLEL); $(call COMPARE,figure1)
 
@@ -95,7 +95,7 @@ reproduce-figure4: env ## Figure 4: gradient solvers under ill-conditioning
 	@$(ONE_SIZE)
 	@$(RUN) scripts/study.py suite=figure4 $(PARALLEL); $(call COMPARE,figure4)
 
-reproduce-reasoning: env ## Which gradient trains a recursive reasoner (about 9 h of a core)
+reproduce-reasoning: env ## Which gradient trains a recursive reasoner (about 10 h of a core)
 	@$(ONE_SIZE)
 	@status=0; for table in reasoning reasoning_few reasoning_instruments; do \
 	    $(RUN) scripts/train.py table=$$table $(PARALLEL) || status=1; \
@@ -112,7 +112,7 @@ status: env ## The state of all runs, by table (TABLE=table1: its rows; FAILED=1
 dashboard: env ## Curves of the runs in TensorBoard, at http://localhost:6006 (PORT=6007, RUNS=folder)
 	@$(BIN)/tensorboard --logdir "$(or $(RUNS),runs)" --port $(or $(PORT),6006)
 
-report: env ## Rebuild the published tables and figures from results/records (yours: the reproduce targets)
+report: env ## Rebuild the published tables and figures from results/records (yours: scripts/report.py yours=runs/results)
 	@$(RUN) scripts/report.py
 
 publish: env ## Make your records the published ones (from clean checkouts only), with tables and page

@@ -177,7 +177,9 @@ def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:
         group, _, choice = (error.missing_cfg_file or "").partition("/")
         return f"there is no {group} {choice!r}; {_nearest(choice, names(group), f'{group}/')}"
     if found := re.match(r"Could not override '([^']+)'", first):
-        return _unknown(found[1], _known(root, arguments), root)
+        several = any(re.match(r"\+?(table|suite|tune)=", argument) for argument in arguments)
+        message = _unknown(found[1], _known(root, arguments), root)
+        return f"{message}; two pluses if other rows have it" if several else message
     if isinstance(error, MarkedYAMLError) and error.problem_mark:
         mark = error.problem_mark
         return f"{mark.name}, line {mark.line + 1}: {error.problem} (YAML indents by spaces)"
@@ -187,7 +189,7 @@ def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:
 def _unknown(key: str, known: Sequence[str], root: str) -> str:
     groups = [path.name for path in CONFIGS.iterdir() if path.is_dir() and path.name != key]
     known = [*known, *(f"{group}=..." for group in groups if group not in known)]
-    plus = f"; a plus adds an argument or entry: +{key}=... (with a table: two)" if "." in key else ""
+    plus = f"; a plus adds an argument or entry: +{key}=..." if "." in key else ""
     return f"there is no setting {key!r}; {_nearest(key, known, f'{root}.yaml')}{plus}"
 
 

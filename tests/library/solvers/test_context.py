@@ -97,7 +97,7 @@ def test_a_compiled_graph_may_hold_it():
 class NoFloat64(TorchDispatchMode):
     """Refuses what MPS refuses."""
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         out = function(*args, **(kwargs or {}))
         if any(isinstance(t, Tensor) and t.dtype == torch.float64 for t in tree_leaves(out)):
             raise TypeError(f"{function} makes a tensor in float64")

@@ -165,7 +165,7 @@ RUN = (
     *("runtime.checkpoint.every_n_epochs=2", "runtime.callbacks.spectrum.every_n_epochs=1"),
     *("callbacks=precision", "measure.precision.every_n_steps=3"),
 )
-OFF = ("measure.precision.every_n_steps=0", "runtime.callbacks.spectrum=null")
+OFF = ("measure.precision=null", "runtime.callbacks.spectrum=null")
 
 
 def test_record_has_the_curves_of_a_run_that_is_not_changed(workplace):

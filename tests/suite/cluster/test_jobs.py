@@ -8,7 +8,6 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -150,7 +149,7 @@ def test_job_is_the_script_and_its_exit_code(tmp_path, monkeypatch):
 class Listening(Callback):
     """Records the handlers of the signal at which Lightning would requeue."""
 
-    heard: tuple[Any, ...] = ()
+    heard = ()
 
     def on_train_start(self, trainer, pl_module):
         Listening.heard = (signal.getsignal(signal.SIGUSR1),)

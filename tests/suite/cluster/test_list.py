@@ -1,5 +1,6 @@
 """A table as a list of commands, each of which is the run that the table would start."""
 
+import errno
 import shlex
 
 import pytest
@@ -36,6 +37,36 @@ def test_listed_commands_are_the_runs_of_the_table(script, workplace, table, row
     assert not list(workplace.path.rglob(".lock"))
     first = identity_of_line(lines[0][2:])
     assert (first.row, first.instance.split("-")[0], first.changes) == (row, "seed0", ())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "table=digits dataset.batch_size=7",
+        "table=figure3_digits gradient.steps=2",
+        "tune=lambda_cox2 gradient.steps=2",
+        "suite=gradients setting.products=3",
+    ],
+)
+def test_tables_and_suites_take_settings_of_their_first_row(script, study_script, line):
+    """Hydra refuses a setting that the configuration without any row lacks."""
+    outcome = (study_script if "suite" in line else script)(*line.split(), "cluster=list")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert all(line.split()[1] in listed for listed in outcome.out.splitlines())
+
+
+def test_setting_that_the_first_row_lacks_needs_two_pluses(script):
+    line = "table=chains gradient.steps=2 cluster=list"
+    assert script(*line.split()).err.endswith("=...; two pluses if other rows have it\n")
+    assert script(*line.replace("gradient.", "++gradient.").split()).code == 0
+
+
+def test_closed_pipe_is_not_taken_for_a_wrong_folder(script, monkeypatch):
+    def closed(*_, **__):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("builtins.print", closed)
+    assert script("table=chains", "cluster=list").err == "[Errno 32] Broken pipe\n"
 
 
 def test_listed_command_keeps_overrides(script):

@@ -52,7 +52,6 @@ def test_table_names_its_own_command_and_launches_its_rows(table):
     assert HydraConfig.get().mode.name == "MULTIRUN"
     launched = HydraConfig.get().sweeper.params["experiment"].split(",")
     assert [row.strip() for row in launched] == rows_of(table)
-    # Hydra refuses settings that the configuration with no row chosen lacks: a table chooses one.
     assert HydraConfig.get().runtime.choices["experiment"] == rows_of(table)[0]
 
 

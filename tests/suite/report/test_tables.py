@@ -169,7 +169,8 @@ def test_tables_of_this_repository_are_those_of_its_records(key):
 
 @pytest.mark.parametrize("key", known_tables(RESULTS))
 def test_figures_of_this_repository_are_those_of_its_records(key, monkeypatch):
-    """Numbers may differ in the last bits, on another processor; identifiers are their hashes."""
+    """The SVGs are. Numbers may differ in the last bits, on another processor; identifiers are
+    their hashes."""
     monkeypatch.delitem(plot._FORMATS, "pdf")  # slow, and of the same drawing
     number, identifier = re.compile(r"-?\d+\.?\d*"), re.compile(r"\b[a-zA-Z][0-9a-f]{10}\b")
     for figure in plots_of(load(RESULTS, key)):

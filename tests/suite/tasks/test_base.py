@@ -3,7 +3,6 @@
 import copy
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -117,7 +116,7 @@ def test_each_process_continues_its_own_means(monkeypatch):
     """The means are averaged at the end of the epoch; the first process's must not count twice."""
     saved = []
     for loss in (3.0, 30.0):
-        task, checkpoint = chains_task(), dict[str, Any]()
+        task, checkpoint = chains_task(), {}
         task._add("train/loss", torch.tensor(loss), 2)
         task.on_save_checkpoint(checkpoint)
         saved += checkpoint["means"]
@@ -133,8 +132,8 @@ def test_each_process_continues_its_own_means(monkeypatch):
 def test_samples_that_would_be_counted_twice_are_refused():
     """Lightning's sampler repeats some of 7 samples in two processes; one that does not is fine."""
     task, data = chains_task(), range(7)
-    repeated = DistributedSampler(data, 2, 0)  # type: ignore[arg-type]
-    even = DistributedSampler(range(8), 2, 0)  # type: ignore[arg-type]
+    repeated = DistributedSampler(data, 2, 0)
+    even = DistributedSampler(range(8), 2, 0)
     exact = UnrepeatedDistributedSampler(data, num_replicas=2, rank=0, shuffle=False)
     for samplers in ([even, exact], [even, repeated]):
         loaders = [DataLoader(s.dataset, sampler=s) for s in samplers]

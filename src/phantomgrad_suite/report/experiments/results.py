@@ -151,7 +151,8 @@ def _title(block: str, lines: Sequence[Line]) -> str:
         return ", ".join(dict.fromkeys(line.dataset for line in lines))
     scale, folder = split_row(block)
     keys = [scale, folder] if scale and folder else [scale or folder]
-    return ", ".join(BLOCKS.get(key, key) for key in keys)
+    title = ", ".join(BLOCKS.get(key, key) for key in keys)
+    return title[:1].upper() + title[1:]
 
 
 def _stat(runs: Runs | None, which: str) -> Cell:
