@@ -45,6 +45,11 @@ class Line:
         return block_of(self.row)
 
     @property
+    def place(self) -> str:
+        """The row without scale and table."""
+        return split_row(self.row)[1].partition("/")[2]
+
+    @property
     def key(self) -> str:
         """The name of the data set in records, for names of files."""
         return (self.runs.key if self.runs else self.dataset).lower()

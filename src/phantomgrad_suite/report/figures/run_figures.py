@@ -89,8 +89,8 @@ def _by_epoch(table: Table, block: Block) -> Iterator[Plot]:
     lines = [line for line in found if line.runs and not line.runs.reduction] or found
     counts, main = Counter(line.dataset for line in lines), table.entry.by_cost
     many = {dataset for dataset, n in counts.items() if n > _MANY}
-    many &= {line.dataset for line in lines if line.row.split("/")[-1] in main}
-    shown = [x for x in lines if x.dataset not in many or x.row.split("/")[-1] in main]
+    many &= {line.dataset for line in lines if line.place in main}
+    shown = [line for line in lines if line.dataset not in many or line.place in main]
     note = "only the main rows are drawn" if len(shown) < len(lines) else ""
     curves = []
     for line in shown:

@@ -228,8 +228,11 @@ def test_the_metric_is_drawn_by_time_and_by_evaluations():
     runs = [trained("ppi_upg_k5_d0.5", f"seed{i}", UPG) for i in range(2)]
     runs[1].curves["seconds/step_cpu"] = [5.0, 5.0]
     runs += [trained("ppi_implicit", "seed0", IMPLICIT), trained("ppi_other", "seed0", IMPLICIT)]
+    runs += [trained("swapped/ppi_implicit", "seed0", IMPLICIT)]
     name, key = "table4_cpu_small_cost", entry_of("table4")
-    plot = plots(table_of_runs(key, [], runs))[name]
+    found = plots(table_of_runs(key, [], runs))
+    assert [figure for figure in found if "cost" in figure] == [name]
+    plot = found[name]
     assert len(plot.curves) == 4
     upg = {curve.column: curve for curve in plot.curves[2:]}
     time = "processor time in"
