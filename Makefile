@@ -7,7 +7,7 @@ BIN := .venv/bin
 RUN := OMP_NUM_THREADS=1 $(BIN)/python
 # Your numbers next to the published ones; results/ is only read.
 YOURS := $(RUN) scripts/report.py yours=runs/results
-# After runs of which some may have failed: the tables all the same, then the status of the runs.
+# Makes the tables even if runs have failed, and exits with the status of the runs.
 COMPARE = status=$$?; $(YOURS) $(1) || status=1; exit $$status
 EMBEDDED := figure1 figure4 table2 theorems digits chains
 
@@ -134,7 +134,7 @@ docs: env ## Build the documentation and run its examples: site/index.html (open
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet
 	@echo "site/index.html"
 
-test: env ## Run the tests (5 min)
+test: env ## Run the tests (6 min on two cores)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 lint: env ## Format, lint, types and import contracts

@@ -48,7 +48,7 @@ def nonfinite(tensors: Mapping[str, Tensor]) -> str:
 
 
 def check_finite(epoch: int, *, loss: Tensor | None = None, model: nn.Module | None = None) -> None:
-    """Raise :class:`UserError` if the training loss is not finite or, unseen in it, a parameter."""
+    """Raise :class:`UserError` if the training loss or a parameter of ``model`` is not finite."""
     problem = ""
     if loss is not None and not loss.isfinite():
         problem = f"the training loss is {float(loss)} in epoch {epoch}"

@@ -22,7 +22,7 @@ class Entry:
     caption: str = ""
     notes: list[str] = field(default_factory=list)
     parts: dict[str, str] = field(default_factory=dict)  # by name, the studies that it needs
-    by_cost: list[str] = field(default_factory=list)  # rows below the table, drawn by their cost
+    by_cost: list[str] = field(default_factory=list)  # rows drawn by cost, without the table
     text: dict[str, str] = field(default_factory=dict)  # templates of the texts of its sections
 
     @property

@@ -52,7 +52,9 @@ def test_tables_and_suites_take_settings_of_their_first_row(script, study_script
     """Hydra refuses a setting that the configuration without any row lacks."""
     outcome = (study_script if "suite" in line else script)(*line.split(), "cluster=list")
     assert (outcome.code, outcome.err) == (0, "")
-    assert all(line.split()[1] in listed for listed in outcome.out.splitlines())
+    listed = outcome.out.splitlines()
+    assert listed
+    assert all(line.split()[1] in command for command in listed)
 
 
 def test_setting_that_the_first_row_lacks_needs_two_pluses(script):

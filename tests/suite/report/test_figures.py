@@ -221,22 +221,7 @@ def test_sweeps_run_through_the_means_over_k():
     assert "standard error" in plot.note
 
 
-# Studies
-
-
-def test_figure1_has_medians_and_percentiles():
-    """There is a row for each map, that of the paper first, and a column for each form and λ."""
-    tanh = published("figure1/tanh")
-    plot = plots(study_table("figure1", published("figure1/relu"), tanh))["figure1"]
-    rows = [row.split("\n")[0] for row in dict.fromkeys(curve.row for curve in plot.curves)]
-    assert rows == ["tanh (n = 50,000)", "relu (n = 10,000, reduced)"]
-    first = plot.curves[0]
-    assert (first.column, first.label) == (r"NPG, $\lambda = 0.5$", "rows of the state")
-    estimate = next(e for e in tanh.numbers["estimates"] if e["form"] == "NPG")
-    percentiles = estimate["rows"]["percentiles"]
-    assert (first.x[0], first.y[0]) == (estimate["steps"], percentiles[50])
-    assert first.band is not None
-    assert [ends[0] for ends in first.band] == [percentiles[1], percentiles[99]]
+# Studies (test_tables.py compares those that are published with their files)
 
 
 def test_figure4_has_medians_by_iteration(tmp_path):
@@ -260,36 +245,6 @@ def test_figure4_has_medians_by_iteration(tmp_path):
     assert broyden.y[0] == level["methods"][0]["objective"][0][2]
     assert np.isnan(broyden.y[-1])
     assert exact.y == [level["l1_norm"][2]] * len(exact.x)
-
-
-def test_table2_is_drawn_as_measured():
-    record = published("table2/cpu")
-    curves = plots(study_table("table2", record))["table2"].curves
-    upg = record.numbers["methods"][2]
-    (memory,) = (c for c in curves if (c.label, c.column) == ("UPG, by k", "Mem (MiB)"))
-    assert memory.x == upg["sizes"]
-    assert memory.y == [size / 2**20 for size in upg["graph_bytes"]]
-
-
-def test_theorems_are_drawn_where_a_table_does_not_have_it_all():
-    series, sgd = published("theorems/series"), published("theorems/sgd")
-    found = plots(study_table("theorems", published("theorems/descent"), series, sgd))
-    assert list(found) == ["theorem2", "theorem3"]
-    assert found["theorem2"].curves[0].y[:3] == series.numbers["neumann"][0]["error"][:3]
-    squares = {curve.label: curve.y for curve in found["theorem3"].curves}
-    assert squares["Exact"] == sgd.numbers["gradients"][0]["square"]
-
-
-def test_throughput_has_the_time_of_a_sample():
-    record = published("throughput/cpu")
-    plot = plots(study_table("throughput", record))["throughput"]
-    ((panel, names),) = plot.places.items()
-    assert panel[0].endswith("reduced: milliseconds per image")
-    assert names[:2] == ["CIFAR-10, MDEQ: Implicit", "CIFAR-10, MDEQ: UPG A(5, 0.5)"]
-    step, first = plot.curves[0], record.numbers["rows"][0]
-    expected = [1e3 * value / first["batch"] for value in first["seconds"]["step"]["quartiles"]]
-    assert step.band is not None
-    assert [step.band[0][0], step.x[0], step.band[1][0]] == pytest.approx(expected)
 
 
 def test_names_of_files_have_no_spaces_or_commas():

@@ -45,8 +45,8 @@ class Line:
         return block_of(self.row)
 
     @property
-    def place(self) -> str:
-        """The row without scale and table."""
+    def name_in_table(self) -> str:
+        """The row without its scale and table, for example cox2_implicit."""
         return split_row(self.row)[1].partition("/")[2]
 
     @property

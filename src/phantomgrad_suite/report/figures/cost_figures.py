@@ -27,7 +27,7 @@ def by_cost(table: Table) -> Iterator[Plot]:
     The catalogue names the rows. Changed runs are left out, and so are runs of unknown cost:
     they have no times in the unit of the others, or kept no weights, which count steps.
     """
-    named = [line for line in table.lines if line.place in table.entry.by_cost]
+    named = [line for line in table.lines if line.name_in_table in table.entry.by_cost]
     whole = [line for line in named if line.runs and not line.runs.reduction]
     timed = _with_runs(whole, lambda run: "last" in run.weights and _SECONDS in run.curves)
     for (block, dataset), group in groupby(timed, lambda line: (line.block, line.dataset)):

@@ -89,8 +89,8 @@ def _by_epoch(table: Table, block: Block) -> Iterator[Plot]:
     lines = [line for line in found if line.runs and not line.runs.reduction] or found
     counts, main = Counter(line.dataset for line in lines), table.entry.by_cost
     many = {dataset for dataset, n in counts.items() if n > _MANY}
-    many &= {line.dataset for line in lines if line.place in main}
-    shown = [line for line in lines if line.dataset not in many or line.place in main]
+    many &= {line.dataset for line in lines if line.name_in_table in main}
+    shown = [line for line in lines if line.dataset not in many or line.name_in_table in main]
     note = "only the main rows are drawn" if len(shown) < len(lines) else ""
     curves = []
     for line in shown:
