@@ -1,11 +1,15 @@
-"""Checksums of data files, and a cache of tensors that are slow to derive from them."""
+"""Embedded data, checksums of data files, and a cache of tensors that are slow to derive."""
 
+import atexit
 import hashlib
 import io
 import logging
+import tarfile
 from collections.abc import Callable, Iterable
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
@@ -44,6 +48,21 @@ def altered_files(folder: Path, place: str) -> list[str]:
         for file, digest in known_checksums(place).items()
         if not (folder / file).exists() or sha256(folder / file) != digest
     ]
+
+
+def embedded_file(name: str) -> Path:
+    """Return the path of a file that comes with the package (see ``embedded/README.md``)."""
+    return Path(str(files("phantomgrad_suite.data"))) / "embedded" / name
+
+
+@cache
+def embedded_folder(name: str) -> Path:
+    """Return an embedded archive unpacked, in a temporary folder that ends with this process."""
+    folder = TemporaryDirectory(prefix="phantomgrad-")
+    atexit.register(folder.cleanup)
+    with tarfile.open(embedded_file(f"{name}.tar.xz")) as archive:
+        archive.extractall(folder.name)
+    return Path(folder.name)
 
 
 def cached(path: Path, sources: Iterable[Path], make: Callable[[], list[Tensor]]) -> list[Tensor]:

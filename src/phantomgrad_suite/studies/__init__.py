@@ -2,6 +2,9 @@
 
 from phantomgrad_suite.studies.base import Findings as Findings
 from phantomgrad_suite.studies.base import Study as Study
+from phantomgrad_suite.studies.baselines import GraphBaselines as GraphBaselines
+from phantomgrad_suite.studies.baselines import ImageBaselines as ImageBaselines
+from phantomgrad_suite.studies.baselines import TextBaselines as TextBaselines
 from phantomgrad_suite.studies.complexity import Complexity as Complexity
 from phantomgrad_suite.studies.figure1 import Precision as Precision
 from phantomgrad_suite.studies.figure4 import Dynamics as Dynamics

@@ -1,7 +1,5 @@
-"""CIFAR-10, original or as JPEG files, in memory; augmented and normalised on the device."""
+"""CIFAR-10, or its embedded thumbnails, in memory; augmented and normalised on the device."""
 
-import logging
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,30 +8,33 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
 from phantomgrad.checks import check_choice
 from phantomgrad_suite.checkpoint.loaders import Shuffled
 from phantomgrad_suite.data.base import Share, missing_data
 from phantomgrad_suite.data.folds import held_out
-from phantomgrad_suite.data.images.base import ImageBatch, ImageData, ImageSet, open_folder
-from phantomgrad_suite.data.sources import cached, digest
+from phantomgrad_suite.data.images.base import ImageBatch, ImageData, ImageSet
+from phantomgrad_suite.data.sources import digest, embedded_file
 from phantomgrad_suite.runs.errors import UserError
-
-log = logging.getLogger(__name__)
 
 CLASSES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
     *("dog", "frog", "horse", "ship", "truck"),
 )
-_FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar10-jpeg": "cifar10-jpeg"}
+THUMBNAILS = embedded_file("cifar10_8x8.webp")
+_FOLDER = "cifar-10-batches-py"
+_SOURCES = {"cifar10": (32, None), "cifar10-8x8": (8, 1000)}  # pixels a side; images of a class
 
 
 @dataclass(kw_only=True, eq=False)
 class Cifar10(ImageData):
     """50,000 training and 10,000 test images of ten classes (Krizhevsky, 2009), ``(3, 32, 32)``.
 
-    In a distributed run each process takes its own part of every epoch.
+    ``name="cifar10-8x8"`` are embedded thumbnails, ``(3, 8, 8)``: the first 1,000 training images
+    of each class, and all test images. In a distributed run each process takes its own part of
+    every epoch.
     """
 
     mean = (0.4914, 0.4822, 0.4465)
@@ -41,44 +42,37 @@ class Cifar10(ImageData):
     side = 32
     classes = all_classes = len(CLASSES)
 
-    root: str  # holds cifar-10-batches-py or cifar10-jpeg
-    name: str = "cifar10"  # or cifar10-jpeg, the same images after lossy compression
+    root: str  # holds cifar-10-batches-py; the thumbnails come with the package
+    name: str = "cifar10"
     batch_size: int = 128  # images of one process; the last batch may be smaller
     test_batch_size: int = 128
     augment: bool = False  # crop at random in a black frame of 1/8; mirror with probability 1/2
     validation: int = 0  # training images held out, stratified; 0 in the papers
     subset: int | None = None  # training images of each class, the first ones
-    resolution: int = 32  # pixels; fewer are averages over areas of the 32 x 32
+    resolution: int = 32  # pixels; fewer than the source has are averages over areas
     seed: int = 42  # of the validation part
 
     def __post_init__(self) -> None:
         super().__init__()
         self.check_settings(1, "batch_size", "test_batch_size", "subset")
         self.check_settings(0, "validation", "seed")
-        check_choice("dataset.name", self.name, tuple(_FOLDERS))
-        check_choice("dataset.resolution", self.resolution, (4, 8, 16, 32))
-        if not Path(self.root, _FOLDERS[self.name]).exists():
+        check_choice("dataset.name", self.name, tuple(_SOURCES))
+        sizes = tuple(side for side in (4, 8, 16, 32) if side <= _SOURCES[self.name][0])
+        check_choice("dataset.resolution", self.resolution, sizes)
+        if self.name == "cifar10" and not Path(self.root, _FOLDER).exists():
             raise missing_data(f"{self.name} is not in {self.root}", self.name.upper())
         self.evaluation_sets = ("test", "validation") if self.validation else ("test",)
 
     @cached_property
     def pixels(self) -> dict[str, ImageBatch]:
-        if self.name == "cifar10":
-            tensors = _read_original(self.root)
-        else:
-            folder = Path(self.root, _FOLDERS[self.name])
-            path, files = folder / "pixels.pt", folder.glob("*/*/*")
-            tensors = cached(path, files, lambda: _decode(folder))
+        tensors = _read_original(self.root) if self.name == "cifar10" else read_thumbnails()
         train, test = ImageBatch(*tensors[:2]), ImageBatch(*tensors[2:])
         if self.subset is not None:
             train = _first_of_each_class(train, self.subset)
         return {"train": self._averaged(train), "test": self._averaged(test)}
 
     def _averaged(self, batch: ImageBatch) -> ImageBatch:
-        if self.resolution == self.side:
-            return batch
-        means = F.adaptive_avg_pool2d(batch.images.float(), self.resolution)
-        return ImageBatch(means.round_().byte(), batch.labels)
+        return ImageBatch(averaged(batch.images, self.resolution), batch.labels)
 
     def facts(self) -> dict[str, Any]:
         train, test = self.pixels["train"], self.pixels["test"]
@@ -90,8 +84,8 @@ class Cifar10(ImageData):
             "test": len(test.labels),
         }
         reductions = []
-        if self.subset is not None:
-            reductions.append(f"the first {self.subset} training images of each class")
+        if subset := self.subset or _SOURCES[self.name][1]:
+            reductions.append(f"the first {subset} training images of each class")
         if self.resolution < self.side:
             reductions.append(f"{self.resolution} x {self.resolution} pixels")
         return {**facts, "reduced": ", ".join(reductions)} if reductions else facts
@@ -112,6 +106,13 @@ class Cifar10(ImageData):
 
     def augmented(self, images: Tensor) -> Tensor:
         return random_crops(images, self.share) if self.augment else images
+
+
+def averaged(images: Tensor, side: int) -> Tensor:
+    """Return images ``(B, C, H, W)`` of bytes with ``side`` x ``side`` pixels, rounded means."""
+    if images.shape[-1] == side:
+        return images
+    return F.adaptive_avg_pool2d(images.float(), side).round_().byte()
 
 
 def random_crops(images: Tensor, share: Share) -> Tensor:
@@ -152,34 +153,19 @@ def _read_original(root: str) -> list[Tensor]:
     try:
         parts = [CIFAR10(root, train=train) for train in (True, False)]
     except RuntimeError as error:  # torchvision verifies checksums
-        problem = f"files in {Path(root, _FOLDERS['cifar10'])} are missing or damaged"
+        problem = f"files in {Path(root, _FOLDER)} are missing or damaged"
         raise missing_data(problem, "CIFAR10") from error
     return [tensor for part in parts for tensor in _tensors(part.data, part.targets)]
 
 
-def _decode(folder: Path) -> list[Tensor]:
-    """Return images and labels of the training part, then of the test part, sorted by name."""
-    from torchvision.datasets.folder import pil_loader
-
-    log.info("decoding the images of %s, once", folder)
-    tensors: list[Tensor] = []
-    for part in ("train", "test"):
-        images = open_folder(folder, part, "CIFAR10-JPEG")
-        counts = Counter(images.classes[label] for label in images.targets)
-        fewest = min(CLASSES, key=lambda name: counts[name])
-        if counts[fewest] != max(counts.values()):
-            problem = f"{folder / part} has only {counts[fewest]} images of class {fewest}"
-            raise missing_data(problem, "CIFAR10-JPEG")
-        pixels = np.empty((len(images), 32, 32, 3), np.uint8)
-        for image, (path, _) in zip(pixels, images.samples, strict=True):
-            try:
-                image[:] = pil_loader(path)
-            except (OSError, ValueError) as error:
-                raise UserError(
-                    f"{path} cannot be read as an image of 32 x 32 ({error})"
-                ) from error
-        tensors += _tensors(pixels, images.targets)
-    return tensors
+def read_thumbnails() -> list[Tensor]:
+    """Return the embedded training images and labels, then those of the test part, by class."""
+    with Image.open(THUMBNAILS) as sheet:
+        pixels = torch.from_numpy(np.array(sheet))  # (20 * 8, 1000 * 8, 3), a row for each class
+    rows = pixels.view(2, len(CLASSES), 8, -1, 8, 3).permute(0, 1, 3, 5, 2, 4)
+    images = rows.flatten(1, 2).contiguous()  # (2, 10000, 3, 8, 8)
+    labels = torch.arange(len(CLASSES)).repeat_interleave(rows.shape[2])
+    return [images[0], labels, images[1], labels]
 
 
 def _tensors(images: np.ndarray, labels: list[int]) -> tuple[Tensor, Tensor]:
