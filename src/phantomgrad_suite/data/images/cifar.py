@@ -16,7 +16,13 @@ from phantomgrad.checks import check_choice
 from phantomgrad_suite.checkpoint.loaders import Shuffled
 from phantomgrad_suite.data.base import Share, missing_data
 from phantomgrad_suite.data.folds import held_out
-from phantomgrad_suite.data.images.base import ImageBatch, ImageData, ImageSet, open_folder
+from phantomgrad_suite.data.images.base import (
+    ImageBatch,
+    ImageData,
+    ImageSet,
+    open_folder,
+    read_image,
+)
 from phantomgrad_suite.data.sources import cached, digest
 from phantomgrad_suite.runs.errors import UserError
 
@@ -159,8 +165,6 @@ def _read_original(root: str) -> list[Tensor]:
 
 def _decode(folder: Path) -> list[Tensor]:
     """Return images and labels of the training part, then of the test part, sorted by name."""
-    from torchvision.datasets.folder import pil_loader
-
     log.info("decoding the images of %s, once", folder)
     tensors: list[Tensor] = []
     for part in ("train", "test"):
@@ -172,12 +176,11 @@ def _decode(folder: Path) -> list[Tensor]:
             raise missing_data(problem, "CIFAR10-JPEG")
         pixels = np.empty((len(images), 32, 32, 3), np.uint8)
         for image, (path, _) in zip(pixels, images.samples, strict=True):
-            try:
-                image[:] = pil_loader(path)
-            except (OSError, ValueError) as error:
-                raise UserError(
-                    f"{path} cannot be read as an image of 32 x 32 ({error})"
-                ) from error
+            decoded = read_image(path)
+            if decoded.size != (32, 32):
+                width, height = decoded.size
+                raise UserError(f"{path} must have 32 x 32 pixels, got {width} x {height}")
+            image[:] = decoded
         tensors += _tensors(pixels, images.targets)
     return tensors
 

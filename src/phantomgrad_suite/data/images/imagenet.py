@@ -15,7 +15,7 @@ from torch.utils.data import Dataset, DistributedSampler
 from phantomgrad.checks import check_choice
 from phantomgrad_suite.data.base import Share
 from phantomgrad_suite.data.folds import held_out
-from phantomgrad_suite.data.images.base import ImageBatch, ImageData, open_folder
+from phantomgrad_suite.data.images.base import ImageBatch, ImageData, open_folder, read_image
 from phantomgrad_suite.runs.errors import UserError
 
 _SIZE, _RESIZED = 224, 256
@@ -119,8 +119,6 @@ class FolderSet(Dataset[Any]):
 
     def __getitems__(self, chosen: list[Any]) -> ImageBatch | str:
         """Return the images of indices, or of pairs of an index and a random seed; or an error."""
-        from torchvision.datasets.folder import pil_loader
-
         images, labels = [], []
         with torch.random.fork_rng(devices=[]):
             for choice in chosen:
@@ -128,9 +126,9 @@ class FolderSet(Dataset[Any]):
                 torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed CUDA too
                 path = os.fsdecode(bytes(self._paths[index]))
                 try:
-                    images.append(self._transform(pil_loader(path)))
-                except (OSError, ValueError) as error:
-                    return f"{path} cannot be read as an image ({error})"
+                    images.append(self._transform(read_image(path)))
+                except UserError as error:
+                    return str(error)
                 labels.append(int(self._labels[index]))
         return ImageBatch(torch.stack(images), torch.tensor(labels))
 
