@@ -272,14 +272,6 @@ def test_jpeg_archive_is_unpacked(jpeg_root, tmp_path, target, monkeypatch):
     assert list((tmp_path / "other").iterdir()) == []
 
 
-def test_imagenet_is_found_or_explained(folder_root, target):
-    with pytest.raises(MissingDataError, match=r"data/imagenet/train/<class>/\*.JPEG"):
-        fetch("ImageNet", target)
-    (target / "imagenet").symlink_to(folder_root)
-    found = "ImageNet: 12 training and 5 test images in"
-    assert fetch("ImageNet", target) == f"{found} {target / 'imagenet'} (already there)"
-
-
 def test_checksums_are_known(tu_root):
     assert len(known_checksums()["cifar10-jpeg.tar.xz"]) == 64
     # Keras has the same one.
