@@ -3,6 +3,8 @@
 import hashlib
 import pickle
 import shutil
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -130,3 +132,20 @@ def write_image(path: Path, rng: np.random.Generator, width: int, height: int) -
     colours = rng.integers(256, size=(2, 2, 3), dtype=np.uint8)
     image = Image.fromarray(colours).resize((width, height), Image.Resampling.NEAREST)
     image.save(path, quality=95)
+
+
+def write_damaged_png(path: Path) -> None:
+    """Write a PNG file with a chunk of an impossible name, for which Pillow has a SyntaxError."""
+    noise = np.random.default_rng(0).integers(256, size=(200, 200, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(path, "PNG")
+    first, chunk, rest = path.read_bytes().rpartition(b"IDAT")
+    path.write_bytes(first + chunk.replace(b"I", b"\0") + rest)
+
+
+def write_huge_png(path: Path) -> None:
+    """Write a small file that claims to have 400 million pixels."""
+    Image.new("RGB", (1, 1)).save(path, "PNG")
+    content = bytearray(path.read_bytes())
+    content[16:24] = struct.pack(">II", 20_000, 20_000)
+    content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
+    path.write_bytes(content)

@@ -47,7 +47,11 @@ class DataModule(LightningDataModule):
         return {"in_channels": self.in_channels, "classes": self.classes}
 
     def facts(self) -> dict[str, Any]:
-        """Return ``name``, ``fingerprint``, sizes, and ``reduced`` if not all data are used."""
+        """Return ``name``, sizes, ``fingerprint`` and, unless all data are used, ``reduced``.
+
+        The fingerprint is that of the contents that were read, labels included. It must be known
+        before :meth:`setup`, in seconds.
+        """
         raise NotImplementedError
 
     def loader(self, part: str) -> Any:

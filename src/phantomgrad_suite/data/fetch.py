@@ -5,15 +5,13 @@ to its place.
 """
 
 import logging
-import lzma
 import shutil
 import tarfile
 import tempfile
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from torchvision.datasets import CIFAR10
@@ -22,10 +20,11 @@ from phantomgrad_suite.data.graphs import pyg
 from phantomgrad_suite.data.graphs.ppi import PPI
 from phantomgrad_suite.data.graphs.tu import load_tu_dataset
 from phantomgrad_suite.data.images.cifar import Cifar10
+from phantomgrad_suite.data.images.ilsvrc import link_imagenet
 from phantomgrad_suite.data.images.imagenet import ImageNet
 from phantomgrad_suite.data.puzzles import sudoku
 from phantomgrad_suite.data.sources import known_checksums, sha256
-from phantomgrad_suite.data.text.corpora import FILES, FOLDER, WikiText103
+from phantomgrad_suite.data.text.corpora import FILES, FOLDER, UNKNOWN, WikiText103
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
 # Merity et al. (2017), and an <eos> for every line.
@@ -43,6 +42,8 @@ class _Recipe:
     download: Callable[[Path], Any] | None  # into its place below that folder
     archive: tuple[str, str] | None = None  # and the folder in which to unpack it
     other_places: tuple[str, ...] = ()  # of its files, below a folder to copy from
+    # Takes it from a folder with another layout to its place, unless that folder lacks it.
+    adopt: Callable[[Path, Path], bool] | None = None
 
 
 def fetch(name: str, target: Path, source: Path | None = None) -> str:
@@ -58,6 +59,8 @@ def fetch(name: str, target: Path, source: Path | None = None) -> str:
     plain = name.casefold().replace("-", "").replace("_", "")
     recipe = _RECIPES.get(plain) or _tu(name)
     place = target / recipe.place
+    if source and source.resolve() in (target.resolve(), target.resolve() / recipe.place):
+        raise UserError(f"--from must be another folder than {target} and {place}, got {source}")
     if place.exists():
         try:
             return f"{recipe.name}: {recipe.load(target)} in {place} (already there)"
@@ -89,6 +92,8 @@ def _problem(error: UserError) -> str:
 
 
 def _copy(recipe: _Recipe, source: Path, staging: Path) -> None:
+    if recipe.adopt and recipe.adopt(source, staging / recipe.place):
+        return
     places = [source / place for place in (recipe.place, *recipe.other_places)]
     origin, new = next(filter(Path.is_dir, places), None), staging / recipe.place
     if origin:
@@ -106,16 +111,24 @@ def _copy(recipe: _Recipe, source: Path, staging: Path) -> None:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    if known_checksums().get(archive.name, digest := sha256(archive)) != digest:
-        raise UserError(f"{archive} is damaged (its checksum differs)")
+    """Unpack an archive of known content; its members are checked all the same."""
+    if known_checksums().get(archive.name) != sha256(archive):
+        raise UserError(f"{archive} is damaged or another file of this name (its checksum differs)")
     # Python has filters since 3.11.4; Debian 12 has 3.11.2.
     safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     try:
         with tarfile.open(archive) as content:
-            content.extractall(folder, **safely)
-    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError) as error:
-        problem = f"{archive} is truncated or damaged ({type(error).__name__}: {error})"
-        raise UserError(problem) from error
+            content.extractall(folder, map(_checked, content), **safely)
+    except tarfile.TarError as error:
+        raise UserError(f"{archive} cannot be unpacked ({error})") from error
+
+
+def _checked(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Raise ``TarError`` unless a member is a file or folder that stays in its place."""
+    path = PurePosixPath(member.name)
+    if path.is_absolute() or ".." in path.parts or not (member.isfile() or member.isdir()):
+        raise tarfile.TarError(f"its member {member.name!r} is no file or folder within it")
+    return member
 
 
 def _download(recipe: _Recipe, staging: Path) -> None:
@@ -153,10 +166,10 @@ def _load_images(data: Cifar10 | ImageNet) -> str:
 
 def _explain_imagenet(root: Path) -> None:
     raise MissingDataError(
-        "ImageNet cannot be downloaded without an account of image-net.org (ILSVRC 2012): unpack "
-        "the training images to data/imagenet/train/<class>/*.JPEG and the validation images to "
-        "data/imagenet/val/<class>/*.JPEG, with the same 1000 class folders (n01440764 ...); a "
-        "link to where they are will do"
+        "ImageNet needs an account of image-net.org (ILSVRC 2012) or Kaggle: unpack it, then "
+        "`python scripts/fetch_data.py ImageNet --from DIR` links DIR/train/<class>/*.JPEG and "
+        "DIR/val (or Kaggle's DIR/ILSVRC/Data/CLS-LOC); if val has no folder for each class, "
+        "DIR/ILSVRC2012_devkit_t12 or DIR/LOC_val_solution.csv must give the classes"
     )
 
 
@@ -182,11 +195,44 @@ def _load_wikitext(name: str, root: Path) -> str:
 def _download_wikitext(root: Path) -> None:
     from datasets import load_dataset
 
-    (root / FOLDER).mkdir()
     texts = load_dataset("Salesforce/wikitext", "wikitext-103-v1")
-    for part, file in FILES.items():
-        lines = (f"{line.rstrip()}\n" for line in texts[part]["text"])
-        (root / FOLDER / file).write_text("".join(lines), encoding="utf-8")
+    for part in FILES:
+        _write_text(root / FOLDER, part, texts[part]["text"])
+
+
+def _write_text(folder: Path, part: str, lines: Iterable[str]) -> None:
+    folder.mkdir(exist_ok=True)
+    text = "".join(f"{line.rstrip()}\n" for line in lines)
+    (folder / FILES[part]).write_text(text, encoding="utf-8")
+
+
+def _adopt_parquet(source: Path, folder: Path) -> bool:
+    """Write the texts of the hub's parquet files in ``source``; return whether it has any."""
+    places = (source / place for place in ("wikitext-103-v1", "", "wikitext-103-raw-v1"))
+    origin = next((place for place in places if [*place.glob("test-*.parquet")]), None)
+    if origin is None:
+        return False
+    for part in ("test", "validation", "train"):  # the smallest first
+        paths = sorted(origin.glob(f"{part}-*.parquet"))
+        lines = [line for path in paths for line in _read_parquet(path)]
+        if paths and not any(UNKNOWN in line for line in lines):
+            raise UserError(
+                f"{origin} has a {part} text without {UNKNOWN}, that of wikitext-103-raw-v1: a "
+                "model of words needs wikitext-103-v1"
+            )
+        if paths:
+            _write_text(folder, part, lines)
+    return True
+
+
+def _read_parquet(path: Path) -> list[str]:
+    from pyarrow import parquet  # which datasets needs
+
+    try:
+        lines: list[str] = parquet.read_table(path, columns=["text"])["text"].to_pylist()
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{path} cannot be read as a text ({error})") from error
+    return lines
 
 
 _RECIPES = {
@@ -209,6 +255,7 @@ _RECIPES = {
         "imagenet",
         load=lambda root: _load_images(ImageNet(root=str(root / "imagenet"))),
         download=_explain_imagenet,
+        adopt=link_imagenet,
     ),
     "ppi": _Recipe(
         "PPI",
@@ -219,7 +266,11 @@ _RECIPES = {
     "sudoku": _Recipe("Sudoku-Extreme", sudoku.FOLDER, load=_load_sudoku, download=None),
     **{
         name.replace("-", ""): _Recipe(
-            name, FOLDER, load=partial(_load_wikitext, name), download=_download_wikitext
+            name,
+            FOLDER,
+            load=partial(_load_wikitext, name),
+            download=_download_wikitext,
+            adopt=_adopt_parquet,
         )
         for name in ("wikitext103", "wikitext103-valid")
     },

@@ -89,10 +89,11 @@ class GraphBaselines(Study):
         }
         x = np.stack([bag(graph) for graph in self.data.graphs])
         y = np.array([int(graph.labels) for graph in self.data.graphs])
+        splits = [self.data.split_of(fold) for fold in range(self.data.folds)]
         by_fold = {
             name: [
-                rounded(model.fit(x[train], y[train]).score(x[test], y[test]))
-                for train, test in map(self.data.parts_of, range(self.data.folds))
+                rounded(model.fit(x[s.train], y[s.train]).score(x[s.test], y[s.test]))
+                for s in splits
             ]
             for name, model in models.items()
         }

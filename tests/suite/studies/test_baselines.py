@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from phantomgrad_suite.data import Cifar10, ImageBatch, WikiText103
+from phantomgrad_suite.data import Cifar10, ImageBatch, WikiTextArticles
 from phantomgrad_suite.studies.baselines import (
     ImageBaselines,
     TextBaselines,
@@ -73,7 +73,7 @@ def test_images_whose_first_pixel_shows_the_class_are_classified():
 
 
 def test_text_baselines_are_those_of_the_embedded_articles():
-    data = WikiText103(root="", name="wikitext103-articles", parts=300)
+    data = WikiTextArticles(parts=300)
     numbers = TextBaselines(data=data, orders=(2, 3)).measure(0, CPU).numbers
     two, three = numbers["scores"].values()
     assert 10 < three < two < 301

@@ -1,20 +1,26 @@
 """Graph classification: any TU data set, in ten folds."""
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from phantomgrad.checks import check_choice, check_not_negative
 from phantomgrad.nn.propagation import Propagation, checked_sparse, normalized_adjacency
 from phantomgrad_suite.checkpoint.loaders import ResumableLoader
 from phantomgrad_suite.data.base import missing_data
-from phantomgrad_suite.data.folds import authors_split, stratified_split
-from phantomgrad_suite.data.graphs import Graph, GraphModule, pyg
-from phantomgrad_suite.data.sources import altered_files, fingerprint
+from phantomgrad_suite.data.folds import Split, authors_split, stratified_split
+from phantomgrad_suite.data.graphs import Graph, GraphModule, check_finite
+from phantomgrad_suite.data.sources import altered_files, embedded_folder, fingerprint
 from phantomgrad_suite.runs.errors import UserError
+
+EMBEDDED = ("COX2", "PROTEINS")
+_PARTS = ("A", "graph_indicator", "graph_labels", "node_labels", "node_attributes")
 
 
 class GraphBatch(NamedTuple):
@@ -36,7 +42,7 @@ class GraphFolds(GraphModule):
     """
 
     name: str  # as PyG knows it: COX2, PROTEINS, MUTAG, ...
-    root: str  # holds <name>/raw, or <name> as the official archive has it
+    root: str  # holds <name>/raw, or <name> as in the official archive; not needed if embedded
     fold: int = 0  # the one that is the test part
     folds: int = 10
     seed: int = 42
@@ -60,20 +66,25 @@ class GraphFolds(GraphModule):
             raise UserError(f"dataset.fold must lie in [0, {self.folds}), got {self.fold}")
         authors = self.split == "authors"
         self.evaluation_sets = ("test",) if authors else ("test", "validation")
-        self._graphs, self._features = load_tu_dataset(self.name, Path(self.root), self.attributes)
-        labels = torch.cat([graph.labels for graph in self._graphs])
-        make = authors_split if authors else stratified_split
-        self._split = make(labels, self.fold, self.folds, self.seed)
-        self.in_channels = max(self._graphs[0].features.shape[1], 1)
-        self.classes = int(labels.max()) + 1
+        self.graphs, self._features = load_tu_dataset(self.name, Path(self.root), self.attributes)
+        raw = raw_folder(self.name, Path(self.root))
+        self._fingerprint = fingerprint(sorted(raw.glob("*_*.txt")))
+        self._labels = torch.cat([graph.labels for graph in self.graphs])
+        self._split = self.split_of(self.fold)
+        self.in_channels = max(self.graphs[0].features.shape[1], 1)
+        self.classes = int(self._labels.max()) + 1
+
+    def split_of(self, fold: int) -> Split:
+        """Return the indices of the parts in another fold."""
+        make = authors_split if self.split == "authors" else stratified_split
+        return make(self._labels, fold, self.folds, self.seed)
 
     def facts(self) -> dict[str, Any]:
-        raw = raw_folder(self.name, Path(self.root))
         return {
             "name": self.name,
-            "fingerprint": fingerprint(sorted(raw.glob("*_*.txt"))),
+            "fingerprint": self._fingerprint,
             "features": self._features,
-            "graphs": len(self._graphs),
+            "graphs": len(self.graphs),
             **{name: len(part) for name, part in self._split._asdict().items()},
         }
 
@@ -81,7 +92,7 @@ class GraphFolds(GraphModule):
         self._batches = {
             name: [
                 collate(
-                    [self._graphs[i] for i in chunk.tolist()],
+                    [self.graphs[i] for i in chunk.tolist()],
                     1.0 if name == "train" else self.test_edge_weight,
                 )
                 for chunk in part.split(self.batch_size)
@@ -110,8 +121,13 @@ def collate(graphs: list[Graph], edge_weight: float) -> GraphBatch:
 
 
 def raw_folder(name: str, root: Path) -> Path:
-    """Return ``root/<name>/raw``, or ``root/<name>`` if it holds the files, as in TU's archives."""
+    """Return ``root/<name>/raw``, or ``root/<name>`` if it holds the files, as in TU's archives.
+
+    Without ``root/<name>``, COX2 and PROTEINS are those that come with the package.
+    """
     flat = root / name
+    if name in EMBEDDED and not flat.exists():
+        return embedded_folder(name) / name / "raw"
     return flat if (flat / f"{name}_A.txt").exists() else flat / "raw"
 
 
@@ -131,26 +147,107 @@ def load_tu_dataset(
         raise missing_data(f"{name} {lacks}", name)
     if altered := altered_files(raw, f"TUDataset/{name}/raw"):
         raise missing_data(f"{', '.join(altered)} in {raw} are missing or altered", name)
+    if real:
+        raise _other_task(name, "real-valued targets")
     try:
-        # PyG's class would also load files next to these, which may execute code.
-        data, slices, widths = pyg("io").read_tu_data(str(raw), name)
-        continuous, labels = widths["num_node_attributes"], widths["num_node_labels"]
-        used = continuous if attributes or (attributes is None and not labels) else 0
-        if data.x is None:
-            features, nodes = torch.empty(data.num_nodes, 0), data._num_nodes
-        else:
-            features, nodes = data.x[:, continuous - used :], slices["x"].diff().tolist()
-        edges = torch.split(data.edge_index, slices["edge_index"].diff().tolist(), dim=1)
-        split = (torch.split(features, nodes), edges, torch.split(data.y, 1))
-        graphs = [Graph(*graph) for graph in zip(*split, strict=True)]
-    except Exception as error:
+        return _read_graphs(raw, name, attributes)
+    except UserError:
+        raise
+    except Exception as error:  # a damaged file can raise almost anything
         problem = f"{raw} cannot be read ({type(error).__name__}: {error})"
         raise missing_data(problem, name) from error
-    targets = "real-valued targets" if real else "several targets" if data.y.dim() > 1 else ""
-    if targets or not data.y.any():
-        raise UserError(
-            f"the graphs of {name} have {targets or 'one class only'}: only classification into "
-            "two or more classes is supported"
-        )
-    kinds = ((used, "node attributes"), (labels, "node labels"))
-    return graphs, ", ".join(f"{n} {kind}" for n, kind in kinds if n) or "node degree"
+
+
+def _other_task(name: str, targets: str) -> UserError:
+    return UserError(
+        f"the graphs of {name} have {targets}: only classification into two or more classes is "
+        "supported"
+    )
+
+
+def _read_graphs(raw: Path, name: str, attributes: bool | None) -> tuple[list[Graph], str]:
+    """Return graphs and features as PyG reads them, but of checked files.
+
+    PyG's own class would also load files next to these, which may execute code.
+    """
+    paths = {part: raw / f"{name}_{part}.txt" for part in _PARTS}
+    owners = _read_owners(paths["graph_indicator"])
+    edges = _read_edges(paths["A"], owners)
+    features, kinds = _read_features(paths, len(owners), attributes)
+    sizes = owners.bincount()
+    targets = _read(paths["graph_labels"], np.int64, rows=(len(sizes), "graphs"))
+    if targets.shape[1] > 1:
+        raise _other_task(name, "several targets")
+    classes = torch.unique(targets, return_inverse=True)[1].flatten()
+    if not classes.any():
+        raise _other_task(name, "one class only")
+    counts = owners[edges[0]].bincount(minlength=len(sizes))
+    edges = edges - (sizes.cumsum(0) - sizes)[owners[edges]]
+    split = (
+        torch.split(features, sizes.tolist()),
+        torch.split(edges, counts.tolist(), dim=1),
+        torch.split(classes, 1),
+    )
+    return [Graph(*graph) for graph in zip(*split, strict=True)], kinds
+
+
+def _read_owners(path: Path) -> Tensor:
+    """Return the number of the graph that each node belongs to, from 0, ``(N,)``."""
+    owners = _read(path, np.int64, columns=1)
+    steps = owners.diff(dim=0, prepend=torch.zeros_like(owners[:1]))
+    rule = "nodes must be sorted by graph, graphs numbered from 1 without a gap"
+    _check(path, (steps == 1) | ((steps == 0) & (owners > 0)), rule, owners)
+    return owners.flatten() - 1
+
+
+def _read_edges(path: Path, owners: Tensor) -> Tensor:
+    """Return sources and targets without loops and repetitions, sorted, ``(2, E)``."""
+    edges = _read(path, np.int64, columns=2)
+    known = ((edges > 0) & (edges <= len(owners))).all(dim=1)
+    _check(path, known, f"nodes must be numbered from 1 to {len(owners)}", edges)
+    ends = owners[edges - 1]
+    _check(path, ends[:, 0] == ends[:, 1], "an edge must join nodes of one graph", edges)
+    joined: Tensor = torch.unique(edges[edges[:, 0] != edges[:, 1]] - 1, dim=0)
+    return joined.T
+
+
+def _read_features(
+    paths: dict[str, Path], nodes: int, attributes: bool | None
+) -> tuple[Tensor, str]:
+    """Return the features of all nodes, ``(N, F)``, and what they are."""
+    kinds, rows = {}, (nodes, "nodes")
+    if (path := paths["node_labels"]).exists():
+        columns = _read(path, np.int64, rows).T
+        kinds["node labels"] = torch.cat([F.one_hot(c - c.min()) for c in columns], dim=1)
+    wanted = attributes or (attributes is None and not kinds)
+    if (path := paths["node_attributes"]).exists() and wanted:
+        values = _read(path, np.float64, rows).to(torch.get_default_dtype())
+        check_finite(values, f"{path.name}, line")
+        kinds = {"node attributes": values, **kinds}
+    described = ", ".join(f"{values.shape[1]} {kind}" for kind, values in kinds.items())
+    return torch.cat([torch.empty(nodes, 0), *kinds.values()], dim=1), described or "node degree"
+
+
+def _read(
+    path: Path, kind: type, rows: tuple[int, str] | None = None, columns: int | None = None
+) -> Tensor:
+    """Return the numbers in a file, a row for each line, which must be so many."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of an empty file
+            numbers: np.ndarray = np.loadtxt(path, kind, comments=None, delimiter=",", ndmin=2)
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from error
+    if columns and numbers.shape[1] != columns:
+        raise ValueError(f"{path.name} must have {columns} columns, got {numbers.shape[1]}")
+    if rows and len(numbers) != rows[0]:
+        wanted = "{} {}".format(*rows)
+        raise ValueError(f"{path.name} must have a line for each of {wanted}, got {len(numbers)}")
+    return torch.from_numpy(numbers)
+
+
+def _check(path: Path, good: Tensor, rule: str, rows: Tensor) -> None:
+    """Raise ``ValueError`` for the first line of a file that is not good."""
+    if len(bad := good.flatten().logical_not().nonzero()):
+        line = int(bad[0])
+        got = ", ".join(map(str, rows[line].tolist()))
+        raise ValueError(f"{path.name}, line {line + 1}: {rule}, got {got}")

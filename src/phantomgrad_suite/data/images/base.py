@@ -111,6 +111,16 @@ def _on(device: torch.device, dtype: torch.dtype, values: tuple[float, ...]) -> 
     return torch.tensor(values, dtype=dtype, device=device).view(-1, 1, 1)
 
 
+def read_image(path: str) -> Any:
+    """Return the image in a file, in RGB; raise :class:`UserError` if that fails."""
+    from torchvision.datasets.folder import pil_loader
+
+    try:
+        return pil_loader(path)
+    except Exception as error:  # Pillow has many: SyntaxError, DecompressionBombError ...
+        raise UserError(f"{path} cannot be read as an image ({error})") from error
+
+
 def open_folder(root: Path, part: str, name: str) -> Any:
     """Return torchvision's ``ImageFolder``; ``fetch_data.py`` knows the data as ``name``."""
     from torchvision.datasets import ImageFolder

@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from torch.utils.data import Dataset, DistributedSampler
 from phantomgrad.checks import check_choice
 from phantomgrad_suite.data.base import Share
 from phantomgrad_suite.data.folds import held_out
-from phantomgrad_suite.data.images.base import ImageBatch, ImageData, open_folder
+from phantomgrad_suite.data.images.base import ImageBatch, ImageData, open_folder, read_image
 from phantomgrad_suite.runs.errors import UserError
 
 _SIZE, _RESIZED = 224, 256
@@ -73,15 +74,20 @@ class ImageNet(ImageData):
             self._parts["validation"] = [train.samples[i] for i in held]
             self.evaluation_sets = ("test", "validation")
 
-    def facts(self) -> dict[str, Any]:
-        """Return name, sizes and a fingerprint of names and sizes of all files, not of pixels."""
+    @cached_property
+    def _fingerprint(self) -> str:
+        """Of names, with their classes, and sizes of all files: reading them would take hours."""
         listing = hashlib.sha256()
         for path in self._paths:
             relative = Path(path).relative_to(self.root).as_posix()
             listing.update(f"{relative} {Path(path).stat().st_size}\n".encode())
+        return f"sha256-of-names-and-sizes:{listing.hexdigest()}"
+
+    def facts(self) -> dict[str, Any]:
+        """Return name, sizes and a fingerprint of names and sizes of all files, not of pixels."""
         return {
             "name": self.name,
-            "fingerprint": f"sha256-of-names-and-sizes:{listing.hexdigest()}",
+            "fingerprint": self._fingerprint,
             "classes": self.classes,
             **{part: len(samples) for part, samples in self._parts.items()},
         }
@@ -119,8 +125,6 @@ class FolderSet(Dataset[Any]):
 
     def __getitems__(self, chosen: list[Any]) -> ImageBatch | str:
         """Return the images of indices, or of pairs of an index and a random seed; or an error."""
-        from torchvision.datasets.folder import pil_loader
-
         images, labels = [], []
         with torch.random.fork_rng(devices=[]):
             for choice in chosen:
@@ -128,9 +132,9 @@ class FolderSet(Dataset[Any]):
                 torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed CUDA too
                 path = os.fsdecode(bytes(self._paths[index]))
                 try:
-                    images.append(self._transform(pil_loader(path)))
-                except (OSError, ValueError) as error:
-                    return f"{path} cannot be read as an image ({error})"
+                    images.append(self._transform(read_image(path)))
+                except UserError as error:
+                    return str(error)
                 labels.append(int(self._labels[index]))
         return ImageBatch(torch.stack(images), torch.tensor(labels))
 

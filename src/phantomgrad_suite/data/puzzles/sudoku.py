@@ -60,15 +60,9 @@ class Sudoku(PuzzleData):
         return made
 
     def _on_known_grids(self, *known: Tensor) -> Iterator[Draw]:
-        board = boards.layout(self.side)
-
-        def classes(tokens: Sequence[np.ndarray]) -> list[np.ndarray]:
-            puzzles, grids = (boards.bits_of(t - 1) for t in tokens)
-            return [boards.puzzle_classes(puzzles, board), boards.grid_classes(grids, board)]
-
-        trained = classes([tokens.numpy() for tokens in known])
+        trained = _classes([tokens.numpy() for tokens in known], self.side)
         for draw in self.draws(1):
-            puzzles, grids = map(np.isin, classes(draw[:2]), trained)
+            puzzles, grids = map(np.isin, _classes(draw[:2], self.side), trained)
             yield draw._replace(parts=np.where(grids & ~puzzles, _KNOWN, ""))
 
     def draws(self, *stream: int) -> Iterator[Draw]:
@@ -103,6 +97,13 @@ class Sudoku(PuzzleData):
         return PuzzleBatch(*(names.gather(1, tokens.gather(1, cells)) for tokens in batch))
 
 
+def _classes(tokens: Sequence[np.ndarray], side: int) -> list[np.ndarray]:
+    """Return the classes of puzzles and of their solutions, from the tokens of both."""
+    board = boards.layout(side)
+    puzzles, grids = (boards.bits_of(t - 1) for t in tokens)
+    return [boards.puzzle_classes(puzzles, board), boards.grid_classes(grids, board)]
+
+
 def _shuffled_lines(count: int, side: int, band: int, generator: torch.Generator) -> Tensor:
     """Return orders of lines that keep bands of ``band`` lines together, ``(count, side)``."""
     bands = torch.rand(count, side // band, 1, generator=generator).argsort(dim=1)
@@ -115,7 +116,8 @@ class SudokuExtreme(Sudoku):
     """Hard 9 x 9 puzzles (Wang et al., 2025): random rows of two files, for training and test.
 
     The rating is that of the file, the guesses of the solver tdoku. Rows that are used are solved,
-    once, as a check. Validation puzzles come from train.csv, with solutions of other classes.
+    once, as a check. Validation puzzles come from train.csv, with solutions of other classes. No
+    test puzzle may be equivalent to one of these or to a training puzzle, as the source promises.
     """
 
     side: int = 9
@@ -143,7 +145,26 @@ class SudokuExtreme(Sudoku):
             draw._replace(parts=np.char.replace(draw.parts, "test", "train")) for draw in train
         )
         counts = {"train": self.train, "validation": self.validation}
-        return collect(training, counts) | collect(tested, {"test": self.test})
+        made = collect(training, counts) | collect(tested, {"test": self.test})
+        self._check_disjoint(made)
+        return made
+
+    def _check_disjoint(self, made: dict[str, list[Tensor]]) -> None:
+        keys = {part: self._equivalent(tensors) for part, tensors in made.items()}
+        known = np.concatenate([keys["train"], keys["validation"]])
+        if shared := np.isin(keys["test"], known).sum():
+            train, test = self.files
+            raise UserError(
+                f"{shared} of {self.test} test puzzles drawn from {test} are training or "
+                f"validation puzzles drawn from {train}, unchanged or transformed: the files must "
+                "not share puzzles"
+            )
+
+    def _equivalent(self, tensors: list[Tensor]) -> np.ndarray:
+        """Return a number for each puzzle, which equivalent puzzles share."""
+        chunks = zip(*(torch.split(tokens, _DRAWN) for tokens in tensors[:2]), strict=True)
+        pairs = (_classes([tokens.numpy() for tokens in chunk], self.side) for chunk in chunks)
+        return np.concatenate([puzzles + grids for puzzles, grids in pairs])
 
 
 class CsvPuzzles:
@@ -153,8 +174,11 @@ class CsvPuzzles:
         self._path = path
         with path.open("rb") as file:
             if (header := file.readline().strip().decode(errors="replace")) != _COLUMNS:
-                raise UserError(f"{path} must begin with the line {_COLUMNS}, got {header[:80]}")
+                got = header[:80] or "an empty line"
+                raise UserError(f"{path} must begin with the line {_COLUMNS}, got {got}")
             self._starts = np.cumsum([file.tell(), *map(len, file)])[:-1]
+        if not len(self):
+            raise UserError(f"{path} must have a line for each puzzle, got the first line alone")
 
     def __len__(self) -> int:
         return len(self._starts)

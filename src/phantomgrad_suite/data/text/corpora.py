@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_choice
+from phantomgrad.checks import check_choice, check_rate
 from phantomgrad_suite.data.base import Synthetic, missing_data
 from phantomgrad_suite.data.sources import cached, digest, embedded_folder
 from phantomgrad_suite.data.text.streams import Corpus, LanguageData, random_words
@@ -25,8 +25,11 @@ from phantomgrad_suite.runs.errors import UserError
 
 FOLDER = "wikitext-103"
 FILES = {part: f"wiki.{part[:5]}.tokens" for part in ("train", "validation", "test")}
-WORDS, ARTICLES = "wikitext103", "wikitext103-articles"  # the editions of WikiText-103
-_VOCABULARY = 267_735
+_EDITIONS = {
+    "wikitext103": FILES,
+    "wikitext103-valid": {"train": FILES["validation"], "test": FILES["test"]},
+}
+_WORDS = {"wikitext103": 267_735, "wikitext103-valid": 18_891}
 _HELD_OUT = {3: "validation", 7: "test"}  # of every eight topics
 END, UNKNOWN = "<eos>", "<unk>"
 
@@ -35,79 +38,117 @@ END, UNKNOWN = "<eos>", "<unk>"
 class WikiText103(LanguageData):
     """WikiText-103, by words (Merity et al., 2017): 103,227,021 training tokens, 267,735 words.
 
-    ``name="wikitext103-articles"`` are the 122 articles of its validation and test texts, which are
-    embedded: of every eight articles, the last is tested and the others train. Words are split into
-    ``parts`` byte pairs (:class:`BytePairs`) of the training articles. Results on it are never
-    compared with those on WikiText-103.
+    ``name="wikitext103-valid"`` trains on the validation text and tests on the test text, where
+    words that the former lacks become ``<unk>``. Results on it are never compared with those on
+    WikiText-103.
 
-    The vocabulary is that of the training lines. Encoded texts are cached next to the texts.
+    The encoded texts are cached next to the texts. The vocabulary is that of the training lines.
     """
 
-    root: str  # holds wikitext-103/wiki.{train,valid,test}.tokens, or for the articles nothing
-    name: str = WORDS
-    parts: int = 1000  # in the vocabulary of the articles, apart from <eos>
+    root: str  # holds wikitext-103/wiki.{train,valid,test}.tokens; the short ones are embedded
+    name: str = "wikitext103"
+    validation_share: float = 0.0  # of wikitext103-valid, at its end, in place of training
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_settings(1, "parts")
-        check_choice("dataset.name", self.name, (WORDS, ARTICLES))
+        name, share = self.name, self.validation_share
+        check_choice("dataset.name", name, tuple(_EDITIONS))
+        check_rate("dataset.validation_share", share)
+        if share and "validation" in _EDITIONS[name]:
+            raise UserError(
+                f"dataset.validation_share must be 0 for {name}, which has a validation text, "
+                f"got {share}"
+            )
         self._folder = Path(self.root) / FOLDER
-        if self.name == ARTICLES:
+        if name == "wikitext103-valid" and not self._folder.exists():
             self._folder = embedded_folder(FOLDER) / FOLDER
-            return
-        self.evaluation_sets = ("test", "validation")
-        missing = [str(path) for path in map(self._path, FILES) if not path.exists()]
+        self._files = {part: self._folder / file for part, file in _EDITIONS[name].items()}
+        held_out = share or "validation" in self._files
+        self._parts = ("train", "validation", "test") if held_out else ("train", "test")
+        self.evaluation_sets = self._parts[:0:-1]
+        missing = [str(path) for path in self._files.values() if not path.exists()]
         if missing:
-            raise missing_data(f"WikiText-103 lacks {', '.join(missing)}", self.name)
+            raise missing_data(f"WikiText-103 lacks {', '.join(missing)}", name)
 
     @classmethod
     def synthetic(cls, **settings: Any) -> Synthetic:
-        by_parts = settings.get("name") == ARTICLES
-        vocabulary = settings.get("parts", cls.parts) + 1 if by_parts else _VOCABULARY
-        return random_words(vocabulary, settings["batch_size"], settings["segment_length"])
+        words = _WORDS[settings.get("name", "wikitext103")]
+        return random_words(words, settings["batch_size"], settings["segment_length"])
 
     @cached_property
     def corpus(self) -> Corpus:
-        of_words = self.name == WORDS
-        files = [self._path(part) for part in FILES if of_words or part != "train"]
-        path = self._folder / (f"{WORDS}.pt" if of_words else f"{ARTICLES}{self.parts}.pt")
-        *parts, words = cached(path, files, self._by_words if of_words else self._by_parts)
-        names = FILES if of_words else ("train", "test")
+        share = f"-{self.validation_share:g}" if self.validation_share else ""
+        path = self._folder / f"{self.name}{share}.pt"
+        *parts, words = cached(path, self._files.values(), self._encoded)
         return Corpus(
-            dict(zip(names, parts, strict=True)),
+            dict(zip(self._parts, parts, strict=True)),
             int((words == ord("\n")).sum()),
             digest([*parts, words]),
         )
 
     def facts(self) -> dict[str, Any]:
         facts = {"name": self.name, **super().facts()}
-        if self.name == ARTICLES:
-            facts["reduced"] = "the articles of the validation and test texts, in byte pairs"
+        if self.name == "wikitext103-valid":
+            share = self.validation_share
+            rest = f", its last {share:.4g} held out" if share else ""
+            facts["reduced"] = f"trained on the validation text{rest}"
         return facts
 
-    def _path(self, part: str) -> Path:
-        return self._folder / FILES[part]
-
-    def _by_words(self) -> list[Tensor]:
+    def _encoded(self) -> list[Tensor]:
         """Return the numbers of each part, and the words, one a line, as bytes."""
-        numbers = number_words(read_lines(self._path("train")))
-        parts = [encode(numbers, read_lines(self._path(p)), str(self._path(p))) for p in FILES]
+        min_count = None if self.name == "wikitext103" else 1
+        numbers = number_words(self._lines("train"), min_count)
+        parts = [
+            encode(numbers, self._lines(part), str(self._files.get(part, self._files["train"])))
+            for part in self._parts
+        ]
         return [*parts, _as_bytes(numbers)]
 
-    def _by_parts(self) -> list[Tensor]:
+    def _lines(self, part: str) -> Iterable[str]:
+        if not self.validation_share or part == "test":
+            return read_lines(self._files[part])
+        lines = list(read_lines(self._files["train"]))
+        kept = round((1 - self.validation_share) * len(lines))
+        return lines[:kept] if part == "train" else lines[kept:]
+
+
+@dataclass(kw_only=True, eq=False)
+class WikiTextArticles(LanguageData):
+    """The 122 articles of WikiText-103's validation and test texts, which are embedded, in subwords.
+
+    Of every eight articles the last one is tested, the others train. Words are split into ``parts``
+    byte pairs (:class:`BytePairs`) of the training articles; ``<eos>`` ends a line.
+    """
+
+    parts: int = 1000  # in the vocabulary, apart from <eos>
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_settings(1, "parts")
+
+    @classmethod
+    def synthetic(cls, **settings: Any) -> Synthetic:
+        vocabulary = settings.get("parts", cls.parts) + 1
+        return random_words(vocabulary, settings["batch_size"], settings["segment_length"])
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        files = [embedded_folder(FOLDER) / FOLDER / FILES[part] for part in ("validation", "test")]
         train, test = [], []
-        both = itertools.chain(*(read_lines(self._path(part)) for part in ("validation", "test")))
-        for number, article in enumerate(articles(both)):
+        for number, article in enumerate(articles(itertools.chain(*map(read_lines, files)))):
             (test if number % 8 == 7 else train).extend(article)
         pairs = BytePairs(Counter(word for line in train for word in line.split()), self.parts)
         numbers = {part: number for number, part in enumerate((END, *pairs.parts))}
-        encoded = [encode(numbers, map(pairs.spelled, lines), self.name) for lines in (train, test)]
-        return [*encoded, _as_bytes(numbers)]
+        encoded = {
+            name: encode(numbers, map(pairs.spelled, lines), name)
+            for name, lines in (("train", train), ("test", test))
+        }
+        words = _as_bytes(numbers)
+        return Corpus(encoded, len(numbers), digest([*encoded.values(), words]))
 
-
-def _as_bytes(words: Iterable[str]) -> Tensor:
-    text = "".join(f"{word}\n" for word in words).encode()
-    return torch.from_numpy(np.frombuffer(text, np.uint8).copy())
+    def facts(self) -> dict[str, Any]:
+        reduced = "the articles of the validation and test texts, in byte pairs"
+        return {"name": "wikitext103-articles", **super().facts(), "reduced": reduced}
 
 
 def articles(lines: Iterable[str]) -> list[list[str]]:
@@ -162,6 +203,12 @@ def topics() -> dict[str, list[str]]:
     for number, name in enumerate(sorted(texts)):
         parts[_HELD_OUT.get(number % 8, "train")] += texts[name].splitlines()
     return parts
+
+
+def _as_bytes(words: Iterable[str]) -> Tensor:
+    """Return words, one a line, as bytes."""
+    text = "".join(f"{word}\n" for word in words).encode()
+    return torch.from_numpy(np.frombuffer(text, np.uint8).copy())
 
 
 def number_words(lines: Iterable[str], min_count: int | None = None) -> dict[str, int]:

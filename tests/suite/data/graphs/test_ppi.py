@@ -75,11 +75,17 @@ def save(path, change):
     np.save(path, change(np.load(path)))
 
 
+def with_nan(features):
+    features[2, 7] = np.nan
+    return features
+
+
 @pytest.mark.parametrize(
     ("file", "damage", "reason"),
     [
         ("valid_feats.npy", lambda p: p.write_bytes(p.read_bytes()[:100]), "Error"),
         ("test_feats.npy", lambda p: save(p, lambda a: a[:, :49]), "50 features"),
+        ("test_feats.npy", lambda p: save(p, with_nan), "feats.npy, row 3: .* finite, got nan"),
         ("test_labels.npy", lambda p: save(p, lambda a: a + 1), "0 or 1"),
         ("train_graph_id.npy", lambda p: save(p, lambda a: a.clip(a[0] + 1)), "numbers of nodes"),
         ("test_graph.json", lambda p: p.write_text(p.read_text()[:-9]), "JSON"),

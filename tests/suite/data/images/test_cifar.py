@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from data.images.helpers import QUIET, as_set, cifar, fit, normalised, whole
-from image_data import write_cifar10, write_image
+from image_data import write_cifar10, write_damaged_png, write_image
 from PIL import Image
 from torchvision.transforms.v2 import functional as slow
 
@@ -144,11 +144,16 @@ def test_processes_that_would_wait_for_each_other_are_refused(jpeg_root):
 def test_bad_image_is_named(jpeg_copy):
     path = jpeg_copy / "cifar10-jpeg/test/dog/0001.jpg"
     path.write_bytes(path.read_bytes()[:300])
-    with pytest.raises(UserError, match=r"dog/0001.jpg cannot be read as an image of 32 x 32 \("):
+    with pytest.raises(UserError, match=r"dog/0001.jpg cannot be read as an image \("):
         cifar(jpeg_copy)
     assert not list(jpeg_copy.glob("*/*.pt"))
-    write_image(path, np.random.default_rng(0), 48, 32)
-    with pytest.raises(UserError, match=r"dog/0001.jpg cannot be read as an image of 32 x 32 \("):
+    for width, height in ((48, 32), (1, 32)):
+        write_image(path, np.random.default_rng(0), width, height)
+        message = f"dog/0001.jpg must have 32 x 32 pixels, got {width} x {height}"
+        with pytest.raises(UserError, match=message):
+            cifar(jpeg_copy)
+    write_damaged_png(path)
+    with pytest.raises(UserError, match=r"dog/0001.jpg cannot be read as an image \(broken PNG"):
         cifar(jpeg_copy)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from data.images.helpers import QUIET, fit, imagenet, normalised
-from image_data import write_image, write_image_folder
+from image_data import write_damaged_png, write_huge_png, write_image, write_image_folder
 from PIL import Image
 from recorder import Recorder, trainer
 
@@ -161,3 +161,12 @@ def test_error_of_an_unreadable_image_is_one_line(folder_copy, workers):
     (folder_copy / "val/n00000000/0001.JPEG").write_text("not an image")
     with pytest.raises(UserError, match=r"0001.JPEG cannot be read as an image"):
         fit(imagenet(folder_copy, workers=workers), 1)
+
+
+@pytest.mark.parametrize(
+    ("write", "reason"), [(write_damaged_png, "broken PNG"), (write_huge_png, "400000000 pixels")]
+)
+def test_whatever_pillow_raises_names_the_file(folder_copy, write, reason):
+    write(folder_copy / "val/n00000000/0001.JPEG")
+    with pytest.raises(UserError, match=rf"0001.JPEG cannot be read as an image \(.*{reason}"):
+        fit(imagenet(folder_copy, workers=1), 1)

@@ -89,7 +89,38 @@ def test_other_problems_are_explained(source, tmp_path):
         fetch("sudoku", tmp_path / "data")
     with pytest.raises(UserError, match=r"dataset\.train must be at most \d\d, got 1000"):
         SudokuExtreme(root=str(source)).facts()
-    path = source / "sudoku-extreme" / "test.csv"
-    path.write_text("question,answer\n")
-    with pytest.raises(UserError, match=f"must begin with the line {HEADER}, got question,answer"):
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("question,answer\n", f"test.csv must begin with the line {HEADER}, got question,answer"),
+        ("", f"test.csv must begin with the line {HEADER}, got an empty line"),
+        (f"{HEADER}\n", "test.csv must have a line for each puzzle, got the first line alone"),
+    ],
+)
+def test_files_without_puzzles_are_refused(source, tmp_path, text, problem):
+    (source / "sudoku-extreme" / "test.csv").write_text(text)
+    with pytest.raises(UserError, match=problem):
+        load(source).facts()
+    with pytest.raises(UserError, match=problem):
+        fetch("sudoku", tmp_path / "data", source)
+
+
+def transformed(puzzle):
+    """Transpose a puzzle, and exchange its digits."""
+    columns = "".join(puzzle[i::9] for i in range(9))
+    return columns.translate(str.maketrans("123456789", "987654321"))
+
+
+@pytest.mark.parametrize("change", [str, transformed])
+def test_training_puzzles_are_no_test_puzzles(source, change):
+    train, test = (source / "sudoku-extreme" / f"{part}.csv" for part in ("train", "test"))
+    rows = [line.split(",") for line in train.read_text().splitlines()]
+    lines = [",".join([*a, change(q), change(s), r]) for *a, q, s, r in rows[1:]]
+    test.write_text("\n".join([HEADER, *lines, ""]))
+    match = (
+        rf"^\d of 9 test puzzles drawn from {test} are .* drawn from {train}, unchanged or trans"
+    )
+    with pytest.raises(UserError, match=match):
         load(source).facts()

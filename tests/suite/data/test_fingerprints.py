@@ -1,0 +1,96 @@
+"""Fingerprints: of the labels in use, known before a run is set up, those of published records."""
+
+import json
+
+import numpy as np
+import pytest
+from graph_data import REPOSITORY, real_data, write_tu_dataset
+from hydra.utils import instantiate
+from image_data import write_cifar10_jpeg, write_image_folder
+from text_data import write_texts
+
+from phantomgrad_suite.data import PPI, Cifar10, GraphFolds, ImageNet, WikiText103
+from phantomgrad_suite.data.graphs.ppi import write_ppi
+
+pytestmark = pytest.mark.usefixtures("float32")
+
+
+def exchange(one, other):
+    """Exchange two files, and so the labels of two images."""
+    between = one.with_name("between")
+    one.rename(between)
+    other.rename(one)
+    between.rename(other)
+
+
+def flip_label(path):
+    labels = np.load(path)
+    labels[0, 0] = 1 - labels[0, 0]
+    np.save(path, labels)
+
+
+KINDS = {
+    "TU": (
+        lambda root: write_tu_dataset(root, "TOY", graphs=20, seed=0),
+        lambda root: GraphFolds(name="TOY", root=str(root), folds=2),
+        lambda root: root / "TOY" / "raw" / "TOY_graph_labels.txt",
+        lambda path: path.write_text(path.read_text().replace("-1", "1", 1)),
+    ),
+    "PPI": (
+        lambda root: write_ppi(root / "ppi" / "raw"),
+        lambda root: PPI(root=str(root)),
+        lambda root: root / "ppi" / "raw" / "test_labels.npy",
+        flip_label,
+    ),
+    "CIFAR10-JPEG": (
+        lambda root: write_cifar10_jpeg(root, train=2, test=1),
+        lambda root: Cifar10(root=str(root), name="cifar10-jpeg"),
+        lambda root: root / "cifar10-jpeg" / "train",
+        lambda train: exchange(train / "dog" / "0000.jpg", train / "cat" / "0000.jpg"),
+    ),
+    "ImageNet": (
+        write_image_folder,
+        lambda root: ImageNet(root=str(root)),
+        lambda root: root / "val" / "n00000000",
+        lambda folder: (folder / "0000.JPEG").rename(folder.parent / "n00000001" / "0009.JPEG"),
+    ),
+    "WikiText103": (
+        lambda root: write_texts(root / "wikitext-103"),
+        lambda root: WikiText103(root=str(root)),
+        lambda root: root / "wikitext-103" / "wiki.test.tokens",
+        lambda path: path.write_text(path.read_text().replace("w7", "w8", 1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fingerprint_is_that_of_the_labels_in_use(tmp_path, small_ppi, kind):
+    """It needs no set-up, changes with a label, and not because a file changes after reading."""
+    write, load, place, change = KINDS[kind]
+    write(tmp_path)
+    data, same = load(tmp_path), load(tmp_path)
+    before = data.facts()["fingerprint"]
+    assert same.facts()["fingerprint"] == before
+    change(place(tmp_path))
+    assert data.facts()["fingerprint"] == before
+    assert load(tmp_path).facts()["fingerprint"] != before
+
+
+@pytest.mark.parametrize(
+    ("row", "root", "files"),
+    [
+        ("digits/implicit", None, []),
+        ("chains/implicit", None, []),
+        ("cpu/table4/ppi_implicit", "", []),
+        ("table4/cox2_implicit", "TUDataset", ["TUDataset/COX2/raw"]),
+        ("table4/honest/proteins_implicit", "TUDataset", ["TUDataset/PROTEINS/raw"]),
+        ("cpu/table3/swapped/wikitext103_preln_jr_implicit", "", ["wikitext-103/wiki.test.tokens"]),
+    ],
+)
+def test_published_records_have_the_fingerprints_of_today(row, root, files):
+    paths = (REPOSITORY / "results" / "records" / row).glob("*.json")
+    record = json.loads(min(paths).read_text())
+    place = real_data(*files) if files else REPOSITORY
+    settings = {} if root is None else {"root": str(place / root)}
+    data = instantiate(record["config"]["dataset"], **settings)
+    assert data.facts()["fingerprint"] == record["data"]["fingerprint"]
