@@ -61,7 +61,7 @@ def use(kind, **settings):
         (PPI, {"name": SYNTHETIC, "scale": 0}, r"dataset.scale must be in \(0, 1\], got 0"),
         (PPI, {"name": SYNTHETIC, "scale": 1.5}, r"dataset.scale must be in \(0, 1\], got 1.5"),
         (PPI, {"seed": -1}, "dataset.seed must be at least 0, got -1"),
-        (Cifar10, {"name": "cifar100"}, "must be 'cifar10' or 'cifar10-jpeg', got 'cifar100'"),
+        (Cifar10, {"name": "cifar100"}, "'cifar10-jpeg' or 'cifar10-8x8', got 'cifar100'"),
         (Cifar10, {"batch_size": 0}, r"dataset\.batch_size must be at least 1, got 0"),
         (Cifar10, {"validation": -1}, r"dataset\.validation must be at least 0, got -1"),
         (Cifar10, {"validation": 9}, r"dataset.validation must lie in \[10, 90\] .* 9"),
@@ -109,12 +109,11 @@ FETCH = "fetch it with `python scripts/fetch_data.py"
 @pytest.mark.parametrize(
     ("kind", "name", "message"),
     [
-        (GraphFolds, "COX2", rf"^COX2 is not in .*: {FETCH} COX2` \(or, without network"),
+        (GraphFolds, "MUTAG", rf"^MUTAG is not in .*: {FETCH} MUTAG` \(or, without network"),
         (PPI, "PPI", f"PPI lacks {', '.join(FILES)} in .*/ppi/raw: {FETCH[:13]}"),
         (Cifar10, "cifar10", f"cifar10 is not in .*: {FETCH} CIFAR10`"),
         (Cifar10, "cifar10-jpeg", f"cifar10-jpeg is not in .*: {FETCH} CIFAR10-JPEG`"),
         (WikiText103, "wikitext103", r"lacks .*wiki.train.* scripts/fetch_data.py wiki"),
-        (WikiText103, "wikitext103-valid", "lacks .*wiki.valid.tokens, .*wiki.test.tokens: "),
         (SudokuExtreme, None, "fetch_data.py sudoku"),
     ],
 )

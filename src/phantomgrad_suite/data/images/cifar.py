@@ -1,4 +1,4 @@
-"""CIFAR-10, original, as JPEG files or as thumbnails, in memory; augmented and normalised on the device."""
+"""CIFAR-10, original, JPEG files or thumbnails, in memory; augmented on the device."""
 
 import logging
 from collections import Counter

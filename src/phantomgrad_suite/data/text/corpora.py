@@ -114,7 +114,7 @@ class WikiText103(LanguageData):
 
 @dataclass(kw_only=True, eq=False)
 class WikiTextArticles(LanguageData):
-    """The 122 articles of WikiText-103's validation and test texts, which are embedded, in subwords.
+    """The 122 articles of WikiText-103's validation and test texts, embedded, in subwords.
 
     Of every eight articles the last one is tested, the others train. Words are split into ``parts``
     byte pairs (:class:`BytePairs`) of the training articles; ``<eos>`` ends a line.

@@ -97,7 +97,7 @@ def test_attributes_are_features_where_nodes_have_no_labels(
     data = GraphFolds(name="TOY", root=str(tmp_path), folds=2, attributes=attributes)
     assert data.facts()["features"] == features
     assert data.in_channels == max(width, 1)
-    found = torch.cat([graph.features for graph in data._graphs])
+    found = torch.cat([graph.features for graph in data.graphs])
     assert found.shape == (nodes, width)
     if width % 4:
         torch.testing.assert_close(found[:, :3], values)
