@@ -134,7 +134,8 @@ class WikiTextArticles(LanguageData):
     @cached_property
     def corpus(self) -> Corpus:
         files = [embedded_folder(FOLDER) / FOLDER / FILES[part] for part in ("validation", "test")]
-        train, test = [], []
+        train: list[str] = []
+        test: list[str] = []
         for number, article in enumerate(articles(itertools.chain(*map(read_lines, files)))):
             (test if number % 8 == 7 else train).extend(article)
         pairs = BytePairs(Counter(word for line in train for word in line.split()), self.parts)
