@@ -25,10 +25,8 @@ def read_run(folder: Path) -> Record:
         raise UserError(f"{folder} holds no finished run: train it first, or name another folder")
     record = read_record(path)
     if not record.weights:
-        raise UserError(
-            f"{folder} has no weights: runtime.keep_weights was false, or an older version wrote "
-            "its record"
-        )
+        why = "runtime.keep_weights was false, or an older version wrote its record"
+        raise UserError(f"{folder} has no weights: {'it diverged' if record.diverged else why}")
     return record
 
 

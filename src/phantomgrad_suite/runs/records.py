@@ -54,6 +54,11 @@ class Result:
     selected_epoch: int | None = None
     mode: str = "max"
 
+    @classmethod
+    def missing(cls, metric: str, mode: str) -> Result:
+        """Return that of a run that diverged."""
+        return cls(metric, best=math.nan, best_epoch=0, last=math.nan, mode=mode)
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Finished:
@@ -95,6 +100,9 @@ class Record(_Finished):
         memory: ``peak_bytes`` and how they were measured (``kind``).
         weights: the files of the weights of ``last``, and of ``selected`` or ``best``, in the run
             folder: ``file``, ``sha256``, ``epoch`` and ``step``. Older records have none.
+        diverged: of a run that ended in NaN or infinity, ``step``, the number of steps until then,
+            ``epoch``, the mean training ``loss`` of this epoch until then, and the ``reason``; else
+            empty. Such a run has the curves of the epochs before, no result (NaN), no weights.
     """
 
     label: dict[str, str]
@@ -105,6 +113,7 @@ class Record(_Finished):
     solver: dict[str, float]
     memory: dict[str, Any]
     weights: dict[str, dict[str, Any]] = field(default_factory=dict)
+    diverged: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -67,11 +67,14 @@ class GraphFolds(GraphModule):
         self.in_channels = max(self._graphs[0].features.shape[1], 1)
         self.classes = int(labels.max()) + 1
 
+    @property
+    def files(self) -> list[Path]:
+        return sorted(raw_folder(self.name, Path(self.root)).glob("*_*.txt"))
+
     def facts(self) -> dict[str, Any]:
-        raw = raw_folder(self.name, Path(self.root))
         return {
             "name": self.name,
-            "fingerprint": fingerprint(sorted(raw.glob("*_*.txt"))),
+            "fingerprint": fingerprint(self.files),
             "features": self._features,
             "graphs": len(self._graphs),
             **{name: len(part) for name, part in self._split._asdict().items()},

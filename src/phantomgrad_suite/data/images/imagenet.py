@@ -73,6 +73,10 @@ class ImageNet(ImageData):
             self._parts["validation"] = [train.samples[i] for i in held]
             self.evaluation_sets = ("test", "validation")
 
+    @property
+    def files(self) -> list[Path]:
+        return sorted(Path(self.root).glob("*/*"))  # the folders of the classes
+
     def facts(self) -> dict[str, Any]:
         """Return name, sizes and a fingerprint of names and sizes of all files, not of pixels."""
         listing = hashlib.sha256()
