@@ -78,7 +78,7 @@ def _compared(row: Row, line: Line, other: Row, published: Line) -> Iterator[str
         if heading.startswith("Common") and row.text("n") != other.text("n"):
             continue
         if unlike or mine is None:
-            yield f"{line.row}: {unlike}"
+            yield f"{line.row}: {unlike or line.fate}"
             continue
         value, spread = reference
         near = abs(mine[0] - value) <= spread or row.text(heading) == other.text(heading)
