@@ -29,6 +29,8 @@ _hints = cache(get_type_hints)
 
 _NUMBERS_OF: dict[Any, Any] = {float: int | float, float | None: int | float | None}
 
+_ENTRIES = {int, float, type(None)}  # of lists of numbers, where NaN is null
+
 # An indented list of numbers. JSON strings hold no line break, so they cannot match.
 _NUMBERS = re.compile(r"\[\n([-+.,\s0-9eEnul]+)\n\s*\]")
 
@@ -208,10 +210,7 @@ def _made(content: Any, path: Path, kind: type[_T]) -> _T:
 
 
 def _typed(value: Any, hint: Any, name: str) -> Any:
-    """Return a JSON ``value`` as one of type ``hint``, or raise :class:`TypeError`.
-
-    Entries of lists of numbers are not checked.
-    """
+    """Return a JSON ``value`` as one of type ``hint``, or raise :class:`TypeError`."""
     kind: Any = get_origin(hint) or hint
     arguments = get_args(hint)
     if is_dataclass(hint) and isinstance(value, dict):
@@ -221,6 +220,8 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
         return [_typed(item, arguments[0], name) for item in value]
     if kind is dict and isinstance(value, dict):
         return {key: _typed(v, arguments[1], f"{name}.{key}") for key, v in value.items()}
+    if hint == list[float] and isinstance(value, list) and not {*map(type, value)} <= _ENTRIES:
+        raise TypeError(f"{name} is {value!r:.40}, not numbers alone")
     if hint is float and value is None:
         return math.nan
     accepted = _NUMBERS_OF.get(hint, hint if isinstance(hint, UnionType) else kind)
