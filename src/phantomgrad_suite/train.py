@@ -108,7 +108,7 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     callbacks += [kept, checkpoint]
     trainer = _trainer(config, [*filter(None, callbacks)])
     device = trainer.strategy.root_device
-    facts["environment"] = describe_environment(device)
+    facts["environment"] = describe_environment(device, facts["config"])
     compile_solves(task.model, config.runtime.compile, device)
     diverged = _fit(trainer, task, data, folder, history)
     if diverged and finite:

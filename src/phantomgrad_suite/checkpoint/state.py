@@ -12,6 +12,7 @@ from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_pro
 from phantomgrad_suite.runs.errors import UserError
 
 PROVENANCE, GENERATORS, LOADER = "provenance", "generators", "loader"
+_HARDWARE = ("processor", "threads", "accelerator")
 _ORIGIN = ("row", "instance", "config_hash", "data")
 
 log = logging.getLogger(__name__)
@@ -37,8 +38,8 @@ class RunState(Callback):
     @property
     def attempts(self) -> list[dict[str, Any]]:
         """Start, revision and hardware of each attempt, as they may differ; this one is last."""
-        kept = ("git", "processor", "threads", "accelerator")
-        environment = {name: self._facts["environment"][name] for name in kept}
+        kept, found = ("git", "code", *_HARDWARE), self._facts["environment"]
+        environment = {name: found[name] for name in kept if name in found}
         return [*self._earlier, {"started": self._facts["started"], **environment}]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -19,8 +19,10 @@ from phantomgrad_suite.runs.files import atomic_write, check_writable
 from phantomgrad_suite.runs.folder import log_epoch
 
 _SIZES = "sizes"
-PARTS = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks")
-PARTS += (PROVENANCE, GENERATORS)
+PARTS = (
+    *("state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks"),
+    *(PROVENANCE, GENERATORS),
+)
 
 log = logging.getLogger(__name__)
 

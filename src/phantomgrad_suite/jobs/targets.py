@@ -1,12 +1,17 @@
 """The classes and functions that configurations name by ``_target_``: which may be built."""
 
 import re
+import site
+import sys
+import sysconfig
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from hydra.utils import get_object
 
+from phantomgrad_suite.data.sources import fingerprint
 from phantomgrad_suite.jobs.compose import CONFIGS
 from phantomgrad_suite.runs.errors import UserError
 
@@ -51,6 +56,29 @@ def _is_ours(target: str) -> bool:
     except Exception:  # whatever its import raises
         return False
     return isinstance(found, type) and bool(_OURS.match(found.__module__))
+
+
+def outside_code(config: Any) -> dict[str, str]:
+    """Return a fingerprint of each module or package of ``_target_`` that no revision names.
+
+    It is outside of this checkout and of the installed packages, as is ``mine.py`` on the
+    ``PYTHONPATH``. Of a package all files count, of a module its own, not what it imports.
+    """
+    found = {}
+    for name in sorted({str(target).partition(".")[0] for target in targets(config)}):
+        module = sys.modules.get(name)
+        folders = [Path(folder) for folder in getattr(module, "__path__", ())]
+        files = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+        files = files or [Path(file) for file in [getattr(module, "__file__", None)] if file]
+        if own := [path for path in files if not _is_installed(path)]:
+            found[name] = fingerprint(own)
+    return found
+
+
+def _is_installed(path: Path) -> bool:
+    packages = [sysconfig.get_paths()["stdlib"], *site.getsitepackages()]
+    places = [CONFIGS.parent / "src", site.getusersitepackages(), *packages]
+    return any(path.resolve().is_relative_to(Path(place).resolve()) for place in places)
 
 
 @cache

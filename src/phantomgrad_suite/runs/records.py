@@ -71,8 +71,9 @@ class _Finished:
         changes: the differences from the full protocol, as overrides or descriptions.
         seconds: wall-clock time, ``total`` and, of a run, per ``epoch``; processor time as
             ``epoch_cpu`` of a run and ``cpu`` of a study.
-        environment: git revision, versions, hardware, threads, processes. A resumed run also has
-            ``earlier``: start, revision and hardware of each attempt before the last.
+        environment: git revision, versions, hardware, threads, processes; fingerprints of ``code``
+            outside of the checkout that the configuration names. A resumed run also has
+            ``earlier``: start, revision, code and hardware of each attempt before the last.
         config_hash: the hash of the part of the configuration that determines the result.
         started: UTC, ISO 8601, as ``finished``.
     """
@@ -169,9 +170,14 @@ def read_any(path: Path) -> Record | StudyRecord:
 
 
 def made_from_changes(record: Record | StudyRecord) -> bool:
-    """Return whether an attempt of the run was made from a changed checkout: none can repeat it."""
+    """Return whether none can repeat a run: from a changed checkout, or with other code in between.
+
+    That is the code that the run names from outside of the checkout.
+    """
     attempts = [record.environment, *record.environment.get("earlier", ())]
-    return any(str(attempt.get("git")).endswith("+dirty") for attempt in attempts)
+    codes = {item for attempt in attempts for item in (attempt.get("code") or {}).items()}
+    changed = len(codes) > len({name for name, _ in codes})
+    return changed or any(str(attempt.get("git")).endswith("+dirty") for attempt in attempts)
 
 
 def write_json(content: Any, path: Path) -> None:
