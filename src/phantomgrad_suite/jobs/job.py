@@ -89,15 +89,16 @@ def open_job(config: DictConfig) -> Iterator[Job]:
             yield Job(identity, folder, pending=False, record=record)
         else:
             is_row = not identity.is_changed  # the row as its file has it: a result
-            if is_row:
-                check_writable(published.parent)
+            destinations = (*[published] * is_row, folder.record)
+            for path in destinations:
+                check_writable(path.parent)
             epochs = (config.get("trainer") or {}).get("max_epochs")
             with log_attempt(folder.path, epochs=epochs, dataset=config.label.get("dataset")):
                 yield Job(
                     identity,
                     folder,
                     pending=True,
-                    destinations=(*[published] * is_row, folder.record),
+                    destinations=destinations,
                 )
 
 

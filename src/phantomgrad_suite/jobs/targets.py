@@ -77,7 +77,7 @@ def outside_code(config: Any) -> dict[str, str]:
 
 def _is_installed(path: Path) -> bool:
     packages = [sysconfig.get_paths()["stdlib"], *site.getsitepackages()]
-    places = [CONFIGS.parent / "src", site.getusersitepackages(), *packages]
+    places: list[str | Path] = [CONFIGS.parent / "src", site.getusersitepackages(), *packages]
     return any(path.resolve().is_relative_to(Path(place).resolve()) for place in places)
 
 

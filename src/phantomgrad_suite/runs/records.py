@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_h
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import write_file
+from phantomgrad_suite.runs.identity import check_row
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -208,8 +209,10 @@ def _made(content: Any, path: Path, kind: type[_T]) -> _T:
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise RecordError(f"{path} does not have schema {SCHEMA}: delete it and repeat the run")
     try:
-        return _typed(content, kind, "record")  # type: ignore[no-any-return]
-    except TypeError as error:
+        record = _typed(content, kind, "record")
+        check_row(f"{record.row}/{record.instance}")
+        return record  # type: ignore[no-any-return]
+    except (TypeError, UserError) as error:
         raise RecordError(
             f"{path} is not a valid record ({error}): delete it and repeat the run"
         ) from error

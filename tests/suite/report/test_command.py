@@ -96,11 +96,21 @@ def test_a_folder_that_cannot_be_written_is_one_line(results, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_folder_of_yours_that_is_not_there_is_one_line(results, tmp_path, capsys):
-    assert results.report(f"yours={tmp_path / 'nope'}") == 1
+@pytest.mark.parametrize("there", ["nothing", "other files", "no records yet"])
+def test_a_folder_without_records_of_yours_is_one_line_and_not_written(
+    results, tmp_path, capsys, there
+):
+    folder = tmp_path / "runs"
+    if there != "nothing":
+        (folder / ("records" if there == "no records yet" else "results/records")).mkdir(
+            parents=True
+        )
+    before = sorted(tmp_path.rglob("*"))
+    assert results.report(f"yours={folder}") == 1
     error = capsys.readouterr().err
-    assert error == f"report: yours must be a folder of your results, got {tmp_path / 'nope'}\n"
-    assert not (tmp_path / "nope").exists()
+    assert error.startswith(f"report: {folder} has no records: yours must be a folder of your res")
+    assert error.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_the_script(results):

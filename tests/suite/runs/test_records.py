@@ -70,6 +70,13 @@ def test_a_curve_that_holds_something_else_is_named(tmp_path, entry):
         read_record(tmp_path / "run.json")
 
 
+def test_a_record_whose_row_leads_elsewhere_is_refused(tmp_path):
+    """Its name is a path where a model is released."""
+    write_record(replace(RECORD, row="../../x"), tmp_path / "run.json")
+    with pytest.raises(RecordError, match=r"run.json is not a valid record \(label.row must be"):
+        read_record(tmp_path / "run.json")
+
+
 def test_neither_reader_takes_the_other_kind(tmp_path):
     write_record(RECORD, tmp_path / "run.json")
     write_record(STUDY, tmp_path / "study.json")
