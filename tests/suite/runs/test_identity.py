@@ -119,7 +119,7 @@ def test_changes_are_the_settings_that_differ(row, override, changes):
 
 @pytest.mark.parametrize("row", ["../../x", "/x", "a//b", "a/..", "a/../b", "a\\b", ".hidden"])
 def test_a_name_of_a_row_stays_within_the_folder_of_runs(workplace, row):
-    with pytest.raises(UserError, match="label.row must be names joined by /"):
+    with pytest.raises(UserError, match=r"label\.row must be names joined by /"):
         workplace.train(*CHAINS, f"label.row={row!r}")
     assert not list(workplace.path.parent.glob("**/x"))
     assert not list(workplace.path.iterdir())
