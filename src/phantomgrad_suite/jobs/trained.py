@@ -61,10 +61,12 @@ def configuration(record: Record, overrides: Sequence[str] = ()) -> DictConfig:
         if not override.startswith("runtime.") or "=" not in override:
             raise UserError(f"an evaluation can change runtime.<setting>=<value>, got {override!r}")
     merged: Any = OmegaConf.merge(record.config, OmegaConf.from_dotlist(list(overrides)))
-    config = as_dict(merged)  # else an interpolation could name another class than was checked
+    config = as_dict(merged)  # what is built is what is checked, without interpolations
+    if as_dict(fixed := OmegaConf.create(config)) != config:
+        raise UserError(f"the configuration of {record.row} must not have escaped interpolations")
     runtime = [config["runtime"][part] for part in ("dataset", "trainer")]
     check_targets([*(config[part] for part in _BUILT), *runtime])
-    return OmegaConf.create(config)
+    return fixed
 
 
 def data_in(folder: Path, record: Record) -> list[str]:

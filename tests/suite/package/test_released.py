@@ -170,6 +170,16 @@ def test_what_a_record_from_elsewhere_names_is_not_executed(
     assert not Path("executed").exists()
 
 
+def test_an_escaped_interpolation_in_a_record_is_refused(folder):
+    """It would become a reference when the record is read, to a part that is not checked."""
+    record = read_record(folder / "record.json")
+    record.config["evil"] = {"_target_": "torch.load", **LOAD}
+    record.config["model"]["x"] = r"\${evil}"
+    write_record(record, folder / "record.json")
+    with pytest.raises(UserError, match="must not have escaped interpolations"):
+        load_model(str(folder))
+
+
 @pytest.mark.parametrize(
     ("part", "gap"),
     [
