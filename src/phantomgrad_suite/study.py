@@ -57,7 +57,7 @@ def _measure(config: DictConfig, identity: Identity) -> StudyRecord:
         numbers=findings.numbers,
         checks=findings.checks,
         seconds={"total": time.perf_counter() - clock, "cpu": time.process_time() - cpu},
-        environment=describe_environment(device),
+        environment=describe_environment(device, facts["config"]),
         finished=now(),
     )
     hold, total = sum(check.holds for check in record.checks), len(record.checks)

@@ -8,6 +8,7 @@ import signal
 import time
 import warnings
 from contextlib import nullcontext
+from typing import Any
 
 import lightning
 import torch
@@ -18,7 +19,7 @@ from omegaconf import DictConfig
 from phantomgrad_suite.callbacks.cost import CostMeter, EvaluationTime, peak_memory
 from phantomgrad_suite.callbacks.curves import History
 from phantomgrad_suite.callbacks.weights import KeptWeights
-from phantomgrad_suite.checkpoint.finite import FiniteSteps
+from phantomgrad_suite.checkpoint.finite import Diverged, FiniteSteps
 from phantomgrad_suite.checkpoint.last import LastCheckpoint, Stopped
 from phantomgrad_suite.checkpoint.processes import (
     end_with_parent,
@@ -49,7 +50,7 @@ from phantomgrad_suite.jobs.job import now, open_job, origin, protocol
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.identity import Identity
-from phantomgrad_suite.runs.records import Record
+from phantomgrad_suite.runs.records import Record, Result
 from phantomgrad_suite.tasks import Task
 
 log = logging.getLogger(__name__)
@@ -87,13 +88,15 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     """Build, fit and record; return the record, and the signal of the last epoch or 0."""
     clock = time.perf_counter()
     data = prepare(config)
-    task = build_task(config, data)
+    task, described = build_task(config, data), data.facts()
+    folder.note_data(data.files, str(config.runtime.dataset.get("root") or ""))
     if "tune" in config.runtime:
         check_search(config, data, task)
     facts = {
         **origin(config, identity),
         "changes": [*identity.changes],
         "command": command_line(HydraConfig.get()),
+        "data": described.get("fingerprint"),
     }
     history, cost, state = History(), CostMeter(), RunState(facts)
     checkpoint: LastCheckpoint = build(
@@ -105,18 +108,20 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     callbacks += [kept, checkpoint]
     trainer = _trainer(config, [*filter(None, callbacks)])
     device = trainer.strategy.root_device
-    facts["environment"] = describe_environment(device)
+    facts["environment"] = describe_environment(device, facts["config"])
     compile_solves(task.model, config.runtime.compile, device)
-    _fit(trainer, task, data, folder, history)
+    diverged = _fit(trainer, task, data, folder, history)
+    if diverged and finite:
+        diverged["loss"] = finite.loss
     environment = {**facts["environment"], "processes": trainer.world_size}
     if len(state.attempts) > 1:
         environment["earlier"] = state.attempts[:-1]
-    described, parameters = data.facts(), list(task.model.parameters())
+    writes, parameters = is_first_process() and not diverged, list(task.model.parameters())
     record = Record(
         **{**origin(config, identity), "started": state.attempts[0]["started"]},
         **protocol(config, identity, *filter(None, [described.get("reduced")])),
         label={key: str(config.label[key]) for key in ("dataset", "model", "method")},
-        result=history.result(task.metric, task.metric_mode),
+        result=(Result.missing if diverged else history.result)(task.metric, task.metric_mode),
         curves=history.recorded(trainer.callbacks),  # type: ignore[attr-defined]
         parameters={
             "total": sum(p.numel() for p in parameters),
@@ -126,11 +131,13 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
         solver=history.solver_means(),
         seconds={"total": cost.earlier + time.perf_counter() - clock, **cost.means()},
         memory=peak_memory(device),
-        weights=kept.write(task, folder.path) if kept and is_first_process() else {},
+        weights=kept.write(task, folder.path) if kept and writes else {},
+        diverged=diverged,
         environment=environment,
         finished=now(),
     )
-    log.info("%s on %s: %s", identity, record.label["dataset"], _headline(record))
+    level = logging.WARNING if diverged else logging.INFO
+    log.log(level, "%s on %s: %s", identity, record.label["dataset"], _headline(record))
     return record, checkpoint.stop_signal
 
 
@@ -181,12 +188,17 @@ def _trainer(config: DictConfig, kept: list[Callback]) -> Trainer:
 
 def _fit(
     trainer: Trainer, task: Task, data: DataModule, folder: RunFolder, history: History
-) -> None:
+) -> dict[str, Any]:
+    """Train to the end; return ``diverged`` of the record, empty unless the run did."""
     if trainer.world_size > 1:
         end_with_parent()
     with reap_workers(), explain_lost_worker() if trainer.world_size > 1 else nullcontext():
         path = load_last(folder.last_checkpoint, task, tidy=is_first_process())
-        trainer.fit(task, data, ckpt_path=path, weights_only=True)
+        try:
+            trainer.fit(task, data, ckpt_path=path, weights_only=True)
+        except Diverged as error:
+            place = {"step": trainer.global_step, "epoch": trainer.current_epoch + 1}
+            return {**place, "reason": str(error)}
     if history.epochs < trainer.max_epochs:  # type: ignore[operator]
         raise UserError(
             f"ended after {history.epochs} of {trainer.max_epochs} epochs: the same command "
@@ -194,9 +206,17 @@ def _fit(
         )
     if is_first_process():
         previous_of(folder.last_checkpoint).unlink(missing_ok=True)
+    return {}
 
 
 def _headline(record: Record) -> str:
+    if record.diverged:
+        return (
+            f"diverged, which its record states: {record.diverged['reason']}. To avoid it, try a "
+            "smaller optimizer.lr, a smaller gradient.damping, or more solver.max_evaluations; to "
+            "see where it arose, delete its record.json and add "
+            "+runtime.trainer.detect_anomaly=true, which resumes from the last checkpoint"
+        )
     result, seconds = record.result, record.seconds
     selected = "" if result.selected is None else f", selected {result.selected:.4f}"
     return (

@@ -124,6 +124,14 @@ def test_table_is_rebuilt_without_duplicates(toy, capsys):
     assert lines[-1].startswith("2 runs; to send them: wandb sync ")
 
 
+def test_a_diverged_run_and_one_without_runtime(toy, capsys):
+    lost = Result.missing("accuracy", "max")
+    gone = record(ROWS[0], "seed0", [0.5], result=lost, curves={}, diverged={"step": 8}, config={})
+    write_record(gone, toy.results / "records" / ROWS[0] / "seed0.json")
+    assert toy.export() == 0
+    assert f"{ROWS[0]} seed0\n" in capsys.readouterr().out
+
+
 def test_nothing_to_export_and_unreadable_records(toy, capsys):
     assert toy.export() == 1
     assert "no run of toy is finished: python scripts/train.py table=toy" in capsys.readouterr().err

@@ -1,11 +1,14 @@
 """The environment of a run: revision, versions, hardware, processes, and settings of torch."""
 
 import importlib.metadata
+import logging
 import os
 import platform
 import re
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +21,28 @@ from omegaconf import DictConfig
 from torch import nn
 
 from phantomgrad_suite.callbacks.capture import layers_of
+from phantomgrad_suite.jobs.targets import outside_code
 from phantomgrad_suite.runs.errors import UserError
 
 _PACKAGES = (
     *("torch", "torchvision", "torchmetrics", "lightning", "hydra-core", "torch-geometric"),
     *("numpy", "scikit-learn"),
 )
+log = logging.getLogger(__name__)
+
 _CPUINFO = Path("/proc/cpuinfo")
 
 
-def describe_environment(device: torch.device) -> dict[str, Any]:
-    """Return git revision, versions, processor, threads and, if it is in use, the accelerator."""
+def describe_environment(
+    device: torch.device, config: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return git revision, versions, processor, threads and, if it is in use, the accelerator.
+
+    ``code`` has fingerprints of what ``config`` names from outside of the checkout, if anything.
+    """
+    code = outside_code(config or {})
     return {
+        **({"code": code} if code else {}),
         "git": git_revision(),
         "python": platform.python_version(),
         "versions": _versions(),
@@ -122,9 +135,17 @@ def _git(*arguments: str) -> str | None:
         done = subprocess.run(
             ["git", *arguments], cwd=root, capture_output=True, text=True, check=True, timeout=10
         )
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.SubprocessError) as error:
+        if is_first_process():
+            _warn(" ".join((getattr(error, "stderr", None) or str(error)).split()))
         return None
     return done.stdout.strip()
+
+
+@cache
+def _warn(answer: str) -> None:
+    """Say once that records have no revision, with the answer of git, which names the remedy."""
+    log.warning("records will not name the revision of the code: %s", answer)
 
 
 def _versions() -> dict[str, str]:

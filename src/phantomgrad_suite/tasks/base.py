@@ -195,6 +195,11 @@ class Task(LightningModule):
         return self._means
 
     @property
+    def mean_loss(self) -> Tensor | float:
+        total, weight = self._sums.get("train/loss", (math.nan, 1))
+        return total / weight
+
+    @property
     def total_loss(self) -> Tensor | None:
         return self._sums.get("train/loss", (None, 0))[0]
 

@@ -54,6 +54,20 @@ def test_gpu_is_named_with_the_versions_of_its_libraries(monkeypatch, cuda, cudn
     assert libraries == {"cuda": cuda, "cudnn": str(cudnn) if cudnn else None}
 
 
+def test_a_checkout_of_another_owner_is_said_once_with_the_remedy(monkeypatch, tmp_path, caplog):
+    """As in containers: git refuses it, and its answer names the command that helps."""
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    environment._warn.cache_clear()
+    assert [describe_environment(CPU)["git"] for _ in range(2)] == [None, None]
+    (line,) = caplog.messages
+    assert line.startswith(
+        "records will not name the revision of the code: fatal: detected dubious"
+    )
+    assert "git config --global --add safe.directory" in line
+
+
 @pytest.fixture
 def left_as_it_was():
     yield

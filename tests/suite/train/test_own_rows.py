@@ -3,12 +3,15 @@
 import re
 import sys
 import textwrap
+from dataclasses import replace
 
 import pytest
 from graph_data import REPOSITORY
+from interruptions import interrupted
 from train.chains import own_configs
 
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import made_from_changes
 
 PAGE = REPOSITORY / "docs" / "extending.md"
 MINE = """
@@ -106,3 +109,20 @@ def test_logits_are_refused(workplace, own_row):
     )
     with pytest.raises(UserError, match="the model must return log-probabilities"):
         workplace.train("experiment=mine/first")
+
+
+@pytest.mark.filterwarnings("ignore:.*many workers.*")
+@pytest.mark.parametrize("changed", [True, False])
+def test_code_outside_of_the_checkout_is_part_of_the_provenance(workplace, own_row, changed):
+    """Changed between two attempts, the run is like one from a changed checkout."""
+    here = ("experiment=mine/first", "runtime.checkpoint.every_n_epochs=1")
+    interrupted(workplace, 2, *here)
+    if changed:
+        own_row.write_text(f"{own_row.read_text()}\n# changed\n")
+    record = workplace.record(*here)
+    (first,) = record.environment["earlier"]
+    assert first["code"]["mine"].startswith("sha256:")
+    assert (record.environment["code"]["mine"] != first["code"]["mine"]) is changed
+    assert record.environment["code"].keys() == {"mine"}
+    clean = {**record.environment, "git": "abc", "earlier": [{**first, "git": "abc"}]}
+    assert made_from_changes(replace(record, environment=clean)) is changed

@@ -66,13 +66,16 @@ class GraphFolds(GraphModule):
         authors = self.split == "authors"
         self.evaluation_sets = ("test",) if authors else ("test", "validation")
         self._graphs, self._features = load_tu_dataset(self.name, Path(self.root), self.attributes)
-        raw = raw_folder(self.name, Path(self.root))
-        self._fingerprint = fingerprint(sorted(raw.glob("*_*.txt")))
+        self._fingerprint = fingerprint(self.files)
         labels = torch.cat([graph.labels for graph in self._graphs])
         make = authors_split if authors else stratified_split
         self._split = make(labels, self.fold, self.folds, self.seed)
         self.in_channels = max(self._graphs[0].features.shape[1], 1)
         self.classes = int(labels.max()) + 1
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted(raw_folder(self.name, Path(self.root)).glob("*_*.txt"))
 
     def facts(self) -> dict[str, Any]:
         return {

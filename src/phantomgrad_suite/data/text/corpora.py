@@ -65,6 +65,10 @@ class WikiText103(LanguageData):
         if missing:
             raise missing_data(f"WikiText-103 lacks {', '.join(missing)}", name)
 
+    @property
+    def files(self) -> list[Path]:
+        return list(self._files.values())
+
     @classmethod
     def synthetic(cls, **settings: Any) -> Synthetic:
         words = _WORDS[settings.get("name", "wikitext103")]
