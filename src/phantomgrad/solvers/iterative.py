@@ -122,12 +122,16 @@ class IterativeSolver(Solver):
             call = f
             g = iteration.difference(z, fz)
             state.update(z, fz, g, iteration.rejected())
-            if evaluation == 0 and has_derivative(fz):  # advanced once more below
-                state.first_step = iteration.advance(z, fz, g)
-            if evaluation + 1 == self.max_evaluations or state.finished():
+            last = evaluation + 1 == self.max_evaluations or state.finished()
+            first = evaluation == 0 and self.differentiable and has_derivative(fz)
+            if last and not first:
                 break
             with full_precision(z.device):
                 z = iteration.advance(z, fz, g)
+            if first:
+                state.first_step = z
+            if last:
+                break
             del fz, g  # free them before the next evaluation
         kept = iteration.inverse(z, solution := state.solution())
         inverse = Inverse(*kept, (flatten, restore)) if kept else None
