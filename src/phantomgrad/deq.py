@@ -20,6 +20,7 @@ from phantomgrad.nn import (
     discarded_parametrizations,
     in_one_graph,
     make_shareable,
+    padding_of,
     pure_map,
     shared_masks,
     shared_parametrizations,
@@ -142,6 +143,7 @@ class DEQ(nn.Module):
         z0: Any = None,
         solver: Solver | None = None,
         record_at: Sequence[int] | None = None,
+        state_mask: Any = None,
         **keywords: Any,
     ) -> Equilibrium:
         """Return the equilibrium, in the structure of ``z0``, and the solver's report.
@@ -154,13 +156,18 @@ class DEQ(nn.Module):
             record_at: return the states after these numbers of evaluations as well, in a tuple
                 with the equilibrium last, each attached on its own. A sample that has stopped
                 before then is at its final value.
+            state_mask: which entries of the state count, such as ``(B, T, 1)`` for sequences
+                ``(B, T, D)``: boolean, with the dimensions of the state, each of its size or 1; for
+                several states in their structure, ``None`` for one without padding. All other
+                entries are padding, zero in the argument and the result of every evaluation: they
+                count in no residual, step or adjoint solve, and return as zeros.
 
         Returns:
             The equilibrium on the graph, ``nan`` for samples without a finite evaluation, and the
             :class:`Solution`, whose ``z`` is off the graph and, for several states, packed to
             ``(B, D)``. With ``coupled``, the batch of the solution is one.
         """
-        arguments = inputs, keywords, z0, solver, record_at
+        arguments = inputs, keywords, z0, solver, record_at, state_mask
         if not torch.compiler.is_compiling():
             return self._pass(*arguments)
         if not in_one_graph():
@@ -176,6 +183,7 @@ class DEQ(nn.Module):
         z0: Any,
         solver: Solver | None,
         record_at: Sequence[int] | None,
+        state_mask: Any,
     ) -> Equilibrium:
         if z0 is None:
             if not inputs or not isinstance(inputs[0], Tensor):
@@ -188,7 +196,11 @@ class DEQ(nn.Module):
             _check_parts(solver, self.gradient)
         grad = differentiating()
         recorded = self.gradient.needs_recorded_solve and grad
-        f, start, packing = self.close_over(inputs, z0, keywords, attached=recorded)
+        f, start, packing = self.close_over(
+            inputs, z0, keywords, attached=recorded, state_mask=state_mask
+        )
+        if state_mask is not None:
+            _check_norm(solver, getattr(self.gradient, "solver", None))
         recorded_solver = solver if recorded else None
         trajectory = None if record_at is None else Trajectory(f, record_at, recorded_solver)
         solver = self.gradient.adapt_solver(solver) if grad else solver
@@ -213,7 +225,8 @@ class DEQ(nn.Module):
             if grad and self.penalty is not None:
                 with explained(lambda: "penalty is called as penalty(f, z, attached)"):
                     self.last_penalty = self.penalty(f, solution.z, z)
-        states = tuple(s if packing is None else packing.unpack(s) for s in (*earlier, z))
+        shown = map(f.unpadded, (*earlier, z))
+        states = tuple(s if packing is None else packing.unpack(s) for s in shown)
         return Equilibrium(states if trajectory else states[-1], solution)
 
     _run_eagerly = _disable_dynamo(_pass)
@@ -258,18 +271,22 @@ class DEQ(nn.Module):
         keywords: Mapping[str, Any] = MappingProxyType({}),
         *,
         attached: bool = False,
+        state_mask: Any = None,
     ) -> tuple[Closure, Tensor, Packing | None]:
         """Return the cell as a map of its state only, ``z0`` as one tensor, and its packing.
 
         Several states are packed into ``(B, D)``, coupled samples into ``(1, D)``; a single tensor
         needs no packing (``None``). The tensor is detached from ``z0`` unless ``attached``.
+        ``state_mask`` is that of :meth:`forward`.
         """
         if self._compiled is not None and self._compiled.module is not self.cell:
             self.compile_solve(**self._compiled.options)  # the cell has been replaced
         single = isinstance(z0, Tensor) and not self.coupled
         packing = None if single else Packing.of(z0, coupled=self.coupled)
-        f = Closure(self.cell, self._compiled or self.cell, inputs, keywords, packing)
-        return f, _start(z0 if packing is None else packing.pack(z0), attached), packing
+        padding = None if state_mask is None else padding_of(state_mask, z0, packing)
+        f = Closure(self.cell, self._compiled or self.cell, inputs, keywords, packing, padding)
+        start = _start(z0 if packing is None else packing.pack(z0), attached)
+        return f, f.unpadded(start), packing
 
     def _keep(self, name: str, solution: Solution) -> None:
         if not (transformed() or torch.compiler.is_exporting()):  # else no values to keep
@@ -288,6 +305,13 @@ def _check_parts(solver: Solver, gradient: GradientEstimator, role: str = "solve
                 f"ImplicitGradient() a gradient), got {_kind(part)}"
             )
     gradient.adapt_solver(solver)
+
+
+def _check_norm(*solvers: object) -> None:
+    if any(getattr(solver, "norm", None) == "rms" for solver in solvers):
+        raise ValueError(
+            "norm must be 'l2' or 'max' with a state_mask, got 'rms', a mean over padding as well"
+        )
 
 
 def _start(z0: Tensor, attached: bool) -> Tensor:

@@ -123,12 +123,12 @@ class IterativeSolver(Solver):
             g = iteration.difference(z, fz)
             state.update(z, fz, g, iteration.rejected())
             last = evaluation + 1 == self.max_evaluations or state.finished()
-            first = evaluation == 0 and self.differentiable and has_derivative(fz)
-            if last and not first:
+            opening = evaluation == 0 and self.differentiable and has_derivative(fz)
+            if last and not opening:
                 break
             with full_precision(z.device):
                 z = iteration.advance(z, fz, g)
-            if first:
+            if opening:
                 state.first_step = z
             if last:
                 break
