@@ -101,7 +101,6 @@ class DEQ(nn.Module):
                 f"cell must take its state first, got {_kind(cell)}: wrap it in a module"
             )
         self.cell = cell
-        make_shareable(cell)
         self.coupled = coupled
         self.check_map = True
         self._checked_once = False
@@ -116,7 +115,9 @@ class DEQ(nn.Module):
         self.last_penalty: Tensor | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("solver", "eval_solver"):
+        if name == "cell":
+            make_shareable(value)
+        elif name in ("solver", "eval_solver"):
             if value is not None or name == "solver":
                 _check_parts(value, self.gradient, name)
         elif name == "gradient":
@@ -173,6 +174,7 @@ class DEQ(nn.Module):
         if not in_one_graph():
             # A graph of its loops would be long to compile, and could not stop early.
             return self._run_eagerly(*arguments)
+        make_shareable(self.cell)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not torch.compiler.is_exporting()):
             return self._pass(*arguments)
 

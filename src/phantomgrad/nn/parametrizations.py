@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
@@ -29,6 +30,11 @@ def make_shareable(module: nn.Module) -> None:
     """Make the parametrizations of ``module`` shareable; beforehand, as a tracer cannot do it."""
     for child in module.modules():
         if isinstance(child, ParametrizationList) and not isinstance(child, SharedParametrization):
+            if torch.compiler.is_compiling():
+                raise RuntimeError(
+                    "a weight of the cell was parametrized (weight norm) after the layer was made: "
+                    "call the layer once before it is compiled as one graph"
+                )
             child.__class__ = SharedParametrization
 
 
