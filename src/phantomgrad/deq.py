@@ -201,8 +201,7 @@ class DEQ(nn.Module):
         f, start, packing = self.close_over(
             inputs, z0, keywords, attached=recorded, state_mask=state_mask
         )
-        if state_mask is not None:
-            _check_norm(solver, getattr(self.gradient, "solver", None))
+        _check_state(f, solver, self.gradient)
         recorded_solver = solver if recorded else None
         trajectory = None if record_at is None else Trajectory(f, record_at, recorded_solver)
         solver = self.gradient.adapt_solver(solver) if grad else solver
@@ -309,10 +308,16 @@ def _check_parts(solver: Solver, gradient: GradientEstimator, role: str = "solve
     gradient.adapt_solver(solver)
 
 
-def _check_norm(*solvers: object) -> None:
-    if any(getattr(solver, "norm", None) == "rms" for solver in solvers):
+def _check_state(f: Closure, solver: Solver, gradient: GradientEstimator) -> None:
+    norms = (getattr(part, "norm", None) for part in (solver, getattr(gradient, "solver", None)))
+    if f.padding is not None and "rms" in norms:
         raise ValueError(
             "norm must be 'l2' or 'max' with a state_mask, got 'rms', a mean over padding as well"
+        )
+    if f.integers is not None and not solver.fixed_length:
+        raise ValueError(
+            "integers in the state, such as a counter of the steps, have no equilibrium and need "
+            f"the solver Steps, got {type(solver).__name__}"
         )
 
 

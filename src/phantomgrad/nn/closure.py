@@ -47,6 +47,11 @@ class Closure:
         fz = self.call(self.packing.unpack(z), *self.inputs, **self.keywords)
         return self.unpadded(self.packing.pack(fz))
 
+    @property
+    def integers(self) -> Tensor | None:
+        """Where a packed state has integers, ``(D,)``."""
+        return None if self.packing is None else self.packing.integers
+
     def unpadded(self, z: Tensor) -> Tensor:
         """Return ``z`` with zeros where it is padding."""
         return z if self.padding is None else z.masked_fill(self.padding, 0)
