@@ -1,6 +1,7 @@
 """The layer: an equilibrium found by a solver and differentiated by an estimator."""
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo  # torch.compiler.disable imports the compiler
+from torch.utils._pytree import tree_leaves
 
 from phantomgrad.diagnostics import check_map
 from phantomgrad.equilibrium import Equilibrium, call_note, explained, invalidated, without_state
@@ -25,7 +27,7 @@ from phantomgrad.nn import (
     shared_masks,
     shared_parametrizations,
 )
-from phantomgrad.solvers import Map, Solution, Solver
+from phantomgrad.solvers import LinearSolver, Map, Solution, Solver
 from phantomgrad.solvers.context import differentiating, tangents, traced, transformed
 from phantomgrad.solvers.maps import working_dtype
 from phantomgrad.trajectory import Trajectory
@@ -198,6 +200,8 @@ class DEQ(nn.Module):
             _check_parts(solver, self.gradient)
         grad = differentiating()
         recorded = self.gradient.needs_recorded_solve and grad
+        if grad and not recorded:
+            _warn_of_start(z0, self.gradient)
         f, start, packing = self.close_over(
             inputs, z0, keywords, attached=recorded, state_mask=state_mask
         )
@@ -299,6 +303,12 @@ class DEQ(nn.Module):
 
 
 def _check_parts(solver: Solver, gradient: GradientEstimator, role: str = "solver") -> None:
+    if isinstance(solver, LinearSolver) and not isinstance(solver, Solver):
+        raise TypeError(
+            f"{role} must find an equilibrium, as Anderson(), Broyden() and FixedPoint() do, got "
+            f"{_kind(solver)}, which solves linear equations only: it is for adjoints, "
+            f"ImplicitGradient(solver={_kind(solver)}())"
+        )
     for part, kind, name in ((solver, Solver, role), (gradient, GradientEstimator, "gradient")):
         if not isinstance(part, kind):
             raise TypeError(
@@ -318,6 +328,15 @@ def _check_state(f: Closure, solver: Solver, gradient: GradientEstimator) -> Non
         raise ValueError(
             "integers in the state, such as a counter of the steps, have no equilibrium and need "
             f"the solver Steps, got {type(solver).__name__}"
+        )
+
+
+def _warn_of_start(z0: Any, gradient: GradientEstimator) -> None:
+    if not traced() and any(isinstance(t, Tensor) and t.requires_grad for t in tree_leaves(z0)):
+        warnings.warn(
+            f"z0 requires a gradient, but gets none with {type(gradient).__name__}: detach it, or "
+            "learn the start with BackpropThroughSolver",
+            stacklevel=2,
         )
 
 

@@ -77,6 +77,8 @@ class Solution(NamedTuple):
             stopped; ``None`` unless ``record_trace`` is set.
         inverse: an estimate of :math:`(I - J)^{-1}` at ``z``; ``None`` unless the solver keeps it
             (:class:`phantomgrad.Broyden` with ``keep_inverse=True``).
+        tol: the tolerance; 0 for a solve that has none (:class:`phantomgrad.Steps`), ``None`` if
+            the solver does not say.
     """
 
     z: Tensor
@@ -87,6 +89,7 @@ class Solution(NamedTuple):
     diverged: Tensor
     trace: Tensor | None = None
     inverse: Inverse | None = None
+    tol: float | None = None
 
 
 class LinearSolver(ABC):

@@ -149,4 +149,5 @@ class _Krylov:
             evaluations=self._evaluations,
             converged=residual < self._solver.tol,
             diverged=self._diverged,
+            tol=self._solver.tol,
         )

@@ -298,4 +298,5 @@ class SolveState:
             converged=converged,
             diverged=~(self._active | converged),
             trace=torch.stack(self._trace) if self._trace else None,
+            tol=self._solver.tol,
         )

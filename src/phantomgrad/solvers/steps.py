@@ -65,6 +65,7 @@ class Steps(Solver):
             evaluations=counts,
             converged=torch.zeros_like(diverged),
             diverged=diverged,
+            tol=0.0,
         )
 
     def _residual(self, z: Tensor, fz: Tensor) -> Tensor:
