@@ -1,7 +1,6 @@
 """The layer: an equilibrium found by a solver and differentiated by an estimator."""
 
 import copy
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -10,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo  # torch.compiler.disable imports the compiler
-from torch.utils._pytree import tree_leaves
 
 from phantomgrad.diagnostics import check_map
 from phantomgrad.equilibrium import Equilibrium, call_note, explained, invalidated, without_state
 from phantomgrad.gradients import GradientEstimator
+from phantomgrad.layer_checks import check_cell, check_parts, check_state, default_start
 from phantomgrad.nn import (
     Closure,
     CompiledCalls,
@@ -27,7 +26,7 @@ from phantomgrad.nn import (
     shared_masks,
     shared_parametrizations,
 )
-from phantomgrad.solvers import LinearSolver, Map, Solution, Solver
+from phantomgrad.solvers import Map, Solution, Solver
 from phantomgrad.solvers.context import differentiating, tangents, traced, transformed
 from phantomgrad.solvers.maps import working_dtype
 from phantomgrad.trajectory import Trajectory
@@ -96,17 +95,11 @@ class DEQ(nn.Module):
         eval_solver: Solver | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(cell, nn.Module):
-            raise TypeError(f"cell must be a torch.nn.Module, got {_kind(cell)}")
-        if isinstance(cell, nn.RNNCellBase):
-            raise TypeError(
-                f"cell must take its state first, got {_kind(cell)}: wrap it in a module"
-            )
         self.cell = cell
         self.coupled = coupled
         self.check_map = True
         self._checked_once = False
-        _check_parts(solver, gradient)
+        check_parts(solver, gradient)
         self.gradient = gradient
         self.solver = solver
         self.eval_solver = eval_solver
@@ -118,14 +111,15 @@ class DEQ(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "cell":
+            check_cell(value)
             make_shareable(value)
         elif name in ("solver", "eval_solver"):
             if value is not None or name == "solver":
-                _check_parts(value, self.gradient, name)
+                check_parts(value, self.gradient, name)
         elif name == "gradient":
             for solver in (getattr(self, part, None) for part in ("solver", "eval_solver")):
                 if solver is not None:
-                    _check_parts(solver, value)
+                    check_parts(solver, value)
             value = value if value.state is None else copy.deepcopy(value)
             self.gradient_state = value.state  # registered, if it is a module
         elif type(self) is DEQ and name not in vars(self):
@@ -189,23 +183,17 @@ class DEQ(nn.Module):
         record_at: Sequence[int] | None,
         state_mask: Any,
     ) -> Equilibrium:
-        if z0 is None:
-            if not inputs or not isinstance(inputs[0], Tensor):
-                got = _kind(inputs[0]) if inputs else "none"
-                raise ValueError(f"z0 is needed if the first input is not a tensor, got {got}")
-            z0 = torch.zeros_like(inputs[0])
+        z0 = default_start(inputs) if z0 is None else z0
         if solver is None:
             solver = (None if self.training else self.eval_solver) or self.solver
         else:
-            _check_parts(solver, self.gradient)
+            check_parts(solver, self.gradient)
         grad = differentiating()
         recorded = self.gradient.needs_recorded_solve and grad
-        if grad and not recorded:
-            _warn_of_start(z0, self.gradient)
         f, start, packing = self.close_over(
             inputs, z0, keywords, attached=recorded, state_mask=state_mask
         )
-        _check_state(f, solver, self.gradient)
+        check_state(f, z0, solver, self.gradient)
         recorded_solver = solver if recorded else None
         trajectory = None if record_at is None else Trajectory(f, record_at, recorded_solver)
         solver = self.gradient.adapt_solver(solver) if grad else solver
@@ -302,49 +290,7 @@ class DEQ(nn.Module):
         return f"solver={self.solver},\ngradient={self.gradient}"
 
 
-def _check_parts(solver: Solver, gradient: GradientEstimator, role: str = "solver") -> None:
-    if isinstance(solver, LinearSolver) and not isinstance(solver, Solver):
-        raise TypeError(
-            f"{role} must find an equilibrium, as Anderson(), Broyden() and FixedPoint() do, got "
-            f"{_kind(solver)}, which solves linear equations only: it is for adjoints, "
-            f"ImplicitGradient(solver={_kind(solver)}())"
-        )
-    for part, kind, name in ((solver, Solver, role), (gradient, GradientEstimator, "gradient")):
-        if not isinstance(part, kind):
-            raise TypeError(
-                f"{name} must be a phantomgrad.{kind.__name__} (Broyden() is a solver, "
-                f"ImplicitGradient() a gradient), got {_kind(part)}"
-            )
-    gradient.adapt_solver(solver)
-
-
-def _check_state(f: Closure, solver: Solver, gradient: GradientEstimator) -> None:
-    norms = (getattr(part, "norm", None) for part in (solver, getattr(gradient, "solver", None)))
-    if f.padding is not None and "rms" in norms:
-        raise ValueError(
-            "norm must be 'l2' or 'max' with a state_mask, got 'rms', a mean over padding as well"
-        )
-    if f.integers is not None and not solver.fixed_length:
-        raise ValueError(
-            "integers in the state, such as a counter of the steps, have no equilibrium and need "
-            f"the solver Steps, got {type(solver).__name__}"
-        )
-
-
-def _warn_of_start(z0: Any, gradient: GradientEstimator) -> None:
-    if not traced() and any(isinstance(t, Tensor) and t.requires_grad for t in tree_leaves(z0)):
-        warnings.warn(
-            f"z0 requires a gradient, but gets none with {type(gradient).__name__}: detach it, or "
-            "learn the start with BackpropThroughSolver",
-            stacklevel=2,
-        )
-
-
 def _start(z0: Tensor, attached: bool) -> Tensor:
     inference = not torch.compiler.is_compiling() and z0.is_inference()
     z0 = z0.clone() if inference else z0  # autograd cannot record inference tensors
     return z0 if attached else z0.detach()
-
-
-def _kind(value: object) -> str:
-    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
