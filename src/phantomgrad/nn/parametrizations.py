@@ -27,7 +27,10 @@ class SharedParametrization(ParametrizationList):
 
 
 def make_shareable(module: nn.Module) -> None:
-    """Make the parametrizations of ``module`` shareable; beforehand, as a tracer cannot do it."""
+    """Make the parametrizations of ``module`` shareable; beforehand, as a tracer cannot do it.
+
+    While traced, raise if there is a new one.
+    """
     for child in module.modules():
         if isinstance(child, ParametrizationList) and not isinstance(child, SharedParametrization):
             if torch.compiler.is_compiling():
@@ -50,7 +53,8 @@ def shared_parametrizations(module: nn.Module) -> Iterator[None]:
     tensors = PASS.weights.copy()
     children = list(module.modules())
     if not any(hasattr(type(child), "unshard") for child in children):
-        make_shareable(module)
+        if not torch.compiler.is_compiling():  # others are computed at each use
+            make_shareable(module)
         for child in children:
             if isinstance(child, SharedParametrization) and id(child) not in tensors:
                 tensors[id(child)] = child()
