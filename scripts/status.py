@@ -8,6 +8,10 @@ python scripts/status.py --failed            failed runs and their errors
 import sys
 from pathlib import Path
 
+from phantomgrad_suite.start import start
+
+start()
+
 from phantomgrad_suite.status import status
 
 if __name__ == "__main__":
