@@ -10,6 +10,10 @@ import signal
 import sys
 from pathlib import Path
 
+from phantomgrad_suite.start import start
+
+start()
+
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.show import describe
 

@@ -9,6 +9,10 @@ import signal
 import sys
 from pathlib import Path
 
+from phantomgrad_suite.start import start
+
+start()
+
 from phantomgrad_suite.status import status
 
 if __name__ == "__main__":

@@ -11,6 +11,10 @@ import os
 # Large pages for large tensors: a step of MDEQ-Tiny on the CPU has 600,000 page faults without.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
+from phantomgrad_suite.start import start
+
+start()
+
 from phantomgrad_suite.jobs.command_line import run_script
 from phantomgrad_suite.train import train
 

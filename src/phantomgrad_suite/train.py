@@ -14,6 +14,8 @@ import lightning
 import torch
 from hydra.core.hydra_config import HydraConfig
 from lightning import Callback, Trainer
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig
 
 from phantomgrad_suite.callbacks.cost import CostMeter, EvaluationTime, peak_memory
@@ -30,24 +32,20 @@ from phantomgrad_suite.checkpoint.state import RunState
 from phantomgrad_suite.checkpoint.storage import WholeCheckpointIO, load_last, previous_of
 from phantomgrad_suite.cluster.slurm import slurm_environment
 from phantomgrad_suite.data import DataModule
-from phantomgrad_suite.jobs.build import (
-    build,
-    build_data,
-    build_task,
-    check_search,
-    check_settings,
-)
+from phantomgrad_suite.jobs.build import build, build_data, build_task, check_search, refused
 from phantomgrad_suite.jobs.command_line import command_line
 from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.jobs.environment import (
     check_processes,
+    choose_threads,
     compile_solves,
     describe_environment,
     is_first_process,
     set_float32_precision,
 )
 from phantomgrad_suite.jobs.job import now, open_job, origin, protocol
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.jobs.settings import check_settings
+from phantomgrad_suite.runs.errors import SettingError, UserError
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.identity import Identity
 from phantomgrad_suite.runs.records import Record, Result
@@ -100,7 +98,10 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     }
     history, cost, state = History(), CostMeter(), RunState(facts)
     checkpoint: LastCheckpoint = build(
-        config.runtime.checkpoint, "runtime.checkpoint", path=folder.last_checkpoint
+        config.runtime.checkpoint,
+        "runtime.checkpoint",
+        LastCheckpoint,
+        path=folder.last_checkpoint,
     )
     finite = FiniteSteps() if config.nonfinite else None
     kept = KeptWeights(history) if config.runtime.keep_weights else None
@@ -136,17 +137,19 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
         environment=environment,
         finished=now(),
     )
-    level = logging.WARNING if diverged else logging.INFO
-    log.log(level, "%s on %s: %s", identity, record.label["dataset"], _headline(record))
+    if is_first_process():
+        level = logging.WARNING if diverged else logging.INFO
+        log.log(level, "%s on %s: %s", identity, record.label["dataset"], _headline(record))
     return record, checkpoint.stop_signal
 
 
 def prepare(config: DictConfig) -> DataModule:
-    """Check the settings, set seed, precision and what Lightning logs, and return the data."""
+    """Check the settings, set threads, precision, seed and logging, and return the data."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     for message in _KNOWN_WARNINGS:
         warnings.filterwarnings("ignore", message=message)
     check_settings(config)
+    choose_threads(config.runtime.get("threads"), "runtime.threads")
     set_float32_precision(config.matmul_precision)
     lightning.seed_everything(config.seed + (config.dataset.get("fold") or 0), verbose=False)
     return build_data(config)
@@ -156,21 +159,20 @@ def _trainer(config: DictConfig, kept: list[Callback]) -> Trainer:
     runtime = config.runtime
     groups = {"runtime.callbacks": runtime.callbacks, "measure": config.measure}
     callbacks = [
-        build(callback, f"{where}.{name}")
+        build(callback, f"{where}.{name}", Callback)
         for where, group in groups.items()
         for name, callback in group.items()
         if callback
     ]
-    logger = build(runtime.logger, "logger")
+    logger = build(runtime.logger, "runtime.logger", Logger)
     logger.log_hyperparams(as_dict(config))
     if is_first_process():
-        try:
+        with refused("runtime.logger cannot be built"):
             _ = logger.experiment  # TensorBoard reads its arguments only here
-        except TypeError as error:
-            raise UserError(f"logger cannot be built: {error}") from error
     trainer: Trainer = build(
         config.trainer,
         "trainer",
+        Trainer,
         **runtime.trainer,
         callbacks=[*kept, *callbacks],  # Lightning moves the checkpoint to the end
         logger=logger,
@@ -199,6 +201,8 @@ def _fit(
         except Diverged as error:
             place = {"step": trainer.global_step, "epoch": trainer.current_epoch + 1}
             return {**place, "reason": str(error)}
+        except MisconfigurationException as error:  # a share of batches that is less than one
+            raise SettingError(f"trainer: {' '.join(str(error).split())}") from error
     if history.epochs < trainer.max_epochs:  # type: ignore[operator]
         raise UserError(
             f"ended after {history.epochs} of {trainer.max_epochs} epochs: the same command "

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
@@ -17,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError
 
 from phantomgrad_suite.jobs.types import check_types
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.errors import SettingError, UserError
 from phantomgrad_suite.runs.identity import Identity, identify, split_row
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
@@ -116,7 +117,11 @@ def identity_of(config: DictConfig) -> Identity:
     in ``HydraConfig``, not in ``config``.
     """
     hydra = HydraConfig.get()
-    resolved, root = as_dict(config), str(hydra.job.config_name)
+    root = str(hydra.job.config_name)
+    for key in _sections(OmegaConf.to_container(_default(root))):
+        if not isinstance(OmegaConf.select(config, key, default={}), DictConfig | dict):
+            raise SettingError(f"{key} must be a mapping, got {OmegaConf.select(config, key)!r}")
+    resolved = as_dict(config)
     named = re.findall(r"\$\{(\w+)", OmegaConf.to_yaml(config))
     for key in resolved:  # Hydra accepts any key from a file or with a plus
         if key not in (*_top_level(root), *named):
@@ -132,8 +137,8 @@ def identity_of(config: DictConfig) -> Identity:
         return identify(resolved, None)
     naming = {*_NAMING, *resolved["label"]["varied"]}
     overrides = without_launcher(hydra.overrides.task)
-    chosen = [o for o in overrides if _key(o) in naming]
-    others = {k for k in map(_key, overrides) if not k.startswith("runtime.")} - naming
+    chosen = [o for o in overrides if key_of(o) in naming]
+    others = {k for k in map(key_of, overrides) if not k.startswith("runtime.")} - naming
     if others <= {"seed", "dataset.fold", "logger"}:
         return identify(resolved, resolved)  # the row as its file has it
     with composing():
@@ -145,7 +150,7 @@ def identity_of(config: DictConfig) -> Identity:
 
 def without_launcher(overrides: Sequence[str]) -> list[str]:
     """Return the overrides of one run alone, without those on how runs are launched."""
-    return [o for o in overrides if not re.match(r"(runtime\.)?cluster\b", _key(o))]
+    return [o for o in overrides if not re.match(r"(runtime\.)?cluster\b", key_of(o))]
 
 
 def as_dict(config: DictConfig) -> dict[str, Any]:
@@ -170,9 +175,11 @@ def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:
 
     These are the settings of ``configs/<root>.yaml`` with the groups chosen by ``arguments``.
     """
-    first = str(error).strip().splitlines()[0]
+    if not str(error) and isinstance(error.__cause__, Exception):  # as of a broken ${...}
+        error = error.__cause__
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
     if isinstance(error, OverrideParseException):
-        return f"cannot read the overrides: {first}"
+        return _unreadable(error.override)
     if isinstance(error, MissingConfigException):
         group, _, choice = (error.missing_cfg_file or "").partition("/")
         return f"there is no {group} {choice!r}; {_nearest(choice, names(group), f'{group}/')}"
@@ -180,10 +187,40 @@ def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:
         several = any(re.match(r"\+?(table|suite|tune)=", argument) for argument in arguments)
         message = _unknown(found[1], _known(root, arguments), root)
         return f"{message}; two pluses if other rows have it" if several else message
+    return _simple(error, arguments) or " ".join(str(error).split()) or first
+
+
+def _simple(error: Exception, arguments: Sequence[str]) -> str | None:
+    """Return an error in a configuration file, or in the choice of one, in one line."""
     if isinstance(error, MarkedYAMLError) and error.problem_mark:
         mark = error.problem_mark
         return f"{mark.name}, line {mark.line + 1}: {error.problem} (YAML indents by spaces)"
-    return " ".join(str(error).split())
+    if isinstance(error, RecursionError):
+        chosen = " ".join(argument for argument in arguments if key_of(argument) in _NAMING)
+        return f"{chosen}: a file inherits from itself: change its defaults"
+    if isinstance(error, OmegaConfBaseException) and error.full_key:
+        return f"{error.full_key} cannot be read: {str(error).splitlines()[0]}"
+    if str(error).startswith("Config group override must be"):
+        return next(filter(None, map(_no_choice, arguments)), None)
+    return None
+
+
+def _unreadable(override: str) -> str:
+    key, equals, value = override.partition("=")
+    if not equals:
+        return f"cannot read {override}: an override is <setting>=<value>"
+    quoted = shlex.quote(f'{key}="{value}"')
+    return f"cannot read {override}: a value with special characters needs quotes, {quoted}"
+
+
+def _no_choice(override: str) -> str | None:
+    """Return what to choose instead of ``null`` or a number in an override of a group."""
+    group, _, value = override.partition("=")
+    choices = names(group.partition("@")[0]) if group.isidentifier() else []
+    if not choices or value in choices:
+        return None
+    listed = ", ".join(choices[:8]) + ", ..." * (len(choices) > 8)
+    return f"{override} is no choice: leave it out, or choose from {listed}"
 
 
 def _unknown(key: str, known: Sequence[str], root: str) -> str:
@@ -201,7 +238,8 @@ def _nearest(wanted: str, known: Sequence[str], where: str) -> str:
 
 def _known(root: str, arguments: Sequence[str]) -> list[str]:
     """Return all settings, with the choices on the command line where these can be composed."""
-    groups = [a.split(",")[0] for a in arguments if (CONFIGS / _key(a).partition("@")[0]).is_dir()]
+    chosen = [a.split(",")[0] for a in arguments]
+    groups = [a for a in chosen if (CONFIGS / key_of(a).partition("@")[0]).is_dir()]
     for choices in (groups, []):
         with suppress(HydraException), composing():
             return list(_keys(OmegaConf.to_container(compose(root, choices), resolve=False)))
@@ -209,9 +247,22 @@ def _known(root: str, arguments: Sequence[str]) -> list[str]:
 
 
 @cache
-def _top_level(root: str) -> list[str]:
+def _default(root: str) -> DictConfig:
+    """Return the configuration without overrides."""
     with composing():
-        return list(map(str, compose(root)))
+        return compose(root)
+
+
+def _top_level(root: str) -> list[str]:
+    return list(map(str, _default(root)))
+
+
+def _sections(node: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names of what holds settings, and is no argument of a constructor."""
+    for key, value in node.items():
+        if isinstance(value, dict) and "_target_" not in value:
+            yield f"{prefix}{key}"
+            yield from _sections(value, f"{prefix}{key}.")
 
 
 def _keys(node: object, prefix: str = "") -> Iterator[str]:
@@ -222,5 +273,6 @@ def _keys(node: object, prefix: str = "") -> Iterator[str]:
             yield from _keys(value, f"{prefix}{key}.")
 
 
-def _key(override: str) -> str:
+def key_of(override: str) -> str:
+    """Return the setting or group that an override changes."""
     return override.lstrip("+~").partition("=")[0]

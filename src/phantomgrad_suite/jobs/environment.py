@@ -22,7 +22,9 @@ from torch import nn
 
 from phantomgrad_suite.callbacks.capture import layers_of
 from phantomgrad_suite.jobs.targets import outside_code
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.errors import SettingError
+
+log = logging.getLogger(__name__)
 
 _PACKAGES = (
     *("torch", "torchvision", "torchmetrics", "lightning", "hydra-core", "torch-geometric"),
@@ -69,7 +71,19 @@ def has_several_processes(config: DictConfig) -> bool:
 
 def is_started_with_others() -> bool:
     """Return whether torchrun, srun or a user starts all processes of a run, not Lightning."""
-    return "LOCAL_RANK" in os.environ or SLURMEnvironment.detect()
+    return "LOCAL_RANK" in os.environ or is_started_by_slurm()
+
+
+def is_started_by_slurm() -> bool:
+    """Return whether Lightning takes this process for one of SLURM's tasks."""
+    found, tasks = SLURMEnvironment.detect(), os.environ.get("SLURM_NTASKS", "1")
+    if found and tasks != "1" and "SLURM_NTASKS_PER_NODE" not in os.environ:  # Lightning needs it
+        raise SettingError(
+            f"SLURM_NTASKS={tasks} without a number of tasks a node: start a row of several "
+            f"processes by srun --ntasks-per-node={tasks}, one of a single process after "
+            "unset SLURM_NTASKS, and a table by cluster=slurm"
+        )
+    return found
 
 
 def check_processes(config: DictConfig, trainer: Trainer) -> None:
@@ -77,7 +91,7 @@ def check_processes(config: DictConfig, trainer: Trainer) -> None:
     devices, nodes = config.trainer.devices, config.trainer.num_nodes
     expected, started = trainer.num_devices * trainer.num_nodes, trainer.world_size
     if str(devices) not in ("auto", "-1") and started != expected:
-        raise UserError(
+        raise SettingError(
             f"trainer.devices={devices} of trainer.num_nodes={nodes} is {expected} processes, but "
             f"{started} started: under SLURM start the row by "
             f"srun --ntasks-per-node={trainer.num_devices}, or by cluster=slurm"
@@ -85,16 +99,37 @@ def check_processes(config: DictConfig, trainer: Trainer) -> None:
     cluster: Any = getattr(trainer.strategy, "cluster_environment", None)
     from_outside = cluster is not None and cluster.creates_processes_externally
     if trainer.num_nodes > 1 and not from_outside and "MASTER_ADDR" not in os.environ:
-        raise UserError(
+        raise SettingError(
             f"trainer.num_nodes={nodes} would wait for the other nodes forever: start the row with "
             "srun, torchrun or cluster=slurm, or set MASTER_ADDR, MASTER_PORT and NODE_RANK"
         )
     if started > 1 and HydraConfig.get().mode is RunMode.MULTIRUN and not from_outside:
-        raise UserError(
+        raise SettingError(
             f"a table cannot start the processes of trainer.devices={devices} for each of its "
             "rows: start the rows one by one (experiment=...), or with cluster=slurm, "
             "cluster=local, torchrun or srun"
         )
+
+
+def choose_threads(number: int | None, setting: str) -> None:
+    """Let torch use so many threads of the CPU; by default those of OMP_NUM_THREADS, or one.
+
+    Small models, and several runs at once, are slower with more, and results depend on the number.
+    ``setting`` is what the configuration calls it.
+    """
+    if number is not None and (type(number) is not int or number < 1):
+        raise SettingError(f"{setting} must be a positive integer or null, got {number!r}")
+    if number is None and "OMP_NUM_THREADS" in os.environ:
+        return
+    torch.set_num_threads(number or 1)
+    if number is None and (os.cpu_count() or 1) > 1:
+        _announce(f"one CPU thread; for more: {setting}=<number>, or OMP_NUM_THREADS")
+
+
+@cache
+def _announce(message: str) -> None:
+    if is_first_process():
+        log.info("%s", message)
 
 
 def set_float32_precision(precision: str) -> None:
@@ -104,7 +139,7 @@ def set_float32_precision(precision: str) -> None:
     below about 1e-4.
     """
     if precision not in ("highest", "high", "medium"):
-        raise UserError(f"matmul_precision must be highest, high or medium, got {precision!r}")
+        raise SettingError(f"matmul_precision must be highest, high or medium, got {precision!r}")
     torch.set_float32_matmul_precision(precision)
     torch.backends.cudnn.allow_tf32 = precision != "highest"
 
@@ -117,7 +152,7 @@ def compile_solves(model: nn.Module, mode: str | None, device: torch.device) -> 
         torch.compile(lambda x: x.sin() + x, mode=mode)(torch.ones(2, device=device))
     except Exception as error:
         reason = str(error).strip().splitlines()[0]
-        raise UserError(f"runtime.compile={mode} does not work on {device}: {reason}") from error
+        raise SettingError(f"runtime.compile={mode} does not work on {device}: {reason}") from error
     for layer in layers_of(model):
         layer.compile_solve(mode=mode)
 

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "the disk is full: make room"),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "it must be a folder: move it away"),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "make it writable"),
 }
 
@@ -67,7 +68,8 @@ def open_job(config: DictConfig) -> Iterator[Job]:
     identity, runtime = identity_of(config), config.runtime
     folder = RunFolder(_folder(runtime, "runs") / identity.row / identity.instance)
     published = _folder(runtime, "records") / identity.row / f"{identity.instance}.json"
-    runtime.run.update(row=identity.row, instance=identity.instance, folder=str(folder.path))
+    place = {"row": identity.row, "instance": identity.instance, "folder": str(folder.path)}
+    runtime.run.update(**place, changes=[*identity.changes])
     if not is_first_process() and has_several_processes(config):
         # The first process holds the lock, and writes the record.
         yield Job(identity, folder, pending=not folder.finished(identity.config_hash))

@@ -13,11 +13,11 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.errors import SettingError
 
 
 def check_types(node: Any, name: str, hints: Mapping[str, Any] | None = None) -> None:
-    """Raise :class:`UserError` for an argument in ``node`` that is not of its annotated type.
+    """Raise :class:`SettingError` for an argument in ``node`` that is not of its annotated type.
 
     Numbers must be finite. What an annotation leaves open, the constructor checks. ``hints`` are
     the types of a node without ``_target_``.
@@ -28,18 +28,18 @@ def check_types(node: Any, name: str, hints: Mapping[str, Any] | None = None) ->
         node = dict(enumerate(node))
     if not isinstance(node, dict):
         if hints:
-            raise UserError(f"{name} must be a mapping, got {node!r}")
+            raise SettingError(f"{name} must be a mapping, got {node!r}")
         return
-    types = _hints(str(node["_target_"])) if "_target_" in node else hints or {}
+    types = annotations(str(node["_target_"])) if "_target_" in node else hints or {}
     for key, value in node.items():
         hint = types.get(str(key), Any)
         if not _fits(value, hint):
-            raise UserError(f"{name}.{key} must be {_described(hint)}, got {value!r}")
+            raise SettingError(f"{name}.{key} must be {_described(hint)}, got {value!r}")
         check_types(value, f"{name}.{key}")
 
 
 @cache
-def _hints(target: str) -> Mapping[str, Any]:
+def annotations(target: str) -> Mapping[str, Any]:
     """Return the annotations of a function, or of a constructor and those of the base classes."""
     found: dict[str, Any] = {}
     with suppress(Exception):  # Hydra reports a target that cannot be imported

@@ -17,7 +17,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.errors import SettingError, UserError
 from phantomgrad_suite.runs.records import read_any, write_json
 
 ATTEMPT = "attempt.json"
@@ -120,14 +120,22 @@ def stamp(path: Path) -> list[int] | None:
 def log_attempt(folder: Path, **facts: Any) -> Iterator[None]:
     """Write ``attempt.json`` when a run starts, and add why it failed or that it was stopped.
 
-    A finished run removes the file; a killed one leaves it as it was written at the start.
+    A finished run removes the file; a killed one leaves it as it was written at the start. A
+    setting that cannot work leaves it as it was before.
     """
+    before = read_attempt(folder)
     job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
     if job and (task := os.environ.get("SLURM_ARRAY_TASK_ID")):
         job = f"{job}_{task}"
     _note(folder, {"host": platform.node(), "pid": os.getpid(), "job": job, **facts})
     try:
         yield
+    except SettingError:
+        if before:
+            _note(folder, before)
+        else:
+            (folder / ATTEMPT).unlink(missing_ok=True)
+        raise
     except BaseException as error:
         lines = str(error).strip().splitlines()[:1]
         kind = [] if isinstance(error, UserError) and lines else [type(error).__name__]

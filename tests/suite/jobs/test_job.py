@@ -15,7 +15,10 @@ from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.identity import identify
 
-SRUN = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_JOB_NAME": "train.sh"}
+SRUN = {
+    **{"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2"},
+    "SLURM_JOB_NAME": "train.sh",
+}
 # The environment of a second process under torchrun, Lightning (same or other node) and srun.
 SECOND = ({"RANK": "1"}, {"LOCAL_RANK": "1"}, {"NODE_RANK": "1"}, SRUN)
 FIRST = {**SRUN, "SLURM_PROCID": "0"}
