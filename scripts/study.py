@@ -15,7 +15,7 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 from phantomgrad_suite.jobs.command_line import run_script
-from phantomgrad_suite.study import run_study
+from phantomgrad_suite.start import run_study
 
 if __name__ == "__main__":
     run_script(run_study, "study")

@@ -12,7 +12,7 @@ import os
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 from phantomgrad_suite.jobs.command_line import run_script
-from phantomgrad_suite.train import train
+from phantomgrad_suite.start import train
 
 if __name__ == "__main__":
     run_script(train, "train")

@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
-from phantomgrad_suite.jobs.compose import CONFIGS, explain, without_launcher
+from phantomgrad_suite.jobs.compose import CONFIGS, explain, help_text, without_launcher
 from phantomgrad_suite.runs.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,9 @@ def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
             failures.append(cause)
 
     try:
+        if {"-h", "--help"} & set(sys.argv[1:]):
+            print(help_text(root, [a for a in sys.argv[1:] if not a.startswith("-")]))
+            sys.exit()
         hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=root)(job)()
     except (HydraException, OmegaConfBaseException, OSError, ValueError, YAMLError) as error:
         if composed:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
+from textwrap import indent
 from typing import Any, cast
 
 from hydra import compose, initialize_config_dir
@@ -23,6 +24,13 @@ from phantomgrad_suite.runs.identity import Identity, identify, split_row
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 
 _NAMING = ("experiment", "table", "scale", "tune", "study", "suite")
+_TOP_LEVEL = {  # the settings of each root; a composition would take 0.1 s of every command
+    "train": (
+        *("seed", "matmul_precision", "nonfinite", "measure", "label", "runtime", "dataset"),
+        *("model", "solver", "adjoint", "gradient", "task", "optimizer", "schedule", "trainer"),
+    ),
+    "study": ("seed", "device", "threads", "label", "runtime", "setting"),
+}
 _LABEL = {"row": str | None, "scale": str | None, "reduced": list[str], "varied": list[str]}
 _METHODS = {
     "BackpropThroughSolver": "BPTT",
@@ -117,13 +125,13 @@ def identity_of(config: DictConfig) -> Identity:
     """
     hydra = HydraConfig.get()
     resolved, root = as_dict(config), str(hydra.job.config_name)
-    named = re.findall(r"\$\{(\w+)", OmegaConf.to_yaml(config))
+    named = re.findall(r"\$\{(\w+)", str(OmegaConf.to_container(config, resolve=False)))
     for key in resolved:  # Hydra accepts any key from a file or with a plus
-        if key not in (*_top_level(root), *named):
+        if key not in (*_TOP_LEVEL[root], *named):
             if isinstance(resolved[key], dict) and (CONFIGS / key).is_dir():
                 raise UserError(f"the file of {key}=... must start with `# @package _global_`")
-            raise UserError(_unknown(key, _top_level(root), root))
-    for key in _top_level(root):  # ... and deletes any with a tilde
+            raise UserError(_unknown(key, _TOP_LEVEL[root], root))
+    for key in _TOP_LEVEL[root]:  # ... and deletes any with a tilde
         if key not in resolved:
             raise UserError(f"a run needs {key!r}: leave out ~{key}")
     check_types(resolved["label"], "label", _LABEL)
@@ -136,11 +144,18 @@ def identity_of(config: DictConfig) -> Identity:
     others = {k for k in map(_key, overrides) if not k.startswith("runtime.")} - naming
     if others <= {"seed", "dataset.fold", "logger"}:
         return identify(resolved, resolved)  # the row as its file has it
+    sources = tuple(source.path for source in hydra.runtime.config_sources)
+    return identify(resolved, _decisive(root, tuple(chosen), sources))
+
+
+@cache  # a table with a changed setting asks for each of its runs
+def _decisive(root: str, overrides: tuple[str, ...], sources: tuple[str, ...]) -> dict[str, Any]:
+    """Return what identifies a composition from ``sources``, those of the running application."""
     with composing():
-        row = compose(root, chosen)
+        row = compose(root, list(overrides))
     # Names in `label` and `runtime` refer to the running application, and identify nothing.
-    decisive = OmegaConf.masked_copy(row, [str(k) for k in row if k not in ("label", "runtime")])
-    return identify(resolved, as_dict(decisive))
+    kept = [str(key) for key in row if key not in ("label", "runtime")]
+    return as_dict(OmegaConf.masked_copy(row, kept))
 
 
 def without_launcher(overrides: Sequence[str]) -> list[str]:
@@ -163,6 +178,22 @@ def names(group: str) -> list[str]:
     """Return the choices of a configuration group, nested ones by their path."""
     folder = CONFIGS / group
     return sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
+
+
+def help_text(root: str, arguments: Sequence[str]) -> str:
+    """Return what ``--help`` prints: examples, the choices of every group, and all settings.
+
+    Hydra's own takes a second to list the groups.
+    """
+    with composing():
+        config = compose(root, list(arguments), return_hydra_config=True)
+    header = config.hydra.help.header
+    with open_dict(config):
+        del config["hydra"]
+    groups = sorted(path.name for path in CONFIGS.iterdir() if path.is_dir())
+    choices = "\n".join(f"  {group}: {', '.join(names(group))}" for group in groups)
+    settings = indent(OmegaConf.to_yaml(config), "  ")
+    return f"{header}\nGroups of settings (group=choice):\n{choices}\n\nSettings:\n{settings}"
 
 
 def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:
@@ -206,12 +237,6 @@ def _known(root: str, arguments: Sequence[str]) -> list[str]:
         with suppress(HydraException), composing():
             return list(_keys(OmegaConf.to_container(compose(root, choices), resolve=False)))
     return []
-
-
-@cache
-def _top_level(root: str) -> list[str]:
-    with composing():
-        return list(map(str, compose(root)))
 
 
 def _keys(node: object, prefix: str = "") -> Iterator[str]:
