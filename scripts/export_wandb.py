@@ -8,6 +8,10 @@ import sys
 from pathlib import Path
 
 from phantomgrad_suite.export_wandb import main
+from phantomgrad_suite.runs.errors import UserError
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], Path(__file__).resolve().parents[1] / "configs"))
+    try:
+        sys.exit(main(sys.argv[1:], Path(__file__).resolve().parents[1] / "configs"))
+    except UserError as error:
+        sys.exit(str(error))

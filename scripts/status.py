@@ -8,7 +8,11 @@ python scripts/status.py --failed            failed runs and their errors
 import sys
 from pathlib import Path
 
+from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.status import status
 
 if __name__ == "__main__":
-    sys.exit(status(sys.argv[1:], Path(__file__).resolve().parents[1] / "configs"))
+    try:
+        sys.exit(status(sys.argv[1:], Path(__file__).resolve().parents[1] / "configs"))
+    except UserError as error:
+        sys.exit(str(error))

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
-from pathlib import Path
 from textwrap import indent
 from typing import Any, cast
 
@@ -18,10 +17,9 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError
 
 from phantomgrad_suite.jobs.types import check_types
+from phantomgrad_suite.runs.configs import CONFIGS, choices, find, folders
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import Identity, identify, split_row
-
-CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 
 _NAMING = ("experiment", "table", "scale", "tune", "study", "suite")
 _TOP_LEVEL = {  # the settings of each root; a composition would take 0.1 s of every command
@@ -112,8 +110,8 @@ def _application(config: DictConfig) -> Iterator[None]:
 
 
 def _check_scale(scale: str | None, model: str | None) -> None:
-    if scale and not (CONFIGS / (overlay := f"scale/{scale}/{model}.yaml")).exists():
-        raise UserError(f"there is no scale {scale!r} of {model}: no configs/{overlay}")
+    if scale and not find(overlay := f"scale/{scale}/{model}", folders()):
+        raise UserError(f"there is no scale {scale!r} of {model}: no configs/{overlay}.yaml")
 
 
 def identity_of(config: DictConfig) -> Identity:
@@ -128,7 +126,7 @@ def identity_of(config: DictConfig) -> Identity:
     named = re.findall(r"\$\{(\w+)", str(OmegaConf.to_container(config, resolve=False)))
     for key in resolved:  # Hydra accepts any key from a file or with a plus
         if key not in (*_TOP_LEVEL[root], *named):
-            if isinstance(resolved[key], dict) and (CONFIGS / key).is_dir():
+            if isinstance(resolved[key], dict) and key in _groups():
                 raise UserError(f"the file of {key}=... must start with `# @package _global_`")
             raise UserError(_unknown(key, _TOP_LEVEL[root], root))
     for key in _TOP_LEVEL[root]:  # ... and deletes any with a tilde
@@ -174,12 +172,6 @@ def as_dict(config: DictConfig) -> dict[str, Any]:
         ) from error
 
 
-def names(group: str) -> list[str]:
-    """Return the choices of a configuration group, nested ones by their path."""
-    folder = CONFIGS / group
-    return sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
-
-
 def help_text(root: str, arguments: Sequence[str]) -> str:
     """Return what ``--help`` prints: examples, the choices of every group, and all settings.
 
@@ -190,10 +182,9 @@ def help_text(root: str, arguments: Sequence[str]) -> str:
     header = config.hydra.help.header
     with open_dict(config):
         del config["hydra"]
-    groups = sorted(path.name for path in CONFIGS.iterdir() if path.is_dir())
-    choices = "\n".join(f"  {group}: {', '.join(names(group))}" for group in groups)
+    groups = "\n".join(f"  {group}: {', '.join(choices(group))}" for group in _groups())
     settings = indent(OmegaConf.to_yaml(config), "  ")
-    return f"{header}\nGroups of settings (group=choice):\n{choices}\n\nSettings:\n{settings}"
+    return f"{header}\nGroups of settings (group=choice):\n{groups}\n\nSettings:\n{settings}"
 
 
 def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:
@@ -206,7 +197,7 @@ def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:
         return f"cannot read the overrides: {first}"
     if isinstance(error, MissingConfigException):
         group, _, choice = (error.missing_cfg_file or "").partition("/")
-        return f"there is no {group} {choice!r}; {_nearest(choice, names(group), f'{group}/')}"
+        return f"there is no {group} {choice!r}; {_nearest(choice, choices(group), f'{group}/')}"
     if found := re.match(r"Could not override '([^']+)'", first):
         several = any(re.match(r"\+?(table|suite|tune)=", argument) for argument in arguments)
         message = _unknown(found[1], _known(root, arguments), root)
@@ -218,8 +209,8 @@ def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:
 
 
 def _unknown(key: str, known: Sequence[str], root: str) -> str:
-    groups = [path.name for path in CONFIGS.iterdir() if path.is_dir() and path.name != key]
-    known = [*known, *(f"{group}=..." for group in groups if group not in known)]
+    groups = (group for group in _groups() if group not in (key, *known))
+    known = [*known, *(f"{group}=..." for group in groups)]
     plus = f"; a plus adds an argument or entry: +{key}=..." if "." in key else ""
     return f"there is no setting {key!r}; {_nearest(key, known, f'{root}.yaml')}{plus}"
 
@@ -232,11 +223,16 @@ def _nearest(wanted: str, known: Sequence[str], where: str) -> str:
 
 def _known(root: str, arguments: Sequence[str]) -> list[str]:
     """Return all settings, with the choices on the command line where these can be composed."""
-    groups = [a.split(",")[0] for a in arguments if (CONFIGS / _key(a).partition("@")[0]).is_dir()]
-    for choices in (groups, []):
+    chosen = [a.split(",")[0] for a in arguments if _key(a).partition("@")[0] in _groups()]
+    for overrides in (chosen, []):
         with suppress(HydraException), composing():
-            return list(_keys(OmegaConf.to_container(compose(root, choices), resolve=False)))
+            return list(_keys(OmegaConf.to_container(compose(root, overrides), resolve=False)))
     return []
+
+
+def _groups() -> list[str]:
+    """Return the names of all configuration groups."""
+    return sorted({path.name for place in folders() for path in place.iterdir() if path.is_dir()})
 
 
 def _keys(node: object, prefix: str = "") -> Iterator[str]:

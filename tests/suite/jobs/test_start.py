@@ -11,7 +11,8 @@ from train.chains import ROW
 from training import ON_CPU, SCRIPT
 
 from hydra_plugins import phantomgrad_sweeper
-from phantomgrad_suite.jobs.compose import _TOP_LEVEL, CONFIGS
+from phantomgrad_suite.jobs.compose import _TOP_LEVEL
+from phantomgrad_suite.runs.configs import CONFIGS
 
 RUN = [ROW, "trainer.max_epochs=1", ON_CPU]
 COMMANDS = f"""
@@ -37,7 +38,11 @@ def test_help_lists_and_skips_do_not_wait_for_torch(workplace):
 
 @pytest.mark.parametrize(
     ("line", "rows", "runs"),
-    [("table=table4", 18, 180), ("experiment=digits/implicit,digits/one_step seed=0,1,2", 2, 6)],
+    [
+        ("table=digits", 4, 12),
+        ("experiment=table4/cox2_implicit,table4/ppi_implicit seed=1,2", 2, 4),
+        ("experiment=table4/cox2_implicit dataset.fold=range(10)", 1, 10),
+    ],
 )
 def test_rows_are_composed_once_for_all_seeds_and_folds(script, monkeypatch, line, rows, runs):
     """The others are what Hydra would compose."""
