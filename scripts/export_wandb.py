@@ -7,7 +7,7 @@ python scripts/export_wandb.py table4 --online    sent at once, with a report of
 import sys
 from pathlib import Path
 
-from phantomgrad_suite.start import start
+from phantomgrad_suite.process import start
 
 start()
 

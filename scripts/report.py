@@ -7,7 +7,7 @@ python scripts/report.py table4       one of them
 import sys
 from pathlib import Path
 
-from phantomgrad_suite.start import start
+from phantomgrad_suite.process import start
 
 start()
 

@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from phantomgrad_suite.start import start
+from phantomgrad_suite.process import start
 
 start()
 

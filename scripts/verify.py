@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from phantomgrad_suite.start import start
+from phantomgrad_suite.process import start
 
 start()
 

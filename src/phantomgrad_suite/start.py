@@ -1,28 +1,46 @@
-"""The first lines of each command, before it imports what reads the environment."""
+"""What ``scripts/train.py`` and ``scripts/study.py`` do with a composed configuration.
 
-import locale
-import os
-import sys
-from types import TracebackType
+What executes a job is imported only when one has to be executed: torch and Lightning take seconds,
+which a finished job, a list of commands or ``--help`` should not wait for.
+"""
 
-_RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID", "SLURM_NTASKS")
+from omegaconf import DictConfig
+
+from phantomgrad_suite.jobs.job import open_job
+from phantomgrad_suite.runs.errors import UserError
 
 
-def start() -> None:
-    """Start again with UTF-8 if the locale has another encoding; check the variables of processes.
+def train(config: DictConfig) -> None:
+    """Execute the training run that ``config`` describes, unless it is finished.
 
-    Ctrl-C ends the command without a traceback.
+    Raises:
+        UserError: something the user can put right; nothing has been overwritten.
+        Stopped: a signal has stopped the run; there is a checkpoint, or the record.
     """
-    if locale.getencoding().lower() not in ("utf-8", "utf8") and not sys.flags.utf8_mode:
-        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
-    for name in _RANKS:
-        if not (value := os.environ.get(name, "0")).isdecimal():
-            sys.exit(f"{name} must be a number of a process, got {value!r}: unset it")
-    sys.excepthook = _report
+    stopped = None
+    with open_job(config) as job:
+        if job.pending:
+            from phantomgrad_suite.train import execute
+
+            stopped = execute(config, job)
+    if stopped:  # in the last epoch: the next runs are not started
+        raise stopped
 
 
-def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if issubclass(kind, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)
-    else:
-        sys.__excepthook__(kind, error, trace)
+def run_study(config: DictConfig) -> None:
+    """Execute the study that ``config`` describes, unless it is finished.
+
+    Raises:
+        UserError: the user can put it right, or a claim of the study does not hold.
+    """
+    with open_job(config) as job:
+        record = job.record
+        if job.pending:
+            from phantomgrad_suite.study import measure
+
+            record = measure(config, job.identity)
+            job.finish(record)
+    failed = [check for check in getattr(record, "checks", []) if not check.holds]
+    if failed:
+        claims = "; ".join(f"{c.claim}: {c.value:.6g} (bound {c.bound:g})" for c in failed)
+        raise UserError(f"{config.label.row}: a claim does not hold: {claims}")

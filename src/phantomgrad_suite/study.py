@@ -1,4 +1,4 @@
-"""One study from a composed configuration: skip it, or measure; then write its record."""
+"""One study, measured as its configuration describes; ``start.py`` has what comes before."""
 
 import logging
 import re
@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from phantomgrad_suite.jobs.build import build
 from phantomgrad_suite.jobs.environment import choose_threads, describe_environment
-from phantomgrad_suite.jobs.job import now, open_job, origin, protocol
+from phantomgrad_suite.jobs.job import now, origin, protocol
 from phantomgrad_suite.runs.errors import SettingError, UserError
 from phantomgrad_suite.runs.identity import Identity
 from phantomgrad_suite.runs.records import StudyRecord
@@ -18,24 +18,8 @@ from phantomgrad_suite.studies.base import Study
 log = logging.getLogger(__name__)
 
 
-def run_study(config: DictConfig) -> None:
-    """Execute the study that ``config`` describes, unless it is finished.
-
-    Raises:
-        UserError: the user can put it right, or a claim of the study does not hold.
-    """
-    with open_job(config) as job:
-        record = job.record
-        if job.pending:
-            record = _measure(config, job.identity)
-            job.finish(record)
-    failed = [check for check in getattr(record, "checks", []) if not check.holds]
-    if failed:
-        claims = "; ".join(f"{c.claim}: {c.value:.6g} (bound {c.bound:g})" for c in failed)
-        raise UserError(f"{config.label.row}: a claim does not hold: {claims}")
-
-
-def _measure(config: DictConfig, identity: Identity) -> StudyRecord:
+def measure(config: DictConfig, identity: Identity) -> StudyRecord:
+    """Return the record of the study that ``config`` describes."""
     facts, clock, cpu = origin(config, identity), time.perf_counter(), time.process_time()
     places = config.runtime.get("setting") or {}
     study: Study = build(config.setting, "setting", Study, **places)

@@ -1,6 +1,7 @@
 """One training run: compose -> identity -> build -> ``Trainer.fit`` -> record, in this order.
 
-``jobs/job.py`` has the life of a run around them: its folder, its lock, what is skipped.
+``start.py`` imports this when a run has to be executed; ``jobs/job.py`` has the life of a run
+around it: its folder, its lock, what is skipped.
 """
 
 import logging
@@ -18,6 +19,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig
 
+from phantomgrad.checks import ShapeError
 from phantomgrad_suite.callbacks.cost import CostMeter, EvaluationTime, peak_memory
 from phantomgrad_suite.callbacks.curves import History
 from phantomgrad_suite.callbacks.weights import KeptWeights
@@ -40,10 +42,10 @@ from phantomgrad_suite.jobs.environment import (
     choose_threads,
     compile_solves,
     describe_environment,
-    is_first_process,
     set_float32_precision,
 )
-from phantomgrad_suite.jobs.job import now, open_job, origin, protocol
+from phantomgrad_suite.jobs.job import Job, now, origin, protocol
+from phantomgrad_suite.jobs.processes import is_first_process
 from phantomgrad_suite.jobs.settings import check_settings
 from phantomgrad_suite.runs.errors import SettingError, UserError
 from phantomgrad_suite.runs.folder import RunFolder
@@ -64,22 +66,17 @@ _KNOWN_WARNINGS = (
 )
 
 
-def train(config: DictConfig) -> None:
-    """Execute the training run that ``config`` describes, unless it is finished.
-
-    Raises:
-        UserError: something the user can put right; nothing has been overwritten.
-        Stopped: a signal has stopped the run; there is a checkpoint, or the record.
-    """
-    with open_job(config) as job:
-        if not job.pending:
-            return
+def execute(config: DictConfig, job: Job) -> Stopped | None:
+    """Execute a pending run and write its record; return what stopped it in its last epoch."""
+    try:
         record, signum = _execute(config, job.identity, job.folder)
-        job.finish(record)
-    if signum in (signal.SIGTERM, signal.SIGINT):
-        # In the last epoch: the next runs are not started. (SIGUSR2 is for jobs of one run.)
-        log.warning("stopped by %s, at the end of the run", signal.Signals(signum).name)
-        raise Stopped(signum)
+    except ShapeError as error:  # data that do not fit the model
+        raise UserError(str(error)) from error
+    job.finish(record)
+    if signum not in (signal.SIGTERM, signal.SIGINT):  # SIGUSR2 is for jobs of one run
+        return None
+    log.warning("stopped by %s, at the end of the run", signal.Signals(signum).name)
+    return Stopped(signum)
 
 
 def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple[Record, int]:

@@ -22,7 +22,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import DictConfig
 
 from phantomgrad_suite.cluster.command import Command
-from phantomgrad_suite.jobs.environment import is_started_by_slurm
+from phantomgrad_suite.jobs.processes import is_started_by_slurm
 from phantomgrad_suite.runs.errors import UserError
 
 _GRACE_SECONDS = 1800

@@ -19,11 +19,16 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
-from phantomgrad_suite.jobs.compose import CONFIGS, explain, key_of, without_launcher
+from phantomgrad_suite.jobs.compose import explain, help_text, key_of, without_launcher
+from phantomgrad_suite.runs.configs import CONFIG_PATH, CONFIGS, prefix
 from phantomgrad_suite.runs.errors import UserError
 
 log = logging.getLogger(__name__)
 
+_COMPOSITION_ERRORS = (
+    *(HydraException, OmegaConfBaseException, YAMLError),
+    *(OSError, RecursionError, UserError, ValueError),
+)
 # The groups of which a command line must name one: the first ones are listed as usage.
 _LISTED = {"train": ("experiment", "table", "tune"), "study": ("study", "suite")}
 _CHOOSING = {
@@ -58,28 +63,41 @@ def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
             deleted = getattr(error, "full_key", None)  # by a tilde
             cause = f"a run needs the setting {deleted}" if deleted else str(error)
             if cause not in failures:
-                run = OmegaConf.select(config, "runtime.run") or {}
-                choices, message = HydraConfig.get().runtime.choices, cause
-                names = run.get("row"), choices.get("experiment"), choices.get("study"), "custom"
-                row = next(filter(None, names))
-                if HydraConfig.get().mode is RunMode.MULTIRUN and not message.startswith(row):
-                    message = f"{' '.join(filter(None, (row, run.get('instance'))))}: {message}"
-                log.error("%s", message)
+                log.error("%s", _named(cause, config))
             failures.append(cause)
 
-    sys.modules["hydra.main"].get_args_parser = _parser  # type: ignore[attr-defined]
     try:
-        hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=root)(job)()
-    except (
-        *(HydraException, OmegaConfBaseException, OSError, RecursionError, ValueError, YAMLError),
-    ) as error:
+        _run(job, root)
+    except _COMPOSITION_ERRORS as error:
         if composed:
             raise
-        text = explain(error, root, sys.argv[1:])
-        if isinstance(error, OSError) and not isinstance(error, HydraException | BrokenPipeError):
-            text += "; runtime.paths.runs must be a folder that can be written"
-        sys.exit(text)
+        sys.exit(_explained(error, root))
     sys.exit(1 if failures else 0)
+
+
+def _run(job: Callable[[DictConfig], None], root: str) -> None:
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(help_text(root, [a for a in sys.argv[1:] if not a.startswith("-")]))
+        return
+    sys.modules["hydra.main"].get_args_parser = _parser  # type: ignore[attr-defined]
+    hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=root)(job)()
+
+
+def _named(message: str, config: DictConfig) -> str:
+    """Return a message that names its run where a command has several."""
+    hydra, run = HydraConfig.get(), OmegaConf.select(config, "runtime.run") or {}
+    choices = hydra.runtime.choices
+    row = run.get("row") or choices.get("experiment") or choices.get("study") or "custom"
+    if hydra.mode is not RunMode.MULTIRUN or message.startswith(row):
+        return message
+    return f"{' '.join(filter(None, (row, run.get('instance'))))}: {message}"
+
+
+def _explained(error: Exception, root: str) -> str:
+    text = explain(error, root, sys.argv[1:])
+    if isinstance(error, OSError) and not isinstance(error, HydraException | BrokenPipeError):
+        text += "; runtime.paths.runs must be a folder that can be written"
+    return text
 
 
 def _check_arguments(arguments: Sequence[str], root: str) -> None:
@@ -88,6 +106,11 @@ def _check_arguments(arguments: Sequence[str], root: str) -> None:
     if len(lists) > 1:  # Hydra would take the last one
         sys.exit(f"{' '.join(lists)}: a command runs one table or suite")
     for argument in arguments:
+        if re.match(r"(--config-dir|-cd)\b|\+*hydra\.searchpath=", argument):
+            sys.exit(
+                f"{argument.partition('=')[0]} would reach neither the jobs of this command nor "
+                f"status and report: set {CONFIG_PATH}=<folder>, which all of them read"
+            )
         key, equals, value = argument.partition("=")
         if equals and not value:
             sys.exit(f"{argument} is empty: give a value (an empty text: '{key}=\"\"')")
@@ -144,4 +167,6 @@ def command_line(hydra: HydraConf) -> str:
     overrides = without_launcher(hydra.overrides.task)
     # A table switches Hydra to multirun; the command is for one of its runs.
     alone = ["hydra.mode=RUN"] if hydra.mode is RunMode.MULTIRUN else []
-    return shlex.join(["python", f"scripts/{hydra.job.config_name}.py", *overrides, *alone])
+    return shlex.join(
+        [*prefix(), "python", f"scripts/{hydra.job.config_name}.py", *overrides, *alone]
+    )

@@ -14,9 +14,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from phantomgrad.checks import ShapeError
 from phantomgrad_suite.jobs.compose import as_dict, identity_of
-from phantomgrad_suite.jobs.environment import (
+from phantomgrad_suite.jobs.processes import (
     has_several_processes,
     is_first_process,
     is_started_with_others,
@@ -162,13 +161,11 @@ def now() -> str:
 
 @contextmanager
 def _external_errors_in_a_line(folder: RunFolder) -> Iterator[None]:
-    """Report errors with an external cause (data that do not fit, a full disk) in one line."""
+    """Report errors with an external cause, such as a full disk, in one line."""
     hook = threading.excepthook  # TensorBoard's thread prints what the main thread raises
     threading.excepthook = lambda e: None if isinstance(e.exc_value, OSError) else hook(e)
     try:
         yield
-    except ShapeError as error:
-        raise UserError(str(error)) from error
     except OSError as error:
         if error.errno not in _REMEDIES:
             raise

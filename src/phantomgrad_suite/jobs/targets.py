@@ -12,7 +12,7 @@ from typing import Any
 from hydra.utils import get_object
 
 from phantomgrad_suite.data.sources import fingerprint
-from phantomgrad_suite.jobs.compose import CONFIGS
+from phantomgrad_suite.runs.configs import CONFIGS, folders
 from phantomgrad_suite.runs.errors import UserError
 
 _OURS = re.compile(r"(phantomgrad|phantomgrad_suite|torch\.optim)(\.|$)")
@@ -37,14 +37,14 @@ def check_targets(node: list[Any]) -> None:
     """Raise :class:`UserError` if a configuration from a record names what must not be built.
 
     A record may come from elsewhere, and a target can be any function. So it may name classes of
-    ours and of ``torch.optim``, and what a file of ``configs/`` names, as that of your own row.
+    ours and of ``torch.optim``, and what a file of ``configs/`` or of your own configurations names.
     """
     for target in targets(node):
-        if not (_is_ours(str(target)) or target in _named()):
+        if not (_is_ours(str(target)) or target in _named(folders())):
             raise UserError(
                 f"the record names {target}, which is not built from a record: it is no class of "
                 "phantomgrad or torch.optim, and no file of configs/ names it as _target_ (if it "
-                "is your own, let the file of your row name it)"
+                "is your own, let a file in a folder of PHANTOMGRAD_CONFIG_PATH name it)"
             )
 
 
@@ -82,7 +82,8 @@ def _is_installed(path: Path) -> bool:
 
 
 @cache
-def _named() -> set[str]:
+def _named(places: tuple[Path, ...]) -> set[str]:
     """Return what the files of the groups that a model is built from name."""
-    files = [path for group in _GROUPS for path in (CONFIGS / group).rglob("*.yaml")]
+    groups = [place / group for place in places for group in _GROUPS]
+    files = [path for group in groups for path in group.rglob("*.yaml")]
     return {name for path in files for name in _TARGET.findall(path.read_text(encoding="utf-8"))}

@@ -11,7 +11,6 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from hydra.utils import get_object
 from omegaconf import OmegaConf
-from torch import Tensor
 
 from phantomgrad_suite.runs.errors import SettingError
 
@@ -71,5 +70,6 @@ def _fits(value: Any, hint: Any) -> bool:
     if issubclass(kind, Iterable) and not issubclass(kind, Mapping) and arguments:
         each = Any if kind is tuple and arguments[1:] != (...,) else arguments[0]
         return isinstance(value, list) and all(_fits(member, each) for member in value)
-    # Strings are for Path, torch.device and the like.
-    return isinstance(value, dict | list | str) and not (kind is Tensor and isinstance(value, str))
+    # Strings are for Path, torch.device and the like. Tensor by its name: labels need no torch.
+    takes_text = (kind.__module__, kind.__name__) != ("torch", "Tensor")
+    return isinstance(value, dict | list) or (isinstance(value, str) and takes_text)

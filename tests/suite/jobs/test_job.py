@@ -9,8 +9,8 @@ from omegaconf import OmegaConf
 from runs.test_records import STUDY
 
 from phantomgrad_suite.jobs.compose import as_dict
-from phantomgrad_suite.jobs.environment import is_first_process
 from phantomgrad_suite.jobs.job import open_job
+from phantomgrad_suite.jobs.processes import is_first_process
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.identity import identify

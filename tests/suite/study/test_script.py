@@ -58,7 +58,7 @@ def launched(monkeypatch):
         if config.label.row == "figure4/tanh":
             raise UserError("no luck")
 
-    monkeypatch.setattr("phantomgrad_suite.study.run_study", run_study)
+    monkeypatch.setattr("phantomgrad_suite.start.run_study", run_study)
     return found
 
 

@@ -22,7 +22,8 @@ def run(*command, **environment):
 
 def test_files_and_output_are_utf8_in_any_locale():
     program = (
-        "from phantomgrad_suite.start import start; start(); from pathlib import Path; import sys; "
+        "from phantomgrad_suite.process import start; start(); "
+        "from pathlib import Path; import sys; "
         f"print(sys.argv[1], '\\u03bb' in Path('{REPOSITORY}/README.md').read_text(), '\\u03bb')"
     )
     found = run("-c", program, "an argument", **WITHOUT_UTF8)
@@ -37,7 +38,7 @@ def test_variable_that_is_no_number_is_refused(name):
 
 
 def test_interrupt_ends_a_command_without_a_traceback():
-    program = "from phantomgrad_suite.start import start; start(); raise KeyboardInterrupt"
+    program = "from phantomgrad_suite.process import start; start(); raise KeyboardInterrupt"
     found = run("-c", program)
     assert (found.returncode, found.stderr) == (-signal.SIGINT, b"interrupted\n")
 
