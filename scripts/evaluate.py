@@ -8,6 +8,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from phantomgrad_suite.process import start
+
+start()
+
 from phantomgrad_suite.evaluate import evaluate
 from phantomgrad_suite.runs.errors import UserError
 

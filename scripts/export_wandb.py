@@ -7,6 +7,10 @@ python scripts/export_wandb.py table4 --online    sent at once, with a report of
 import sys
 from pathlib import Path
 
+from phantomgrad_suite.process import start
+
+start()
+
 from phantomgrad_suite.export_wandb import main
 
 if __name__ == "__main__":

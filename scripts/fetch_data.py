@@ -15,6 +15,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from phantomgrad_suite.process import start
+
+start()
+
 from phantomgrad_suite.data.fetch import fetch
 from phantomgrad_suite.runs.errors import UserError
 

@@ -9,6 +9,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from phantomgrad_suite.process import start
+
+start()
+
 from phantomgrad_suite.publish import publish
 from phantomgrad_suite.released import release
 from phantomgrad_suite.report.command import main

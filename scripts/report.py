@@ -7,6 +7,10 @@ python scripts/report.py table4       one of them
 import sys
 from pathlib import Path
 
+from phantomgrad_suite.process import start
+
+start()
+
 from phantomgrad_suite.report.command import main
 
 if __name__ == "__main__":

@@ -6,13 +6,19 @@ python scripts/show.py results/records/digits/implicit/seed0.json --config   and
 """
 
 import argparse
+import signal
 import sys
 from pathlib import Path
+
+from phantomgrad_suite.process import start
+
+start()
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.show import describe
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -14,8 +14,12 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 # Large pages for large tensors: a step of MDEQ-Tiny on the CPU has 600,000 page faults without.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
+from phantomgrad_suite.process import start
+
+start()
+
 from phantomgrad_suite.jobs.command_line import run_script
-from phantomgrad_suite.study import run_study
+from phantomgrad_suite.start import run_study
 
 if __name__ == "__main__":
     run_script(run_study, "study")

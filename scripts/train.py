@@ -11,8 +11,12 @@ import os
 # Large pages for large tensors: a step of MDEQ-Tiny on the CPU has 600,000 page faults without.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
+from phantomgrad_suite.process import start
+
+start()
+
 from phantomgrad_suite.jobs.command_line import run_script
-from phantomgrad_suite.train import train
+from phantomgrad_suite.start import train
 
 if __name__ == "__main__":
     run_script(train, "train")

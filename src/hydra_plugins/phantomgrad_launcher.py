@@ -28,12 +28,13 @@ class ClusterLauncher(Launcher):
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         """Print, run or submit the commands; exits with 1 if one failed."""
-        from phantomgrad_suite.cluster import local, slurm
         from phantomgrad_suite.cluster.command import Command
         from phantomgrad_suite.runs.errors import UserError
 
         runtime, script = self._config.runtime, Path(sys.argv[0])
         if runtime.cluster.kind == "local":
+            from phantomgrad_suite.cluster import local
+
             local.prepare(runtime.cluster)  # continues while the rows are composed
         try:
             commands = [
@@ -45,6 +46,8 @@ class ClusterLauncher(Launcher):
             elif runtime.cluster.kind == "local":
                 local.run_all(commands, runtime.cluster, script.resolve())
             else:
+                from phantomgrad_suite.cluster import slurm
+
                 logs = Path(runtime.paths.runs) / ".cluster"
                 slurm.submit(commands, runtime.cluster, script.resolve(), logs)
         except UserError as error:

@@ -13,6 +13,7 @@ from torch._compile import _disable_dynamo  # torch.compiler.disable imports the
 from phantomgrad.diagnostics import check_map
 from phantomgrad.equilibrium import Equilibrium, call_note, explained, invalidated, without_state
 from phantomgrad.gradients import GradientEstimator
+from phantomgrad.layer_checks import check_cell, check_parts, check_state, default_start
 from phantomgrad.nn import (
     Closure,
     CompiledCalls,
@@ -20,6 +21,7 @@ from phantomgrad.nn import (
     discarded_parametrizations,
     in_one_graph,
     make_shareable,
+    padding_of,
     pure_map,
     shared_masks,
     shared_parametrizations,
@@ -93,18 +95,11 @@ class DEQ(nn.Module):
         eval_solver: Solver | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(cell, nn.Module):
-            raise TypeError(f"cell must be a torch.nn.Module, got {_kind(cell)}")
-        if isinstance(cell, nn.RNNCellBase):
-            raise TypeError(
-                f"cell must take its state first, got {_kind(cell)}: wrap it in a module"
-            )
         self.cell = cell
-        make_shareable(cell)
         self.coupled = coupled
         self.check_map = True
         self._checked_once = False
-        _check_parts(solver, gradient)
+        check_parts(solver, gradient)
         self.gradient = gradient
         self.solver = solver
         self.eval_solver = eval_solver
@@ -115,13 +110,16 @@ class DEQ(nn.Module):
         self.last_penalty: Tensor | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("solver", "eval_solver"):
+        if name == "cell":
+            check_cell(value)
+            make_shareable(value)
+        elif name in ("solver", "eval_solver"):
             if value is not None or name == "solver":
-                _check_parts(value, self.gradient, name)
+                check_parts(value, self.gradient, name)
         elif name == "gradient":
             for solver in (getattr(self, part, None) for part in ("solver", "eval_solver")):
                 if solver is not None:
-                    _check_parts(solver, value)
+                    check_parts(solver, value)
             value = value if value.state is None else copy.deepcopy(value)
             self.gradient_state = value.state  # registered, if it is a module
         elif type(self) is DEQ and name not in vars(self):
@@ -142,6 +140,7 @@ class DEQ(nn.Module):
         z0: Any = None,
         solver: Solver | None = None,
         record_at: Sequence[int] | None = None,
+        state_mask: Any = None,
         **keywords: Any,
     ) -> Equilibrium:
         """Return the equilibrium, in the structure of ``z0``, and the solver's report.
@@ -154,18 +153,24 @@ class DEQ(nn.Module):
             record_at: return the states after these numbers of evaluations as well, in a tuple
                 with the equilibrium last, each attached on its own. A sample that has stopped
                 before then is at its final value.
+            state_mask: which entries of the state count, such as ``(B, T, 1)`` for sequences
+                ``(B, T, D)``: boolean, with the dimensions of the state, each of its size or 1; for
+                several states in their structure, ``None`` for one without padding. All other
+                entries are padding, zero in the argument and the result of every evaluation: they
+                count in no residual, step or adjoint solve, and return as zeros.
 
         Returns:
             The equilibrium on the graph, ``nan`` for samples without a finite evaluation, and the
             :class:`Solution`, whose ``z`` is off the graph and, for several states, packed to
             ``(B, D)``. With ``coupled``, the batch of the solution is one.
         """
-        arguments = inputs, keywords, z0, solver, record_at
+        arguments = inputs, keywords, z0, solver, record_at, state_mask
         if not torch.compiler.is_compiling():
             return self._pass(*arguments)
         if not in_one_graph():
             # A graph of its loops would be long to compile, and could not stop early.
             return self._run_eagerly(*arguments)
+        make_shareable(self.cell)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not torch.compiler.is_exporting()):
             return self._pass(*arguments)
 
@@ -176,19 +181,19 @@ class DEQ(nn.Module):
         z0: Any,
         solver: Solver | None,
         record_at: Sequence[int] | None,
+        state_mask: Any,
     ) -> Equilibrium:
-        if z0 is None:
-            if not inputs or not isinstance(inputs[0], Tensor):
-                got = _kind(inputs[0]) if inputs else "none"
-                raise ValueError(f"z0 is needed if the first input is not a tensor, got {got}")
-            z0 = torch.zeros_like(inputs[0])
+        z0 = default_start(inputs) if z0 is None else z0
         if solver is None:
             solver = (None if self.training else self.eval_solver) or self.solver
         else:
-            _check_parts(solver, self.gradient)
+            check_parts(solver, self.gradient)
         grad = differentiating()
         recorded = self.gradient.needs_recorded_solve and grad
-        f, start, packing = self.close_over(inputs, z0, keywords, attached=recorded)
+        f, start, packing = self.close_over(
+            inputs, z0, keywords, attached=recorded, state_mask=state_mask
+        )
+        check_state(f, z0, solver, self.gradient)
         recorded_solver = solver if recorded else None
         trajectory = None if record_at is None else Trajectory(f, record_at, recorded_solver)
         solver = self.gradient.adapt_solver(solver) if grad else solver
@@ -213,7 +218,8 @@ class DEQ(nn.Module):
             if grad and self.penalty is not None:
                 with explained(lambda: "penalty is called as penalty(f, z, attached)"):
                     self.last_penalty = self.penalty(f, solution.z, z)
-        states = tuple(s if packing is None else packing.unpack(s) for s in (*earlier, z))
+        shown = map(f.unpadded, (*earlier, z))
+        states = tuple(s if packing is None else packing.unpack(s) for s in shown)
         return Equilibrium(states if trajectory else states[-1], solution)
 
     _run_eagerly = _disable_dynamo(_pass)
@@ -258,18 +264,22 @@ class DEQ(nn.Module):
         keywords: Mapping[str, Any] = MappingProxyType({}),
         *,
         attached: bool = False,
+        state_mask: Any = None,
     ) -> tuple[Closure, Tensor, Packing | None]:
         """Return the cell as a map of its state only, ``z0`` as one tensor, and its packing.
 
         Several states are packed into ``(B, D)``, coupled samples into ``(1, D)``; a single tensor
         needs no packing (``None``). The tensor is detached from ``z0`` unless ``attached``.
+        ``state_mask`` is that of :meth:`forward`.
         """
         if self._compiled is not None and self._compiled.module is not self.cell:
             self.compile_solve(**self._compiled.options)  # the cell has been replaced
         single = isinstance(z0, Tensor) and not self.coupled
         packing = None if single else Packing.of(z0, coupled=self.coupled)
-        f = Closure(self.cell, self._compiled or self.cell, inputs, keywords, packing)
-        return f, _start(z0 if packing is None else packing.pack(z0), attached), packing
+        padding = None if state_mask is None else padding_of(state_mask, z0, packing)
+        f = Closure(self.cell, self._compiled or self.cell, inputs, keywords, packing, padding)
+        start = _start(z0 if packing is None else packing.pack(z0), attached)
+        return f, f.unpadded(start), packing
 
     def _keep(self, name: str, solution: Solution) -> None:
         if not (transformed() or torch.compiler.is_exporting()):  # else no values to keep
@@ -280,21 +290,7 @@ class DEQ(nn.Module):
         return f"solver={self.solver},\ngradient={self.gradient}"
 
 
-def _check_parts(solver: Solver, gradient: GradientEstimator, role: str = "solver") -> None:
-    for part, kind, name in ((solver, Solver, role), (gradient, GradientEstimator, "gradient")):
-        if not isinstance(part, kind):
-            raise TypeError(
-                f"{name} must be a phantomgrad.{kind.__name__} (Broyden() is a solver, "
-                f"ImplicitGradient() a gradient), got {_kind(part)}"
-            )
-    gradient.adapt_solver(solver)
-
-
 def _start(z0: Tensor, attached: bool) -> Tensor:
     inference = not torch.compiler.is_compiling() and z0.is_inference()
     z0 = z0.clone() if inference else z0  # autograd cannot record inference tensors
     return z0 if attached else z0.detach()
-
-
-def _kind(value: object) -> str:
-    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__

@@ -18,7 +18,7 @@ class SolverHealth:
 
     A solve has failed if no sample converged, or if at least half of them ended above ``residual``:
     near 1, a relative residual means that the iteration makes no progress. Solves without a
-    tolerance (``tol=0``, :class:`phantomgrad.Steps`) never converge, and are not to be watched.
+    tolerance (``tol=0``, :class:`phantomgrad.Steps`) never converge, and do not count.
 
     On the CPU each solution is read at once. On an accelerator the count stays there, and every
     ``patience`` solves the host waits for it once.
@@ -41,7 +41,7 @@ class SolverHealth:
 
     def __call__(self, solution: Solution) -> None:
         """Count a solve; give a :class:`SolverWarning` if it is one failure too many."""
-        if len(solution.residual) == 0:
+        if len(solution.residual) == 0 or solution.tol == 0:
             return
         usable = solution.converged | (solution.residual < self.residual)
         failed = ~solution.converged.any() | (usable.float().mean() <= 0.5)

@@ -29,6 +29,7 @@ class Trajectory:
         self._f, self._at = f, tuple(record_at)
         if self._at != tuple(sorted({n for n in self._at if n > 0})):
             raise ValueError(f"record_at must hold increasing integers from 1 on, got {self._at}")
+        self.integers: Tensor | None = getattr(f, "integers", None)
         self._calls = 0
         self._states: dict[int, Tensor] = {}
 

@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.jobs.build import build, build_task
 from phantomgrad_suite.jobs.trained import configuration, read_run, read_weights
+from phantomgrad_suite.runs.records import Record
 from phantomgrad_suite.train import prepare
 
 # Less than one of 50,000 test images, and more than what processors differ by in a loss.
@@ -34,12 +35,20 @@ def evaluate(folder: Path, overrides: Sequence[str] = ()) -> bool:
     record = read_run(folder)
     config = configuration(record, overrides)
     data, metric, agree = prepare(config), record.result.metric, True
+    compare_data(record, data)
     for name, kept in record.weights.items():
         weights = read_weights(folder, kept)
         found = metrics(config, data, weights, kept["step"])
         title = f"{name} {metric} (epoch {kept['epoch']}, {kept['file']})"
         agree &= compare(title, getattr(record.result, name), found[f"test/{metric}"])
     return agree
+
+
+def compare_data(record: Record, data: DataModule) -> None:
+    """Print a line if the data are not those that a run was made on."""
+    then, now = record.data.get("fingerprint"), data.facts().get("fingerprint")
+    if now != then:
+        print(f"the data differ: the run has the fingerprint {then}, these have {now}", flush=True)
 
 
 def compare(title: str, recorded: float, found: float) -> bool:

@@ -97,7 +97,7 @@ def rebuild(record: Record, folder: Path, **destination: Any) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     run = wandb.init(
         **{**named, **destination, "config": {**config, **facts, **named["config"]}},
-        job_type=config["runtime"]["run"].get("gradient"),
+        job_type=config.get("runtime", {}).get("run", {}).get("gradient"),
         dir=str(folder),
         reinit="finish_previous",
         settings=_ONLY_THE_RECORD,

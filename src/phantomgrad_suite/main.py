@@ -5,7 +5,10 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-_COMMANDS = ("fetch_data", "train", "study", "report", "status", "verify", "show", "evaluate")
+_COMMANDS = (
+    *("fetch_data", "train", "study", "report", "status", "verify", "show", "evaluate"),
+    "export_wandb",
+)
 USAGE = f"""usage: phantomgrad {{{",".join(_COMMANDS)}}} [ARGUMENT ...]
 
 phantomgrad COMMAND is python scripts/COMMAND.py of the checkout that is installed (pip install

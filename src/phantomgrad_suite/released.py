@@ -14,7 +14,7 @@ from safetensors.torch import save
 from torch import nn
 
 from phantomgrad_suite.data.sources import sha256
-from phantomgrad_suite.evaluate import compare, metrics
+from phantomgrad_suite.evaluate import compare, compare_data, metrics
 from phantomgrad_suite.jobs.build import build, build_data
 from phantomgrad_suite.jobs.trained import (
     RESULTS,
@@ -101,7 +101,9 @@ def _verified(name: str, data: Path, results: Path) -> bool:
     metric, step = record.result.metric, record.weights["last"]["step"]
     try:
         config = configuration(record, data_in(data, record))
-        found = metrics(config, prepare(config), weights, step)[f"test/{metric}"]
+        module = prepare(config)
+        compare_data(record, module)
+        found = metrics(config, module, weights, step)[f"test/{metric}"]
     except MissingDataError as error:
         print(f"{name}: skipped, {error}")
         return True

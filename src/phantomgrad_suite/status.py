@@ -13,9 +13,11 @@ from typing import Any
 
 import yaml
 
-from phantomgrad_suite.runs.folder import ATTEMPT, read_attempt
+from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.folder import ATTEMPT, RunFolder, read_attempt
 from phantomgrad_suite.runs.formats import duration
 from phantomgrad_suite.runs.plan import expected, tables
+from phantomgrad_suite.runs.records import read_json
 
 STATES = ("done", "running", "failed", "stopped", "published", "missing")
 _SILENT_SECONDS = 3600
@@ -64,7 +66,8 @@ def status(arguments: Sequence[str], configs: Path) -> int:
     for table, (row, instance) in listed:
         found = examine(row, instance, options.runs, options.records)
         groups[row if options.table else table].append(found)
-    shown = ["running", "failed", "stopped"] if options.table else ["running"]
+    # Of runs that are done, those with a text: they diverged.
+    shown = ["done", "running", *(["failed", "stopped"] if options.table else [])]
     if options.failed:
         shown = ["failed"]
     else:
@@ -75,7 +78,8 @@ def status(arguments: Sequence[str], configs: Path) -> int:
             cells = [len(runs), *(counts[state] or "·" for state in STATES)]
             print(f"{name:<{width}}", *(f"{cell:>8}" for cell in cells))
     for state in shown:
-        found_runs = [run for group in groups.values() for run in group if run.state == state]
+        runs = [run for group in groups.values() for run in group]
+        found_runs = [run for run in runs if run.state == state and run.text]
         for text in dict.fromkeys(run.text for run in found_runs):
             run, *same = (run for run in found_runs if run.text == text)
             more = f" and {len(same)} more" if same else ""
@@ -87,10 +91,11 @@ def examine(row: str, instance: str, runs: Path, records: Path) -> Run:
     """Return a run with its state."""
     folder = runs / row / instance
     note, own = read_attempt(folder), folder / "record.json"
-    if own.exists() or not (folder / ATTEMPT).exists():
+    if own.exists():
+        return Run(row, instance, "done", _divergence(own))
+    if not (folder / ATTEMPT).exists():
         published = (records / row / f"{instance}.json").exists()
-        state = "done" if own.exists() else "published" if published else "missing"
-        return Run(row, instance, state)
+        return Run(row, instance, "published" if published else "missing")
     latest = 0.0
     for path in folder.rglob("*"):
         with suppress(OSError):  # removed meanwhile
@@ -101,8 +106,8 @@ def examine(row: str, instance: str, runs: Path, records: Path) -> Run:
     if "failed" in note:
         return Run(row, instance, "failed", f"{note['failed']} {where}")
     data = f"{note['dataset']}, " if note.get("dataset") else ""
-    epoch = f"epoch {note['epoch']} of {note['epochs']}, " if "epoch" in note else ""
-    state = "running" if _is_running(note, silent) else "stopped"
+    epoch = f"epoch {note['epoch']} of {note.get('epochs')}, " if "epoch" in note else ""
+    state = "running" if _is_running(note, RunFolder(folder), silent) else "stopped"
     return Run(row, instance, state, f"{data}{epoch}last update {duration(silent)} ago {where}")
 
 
@@ -115,16 +120,19 @@ def run_folders(runs: Path) -> Iterator[tuple[str, str]]:
             yield row, instance
 
 
-def _is_running(note: Mapping[str, Any], silent: float) -> bool:
-    """Return whether the process of an attempt lives; elsewhere, whether it wrote recently."""
+def _is_running(note: Mapping[str, Any], folder: RunFolder, silent: float) -> bool:
+    """Return whether a process executes a run; on another machine, whether it wrote recently."""
     if not note or "stopped" in note:
         return False
     if note.get("host") != platform.node():
         return silent < _SILENT_SECONDS
+    return folder.is_locked  # the number of a process that ended may be another's now
+
+
+def _divergence(record: Path) -> str:
+    """Return how a finished run diverged; empty if it did not."""
     try:
-        os.kill(note["pid"], 0)  # sends nothing
-    except PermissionError:
-        return True  # of another user
-    except ProcessLookupError:
-        return False
-    return True
+        reason = read_json(record).get("diverged", {}).get("reason", "")
+    except (AttributeError, UserError):  # what reads the record for its values reports that
+        return ""
+    return f"diverged: {reason}" if reason else ""

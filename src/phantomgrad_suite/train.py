@@ -1,6 +1,7 @@
 """One training run: compose -> identity -> build -> ``Trainer.fit`` -> record, in this order.
 
-``jobs/job.py`` has the life of a run around them: its folder, its lock, what is skipped.
+``start.py`` imports this when a run has to be executed; ``jobs/job.py`` has the life of a run
+around it: its folder, its lock, what is skipped.
 """
 
 import logging
@@ -8,17 +9,21 @@ import signal
 import time
 import warnings
 from contextlib import nullcontext
+from typing import Any
 
 import lightning
 import torch
 from hydra.core.hydra_config import HydraConfig
 from lightning import Callback, Trainer
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig
 
+from phantomgrad.checks import ShapeError
 from phantomgrad_suite.callbacks.cost import CostMeter, EvaluationTime, peak_memory
 from phantomgrad_suite.callbacks.curves import History
 from phantomgrad_suite.callbacks.weights import KeptWeights
-from phantomgrad_suite.checkpoint.finite import FiniteSteps
+from phantomgrad_suite.checkpoint.finite import Diverged, FiniteSteps
 from phantomgrad_suite.checkpoint.last import LastCheckpoint, Stopped
 from phantomgrad_suite.checkpoint.processes import (
     end_with_parent,
@@ -29,27 +34,23 @@ from phantomgrad_suite.checkpoint.state import RunState
 from phantomgrad_suite.checkpoint.storage import WholeCheckpointIO, load_last, previous_of
 from phantomgrad_suite.cluster.slurm import slurm_environment
 from phantomgrad_suite.data import DataModule
-from phantomgrad_suite.jobs.build import (
-    build,
-    build_data,
-    build_task,
-    check_search,
-    check_settings,
-)
+from phantomgrad_suite.jobs.build import build, build_data, build_task, check_search, refused
 from phantomgrad_suite.jobs.command_line import command_line
 from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.jobs.environment import (
     check_processes,
+    choose_threads,
     compile_solves,
     describe_environment,
-    is_first_process,
     set_float32_precision,
 )
-from phantomgrad_suite.jobs.job import now, open_job, origin, protocol
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.jobs.job import Job, now, origin, protocol
+from phantomgrad_suite.jobs.processes import is_first_process
+from phantomgrad_suite.jobs.settings import check_settings
+from phantomgrad_suite.runs.errors import SettingError, UserError
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.identity import Identity
-from phantomgrad_suite.runs.records import Record
+from phantomgrad_suite.runs.records import Record, Result
 from phantomgrad_suite.tasks import Task
 
 log = logging.getLogger(__name__)
@@ -65,39 +66,39 @@ _KNOWN_WARNINGS = (
 )
 
 
-def train(config: DictConfig) -> None:
-    """Execute the training run that ``config`` describes, unless it is finished.
-
-    Raises:
-        UserError: something the user can put right; nothing has been overwritten.
-        Stopped: a signal has stopped the run; there is a checkpoint, or the record.
-    """
-    with open_job(config) as job:
-        if not job.pending:
-            return
+def execute(config: DictConfig, job: Job) -> Stopped | None:
+    """Execute a pending run and write its record; return what stopped it in its last epoch."""
+    try:
         record, signum = _execute(config, job.identity, job.folder)
-        job.finish(record)
-    if signum in (signal.SIGTERM, signal.SIGINT):
-        # In the last epoch: the next runs are not started. (SIGUSR2 is for jobs of one run.)
-        log.warning("stopped by %s, at the end of the run", signal.Signals(signum).name)
-        raise Stopped(signum)
+    except ShapeError as error:  # data that do not fit the model
+        raise UserError(str(error)) from error
+    job.finish(record)
+    if signum not in (signal.SIGTERM, signal.SIGINT):  # SIGUSR2 is for jobs of one run
+        return None
+    log.warning("stopped by %s, at the end of the run", signal.Signals(signum).name)
+    return Stopped(signum)
 
 
 def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple[Record, int]:
     """Build, fit and record; return the record, and the signal of the last epoch or 0."""
     clock = time.perf_counter()
     data = prepare(config)
-    task = build_task(config, data)
+    task, described = build_task(config, data), data.facts()
+    folder.note_data(data.files, str(config.runtime.dataset.get("root") or ""))
     if "tune" in config.runtime:
         check_search(config, data, task)
     facts = {
         **origin(config, identity),
         "changes": [*identity.changes],
         "command": command_line(HydraConfig.get()),
+        "data": described.get("fingerprint"),
     }
     history, cost, state = History(), CostMeter(), RunState(facts)
     checkpoint: LastCheckpoint = build(
-        config.runtime.checkpoint, "runtime.checkpoint", path=folder.last_checkpoint
+        config.runtime.checkpoint,
+        "runtime.checkpoint",
+        LastCheckpoint,
+        path=folder.last_checkpoint,
     )
     finite = FiniteSteps() if config.nonfinite else None
     kept = KeptWeights(history) if config.runtime.keep_weights else None
@@ -105,18 +106,20 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     callbacks += [kept, checkpoint]
     trainer = _trainer(config, [*filter(None, callbacks)])
     device = trainer.strategy.root_device
-    facts["environment"] = describe_environment(device)
+    facts["environment"] = describe_environment(device, facts["config"])
     compile_solves(task.model, config.runtime.compile, device)
-    _fit(trainer, task, data, folder, history)
+    diverged = _fit(trainer, task, data, folder, history)
+    if diverged and finite:
+        diverged["loss"] = finite.loss
     environment = {**facts["environment"], "processes": trainer.world_size}
     if len(state.attempts) > 1:
         environment["earlier"] = state.attempts[:-1]
-    described, parameters = data.facts(), list(task.model.parameters())
+    writes, parameters = is_first_process() and not diverged, list(task.model.parameters())
     record = Record(
         **{**origin(config, identity), "started": state.attempts[0]["started"]},
         **protocol(config, identity, *filter(None, [described.get("reduced")])),
         label={key: str(config.label[key]) for key in ("dataset", "model", "method")},
-        result=history.result(task.metric, task.metric_mode),
+        result=(Result.missing if diverged else history.result)(task.metric, task.metric_mode),
         curves=history.recorded(trainer.callbacks),  # type: ignore[attr-defined]
         parameters={
             "total": sum(p.numel() for p in parameters),
@@ -126,20 +129,24 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
         solver=history.solver_means(),
         seconds={"total": cost.earlier + time.perf_counter() - clock, **cost.means()},
         memory=peak_memory(device),
-        weights=kept.write(task, folder.path) if kept and is_first_process() else {},
+        weights=kept.write(task, folder.path) if kept and writes else {},
+        diverged=diverged,
         environment=environment,
         finished=now(),
     )
-    log.info("%s on %s: %s", identity, record.label["dataset"], _headline(record))
+    if is_first_process():
+        level = logging.WARNING if diverged else logging.INFO
+        log.log(level, "%s on %s: %s", identity, record.label["dataset"], _headline(record))
     return record, checkpoint.stop_signal
 
 
 def prepare(config: DictConfig) -> DataModule:
-    """Check the settings, set seed, precision and what Lightning logs, and return the data."""
+    """Check the settings, set threads, precision, seed and logging, and return the data."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     for message in _KNOWN_WARNINGS:
         warnings.filterwarnings("ignore", message=message)
     check_settings(config)
+    choose_threads(config.runtime.get("threads"), "runtime.threads")
     set_float32_precision(config.matmul_precision)
     lightning.seed_everything(config.seed + (config.dataset.get("fold") or 0), verbose=False)
     return build_data(config)
@@ -149,21 +156,20 @@ def _trainer(config: DictConfig, kept: list[Callback]) -> Trainer:
     runtime = config.runtime
     groups = {"runtime.callbacks": runtime.callbacks, "measure": config.measure}
     callbacks = [
-        build(callback, f"{where}.{name}")
+        build(callback, f"{where}.{name}", Callback)
         for where, group in groups.items()
         for name, callback in group.items()
         if callback
     ]
-    logger = build(runtime.logger, "logger")
+    logger = build(runtime.logger, "runtime.logger", Logger)
     logger.log_hyperparams(as_dict(config))
     if is_first_process():
-        try:
+        with refused("runtime.logger cannot be built"):
             _ = logger.experiment  # TensorBoard reads its arguments only here
-        except TypeError as error:
-            raise UserError(f"logger cannot be built: {error}") from error
     trainer: Trainer = build(
         config.trainer,
         "trainer",
+        Trainer,
         **runtime.trainer,
         callbacks=[*kept, *callbacks],  # Lightning moves the checkpoint to the end
         logger=logger,
@@ -181,12 +187,19 @@ def _trainer(config: DictConfig, kept: list[Callback]) -> Trainer:
 
 def _fit(
     trainer: Trainer, task: Task, data: DataModule, folder: RunFolder, history: History
-) -> None:
+) -> dict[str, Any]:
+    """Train to the end; return ``diverged`` of the record, empty unless the run did."""
     if trainer.world_size > 1:
         end_with_parent()
     with reap_workers(), explain_lost_worker() if trainer.world_size > 1 else nullcontext():
         path = load_last(folder.last_checkpoint, task, tidy=is_first_process())
-        trainer.fit(task, data, ckpt_path=path, weights_only=True)
+        try:
+            trainer.fit(task, data, ckpt_path=path, weights_only=True)
+        except Diverged as error:
+            place = {"step": trainer.global_step, "epoch": trainer.current_epoch + 1}
+            return {**place, "reason": str(error)}
+        except MisconfigurationException as error:  # a share of batches that is less than one
+            raise SettingError(f"trainer: {' '.join(str(error).split())}") from error
     if history.epochs < trainer.max_epochs:  # type: ignore[operator]
         raise UserError(
             f"ended after {history.epochs} of {trainer.max_epochs} epochs: the same command "
@@ -194,9 +207,17 @@ def _fit(
         )
     if is_first_process():
         previous_of(folder.last_checkpoint).unlink(missing_ok=True)
+    return {}
 
 
 def _headline(record: Record) -> str:
+    if record.diverged:
+        return (
+            f"diverged, which its record states: {record.diverged['reason']}. To avoid it, try a "
+            "smaller optimizer.lr, a smaller gradient.damping, or more solver.max_evaluations; to "
+            "see where it arose, delete its record.json and add "
+            "+runtime.trainer.detect_anomaly=true, which resumes from the last checkpoint"
+        )
     result, seconds = record.result, record.seconds
     selected = "" if result.selected is None else f", selected {result.selected:.4f}"
     return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,6 +56,7 @@ MULTISCALE = {
 }
 CASES = [
     *ESTIMATORS,
+    "compiled unrolled",
     # A reversible backward pass evaluates the cell as often as its own samples need.
     *(f"sharded {name}" for name in ESTIMATORS if "reversible" not in name),
     *(f"{name}, {own}" for name in MULTISCALE for own in ("own", "fixed")),
@@ -64,9 +66,9 @@ CASES = [
 def case(name: str) -> tuple[nn.Module, Tensor]:
     """The same model and batch in every process."""
     torch.manual_seed(1)
-    if (estimator := name.removeprefix("sharded ")) in ESTIMATORS:
+    if (estimator := name.removeprefix("sharded ").removeprefix("compiled ")) in ESTIMATORS:
         solver, gradient = ESTIMATORS[estimator]
-        if name == estimator:
+        if not name.startswith("sharded "):
             return Classifier(Parts(solver, gradient)), torch.randn(8, 3)
         # Each evaluation gathers the weights, so all processes must make equally many.
         if isinstance(gradient, ImplicitGradient):
@@ -86,7 +88,10 @@ def gradients(model: nn.Module, batch: Tensor) -> tuple[Tensor, ...]:
 
 
 def distributed(name: str, model: nn.Module) -> nn.Module:
-    """Wrap the model with DDP, or shard its cell and the rest with FSDP2."""
+    """Wrap the model with DDP, its solve perhaps compiled, or shard cell and rest with FSDP2."""
+    if name.startswith("compiled"):
+        warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a")
+        model.deq.compile_solve(backend="eager")
     if not name.startswith("sharded"):
         return DistributedDataParallel(model)
     fully_shard(model.deq.cell)

@@ -15,10 +15,12 @@ from phantomgrad.models import (
     Memory,
     MultilabelNodeClassifier,
     SyntheticCell,
+    TransformerLM,
     normalized_adjacency,
     project_rows_onto_l1_ball,
 )
 from phantomgrad.nn import Packing, VariationalDropout, recomputed
+from phantomgrad.nn.propagation import node_sums
 
 SOLVER, ADJOINT, UPG = pg.Broyden(), pg.ImplicitGradient(), pg.UnrolledPhantomGradient(5, 0.5)
 NAN = math.nan
@@ -175,6 +177,8 @@ MODELS = [
     (lambda: transformer(inner=0), "inner must be at least 1, got 0"),
     (lambda: transformer(width=0), "width must be at least 2, got 0"),
     (lambda: transformer(cutoffs=(6, 6)), "cutoffs must increase strictly .* vocabulary = 30, got"),
+    (lambda: TransformerLM(93, SOLVER, UPG), r"a small vocabulary takes cutoffs=\(\), one"),
+    (lambda: node_sums(torch.zeros(3)), r"must be integers \(N,\), got torch\.float64 \(3,\)"),
     (lambda: transformer(cutoffs=(1, 2, 3, 4)), "shrinkage must leave the last table a"),
     (lambda: transformer(cutoffs=6), "cutoffs must be a list, got 6"),
     (lambda: transformer(cutoffs=(6.5, 20)), r"cutoffs must hold integers, got \[6.5, 20\]"),

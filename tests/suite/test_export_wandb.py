@@ -59,8 +59,10 @@ def offline(monkeypatch):
     wandb.teardown()
 
 
-def test_names():
-    assert names(*PLACE, "Toy")["id"] == names("toy", "upg/seed1", "")["id"] == "db14ce454c89acc6"
+def test_names(monkeypatch):
+    monkeypatch.setattr("platform.node", lambda: "here")
+    assert names(*PLACE, "Toy")["id"] == names("toy", "upg/seed1", "")["id"]
+    assert len(names("a", "b", "c", ["d" * 200])["name"]) == 128
     assert names("toy/upg", "seed2", "Toy")["id"] != names(*PLACE, "Toy")["id"]
     assert names("table4/honest/cox2", "seed0", "COX2")["tags"] == ["table4", "table4/honest/cox2"]
     assert names("cpu/table1/implicit", "seed0", "x")["tags"] == ["table1", "cpu/table1/implicit"]
@@ -95,7 +97,7 @@ def test_run_has_the_content_of_its_record(tmp_path):
     found = read_offline(path)
     run = found.run
     assert (run.run_id, run.project, run.entity) == (names(*PLACE, "Toy")["id"], "mine", "us")
-    assert (run.run_group, run.display_name, run.job_type) == ("toy/upg", "seed1 on Toy", "upg")
+    assert (run.run_group, run.display_name, run.job_type) == ("toy/upg", "upg seed1 on Toy", "upg")
     assert list(run.tags) == ["toy", "toy/upg"]
     own = {"seed": 1, "table": "toy", "protocol": "full", "label": made.label, "row": "toy/upg"}
     assert own.items() <= found.config.items()
@@ -122,6 +124,14 @@ def test_table_is_rebuilt_without_duplicates(toy, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[-3:-1] == ["toy/implicit seed0", "toy/upg seed1"]
     assert lines[-1].startswith("2 runs; to send them: wandb sync ")
+
+
+def test_a_diverged_run_and_one_without_runtime(toy, capsys):
+    lost = Result.missing("accuracy", "max")
+    gone = record(ROWS[0], "seed0", [0.5], result=lost, curves={}, diverged={"step": 8}, config={})
+    write_record(gone, toy.results / "records" / ROWS[0] / "seed0.json")
+    assert toy.export() == 0
+    assert f"{ROWS[0]} seed0\n" in capsys.readouterr().out
 
 
 def test_nothing_to_export_and_unreadable_records(toy, capsys):

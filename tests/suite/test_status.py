@@ -3,21 +3,22 @@
 import json
 import os
 import platform
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 from graph_data import REPOSITORY
 
+from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.status import Run, examine, status
 
 CONFIGS = REPOSITORY / "configs"
 PLACE = ("chains/implicit", "seed0")
 RUNS, RECORDS = Path("runs"), Path("results/records")
 HERE = ("--records", str(RECORDS))
-DEAD = 2**22 + 1  # larger than any process number
 
 
 @pytest.fixture
@@ -57,14 +58,44 @@ def test_failed_run_has_its_error(folder):
     assert examined() == Run(*PLACE, "failed", "CUDA out of memory (job 812_3 on gpu07)")
 
 
-def test_run_of_this_machine_is_running_while_its_process_lives(folder, monkeypatch):
-    note(folder, epoch=12)
+def test_run_of_this_machine_is_running_while_a_process_holds_its_lock(folder):
+    """A living process with the noted number is no sign of it: numbers are used again."""
     text = f"epoch 12 of 50, last update 0 s ago ({platform.node()})"
-    assert examined() == Run(*PLACE, "running", text)
-    note(folder, pid=DEAD)
+    note(folder, epoch=12)
+    assert examined() == Run(*PLACE, "stopped", text)
+    with RunFolder(folder).locked() as acquired:
+        assert acquired
+        assert examined() == Run(*PLACE, "running", text)
+    assert examined() == Run(*PLACE, "stopped", text)
+    with RunFolder(folder).locked() as acquired:  # nor does the probe hold it
+        assert acquired
+
+
+@pytest.mark.parametrize("odd", [{"pid": "x"}, {"pid": None}, {"epoch": 3, "epochs": None}])
+def test_an_odd_note_is_no_obstacle(folder, odd):
+    note(folder, **odd)
     assert examined().state == "stopped"
-    monkeypatch.setattr(os, "kill", Mock(side_effect=PermissionError))
-    assert examined().state == "running"
+    (folder / "attempt.json").write_text(json.dumps({"host": platform.node(), "epoch": 3}))
+    assert examined().state == "stopped"
+
+
+def test_a_diverged_run_is_done_and_named(folder, capsys):
+    record = {"diverged": {"step": 8, "reason": "the training loss is nan in epoch 2"}}
+    (folder / "record.json").write_text(json.dumps(record))
+    assert status(HERE, CONFIGS) == 0
+    out = capsys.readouterr().out
+    assert counts(out)["chains"][:2] == ["9", "1"]
+    assert out.endswith(
+        "done: chains/implicit seed0: diverged: the training loss is nan in epoch 2\n"
+    )
+
+
+def test_output_may_be_cut_off():
+    """As by `| head -1`: no traceback."""
+    command = [sys.executable, str(REPOSITORY / "scripts" / "status.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
 
 
 @pytest.mark.parametrize(("minutes", "state"), [(59, "running"), (61, "stopped")])
@@ -94,7 +125,8 @@ def test_counts_of_all_tables(folder, capsys):
     own = RUNS / "mine" / "seed0-abcdef12"
     own.mkdir(parents=True)
     note(own)
-    assert status(HERE, CONFIGS) == 0
+    with RunFolder(own).locked():
+        assert status(HERE, CONFIGS) == 0
     out = capsys.readouterr().out
     assert counts(out)["chains"] == ["9", "1", "·", "·", "·", "·", "8"]
     assert counts(out)["table4"][-1] == "180"
@@ -120,7 +152,7 @@ def test_one_table_and_failed_runs(folder, capsys):
     note(folder, failed="out of memory", host="gpu07")
     stopped = RUNS / PLACE[0] / "seed1"
     stopped.mkdir()
-    note(stopped, pid=DEAD)
+    note(stopped)
     assert status(["--table", "chains", *HERE], CONFIGS) == 0
     out = capsys.readouterr().out
     assert counts(out)["chains/implicit"] == ["3", "·", "·", "1", "1", "·", "1"]

@@ -80,7 +80,7 @@ class Workplace:
 
     def train(self, *overrides: str) -> Path:
         """Execute a run in this process; return its folder."""
-        from phantomgrad_suite.train import train
+        from phantomgrad_suite.start import train
 
         config = composed([ON_CPU, *overrides], self.configs)
         train(config)
@@ -92,7 +92,7 @@ class Workplace:
 
     def study(self, *overrides: str) -> Path:
         """Execute a study in this process; return its folder."""
-        from phantomgrad_suite.study import run_study
+        from phantomgrad_suite.start import run_study
 
         config = composed(list(overrides), self.configs, root="study")
         run_study(config)

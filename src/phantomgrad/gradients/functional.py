@@ -36,6 +36,11 @@ class PureMap:
         """Return ``f(z)``."""
         return self.f(z)
 
+    @property
+    def integers(self) -> Tensor | None:
+        """Where a packed state has integers."""
+        return getattr(self.f, "integers", None)
+
 
 def attach_purely(f: PureMap, z_star: Tensor, transform: Any, value: Tensor) -> Tensor:
     """Return ``value``, whose cotangent v reaches ``f(z_star)`` as ``transform(vjp, v)``."""

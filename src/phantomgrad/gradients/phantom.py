@@ -13,6 +13,7 @@ from phantomgrad.checks import check_at_least, check_choice, check_damping
 from phantomgrad.gradients.base import GradientEstimator, Report, attach_by_cotangent
 from phantomgrad.gradients.damping import AdaptiveDamping
 from phantomgrad.solvers import Map
+from phantomgrad.solvers.maps import damped
 
 _V = TypeVar("_V", bound=Any)
 
@@ -118,8 +119,7 @@ class NeumannPhantomGradient(PhantomGradient):
 def damped_steps(f: Map, z: Tensor, steps: int, damping: float) -> Iterator[Tensor]:
     """Yield ``z <- damping f(z) + (1 - damping) z``, ``steps`` times."""
     for _ in range(steps):
-        fz = f(z).to(z.dtype)
-        z = fz if damping == 1.0 else torch.lerp(z, fz, damping)
+        z = damped(f, z, f(z).to(z.dtype), damping)
         yield z
 
 

@@ -16,7 +16,7 @@ from phantomgrad.checks import check_rate
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.nn.linear import linear
-from phantomgrad.nn.propagation import Propagation, adjacency, normalized_adjacency
+from phantomgrad.nn.propagation import Propagation, adjacency, node_sums, normalized_adjacency
 from phantomgrad.solvers import Solver
 
 
@@ -184,14 +184,24 @@ class GraphClassifier(_Classifier):
         self.output = nn.Linear(channels, classes)
 
     def forward(
-        self, features: Tensor, propagation: Propagation, pooling: Propagation, *, propagated: bool
+        self,
+        features: Tensor,
+        propagation: Propagation | Tensor,
+        pooling: Propagation | Tensor,
+        *,
+        propagated: bool = False,
     ) -> Tensor:
         """Return log-probabilities, ``(graphs, classes)``.
 
         Args:
             features, propagation, propagated: as in :meth:`ImplicitGraphLayer.forward`.
-            pooling: the 0/1 matrix that sums the nodes of each graph, ``(graphs, N)``.
+            pooling: the 0/1 matrix that sums the nodes of each graph, ``(graphs, N)``, or the graph
+                of each node, ``(N,)``, the ``batch`` of PyTorch Geometric.
         """
+        if isinstance(propagation, Tensor):
+            propagation = normalized_adjacency(propagation, len(features), dtype=features.dtype)
+        if isinstance(pooling, Tensor):
+            pooling = node_sums(pooling, dtype=features.dtype)
         x = features
         for i, layer in enumerate(self.layers):
             x = layer(x, propagation, propagated=propagated and i == 0)  # (N, m)

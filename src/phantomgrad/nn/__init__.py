@@ -3,7 +3,7 @@
 from phantomgrad.nn.closure import Closure, pure_map
 from phantomgrad.nn.compilation import CompiledCalls, in_one_graph
 from phantomgrad.nn.dropout import VariationalDropout, shared_masks
-from phantomgrad.nn.packing import Packing
+from phantomgrad.nn.packing import Packing, padding_of
 from phantomgrad.nn.parametrizations import (
     NormedLinear,
     discarded_parametrizations,
@@ -22,6 +22,7 @@ __all__ = [
     "discarded_parametrizations",
     "in_one_graph",
     "make_shareable",
+    "padding_of",
     "pure_map",
     "recomputed",
     "reduce_normed",

@@ -27,7 +27,9 @@ from phantomgrad.solvers.maps import autocast_settings
 class Closure:
     """The map ``f(z) = call(z, *inputs, **keywords)`` of one tensor, ``z`` packed by ``packing``.
 
-    ``module`` holds the shared weights and the dropout masks of the call.
+    ``module`` holds the shared weights and the dropout masks of the call. Entries of the state that
+    are ``padding`` are zero in argument and result, so they count in no residual, no product of two
+    states and no vector-Jacobian product, whatever the solver or the gradient.
     """
 
     module: nn.Module
@@ -35,12 +37,24 @@ class Closure:
     inputs: Sequence[Any]
     keywords: Mapping[str, Any]
     packing: Packing | None
+    padding: Tensor | None = None  # boolean, broadcast to z
 
     def __call__(self, z: Tensor) -> Tensor:
         """Return the next state."""
+        z = self.unpadded(z)
         if self.packing is None:
-            return self.call(z, *self.inputs, **self.keywords)  # type: ignore[no-any-return]
-        return self.packing.pack(self.call(self.packing.unpack(z), *self.inputs, **self.keywords))
+            return self.unpadded(self.call(z, *self.inputs, **self.keywords))
+        fz = self.call(self.packing.unpack(z), *self.inputs, **self.keywords)
+        return self.unpadded(self.packing.pack(fz))
+
+    @property
+    def integers(self) -> Tensor | None:
+        """Where a packed state has integers, ``(D,)``."""
+        return None if self.packing is None else self.packing.integers
+
+    def unpadded(self, z: Tensor) -> Tensor:
+        """Return ``z`` with zeros where it is padding."""
+        return z if self.padding is None else z.masked_fill(self.padding, 0)
 
     def detached(self) -> tuple[list[Tensor], list[Tensor], Map]:
         """Return tensors that require a gradient, leaf copies of them, and the map of the copies.
@@ -82,7 +96,7 @@ def pure_map(f: Closure, device: torch.device) -> Map:
     weights = dict(cell.named_parameters()) | dict(cell.named_buffers())
     masks = [dropout.mask for dropout in dropouts]
     autocast = autocast_settings(device.type)
-    held = weights, PASS.weights, masks, tuple(f.inputs), dict(f.keywords)
+    held = weights, PASS.weights, masks, tuple(f.inputs), dict(f.keywords), f.padding
     leaves, structure = tree_flatten(held)
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     constants = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
@@ -91,7 +105,7 @@ def pure_map(f: Closure, device: torch.device) -> Map:
         filled = list(constants)
         for i, tensor in zip(places, tensors, strict=True):
             filled[i] = tensor
-        weights, shared, masks, inputs, keywords = tree_unflatten(filled, structure)
+        weights, shared, masks, inputs, keywords, padding = tree_unflatten(filled, structure)
 
         def call(*inputs: Any, **keywords: Any) -> Any:
             return functional_call(cell, weights, inputs, keywords)
@@ -100,7 +114,7 @@ def pure_map(f: Closure, device: torch.device) -> Map:
             stack.enter_context(restored_parametrizations(shared))
             for dropout, mask in zip(dropouts, masks, strict=True):
                 stack.enter_context(dropout.held(mask))
-            return Closure(cell, call, inputs, keywords, f.packing)(z)
+            return Closure(cell, call, inputs, keywords, f.packing, padding)(z)
 
     nested = any(hasattr(m, "close_over") for m in cell.modules())  # a DEQ, not to be imported here
     return PureMap(f, pure, tuple(leaves[i] for i in places), nested)

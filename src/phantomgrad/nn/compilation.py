@@ -40,7 +40,11 @@ class CompiledCalls:
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Call the module."""
-        if torch.is_grad_enabled() or any(dropout.draws for dropout in self._dropouts):
+        plain = torch.is_grad_enabled() or torch.compiler.is_compiling()
+        if plain or any(dropout.draws for dropout in self._dropouts):
             return self.module(*arguments, **keywords)
+        # By default, a compiled call does not notice hooks that a submodule gets later.
+        with torch._dynamo.config.patch(skip_nnmodule_hook_guards=False):
+            result = self._compiled(*arguments, **keywords)
         # Copied, since CUDA graphs would overwrite the results.
-        return tree_map_only(Tensor, torch.clone, self._compiled(*arguments, **keywords))
+        return tree_map_only(Tensor, torch.clone, result)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
@@ -26,9 +27,17 @@ class SharedParametrization(ParametrizationList):
 
 
 def make_shareable(module: nn.Module) -> None:
-    """Make the parametrizations of ``module`` shareable; beforehand, as a tracer cannot do it."""
+    """Make the parametrizations of ``module`` shareable; beforehand, as a tracer cannot do it.
+
+    While traced, raise if there is a new one.
+    """
     for child in module.modules():
         if isinstance(child, ParametrizationList) and not isinstance(child, SharedParametrization):
+            if torch.compiler.is_compiling():
+                raise RuntimeError(
+                    "a weight of the cell was parametrized (weight norm) after the layer was made: "
+                    "call the layer once before it is compiled as one graph"
+                )
             child.__class__ = SharedParametrization
 
 
@@ -44,7 +53,8 @@ def shared_parametrizations(module: nn.Module) -> Iterator[None]:
     tensors = PASS.weights.copy()
     children = list(module.modules())
     if not any(hasattr(type(child), "unshard") for child in children):
-        make_shareable(module)
+        if not torch.compiler.is_compiling():  # others are computed at each use
+            make_shareable(module)
         for child in children:
             if isinstance(child, SharedParametrization) and id(child) not in tensors:
                 tensors[id(child)] = child()

@@ -136,6 +136,17 @@ def adjacency(edges: Tensor, nodes: int, *, dtype: torch.dtype | None = None) ->
     return _operator(matrix.coalesce(), dtype)
 
 
+def node_sums(graph: Tensor, *, dtype: torch.dtype | None = None) -> Propagation:
+    """Return the operator that sums the nodes of each graph, given the graph of each, ``(N,)``."""
+    if graph.is_floating_point() or graph.dim() != 1 or not len(graph):
+        got = f"{graph.dtype} {tuple(graph.shape)}"
+        raise ValueError(f"the graph of each node must be integers (N,), got {got}")
+    nodes = torch.arange(len(graph), device=graph.device)
+    values = torch.ones(len(graph), dtype=dtype, device=graph.device)
+    shape = (int(graph.max()) + 1, len(graph))
+    return Propagation(checked_sparse(torch.stack([graph, nodes]), values, shape))
+
+
 def _operator(matrix: Tensor, dtype: torch.dtype | None) -> Propagation:
     transpose = matrix.t().coalesce()
     symmetric = torch.equal(matrix.indices(), transpose.indices()) and torch.equal(

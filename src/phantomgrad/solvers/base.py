@@ -1,13 +1,17 @@
 """The contract of solvers, and their result."""
 
+import warnings
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple, Self
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from phantomgrad.solvers.context import full_precision
 from phantomgrad.solvers.maps import Map
+
+_S = TypeVar("_S", bound=Any)
 
 
 class Inverse(NamedTuple):
@@ -77,6 +81,8 @@ class Solution(NamedTuple):
             stopped; ``None`` unless ``record_trace`` is set.
         inverse: an estimate of :math:`(I - J)^{-1}` at ``z``; ``None`` unless the solver keeps it
             (:class:`phantomgrad.Broyden` with ``keep_inverse=True``).
+        tol: the tolerance; 0 for a solve that has none (:class:`phantomgrad.Steps`), ``None`` if
+            the solver does not say.
     """
 
     z: Tensor
@@ -87,6 +93,7 @@ class Solution(NamedTuple):
     diverged: Tensor
     trace: Tensor | None = None
     inverse: Inverse | None = None
+    tol: float | None = None
 
 
 class LinearSolver(ABC):
@@ -141,3 +148,19 @@ def check_start(z0: Tensor) -> None:
         raise ValueError("z0 must have a batch dimension, got a scalar tensor")
     if not z0.is_floating_point():
         raise ValueError(f"z0 must be a floating-point tensor, got {z0.dtype}")
+
+
+def raised_tolerance(solver: _S, dtype: torch.dtype) -> _S:
+    """Return ``solver`` with a relative ``tol`` that a map computed in ``dtype`` can reach."""
+    if dtype not in (torch.bfloat16, torch.float16):
+        return solver
+    floor = torch.finfo(dtype).eps / 2  # what rounding leaves: half a unit in the last digit
+    if not 0 < solver.tol < floor:
+        return solver
+    warnings.warn(
+        f"f is computed in {dtype}, where relative residuals stay near {floor:.1g}: smaller "
+        f"tolerances are raised to it, {type(solver).__name__} has tol={solver.tol:g}; set a "
+        "larger one to silence this warning",
+        stacklevel=4,
+    )
+    return replace(solver, tol=floor)

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_not_negative
-from phantomgrad.solvers.base import LinearSolver, Solution, check_start
+from phantomgrad.solvers.base import LinearSolver, Solution, check_start, raised_tolerance
 from phantomgrad.solvers.context import ActivityFlag, full_precision, may_read, vmapped
-from phantomgrad.solvers.iterative import raised_tolerance
 from phantomgrad.solvers.maps import Map, evaluate, layout, widest_dtype
 
 
@@ -149,4 +148,5 @@ class _Krylov:
             evaluations=self._evaluations,
             converged=residual < self._solver.tol,
             diverged=self._diverged,
+            tol=self._solver.tol,
         )

@@ -1,17 +1,16 @@
 """Methods that search until a tolerance is met, and what they share: evaluation and residuals."""
 
 import math
-import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Self, TypeVar
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_choice, check_not_negative
-from phantomgrad.solvers.base import Inverse, Solution, Solver, check_start
+from phantomgrad.solvers.base import Inverse, Solution, Solver, check_start, raised_tolerance
 from phantomgrad.solvers.context import (
     ActivityFlag,
     differentiating,
@@ -22,8 +21,6 @@ from phantomgrad.solvers.context import (
     vmapped,
 )
 from phantomgrad.solvers.maps import Map, evaluate, flat, layout
-
-_S = TypeVar("_S", bound=Any)
 
 
 class Iteration(ABC):
@@ -122,12 +119,16 @@ class IterativeSolver(Solver):
             call = f
             g = iteration.difference(z, fz)
             state.update(z, fz, g, iteration.rejected())
-            if evaluation == 0 and has_derivative(fz):  # advanced once more below
-                state.first_step = iteration.advance(z, fz, g)
-            if evaluation + 1 == self.max_evaluations or state.finished():
+            last = evaluation + 1 == self.max_evaluations or state.finished()
+            opening = evaluation == 0 and self.differentiable and has_derivative(fz)
+            if last and not opening:
                 break
             with full_precision(z.device):
                 z = iteration.advance(z, fz, g)
+            if opening:
+                state.first_step = z
+            if last:
+                break
             del fz, g  # free them before the next evaluation
         kept = iteration.inverse(z, solution := state.solution())
         inverse = Inverse(*kept, (flatten, restore)) if kept else None
@@ -174,22 +175,6 @@ class IterativeSolver(Solver):
             return torch.maximum(x.amax(dim=1), -x.amin(dim=1))
         norm: Tensor = torch.linalg.vector_norm(x, dim=1)
         return norm / math.sqrt(x.shape[1]) if self.norm == "rms" else norm
-
-
-def raised_tolerance(solver: _S, dtype: torch.dtype) -> _S:
-    """Return ``solver`` with a relative ``tol`` that a map computed in ``dtype`` can reach."""
-    if dtype not in (torch.bfloat16, torch.float16):
-        return solver
-    floor = torch.finfo(dtype).eps / 2  # what rounding leaves: half a unit in the last digit
-    if not 0 < solver.tol < floor:
-        return solver
-    warnings.warn(
-        f"f is computed in {dtype}, where relative residuals stay near {floor:.1g}: smaller "
-        f"tolerances are raised to it, {type(solver).__name__} has tol={solver.tol:g}; set a "
-        "larger one to silence this warning",
-        stacklevel=4,
-    )
-    return replace(solver, tol=floor)
 
 
 class SolveState:
@@ -294,4 +279,5 @@ class SolveState:
             converged=converged,
             diverged=~(self._active | converged),
             trace=torch.stack(self._trace) if self._trace else None,
+            tol=self._solver.tol,
         )

@@ -68,6 +68,18 @@ def evaluate(f: Map, z: Tensor) -> Tensor:
     return fz
 
 
+def damped(f: Map, z: Tensor, fz: Tensor, damping: float) -> Tensor:
+    r"""Return :math:`\lambda f(z) + (1 - \lambda) z`; integers in the state move on undamped.
+
+    A map of a packed state says in ``integers`` where they are.
+    """
+    if damping == 1.0:
+        return fz
+    integers: Tensor | None = getattr(f, "integers", None)
+    step = torch.lerp(z, fz, damping)
+    return step if integers is None else torch.where(integers, fz, step)
+
+
 def working_dtype(z: Tensor) -> torch.dtype:
     """Return the dtype in which a map of ``z`` computes, that of autocast if it is enabled."""
     device = z.device.type

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_damping
 from phantomgrad.solvers.base import Solution, Solver, check_start
-from phantomgrad.solvers.maps import Map, evaluate, flat
+from phantomgrad.solvers.maps import Map, damped, evaluate, flat
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,9 @@ class Steps(Solver):
     In the :class:`Solution`, ``residual`` is that of the last state that was evaluated,
     :math:`\|f(z_{n-1}) - z_{n-1}\| / \|f(z_{n-1})\|`, and ``nan`` for n = 0; no sample counts
     as converged.
+
+    A state of several tensors may have integers in it, such as a counter for a
+    :class:`torch.nn.Embedding`. They are never damped, have no gradient, and count in no residual.
 
     Args:
         n: number of applications, at least 0.
@@ -49,7 +52,9 @@ class Steps(Solver):
         call: Map = partial(evaluate, f)
         for _ in range(self.n):
             at, fz, call = z, call(z).to(z0.dtype), f
-            z = fz if self.damping == 1.0 else torch.lerp(at, fz, self.damping)
+            z = damped(f, at, fz, self.damping)
+        if (integers := getattr(f, "integers", None)) is not None:  # a counter has no residual
+            at, fz = at.masked_fill(integers, 0), fz.masked_fill(integers, 0)
         residual = self._residual(at.detach(), fz.detach())
         diverged = residual == torch.inf
         counts = torch.full((z0.shape[0],), self.n, device=z0.device)
@@ -60,6 +65,7 @@ class Steps(Solver):
             evaluations=counts,
             converged=torch.zeros_like(diverged),
             diverged=diverged,
+            tol=0.0,
         )
 
     def _residual(self, z: Tensor, fz: Tensor) -> Tensor:

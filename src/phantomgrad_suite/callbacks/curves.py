@@ -8,7 +8,7 @@ from typing import Any, Literal
 from lightning import Callback, LightningModule, Trainer
 
 from phantomgrad_suite.checkpoint.finite import check_finite
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.errors import SettingError
 from phantomgrad_suite.runs.records import Result
 
 _COSTS = (
@@ -51,8 +51,10 @@ class History(Series):
         if not self.epochs and f"test/{pl_module.metric}" not in found:
             known = sorted(name.removeprefix("test/") for name in found if name.startswith("test/"))
             if not known:
-                raise UserError("the first epoch ended without an evaluation: train a whole epoch")
-            raise UserError(
+                raise SettingError(
+                    "the first epoch ended without an evaluation: train a whole epoch"
+                )
+            raise SettingError(
                 f"task.metric must be one that is evaluated ({', '.join(known)}), "
                 f"got {pl_module.metric!r}"
             )

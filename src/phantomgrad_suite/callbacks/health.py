@@ -31,6 +31,5 @@ class SolverMonitor(Callback):
 
     def on_train_batch_end(self, *_: Any) -> None:
         for layer, watch in self._watched:
-            endless = layer.solver.fixed_length or getattr(layer.solver, "tol", None) == 0
-            if layer.last_solution is not None and not endless:
+            if layer.last_solution is not None:
                 watch(layer.last_solution)

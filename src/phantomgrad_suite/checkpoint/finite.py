@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from phantomgrad_suite.runs.errors import UserError
 
-_REMEDIES = "try a smaller optimizer.lr, a smaller gradient.damping, or more solver.max_evaluations"
+
+class Diverged(UserError):
+    """NaN or infinity in a gradient, a loss or a weight: an outcome of the run, for its record."""
 
 
 class FiniteSteps(Callback):
@@ -20,17 +22,26 @@ class FiniteSteps(Callback):
     the gradient scaler, whose first scales overflow. Weights are checked at the end of epochs.
     """
 
+    def __init__(self) -> None:
+        self._loss: Any = math.nan
+
+    @property
+    def loss(self) -> float:
+        """The mean training loss of the epoch, up to the last step that was made."""
+        return float(self._loss)
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        self._loss = pl_module.mean_loss
+
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: Any
     ) -> None:
         gradients = {n: p.grad for n, p in pl_module.named_parameters() if p.grad is not None}
         if trainer.precision == "16-mixed" or not (names := nonfinite(gradients)):
             return
-        raise UserError(
+        raise Diverged(
             f"the gradient of step {trainer.global_step + 1} (epoch {trainer.current_epoch + 1}) "
-            f"is not finite in {names}: nothing was updated. The same command with "
-            "+runtime.trainer.detect_anomaly=true resumes from the last checkpoint and shows "
-            f"where it arose; to avoid it, {_REMEDIES}"
+            f"is not finite in {names}"
         )
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -48,11 +59,8 @@ def nonfinite(tensors: Mapping[str, Tensor]) -> str:
 
 
 def check_finite(epoch: int, *, loss: Tensor | None = None, model: nn.Module | None = None) -> None:
-    """Raise :class:`UserError` if the training loss or a parameter of ``model`` is not finite."""
-    problem = ""
+    """Raise :class:`Diverged` if the training loss or a parameter of ``model`` is not finite."""
     if loss is not None and not loss.isfinite():
-        problem = f"the training loss is {float(loss)} in epoch {epoch}"
-    elif model and (names := nonfinite(dict(model.named_parameters()))):
-        problem = f"weights are not finite in epoch {epoch}, in {names}"
-    if problem:
-        raise UserError(f"{problem}: no checkpoint was written since; {_REMEDIES}")
+        raise Diverged(f"the training loss is {float(loss)} in epoch {epoch}")
+    if model and (names := nonfinite(dict(model.named_parameters()))):
+        raise Diverged(f"weights are not finite in epoch {epoch}, in {names}")

@@ -12,7 +12,8 @@ from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_pro
 from phantomgrad_suite.runs.errors import UserError
 
 PROVENANCE, GENERATORS, LOADER = "provenance", "generators", "loader"
-_ORIGIN = ("row", "instance", "config_hash")
+_HARDWARE = ("processor", "threads", "accelerator")
+_ORIGIN = ("row", "instance", "config_hash", "data")
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +38,8 @@ class RunState(Callback):
     @property
     def attempts(self) -> list[dict[str, Any]]:
         """Start, revision and hardware of each attempt, as they may differ; this one is last."""
-        kept = ("git", "processor", "threads", "accelerator")
-        environment = {name: self._facts["environment"][name] for name in kept}
+        kept, found = ("git", "code", *_HARDWARE), self._facts["environment"]
+        environment = {name: found[name] for name in kept if name in found}
         return [*self._earlier, {"started": self._facts["started"], **environment}]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -66,14 +67,16 @@ class RunState(Callback):
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Keep the state until training starts; refuse that of another run or configuration."""
-        made_by = checkpoint.get(PROVENANCE, {})
+        made_by = {"data": self._facts.get("data"), **checkpoint.get(PROVENANCE, {})}
         own, other = ([facts.get(key) for key in _ORIGIN] for facts in (self._facts, made_by))
         if other != own:
-            source = "configuration (the experiment was changed since)"
+            source = "another configuration (the experiment was changed since)"
             if other[:2] != own[:2]:
-                source = "run, {} {}".format(*other)
+                source = "another run, {} {}".format(*other)
+            elif other[2] == own[2]:
+                source = f"a run on other data (fingerprint {other[3]}, these have {own[3]})"
             raise UserError(
-                f"{trainer.ckpt_path} is a checkpoint of another {source}: move it away, or choose "
+                f"{trainer.ckpt_path} is a checkpoint of {source}: move it away, or choose "
                 "another runtime.paths.runs"
             )
         self._restored, self._earlier = checkpoint, made_by["attempts"]

@@ -11,6 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from phantomgrad_suite.jobs.compose import identity_of, without_launcher
+from phantomgrad_suite.runs.configs import prefix
 from phantomgrad_suite.runs.errors import UserError
 
 
@@ -52,4 +53,4 @@ class Command:
 
     def line(self, script: Path) -> str:
         """Return the command for a shell."""
-        return shlex.join(["python", str(script), *self.arguments])
+        return shlex.join([*prefix(), "python", str(script), *self.arguments])

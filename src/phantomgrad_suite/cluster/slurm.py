@@ -22,6 +22,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import DictConfig
 
 from phantomgrad_suite.cluster.command import Command
+from phantomgrad_suite.jobs.processes import is_started_by_slurm
 from phantomgrad_suite.runs.errors import UserError
 
 _GRACE_SECONDS = 1800
@@ -32,7 +33,7 @@ def slurm_environment() -> list[SLURMEnvironment]:
 
     That would leave a checkpoint in the working directory, for any row that starts there next.
     """
-    if TorchElasticEnvironment.detect() or not SLURMEnvironment.detect():
+    if TorchElasticEnvironment.detect() or not is_started_by_slurm():
         return []
     return [SLURMEnvironment(auto_requeue=False)]
 

@@ -5,41 +5,57 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable
-from typing import NoReturn
+from argparse import Action, ArgumentParser
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
-from phantomgrad_suite.jobs.compose import CONFIGS, explain, without_launcher
+from phantomgrad_suite.jobs.compose import explain, help_text, key_of, without_launcher
+from phantomgrad_suite.runs.configs import CONFIG_PATH, CONFIGS, prefix
 from phantomgrad_suite.runs.errors import UserError
 
 log = logging.getLogger(__name__)
+
+_COMPOSITION_ERRORS = (
+    *(HydraException, OmegaConfBaseException, YAMLError),
+    *(OSError, RecursionError, UserError, ValueError),
+)
+# The groups of which a command line must name one: the first ones are listed as usage.
+_LISTED = {"train": ("experiment", "table", "tune"), "study": ("study", "suite")}
+_CHOOSING = {
+    "train": {*_LISTED["train"], "dataset", "model", "task", "gradient"},
+    "study": {*_LISTED["study"]},
+}
 
 
 def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
     """Execute the job of the command line, or each of a table or suite, and exit.
 
+    Prints how to name a row, and exits with 2, if the command line does not say what to run.
     All jobs are composed before the first one starts, from ``configs/<root>.yaml``; a wrong
     override ends the script with one line. A job that fails does not end the others, and errors
     that several share are logged once.
     """
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises its errors, and prints nothing
-    logging.getLogger("hydra").setLevel(logging.ERROR)
+    logging.getLogger("hydra").setLevel(logging.CRITICAL)
     failures: list[str] = []
     composed = False
-    lists = [a for a in sys.argv[1:] if re.match(r"\+?(table|suite)=", a)]
-    if len(lists) > 1:  # Hydra would take the last one
-        sys.exit(f"{' '.join(lists)}: a command runs one table or suite")
+    is_chosen = not _CHOOSING[root].isdisjoint(map(key_of, sys.argv[1:]))
+    _check_arguments(sys.argv[1:], root)
 
     def job(config: DictConfig) -> None:
         nonlocal composed
+        if not is_chosen:
+            _show_usage(root)
         composed = True
         try:
             work(config)
@@ -47,24 +63,103 @@ def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
             deleted = getattr(error, "full_key", None)  # by a tilde
             cause = f"a run needs the setting {deleted}" if deleted else str(error)
             if cause not in failures:
-                run, message = config.runtime.run, cause
-                choices = HydraConfig.get().runtime.choices
-                row = run.row or choices.get("experiment") or choices.get("study") or "custom"
-                if HydraConfig.get().mode is RunMode.MULTIRUN and not message.startswith(row):
-                    message = f"{' '.join(filter(None, (row, run.instance)))}: {message}"
-                log.error("%s", message)
+                log.error("%s", _named(cause, config))
             failures.append(cause)
 
     try:
-        hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=root)(job)()
-    except (HydraException, OmegaConfBaseException, OSError, ValueError, YAMLError) as error:
+        _run(job, root)
+    except _COMPOSITION_ERRORS as error:
         if composed:
             raise
-        text = explain(error, root, sys.argv[1:])
-        if isinstance(error, OSError) and not isinstance(error, HydraException | BrokenPipeError):
-            text += "; runtime.paths.runs must be a folder that can be written"
-        sys.exit(text)
+        sys.exit(_explained(error, root))
     sys.exit(1 if failures else 0)
+
+
+def _run(job: Callable[[DictConfig], None], root: str) -> None:
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(help_text(root, [a for a in sys.argv[1:] if not a.startswith("-")]))
+        return
+    sys.modules["hydra.main"].get_args_parser = _parser  # type: ignore[attr-defined]
+    hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=root)(job)()
+
+
+def _named(message: str, config: DictConfig) -> str:
+    """Return a message that names its run where a command has several."""
+    hydra, run = HydraConfig.get(), OmegaConf.select(config, "runtime.run") or {}
+    choices = hydra.runtime.choices
+    row = run.get("row") or choices.get("experiment") or choices.get("study") or "custom"
+    if hydra.mode is not RunMode.MULTIRUN or message.startswith(row):
+        return message
+    return f"{' '.join(filter(None, (row, run.get('instance'))))}: {message}"
+
+
+def _explained(error: Exception, root: str) -> str:
+    text = explain(error, root, sys.argv[1:])
+    if isinstance(error, OSError) and not isinstance(error, HydraException | BrokenPipeError):
+        text += "; runtime.paths.runs must be a folder that can be written"
+    return text
+
+
+def _check_arguments(arguments: Sequence[str], root: str) -> None:
+    """Exit with a sentence for what Hydra would take for something else."""
+    lists = [a for a in arguments if re.match(r"\+?(table|suite)=", a)]
+    if len(lists) > 1:  # Hydra would take the last one
+        sys.exit(f"{' '.join(lists)}: a command runs one table or suite")
+    for argument in arguments:
+        if re.match(r"(--config-dir|-cd)\b|\+*hydra\.searchpath=", argument):
+            sys.exit(
+                f"{argument.partition('=')[0]} would reach neither the jobs of this command nor "
+                f"status and report: set {CONFIG_PATH}=<folder>, which all of them read"
+            )
+        key, equals, value = argument.partition("=")
+        if equals and not value:
+            sys.exit(f"{argument} is empty: give a value (an empty text: '{key}=\"\"')")
+        if re.match(r"['\"]?~(/|$)", value):
+            sys.exit(f"{argument}: ~ is not expanded here: write $HOME, or the whole path")
+    if not arguments:
+        _show_usage(root)
+
+
+def _show_usage(root: str) -> NoReturn:
+    text = OmegaConf.load(CONFIGS / f"{root}.yaml").hydra.help.header
+    folders = ", ".join(f"configs/{group}" for group in _LISTED[root])
+    print(f"{text}\nThe files of {folders} are what can be named; all settings: --help")
+    sys.exit(2)
+
+
+def _parser() -> ArgumentParser:
+    """Return Hydra's parser of a command line, without abbreviations of its options.
+
+    Hydra 1.3 passes a help text that is no string, which Python 3.14 refuses when the option is
+    added (https://github.com/facebookresearch/hydra/issues/3121): it is added without one.
+    """
+    add = ArgumentParser.add_argument
+
+    def add_unchecked(parser: ArgumentParser, *names: Any, **options: Any) -> Action:
+        text = options.pop("help", None)
+        action = add(parser, *names, **options)
+        action.help = text
+        return action
+
+    ArgumentParser.add_argument = add_unchecked  # type: ignore[method-assign, assignment]
+    try:
+        parser = get_args_parser()
+    finally:
+        ArgumentParser.add_argument = add  # type: ignore[method-assign]
+    parser.allow_abbrev = False  # --experiment would be --experimental-rerun
+    parser.error = _wrong_option  # type: ignore[method-assign]
+    return parser
+
+
+def _wrong_option(message: str) -> NoReturn:
+    found = re.search(r"unrecognized arguments: --([\w.@]+)", message)
+    if not found:
+        sys.exit(f"{message}; --hydra-help lists the options")
+    value = re.search(rf"--{found[1]}[= ](\S+)", " ".join(sys.argv))
+    sys.exit(
+        f"there is no option --{found[1]}: settings have no dashes, as {found[1]}="
+        f"{value[1] if value else '<value>'}; --hydra-help lists the options"
+    )
 
 
 def command_line(hydra: HydraConf) -> str:
@@ -72,4 +167,6 @@ def command_line(hydra: HydraConf) -> str:
     overrides = without_launcher(hydra.overrides.task)
     # A table switches Hydra to multirun; the command is for one of its runs.
     alone = ["hydra.mode=RUN"] if hydra.mode is RunMode.MULTIRUN else []
-    return shlex.join(["python", f"scripts/{hydra.job.config_name}.py", *overrides, *alone])
+    return shlex.join(
+        [*prefix(), "python", f"scripts/{hydra.job.config_name}.py", *overrides, *alone]
+    )

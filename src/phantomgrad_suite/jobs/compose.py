@@ -2,10 +2,11 @@
 
 import difflib
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
-from pathlib import Path
+from textwrap import indent
 from typing import Any, cast
 
 from hydra import compose, initialize_config_dir
@@ -17,12 +18,19 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError
 
 from phantomgrad_suite.jobs.types import check_types
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.configs import CONFIGS, choices, find, folders
+from phantomgrad_suite.runs.errors import SettingError, UserError
 from phantomgrad_suite.runs.identity import Identity, identify, split_row
 
-CONFIGS = Path(__file__).resolve().parents[3] / "configs"
-
 _NAMING = ("experiment", "table", "scale", "tune", "study", "suite")
+_TOP_LEVEL = {  # the settings of each root; a composition would take 0.1 s of every command
+    "train": (
+        *("seed", "matmul_precision", "nonfinite", "measure", "label", "runtime", "dataset"),
+        *("model", "solver", "adjoint", "gradient", "task", "optimizer", "schedule", "trainer"),
+    ),
+    "study": ("seed", "device", "threads", "label", "runtime", "setting"),
+}
+_SECTIONS = ("measure", "runtime.dataset", "runtime.trainer", "runtime.callbacks", "runtime.paths")
 _LABEL = {"row": str | None, "scale": str | None, "reduced": list[str], "varied": list[str]}
 _METHODS = {
     "BackpropThroughSolver": "BPTT",
@@ -104,8 +112,8 @@ def _application(config: DictConfig) -> Iterator[None]:
 
 
 def _check_scale(scale: str | None, model: str | None) -> None:
-    if scale and not (CONFIGS / (overlay := f"scale/{scale}/{model}.yaml")).exists():
-        raise UserError(f"there is no scale {scale!r} of {model}: no configs/{overlay}")
+    if scale and not find(overlay := f"scale/{scale}/{model}", folders()):
+        raise UserError(f"there is no scale {scale!r} of {model}: no configs/{overlay}.yaml")
 
 
 def identity_of(config: DictConfig) -> Identity:
@@ -116,14 +124,18 @@ def identity_of(config: DictConfig) -> Identity:
     in ``HydraConfig``, not in ``config``.
     """
     hydra = HydraConfig.get()
-    resolved, root = as_dict(config), str(hydra.job.config_name)
-    named = re.findall(r"\$\{(\w+)", OmegaConf.to_yaml(config))
+    root = str(hydra.job.config_name)
+    for key in ("label", "runtime", *_SECTIONS):
+        if not isinstance(found := OmegaConf.select(config, key, default={}), DictConfig | dict):
+            raise SettingError(f"{key} must be a mapping, got {found!r}")
+    resolved = as_dict(config)
+    named = re.findall(r"\$\{(\w+)", str(OmegaConf.to_container(config, resolve=False)))
     for key in resolved:  # Hydra accepts any key from a file or with a plus
-        if key not in (*_top_level(root), *named):
-            if isinstance(resolved[key], dict) and (CONFIGS / key).is_dir():
+        if key not in (*_TOP_LEVEL[root], *named):
+            if isinstance(resolved[key], dict) and key in _groups():
                 raise UserError(f"the file of {key}=... must start with `# @package _global_`")
-            raise UserError(_unknown(key, _top_level(root), root))
-    for key in _top_level(root):  # ... and deletes any with a tilde
+            raise UserError(_unknown(key, _TOP_LEVEL[root], root))
+    for key in _TOP_LEVEL[root]:  # ... and deletes any with a tilde
         if key not in resolved:
             raise UserError(f"a run needs {key!r}: leave out ~{key}")
     check_types(resolved["label"], "label", _LABEL)
@@ -132,20 +144,27 @@ def identity_of(config: DictConfig) -> Identity:
         return identify(resolved, None)
     naming = {*_NAMING, *resolved["label"]["varied"]}
     overrides = without_launcher(hydra.overrides.task)
-    chosen = [o for o in overrides if _key(o) in naming]
-    others = {k for k in map(_key, overrides) if not k.startswith("runtime.")} - naming
+    chosen = [o for o in overrides if key_of(o) in naming]
+    others = {k for k in map(key_of, overrides) if not k.startswith("runtime.")} - naming
     if others <= {"seed", "dataset.fold", "logger"}:
         return identify(resolved, resolved)  # the row as its file has it
+    sources = tuple(source.path for source in hydra.runtime.config_sources)
+    return identify(resolved, _decisive(root, tuple(chosen), sources))
+
+
+@cache  # a table with a changed setting asks for each of its runs
+def _decisive(root: str, overrides: tuple[str, ...], sources: tuple[str, ...]) -> dict[str, Any]:
+    """Return what identifies a composition from ``sources``, those of the running application."""
     with composing():
-        row = compose(root, chosen)
+        row = compose(root, list(overrides))
     # Names in `label` and `runtime` refer to the running application, and identify nothing.
-    decisive = OmegaConf.masked_copy(row, [str(k) for k in row if k not in ("label", "runtime")])
-    return identify(resolved, as_dict(decisive))
+    kept = [str(key) for key in row if key not in ("label", "runtime")]
+    return as_dict(OmegaConf.masked_copy(row, kept))
 
 
 def without_launcher(overrides: Sequence[str]) -> list[str]:
     """Return the overrides of one run alone, without those on how runs are launched."""
-    return [o for o in overrides if not re.match(r"(runtime\.)?cluster\b", _key(o))]
+    return [o for o in overrides if not re.match(r"(runtime\.)?cluster\b", key_of(o))]
 
 
 def as_dict(config: DictConfig) -> dict[str, Any]:
@@ -159,10 +178,19 @@ def as_dict(config: DictConfig) -> dict[str, Any]:
         ) from error
 
 
-def names(group: str) -> list[str]:
-    """Return the choices of a configuration group, nested ones by their path."""
-    folder = CONFIGS / group
-    return sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
+def help_text(root: str, arguments: Sequence[str]) -> str:
+    """Return what ``--help`` prints: examples, the choices of every group, and all settings.
+
+    Hydra's own takes a second to list the groups.
+    """
+    with composing():
+        config = compose(root, list(arguments), return_hydra_config=True)
+    header = config.hydra.help.header
+    with open_dict(config):
+        del config["hydra"]
+    groups = "\n".join(f"  {group}: {', '.join(choices(group))}" for group in _groups())
+    settings = indent(OmegaConf.to_yaml(config), "  ")
+    return f"{header}\nGroups of settings (group=choice):\n{groups}\n\nSettings:\n{settings}"
 
 
 def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:
@@ -170,25 +198,57 @@ def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:
 
     These are the settings of ``configs/<root>.yaml`` with the groups chosen by ``arguments``.
     """
-    first = str(error).strip().splitlines()[0]
+    if not str(error) and isinstance(error.__cause__, Exception):  # as of a broken ${...}
+        error = error.__cause__
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
     if isinstance(error, OverrideParseException):
-        return f"cannot read the overrides: {first}"
+        return _unreadable(error.override)
     if isinstance(error, MissingConfigException):
         group, _, choice = (error.missing_cfg_file or "").partition("/")
-        return f"there is no {group} {choice!r}; {_nearest(choice, names(group), f'{group}/')}"
+        return f"there is no {group} {choice!r}; {_nearest(choice, choices(group), f'{group}/')}"
     if found := re.match(r"Could not override '([^']+)'", first):
         several = any(re.match(r"\+?(table|suite|tune)=", argument) for argument in arguments)
         message = _unknown(found[1], _known(root, arguments), root)
         return f"{message}; two pluses if other rows have it" if several else message
+    return _simple(error, arguments) or " ".join(str(error).split()) or first
+
+
+def _simple(error: Exception, arguments: Sequence[str]) -> str | None:
+    """Return an error in a configuration file, or in the choice of one, in one line."""
     if isinstance(error, MarkedYAMLError) and error.problem_mark:
         mark = error.problem_mark
         return f"{mark.name}, line {mark.line + 1}: {error.problem} (YAML indents by spaces)"
-    return " ".join(str(error).split())
+    if isinstance(error, RecursionError):
+        chosen = " ".join(argument for argument in arguments if key_of(argument) in _NAMING)
+        return f"{chosen}: a file inherits from itself: change its defaults"
+    if isinstance(error, OmegaConfBaseException) and error.full_key:
+        return f"{error.full_key} cannot be read: {str(error).splitlines()[0]}"
+    if str(error).startswith("Config group override must be"):
+        return next(filter(None, map(_no_choice, arguments)), None)
+    return None
+
+
+def _unreadable(override: str) -> str:
+    key, equals, value = override.partition("=")
+    if not equals:
+        return f"cannot read {override}: an override is <setting>=<value>"
+    quoted = shlex.quote(f'{key}="{value}"')
+    return f"cannot read {override}: a value with special characters needs quotes, {quoted}"
+
+
+def _no_choice(override: str) -> str | None:
+    """Return what to choose instead of ``null`` or a number in an override of a group."""
+    group, _, value = override.partition("=")
+    known = choices(group) if group.isidentifier() else []
+    if not known or value in known:
+        return None
+    listed = ", ".join(known[:8]) + ", ..." * (len(known) > 8)
+    return f"{override} is no choice: leave it out, or choose from {listed}"
 
 
 def _unknown(key: str, known: Sequence[str], root: str) -> str:
-    groups = [path.name for path in CONFIGS.iterdir() if path.is_dir() and path.name != key]
-    known = [*known, *(f"{group}=..." for group in groups if group not in known)]
+    groups = (group for group in _groups() if group not in (key, *known))
+    known = [*known, *(f"{group}=..." for group in groups)]
     plus = f"; a plus adds an argument or entry: +{key}=..." if "." in key else ""
     return f"there is no setting {key!r}; {_nearest(key, known, f'{root}.yaml')}{plus}"
 
@@ -201,17 +261,16 @@ def _nearest(wanted: str, known: Sequence[str], where: str) -> str:
 
 def _known(root: str, arguments: Sequence[str]) -> list[str]:
     """Return all settings, with the choices on the command line where these can be composed."""
-    groups = [a.split(",")[0] for a in arguments if (CONFIGS / _key(a).partition("@")[0]).is_dir()]
-    for choices in (groups, []):
+    chosen = [a.split(",")[0] for a in arguments if key_of(a).partition("@")[0] in _groups()]
+    for overrides in (chosen, []):
         with suppress(HydraException), composing():
-            return list(_keys(OmegaConf.to_container(compose(root, choices), resolve=False)))
+            return list(_keys(OmegaConf.to_container(compose(root, overrides), resolve=False)))
     return []
 
 
-@cache
-def _top_level(root: str) -> list[str]:
-    with composing():
-        return list(map(str, compose(root)))
+def _groups() -> list[str]:
+    """Return the names of all configuration groups."""
+    return sorted({path.name for place in folders() for path in place.iterdir() if path.is_dir()})
 
 
 def _keys(node: object, prefix: str = "") -> Iterator[str]:
@@ -222,5 +281,6 @@ def _keys(node: object, prefix: str = "") -> Iterator[str]:
             yield from _keys(value, f"{prefix}{key}.")
 
 
-def _key(override: str) -> str:
+def key_of(override: str) -> str:
+    """Return the setting or group that an override changes."""
     return override.lstrip("+~").partition("=")[0]

@@ -1,11 +1,14 @@
 """The environment of a run: revision, versions, hardware, processes, and settings of torch."""
 
 import importlib.metadata
+import logging
 import os
 import platform
 import re
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +16,35 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from lightning import Trainer
-from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from omegaconf import DictConfig
 from torch import nn
 
 from phantomgrad_suite.callbacks.capture import layers_of
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.jobs.processes import is_first_process
+from phantomgrad_suite.jobs.targets import outside_code
+from phantomgrad_suite.runs.errors import SettingError
+
+log = logging.getLogger(__name__)
 
 _PACKAGES = (
     *("torch", "torchvision", "torchmetrics", "lightning", "hydra-core", "torch-geometric"),
     *("numpy", "scikit-learn"),
 )
+log = logging.getLogger(__name__)
+
 _CPUINFO = Path("/proc/cpuinfo")
 
 
-def describe_environment(device: torch.device) -> dict[str, Any]:
-    """Return git revision, versions, processor, threads and, if it is in use, the accelerator."""
+def describe_environment(
+    device: torch.device, config: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return git revision, versions, processor, threads and, if it is in use, the accelerator.
+
+    ``code`` has fingerprints of what ``config`` names from outside of the checkout, if anything.
+    """
+    code = outside_code(config or {})
     return {
+        **({"code": code} if code else {}),
         "git": git_revision(),
         "python": platform.python_version(),
         "versions": _versions(),
@@ -40,31 +55,12 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
     }
 
 
-def is_first_process() -> bool:
-    """Return whether this is the first process of a distributed run, before Lightning knows it."""
-    ranks = (os.environ.get(name) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
-    rank = next((rank for rank in ranks if rank is not None), "0")
-    # Without RANK, LOCAL_RANK counts on the node.
-    return int(rank) == 0 and ("RANK" in os.environ or os.environ.get("NODE_RANK", "0") == "0")
-
-
-def has_several_processes(config: DictConfig) -> bool:
-    """Return whether a run has several processes, one for each device of each node."""
-    trainer = config.get("trainer") or {}
-    return bool(trainer.get("devices", 1) != 1 or trainer.get("num_nodes", 1) != 1)
-
-
-def is_started_with_others() -> bool:
-    """Return whether torchrun, srun or a user starts all processes of a run, not Lightning."""
-    return "LOCAL_RANK" in os.environ or SLURMEnvironment.detect()
-
-
 def check_processes(config: DictConfig, trainer: Trainer) -> None:
     """Raise if the processes are not those of the configuration, or a table must start them."""
     devices, nodes = config.trainer.devices, config.trainer.num_nodes
     expected, started = trainer.num_devices * trainer.num_nodes, trainer.world_size
     if str(devices) not in ("auto", "-1") and started != expected:
-        raise UserError(
+        raise SettingError(
             f"trainer.devices={devices} of trainer.num_nodes={nodes} is {expected} processes, but "
             f"{started} started: under SLURM start the row by "
             f"srun --ntasks-per-node={trainer.num_devices}, or by cluster=slurm"
@@ -72,16 +68,37 @@ def check_processes(config: DictConfig, trainer: Trainer) -> None:
     cluster: Any = getattr(trainer.strategy, "cluster_environment", None)
     from_outside = cluster is not None and cluster.creates_processes_externally
     if trainer.num_nodes > 1 and not from_outside and "MASTER_ADDR" not in os.environ:
-        raise UserError(
+        raise SettingError(
             f"trainer.num_nodes={nodes} would wait for the other nodes forever: start the row with "
             "srun, torchrun or cluster=slurm, or set MASTER_ADDR, MASTER_PORT and NODE_RANK"
         )
     if started > 1 and HydraConfig.get().mode is RunMode.MULTIRUN and not from_outside:
-        raise UserError(
+        raise SettingError(
             f"a table cannot start the processes of trainer.devices={devices} for each of its "
             "rows: start the rows one by one (experiment=...), or with cluster=slurm, "
             "cluster=local, torchrun or srun"
         )
+
+
+def choose_threads(number: int | None, setting: str) -> None:
+    """Let torch use so many threads of the CPU; by default those of OMP_NUM_THREADS, or one.
+
+    Small models, and several runs at once, are slower with more, and results depend on the number.
+    ``setting`` is what the configuration calls it.
+    """
+    if number is not None and (type(number) is not int or number < 1):
+        raise SettingError(f"{setting} must be a positive integer or null, got {number!r}")
+    if number is None and "OMP_NUM_THREADS" in os.environ:
+        return
+    torch.set_num_threads(number or 1)
+    if number is None and (os.cpu_count() or 1) > 1:
+        _announce(f"one CPU thread; for more: {setting}=<number>, or OMP_NUM_THREADS")
+
+
+@cache
+def _announce(message: str) -> None:
+    if is_first_process():
+        log.info("%s", message)
 
 
 def set_float32_precision(precision: str) -> None:
@@ -91,7 +108,7 @@ def set_float32_precision(precision: str) -> None:
     below about 1e-4.
     """
     if precision not in ("highest", "high", "medium"):
-        raise UserError(f"matmul_precision must be highest, high or medium, got {precision!r}")
+        raise SettingError(f"matmul_precision must be highest, high or medium, got {precision!r}")
     torch.set_float32_matmul_precision(precision)
     torch.backends.cudnn.allow_tf32 = precision != "highest"
 
@@ -104,7 +121,7 @@ def compile_solves(model: nn.Module, mode: str | None, device: torch.device) -> 
         torch.compile(lambda x: x.sin() + x, mode=mode)(torch.ones(2, device=device))
     except Exception as error:
         reason = str(error).strip().splitlines()[0]
-        raise UserError(f"runtime.compile={mode} does not work on {device}: {reason}") from error
+        raise SettingError(f"runtime.compile={mode} does not work on {device}: {reason}") from error
     for layer in layers_of(model):
         layer.compile_solve(mode=mode)
 
@@ -122,9 +139,17 @@ def _git(*arguments: str) -> str | None:
         done = subprocess.run(
             ["git", *arguments], cwd=root, capture_output=True, text=True, check=True, timeout=10
         )
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.SubprocessError) as error:
+        if is_first_process():
+            _warn(" ".join((getattr(error, "stderr", None) or str(error)).split()))
         return None
     return done.stdout.strip()
+
+
+@cache
+def _warn(answer: str) -> None:
+    """Say once that records have no revision, with the answer of git, which names the remedy."""
+    log.warning("records will not name the revision of the code: %s", answer)
 
 
 def _versions() -> dict[str, str]:

@@ -14,16 +14,15 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from phantomgrad.checks import ShapeError
 from phantomgrad_suite.jobs.compose import as_dict, identity_of
-from phantomgrad_suite.jobs.environment import (
+from phantomgrad_suite.jobs.processes import (
     has_several_processes,
     is_first_process,
     is_started_with_others,
 )
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.errors import MissingDataError, UserError
 from phantomgrad_suite.runs.files import check_writable
-from phantomgrad_suite.runs.folder import RunFolder, log_attempt
+from phantomgrad_suite.runs.folder import RunFolder, log_attempt, stamp
 from phantomgrad_suite.runs.identity import Identity
 from phantomgrad_suite.runs.records import Record, StudyRecord, read_any, write_record
 
@@ -31,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "the disk is full: make room"),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "it must be a folder: move it away"),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "make it writable"),
 }
 
@@ -67,7 +67,8 @@ def open_job(config: DictConfig) -> Iterator[Job]:
     identity, runtime = identity_of(config), config.runtime
     folder = RunFolder(_folder(runtime, "runs") / identity.row / identity.instance)
     published = _folder(runtime, "records") / identity.row / f"{identity.instance}.json"
-    runtime.run.update(row=identity.row, instance=identity.instance, folder=str(folder.path))
+    place = {"row": identity.row, "instance": identity.instance, "folder": str(folder.path)}
+    runtime.run.update(**place, changes=[*identity.changes])
     if not is_first_process() and has_several_processes(config):
         # The first process holds the lock, and writes the record.
         yield Job(identity, folder, pending=not folder.finished(identity.config_hash))
@@ -79,23 +80,54 @@ def open_job(config: DictConfig) -> Iterator[Job]:
             log.info("%s: skipped, another process executes it", identity)
             yield Job(identity, folder, pending=False)
         elif folder.finished(identity.config_hash):
-            log.info("%s: finished, skipped (%s)", identity, folder.record)
             record = read_any(folder.record)
+            if isinstance(record, Record):
+                check_data(config, record, folder)
+            end = "diverged" if getattr(record, "diverged", None) else "finished"
+            log.info("%s: %s, skipped (%s)", identity, end, folder.record)
             if not identity.is_changed and not published.exists():
                 write_record(record, published)
             yield Job(identity, folder, pending=False, record=record)
         else:
             is_row = not identity.is_changed  # the row as its file has it: a result
-            if is_row:
-                check_writable(published.parent)
+            destinations = (*[published] * is_row, folder.record)
+            for path in destinations:
+                check_writable(path.parent)
             epochs = (config.get("trainer") or {}).get("max_epochs")
             with log_attempt(folder.path, epochs=epochs, dataset=config.label.get("dataset")):
                 yield Job(
                     identity,
                     folder,
                     pending=True,
-                    destinations=(*[published] * is_row, folder.record),
+                    destinations=destinations,
                 )
+
+
+def check_data(config: DictConfig, record: Record, folder: RunFolder) -> None:
+    """Raise :class:`UserError` if a finished run was made from other data than those now there.
+
+    They are read only if a file has another size or time than the run noted.
+    """
+    from phantomgrad_suite.jobs.build import build_data  # imports torch, for seconds
+
+    root = str(config.runtime.dataset.get("root") or "")
+    noted = folder.noted_data(root)
+    if noted is not None and all(stamp(path) == kept for path, kept in noted.items()):
+        return
+    try:
+        data = build_data(config)
+        now, then = data.facts().get("fingerprint"), record.data.get("fingerprint")
+    except MissingDataError as error:
+        if any(path.exists() for path in noted or ()):
+            raise
+        log.info("%s: its data are not compared: %s", folder.path, error)
+        return
+    if now != then:
+        raise UserError(
+            f"{folder.path} holds a finished run on other data (fingerprint {then}, these have "
+            f"{now}): restore those data, or choose another runtime.paths.runs for a new run"
+        )
+    folder.note_data(data.files, root)
 
 
 def _folder(runtime: DictConfig, name: str) -> Path:
@@ -129,13 +161,11 @@ def now() -> str:
 
 @contextmanager
 def _external_errors_in_a_line(folder: RunFolder) -> Iterator[None]:
-    """Report errors with an external cause (data that do not fit, a full disk) in one line."""
+    """Report errors with an external cause, such as a full disk, in one line."""
     hook = threading.excepthook  # TensorBoard's thread prints what the main thread raises
     threading.excepthook = lambda e: None if isinstance(e.exc_value, OSError) else hook(e)
     try:
         yield
-    except ShapeError as error:
-        raise UserError(str(error)) from error
     except OSError as error:
         if error.errno not in _REMEDIES:
             raise

@@ -11,10 +11,19 @@ from safetensors import safe_open
 from torch import Tensor
 
 from phantomgrad_suite.data.sources import sha256
+from phantomgrad_suite.jobs.compose import as_dict
+from phantomgrad_suite.jobs.targets import check_targets
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
-from phantomgrad_suite.runs.records import Record, read_record
+from phantomgrad_suite.runs.records import Record, RecordError, read_record
 
+_BUILT = ("dataset", "model", "task", "trainer")
+_NEEDED = (
+    *(f"{part}._target_" for part in _BUILT),
+    *("runtime.dataset", "runtime.trainer.accelerator", "runtime.paths.data"),
+    *("matmul_precision", "seed"),
+)
+_WEIGHTS = ("file", "sha256", "epoch", "step")
 RESULTS = Path(__file__).resolve().parents[3] / "results"
 
 
@@ -24,11 +33,10 @@ def read_run(folder: Path) -> Record:
     if not path.is_file():
         raise UserError(f"{folder} holds no finished run: train it first, or name another folder")
     record = read_record(path)
+    _check(record, path)
     if not record.weights:
-        raise UserError(
-            f"{folder} has no weights: runtime.keep_weights was false, or an older version wrote "
-            "its record"
-        )
+        why = "runtime.keep_weights was false, or an older version wrote its record"
+        raise UserError(f"{folder} has no weights: {'it diverged' if record.diverged else why}")
     return record
 
 
@@ -45,12 +53,20 @@ def read_weights(folder: Path, kept: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def configuration(record: Record, overrides: Sequence[str] = ()) -> DictConfig:
-    """Return the configuration of a record; ``overrides`` may change ``runtime``."""
+    """Return the configuration of a record; ``overrides`` may change ``runtime``.
+
+    It names nothing that a file from elsewhere must not have built (:func:`.check_targets`).
+    """
     for override in overrides:
         if not override.startswith("runtime.") or "=" not in override:
             raise UserError(f"an evaluation can change runtime.<setting>=<value>, got {override!r}")
-    config: Any = OmegaConf.merge(record.config, OmegaConf.from_dotlist(list(overrides)))
-    return config  # type: ignore[no-any-return]
+    merged: Any = OmegaConf.merge(record.config, OmegaConf.from_dotlist(list(overrides)))
+    config = as_dict(merged)  # what is built is what is checked, without interpolations
+    if as_dict(fixed := OmegaConf.create(config)) != config:
+        raise UserError(f"the configuration of {record.row} must not have escaped interpolations")
+    runtime = [config["runtime"][part] for part in ("dataset", "trainer")]
+    check_targets([*(config[part] for part in _BUILT), *runtime])
+    return fixed
 
 
 def data_in(folder: Path, record: Record) -> list[str]:
@@ -61,6 +77,18 @@ def data_in(folder: Path, record: Record) -> list[str]:
         return []
     part = Path(root).relative_to(usual) if Path(root).is_relative_to(usual) else Path(root).name
     return [f"runtime.dataset.root={folder / part}"]
+
+
+def _check(record: Record, path: Path) -> None:
+    """Raise :class:`RecordError` if a record lacks what its model is built and evaluated from."""
+    config = OmegaConf.create(record.config)
+    gaps = [f"config.{key}" for key in _NEEDED if OmegaConf.select(config, key) is None]
+    for name, kept in record.weights.items():
+        gaps += [f"weights.{name}.{key}" for key in _WEIGHTS if key not in kept]
+    if record.weights and "last" not in record.weights:
+        gaps.append("weights.last")
+    if gaps:
+        raise RecordError(f"{path} lacks {gaps[0]}: restore it, or train the run again")
 
 
 class Released(NamedTuple):
@@ -104,7 +132,9 @@ def read_released(name: str, results: Path = RESULTS) -> Released:
     with safe_open(path, "pt") as file:
         sizes = json.loads(file.metadata()["sizes"])
         weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    return Released(name, read_record(path.with_suffix(".json")), weights, sizes)
+    record = read_record(path.with_suffix(".json"))
+    _check(record, path.with_suffix(".json"))
+    return Released(name, record, weights, sizes)
 
 
 def weights_file(name: str, results: Path) -> Path:

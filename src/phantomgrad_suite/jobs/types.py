@@ -11,13 +11,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from hydra.utils import get_object
 from omegaconf import OmegaConf
-from torch import Tensor
 
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.errors import SettingError
 
 
 def check_types(node: Any, name: str, hints: Mapping[str, Any] | None = None) -> None:
-    """Raise :class:`UserError` for an argument in ``node`` that is not of its annotated type.
+    """Raise :class:`SettingError` for an argument in ``node`` that is not of its annotated type.
 
     Numbers must be finite. What an annotation leaves open, the constructor checks. ``hints`` are
     the types of a node without ``_target_``.
@@ -28,18 +27,18 @@ def check_types(node: Any, name: str, hints: Mapping[str, Any] | None = None) ->
         node = dict(enumerate(node))
     if not isinstance(node, dict):
         if hints:
-            raise UserError(f"{name} must be a mapping, got {node!r}")
+            raise SettingError(f"{name} must be a mapping, got {node!r}")
         return
-    types = _hints(str(node["_target_"])) if "_target_" in node else hints or {}
+    types = annotations(str(node["_target_"])) if "_target_" in node else hints or {}
     for key, value in node.items():
         hint = types.get(str(key), Any)
         if not _fits(value, hint):
-            raise UserError(f"{name}.{key} must be {_described(hint)}, got {value!r}")
+            raise SettingError(f"{name}.{key} must be {_described(hint)}, got {value!r}")
         check_types(value, f"{name}.{key}")
 
 
 @cache
-def _hints(target: str) -> Mapping[str, Any]:
+def annotations(target: str) -> Mapping[str, Any]:
     """Return the annotations of a function, or of a constructor and those of the base classes."""
     found: dict[str, Any] = {}
     with suppress(Exception):  # Hydra reports a target that cannot be imported
@@ -71,5 +70,6 @@ def _fits(value: Any, hint: Any) -> bool:
     if issubclass(kind, Iterable) and not issubclass(kind, Mapping) and arguments:
         each = Any if kind is tuple and arguments[1:] != (...,) else arguments[0]
         return isinstance(value, list) and all(_fits(member, each) for member in value)
-    # Strings are for Path, torch.device and the like.
-    return isinstance(value, dict | list | str) and not (kind is Tensor and isinstance(value, str))
+    # Strings are for Path, torch.device and the like. Tensor by its name: labels need no torch.
+    takes_text = (kind.__module__, kind.__name__) != ("torch", "Tensor")
+    return isinstance(value, dict | list) or (isinstance(value, str) and takes_text)

@@ -47,8 +47,12 @@ def main(arguments: Sequence[str], default: Path) -> int:
     names = [a for a in arguments if not a.startswith(("results=", "yours="))]
     results = Path(folders[-1]) if folders else default
     try:
-        if yours and not yours[-1].is_dir():
-            raise UserError(f"yours must be a folder of your results, got {yours[-1]}")
+        if yours and not any((yours[-1] / "records").rglob("*.json")):
+            raise UserError(
+                f"{yours[-1]} has no records: yours must be a folder of your results, usually "
+                "runs/results, in which runs that do not differ from their rows put their records "
+                "when they are finished"
+            )
         known = known_tables(results, *(folder / "records" for folder in yours))
         for name in names:
             if name not in known:

@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from phantomgrad_suite.report.experiments.lines import Line
+from phantomgrad_suite.report.experiments.runs import short
 from phantomgrad_suite.report.table import Row, Table
+from phantomgrad_suite.runs.identity import difference
 
 _RESULTS = ("Best", "Last", "Common (epoch)", "Selected")
 
@@ -14,7 +17,7 @@ def with_yours(published: Table, yours: Table) -> tuple[Table, str]:
     differing = [text for text in found if text]
     things = "claims have the published verdict" if yours.studies else "numbers agree"
     sentence = f"{len(found) - len(differing)} of {len(found)} {things}"
-    sentence += f"; others: {'; '.join(differing)}." if differing else "."
+    sentence += f"; others: {'; '.join(dict.fromkeys(differing))}." if differing else "."
     if not found:
         sentence = "Nothing is published to compare these with."
     own = [section for section in yours.sections if section.columns]
@@ -45,32 +48,60 @@ def with_your_claims(published: Table | None, yours: Table | None) -> Table | No
 
 
 def _differences(published: Table, yours: Table) -> Iterator[str]:
-    """Yield for each of your numbers and checks how it differs from the published one, or "".
-
-    A number agrees within the published spread, and otherwise if both are printed alike. The best
-    common epoch is compared only over as many runs: over fewer it flatters more.
-    """
+    """Yield for each of your numbers and checks how it differs from the published one, or ""."""
     theirs = {_key(row): row for block in published.blocks for row, _ in block.experiments}
     for block in yours.blocks:
         for row, line in block.experiments:
             other = theirs.get(_key(row))
-            for heading in _RESULTS:
-                mine = row.number(heading)
-                reference = other.number(heading) if other else None
-                if other is None or mine is None or reference is None:
-                    continue
-                if heading.startswith("Common") and row.text("n") != other.text("n"):
-                    continue
-                value, spread = reference
-                near = abs(mine[0] - value) <= spread or row.text(heading) == other.text(heading)
-                difference = f"{row.text(heading)}, published {other.text(heading)}"
-                yield "" if near else f"{line.row} {heading} {difference}"
+            if other and other.line:
+                yield from _compared(row, line, other, other.line)
     holds = {(r.row, c.claim): c.holds for r in published.studies for c in r.checks}
     for record in yours.studies:
         for check in record.checks:
             if (key := (record.row, check.claim)) in holds:
                 words = "holds" if check.holds else "does not hold"
                 yield "" if check.holds == holds[key] else f"{record.row}: {check.claim} {words}"
+
+
+def _compared(row: Row, line: Line, other: Row, published: Line) -> Iterator[str]:
+    """Yield how each number of a row differs from the published one, or "".
+
+    A number agrees within the published spread, and otherwise if both are printed alike, but never
+    if it is one of other data or settings, or if other runs diverged. The best common epoch is
+    compared only over as many runs: over fewer it flatters more.
+    """
+    unlike = _unlike(line, published)
+    for heading in _RESULTS:
+        mine, reference = row.number(heading), other.number(heading)
+        if reference is None or (mine is None and not line.fate):
+            continue
+        if heading.startswith("Common") and row.text("n") != other.text("n"):
+            continue
+        if unlike or mine is None:
+            yield f"{line.row}: {unlike or line.fate}"
+            continue
+        value, spread = reference
+        near = abs(mine[0] - value) <= spread or row.text(heading) == other.text(heading)
+        texts = f"{row.text(heading)}, published {other.text(heading)}"
+        yield "" if near else f"{line.row} {heading} {texts}"
+
+
+def _unlike(yours: Line, published: Line) -> str:
+    """Return why your runs of a row do not repeat the published ones; empty if they do."""
+    mine, other = yours.runs, published.runs
+    if mine is None or other is None:
+        return ""
+    reasons = []
+    if mine.data != other.data:
+        reasons.append(f"data {short(mine.data)}, published {short(other.data)}")
+    settings = dict.fromkeys(s for r in mine.all for s in difference(r.config, other.first.config))
+    if settings or mine.first.config_hash != other.first.config_hash:
+        reasons.append(f"other settings ({', '.join(settings) or 'configuration hash'})")
+    both = {r.instance for r in mine.all} & {r.instance for r in other.all}
+    lost = [{r.instance for r in runs.diverged} & both for runs in (mine, other)]
+    if lost[0] != lost[1]:
+        reasons.append(f"{len(lost[0])} diverged, published {len(lost[1])} of these")
+    return "; ".join(reasons)
 
 
 def _key(row: Row) -> tuple[str, str, str]:

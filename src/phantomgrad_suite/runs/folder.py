@@ -1,13 +1,15 @@
 """The folder of a run: its lock, its record, and the note on its last attempt.
 
 The note, ``attempt.json``, is for ``make status``: if the disk refuses it, the run goes on.
+``data.json`` has sizes and times of the files that the run was trained on.
 """
 
 import errno
+import fcntl
 import json
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +17,12 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.errors import SettingError, UserError
 from phantomgrad_suite.runs.records import read_any, write_json
 
 ATTEMPT = "attempt.json"
+_LOCK, _DATA = ".lock", "data.json"
+_PROBED = 0.1  # seconds: longer than another process probes the lock
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,8 @@ class RunFolder:
         The lock ends with the process, however it ends. The same command may therefore be started
         several times: each process takes the runs that no other one executes.
         """
-        lock = FileLock(self.path / ".lock", timeout=0, fallback_to_soft=False)
+        file = self.path / _LOCK
+        lock = FileLock(file, timeout=_PROBED, poll_interval=_PROBED / 4, fallback_to_soft=False)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock.acquire()
@@ -74,19 +79,63 @@ class RunFolder:
         finally:
             lock.release()
 
+    @property
+    def is_locked(self) -> bool:
+        """Whether a process of this machine executes the run."""
+        try:
+            with (self.path / _LOCK).open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # there is none, or this file system has no locks
+            return False
+        return False
+
+    def note_data(self, files: Iterable[Path], root: str) -> None:
+        """Keep sizes and times of the files of the data, by their paths in ``root``."""
+        stamps = {os.path.relpath(path, root): stamp(path) for path in files}
+        with suppress(OSError):
+            write_json(stamps, self.path / _DATA)
+
+    def noted_data(self, root: str) -> dict[Path, Any] | None:
+        """Return size and time of the files of the data as they were, by their paths in ``root``.
+
+        ``None`` if an older version made the run.
+        """
+        with suppress(AttributeError, OSError, ValueError):  # an odd file is as good as none
+            known = json.loads((self.path / _DATA).read_text())
+            return {Path(root, name): kept for name, kept in known.items()}
+        return None
+
+
+def stamp(path: Path) -> list[int] | None:
+    """Return size and time of a file, ``None`` if there is none."""
+    with suppress(OSError):
+        stat = path.stat()
+        return [stat.st_size, stat.st_mtime_ns]
+    return None
+
 
 @contextmanager
 def log_attempt(folder: Path, **facts: Any) -> Iterator[None]:
     """Write ``attempt.json`` when a run starts, and add why it failed or that it was stopped.
 
-    A finished run removes the file; a killed one leaves it as it was written at the start.
+    A finished run removes the file; a killed one leaves it as it was written at the start. A
+    setting that cannot work leaves it as it was before.
     """
+    before = read_attempt(folder)
     job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
     if job and (task := os.environ.get("SLURM_ARRAY_TASK_ID")):
         job = f"{job}_{task}"
     _note(folder, {"host": platform.node(), "pid": os.getpid(), "job": job, **facts})
     try:
         yield
+    except SettingError:
+        if before:
+            _note(folder, before)
+        else:
+            (folder / ATTEMPT).unlink(missing_ok=True)
+        raise
     except BaseException as error:
         lines = str(error).strip().splitlines()[:1]
         kind = [] if isinstance(error, UserError) and lines else [type(error).__name__]

@@ -12,6 +12,7 @@ from phantomgrad_suite.runs.errors import UserError
 # Where and how a run is executed, and what tables call it; the result does not depend on them.
 _DESCRIPTIVE = ("label", "runtime")
 _MISSING = object()
+_NAME = re.compile(r"(?!\.)[^/\\\0\n]+")  # of a folder that is not hidden
 SCALES = ("cpu",)  # the folders of rows in another size (configs/scale)
 
 Config = Mapping[str, Any]
@@ -67,7 +68,17 @@ def identify(config: Config, row_config: Config | None) -> Identity:
         instance += f"-{config_hash[:8]}"
     label = config["label"]
     row = "/".join(filter(None, (label.get("scale"), label["row"] or "custom")))
+    check_row(row)
     return Identity(row, instance, changes, config_hash)
+
+
+def check_row(row: str) -> None:
+    """Raise :class:`UserError` if the name of a row would lead out of the folder of its runs."""
+    if not all(_NAME.fullmatch(part) for part in row.split("/")):
+        raise UserError(
+            "label.row must be names joined by /, without .. or a / at its ends (it is a folder in "
+            f"runtime.paths.runs), got {row!r}"
+        )
 
 
 def hash_config(config: Config) -> str:

@@ -12,11 +12,12 @@ from typing import Any
 
 import yaml
 
+from phantomgrad_suite.runs.configs import choices, find, folders
+
 
 def tables(configs: Path) -> list[str]:
-    """Return the names of all tables."""
-    folder = configs / "table"
-    return sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
+    """Return the names of all tables, with those of the user."""
+    return choices("table", configs)
 
 
 def expected(configs: Path, table: str) -> list[tuple[str, str]]:
@@ -24,7 +25,8 @@ def expected(configs: Path, table: str) -> list[tuple[str, str]]:
 
     The tables of a scale are in a folder of its name, as their rows are.
     """
-    files = _with_bases(configs, f"table/{table}")
+    places = folders(configs)
+    files = _with_bases(places, f"table/{table}")
     sweeps: Mapping[str, Any] = {}
     for file in reversed(files):
         sweeps = {**sweeps, **(_first([file], "hydra.sweeper.params") or {})}
@@ -36,7 +38,7 @@ def expected(configs: Path, table: str) -> list[tuple[str, str]]:
         for key, value in swept.items():  # a table names its rows by settings that it sweeps
             for place in (key, f"hydra:runtime.choices.{key}", f"runtime.run.{key}"):
                 name = name.replace(f"${{{place}}}", value)
-        seed, fold = _seed_and_fold(configs, swept["experiment"], swept.get("dataset"))
+        seed, fold = _seed_and_fold(places, swept["experiment"], swept.get("dataset"))
         seed, fold = swept.get("seed", seed), swept.get("dataset.fold", fold)
         name = f"{table.rpartition('/')[0]}/{name}".lstrip("/")
         runs.append((name, f"seed{seed}" + ("" if fold is None else f"-fold{fold}")))
@@ -52,23 +54,23 @@ def _values(sweep: Any) -> list[str]:
 
 
 @cache
-def _seed_and_fold(configs: Path, row: str, dataset: str | None) -> tuple[Any, Any]:
+def _seed_and_fold(places: tuple[Path, ...], row: str, dataset: str | None) -> tuple[Any, Any]:
     """Return seed and fold as the files of a row have them; a row of one fold has ``None``."""
-    files = [*_with_bases(configs, f"experiment/{row}"), *_with_bases(configs, "train")]
+    files = [*_with_bases(places, f"experiment/{row}"), *_with_bases(places, "train")]
     entries = [d for f in files for d in f.get("defaults", []) if isinstance(d, dict)]
     choices = {key.removeprefix("override /"): v for d in reversed(entries) for key, v in d.items()}
-    files += _with_bases(configs, f"dataset/{dataset or choices['dataset']}")
+    files += _with_bases(places, f"dataset/{dataset or choices['dataset']}")
     return _first(files, "seed"), _first(files, "dataset.fold")
 
 
 @cache
-def _with_bases(configs: Path, name: str) -> tuple[dict[str, Any], ...]:
+def _with_bases(places: tuple[Path, ...], name: str) -> tuple[dict[str, Any], ...]:
     """Return the content of a file and of the files it inherits from, the nearest first."""
-    with (configs / f"{name}.yaml").open() as file:
+    with (find(name, places) or places[0] / f"{name}.yaml").open() as file:
         content = yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
     bases = [d for d in content.get("defaults", []) if isinstance(d, str) and d != "_self_"]
     paths = [b[1:] if b.startswith("/") else f"{name.rpartition('/')[0]}/{b}" for b in bases]
-    return content, *(base for path in paths for base in _with_bases(configs, path))
+    return content, *(base for path in paths for base in _with_bases(places, path))
 
 
 def _first(files: Iterable[Mapping[str, Any]], key: str) -> Any:

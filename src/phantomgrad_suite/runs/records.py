@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_h
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import write_file
+from phantomgrad_suite.runs.identity import check_row
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -28,6 +29,8 @@ _T = TypeVar("_T", bound="DataclassInstance")
 _hints = cache(get_type_hints)
 
 _NUMBERS_OF: dict[Any, Any] = {float: int | float, float | None: int | float | None}
+
+_ENTRIES = {int, float, type(None)}  # of lists of numbers, where NaN is null
 
 # An indented list of numbers. JSON strings hold no line break, so they cannot match.
 _NUMBERS = re.compile(r"\[\n([-+.,\s0-9eEnul]+)\n\s*\]")
@@ -54,6 +57,11 @@ class Result:
     selected_epoch: int | None = None
     mode: str = "max"
 
+    @classmethod
+    def missing(cls, metric: str, mode: str) -> Result:
+        """Return that of a run that diverged."""
+        return cls(metric, best=math.nan, best_epoch=0, last=math.nan, mode=mode)
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Finished:
@@ -64,8 +72,9 @@ class _Finished:
         changes: the differences from the full protocol, as overrides or descriptions.
         seconds: wall-clock time, ``total`` and, of a run, per ``epoch``; processor time as
             ``epoch_cpu`` of a run and ``cpu`` of a study.
-        environment: git revision, versions, hardware, threads, processes. A resumed run also has
-            ``earlier``: start, revision and hardware of each attempt before the last.
+        environment: git revision, versions, hardware, threads, processes; fingerprints of ``code``
+            outside of the checkout that the configuration names. A resumed run also has
+            ``earlier``: start, revision, code and hardware of each attempt before the last.
         config_hash: the hash of the part of the configuration that determines the result.
         started: UTC, ISO 8601, as ``finished``.
     """
@@ -95,6 +104,9 @@ class Record(_Finished):
         memory: ``peak_bytes`` and how they were measured (``kind``).
         weights: the files of the weights of ``last``, and of ``selected`` or ``best``, in the run
             folder: ``file``, ``sha256``, ``epoch`` and ``step``. Older records have none.
+        diverged: of a run that ended in NaN or infinity, ``step``, the number of steps until then,
+            ``epoch``, the mean training ``loss`` of this epoch until then, and the ``reason``; else
+            empty. Such a run has the curves of the epochs before, no result (NaN), no weights.
     """
 
     label: dict[str, str]
@@ -105,6 +117,7 @@ class Record(_Finished):
     solver: dict[str, float]
     memory: dict[str, Any]
     weights: dict[str, dict[str, Any]] = field(default_factory=dict)
+    diverged: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -158,9 +171,14 @@ def read_any(path: Path) -> Record | StudyRecord:
 
 
 def made_from_changes(record: Record | StudyRecord) -> bool:
-    """Return whether an attempt of the run was made from a changed checkout: none can repeat it."""
+    """Return whether none can repeat a run: from a changed checkout, or with other code in between.
+
+    That is the code that the run names from outside of the checkout.
+    """
     attempts = [record.environment, *record.environment.get("earlier", ())]
-    return any(str(attempt.get("git")).endswith("+dirty") for attempt in attempts)
+    codes = {item for attempt in attempts for item in (attempt.get("code") or {}).items()}
+    changed = len(codes) > len({name for name, _ in codes})
+    return changed or any(str(attempt.get("git")).endswith("+dirty") for attempt in attempts)
 
 
 def write_json(content: Any, path: Path) -> None:
@@ -191,18 +209,17 @@ def _made(content: Any, path: Path, kind: type[_T]) -> _T:
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise RecordError(f"{path} does not have schema {SCHEMA}: delete it and repeat the run")
     try:
-        return _typed(content, kind, "record")  # type: ignore[no-any-return]
-    except TypeError as error:
+        record = _typed(content, kind, "record")
+        check_row(f"{record.row}/{record.instance}")
+        return record  # type: ignore[no-any-return]
+    except (TypeError, UserError) as error:
         raise RecordError(
             f"{path} is not a valid record ({error}): delete it and repeat the run"
         ) from error
 
 
 def _typed(value: Any, hint: Any, name: str) -> Any:
-    """Return a JSON ``value`` as one of type ``hint``, or raise :class:`TypeError`.
-
-    Entries of lists of numbers are not checked.
-    """
+    """Return a JSON ``value`` as one of type ``hint``, or raise :class:`TypeError`."""
     kind: Any = get_origin(hint) or hint
     arguments = get_args(hint)
     if is_dataclass(hint) and isinstance(value, dict):
@@ -212,6 +229,8 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
         return [_typed(item, arguments[0], name) for item in value]
     if kind is dict and isinstance(value, dict):
         return {key: _typed(v, arguments[1], f"{name}.{key}") for key, v in value.items()}
+    if hint == list[float] and isinstance(value, list) and not {*map(type, value)} <= _ENTRIES:
+        raise TypeError(f"{name} is {value!r:.40}, not numbers alone")
     if hint is float and value is None:
         return math.nan
     accepted = _NUMBERS_OF.get(hint, hint if isinstance(hint, UnionType) else kind)

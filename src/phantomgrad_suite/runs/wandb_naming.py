@@ -1,27 +1,31 @@
 """Runs on wandb: their names, the same for a logged run and one rebuilt from its record."""
 
-from __future__ import annotations
-
 import hashlib
-from typing import TYPE_CHECKING, Any
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.metrics import metric_of
 
-if TYPE_CHECKING:
-    from lightning.pytorch.loggers import WandbLogger
-
 _BY_EPOCH = ("train", "test", "validation", "gradient", "collapse", "solver", "adjoint", "seconds")
-_LONGEST_TAG = 64  # characters
+_LONGEST_TAG, _LONGEST_NAME = 64, 128  # characters
 
 
-def names(row: str, instance: str, dataset: str) -> dict[str, Any]:
-    """Return the arguments of ``wandb.init`` that name a run; its id stays when it is resumed."""
+def names(row: str, instance: str, dataset: str, changes: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the arguments of ``wandb.init`` that name a run.
+
+    Its id is one of this machine: the same run of another machine is not overwritten. Its name has
+    the last part of the row, which tells the points of a sweep apart, and the ``changes``.
+    """
+    place = f"{row}/{instance}@{platform.node()}"
+    changed = f": {', '.join(changes)}" if changes else ""
     return {
-        "id": hashlib.sha256(f"{row}/{instance}".encode()).hexdigest()[:16],
+        "id": hashlib.sha256(place.encode()).hexdigest()[:16],
         "group": row,
-        "name": f"{instance} on {dataset}",
+        "name": f"{row.rpartition('/')[2]} {instance} on {dataset}{changed}"[:_LONGEST_NAME],
         "tags": [t for t in dict.fromkeys((table_of(row), row)) if 0 < len(t) <= _LONGEST_TAG],
         "config": {"table": table_of(row), "row": row, "instance": instance},
     }
@@ -45,9 +49,17 @@ def define_metrics(run: Any, metric: str, mode: str | None = None) -> None:
 
 
 def wandb_logger(
-    *, group: str, name: str, dataset: str, metric: str, **options: Any
-) -> WandbLogger:
-    """Return a logger with a stable run id: a resumed run continues its curves.
+    *,
+    group: str,
+    name: str,
+    changes: Sequence[str],
+    dataset: str,
+    metric: str,
+    save_dir: str,
+    offline: bool = False,
+    **options: Any,
+) -> Any:
+    """Return a ``WandbLogger`` that continues the curves of a resumed run, also on another machine.
 
     A run that is still open in this process is finished first. ``group`` is the row, ``name`` the
     instance; ``options`` of :class:`~lightning.pytorch.loggers.WandbLogger` take precedence.
@@ -61,6 +73,15 @@ def wandb_logger(
         ) from error
     if wandb.run is not None:
         wandb.finish()
-    logger = WandbLogger(**{**names(group, name, dataset), **options})
-    define_metrics(logger.experiment, metric)
+    named = names(group, name, dataset, changes)
+    for earlier in Path(save_dir, "wandb").glob("*run-*-*"):
+        named["id"] = earlier.name.rpartition("-")[2]
+    try:
+        logger = WandbLogger(**{**named, "save_dir": save_dir, "offline": offline, **options})
+        define_metrics(logger.experiment, metric)
+    except wandb.Error as error:
+        raise UserError(
+            f"logger=wandb: {' '.join(str(error).split())} (runtime.logger.offline=true needs "
+            "neither a key nor a network)"
+        ) from error
     return logger

@@ -15,10 +15,11 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from phantomgrad.checks import check_at_least, check_choice
 from phantomgrad.gradients import AdaptiveDamping
+from phantomgrad.solvers import IterativeSolver
 from phantomgrad_suite.callbacks.capture import layers_of
 from phantomgrad_suite.checkpoint.finite import check_finite
 from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.errors import SettingError
 from phantomgrad_suite.tasks.regularisation import JacobianRegularisation, perturbed
 
 
@@ -58,18 +59,25 @@ class Task(LightningModule):
     ) -> None:
         super().__init__()
         check_at_least("budget_jitter", budget_jitter, 0)
+        layers = layers_of(model)
+        if budget_jitter and not any(isinstance(x.solver, IterativeSolver) for x in layers):
+            raise ValueError(
+                f"budget_jitter must be 0 where no solver has max_evaluations, got {budget_jitter}"
+            )
         if not isinstance(jacobian, JacobianRegularisation | None):
             raise ValueError(
                 "jacobian must be null or a complete JacobianRegularisation, as in "
                 f"task=language_modelling_jr, got {jacobian!r}"
             )
+        if jacobian is not None and not layers:
+            raise ValueError("jacobian must be null for a model without equilibrium layers")
         check_choice("metric_mode", metric_mode, ("max", "min"))
         check_choice("schedule_by", schedule_by, ("epoch", "step"))
         self.model = model
         self.metric, self.metric_mode = metric, metric_mode
         self.evaluation_sets = evaluation_sets
         self._optimizer, self._clip_each = optimizer, clip_each
-        self._schedule, self._schedule_by = schedule, schedule_by
+        self._schedule, self._by_step = schedule, schedule_by == "step"
         self._budget_jitter, self.jacobian = budget_jitter, jacobian
         # Of this epoch: weighted values and their weights. Unlike Lightning's, they are saved.
         self._sums: dict[str, tuple[Tensor, float]] = {}
@@ -98,13 +106,19 @@ class Task(LightningModule):
         """Return the mean loss of a training batch and the number of samples in it."""
 
     def on_train_start(self) -> None:
-        """Raise a :class:`UserError` if processes would count some evaluation samples twice."""
+        """Raise a :class:`SettingError` for batches that are too few, or would count twice."""
+        batches = self.trainer.num_training_batches
+        if self.trainer.accumulate_grad_batches > batches:
+            raise SettingError(
+                "trainer.accumulate_grad_batches must be at most the number of batches in an epoch,"
+                f" {batches}, got {self.trainer.accumulate_grad_batches}"
+            )
         for loader in self.trainer.val_dataloaders or []:
             sampler: Any = getattr(loader, "sampler", None)
             size, total = len(getattr(sampler, "dataset", ())), getattr(sampler, "total_size", 0)
             unrepeated = isinstance(sampler, UnrepeatedDistributedSampler)
             if size and total % size and not unrepeated:
-                raise UserError(
+                raise SettingError(
                     f"the number of processes must divide the {size} samples or batches of an "
                     f"evaluation, got {self.trainer.world_size}: some would be counted twice "
                     "(set trainer.devices)"
@@ -112,7 +126,7 @@ class Task(LightningModule):
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if not isinstance(batch, self.batch_type):
-            raise UserError(
+            raise SettingError(
                 f"{type(self).__name__} cannot use batches of type {type(batch).__name__}: "
                 "choose a task=... that fits dataset=... (configs/task)"
             )
@@ -122,7 +136,7 @@ class Task(LightningModule):
         try:
             signature(self.model.forward).bind(*inputs, **options)
         except TypeError as error:
-            raise UserError(
+            raise SettingError(
                 f"{type(self.model).__name__} does not take the inputs of {type(self).__name__} "
                 f"({error}): choose a model=... that fits task=..."
             ) from error
@@ -143,14 +157,30 @@ class Task(LightningModule):
         return loss + weight * penalty
 
     def configure_optimizers(self) -> Any:
-        optimizer = self._optimizer(p for p in self.model.parameters() if p.requires_grad)
-        if self._schedule is None:
+        optimizer = self.optimizer_of(self.model.parameters())
+        known = self._by_step and self._trainer  # throughput is measured without a trainer
+        schedule = self.schedule_of(
+            optimizer, int(self.trainer.estimated_stepping_batches) if known else 1
+        )
+        if schedule is None:
             return optimizer
-        options = {}
-        if self._schedule_by == "step":  # without a trainer, only the settings are checked
-            options["steps"] = int(self.trainer.estimated_stepping_batches) if self._trainer else 1
-        schedule = self._schedule(optimizer, **options)
-        return [optimizer], [{"scheduler": schedule, "interval": self._schedule_by}]
+        interval = "step" if self._by_step else "epoch"
+        return [optimizer], [{"scheduler": schedule, "interval": interval}]
+
+    def optimizer_of(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        """Return the optimizer of those parameters that are trained."""
+        return self._optimizer(p for p in parameters if p.requires_grad)
+
+    def schedule_of(self, optimizer: Optimizer, steps: int) -> LRScheduler | None:
+        """Return the schedule of a run of so many ``steps``, if the task has one."""
+        if self._schedule is None:
+            return None
+        try:
+            return self._schedule(optimizer, **({"steps": steps} if self._by_step else {}))
+        except TypeError as error:
+            if "argument: 'steps'" not in str(error):
+                raise
+            raise SettingError(f"{error}: it needs task.schedule_by=step") from error
 
     def on_after_backward(self) -> None:
         for name, value in solver_statistics(self.model).items():
@@ -193,6 +223,11 @@ class Task(LightningModule):
         means = {name: (total / n).to(self.device) for name, (total, n) in self._sums.items()}
         self._sums, self._means = {}, missing | means
         return self._means
+
+    @property
+    def mean_loss(self) -> Tensor | float:
+        total, weight = self._sums.get("train/loss", (math.nan, 1))
+        return total / weight
 
     @property
     def total_loss(self) -> Tensor | None:

@@ -70,6 +70,7 @@ def test_a_cell_takes_inputs_and_keywords_of_any_kind(parts):
     assert bias.grad is not None
 
 
+@pytest.mark.filterwarnings("ignore:z0 requires a gradient, but gets none")
 @every_estimator
 def test_the_start_gets_a_gradient_only_from_a_recorded_solve(parts):
     deq, z0 = pg.DEQ(TanhCell(), *parts), torch.randn(3, 4, requires_grad=True)

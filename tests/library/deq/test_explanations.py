@@ -75,7 +75,14 @@ CALLS = [
     # Parts that do not go together.
     (lambda: pg.DEQ(TanhCell(), SOLVER, UPG, eval_solver=3), "must be a phantomgrad.Solver"),
     (lambda: tanh_layer()(X, solver=pg.FixedPoint), "must be a phantomgrad.Solver"),
-    (lambda: pg.DEQ(TanhCell(), pg.GMRES(), UPG), r"solver must be .*\.Solver .* GMRES"),
+    (
+        lambda: pg.DEQ(TanhCell(), pg.GMRES(), UPG),
+        r"solver must find an equilibrium, as Anderson\(\), .* got GMRES, which solves linear eq",
+    ),
+    (
+        lambda: pg.DEQ(TanhCell(), SOLVER, UPG, eval_solver=pg.GMRES()),
+        r"eval_solver must find .*, ImplicitGradient\(solver=GMRES\(\)\)",
+    ),
     (lambda: setattr(recorded_layer(), "solver", SOLVER), r"Reversible, Steps\), got Broyden"),
     (lambda: setattr(recorded_layer(), "eval_solver", SOLVER), "solver that autograd can record"),
     (lambda: recorded_layer()(X, solver=pg.Anderson()), "needs a solver that autograd can record"),
@@ -101,6 +108,22 @@ CALLS = [
 def test_wrong_calls_are_explained(call, message):
     with pytest.raises(Exception, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    "gradient", [UPG, pg.NeumannPhantomGradient(2, 0.5), pg.ImplicitGradient()]
+)
+def test_a_learned_start_without_a_gradient_is_pointed_out(gradient, recwarn):
+    """Python shows the text once."""
+    deq, z0 = pg.DEQ(TanhCell(), SOLVER, gradient), nn.Parameter(torch.zeros_like(X))
+    with pytest.warns(UserWarning, match=f"but gets none with {type(gradient).__name__}: detach"):
+        deq(X, z0=z0)
+    with torch.no_grad():
+        deq(X, z0=z0)
+    deq(X, z0=z0.detach())
+    recorded_layer()(X, z0=z0).z.sum().backward()
+    assert z0.grad.any()
+    assert not recwarn.list
 
 
 def test_a_subclass_may_have_attributes_of_its_own():

@@ -48,6 +48,17 @@ def test_what_is_no_failure(good):
     assert warned(1, [good] * 3) == []
 
 
+@pytest.mark.parametrize("solver", [pg.Steps(2), pg.FixedPoint(max_evaluations=3, tol=0)])
+def test_solves_without_a_tolerance_do_not_count(solver):
+    layer, watch = (
+        pg.DEQ(TanhCell(), solver, pg.UnrolledPhantomGradient(1, 1.0)),
+        pg.SolverHealth(patience=1),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        watch(layer(torch.randn(3, 4)).solution)
+
+
 def test_an_empty_batch_neither_fails_nor_interrupts():
     assert warned(2, [LOOSE, solution([]), LOOSE]) == [3]
 

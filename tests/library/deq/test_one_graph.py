@@ -12,7 +12,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.utils.parametrizations import weight_norm
 
 import phantomgrad as pg
-from phantomgrad.nn import VariationalDropout
+from phantomgrad.nn import VariationalDropout, shared_parametrizations
 
 pytestmark = [
     # Dynamo reads the .grad of every input, which makes torch warn.
@@ -198,3 +198,29 @@ def test_onnx(name, tmp_path):
         (ours,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
         with torch.no_grad():
             torch.testing.assert_close(torch.from_numpy(ours), model(x), rtol=1e-5, atol=1e-5)
+
+
+def test_a_weight_norm_that_comes_later():
+    """A new cell is prepared when it is assigned; for a part of one, an eager call is needed."""
+    model, x = Model(SHORT, UPG), inputs(3)
+    model.deq.cell = NormedDroppedCell()
+    assert_one_graph(model, "aot_eager", 1e-12)
+    model = Model(SHORT, UPG)
+    weight_norm(model.deq.cell.linear)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with pytest.raises(Exception, match="after the layer was made: call the layer once before"):
+        compiled(x)
+    expected = model(x)
+    torch.testing.assert_close(compiled(x), expected)
+
+
+def test_a_model_that_shares_weights_compiles_after_a_weight_norm():
+    class Sharing(Model):
+        def forward(self, x):
+            with shared_parametrizations(self.deq.cell):
+                return super().forward(x)
+
+    model, x = Sharing(SHORT, UPG), inputs(3)
+    weight_norm(model.deq.cell.linear)
+    compiled = torch.compile(model, backend="eager")(x)
+    torch.testing.assert_close(compiled, model(x))

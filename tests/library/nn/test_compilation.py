@@ -172,3 +172,17 @@ def test_inductor_gives_the_same():
         z, _ = deq(x)
         found.append((z.detach(), *torch.autograd.grad(z.sum(), list(deq.parameters()))))
     assert relative_error(*found) < 1e-10
+
+
+def test_hooks_that_a_part_of_the_cell_gets_later_are_called():
+    deq, x = pg.DEQ(TanhCell(), SHORT, pg.NeumannPhantomGradient(2, 0.5)), torch.randn(2, 4)
+    deq.compile_solve(backend="eager")
+    deq.eval()
+    with torch.no_grad():
+        before = deq(x).z
+        hook = deq.cell.linear.register_forward_hook(lambda *call: call[-1] + 1)
+        hooked = pg.DEQ(deq.cell, SHORT, deq.gradient).eval()(x).z
+        torch.testing.assert_close(deq(x).z, hooked)
+        assert relative_error((before,), (hooked,)) > 0.1
+        hook.remove()
+        torch.testing.assert_close(deq(x).z, before)

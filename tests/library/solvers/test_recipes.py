@@ -1,4 +1,4 @@
-"""The code of docs/library.md: intermediate states, the watch, and the recipes."""
+"""The code of docs/library.md: padding, intermediate states, the watch, and the recipes."""
 
 import json
 import re
@@ -25,6 +25,13 @@ def names_of(title, **names):
     names["__name__"] = __name__  # dataclasses look for their module
     exec(compile(code, title, "exec"), names)
     return names
+
+
+def test_padded_sequences():
+    torch.manual_seed(0)
+    names = names_of("Padded sequences", **{**vars(pg), "torch": torch, "nn": nn})
+    assert names["solution"].converged.all()
+    assert not names["z"][1, 4:].any()
 
 
 def test_intermediate_states():

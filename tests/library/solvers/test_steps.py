@@ -89,6 +89,91 @@ def test_a_counter_of_the_steps_may_be_a_part_of_the_state():
     torch.testing.assert_close(z, expected)
 
 
+class Numbered(nn.Module):
+    """``tanh(z + x + b_t)`` with the number t of the step, one for each sample."""
+
+    def __init__(self, steps, dtype=None):
+        super().__init__()
+        self.bias = nn.Embedding(steps, 3, dtype=dtype)
+
+    def forward(self, state, x):
+        z, t = state
+        return torch.tanh(z + x + self.bias(t)), t + 1
+
+
+def looped_numbers(cell, x, steps, damping):
+    z = torch.zeros_like(x)
+    for t in range(steps):
+        z = torch.lerp(z, torch.tanh(z + x + cell.bias.weight[t]), damping)
+    return z
+
+
+@pytest.mark.parametrize("damping", [1.0, 0.5])
+@pytest.mark.parametrize(
+    ("gradient", "more"),
+    [
+        (lambda damping: pg.UnrolledPhantomGradient(2, damping), 2),
+        (lambda damping: pg.NeumannPhantomGradient(2, damping), 0),
+        (lambda damping: pg.BackpropThroughSolver(), 0),
+    ],
+    ids=["upg", "npg", "bptt"],
+)
+def test_integers_in_the_state_pass_undamped(gradient, more, damping):
+    cell, x = Numbered(7), torch.randn(2, 3)
+    layer = pg.DEQ(cell, pg.Steps(4, damping), gradient(damping))
+    t = torch.tensor([0, 0])
+    (z, number), solution = layer(x, z0=(x * 0, t))
+    assert number.dtype == torch.long
+    assert number.tolist() == [4 + more] * 2
+    expected = looped_numbers(cell, x, 4 + more, damping)
+    torch.testing.assert_close(z, expected)
+    last = looped_numbers(cell, x, 3, damping)
+    change = (after := torch.tanh(last + x + cell.bias.weight[3])) - last
+    torch.testing.assert_close(solution.residual, (change.norm(dim=1) / after.norm(dim=1)).detach())
+    z.sum().backward()
+    recorded = 3 if isinstance(layer.gradient, pg.BackpropThroughSolver) else 4
+    assert cell.bias.weight.grad[recorded].any()
+    assert not number.requires_grad
+    with torch.no_grad():
+        states, _ = layer.eval()(x, z0=(x * 0, t), record_at=(2,))
+    assert [s[1].tolist() for s in states] == [[2 + more] * 2, [4 + more] * 2]
+
+
+def test_integers_are_exact_in_half_precision_and_in_transforms():
+    cell, x = Numbered(400, torch.bfloat16), torch.zeros(2, 3, dtype=torch.bfloat16)
+    layer = pg.DEQ(cell, pg.Steps(399), pg.BackpropThroughSolver())
+    with torch.no_grad():
+        z, t = layer(x, z0=(x, torch.zeros(2, dtype=torch.int32))).z
+    assert t.tolist() == [399] * 2
+    assert (z.dtype, t.dtype) == (torch.bfloat16, torch.int32)
+    cell, x = Numbered(7), torch.randn(2, 3)
+    layer = pg.DEQ(cell, pg.Steps(4), pg.NeumannPhantomGradient(2, 0.5))
+
+    def loss(weights):
+        z0 = (torch.zeros_like(x), torch.tensor([0, 1]))
+        return torch.func.functional_call(layer, weights, (x,), {"z0": z0}).z[0].sum()
+
+    weights = dict(layer.named_parameters())
+    found = torch.func.grad(loss)(weights)
+    torch.testing.assert_close(
+        tuple(found.values()), torch.autograd.grad(loss(weights), list(weights.values()))
+    )
+
+
+def test_integers_that_a_solver_or_a_cell_cannot_keep():
+    cell, x = Numbered(7), torch.randn(2, 3)
+    z0 = x * 0, torch.tensor([0, 0])
+    layer = pg.DEQ(cell, pg.Anderson(), pg.UnrolledPhantomGradient(2, 0.5))
+    with pytest.raises(
+        ValueError, match=r"integers in the state, .* the solver Steps, got Anderson"
+    ):
+        layer(x, z0=z0)
+    layer = pg.DEQ(cell, pg.Steps(2), layer.gradient)
+    cell.forward = lambda state, x: (state[0], state[1] / 2)
+    with pytest.raises(ValueError, match=r"keep the dtype of integers .*int64 to torch\.float64"):
+        layer(x, z0=z0)
+
+
 def test_norms_do_not_overflow_in_half_precision():
     z0 = torch.zeros(1, 65536, dtype=torch.float16)
     solution = pg.Steps(3).solve(lambda z: 600 - z / 2, z0)  # from 300 to 450

@@ -1,6 +1,8 @@
-"""A NaN or infinite gradient stops the run before the optimizer step."""
+"""A NaN or infinite gradient ends the run before the optimizer step, with a record."""
 
+import logging
 import math
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -8,9 +10,11 @@ import torch
 from interruptions import Watched, assert_same_run
 from torch import nn
 
-from phantomgrad_suite.checkpoint.finite import FiniteSteps
+from phantomgrad_suite.checkpoint.finite import Diverged, FiniteSteps
 from phantomgrad_suite.checkpoint.last import LastCheckpoint
+from phantomgrad_suite.evaluate import evaluate
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import read_record
 
 DIGITS = (
     "experiment=digits/upg_k5_d0.5",
@@ -22,12 +26,24 @@ DIGITS = (
 POISON = "+runtime.callbacks.poison={_target_: interruptions.PoisonedStep, step: 9}"
 
 
-def test_run_stops_before_the_step_and_can_be_resumed(workplace):
+def test_a_diverged_run_is_recorded_and_can_be_resumed(workplace, caplog):
+    caplog.set_level(logging.INFO)
     whole = workplace.train(*DIGITS, "runtime.paths.runs=whole")
-    message = r"of step 9 \(epoch 1\) is not finite in .* and \d+ more: nothing was updated"
-    with pytest.raises(UserError, match=message):
-        workplace.train(*DIGITS, POISON)
+    folder = workplace.train(*DIGITS, POISON)
+    assert "delete its record.json and add +runtime.trainer.detect_anomaly" in caplog.messages[-1]
     assert len(Watched.losses) == 8
+    record = read_record(folder / "record.json")
+    assert (record.diverged["step"], record.diverged["epoch"]) == (8, 1)
+    assert record.diverged["loss"] == pytest.approx(sum(Watched.losses) / 8)
+    reason = r"the gradient of step 9 \(epoch 1\) is not finite in .* and \d+ more"
+    assert re.fullmatch(reason, record.diverged["reason"])
+    assert math.isnan(record.result.best)
+    assert (record.result.mode, record.curves, record.weights) == ("max", {}, {})
+    workplace.train(*DIGITS, POISON)
+    assert ": diverged, skipped (" in caplog.messages[-1]
+    with pytest.raises(UserError, match="has no weights: it diverged"):
+        evaluate(folder)
+    (folder / "record.json").unlink()
     with pytest.raises(RuntimeError, match=r"Function '\w+' returned nan values"):
         workplace.train(*DIGITS, POISON, "+runtime.trainer.detect_anomaly=true")
     assert Watched.losses == []
@@ -50,7 +66,7 @@ def test_gradient_that_is_not_finite(precision, entry, stops):
     if not stops:
         FiniteSteps().on_before_optimizer_step(trainer, layer, None)
         return
-    with pytest.raises(UserError, match=r"of step 5 \(epoch 1\) is not finite in weight: nothing"):
+    with pytest.raises(Diverged, match=r"of step 5 \(epoch 1\) is not finite in weight$"):
         FiniteSteps().on_before_optimizer_step(trainer, layer, None)
 
 
@@ -65,5 +81,5 @@ def test_loss_of_another_process_stops_all_before_they_save(tmp_path):
         world_size=2, strategy=strategy, current_epoch=0, max_epochs=2, callback_metrics={}
     )
     task = SimpleNamespace(total_loss=torch.ones(()))
-    with pytest.raises(UserError, match="the training loss is nan in epoch 1"):
+    with pytest.raises(Diverged, match="the training loss is nan in epoch 1"):
         LastCheckpoint(tmp_path / "last.ckpt", 1, None).on_train_epoch_end(trainer, task)

@@ -12,12 +12,19 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
 
-from phantomgrad_suite.checkpoint.storage import WholeCheckpointIO, damage, load_last, previous_of
+from phantomgrad_suite.checkpoint.storage import (
+    PARTS,
+    WholeCheckpointIO,
+    damage,
+    load_last,
+    previous_of,
+)
 from phantomgrad_suite.runs.errors import UserError
 
 
 def save(path, epoch):
-    content = {"epoch": epoch, "state_dict": {"weight": torch.arange(64)}}
+    parts = {name: [] for name in PARTS}
+    content = {**parts, "epoch": epoch, "state_dict": {"weight": torch.arange(64)}}
     WholeCheckpointIO().save_checkpoint(content, path)
     return path
 

@@ -1,8 +1,11 @@
 """Mistakes on a command line are reported in one line, before anything runs."""
 
 import re
+from argparse import ArgumentParser
 
 import pytest
+from hydra._internal.utils import get_args_parser
+from hydra.errors import HydraException
 from train.chains import own_row
 from training import check_line
 from yaml import MarkedYAMLError
@@ -33,19 +36,80 @@ NO_SETTING = "there is no setting "
         # A setting of the first row, but not of the second one.
         ("table=chains gradient.solver=3", NO_SETTING + r"'gradient.solver'"),
         ("suite=default", NO_SETTING + r"'suite'"),
-        ("experiment=chains/implicit seed", r"cannot read the overrides: "),
-        ("label.method=[1", r"cannot read the overrides: "),
+        ("experiment=chains/implicit seed", "cannot read seed: an override is <setting>=<value>"),
+        ("label.method=[1", r"""cannot read label.method=\[1: .* 'label.method="\[1"'$"""),
+        ("runtime.paths.runs=/a=b", r"""cannot .* quotes, 'runtime.paths.runs="/a=b"'$"""),
+        ("runtime.paths.runs=/Läufe", r"""cannot .* quotes, 'runtime.paths.runs="/Läufe"'$"""),
+        ("runtime.paths.runs=~/runs", r"runtime.paths.runs=~/runs: ~ is not expanded here: .*HOME"),
+        ("runtime.paths.runs='~/runs'", "runtime.paths.runs='~/runs': ~ is not expanded here"),
+        ("experiment=chains/implicit optimizer.lr=", "optimizer.lr= is empty: give a value"),
+        ("experiment=", "experiment= is empty: give a value"),
+        ("--experiment x", "there is no option --experiment: settings .*, as experiment=x;"),
+        ("--experiment=x", "there is no option --experiment: settings .*, as experiment=x;"),
+        ("-x", "unrecognized arguments: -x; --hydra-help lists the options"),
+        ("experiment=chains/implicit logger=null", "logger=null is no .*from tensorboard, wandb$"),
+        (
+            "runtime.paths=null",
+            "hydra.run.dir cannot be read: .* `runtime.paths` is not a container",
+        ),
         ("experimnt=chains/implicit", NO_SETTING + r"'experimnt'; .* are experiment=\.\.\."),
         ("table=chains table=digits", "table=chains table=digits: a command runs one table or su"),
         ("hydra.run.dir=/proc/none", r".*No such file or directory: '/proc/none'"),
         ("runtime.paths.runs=/dev/null", ".*/.hydra'; runtime.paths.runs must be a folder"),
-        ("experiment=null", "Config group override must be a string"),
+        ("experiment=null", "experiment=null is no choice: leave it out, or choose from chains/"),
     ],
 )
 def test_mistakes_are_reported_in_one_line(script, line, message):
     outcome = script(*line.split())
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (1, "", 1)
     assert re.match(message, outcome.err)
+
+
+@pytest.mark.parametrize("line", ["", "seed=1", "trainer.max_epochs=1 runtime.paths.runs=here"])
+def test_command_that_names_no_row_shows_how(script, workplace, line):
+    script.always = ()
+    outcome = script(*line.split())
+    assert (outcome.code, outcome.err) == (2, "")
+    assert "python scripts/train.py table=table4 cluster=local" in outcome.out
+    assert "The files of configs/experiment, configs/table, configs/tune are" in outcome.out
+    assert not list(workplace.path.glob("*/custom"))
+
+
+def test_study_that_is_not_named_is_not_chosen(study_script):
+    assert study_script("seed=1").code == 2
+
+
+def test_commands_start_on_python_3_14(script, monkeypatch):
+    """There, argparse expands the help text of an option when it is added."""
+    add = ArgumentParser.add_argument
+
+    def add_strictly(parser, *names, **options):
+        action = add(parser, *names, **options)
+        text = parser._get_formatter()._get_help_string(action)
+        assert text is None or "%" not in text or parser._get_formatter()._expand_help(action)
+        return action
+
+    monkeypatch.setattr(ArgumentParser, "add_argument", add_strictly)
+    with pytest.raises(TypeError, match="LazyCompletionHelp"):
+        get_args_parser()
+    assert script("experiment=chains/implicit", "trainer.max_epochs=1").code == 0
+    script.always = ()
+    assert "Install or Uninstall shell completion" in script("--hydra-help").out
+
+
+def test_broken_interpolation_in_a_row_is_reported(workplace):
+    row = own_row(workplace, '# @package _global_\noptimizer: {lr: "${seed"}\n')
+    with pytest.raises(HydraException) as error:
+        workplace.train(row)
+    assert explain(error.value, "train").startswith("optimizer.lr cannot be read: no viable alt")
+
+
+def test_row_that_inherits_from_itself_is_reported(workplace):
+    row = own_row(workplace, "# @package _global_\ndefaults: [/experiment/chains/mine]\n")
+    with pytest.raises(RecursionError) as error:
+        workplace.train(row)
+    message = f"{row}: a file inherits from itself: change its defaults"
+    assert explain(error.value, "train", [row, "seed=1"]) == message
 
 
 def test_tab_in_a_row_is_reported_in_one_line(workplace):

@@ -9,13 +9,16 @@ from omegaconf import OmegaConf
 from runs.test_records import STUDY
 
 from phantomgrad_suite.jobs.compose import as_dict
-from phantomgrad_suite.jobs.environment import is_first_process
 from phantomgrad_suite.jobs.job import open_job
+from phantomgrad_suite.jobs.processes import is_first_process
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.identity import identify
 
-SRUN = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_JOB_NAME": "train.sh"}
+SRUN = {
+    **{"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2"},
+    "SLURM_JOB_NAME": "train.sh",
+}
 # The environment of a second process under torchrun, Lightning (same or other node) and srun.
 SECOND = ({"RANK": "1"}, {"LOCAL_RANK": "1"}, {"NODE_RANK": "1"}, SRUN)
 FIRST = {**SRUN, "SLURM_PROCID": "0"}

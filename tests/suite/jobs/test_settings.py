@@ -1,9 +1,26 @@
 """Refused before training: missing data, misspelt keys, bad values."""
 
-import pytest
-from train.chains import CHAINS, ROW, own_configs, own_row
+import json
+from copy import deepcopy
+from inspect import signature
+from itertools import product
 
-from phantomgrad_suite.runs.errors import UserError
+import pytest
+from graph_data import REPOSITORY
+from lightning import Trainer
+from omegaconf import OmegaConf
+from train.chains import CHAINS, ROW, own_configs, own_row
+from training import composed
+
+from phantomgrad_suite.jobs.settings import (
+    RUNTIME_TRAINER,
+    TRAINER,
+    WITHOUT_EFFECT,
+    check_settings,
+)
+from phantomgrad_suite.runs.errors import SettingError, UserError
+
+RECORDS = REPOSITORY / "results" / "records"
 
 NO_SETTING, ROOT = "^there is no setting", r".*configs/train\.yaml"
 
@@ -17,8 +34,8 @@ NO_SETTING, ROOT = "^there is no setting", r".*configs/train\.yaml"
         ("dataset: {lenght: 12}", "dataset cannot be built: .*'lenght'"),
         ("task: {clip: 0.5}", "task cannot be built: .*'clip'"),
         ("trainer: {max_epoch: 3}", "trainer cannot be built: .*'max_epoch'"),
-        ("optimizer: {learning_rate: 3}", "optimizer or schedule cannot .*'learning_rate'"),
-        ("schedule: {gama: 3}", "optimizer or schedule cannot .*'gama'"),
+        ("optimizer: {learning_rate: 3}", "optimizer with .* does not work: .*'learning_rate'"),
+        ("schedule: {gama: 3}", "schedule with .* does not work: .*'gama'"),
         ("runtime: {callbacks: {spectrum: {every: 3}}}", "spectrum cannot be built: .*'every'"),
         ("runtime: {logger: {nam: x}}", "logger cannot be built: .*'nam'"),
         ("optimzer: {lr: 0.5}", rf"{NO_SETTING} 'optimzer'; the nearest are optimizer{ROOT}"),
@@ -46,7 +63,7 @@ def test_key_that_an_interpolation_refers_to_is_accepted(workplace):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("optimizer.lr=-1", "optimizer or schedule cannot be built: Invalid learning rate: -1"),
+        ("optimizer.lr=-1", "optimizer with lr=-1, .* does not work: Invalid learning rate: -1"),
         ("trainer.max_epochs=0", "trainer.max_epochs must be a positive integer, got 0"),
         ("trainer.max_epochs=1.5", "trainer.max_epochs must be int or null, got 1.5"),
         ("+trainer.accumulate_grad_batches=0", "_grad_batches must be positive or null, got 0"),
@@ -57,10 +74,10 @@ def test_key_that_an_interpolation_refers_to_is_accepted(workplace):
         ("+trainer.val_check_interval=1", r"val_check_interval must be 1\.0 \(.*\), got 1$"),
         ("+trainer.gradient_clip_val=-1", "gradient_clip_val must be at least 0, got -1"),
         ("+trainer.gradient_clip_val=nan", "must be int or finite float or null, got nan"),
-        ("+runtime.trainer.fast_dev_run=true", r"identify the run: set trainer\.fast_dev_run "),
+        ("+runtime.trainer.max_steps=1", r"identify the run: set trainer\.max_steps "),
         ("+runtime.trainer.limit_val_batches=1", r"the run: set trainer\.limit_val_batches "),
         ("schedule=multistep schedule.milestones=[x]", r"milestones must be Iterable\[int\], got"),
-        ("schedule=warmup_cosine", r"warmup_cosine\(\) .*; it needs task\.schedule_by=step$"),
+        ("schedule=warmup_cosine", r"warmup_cosine\(\) .*: it needs task\.schedule_by=step$"),
         ("solver=broyden +solver.line_search=maybe", "line_search must be bool, got 'maybe'"),
         ("gradient.damping=true", "damping must be finite float or Adap.*, got True"),
         ("gradient.damping={every:3}", r"damping must lie in \(0, 1\], got {'every': 3}"),
@@ -88,7 +105,7 @@ def test_key_that_an_interpolation_refers_to_is_accepted(workplace):
         ("~seed", "a run needs 'seed': leave out ~seed"),
         ("label.row=5", "label.row must be str or null, got 5"),
         ("label.reduced=5", r"label.reduced must be list\[str\], got 5"),
-        ("label=5", "cannot be resolved .* node `label` is not a container"),
+        ("label=5", "label must be a mapping, got 5"),
         ("matmul_precision=low", "matmul_precision must be highest, high or medium, got 'low'"),
         ("runtime.trainer.accelerator=warp", "trainer cannot be built: .*warp"),
         ("+trainer.max_steps=7", r"ended after 7 of 12 epochs: .* without trainer.max_steps"),
@@ -98,15 +115,72 @@ def test_key_that_an_interpolation_refers_to_is_accepted(workplace):
         ("runtime.checkpoint.every_minutes=-1", "checkpoint .* every_minutes must be finite and n"),
         ("runtime.checkpoint.every_n_epochs=x", "checkpoint.every_n_epochs must be int, got 'x'"),
         ("runtime.checkpoint.every_n_epochs=0", "every_n_epochs must be at least 1, got 0"),
+        ("+trainer.limit_train_batches=0", "limit_train_batches must be positive.*, got 0"),
+        ("+trainer.limit_val_batches=0", "limit_val_batches must be positive.*, got 0"),
+        ("+trainer.limit_train_batches=0.5", r"^trainer: You requested .* `limit_train_batches`"),
+        ("+trainer.accumulate_grad_batches=2", "number of batches in an epoch, 1, got 2"),
+        ("+trainer.strategy=ddp_spawn", "strategy must be one whose processes are commands"),
+        ("trainer.precision=16-mixed", "precision must be bf16-mixed or 32-true on a CPU"),
+        ("+trainer.gradient_clip_algorithm=norm", "left out without trainer.gradient_clip_val"),
+        (
+            "+runtime.trainer.profiler=simple",
+            "must be an object that writes files, ",
+        ),
+        ("+runtime.trainer.benchmark=maybe", "runtime.trainer.benchmark must be bool or null"),
+        (
+            "+optimizer.betas=[0.9]",
+            r"^optimizer with .*, betas=\[0.9\] .* work: .*out of range",
+        ),
+        ("optimizer.lr=1e38", r"^optimizer with lr=1e\+38, .* does not work: value cannot be conv"),
+        ("schedule=cosine schedule.T_max=0", "^schedule with T_max=0 does not work: ZeroDivision"),
+        ("optimizer._target_=builtins.dict", "^optimizer with .* does not work: "),
+        ("runtime.logger=null", "runtime.logger must be set: choose logger=..."),
+        *(
+            (f"{section}=null", f"{section} must be a mapping, got None")
+            for section in ("runtime.callbacks", "runtime.trainer", "runtime.dataset", "measure")
+        ),
+        ("model._target_=builtins.dict", "model must be a Module, got dict"),
+        ("dataset._target_=builtins.dict", "dataset must be a DataModule, got dict"),
+        ("+measure.x._target_=builtins.print", "measure.x must be a Callback, got NoneType"),
+        ("+measure.x={a:1}", "measure.x must be a Callback, got DictConfig"),
+        ("runtime.callbacks.progress=3", "progress cannot be built: Cannot instantiate .* int"),
+        (
+            "solver=steps +task.budget_jitter=1",
+            "budget_jitter must be 0 where no solver",
+        ),
+        ("runtime.threads=0", "runtime.threads must be a positive integer or null, got 0"),
     ],
 )
 def test_bad_value_is_reported_in_one_line(workplace, override, message):
+    """Nor does a setting that cannot work leave a failed run."""
     with pytest.raises(UserError, match=message) as error:
         workplace.train(*CHAINS, *override.split())
     assert "\n" not in str(error.value)
+    noted = [*workplace.path.glob("runs/**/attempt.json")]
+    assert len(noted) == (1 if str(error.value).startswith("ended after") else 0)
 
 
-@pytest.mark.parametrize("cut", ["fast_dev_run=true", "overfit_batches=1", "limit_train_batches=1"])
+def test_every_argument_of_a_trainer_acts_or_is_refused():
+    """Also those of a version to come: each is in one of three places."""
+    known = {*signature(Trainer.__init__).parameters} - {"self"}
+    assert known == TRAINER | RUNTIME_TRAINER | WITHOUT_EFFECT.keys()
+    assert len(known) == len(TRAINER) + len(RUNTIME_TRAINER) + len(WITHOUT_EFFECT)
+    valid = composed([*CHAINS])
+    for name, part in product(WITHOUT_EFFECT, ("trainer", "runtime.trainer")):
+        config = deepcopy(valid)
+        OmegaConf.update(config, f"{part}.{name}", 1, force_add=True)
+        with pytest.raises(SettingError, match=f"^{part}.{name} has no effect on a run: "):
+            check_settings(config)
+
+
+def test_published_runs_have_settings_that_act():
+    records = [json.loads(path.read_text()) for path in RECORDS.rglob("*.json")]
+    for config in (record["config"] for record in records if "trainer" in record["config"]):
+        assert {*config["trainer"]} <= {*TRAINER, "_target_"}
+        assert {*config["runtime"]["trainer"]} <= RUNTIME_TRAINER
+
+
+@pytest.mark.parametrize("cut", ["overfit_batches=1", "limit_train_batches=1"])
 def test_shortened_epochs_are_changes_of_the_protocol(workplace, cut):
     record = workplace.record(ROW, "trainer.max_epochs=1", f"+trainer.{cut}")
     assert record.protocol == "reduced"

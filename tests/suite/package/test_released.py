@@ -1,16 +1,20 @@
 """Released models: the weights and record of a run, loaded and verified without the run."""
 
 import hashlib
+import os
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 import phantomgrad_suite
 import phantomgrad_suite.released as released_models
 from phantomgrad_suite import load_model
+from phantomgrad_suite.evaluate import evaluate
 from phantomgrad_suite.jobs.build import build_data, build_task
 from phantomgrad_suite.jobs.trained import configuration, data_in
 from phantomgrad_suite.released import RESULTS, release, released, verify
@@ -120,6 +124,76 @@ def test_models_that_cannot_be_released(folder, tmp_path):
     write_record(replace(record, environment=changed), folder / "record.json")
     with pytest.raises(UserError, match="made from a changed checkout"):
         release(folder, tmp_path)
+
+
+class Evil:
+    """Its pickle makes a folder when it is read."""
+
+    def __reduce__(self):
+        return os.mkdir, ("executed",)
+
+
+LOAD = {"f": "evil.pt", "weights_only": False}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("model", {"_target_": "torch.load", **LOAD}, "torch.load"),
+        ("model", {"_target_": "phantomgrad.deq.torch.load", **LOAD}, "phantomgrad.deq.torch.load"),
+        ("dataset", {"_target_": "torch.load", "_args_": ["evil.pt"], **LOAD}, "torch.load"),
+        ("task.optimizer", {"_target_": "torch.load", "_partial_": True, **LOAD}, "torch.load"),
+        ("model.layers", [[{"_target_": "hydra.utils.get_method", "path": "os.mkdir"}]], "hydra"),
+        ("runtime.dataset._target_", "torch.load", "torch.load"),
+        ("dataset", {"_target_": "${.f}", **LOAD, "f": "torch.load"}, "torch.load"),
+        ("trainer.callbacks", {"_target_": "torch.load", **LOAD}, "torch.load"),
+        (
+            "model",
+            {"_target_": "phantomgrad_suite.runs.files.write_file", "path": "executed"},
+            "phantomgrad_suite.runs.files.write_file",
+        ),
+    ],
+)
+def test_what_a_record_from_elsewhere_names_is_not_executed(
+    folder, monkeypatch, tmp_path, key, value, named
+):
+    monkeypatch.chdir(tmp_path)
+    torch.save(Evil(), "evil.pt")
+    record = read_record(folder / "record.json")
+    config = OmegaConf.create(record.config)
+    OmegaConf.update(config, key, value, merge=False)
+    raw = OmegaConf.to_container(config, resolve=False)
+    write_record(replace(record, config=raw), folder / "record.json")
+    for use in (load_model, lambda name: evaluate(Path(name))):
+        with pytest.raises(UserError, match=f"the record names {re.escape(named)}.*, which is not"):
+            use(str(folder))
+    assert not Path("executed").exists()
+
+
+def test_an_escaped_interpolation_in_a_record_is_refused(folder):
+    """It would become a reference when the record is read, to a part that is not checked."""
+    record = read_record(folder / "record.json")
+    record.config["evil"] = {"_target_": "torch.load", **LOAD}
+    record.config["model"]["x"] = r"\${evil}"
+    write_record(record, folder / "record.json")
+    with pytest.raises(UserError, match="must not have escaped interpolations"):
+        load_model(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("part", "gap"),
+    [
+        ({"config": {}}, "config.dataset._target_"),
+        ({"weights": {"last": {}}}, "weights.last.file"),
+        ({"weights": {"best": dict.fromkeys(("file", "sha256", "epoch", "step"))}}, "weights.last"),
+    ],
+)
+def test_a_record_with_gaps_is_named(folder, part, gap):
+    record = read_record(folder / "record.json")
+    write_record(replace(record, **part), folder / "record.json")
+    for use in (load_model, lambda name: evaluate(Path(name))):
+        with pytest.raises(UserError, match=rf"record.json lacks {gap}: restore it, or train"):
+            use(str(folder))
 
 
 def test_unknown_names(results):

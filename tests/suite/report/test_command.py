@@ -11,7 +11,7 @@ from report.conftest import published
 
 from phantomgrad_suite.publish import publish
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import Check, read_any, write_record
+from phantomgrad_suite.runs.records import Check, Result, read_any, write_record
 
 ROOT = Path(__file__).parents[3]
 ROW = "table9/toy_implicit"
@@ -96,11 +96,19 @@ def test_a_folder_that_cannot_be_written_is_one_line(results, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_folder_of_yours_that_is_not_there_is_one_line(results, tmp_path, capsys):
-    assert results.report(f"yours={tmp_path / 'nope'}") == 1
+@pytest.mark.parametrize("there", [None, "records", "results/records"])
+def test_a_folder_without_records_of_yours_is_one_line_and_not_written(
+    results, tmp_path, capsys, there
+):
+    folder = tmp_path / "runs"
+    if there:
+        (folder / there).mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    assert results.report(f"yours={folder}") == 1
     error = capsys.readouterr().err
-    assert error == f"report: yours must be a folder of your results, got {tmp_path / 'nope'}\n"
-    assert not (tmp_path / "nope").exists()
+    assert error.startswith(f"report: {folder} has no records: yours must be a folder of your res")
+    assert error.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_the_script(results):
@@ -140,6 +148,31 @@ def test_numbers_agree_within_the_published_spread(results, yours, capsys):
     assert (yours.path / "tables/table9.md").exists()
     after = {path: path.read_bytes() for path in results.path.rglob("*") if path.is_file()}
     assert after == before  # nothing that is published changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"data": {"fingerprint": "sha256:bbbbbbbb"}}, "data bbbbbbbb, published aaaaaaaa"),
+        ({"data": {}}, "data unknown, published aaaaaaaa"),
+        ({"config_hash": "dddd"}, "other settings (configuration hash)"),
+        (
+            {"config": {"label": {"reduced": []}, "optimizer": {"lr": 0.5}}},
+            "other settings (optimizer={'lr': 0.5})",
+        ),
+        (
+            {"result": Result.missing("accuracy", "max"), "diverged": {"step": 8}},
+            "1 diverged, published 0 of these",
+        ),
+    ],
+)
+def test_numbers_of_other_data_settings_or_ends_do_not_agree(
+    results, yours, capsys, changes, reason
+):
+    results.add(ROW, "seed0", [0.8])
+    yours.add(ROW, "seed0", [0.8], **changes)
+    compare(results, yours)
+    assert f"0 of 3 numbers agree; others: {ROW}: {reason}." in capsys.readouterr().out
 
 
 def test_a_number_without_spread_agrees_if_it_is_printed_alike(results, yours, capsys):

@@ -135,6 +135,23 @@ def test_a_run_without_a_finite_value_is_counted_not_hidden(results):
     assert "only m of the n runs" in results.markdown("table9")
 
 
+def test_diverged_runs_are_counted_and_no_mean_hides_them(results):
+    """A row with one of two, and a row with nothing else; figures name them, too."""
+    lost = Result.missing("accuracy", "max")
+    gone = {"result": lost, "curves": {}, "diverged": {"step": 8, "epoch": 1}}
+    results.add("table9/toy_upg_k5_d0.5", "seed0", [0.8])
+    results.add("table9/toy_upg_k5_d0.5", "seed1", [0.8], **gone)
+    results.add("table9/toy_npg_k5_d0.5", "seed0", [0.8], **gone)
+    table = results.table("table9")
+    found = {row["Method"]: row["Best"] for row in results.rows("table9") if row["n"] != "—"}
+    one, all_ = "UPG A(5, 0.5) [2 runs, 1 diverged]", "Implicit [1 run, 1 diverged]"
+    assert found == {one: "80.0 [1/2]", all_: "—"}
+    assert "so they flatter the row" in results.markdown("table9")
+    drawn = {plot.name: plot for plot in plots_of(table)}
+    assert {c.label for c in drawn["table9_curves"].curves} == {one}
+    assert results.report() == 0
+
+
 def test_evaluations_with_another_memory_are_noted(results):
     """The note has the mean over the runs at their best epochs."""
     values = {"seed0": [30.0, 26.0], "seed1": [29.0, 28.0]}

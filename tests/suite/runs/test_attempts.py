@@ -1,11 +1,12 @@
 """``attempt.json``: it exists while a run is executed, and after it has failed."""
 
+import json
 import os
 import platform
 
 import pytest
 
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.errors import SettingError, UserError
 from phantomgrad_suite.runs.folder import ATTEMPT, log_attempt, read_attempt
 
 
@@ -38,6 +39,16 @@ def test_end_is_logged_in_one_line(tmp_path, error, end):
     assert {**note, **end, "epochs": 7} == note
     with log_attempt(tmp_path):
         assert not {"failed", "stopped"} & read_attempt(tmp_path).keys()
+
+
+def test_setting_that_cannot_work_leaves_no_attempt(tmp_path):
+    """Or that of before: a run that was stopped is still one."""
+    for before in ({}, {"stopped": True, "epoch": 3}):
+        if before:
+            (tmp_path / ATTEMPT).write_text(json.dumps(before))
+        with pytest.raises(SettingError), log_attempt(tmp_path):
+            raise SettingError("optimizer with lr=x does not work")
+        assert read_attempt(tmp_path) == before
 
 
 def test_unwritable_file_does_not_stop_a_run(tmp_path):

@@ -1,6 +1,8 @@
 """Identity: which settings make a run another one, and what its folder and record are called."""
 
 import json
+import os
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -115,6 +117,14 @@ def test_changes_are_the_settings_that_differ(row, override, changes):
     assert (found.instance == identity(row).instance) is (not changes)
 
 
+@pytest.mark.parametrize("row", ["../../x", "/x", "a//b", "a/..", "a/../b", "a\\b", ".hidden"])
+def test_a_name_of_a_row_stays_within_the_folder_of_runs(workplace, row):
+    with pytest.raises(UserError, match=r"label\.row must be names joined by /"):
+        workplace.train(*CHAINS, f"label.row={row!r}")
+    assert not list(workplace.path.parent.glob("**/x"))
+    assert not list(workplace.path.iterdir())
+
+
 @pytest.mark.usefixtures("workplace")
 def test_measurements_make_another_run():
     """Otherwise the run would be skipped as finished, without the measurement."""
@@ -170,6 +180,20 @@ def test_folder_that_cannot_be_locked_is_reported(workplace, monkeypatch, error)
     with pytest.raises(UserError, match=r"^runs/.* written or locked .* another runtime"):
         workplace.train(*CHAINS)
     assert not list(workplace.path.glob("**/record.json"))
+
+
+def test_a_record_that_cannot_be_written_is_found_before_the_run(workplace, monkeypatch):
+    """The lock file may be there, and its folder be read-only."""
+
+    def refuse(dir):
+        if Path(dir).name.startswith("seed"):
+            raise PermissionError(13, "denied")
+        return open(os.devnull)  # noqa: PTH123
+
+    monkeypatch.setattr("phantomgrad_suite.runs.files.tempfile.TemporaryFile", refuse)
+    with pytest.raises(UserError, match=r"^runs/.*/seed0.* cannot be written \(denied\): make it"):
+        workplace.train(*CHAINS)
+    assert not list(workplace.path.glob("**/*.ckpt"))
 
 
 def test_finished_run_of_another_configuration_is_kept(workplace):

@@ -62,6 +62,21 @@ def test_round_trip(tmp_path):
         assert read(path) == read_any(path) == content
 
 
+@pytest.mark.parametrize("entry", ["high", [0.1], True])
+def test_a_curve_that_holds_something_else_is_named(tmp_path, entry):
+    curves = {"test/accuracy": [0.5, math.nan, 1, entry]}
+    write_record(replace(RECORD, curves=curves), tmp_path / "run.json")
+    with pytest.raises(RecordError, match=r"curves.test/accuracy is .*, not numbers alone"):
+        read_record(tmp_path / "run.json")
+
+
+def test_a_record_whose_row_leads_elsewhere_is_refused(tmp_path):
+    """Its name is a path where a model is released."""
+    write_record(replace(RECORD, row="../../x"), tmp_path / "run.json")
+    with pytest.raises(RecordError, match=r"run.json is not a valid record \(label.row must be"):
+        read_record(tmp_path / "run.json")
+
+
 def test_neither_reader_takes_the_other_kind(tmp_path):
     write_record(RECORD, tmp_path / "run.json")
     write_record(STUDY, tmp_path / "study.json")

@@ -79,5 +79,5 @@ def test_failed_claims_are_recorded_and_named(workplace, caplog):
 def test_target_must_be_a_study(workplace):
     path = own_study(workplace)
     path.write_text("# @package _global_\nsetting: {_target_: phantomgrad.FixedPoint}\n")
-    with pytest.raises(UserError, match=r"setting\._target_ must be a study, got FixedPoint"):
+    with pytest.raises(UserError, match=r"setting must be a Study, got FixedPoint"):
         workplace.study(STUDY)

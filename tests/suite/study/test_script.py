@@ -32,7 +32,7 @@ def test_script_names_a_bad_argument_in_one_line(study_script, arguments, messag
         ("setting.samples=0", "setting cannot be built: .*samples must be at least 1, got 0"),
         ("setting.steps=3", r"setting\.steps must be Sequence\[int\], got 3"),
         ("label=5", "label must be a mapping, got 5"),
-        ("threads=0", "threads must be a positive integer, got 0"),
+        ("threads=0", "threads must be a positive integer or null, got 0"),
         ("device=cuda", "device=cuda, but torch sees no CUDA device"),
         ("device=tpu", "device must be cpu or cuda, got 'tpu'"),
     ],
@@ -58,7 +58,7 @@ def launched(monkeypatch):
         if config.label.row == "figure4/tanh":
             raise UserError("no luck")
 
-    monkeypatch.setattr("phantomgrad_suite.study.run_study", run_study)
+    monkeypatch.setattr("phantomgrad_suite.start.run_study", run_study)
     return found
 
 

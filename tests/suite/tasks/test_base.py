@@ -137,7 +137,12 @@ def test_samples_that_would_be_counted_twice_are_refused():
     exact = UnrepeatedDistributedSampler(data, num_replicas=2, rank=0, shuffle=False)
     for samplers in ([even, exact], [even, repeated]):
         loaders = [DataLoader(s.dataset, sampler=s) for s in samplers]
-        task.trainer = SimpleNamespace(val_dataloaders=loaders, world_size=2)
+        task.trainer = SimpleNamespace(
+            val_dataloaders=loaders,
+            world_size=2,
+            num_training_batches=1,
+            accumulate_grad_batches=1,
+        )
         if samplers[-1] is exact:
             task.on_train_start()
     with pytest.raises(UserError, match=r"processes must divide the 7 samples .* got 2"):

@@ -31,6 +31,8 @@ reasoning = partial(Reasoning, model=Starting(1, 1), optimizer=SGD, segments=3, 
         (lambda: task(schedule_by="day"), "schedule_by must be 'epoch' or 'step', got 'day'"),
         (lambda: task(metric_mode="mean"), "metric_mode must be 'max' or 'min', got 'mean'"),
         (lambda: task(budget_jitter=-1), "budget_jitter must be at least 0, got -1"),
+        (lambda: task(budget_jitter=1), "budget_jitter must be 0 where no solver has max_eval"),
+        (lambda: task(jacobian=penalty()), "jacobian must be null for a model without equilib"),
         # As `+task.jacobian.weight=0.5` makes of a row without a penalty.
         (lambda: task(jacobian={"weight": 0.5}), "jacobian must be null or a complete JacobianReg"),
         (lambda: penalty(weight=-1.0), "weight must be finite and not negative, got -1.0"),

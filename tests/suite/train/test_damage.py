@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import math
 import os
 
 import pytest
@@ -10,6 +11,7 @@ from interruptions import assert_same_run, checkpoint, interrupted
 from train.chains import CHAINS
 
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import read_record
 
 
 @pytest.mark.parametrize("other", ["size", "kind"])
@@ -48,6 +50,38 @@ def test_damaged_checkpoint_is_kept_and_the_run_goes_on(workplace, caplog, gener
     assert_same_run(folder, whole)
 
 
+@pytest.mark.parametrize("part", ["callbacks", "generators", "optimizer_states"])
+@pytest.mark.parametrize("left", ["nothing", "less"])
+def test_incomplete_checkpoint_is_not_resumed(workplace, whole_runs, caplog, part, left):
+    """Otherwise the run would go on, with other results. It resumes from the one before."""
+    whole = whole_runs.train(workplace, *CHAINS)
+    folder = interrupted(workplace, 11, *CHAINS)
+    path = folder / "checkpoints" / "last.ckpt"
+    content = torch.load(path, weights_only=True)
+    if left == "nothing":
+        del content[part]
+    elif part == "optimizer_states":
+        content[part][0]["state"] = {}
+    else:
+        (content[part][0] if isinstance(content[part], list) else content[part]).popitem()
+    torch.save(content, path)
+    workplace.train(*CHAINS)
+    assert f"last.ckpt is damaged (its {part} are not complete): kept as" in caplog.text
+    assert_same_run(folder, whole)
+
+
+@pytest.mark.parametrize("part", ["callbacks", "generators", "optimizer_states", "provenance"])
+def test_checkpoint_without_sizes_needs_all_parts(workplace, part):
+    """As an older version, or somebody else, has written it."""
+    folder = interrupted(workplace, 8, *CHAINS)
+    path = folder / "checkpoints" / "last.ckpt"
+    content = torch.load(path, weights_only=True)
+    del content["sizes"], content[part]
+    torch.save(content, path)
+    with pytest.raises(UserError, match=rf"is not a checkpoint of this model \(no {part}\): del"):
+        workplace.train(*CHAINS)
+
+
 UNUSED = "layer.unused_bias"  # neither the loss nor a gradient depends on it
 
 
@@ -57,21 +91,29 @@ def test_nan_weight_without_effect_stops_the_run(workplace, nonfinite):
     here = (*CHAINS, "runtime.checkpoint.every_n_epochs=2", f"nonfinite={nonfinite}")
     poison = f"{{_target_: interruptions.Poison, epoch: 7, weight: {UNUSED}}}"
     epoch = 7 if nonfinite == "stop" else 8
-    with pytest.raises(UserError, match=f"weights are not finite in epoch {epoch}, in .*{UNUSED}"):
-        workplace.train(*here, f"+runtime.callbacks.poison={poison}")
-    (found,) = workplace.path.glob("runs/**/last.ckpt")
-    saved = checkpoint(found.parents[1])
+    folder = workplace.train(*here, f"+runtime.callbacks.poison={poison}")
+    record = read_record(folder / "record.json")
+    assert f"weights are not finite in epoch {epoch}, in " in record.diverged["reason"]
+    assert record.diverged["reason"].endswith(UNUSED)
+    assert len(record.curves["train/loss"]) in (epoch - 1, epoch)
+    assert math.isfinite(record.diverged.get("loss", 0.0))
+    saved = checkpoint(folder)
     assert saved["epoch"] == 5
     assert bool(saved["state_dict"][f"model.{UNUSED}"].isfinite().all())
 
 
-def test_checkpoint_with_a_nan_weight_is_not_resumed(workplace):
+@pytest.mark.parametrize("where", ["weight", "moment"])
+def test_checkpoint_with_nan_is_not_resumed(workplace, where):
     folder = interrupted(workplace, 8, *CHAINS, "runtime.checkpoint.every_n_epochs=2")
     path = folder / "checkpoints" / "last.ckpt"
     content = torch.load(path, weights_only=True)
-    content["state_dict"][f"model.{UNUSED}"][0] = torch.nan
+    if where == "weight":
+        content["state_dict"][f"model.{UNUSED}"][0] = torch.nan
+    else:
+        content["optimizer_states"][0]["state"][0]["exp_avg"].fill_(torch.nan)
     torch.save(content, path)
-    with pytest.raises(UserError, match=f"weights that are not finite, in .*{UNUSED}: delete it"):
+    name = UNUSED if where == "weight" else "exp_avg of the optimizer for parameter 0"
+    with pytest.raises(UserError, match=f"values that are not finite, in .*{name}: delete it"):
         workplace.train(*CHAINS)
     path.unlink()
     workplace.train(*CHAINS)  # from the one before

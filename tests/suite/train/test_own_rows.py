@@ -1,14 +1,20 @@
-"""The files in docs/extending.md make a row of a user's own model, data and gradient."""
+"""The files in docs/extending.md make a row and a table of a user's own, without the checkout."""
 
 import re
 import sys
 import textwrap
+from dataclasses import replace
 
 import pytest
 from graph_data import REPOSITORY
-from train.chains import own_configs
+from interruptions import interrupted
 
+from phantomgrad_suite.export_wandb import main as export_wandb
+from phantomgrad_suite.report.command import main as report
+from phantomgrad_suite.runs.configs import CONFIG_PATH, CONFIGS
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import made_from_changes
+from phantomgrad_suite.status import status
 
 PAGE = REPOSITORY / "docs" / "extending.md"
 MINE = """
@@ -68,19 +74,20 @@ class Estimator(GradientEstimator):
 def documented_files():
     """The YAML block of the page, by the path in the comment above each file."""
     (block,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    parts = re.split(r"^# configs/(\S+\.yaml).*\n", block, flags=re.MULTILINE)
+    parts = re.split(r"^# conf/(\S+\.yaml).*\n", block, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 @pytest.fixture
 def own_row(workplace, monkeypatch):
-    """The files of the page, and the module with their classes."""
-    configs, files = own_configs(workplace), documented_files()
-    assert len(files) == 4
+    """The files of the page in a folder of the user's, and the module with their classes."""
+    files = documented_files()
+    assert len(files) == 5
     for name, content in files.items():
-        path = configs / name
-        path.parent.mkdir(exist_ok=True)
+        path = workplace.path / "conf" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
+    monkeypatch.setenv(CONFIG_PATH, "conf")
     module = workplace.path / "mine.py"
     module.write_text(textwrap.dedent(MINE))
     monkeypatch.syspath_prepend(str(workplace.path))
@@ -90,7 +97,7 @@ def own_row(workplace, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:.*many workers.*")
 @pytest.mark.usefixtures("own_row")
-def test_four_files_make_a_row(workplace):
+def test_files_make_a_row(workplace):
     record = workplace.record("experiment=mine/first", "trainer.max_epochs=20", "optimizer.lr=0.05")
     assert record.data["name"] == record.label["dataset"] == "mine"
     assert record.curves["train/loss"][-1] < record.curves["train/loss"][0]
@@ -106,3 +113,72 @@ def test_logits_are_refused(workplace, own_row):
     )
     with pytest.raises(UserError, match="the model must return log-probabilities"):
         workplace.train("experiment=mine/first")
+
+
+@pytest.mark.filterwarnings("ignore:.*many workers.*")
+@pytest.mark.parametrize("changed", [True, False])
+def test_code_outside_of_the_checkout_is_part_of_the_provenance(workplace, own_row, changed):
+    """Changed between two attempts, the run is like one from a changed checkout."""
+    here = ("experiment=mine/first", "runtime.checkpoint.every_n_epochs=1")
+    interrupted(workplace, 2, *here)
+    if changed:
+        own_row.write_text(f"{own_row.read_text()}\n# changed\n")
+    record = workplace.record(*here)
+    (first,) = record.environment["earlier"]
+    assert first["code"]["mine"].startswith("sha256:")
+    assert (record.environment["code"]["mine"] != first["code"]["mine"]) is changed
+    assert record.environment["code"].keys() == {"mine"}
+    clean = {**record.environment, "git": "abc", "earlier": [{**first, "git": "abc"}]}
+    assert made_from_changes(replace(record, environment=clean)) is changed
+
+
+@pytest.mark.usefixtures("own_row")
+def test_every_command_finds_the_row_and_the_table(script, capsys):
+    """They are listed with what finds them again, trained as jobs, counted, reported, exported."""
+    listed = script("table=mine", "cluster=list").out.splitlines()
+    own = f"env {CONFIG_PATH}=conf python {script.path} experiment=mine/first seed="
+    assert [line.startswith(own) for line in listed] == [True, True]
+    assert (
+        script("experiment=mine/first", "optimizer.lr=0.05").code == 0
+    )  # its row is composed, too
+    assert script("table=mine", "cluster=local", "runtime.cluster.jobs=1").code == 0
+    assert "skipped" in script("experiment=mine/first").out
+    assert status(["--table", "mine"], CONFIGS) == 0
+    assert re.search(r"^mine/first +2 +2 ", capsys.readouterr().out, re.MULTILINE)
+    assert report(["yours=runs/results", "mine"], REPOSITORY / "results") == 0
+    assert "| mine     | accuracy (%) " in capsys.readouterr().out
+    assert export_wandb(["mine"], CONFIGS) == 0
+    assert "2 runs; to send them" in capsys.readouterr().out
+
+
+def test_misspelt_choices_are_compared_with_the_own_files(script, own_row):
+    assert "there is no experiment 'mine/frist'; the nearest are mine/first" in (
+        script("experiment=mine/frist").err
+    )
+    assert "\n  table: chains, " in (text := script("--help").out)
+    assert ", mine, " in text
+
+
+@pytest.mark.parametrize(
+    ("file", "variable", "message"),
+    [
+        (None, "nowhere", f"{CONFIG_PATH} must list folders of configurations, got nowhere"),
+        ("model/trm.yaml", "conf", f"conf/model/trm.yaml has the name of a file of {CONFIGS}"),
+    ],
+)
+def test_folders_that_would_be_ignored_are_refused(
+    script, own_row, monkeypatch, file, variable, message
+):
+    monkeypatch.setenv(CONFIG_PATH, variable)
+    if file:
+        own_row.with_name("conf").joinpath(file).write_text("{}")
+    assert script("experiment=mine/first").err.startswith(message)
+    with pytest.raises(UserError, match=message):
+        status([], CONFIGS)
+
+
+@pytest.mark.parametrize("option", ["--config-dir=conf", "hydra.searchpath=[conf]"])
+def test_options_that_jobs_and_reports_would_not_see_are_refused(script, option):
+    outcome = script("experiment=mine/first", option)
+    assert outcome.code == 1
+    assert f"set {CONFIG_PATH}=<folder>, which all of them read" in outcome.err

@@ -80,6 +80,7 @@ def test_two_processes_make_one_run_and_one_record(tmp_path, float32):
     ended = Started(tmp_path, "experiment=digits/one_step", *TWO).end()
     assert ended.code == 0, ended.out
     assert "sync_dist" not in ended.out
+    assert ended.out.count("accuracy best") == 1
     (path,) = tmp_path.glob("runs/digits/one_step/*/record.json")
     record = read_record(path)
     assert record.result.best > 0.5

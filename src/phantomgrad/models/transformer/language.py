@@ -43,7 +43,7 @@ class TransformerLM(nn.Module):
         width: d, of states and of the embedding; even, and a multiple of ``heads``.
         heads, window: see :class:`RelativeAttention`.
         inner, recompute: see :class:`FeedForward`.
-        cutoffs, shrinkage: see :class:`AdaptiveEmbedding`.
+        cutoffs, shrinkage: see :class:`AdaptiveEmbedding`; ``cutoffs=()`` for a small vocabulary.
         memory_length: number of positions kept for the next segment.
         pre_norm, raw_residual: see :class:`TransformerCell`.
         dropout: rate on embedding, distances, both blocks, the middle of the second, and the
@@ -193,8 +193,8 @@ def _check_clusters(vocabulary: int, width: int, cutoffs: Sequence[int], shrinka
     bounds = (0, *cutoffs, vocabulary)
     if any(start >= end for start, end in itertools.pairwise(bounds)):
         raise ValueError(
-            f"cutoffs must increase strictly between 0 and vocabulary = {vocabulary}, "
-            f"got {list(cutoffs)}"
+            f"cutoffs must increase strictly between 0 and vocabulary = {vocabulary}, got "
+            f"{list(cutoffs)}: a small vocabulary takes cutoffs=(), one cluster"
         )
     if width < shrinkage ** len(cutoffs):
         raise ValueError(

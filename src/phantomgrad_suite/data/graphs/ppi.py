@@ -178,6 +178,11 @@ class PPI(GraphModule):
         }
         self._fingerprint = fingerprint(paths)
 
+    @property
+    def files(self) -> list[Path]:
+        raw = Path(self.root, "ppi", "raw")
+        return [raw / file for file in FILES] if self.name == "PPI" else []
+
     def sizes(self) -> dict[str, float]:
         radius = self._radius("train")
         return {"in_channels": FEATURES, "labels": LABELS, "spectral_radius": radius}

@@ -16,7 +16,12 @@ from phantomgrad_suite.checkpoint.loaders import ResumableLoader
 from phantomgrad_suite.data.base import missing_data
 from phantomgrad_suite.data.folds import Split, authors_split, stratified_split
 from phantomgrad_suite.data.graphs import Graph, GraphModule, check_finite
-from phantomgrad_suite.data.sources import altered_files, embedded_folder, fingerprint
+from phantomgrad_suite.data.sources import (
+    altered_files,
+    embedded_file,
+    embedded_folder,
+    fingerprint,
+)
 from phantomgrad_suite.runs.errors import UserError
 
 EMBEDDED = ("COX2", "PROTEINS")
@@ -75,9 +80,15 @@ class GraphFolds(GraphModule):
         self.classes = int(self._labels.max()) + 1
 
     def split_of(self, fold: int) -> Split:
-        """Return the indices of the parts in another fold."""
+        """Return the indices of the parts in a fold."""
         make = authors_split if self.split == "authors" else stratified_split
         return make(self._labels, fold, self.folds, self.seed)
+
+    @property
+    def files(self) -> list[Path]:
+        if is_embedded(self.name, Path(self.root)):
+            return [embedded_file(f"{self.name}.tar.xz")]
+        return sorted(raw_folder(self.name, Path(self.root)).glob("*_*.txt"))
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -120,14 +131,19 @@ def collate(graphs: list[Graph], edge_weight: float) -> GraphBatch:
     return GraphBatch(propagation(features), propagation, Propagation(pooling), labels)
 
 
+def is_embedded(name: str, root: Path) -> bool:
+    """Return whether the data set is read from the package, as ``root`` has none."""
+    return name in EMBEDDED and not (root / name).exists()
+
+
 def raw_folder(name: str, root: Path) -> Path:
     """Return ``root/<name>/raw``, or ``root/<name>`` if it holds the files, as in TU's archives.
 
     Without ``root/<name>``, COX2 and PROTEINS are those that come with the package.
     """
-    flat = root / name
-    if name in EMBEDDED and not flat.exists():
+    if is_embedded(name, root):
         return embedded_folder(name) / name / "raw"
+    flat = root / name
     return flat if (flat / f"{name}_A.txt").exists() else flat / "raw"
 
 

@@ -73,6 +73,13 @@ class Cifar10(ImageData):
             raise missing_data(f"{self.name} is not in {self.root}", self.name.upper())
         self.evaluation_sets = ("test", "validation") if self.validation else ("test",)
 
+    @property
+    def files(self) -> list[Path]:
+        if self.name == _THUMBNAILS:
+            return [THUMBNAILS]
+        folder = Path(self.root, _FOLDERS[self.name])
+        return sorted(folder.glob("*_batch*" if self.name == "cifar10" else "*/*"))
+
     @cached_property
     def pixels(self) -> dict[str, ImageBatch]:
         if self.name == "cifar10":

@@ -98,11 +98,6 @@ class PuzzleData(DataModule):
         counts = {part: getattr(self, part) for part in ("train", "validation", "test")}
         return collect(self.draws(), counts)
 
-    @property
-    def files(self) -> list[Path]:
-        """What the puzzles are read from."""
-        return []
-
     @cached_property
     def parts(self) -> dict[str, PuzzleSet]:
         """The puzzles of each part."""

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from phantomgrad.checks import check_choice, check_rate
 from phantomgrad_suite.data.base import Synthetic, missing_data
-from phantomgrad_suite.data.sources import cached, digest, embedded_folder
+from phantomgrad_suite.data.sources import cached, digest, embedded_file, embedded_folder
 from phantomgrad_suite.data.text.streams import Corpus, LanguageData, random_words
 from phantomgrad_suite.data.text.subwords import BytePairs
 from phantomgrad_suite.runs.errors import UserError
 
-FOLDER = "wikitext-103"
+FOLDER, ARCHIVE = "wikitext-103", "wikitext-103.tar.xz"
 FILES = {part: f"wiki.{part[:5]}.tokens" for part in ("train", "validation", "test")}
 _EDITIONS = {
     "wikitext103": FILES,
@@ -69,6 +69,11 @@ class WikiText103(LanguageData):
         missing = [str(path) for path in self._files.values() if not path.exists()]
         if missing:
             raise missing_data(f"WikiText-103 lacks {', '.join(missing)}", name)
+
+    @property
+    def files(self) -> list[Path]:
+        embedded = self._folder != Path(self.root) / FOLDER
+        return [embedded_file(ARCHIVE)] if embedded else list(self._files.values())
 
     @classmethod
     def synthetic(cls, **settings: Any) -> Synthetic:
@@ -130,6 +135,10 @@ class WikiTextArticles(LanguageData):
     def synthetic(cls, **settings: Any) -> Synthetic:
         vocabulary = settings.get("parts", cls.parts) + 1
         return random_words(vocabulary, settings["batch_size"], settings["segment_length"])
+
+    @property
+    def files(self) -> list[Path]:
+        return [embedded_file(ARCHIVE)]
 
     @cached_property
     def corpus(self) -> Corpus:

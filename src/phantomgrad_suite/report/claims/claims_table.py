@@ -40,6 +40,7 @@ class Tested(NamedTuple):
     means: str
     comparison: Comparison
     in_percent: bool  # the difference is 100 times that of logarithms
+    diverged: int  # pairs with a run that has no result: the mean of the others is no evidence
 
 
 def table_of_claims(
@@ -98,12 +99,21 @@ def _judged(
 ) -> tuple[str, Sequence[Finding]]:
     """Return the title of a family and what its runs say: nothing yet if runs are missing."""
     if all(each.comparison.difference.n == each.claim.pairs for each in tested):
-        return family.title, judge([each.comparison for each in tested])
+        findings = judge([each.comparison for each in tested])
+        return family.title, list(map(_settled, tested, findings))
     by_size = sorted(family.claims, key=lambda claim: claim.instances)
     wanted = {row: claim.instances for claim in by_size for row in claim.rows}
     there = sum(min(len(runs_of(row)), n) for row, n in wanted.items())
     title = f"{family.title} ({there} of {sum(wanted.values())} runs)"
     return title, [Finding(None, Verdict.OPEN)] * len(tested)
+
+
+def _settled(tested: Tested, finding: Finding) -> Finding:
+    """Return what is found on a claim: nothing if some of its runs diverged."""
+    if not tested.diverged:
+        return finding
+    pairs = tested.claim.pairs
+    return Finding(None, Verdict.UNSETTLED, f"a run diverged in {tested.diverged} of {pairs} pairs")
 
 
 def _tested(claim: Claim, runs_of: _RunsOf, margin: float) -> Tested:
@@ -124,12 +134,16 @@ def _tested(claim: Claim, runs_of: _RunsOf, margin: float) -> Tested:
         means = [math.exp(mean / 100) for mean in means]
     higher = first is None or metric_of_run(first).higher_is_better
     bound = margin if quantity.has_margin else math.nan
-    texts = " against ".join(f"{mean:#.4g}" for mean in means)
-    return Tested(claim, texts, Comparison(claim.test, difference, bound, higher), in_percent)
+    texts = " against ".join("—" if math.isnan(mean) else f"{mean:#.4g}" for mean in means)
+    comparison = Comparison(claim.test, difference, bound, higher)
+    diverged = sum(bool(a.diverged or b.diverged) for a, b in pairs)
+    return Tested(claim, texts, comparison, in_percent, diverged)
 
 
 def _values(claim: Claim, a: Record, b: Record) -> tuple[float, float]:
     quantity = QUANTITIES[claim.quantity]
+    if a.diverged or b.diverged:
+        return math.nan, math.nan
     try:
         return quantity.of(a, b), quantity.of(b, a) if claim.b else 0.0
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:

@@ -38,7 +38,13 @@ class Line:
 
     @property
     def name(self) -> str:
-        return f"{self.method} [{self.variant}]" if self.variant else self.method
+        """The method, and in brackets how its runs differ from others, and how many diverged."""
+        notes = filter(None, (self.variant, self.fate))
+        return " ".join([self.method, *(f"[{note}]" for note in notes)])
+
+    @property
+    def fate(self) -> str:
+        return self.runs.fate if self.runs else ""
 
     @property
     def block(self) -> str:
@@ -70,7 +76,7 @@ class Line:
 
     @property
     def is_full(self) -> bool:
-        return any(record.protocol == "full" for record in self.records)
+        return self.runs is not None and self.runs.first.protocol == "full"
 
     def curves(self, name: str) -> list[list[float]]:
         return [curve for record in self.records if (curve := record.curves.get(name))]

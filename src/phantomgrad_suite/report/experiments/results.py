@@ -104,7 +104,7 @@ def _cost(lines: Sequence[Line]) -> Section:
     def cells(line: Line) -> Cells:
         assert line.runs is not None
         mean, memories = line.runs.mean, [record.memory for record in line.records]
-        totals = [record.seconds.get("total") for record in line.records]
+        totals = [r.seconds.get("total") for r in (*line.records, *line.runs.diverged)]
         peaks = [memory["peak_bytes"] for memory in memories if memory.get("peak_bytes")]
         kinds = ", ".join(sorted({str(memory.get("kind", "")) for memory in memories}))
         count, step = mean("parameters", "total"), Stat.of(map(step_in_f, line.records))
@@ -188,6 +188,7 @@ def _digits(value: float | None) -> str:
 
 def _warnings(lines: Sequence[Line]) -> list[str]:
     found = [NOTES["variant"]] if any(line.variant for line in lines) else []
+    found += [NOTES["diverged"]] if any(line.fate for line in lines) else []
     runs = [line.runs for line in lines if line.runs]
     stats = [(each.n, stat) for each in runs for stat in (each.best, each.last, each.selected)]
     if any(stat is not None and stat.n < n for n, stat in stats):

@@ -31,10 +31,15 @@ class Stat(NamedTuple):
 
 
 class Runs:
-    """The runs of one experiment: same row, protocol, data, configuration and metric."""
+    """The runs of one experiment: same row, protocol, data, configuration and metric.
+
+    Curves and means are those of ``records``, the runs that did not diverge; ``n`` counts all.
+    """
 
     def __init__(self, records: Sequence[Record]) -> None:
-        self.records, self.n = tuple(records), len(records)
+        self.n, self.all = len(records), tuple(records)
+        self.diverged = tuple(record for record in records if record.diverged)
+        self.records = tuple(record for record in records if not record.diverged)
         first = self.first = records[0]
         self.metric = metric_of(first.result.metric, first.result.mode)
         self.key = first.label.get("dataset", "")
@@ -47,15 +52,17 @@ class Runs:
         changes = ", ".join(change for change in first.changes if change not in named)
         reduced = changes or (first.protocol != "full" and not self.scaled)
         self.reduction = f"{first.protocol}: {changes or 'unknown'}" if reduced else ""
+        counted = f"{self.n} run{'s' * (self.n != 1)}, {len(self.diverged)} diverged"
+        self.fate = counted if self.diverged else ""
         # Over the best test epoch of each run, the last one, and that selected on validation data.
-        self.best = Stat.of(record.result.best for record in records)
-        self.last = Stat.of(record.result.last for record in records)
-        self.selected = Stat.of(record.result.selected for record in records)
+        self.best = Stat.of(record.result.best for record in self.records)
+        self.last = Stat.of(record.result.last for record in self.records)
+        self.selected = Stat.of(record.result.selected for record in self.records)
         # At the epoch (counted from 1) that all have and whose mean is best.
-        self.common, self.common_epoch = _best_common_epoch(records, self.metric)
+        self.common, self.common_epoch = _best_common_epoch(self.records, self.metric)
         # Of a search: its objective and direction, and the best objective of each run.
         self.searched: dict[str, str] = first.config.get("runtime", {}).get("tune") or {}
-        self.objective = Stat.of(map(_objective, records))
+        self.objective = Stat.of(map(_objective, self.records))
         self.hardware = set(map(_hardware, records))
 
     def mean(self, group: str, name: str) -> float | None:
@@ -83,14 +90,15 @@ def describe(runs: Runs, others: Sequence[Runs]) -> str:
     parts = [runs.reduction] if runs.reduction else []
     peers = [other for other in others if other.reduction == runs.reduction]
     if any(other.data != runs.data for other in peers):
-        parts.append(f"data {_short(runs.data)}")
+        parts.append(f"data {short(runs.data)}")
     twins = [o.first for o in peers if o.first.row == runs.first.row and o.data == runs.data]
     if any(twin.config_hash != runs.first.config_hash for twin in twins):
-        parts.append(f"configuration {_short(runs.first.config_hash)}")
+        parts.append(f"configuration {short(runs.first.config_hash)}")
     return "; ".join(parts)
 
 
-def _short(digest: str) -> str:
+def short(digest: str) -> str:
+    """Return the first digits of a fingerprint or hash."""
     return digest.rsplit(":", 1)[-1][:8] or "unknown"
 
 

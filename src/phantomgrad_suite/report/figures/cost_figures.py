@@ -52,7 +52,11 @@ def by_cost(table: Table) -> Iterator[Plot]:
 def _with_runs(lines: Sequence[Line], wanted: Callable[[Record], bool]) -> list[Line]:
     """Return the lines with those of their runs that are wanted, if there are any."""
     kept = [(line, [*filter(wanted, line.records)]) for line in lines]
-    return [replace(line, runs=Runs(runs)) for line, runs in kept if runs]
+    return [
+        replace(line, runs=Runs([*runs, *line.runs.diverged]))
+        for line, runs in kept
+        if runs and line.runs
+    ]
 
 
 def seconds(record: Record, *, in_f: bool) -> NDArray[np.float64]:

@@ -23,7 +23,7 @@ def sweeps(table: Table) -> Iterator[Plot]:
     The best epochs have no panels where they are nearly as good as the last ones.
     """
     for block in table.blocks:
-        lines = [line for _, line in block.experiments if line.gradient and line.runs]
+        lines = [line for _, line in block.experiments if line.gradient and line.records]
         if not lines:
             continue
         first, points = lines[0], [line.gradient for line in lines if line.gradient]
@@ -42,12 +42,13 @@ def sweeps(table: Table) -> Iterator[Plot]:
                 row = f"{first.metric.heading}\n{_EPOCHS[which]}"
                 curves.append(Curve(rf"$\lambda = {damping}$", k, mean, row, form, band))
         whiskers = ["whiskers: ± one standard error"] if any(c.band for c in curves) else []
-        reduced = dict.fromkeys(line.variant for line in lines if line.variant)
+        notes = dict.fromkeys(line.variant for line in lines if line.variant)
+        notes |= {f"{x.method}: {x.fate}": None for _, x in block.experiments if x.fate}
         yield Plot(
             *(file_name(table.key, block.key), FIGURES["sweep"].format(line=first)),
             *(title_of(table, first), curves),
             x="k",
-            note="; ".join(["mean over the runs", *whiskers, *reduced]),
+            note="; ".join(["mean over the runs", *whiskers, *notes]),
             log="x",
             share="row",
             whiskers=True,

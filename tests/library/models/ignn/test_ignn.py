@@ -70,6 +70,14 @@ def close(ours, reference, tolerance=1e-11):
     torch.testing.assert_close(ours.detach(), expected, rtol=0, atol=tolerance)
 
 
+def test_a_batch_of_pytorch_geometric_will_do():
+    model = golden_model(IMPLICIT)
+    features, propagation, pooling = golden_inputs()
+    batch = torch.tensor([0] * 4 + [1] * 5)
+    expected = model(features, propagation, pooling, propagated=False)
+    torch.testing.assert_close(model(features, EDGES, batch), expected)
+
+
 ESTIMATORS = [
     ("implicit", IMPLICIT),
     ("one_step", pg.UnrolledPhantomGradient(1, 1.0)),

@@ -125,6 +125,16 @@ def test_yours_are_judged_from_your_records(claims, tmp_path_factory, capsys):
     assert places == [folder.path / "records/cpu/table9" for folder in (claims, yours)]
 
 
+def test_a_claim_is_not_settled_by_survivors(claims):
+    add(claims, "cpu/table9/implicit", 0.60, 0.61, 0.62)
+    assert texts(section(claims))[0][2] == "holds"
+    lost = {"result": Result.missing("accuracy", "max"), "curves": {}, "diverged": {"step": 8}}
+    claims.add("cpu/table9/implicit", "seed1", [0.9], **lost)
+    row = texts(section(claims))[0]
+    assert row[2] == "not settled (a run diverged in 1 of 3 pairs)"
+    assert row[4:] == ["— against —", "3"]
+
+
 def test_without_the_file_there_are_no_claims(results):
     assert table_of_claims(results.path) is None
     assert results.report() == 0

@@ -1,0 +1,54 @@
+"""The sweeper of tables and suites, where Hydra looks for one: in ``hydra_plugins``."""
+
+import copy
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+
+_REPEATED = re.compile(r"(seed|dataset\.fold)=(0|[1-9]\d*)")
+
+
+class RowSweeper(BasicSweeper):
+    """Hydra's own sweeper, which composes the runs of a row, in all seeds and folds, once.
+
+    Hydra composes each run twice, to validate and to launch it: 0.1 s each, for 180 runs of
+    ``table4``.
+    """
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        """Give the launcher, too, a loader that remembers the rows."""
+        loader: Any = _OncePerRow(hydra_context.config_loader)
+        context = HydraContext(config_loader=loader, callbacks=hydra_context.callbacks)
+        super().setup(hydra_context=context, task_function=task_function, config=config)
+
+
+class _OncePerRow:
+    """Hydra's loader of configurations; seed and fold choose no file, so they are filled in."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader, self._rows = loader, dict[tuple[str, ...], DictConfig]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def load_sweep_config(
+        self, master_config: DictConfig, sweep_overrides: Sequence[str]
+    ) -> DictConfig:
+        """Return the configuration of a run. ``hydra.job.override_dirname`` is the row's first."""
+        overrides = list(sweep_overrides)
+        repeated = {m[1]: m[0] for m in map(_REPEATED.fullmatch, overrides) if m}
+        row = tuple(key if (key := o.partition("=")[0]) in repeated else o for o in overrides)
+        if row not in self._rows:
+            self._rows[row] = self._loader.load_sweep_config(master_config, overrides)
+        config = copy.deepcopy(self._rows[row])
+        for key, override in repeated.items():
+            OmegaConf.update(config, key, int(override.partition("=")[2]))
+        task = config.hydra.overrides.task
+        config.hydra.overrides.task = [repeated.get(o.partition("=")[0], o) for o in task]
+        return config

@@ -1,0 +1,32 @@
+"""The first lines of each command, before it imports what reads the environment."""
+
+import locale
+import os
+import sys
+from types import TracebackType
+
+from phantomgrad_suite.runs.errors import UserError
+
+_RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID", "SLURM_NTASKS")
+
+
+def start() -> None:
+    """Start again with UTF-8 if the locale has another encoding; check the variables of processes.
+
+    Ctrl-C and errors that a user can put right end the command without a traceback.
+    """
+    if locale.getencoding().lower() not in ("utf-8", "utf8") and not sys.flags.utf8_mode:
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+    for name in _RANKS:
+        if not (value := os.environ.get(name, "0")).isdecimal():
+            sys.exit(f"{name} must be a number of a process, got {value!r}: unset it")
+    sys.excepthook = _report
+
+
+def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+    elif issubclass(kind, UserError):
+        print(error, file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)

@@ -1,0 +1,184 @@
+"""Padded sequences: each is solved, and differentiated, as it is alone."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from methods import ESTIMATORS, SOLVERS
+from problems import CoupledCell, TanhCell, relative_error
+from torch import nn
+
+import phantomgrad as pg
+
+LENGTHS, WIDTH = (6, 4), 4
+UPG = pg.UnrolledPhantomGradient(3, 0.5)
+ALL = {
+    **SOLVERS,
+    "reversible": pg.Reversible(),
+    "steps": pg.Steps(9),
+    "max": pg.Anderson(norm="max"),
+}
+
+
+class Attention(nn.Module):
+    """Self-attention with a key-padding mask, then LayerNorm: alone, padding never converges."""
+
+    def __init__(self):
+        super().__init__()
+        self.maps, self.norm = nn.Linear(WIDTH, 3 * WIDTH), nn.LayerNorm(WIDTH)
+
+    def forward(self, z, x, padding):
+        q, k, v = self.maps(z).chunk(3, dim=-1)
+        scores = (q @ k.mT).masked_fill(padding.unsqueeze(1), -torch.inf)
+        # The odd sign makes rows without an injection oscillate.
+        return self.norm(x - 0.3 * (scores.softmax(-1) @ v) - 0.2 * z)
+
+
+def made(solver, gradient=UPG):
+    torch.manual_seed(0)
+    layer = pg.DEQ(Attention(), solver, gradient)
+    layer.check_map = False
+    return layer, [3 * torch.randn(1, n, WIDTH) for n in LENGTHS]
+
+
+def padded(sequences, more=5):
+    """One batch with zero tokens behind, and where the sequences are, ``(B, T, 1)``."""
+    batch = torch.zeros(len(sequences), max(LENGTHS) + more, WIDTH)
+    mask = torch.zeros(*batch.shape[:2], 1, dtype=torch.bool)
+    for i, x in enumerate(sequences):
+        batch[i, : x.shape[1]], mask[i, : x.shape[1]] = x[0], True
+    return batch, mask
+
+
+def none_of(x):
+    return torch.zeros(x.shape[:2], dtype=torch.bool)
+
+
+@pytest.mark.parametrize("solver", ALL.values(), ids=ALL)
+def test_sequences_are_solved_as_they_are_alone(solver):
+    layer, sequences = made(solver)
+    x, mask = padded(sequences)
+    z0 = torch.randn_like(x)  # padding counts no more if it starts elsewhere
+    z, solution = layer(x, ~mask[..., 0], z0=z0, state_mask=mask)
+    for i, alone in enumerate(sequences):
+        n = alone.shape[1]
+        expected, report = layer(alone, none_of(alone), z0=z0[i : i + 1, :n])
+        torch.testing.assert_close(z[i : i + 1, :n], expected)
+        assert solution.evaluations[i] == report.evaluations[0]
+        assert solution.converged[i] == report.converged[0]
+        torch.testing.assert_close(solution.residual[i], report.residual[0], rtol=1e-6, atol=0)
+        assert not z[i, n:].any()
+    assert solution.converged.all() or isinstance(solver, pg.Steps)
+
+
+def test_without_the_mask_padding_decides():
+    layer, sequences = made(pg.FixedPoint())
+    x, mask = padded(sequences)
+    assert not layer(x, ~mask[..., 0]).solution.converged.any()
+
+
+@pytest.mark.parametrize("parts", ESTIMATORS.values(), ids=ESTIMATORS)
+def test_sequences_have_the_gradients_that_they_have_alone(parts):
+    layer, sequences = made(*parts)
+    x, mask = padded(sequences)
+    weights = list(layer.parameters())
+
+    def gradients(x, padding, **keywords):
+        z, _ = layer(x, padding, **keywords)
+        return torch.autograd.grad((z + 1).square().sum(), weights)
+
+    found = gradients(x, ~mask[..., 0], state_mask=mask)
+    adjoint = layer.last_adjoint
+    expected = [torch.zeros_like(w) for w in weights]
+    for i, alone in enumerate(sequences):
+        part = gradients(alone, none_of(alone))
+        expected = [a + b for a, b in zip(expected, part, strict=True)]
+        if adjoint is not None:
+            assert adjoint.evaluations[i] == layer.last_adjoint.evaluations[0]
+    assert relative_error(found, tuple(expected)) < 1e-7
+
+
+def test_states_of_several_tensors_and_coupled_batches():
+    """A mask for one state; a coupled batch with rows of padding."""
+    x, z0 = torch.randn(3, 4), (torch.zeros(3, 4), torch.zeros(3, 2, 3))
+    mask = torch.ones(1, 2, 1, dtype=torch.bool)
+    mask[:, 1] = False
+    (_, b), _ = pg.DEQ(CoupledCell(), pg.Anderson(), UPG)(x, z0=z0, state_mask=(None, mask))
+    assert b[:, 0].all()
+    assert not b[:, 1].any()
+    rows = torch.tensor([[True], [True], [False]])
+    layer = pg.DEQ(TanhCell(), pg.Anderson(), UPG, coupled=True)
+    z, solution = layer(x, state_mask=rows)
+    expected, report = layer(x[:2])
+    torch.testing.assert_close(z[:2], expected)
+    assert solution.evaluations == report.evaluations
+
+
+def test_padding_that_is_nan_stops_no_sample():
+    """A row of attention without any key is nan, in torch as well."""
+
+    class Cell(nn.Module):
+        def forward(self, z, x):
+            return torch.tanh(0.5 * z + x)
+
+    x = torch.randn(2, 3, 4)
+    x[1, 2] = torch.nan
+    mask = torch.tensor([[True, True, True], [True, True, False]]).unsqueeze(2)
+    z, solution = pg.DEQ(Cell(), pg.Anderson(), UPG)(x, z0=torch.zeros(2, 3, 4), state_mask=mask)
+    assert solution.converged.all()
+    assert z.isfinite().all()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_in_transforms_and_in_one_graph():
+    layer, sequences = made(
+        pg.FixedPoint(max_evaluations=4, tol=0), pg.NeumannPhantomGradient(3, 0.5)
+    )
+    x, mask = padded(sequences)
+    weights = dict(layer.named_parameters())
+
+    def loss(weights, x, mask):
+        given = {"state_mask": mask}
+        z = torch.func.functional_call(layer, weights, (x, ~mask[..., 0]), given).z
+        return z.square().sum()
+
+    expected = torch.autograd.grad(loss(weights, x, mask), list(weights.values()))
+    found = torch.func.grad(loss)(weights, x, mask)
+    assert relative_error(tuple(found.values()), expected) < 1e-6
+    each = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(
+        weights, x.unsqueeze(1), mask.unsqueeze(1)
+    )
+    assert relative_error(tuple(g.sum(0) for g in each.values()), expected) < 1e-6
+    torch.compiler.reset()
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    z = compiled(x, ~mask[..., 0], state_mask=mask).z
+    torch.compiler.reset()
+    torch.testing.assert_close(z, layer(x, ~mask[..., 0], state_mask=mask).z)
+
+
+X = torch.zeros(3, 5, 4, dtype=torch.float64)
+REFUSED = [
+    (
+        torch.ones(3, 5).bool(),
+        r"each of its size or 1: the state has shape \(3, 5, 4\), got .*3, 5",
+    ),
+    (torch.ones(3, 6, 1).bool(), r"got torch.bool of shape \(3, 6, 1\)"),
+    (torch.ones(3, 5, 1), "state_mask must be boolean, .* got torch.float"),
+    (True, "state_mask must be boolean, .*, got True"),
+    ((torch.ones(3, 5, 1).bool(),), r"structure of z0, .*: z0 is \*, got \(\*,\)"),
+]
+
+
+@pytest.mark.parametrize(("mask", "message"), REFUSED)
+def test_masks_that_do_not_fit(mask, message):
+    layer = pg.DEQ(TanhCell(), pg.Anderson(), UPG)
+    with pytest.raises(ValueError, match=message):
+        layer(X, state_mask=mask)
+
+
+def test_a_mean_over_padding_is_refused():
+    layer, mask = pg.DEQ(TanhCell(), pg.Anderson(norm="rms"), UPG), torch.ones(3, 5, 1).bool()
+    with pytest.raises(ValueError, match="norm must be 'l2' or 'max' with a state_mask, got 'rms'"):
+        layer(X, state_mask=mask)
+    layer.solver = replace(layer.solver, norm="l2")
+    assert layer(X, state_mask=mask).z.shape == X.shape

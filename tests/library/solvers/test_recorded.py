@@ -1,0 +1,76 @@
+"""A recorded solve takes the steps of the same solve without a graph."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from methods import SOLVERS
+from problems import Affine
+
+import phantomgrad as pg
+from phantomgrad.solvers import Iteration, IterativeSolver
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeavyBall(IterativeSolver):
+    """A method with memory: the step is a decaying sum of all differences."""
+
+    differentiable = True
+
+    def start(self, z0):
+        return Ball()
+
+
+class Ball(Iteration):
+    step, advanced = 0, 0
+
+    def advance(self, z, fz, g):
+        self.step, self.advanced = 0.5 * self.step + g, self.advanced + 1
+        return z + self.step
+
+
+ALL = {**SOLVERS, "heavy ball": HeavyBall(), "reversible": pg.Reversible()}
+
+
+def points_of(solver, f, z0):
+    """The points at which a solve evaluates f, and its solution."""
+    points = []
+
+    def seen(z):
+        points.append(z.detach().clone())
+        return f(z)
+
+    return points, solver.solve(seen, z0)
+
+
+@pytest.mark.parametrize("solver", ALL.values(), ids=ALL)
+def test_recorded_or_not_the_iterates_are_the_same(solver):
+    f = Affine.random()
+    solver = replace(solver, max_evaluations=7, tol=0, record_trace=True)
+    with torch.no_grad():
+        points, expected = points_of(solver, f, f.zeros)
+    recorded, found = points_of(solver, f, f.zeros)
+    assert len(points) == len(recorded) == 7
+    for ours, plain in zip(recorded, points, strict=True):
+        assert torch.equal(ours, plain)
+    assert torch.equal(found.trace, expected.trace)
+    assert torch.equal(found.z, expected.z)
+
+
+@pytest.mark.parametrize("evaluations", [1, 4])
+def test_a_recorded_solve_advances_once_an_evaluation(evaluations, monkeypatch):
+    """Also where the first evaluation is the last: its step puts the result on the graph."""
+    ball, f = Ball(), Affine.random()
+    monkeypatch.setattr(HeavyBall, "start", lambda *_: ball)
+    z = HeavyBall(max_evaluations=evaluations).solve(f, f.zeros).z
+    assert ball.advanced == max(evaluations - 1, 1)
+    assert z.requires_grad
+
+
+def test_steps_are_the_same_recorded_or_not():
+    f = Affine.random()
+    recorded = pg.Steps(5, 0.7).solve(f, f.zeros)
+    with torch.no_grad():
+        expected = pg.Steps(5, 0.7).solve(f, f.zeros)
+    assert torch.equal(recorded.z, expected.z)
+    assert torch.equal(recorded.residual, expected.residual)
