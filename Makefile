@@ -53,8 +53,8 @@ reproduce: env ## The main job, no download: studies, digits, Chains; ends with 
 	  $(YOURS) $(EMBEDDED) || status=1; \
 	  echo "total $$(( $$(date +%s) - started )) s; the page: runs/results/index.html"; exit $$status
 
-data: env ## Fetch COX2 and PROTEINS (DATA="CIFAR10 PPI": others; without network: FROM=folder)
-	@$(RUN) scripts/fetch_data.py $(or $(DATA),COX2 PROTEINS) $(if $(FROM),--from "$(FROM)")
+data: env ## Fetch data sets that are not included: DATA="CIFAR10 PPI" (without network: FROM=folder)
+	@$(RUN) scripts/fetch_data.py $(DATA) $(if $(FROM),--from "$(FROM)")
 
 reproduce-table1: env ## Table 1: MDEQ-Tiny on CIFAR-10 (GPU; first: make data DATA=CIFAR10)
 	@$(TRAIN)table1 $(MANY); $(call COMPARE,table1)
@@ -75,7 +75,7 @@ reproduce-table3-imagenet: env ## Table 3: MDEQ-Small on ImageNet (8 GPUs; first
 	@$(ONE_SIZE)
 	@$(RUN) scripts/train.py table=table3_imagenet $(ONE); $(call COMPARE,table3)
 
-reproduce-table4: env $(if $(SCALE),reproduce-table4-ppi) ## Table 4: COX2 and PROTEINS, ten folds of one seed (5 h of a core; first: make data; MORE=1: four other seeds, 15 h)
+reproduce-table4: env $(if $(SCALE),reproduce-table4-ppi) ## Table 4: COX2 and PROTEINS, ten folds of one seed (5 h of a core, data included; MORE=1: four other seeds, 15 h)
 	@$(RUN) scripts/train.py table=table4$(if $(MORE),_seeds) $(PARALLEL); $(call COMPARE,table4)
 
 reproduce-table4-ppi: env ## Table 4: PPI (GPU; first: make data DATA=PPI)
@@ -103,7 +103,7 @@ reproduce-reasoning: env ## Which gradient trains a recursive reasoner (about 10
 	  $(RUN) scripts/study.py suite=scaling $(PARALLEL) || status=1; \
 	  $(YOURS) reasoning scaling || status=1; exit $$status
 
-tune: env ## Tune λ on COX2, on validation data (17 min on a core; first: make data). TUNE=lambda: on the digits
+tune: env ## Tune λ on COX2, on validation data (17 min on a core). TUNE=lambda: on the digits
 	@$(RUN) scripts/train.py tune=$(or $(TUNE),lambda_cox2); $(call COMPARE,tune)
 
 status: env ## The state of all runs, by table (TABLE=table1: its rows; FAILED=1: errors)

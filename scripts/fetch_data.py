@@ -1,8 +1,7 @@
 """Fetch data sets, once; training runs never download.
 
-python scripts/fetch_data.py                         COX2 and PROTEINS, by network
 python scripts/fetch_data.py MUTAG ENZYMES           any TU data sets
-python scripts/fetch_data.py COX2 --from DIR         from a folder that is laid out like data/
+python scripts/fetch_data.py MUTAG --from DIR        from a folder that is laid out like data/
 python scripts/fetch_data.py CIFAR10 WikiText103 PPI by network, or --from DIR
 python scripts/fetch_data.py CIFAR10-JPEG --from DIR from DIR/cifar10-jpeg.tar.xz
 python scripts/fetch_data.py sudoku --from DIR       Sudoku-Extreme, DIR/sudoku-extreme/*.csv
@@ -28,7 +27,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="*", default=["COX2", "PROTEINS"], metavar="NAME")
+    parser.add_argument("names", nargs="+", metavar="NAME")
     parser.add_argument("--from", dest="source", type=Path, metavar="DIR")
     options = parser.parse_args(arguments)
     failed = False

@@ -37,7 +37,7 @@ def check_targets(node: list[Any]) -> None:
     """Raise :class:`UserError` if a configuration from a record names what must not be built.
 
     A record may come from elsewhere, and a target can be any function. So it may name classes of
-    ours and of ``torch.optim``, and what a file of ``configs/`` or of your own configurations names.
+    ours and of ``torch.optim``, and what a file of ``configs/`` or of your own folders names.
     """
     for target in targets(node):
         if not (_is_ours(str(target)) or target in _named(folders())):
