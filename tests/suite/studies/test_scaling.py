@@ -185,7 +185,7 @@ def released_run(workplace):
     found = metrics(config, prepare(config), weights, kept["step"])["test/exact_accuracy"]
     record = replace(
         record,
-        weights={"selected": kept},
+        weights={"last": kept, "selected": kept},
         config=as_dict(config),
         curves={"test/exact_accuracy": [found] * kept["epoch"]},
     )
@@ -248,7 +248,7 @@ def test_bad_input_is_one_sentence(workplace, study_script):
     assert outcome.out.splitlines()[-1].startswith("runs/reasoning/sudoku6/seed5 holds no finished")
     record = read_record(RESULTS / "records" / "reasoning" / "sudoku6" / "seed0.json")
     task = {"_target_": "phantomgrad_suite.tasks.GraphClassification"}
-    other = replace(record, weights={"last": {}}, config={**record.config, "task": task})
+    other = replace(record, config={**record.config, "task": task})
     for content, problem in (
         (replace(record, weights={}), "has no weights: runtime.keep_weights was false"),
         (other, "a run of Reasoning, got reasoning/sudoku6/seed5 of GraphClassification"),
