@@ -26,7 +26,7 @@ class KeptWeights(Callback):
         self._chosen: dict[str, Any] = {}
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # A callback that averages weights has put them in place, and takes them out after this.
+        # Callbacks that average weights put them in place for evaluations, or after the training.
         self._evaluated = self._copy(pl_module, self._history.epochs + 1)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -38,7 +38,8 @@ class KeptWeights(Callback):
     def write(self, task: Any, folder: Path) -> dict[str, dict[str, Any]]:
         """Write ``last.pt``, and ``selected.pt`` or ``best.pt``; return the record's entries."""
         name, epoch = self._choice(task)
-        copies = {"last": self._copy(task, self._history.epochs)}
+        # None was evaluated here if an earlier attempt was killed between its last epoch and this.
+        copies = {"last": self._evaluated or self._copy(task, self._history.epochs)}
         if self._chosen.get("epoch") == epoch:  # not if earlier attempts kept none
             copies[name] = self._chosen
         return {name: _write(copy, folder, f"weights/{name}.pt") for name, copy in copies.items()}

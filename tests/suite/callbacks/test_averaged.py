@@ -13,10 +13,14 @@ RUN = (
     *("runtime.callbacks.spectrum=null", "runtime.checkpoint.every_minutes=0"),
 )
 EMA = "+measure.ema={_target_: lightning.pytorch.callbacks.EMAWeightAveraging, decay: 0.7}"
+SWA = (
+    "+measure.swa={_target_: lightning.pytorch.callbacks.StochasticWeightAveraging, "
+    "swa_lrs: 0.01, swa_epoch_start: 1}"
+)
 
 
 def test_resumed_average_is_the_uninterrupted_one(workplace, whole_runs):
-    """Killed in the middle of an epoch, bit for bit; what was evaluated is what is kept."""
+    """Killed in the middle of an epoch, bit for bit."""
     whole = whole_runs.train(workplace, *RUN, EMA)
     folder = interrupted(workplace, 5, *RUN, EMA, unit="step")
     assert workplace.train(*RUN, EMA) == folder
@@ -24,7 +28,12 @@ def test_resumed_average_is_the_uninterrupted_one(workplace, whole_runs):
     for part in ("current_model_state", "averaging_state"):
         mine, yours = checkpoint(folder)[part], checkpoint(whole)[part]
         assert all(torch.equal(mine[name], yours[name]) for name in mine)
-    assert evaluate(folder)
+
+
+@pytest.mark.parametrize("callback", [EMA, SWA])
+def test_kept_weights_are_those_that_were_evaluated(workplace, whole_runs, callback):
+    """They give the values of the record: the one averages in evaluations, the other at the end."""
+    assert evaluate(whole_runs.train(workplace, *RUN, callback))
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
