@@ -22,18 +22,24 @@ class KeptWeights(Callback):
 
     def __init__(self, history: History) -> None:
         self._history = history
+        self._evaluated: dict[str, Any] = {}
         self._chosen: dict[str, Any] = {}
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # Callbacks that average weights put them in place for evaluations, or after the training.
+        self._evaluated = self._copy(pl_module, self._history.epochs + 1)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         task: Any = pl_module
         evaluated = f"test/{task.metric}" in self._history.curves
         if evaluated and self._choice(task)[1] == self._history.epochs:
-            self._chosen = self._copy(task)
+            self._chosen = self._evaluated
 
     def write(self, task: Any, folder: Path) -> dict[str, dict[str, Any]]:
         """Write ``last.pt``, and ``selected.pt`` or ``best.pt``; return the record's entries."""
         name, epoch = self._choice(task)
-        copies = {"last": self._copy(task)}
+        # None was evaluated here if an earlier attempt was killed between its last epoch and this.
+        copies = {"last": self._evaluated or self._copy(task, self._history.epochs)}
         if self._chosen.get("epoch") == epoch:  # not if earlier attempts kept none
             copies[name] = self._chosen
         return {name: _write(copy, folder, f"weights/{name}.pt") for name, copy in copies.items()}
@@ -50,12 +56,12 @@ class KeptWeights(Callback):
             return "best", result.best_epoch
         return "selected", result.selected_epoch
 
-    def _copy(self, task: Any) -> dict[str, Any]:
+    def _copy(self, task: Any, epoch: int) -> dict[str, Any]:
         weights = {
             name: value.to("cpu", copy=True) if isinstance(value, Tensor) else value
             for name, value in task.evaluated.state_dict().items()
         }
-        return {"epoch": self._history.epochs, "step": task.global_step, "weights": weights}
+        return {"epoch": epoch, "step": task.global_step, "weights": weights}
 
 
 def _write(copy: dict[str, Any], folder: Path, file: str) -> dict[str, Any]:
