@@ -1,7 +1,5 @@
 """Two processes, each with a half of the batch, find the gradients of the whole."""
 
-import sys
-
 import distributed_worker
 import pytest
 import torch
@@ -16,11 +14,8 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
-    # A new interpreter would import torch again.
-    fork = "fork" if sys.platform == "linux" else "spawn"
-    torch.multiprocessing.start_processes(
-        distributed_worker.work, args=(str(folder),), nprocs=2, start_method=fork
-    )
+    # New interpreters: after other tests, autograd may have threads, which a fork would lack.
+    torch.multiprocessing.spawn(distributed_worker.work, args=(str(folder),), nprocs=2)
     return [torch.load(folder / f"rank{rank}.pt") for rank in (0, 1)]
 
 

@@ -108,12 +108,12 @@ def check_data(config: DictConfig, record: Record, folder: RunFolder) -> None:
 
     They are read only if a file has another size or time than the run noted.
     """
-    from phantomgrad_suite.jobs.build import build_data  # imports torch, for seconds
-
     root = str(config.runtime.dataset.get("root") or "")
     noted = folder.noted_data(root)
     if noted is not None and all(stamp(path) == kept for path, kept in noted.items()):
         return
+    from phantomgrad_suite.jobs.build import build_data  # imports torch, for seconds
+
     try:
         data = build_data(config)
         now, then = data.facts().get("fingerprint"), record.data.get("fingerprint")

@@ -59,7 +59,7 @@ class TextBaselines(Study):
     """Interpolated Kneser-Ney models of the given ``orders``, on the tokens of a language row."""
 
     data: LanguageData
-    orders: tuple[int, ...] = (2, 3, 4, 5)
+    orders: Sequence[int] = (2, 3, 4, 5)
 
     def measure(self, seed: int, device: torch.device) -> Findings:
         corpus = self.data.corpus

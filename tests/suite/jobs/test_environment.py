@@ -13,9 +13,9 @@ from phantomgrad_suite.jobs import environment
 from phantomgrad_suite.jobs.environment import (
     choose_threads,
     describe_environment,
-    is_started_by_slurm,
     set_float32_precision,
 )
+from phantomgrad_suite.jobs.processes import is_started_by_slurm
 from phantomgrad_suite.runs.errors import SettingError
 
 CPU = torch.device("cpu")

@@ -7,11 +7,12 @@ import yaml
 from study.tiny import CONFIGS, SUITES, rows_of
 from training import composed
 
-from phantomgrad_suite.jobs.compose import as_dict, names
+from phantomgrad_suite.jobs.compose import as_dict
+from phantomgrad_suite.runs.configs import choices
 from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.studies import Study
 
-STUDIES = names("study")
+STUDIES = choices("study")
 
 
 @pytest.mark.parametrize("study", STUDIES)
@@ -22,7 +23,7 @@ def test_header_names_title_command_and_price(study):
     )
     assert package == "# @package _global_"
     assert re.match(
-        r"# (Figure|Table|Theorem) \d|# (Gradients|Reasoners|Speed and memory)\b", title
+        r"# (Figure|Table|Theorem) \d|# (Baselines|Gradients|Reasoners|Speed and memory)\b", title
     )
     assert command == f"#   python scripts/study.py study={study}"
     artifact = study.split("/")[0]

@@ -3,11 +3,19 @@
 from collections.abc import Callable, Iterator
 
 from phantomgrad_suite.report.catalogue import Entry
-from phantomgrad_suite.report.studies import costs, gradients, precision, scaling, theorems
+from phantomgrad_suite.report.studies import (
+    baselines,
+    costs,
+    gradients,
+    precision,
+    scaling,
+    theorems,
+)
 from phantomgrad_suite.report.studies.parts import Records, checks
 from phantomgrad_suite.report.table import Section, State, Table
 
 STUDIES: dict[str, Callable[[Entry, Records], Iterator[Section]]] = {
+    "baselines": baselines.baselines,
     "figure1": precision.synthetic,
     "figure4": precision.conditioning,
     "gradients": gradients.bench,
