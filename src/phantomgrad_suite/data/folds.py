@@ -1,10 +1,12 @@
-"""Splits of a labelled data set into training, validation and test parts."""
+"""Splits of a labelled data set into training, validation and test parts.
+
+scikit-learn is imported where a set is split: with pandas it takes a second, and few sets need it.
+"""
 
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 from torch import Tensor
 
 from phantomgrad_suite.runs.errors import UserError
@@ -47,11 +49,15 @@ def held_out(labels: Tensor, count: int, seed: int) -> tuple[Tensor, Tensor]:
             f"dataset.validation must lie in [{classes}, {len(labels) - classes}] (both parts need "
             f"an image of each class), got {count}"
         )
+    from sklearn.model_selection import StratifiedShuffleSplit
+
     splitter = StratifiedShuffleSplit(1, test_size=count, random_state=seed)
     ((kept, held),) = splitter.split(np.zeros(len(labels)), labels.numpy())
     return torch.from_numpy(kept).sort().values, torch.from_numpy(held).sort().values
 
 
 def _positions(labels: Tensor, folds: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    from sklearn.model_selection import StratifiedKFold
+
     splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)
     return list(splitter.split(np.zeros(len(labels)), labels.numpy()))

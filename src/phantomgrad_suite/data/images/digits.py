@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 from torch.utils.data import SequentialSampler
 
 from phantomgrad_suite.checkpoint.loaders import ResumableLoader, Shuffled
@@ -35,6 +34,8 @@ class Digits(DataModule):
         super().__init__()
         self.check_settings(1, "batch_size")
         self.check_settings(0, "seed")
+        from sklearn.datasets import load_digits  # as in data/folds.py
+
         digits = load_digits()
         pixels, labels = (a.astype(np.uint8) for a in (digits.images, digits.target))
         self._fingerprint = digest(map(torch.from_numpy, (pixels, labels)))
