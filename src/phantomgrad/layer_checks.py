@@ -57,7 +57,7 @@ def check_state(f: Closure, z0: Any, solver: Solver, gradient: GradientEstimator
         warnings.warn(
             f"z0 requires a gradient, but gets none with {type(gradient).__name__}: detach it, or "
             "learn the start with BackpropThroughSolver",
-            stacklevel=2,
+            stacklevel=6,  # the call of the layer
         )
 
 

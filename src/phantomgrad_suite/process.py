@@ -18,8 +18,8 @@ def start() -> None:
     if locale.getencoding().lower() not in ("utf-8", "utf8") and not sys.flags.utf8_mode:
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
     for name in _RANKS:
-        if not (value := os.environ.get(name, "0")).isdecimal():
-            sys.exit(f"{name} must be a number of a process, got {value!r}: unset it")
+        if not (value := os.environ.get(name) or "0").isdecimal():
+            sys.exit(f"{name} must be a non-negative integer, got {value!r}: correct or unset it")
     sys.excepthook = _report
 
 
@@ -28,5 +28,7 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
         print("interrupted", file=sys.stderr)
     elif issubclass(kind, UserError):
         print(error, file=sys.stderr)
+    elif issubclass(kind, BrokenPipeError):  # its reader, such as head, has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     else:
         sys.__excepthook__(kind, error, trace)

@@ -84,7 +84,6 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     clock = time.perf_counter()
     data = prepare(config)
     task, described = build_task(config, data), data.facts()
-    folder.note_data(data.files, str(config.runtime.dataset.get("root") or ""))
     if "tune" in config.runtime:
         check_search(config, data, task)
     facts = {
@@ -109,6 +108,8 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     facts["environment"] = describe_environment(device, facts["config"])
     compile_solves(task.model, config.runtime.compile, device)
     diverged = _fit(trainer, task, data, folder, history)
+    if is_first_process():
+        folder.note_data(data.files, str(config.runtime.dataset.get("root") or ""))
     if diverged and finite:
         diverged["loss"] = finite.loss
     environment = {**facts["environment"], "processes": trainer.world_size}

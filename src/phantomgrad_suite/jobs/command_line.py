@@ -29,11 +29,11 @@ _COMPOSITION_ERRORS = (
     *(HydraException, OmegaConfBaseException, YAMLError),
     *(OSError, RecursionError, UserError, ValueError),
 )
-# The groups of which a command line must name one: the first ones are listed as usage.
 _LISTED = {"train": ("experiment", "table", "tune"), "study": ("study", "suite")}
+# One of these sets of groups says what is to be run.
 _CHOOSING = {
-    "train": {*_LISTED["train"], "dataset", "model", "task", "gradient"},
-    "study": {*_LISTED["study"]},
+    "train": ({"experiment"}, {"table"}, {"tune"}, {"dataset", "model"}),
+    "study": ({"study"}, {"suite"}),
 }
 
 
@@ -49,7 +49,8 @@ def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
     logging.getLogger("hydra").setLevel(logging.CRITICAL)
     failures: list[str] = []
     composed = False
-    is_chosen = not _CHOOSING[root].isdisjoint(map(key_of, sys.argv[1:]))
+    named = set(map(key_of, sys.argv[1:]))
+    is_chosen = any(groups <= named for groups in _CHOOSING[root])
     _check_arguments(sys.argv[1:], root)
 
     def job(config: DictConfig) -> None:

@@ -223,6 +223,8 @@ def _simple(error: Exception, arguments: Sequence[str]) -> str | None:
         return f"{chosen}: a file inherits from itself: change its defaults"
     if isinstance(error, OmegaConfBaseException) and error.full_key:
         return f"{error.full_key} cannot be read: {str(error).splitlines()[0]}"
+    if str(error).startswith("Error merging override") and error.__cause__:
+        return f"{error}: {str(error.__cause__).splitlines()[0]}"
     if str(error).startswith("Config group override must be"):
         return next(filter(None, map(_no_choice, arguments)), None)
     return None
@@ -232,6 +234,8 @@ def _unreadable(override: str) -> str:
     key, equals, value = override.partition("=")
     if not equals:
         return f"cannot read {override}: an override is <setting>=<value>"
+    if any(value.count(a) != value.count(b) for a, b in ("[]", "{}", "()")):
+        return f"cannot read {override}: a bracket is not closed"
     quoted = shlex.quote(f'{key}="{value}"')
     return f"cannot read {override}: a value with special characters needs quotes, {quoted}"
 

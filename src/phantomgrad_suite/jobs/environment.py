@@ -30,7 +30,6 @@ _PACKAGES = (
     *("torch", "torchvision", "torchmetrics", "lightning", "hydra-core", "torch-geometric"),
     *("numpy", "scikit-learn"),
 )
-log = logging.getLogger(__name__)
 
 _CPUINFO = Path("/proc/cpuinfo")
 
@@ -141,7 +140,8 @@ def _git(*arguments: str) -> str | None:
         )
     except (OSError, subprocess.SubprocessError) as error:
         if is_first_process():
-            _warn(" ".join((getattr(error, "stderr", None) or str(error)).split()))
+            lines = (getattr(error, "stderr", None) or str(error)).split("\n")
+            _warn("; ".join(filter(None, map(str.strip, lines))))
         return None
     return done.stdout.strip()
 

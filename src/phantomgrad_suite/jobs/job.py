@@ -120,7 +120,7 @@ def check_data(config: DictConfig, record: Record, folder: RunFolder) -> None:
     except MissingDataError as error:
         if any(path.exists() for path in noted or ()):
             raise
-        log.info("%s: its data are not compared: %s", folder.path, error)
+        log.info("%s: cannot compare its data: %s", folder.path, error)
         return
     if now != then:
         raise UserError(

@@ -82,9 +82,17 @@ def data_in(folder: Path, record: Record) -> list[str]:
 def _check(record: Record, path: Path) -> None:
     """Raise :class:`RecordError` if a record lacks what its model is built and evaluated from."""
     config = OmegaConf.create(record.config)
-    gaps = [f"config.{key}" for key in _NEEDED if OmegaConf.select(config, key) is None]
+    parts = [part for part in _BUILT if not isinstance(config.get(part, {}), DictConfig)]
+    gaps = [f"settings in config.{part}" for part in parts]
+    gaps = gaps or [f"config.{key}" for key in _NEEDED if OmegaConf.select(config, key) is None]
+    gaps += ["an integer config.seed"] * (type(config.get("seed")) is not int)
     for name, kept in record.weights.items():
         gaps += [f"weights.{name}.{key}" for key in _WEIGHTS if key not in kept]
+        gaps += [
+            f"an integer weights.{name}.{key}"
+            for key in ("epoch", "step")
+            if type(kept.get(key, 0)) is not int
+        ]
     if record.weights and "last" not in record.weights:
         gaps.append("weights.last")
     if gaps:

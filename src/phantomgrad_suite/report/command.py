@@ -50,7 +50,7 @@ def main(arguments: Sequence[str], default: Path) -> int:
         if yours and not any((yours[-1] / "records").rglob("*.json")):
             raise UserError(
                 f"{yours[-1]} has no records: yours must be a folder of your results, usually "
-                "runs/results, in which runs that do not differ from their rows put their records "
+                "runs/results, where runs of unchanged rows leave their records "
                 "when they are finished"
             )
         known = known_tables(results, *(folder / "records" for folder in yours))

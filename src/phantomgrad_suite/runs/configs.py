@@ -44,4 +44,5 @@ def choices(group: str, configs: Path = CONFIGS) -> list[str]:
 
 def prefix() -> list[str]:
     """Return what a command line begins with so that its reader finds the user's folders, too."""
-    return ["env", f"{CONFIG_PATH}={value}"] if (value := os.environ.get(CONFIG_PATH)) else []
+    own = [str(folder.resolve()) for folder in folders()[1:]]
+    return ["env", f"{CONFIG_PATH}={os.pathsep.join(own)}"] if own else []

@@ -34,7 +34,10 @@ def test_files_and_output_are_utf8_in_any_locale():
 def test_variable_that_is_no_number_is_refused(name):
     found = run(str(REPOSITORY / "scripts" / "train.py"), "experiment=x", **{name: "abc"})
     assert found.returncode == 1
-    assert found.stderr.decode() == f"{name} must be a number of a process, got 'abc': unset it\n"
+    assert (
+        found.stderr.decode()
+        == f"{name} must be a non-negative integer, got 'abc': correct or unset it\n"
+    )
 
 
 def test_interrupt_ends_a_command_without_a_traceback():

@@ -5,6 +5,7 @@ import shutil
 import sys
 import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from graph_data import REPOSITORY
@@ -137,7 +138,8 @@ def test_code_outside_of_the_checkout_is_part_of_the_provenance(workplace, own_r
 def test_every_command_finds_the_row_and_the_table(script, workplace, capsys):
     """They are listed with what finds them again, trained as jobs, counted, reported, exported."""
     listed = script("table=mine", "cluster=list").out.splitlines()
-    own = f"env {CONFIG_PATH}=conf python {script.path} experiment=mine/first seed="
+    folder = Path("conf").resolve()
+    own = f"env {CONFIG_PATH}={folder} python {script.path} experiment=mine/first seed="
     assert [line.startswith(own) for line in listed] == [True, True]
     assert (
         script("experiment=mine/first", "optimizer.lr=0.05").code == 0
