@@ -82,7 +82,7 @@ def data_in(folder: Path, record: Record) -> list[str]:
 def _check(record: Record, path: Path) -> None:
     """Raise :class:`RecordError` if a record lacks what its model is built and evaluated from."""
     config = OmegaConf.create(record.config)
-    parts = [part for part in _BUILT if not isinstance(config.get(part, {}), DictConfig)]
+    parts = [part for part in _BUILT if part in config and not OmegaConf.is_dict(config[part])]
     gaps = [f"settings in config.{part}" for part in parts]
     gaps = gaps or [f"config.{key}" for key in _NEEDED if OmegaConf.select(config, key) is None]
     gaps += ["an integer config.seed"] * (type(config.get("seed")) is not int)
