@@ -8,12 +8,12 @@ import yaml
 from graph_data import REPOSITORY
 from training import composed
 
-from phantomgrad_suite.jobs.compose import names
+from phantomgrad_suite.runs.configs import choices
 from phantomgrad_suite.runs.identity import Identity
 
 CONFIGS = REPOSITORY / "configs"
-ROWS = names("experiment")
-TABLES = names("table")
+ROWS = choices("experiment")
+TABLES = choices("table")
 
 
 def text(row: str) -> str:

@@ -8,7 +8,8 @@ from experiments.rows import CONFIGS, LISTS, ROWS, SWEEPS, TABLES, resolved, row
 from graph_data import REPOSITORY
 from training import composed
 
-from phantomgrad_suite.jobs.compose import as_dict, names
+from phantomgrad_suite.jobs.compose import as_dict
+from phantomgrad_suite.runs.configs import choices
 from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.records import read_any
 
@@ -63,7 +64,7 @@ def test_no_two_rows_of_a_table_are_the_same_experiment(table):
 
 
 @pytest.mark.usefixtures("workplace")
-@pytest.mark.parametrize("name", [*ROWS, *names("study")])
+@pytest.mark.parametrize("name", [*ROWS, *choices("study")])
 def test_published_records_are_those_of_the_files(name):
     """Their hash is that of the row or the study as its file has it now."""
     row = name in ROWS
@@ -90,6 +91,6 @@ def test_every_choice_of_every_group_composes():
     """Other tests compose the tables, scales, searches, experiments and studies."""
     others = ("experiment", "table", "scale", "tune", "study", "suite", "hydra")
     groups = [p.name for p in CONFIGS.iterdir() if p.is_dir() and p.name not in others]
-    choices = {group: names(group) for group in groups}
-    for i in range(max(map(len, choices.values()))):
-        assert as_dict(composed([f"{group}={own[i % len(own)]}" for group, own in choices.items()]))
+    known = {group: choices(group) for group in groups}
+    for i in range(max(map(len, known.values()))):
+        assert as_dict(composed([f"{group}={own[i % len(own)]}" for group, own in known.items()]))

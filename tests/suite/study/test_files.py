@@ -7,11 +7,12 @@ import yaml
 from study.tiny import CONFIGS, SUITES, rows_of
 from training import composed
 
-from phantomgrad_suite.jobs.compose import as_dict, names
+from phantomgrad_suite.jobs.compose import as_dict
+from phantomgrad_suite.runs.configs import choices
 from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.studies import Study
 
-STUDIES = names("study")
+STUDIES = choices("study")
 
 
 @pytest.mark.parametrize("study", STUDIES)

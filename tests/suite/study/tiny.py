@@ -7,10 +7,10 @@ import yaml
 from graph_data import REPOSITORY
 from training import Workplace
 
-from phantomgrad_suite.jobs.compose import names
+from phantomgrad_suite.runs.configs import choices
 
 CONFIGS = REPOSITORY / "configs"
-SUITES = names("suite")
+SUITES = choices("suite")
 STUDY = "study=figure1/tanh"
 SETTING = ("size: 16", "rows: 2", "samples: 7", "batch: 4", "steps: [1, 2]")
 TINY = (STUDY, *(f"setting.{line.replace(': ', '=').replace(' ', '')}" for line in SETTING))
