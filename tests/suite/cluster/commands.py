@@ -10,7 +10,7 @@ from phantomgrad_suite.cluster.command import Command
 
 SHORT = ("trainer.max_epochs=2", "table=chains", "seed=0")
 # One row that trains, and one whose data are not there.
-ROWS = "experiment=chains/upg_k5_d0.5,table4/cox2_implicit"
+ROWS = "experiment=chains/upg_k5_d0.5,table4/ppi_implicit"
 
 
 def settings(name: str, **changes: Any) -> DictConfig:

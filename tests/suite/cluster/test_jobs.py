@@ -40,7 +40,7 @@ def test_jobs_without_slurm(script, workplace):
         time.sleep(0.1)
         for note in workplace.path.glob("runs/table4/**/attempt.json"):
             failed = json.loads(note.read_text())
-    assert "COX2 is not in" in failed["failed"]
+    assert "PPI lacks" in failed["failed"]
     logs = [log.read_text() for log in workplace.path.glob("runs/.cluster/*_log.out")]
     assert any(log.rstrip().endswith(failed["failed"]) for log in logs)
 

@@ -129,10 +129,10 @@ def test_table_on_this_machine(script, workplace):
     assert outcome.code == 1
     (record,) = workplace.path.glob("runs/**/record.json")
     assert record.parents[1].name == "upg_k5_d0.5"
-    assert "failed (exit code 1): COX2 is not in" in outcome.out
+    assert "failed (exit code 1): PPI lacks" in outcome.out
     assert outcome.err == "1 of 2 runs failed: see their log.txt\n"
     (attempt,) = workplace.path.glob("runs/**/attempt.json")
-    assert "COX2 is not in" in json.loads(attempt.read_text())["failed"]
+    assert "PPI lacks" in json.loads(attempt.read_text())["failed"]
 
 
 def test_suite_on_this_machine(study_script, workplace):

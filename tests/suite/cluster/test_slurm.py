@@ -47,13 +47,13 @@ def test_table_is_an_array_and_a_requeued_job_resumes(slurm, script, workplace):
 def test_row_on_two_devices_is_one_job_of_two_processes(slurm, script, workplace):
     """SLURM starts both. Another row fails meanwhile, as its exit code and its log show."""
     short = "trainer.max_epochs=1"
-    (failing,) = submitted(script, "experiment=table4/cox2_implicit", short).values()
+    (failing,) = submitted(script, "experiment=table4/ppi_implicit", short).values()
     both = ("experiment=digits/one_step", "trainer=ddp", "trainer.devices=2")
     (trained,) = submitted(script, *both, short).values()
     wait_for(lambda: slurm.state(failing)["JobState"] == "FAILED")
     assert slurm.state(failing)["ExitCode"] == "1:0"
     (note,) = (json.loads(path.read_text()) for path in workplace.path.glob(FAILED))
-    assert "COX2 is not in" in note["failed"]
+    assert "PPI lacks" in note["failed"]
     assert note["failed"] in logs(workplace, failing)
     assert slurm.state(trained)["NumTasks"] == "2"
     wait_for(lambda: slurm.state(trained)["JobState"] == "COMPLETED")

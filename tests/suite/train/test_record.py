@@ -130,4 +130,4 @@ def test_a_finished_run_is_not_skipped_on_other_data(
     reads.assert_not_called()  # the files have the sizes and times that were noted
     reads.side_effect = MissingDataError("COX2 is not there")
     workplace.train(*COX2, "trainer.max_epochs=1", f"runtime.dataset.root={relabelled / 'none'}")
-    assert caplog.messages[-2].endswith("its data are not compared: COX2 is not there")
+    assert caplog.messages[-2].endswith("cannot compare its data: COX2 is not there")

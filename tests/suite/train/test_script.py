@@ -57,12 +57,12 @@ def test_table_names_the_failed_run(script):
 
 
 def test_missing_data_are_reported_once_and_other_rows_go_on(script, workplace):
-    rows = "table4/cox2_implicit,table4/cox2_upg_k5_d0.5,chains/implicit"
+    rows = "table4/ppi_implicit,table4/ppi_upg_k5_d0.5,chains/implicit"
     outcome = script("-m", f"experiment={rows}", "trainer.max_epochs=1")
     assert outcome.code == 1
     missing, done = outcome.out.splitlines()
-    assert missing.startswith("table4/cox2_implicit seed42-fold0-")
-    assert ": COX2 is not in data/TUDataset: fetch it with" in missing
+    assert missing.startswith("table4/ppi_implicit seed")
+    assert ": PPI lacks " in missing
     assert done.startswith("chains/implicit")
 
 
