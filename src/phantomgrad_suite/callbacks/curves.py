@@ -15,6 +15,7 @@ _COSTS = (
     *("seconds/step", "seconds/step_cpu", "seconds/f", "seconds/f_cpu"),
     *("solver/evaluations", "adjoint/evaluations"),
 )
+_EVALUATED = ("test/", "validation/")
 
 
 class Series(Callback):
@@ -39,26 +40,33 @@ class Series(Callback):
 
 
 class History(Series):
-    """Collects all logged metrics at the end of every epoch."""
+    """Collects all logged metrics at the end of every epoch.
+
+    Those of evaluation sets are ``nan`` in an epoch without an evaluation.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._evaluated = False
 
     @property
     def epochs(self) -> int:
         return self._length
 
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._evaluated = not trainer.sanity_checking
+
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         check_finite(self.epochs + 1, loss=trainer.callback_metrics.get("train/loss"))
-        found = trainer.callback_metrics
-        if not self.epochs and f"test/{pl_module.metric}" not in found:
-            known = sorted(name.removeprefix("test/") for name in found if name.startswith("test/"))
-            if not known:
-                raise SettingError(
-                    "the first epoch ended without an evaluation: train a whole epoch"
-                )
-            raise SettingError(
-                f"task.metric must be one that is evaluated ({', '.join(known)}), "
-                f"got {pl_module.metric!r}"
-            )
-        self.keep({name: float(value) for name, value in found.items()})
+        found = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        if self._evaluated:
+            _check_metric(found, pl_module.metric)
+        else:  # Lightning keeps the values of the last evaluation
+            if (self.epochs + 1) % (trainer.check_val_every_n_epoch or 1) == 0:
+                raise SettingError("an epoch ended without its evaluation: train a whole epoch")
+            found = {n: value for n, value in found.items() if not n.startswith(_EVALUATED)}
+        self.keep(found)
+        self._evaluated = False
 
     def recorded(self, callbacks: Iterable[Callback]) -> dict[str, list[float]]:
         """Return the curves for the record, rounded to six digits, with those of ``callbacks``."""
@@ -83,7 +91,7 @@ class History(Series):
     def result(self, metric: str, mode: Literal["max", "min"] = "max") -> Result:
         """Return the best, the last and the selected test value of a metric.
 
-        The epoch with the best validation value is selected; ties are broken by the smaller
+        Only epochs with an evaluation count. The epoch with the best validation value is selected; ties are broken by the smaller
         validation loss.
         """
         test = self.curves[f"test/{metric}"]
@@ -99,6 +107,14 @@ class History(Series):
         losses = self.curves["validation/loss"]
         chosen = max(range(len(test)), key=lambda i: (rank(validation[i]), -losses[i]))
         return replace(result, selected=test[chosen], selected_epoch=chosen + 1)
+
+
+def _check_metric(found: Iterable[str], metric: Any) -> None:
+    known = sorted(name.removeprefix("test/") for name in found if name.startswith("test/"))
+    if metric not in known:
+        raise SettingError(
+            f"task.metric must be one that is evaluated ({', '.join(known)}), got {metric!r}"
+        )
 
 
 def _rounded(value: float) -> float:

@@ -43,6 +43,7 @@ Rule = tuple[Callable[[Any], bool], str]
 
 def _rules(config: DictConfig) -> dict[str, Rule]:
     """Return for each key whether a value can work, and what it must be."""
+    epochs = config.trainer.max_epochs
     accelerator, cuda = config.runtime.trainer.accelerator, torch.cuda.is_available()
     gpus = accelerator != "cpu" and cuda
     accelerated = gpus or accelerator not in ("cpu", "auto")
@@ -53,10 +54,9 @@ def _rules(config: DictConfig) -> dict[str, Rule]:
         "trainer.accumulate_grad_batches": (lambda v: v is None or v > 0, "positive or null"),
         "trainer.limit_train_batches": batches,
         "trainer.limit_val_batches": batches,
-        # Lightning would repeat an earlier value: results are of the weights at the end of epochs.
         "trainer.check_val_every_n_epoch": (
-            lambda value: value in (None, 1),
-            "1 (a result needs the value of each epoch)",
+            lambda value: value is None or (value > 0 and epochs % value == 0),
+            f"a divisor of trainer.max_epochs={epochs}, whose last epoch is evaluated",
         ),
         "trainer.val_check_interval": (  # an integer counts batches
             lambda value: value is None or (type(value) is float and value == 1),

@@ -5,11 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from recorder import Recorder, trainer
+from torch.utils.data import DataLoader
 
 from phantomgrad_suite.callbacks.curves import History
+from phantomgrad_suite.data.images.base import ImageBatch
 from phantomgrad_suite.runs.errors import UserError
 
 NAN = math.nan
+silent = pytest.mark.filterwarnings("ignore:.*(LeafSpec|does not have many workers).*")
 
 
 def history_of(*epochs):
@@ -19,12 +23,15 @@ def history_of(*epochs):
     return history
 
 
-def end_epoch(history, metrics):
-    """End an epoch of a task whose metric is among ``metrics``, if there is any of a test."""
+def end_epoch(history, metrics, metric=None):
+    """End an epoch of a task whose metric is ``metric``, or the first of a test."""
     tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in metrics.items()}
-    trainer = SimpleNamespace(callback_metrics=tensors)
+    trainer = SimpleNamespace(
+        callback_metrics=tensors, check_val_every_n_epoch=1, sanity_checking=False
+    )
     tested = [name.removeprefix("test/") for name in metrics if name.startswith("test/")]
-    task = SimpleNamespace(metric=tested[0] if tested else "accuracy")
+    task = SimpleNamespace(metric=metric or (tested or ["accuracy"])[0])
+    history.on_validation_epoch_end(trainer, task)
     history.on_train_epoch_end(trainer, task)
 
 
@@ -74,23 +81,48 @@ def test_smallest_value_of_a_metric_may_be_the_best():
 def test_every_curve_has_a_point_for_every_epoch():
     """A metric may be missing in early epochs, and after a resumption in late ones."""
     a, b = "test/accuracy", "b"
-    history = history_of({a: 1.0}, {a: 2.0, b: 3.0}, {b: 4.0})
+    history = history_of({a: 1.0}, {a: 2.0, b: 3.0}, {a: 4.0})
     assert history.epochs == 3
-    assert str(history.curves) == str({a: [1.0, 2.0, NAN], b: [NAN, 3.0, 4.0]})
+    assert str(history.curves) == str({a: [1.0, 2.0, 4.0], b: [NAN, 3.0, NAN]})
 
 
-@pytest.mark.parametrize(
-    ("known", "message"),
-    [
-        (["test/f1", "test/loss"], r"task.metric must .* evaluated \(f1, loss\), got 'accuracy'"),
-        (["train/loss"], "the first epoch ended without an evaluation"),
-    ],
-)
-def test_metric_that_is_not_evaluated_ends_the_first_epoch(known, message):
-    trainer = SimpleNamespace(callback_metrics=dict.fromkeys(known, torch.tensor(0.5)))
-    task = SimpleNamespace(metric="accuracy")
+@silent
+def test_epochs_without_an_evaluation_have_no_test_value():
+    """Lightning keeps the values of the last evaluation; they are of other weights."""
+    task, history = LitTask(), History()
+    trainer(epochs=6, check_val_every_n_epoch=3, callbacks=[history]).fit(task, *task.data)
+    assert str(history.curves["test/accuracy"]) == str([NAN, NAN, 0.3, NAN, NAN, 0.6])
+    assert history.curves["train/loss"] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    result = history.result("accuracy")
+    assert (result.best, result.best_epoch, result.last) == (0.6, 6, 0.6)
+
+
+class LitTask(Recorder):
+    """Its test accuracy is a tenth of the epoch, counted from 1."""
+
+    metric = "accuracy"
+    data = (DataLoader([ImageBatch(torch.ones(1), torch.ones(1))], batch_size=None),) * 2
+
+    def on_validation_epoch_end(self):
+        self.log("test/accuracy", torch.tensor((self.current_epoch + 1) / 10).double())
+
+    def on_train_epoch_start(self):
+        self.log("train/loss", float(self.current_epoch))
+
+
+def test_metric_that_is_not_evaluated_ends_the_run():
+    message = r"task.metric must be .* evaluated \(f1, loss\), got 'accuracy'"
     with pytest.raises(UserError, match=message):
-        History().on_train_epoch_end(trainer, task)
+        end_epoch(history := History(), {"test/f1": 0.5, "test/loss": 0.5}, metric="accuracy")
+    assert not history.epochs
+
+
+@silent
+def test_run_that_ends_within_an_epoch_has_no_result():
+    task = LitTask()
+    stopped = trainer(epochs=1, limit_val_batches=0, callbacks=[History()])
+    with pytest.raises(UserError, match="ended without its evaluation: train a whole epoch"):
+        stopped.fit(task, *task.data)
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
