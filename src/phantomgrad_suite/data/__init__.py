@@ -21,6 +21,5 @@ from phantomgrad_suite.data.puzzles.sudoku import SudokuExtreme as SudokuExtreme
 from phantomgrad_suite.data.puzzles.words import Words as Words
 from phantomgrad_suite.data.text.corpora import PydocTopics as PydocTopics
 from phantomgrad_suite.data.text.corpora import WikiText103 as WikiText103
-from phantomgrad_suite.data.text.corpora import WikiTextArticles as WikiTextArticles
 from phantomgrad_suite.data.text.streams import Corpus as Corpus
 from phantomgrad_suite.data.text.streams import LanguageData as LanguageData

@@ -10,7 +10,6 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -180,14 +179,13 @@ def _load_sudoku(root: Path) -> str:
     return f"{len(train)} training and {len(test)} test puzzles"
 
 
-def _load_wikitext(name: str, root: Path) -> str:
-    data = WikiText103(root=str(root), name=name)
+def _load_wikitext(root: Path) -> str:
+    data = WikiText103(root=str(root))
     for part, tokens in data.corpus.parts.items():
-        original = "validation" if name != "wikitext103" and part == "train" else part
-        if len(tokens) != TOKENS[original]:
+        if len(tokens) != TOKENS[part]:
             raise UserError(
-                f"{root / FOLDER / FILES[original]} has {len(tokens)} tokens, the {original} text "
-                f"of WikiText-103 has {TOKENS[original]}"
+                f"{root / FOLDER / FILES[part]} has {len(tokens)} tokens, the {part} text "
+                f"of WikiText-103 has {TOKENS[part]}"
             )
     return f"texts of {data.corpus.vocabulary} words"
 
@@ -264,14 +262,11 @@ _RECIPES = {
         download=lambda root: pyg("datasets").PPI(str(root / "ppi")),
     ),
     "sudoku": _Recipe("Sudoku-Extreme", sudoku.FOLDER, load=_load_sudoku, download=None),
-    **{
-        name.replace("-", ""): _Recipe(
-            name,
-            FOLDER,
-            load=partial(_load_wikitext, name),
-            download=_download_wikitext,
-            adopt=_adopt_parquet,
-        )
-        for name in ("wikitext103", "wikitext103-valid")
-    },
+    "wikitext103": _Recipe(
+        "wikitext103",
+        FOLDER,
+        load=_load_wikitext,
+        download=_download_wikitext,
+        adopt=_adopt_parquet,
+    ),
 }

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from phantomgrad_suite.data import Cifar10, GraphFolds, WikiText103, WikiTextArticles
+from phantomgrad_suite.data import Cifar10, GraphFolds, WikiText103
 from phantomgrad_suite.data.images.cifar import THUMBNAILS, averaged
 from phantomgrad_suite.data.sources import known_checksums, sha256
 
@@ -48,13 +48,9 @@ def test_graphs_need_no_folder(name, graphs):
 
 
 def test_texts_need_no_folder():
-    """Articles are whole in one part; numbers of words and the vocabulary are known."""
-    valid = WikiText103(root="no such folder", name="wikitext103-valid").corpus
-    assert {name: len(part) for name, part in valid.parts.items()} == {
-        "train": 217_646,
-        "test": 245_569,
-    }
-    articles = WikiTextArticles(parts=300).corpus
-    ends = sum(int((part == 0).sum()) for part in articles.parts.values())
-    assert ends == sum(int((part == 0).sum()) for part in valid.parts.values()) - 1
-    assert articles.vocabulary == 301
+    """Articles are whole in one part, by characters."""
+    corpus = WikiText103(root="no such folder", name="wikitext103-characters").corpus
+    sizes = {name: len(part) for name, part in corpus.parts.items()}
+    assert (sizes, corpus.vocabulary) == ({"train": 1_688_669, "test": 268_126}, 256)
+    lines = sum(int((part == 0).sum()) for part in corpus.parts.values())
+    assert lines == 3760 + 4358 - 1  # those of both texts but the line before the first title

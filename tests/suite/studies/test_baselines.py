@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from phantomgrad_suite.data import Cifar10, ImageBatch, WikiTextArticles
+from phantomgrad_suite.data import Cifar10, ImageBatch, WikiText103
 from phantomgrad_suite.studies.baselines import (
     ImageBaselines,
     TextBaselines,
@@ -72,8 +72,8 @@ def test_images_whose_first_pixel_shows_the_class_are_classified():
     assert numbers["data"]["fingerprint"] == data.facts()["fingerprint"]
 
 
-def test_text_baselines_are_those_of_the_embedded_articles():
-    data = WikiTextArticles(parts=300)
+def test_text_baselines_are_those_of_the_embedded_characters():
+    data = WikiText103(root="", name="wikitext103-characters")
     numbers = TextBaselines(data=data, orders=(2, 3)).measure(0, CPU).numbers
     two, three = numbers["scores"].values()
-    assert 10 < three < two < 301
+    assert 10 < three < two < 20

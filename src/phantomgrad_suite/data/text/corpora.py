@@ -16,20 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_choice, check_rate
+from phantomgrad.checks import check_choice
 from phantomgrad_suite.data.base import Synthetic, missing_data
 from phantomgrad_suite.data.sources import cached, digest, embedded_file, embedded_folder
 from phantomgrad_suite.data.text.streams import Corpus, LanguageData, random_words
-from phantomgrad_suite.data.text.subwords import BytePairs
 from phantomgrad_suite.runs.errors import UserError
 
 FOLDER, ARCHIVE = "wikitext-103", "wikitext-103.tar.xz"
 FILES = {part: f"wiki.{part[:5]}.tokens" for part in ("train", "validation", "test")}
-_EDITIONS = {
-    "wikitext103": FILES,
-    "wikitext103-valid": {"train": FILES["validation"], "test": FILES["test"]},
-}
-_WORDS = {"wikitext103": 267_735, "wikitext103-valid": 18_891}
+CHARACTERS = "wikitext103-characters"
+_VOCABULARIES = {"wikitext103": 267_735, CHARACTERS: 256}
 _HELD_OUT = {3: "validation", 7: "test"}  # of every eight topics
 END, UNKNOWN = "<eos>", "<unk>"
 
@@ -38,127 +34,75 @@ END, UNKNOWN = "<eos>", "<unk>"
 class WikiText103(LanguageData):
     """WikiText-103, by words (Merity et al., 2017): 103,227,021 training tokens, 267,735 words.
 
-    ``name="wikitext103-valid"`` trains on the validation text and tests on the test text, where
-    words that the former lacks become ``<unk>``. Results on it are never compared with those on
-    WikiText-103.
+    ``name="wikitext103-characters"`` are the 122 articles of its validation and test texts, which
+    are embedded, by characters. Of every eight articles the last one is tested, the others train.
 
-    The encoded texts are cached next to the texts. The vocabulary is that of the training lines.
+    Encoded words are cached next to the texts. The vocabulary is that of the training lines.
     """
 
-    root: str  # holds wikitext-103/wiki.{train,valid,test}.tokens; the short ones are embedded
+    root: str  # holds wikitext-103/wiki.{train,valid,test}.tokens
     name: str = "wikitext103"
-    validation_share: float = 0.0  # of wikitext103-valid, at its end, in place of training
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        name, share = self.name, self.validation_share
-        check_choice("dataset.name", name, tuple(_EDITIONS))
-        check_rate("dataset.validation_share", share)
-        if share and "validation" in _EDITIONS[name]:
-            raise UserError(
-                f"dataset.validation_share must be 0 for {name}, which has a validation text, "
-                f"got {share}"
-            )
-        self._folder = Path(self.root) / FOLDER
-        if name == "wikitext103-valid" and not self._folder.exists():
-            self._folder = embedded_folder(FOLDER) / FOLDER
-        self._files = {part: self._folder / file for part, file in _EDITIONS[name].items()}
-        held_out = share or "validation" in self._files
-        self._parts = ("train", "validation", "test") if held_out else ("train", "test")
-        self.evaluation_sets = self._parts[:0:-1]
+        check_choice("dataset.name", self.name, tuple(_VOCABULARIES))
+        if self.name == CHARACTERS:
+            self.evaluation_sets = ("test",)
+            return
+        self._files = {part: Path(self.root) / FOLDER / file for part, file in FILES.items()}
+        self.evaluation_sets = ("test", "validation")
         missing = [str(path) for path in self._files.values() if not path.exists()]
         if missing:
-            raise missing_data(f"WikiText-103 lacks {', '.join(missing)}", name)
+            raise missing_data(f"WikiText-103 lacks {', '.join(missing)}", self.name)
 
     @property
     def files(self) -> list[Path]:
-        embedded = self._folder != Path(self.root) / FOLDER
-        return [embedded_file(ARCHIVE)] if embedded else list(self._files.values())
+        by_characters = self.name == CHARACTERS
+        return [embedded_file(ARCHIVE)] if by_characters else list(self._files.values())
 
     @classmethod
     def synthetic(cls, **settings: Any) -> Synthetic:
-        words = _WORDS[settings.get("name", "wikitext103")]
-        return random_words(words, settings["batch_size"], settings["segment_length"])
+        vocabulary = _VOCABULARIES[settings.get("name", "wikitext103")]
+        return random_words(vocabulary, settings["batch_size"], settings["segment_length"])
 
     @cached_property
     def corpus(self) -> Corpus:
-        share = f"-{self.validation_share:g}" if self.validation_share else ""
-        path = self._folder / f"{self.name}{share}.pt"
+        if self.name == CHARACTERS:
+            return _corpus_of_characters()
+        path = Path(self.root) / FOLDER / f"{self.name}.pt"
         *parts, words = cached(path, self._files.values(), self._encoded)
         return Corpus(
-            dict(zip(self._parts, parts, strict=True)),
+            dict(zip(FILES, parts, strict=True)),
             int((words == ord("\n")).sum()),
             digest([*parts, words]),
         )
 
     def facts(self) -> dict[str, Any]:
         facts = {"name": self.name, **super().facts()}
-        if self.name == "wikitext103-valid":
-            share = self.validation_share
-            rest = f", its last {share:.4g} held out" if share else ""
-            facts["reduced"] = f"trained on the validation text{rest}"
+        if self.name == CHARACTERS:
+            facts["reduced"] = "the articles of the validation and test texts, by characters"
         return facts
 
     def _encoded(self) -> list[Tensor]:
         """Return the numbers of each part, and the words, one a line, as bytes."""
-        min_count = None if self.name == "wikitext103" else 1
-        numbers = number_words(self._lines("train"), min_count)
-        parts = [
-            encode(numbers, self._lines(part), str(self._files.get(part, self._files["train"])))
-            for part in self._parts
-        ]
+        numbers = number_words(read_lines(self._files["train"]))
+        parts = [encode(numbers, read_lines(file), str(file)) for file in self._files.values()]
         return [*parts, _as_bytes(numbers)]
 
-    def _lines(self, part: str) -> Iterable[str]:
-        if not self.validation_share or part == "test":
-            return read_lines(self._files[part])
-        lines = list(read_lines(self._files["train"]))
-        kept = round((1 - self.validation_share) * len(lines))
-        return lines[:kept] if part == "train" else lines[kept:]
+
+def _corpus_of_characters() -> Corpus:
+    files = [embedded_folder(FOLDER) / FOLDER / FILES[part] for part in ("validation", "test")]
+    parts: dict[str, list[str]] = {"train": [], "test": []}
+    for number, article in enumerate(articles(itertools.chain(*map(read_lines, files)))):
+        parts["test" if number % 8 == 7 else "train"].extend(map(spelled, article))
+    numbers = number_words(parts["train"], min_count=1)
+    encoded = {name: encode(numbers, lines, name) for name, lines in parts.items()}
+    return Corpus(encoded, len(numbers), digest([*encoded.values(), _as_bytes(numbers)]))
 
 
-@dataclass(kw_only=True, eq=False)
-class WikiTextArticles(LanguageData):
-    """The 122 articles of WikiText-103's validation and test texts, embedded, in subwords.
-
-    Of every eight articles the last one is tested, the others train. Words are split into ``parts``
-    byte pairs (:class:`BytePairs`) of the training articles; ``<eos>`` ends a line.
-    """
-
-    parts: int = 1000  # in the vocabulary, apart from <eos>
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_settings(1, "parts")
-
-    @classmethod
-    def synthetic(cls, **settings: Any) -> Synthetic:
-        vocabulary = settings.get("parts", cls.parts) + 1
-        return random_words(vocabulary, settings["batch_size"], settings["segment_length"])
-
-    @property
-    def files(self) -> list[Path]:
-        return [embedded_file(ARCHIVE)]
-
-    @cached_property
-    def corpus(self) -> Corpus:
-        files = [embedded_folder(FOLDER) / FOLDER / FILES[part] for part in ("validation", "test")]
-        train: list[str] = []
-        test: list[str] = []
-        for number, article in enumerate(articles(itertools.chain(*map(read_lines, files)))):
-            (test if number % 8 == 7 else train).extend(article)
-        pairs = BytePairs(Counter(word for line in train for word in line.split()), self.parts)
-        numbers = {part: number for number, part in enumerate((END, *pairs.parts))}
-        encoded = {
-            name: encode(numbers, map(pairs.spelled, lines), name)
-            for name, lines in (("train", train), ("test", test))
-        }
-        words = _as_bytes(numbers)
-        return Corpus(encoded, len(numbers), digest([*encoded.values(), words]))
-
-    def facts(self) -> dict[str, Any]:
-        reduced = "the articles of the validation and test texts, in byte pairs"
-        return {"name": "wikitext103-articles", **super().facts(), "reduced": reduced}
+def spelled(line: str) -> str:
+    """Return a line with blanks between all characters; the last one of a word has its end."""
+    return " ".join(c for word in line.split() for c in (*word[:-1], f"{word[-1]}</w>"))
 
 
 def articles(lines: Iterable[str]) -> list[list[str]]:

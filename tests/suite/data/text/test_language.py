@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from graph_data import real_data
 from text_data import write_texts
 
 from phantomgrad_suite.data import PydocTopics, WikiText103
@@ -52,44 +51,6 @@ def test_encoded_texts_are_cached(root):
     assert second["fingerprint"] != first["fingerprint"]
 
 
-def test_validation_text_as_a_corpus_of_its_own(root):
-    """Unknown words of the test text become ``<unk>``."""
-    folder = root / "wikitext-103"
-    (folder / "wiki.train.tokens").unlink()
-    with (folder / "wiki.test.tokens").open("a") as file:
-        file.write("never seen\n")
-    data = WikiText103(root=str(root), name="wikitext103-valid", **SMALL)
-    facts = data.facts()
-    assert data.evaluation_sets == ("test",)
-    assert facts["reduced"] == "trained on the validation text"
-    assert (facts["name"], facts["vocabulary"]) == ("wikitext103-valid", 102)
-    assert (facts["train"], facts["test"]) == (tokens(root, "valid"), tokens(root, "test"))
-    assert data.corpus.parts["test"][-3:].tolist() == [101, 101, 0]
-
-
-def test_last_lines_of_the_validation_text_may_validate(root):
-    """They are not trained on and add no words; the test text is the same."""
-    folder = root / "wikitext-103"
-    with (folder / "wiki.valid.tokens").open("a") as file:
-        file.write("held out\n")
-    lines = (folder / "wiki.valid.tokens").read_text().splitlines()
-    whole = WikiText103(root=str(root), name="wikitext103-valid", **SMALL)
-    data = WikiText103(root=str(root), name="wikitext103-valid", validation_share=0.2, **SMALL)
-    assert data.evaluation_sets == ("test", "validation")
-    kept = round(0.8 * len(lines))
-    facts, parts = data.facts(), data.corpus.parts
-    for name, text in (("train", lines[:kept]), ("validation", lines[kept:])):
-        assert len(parts[name]) == facts[name] == sum(len(line.split()) + 1 for line in text)
-    assert facts["train"] + facts["validation"] == whole.facts()["train"]
-    assert facts["test"] == whole.facts()["test"]
-    assert facts["vocabulary"] == 102 == whole.facts()["vocabulary"] - 2
-    assert parts["validation"][-3:].tolist() == [101, 101, 0]
-    assert facts["reduced"] == "trained on the validation text, its last 0.2 held out"
-    assert facts["fingerprint"] != whole.facts()["fingerprint"]
-    assert len({path.name for path in folder.glob("wikitext103-valid*.pt")}) == 2
-    assert WikiText103(root=str(root), name="wikitext103-valid", **SMALL).facts() == whole.facts()
-
-
 def test_unknown_word_is_reported_with_file_and_line(root):
     path = root / "wikitext-103" / "wiki.valid.tokens"
     path.write_text("w1 w2\nw3 nowhere\n")
@@ -112,13 +73,6 @@ def test_help_texts_of_python():
     assert facts["train"] + facts["validation"] + facts["test"] == words
     assert facts["vocabulary"] == data.sizes()["vocabulary"] < 5000
     assert PydocTopics(min_count=1).sizes()["vocabulary"] > facts["vocabulary"]
-
-
-def test_real_texts_have_their_tokens():
-    root = real_data("wikitext-103/wiki.valid.tokens", "wikitext-103/wiki.test.tokens")
-    facts = WikiText103(root=str(root), name="wikitext103-valid").facts()
-    assert (facts["train"], facts["test"]) == (217_646, 245_569)
-    assert facts["vocabulary"] == 18_891
 
 
 TEXT = ["b a\u00a0a", "", "  c a \u2003 b  ", "d"]
