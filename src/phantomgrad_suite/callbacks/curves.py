@@ -91,8 +91,8 @@ class History(Series):
     def result(self, metric: str, mode: Literal["max", "min"] = "max") -> Result:
         """Return the best, the last and the selected test value of a metric.
 
-        Only epochs with an evaluation count. The epoch with the best validation value is selected; ties are broken by the smaller
-        validation loss.
+        Only epochs with an evaluation count. The epoch with the best validation value is selected;
+        ties are broken by the smaller validation loss.
         """
         test = self.curves[f"test/{metric}"]
 

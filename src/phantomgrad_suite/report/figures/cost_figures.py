@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phantomgrad_suite.report.catalogue import FIGURES
+from phantomgrad_suite.report.experiments.evaluations import evaluations
 from phantomgrad_suite.report.experiments.lines import Line
 from phantomgrad_suite.report.experiments.runs import Runs
 from phantomgrad_suite.report.figures.plot import Plot, file_name
@@ -18,7 +19,6 @@ from phantomgrad_suite.runs.records import Record
 _THOUSANDS = "thousand evaluations of f"
 _SECONDS = "seconds/step_cpu"  # sums by epoch
 _UNIT = "seconds/f_cpu"  # of one f; runs on a GPU have only the seconds of the device
-_SOLVES = "solver/evaluations", "adjoint/evaluations"  # means by epoch
 
 
 def by_cost(table: Table) -> Iterator[Plot]:
@@ -63,33 +63,3 @@ def seconds(record: Record, *, in_f: bool) -> NDArray[np.float64]:
     """Return the processor time of all steps up to each epoch, or the thousand f that it takes."""
     unit = 1e3 * np.nanmedian(np.array(record.curves[_UNIT], dtype=float)) if in_f else 1
     return np.cumsum(np.array(record.curves[_SECONDS], dtype=float) / float(unit))
-
-
-def evaluations(record: Record) -> NDArray[np.float64]:
-    """Return the evaluations of f, and products with its Jacobian, of all steps up to each epoch.
-
-    A step takes those of its solves. With k steps UPG evaluates f k times to attach the gradient,
-    the others once; then there are k products, for implicit differentiation one, and j / (n + 1) of
-    one if only j of the n + 1 steps of a recursion are recorded. Backpropagation through the solver
-    takes a product for each evaluation, and with Reversible another evaluation. A Jacobian penalty
-    takes two evaluations and two products. Pretraining has no solves.
-    """
-    gradient, task, model = (record.config[part] for part in ("gradient", "task", "model"))
-    steps, kind = gradient.get("steps", 1), gradient["_target_"]
-    penalty = 4 * (task.get("jacobian") or {}).get("frequency", 0)
-    found = [np.array(record.curves[n], dtype=float) for n in _SOLVES if n in record.curves]
-    solves = np.sum(np.nan_to_num(found), axis=0)
-    if "Backprop" in kind:
-        attached = solves * (2 if "Reversible" in record.config["solver"]["_target_"] else 1)
-    else:
-        # Another model may use one of these names for something else.
-        part = model.get("recorded") if model.get("n") is not None else None
-        recorded = part / (model["n"] + 1) if part else 1
-        attached = (steps if "Unrolled" in kind else 1) + steps * recorded
-    step = solves + attached + penalty
-    last = record.weights["last"]
-    length = last["step"] / last["epoch"]  # of an epoch, in steps
-    pretraining = task.get("pretraining_steps", 0) - length * np.arange(len(step))
-    pretraining = np.clip(pretraining, 0, length)
-    unrolled = 2 * task.get("pretraining_layers", 0)
-    return np.cumsum(pretraining * unrolled + (length - pretraining) * step)

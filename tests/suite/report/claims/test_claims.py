@@ -5,21 +5,21 @@ import re
 import pytest
 from graph_data import REPOSITORY
 from report.conftest import Folder, texts
+from report.conftest import published as study
 from report.conftest import rows as printed
 
-from phantomgrad_suite.report.claims.claim import read_claims
+from phantomgrad_suite.report.claims.claim import RunsClaim, read_claims
 from phantomgrad_suite.report.claims.claims_table import table_of_claims
 from phantomgrad_suite.report.markdown import render
-from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import Result
 
 CLAIMS = """\
 margin: 1.0
+level: 0.05
 families:
   toys:
     title: Toys
     source: the paper
-    claims:
+    primary:
       - claim: UPG is better
         words: it is better
         place: Sec. 1
@@ -52,51 +52,122 @@ def section(folder, records=None):
     return table.sections[0]
 
 
-def test_a_family_is_open_until_its_runs_are_there(claims):
+SECOND = """\
+    secondary:
+      - claim: UPG varies less
+        place: Sec. 2
+        paper: no numbers
+        a: cpu/table9/upg
+        b: cpu/table9/implicit
+        quantity: last
+        test: less
+        seeds: 3
+      - claim: It is ten times faster
+        place: Sec. 3
+        paper: 10 times
+        untestable: no GPU
+"""
+
+
+def write(folder, text):
+    (folder.path / "claims.yaml").write_text(text, encoding="utf-8")
+
+
+def verdicts(folder):
+    return [row["Verdict"] for row in printed(section(folder))]
+
+
+def test_a_claim_cannot_be_tested_until_its_runs_are_there(claims):
     (row,) = printed(section(claims))
-    assert section(claims).blocks[0].title == "Toys (5 of 6 runs)"
-    assert (row["Pairs"], row["Difference"], row["Verdict"]) == ("2 of 3", "+1.50", "open")
+    assert (row["n"], row["Difference"]) == ("2 of 3", "+1.50")
+    assert row["Verdict"] == "cannot be tested here (5 of 6 runs)"
     claims.add("cpu/table9/implicit", "seed2-abcdef12", [0.9, 0.80])  # not the row's own settings
     assert printed(section(claims)) == [row]
     add(claims, "cpu/table9/implicit", 0.80, 0.80, 0.80)
     assert texts(section(claims)) == [
         [
             *("UPG is better", "“it is better” (Sec. 1)", "holds", "84 against 83"),
-            *("82.00 against 80.00", "+2.00", "-0.48 to +4.48", "3", "0.037"),
+            *("82.00 against 80.00", "+2.00", "-0.48 to +4.48", "3", "0.037", "0.32"),
         ]
     ]
     assert section(claims).blocks[0].title == "Toys"
 
 
-def test_only_as_many_seeds_as_declared_are_judged(claims):
-    add(claims, "cpu/table9/upg", 0.81, 0.82, 0.83, 0.10)
-    add(claims, "cpu/table9/implicit", 0.80, 0.80, 0.80, 0.90)
-    assert printed(section(claims))[0]["Difference"] == "+2.00"
-
-
-def test_lists_of_rows_are_paired_by_place_and_folds_by_number(claims):
-    text = CLAIMS.replace("cpu/table9/upg", "[t/a, t/b]").replace(
-        "cpu/table9/implicit", "[t/c, t/d]"
+def test_secondary_claims_are_apart_and_not_corrected(claims):
+    add(claims, "cpu/table9/implicit", 0.80, 0.80, 0.80)
+    write(claims, CLAIMS + SECOND)
+    assert [block.title for block in section(claims).blocks] == ["Toys", "Toys, secondary"]
+    assert verdicts(claims) == ["holds", "contradicted", "cannot be tested here (no GPU)"]
+    table = table_of_claims(claims.path)
+    assert table.missing == (
+        "the paper, primary: 1 holds; the paper, secondary: 1 contradicted, 1 cannot be tested here"
     )
-    text = text.replace("seeds: 3", "seeds: 1, folds: 2").replace("seeds: 1,", "seeds: 1\n       ")
-    (claims.path / "claims.yaml").write_text(text, encoding="utf-8")
-    for row, value in {"a": 0.80, "b": 0.50, "c": 0.79, "d": 0.48}.items():
-        for fold in range(2):
-            claims.add(f"t/{row}", f"seed42-fold{fold}", [0.9, value])
-    (row,) = printed(section(claims))
-    assert (row["Difference"], row["Pairs"]) == ("+1.50", "4")
-    # s = 0.577, and the error s sqrt(1 / 4 + 1 / (2 - 1))
-    reach = 3.182446 * (1 / 3) ** 0.5 * 1.25**0.5
-    assert row["95 % interval"] == f"{1.5 - reach:+.2f} to {1.5 + reach:+.2f}"
+    both = CLAIMS + SECOND.replace("    secondary:\n", "")
+    write(claims, both)  # p = 0.074 after the correction, which leaves out what no run can test
+    assert verdicts(claims)[:2] == ["points towards", "points against"]
+    assert [row["p"] for row in printed(section(claims))] == ["0.074", "0.963", "—"]
 
 
-def test_perplexities_are_compared_in_percent(claims):
-    for row, value in {"upg": 110.0, "implicit": 100.0}.items():
-        for seed in range(3):
-            result = Result("perplexity", value, 1, value, mode="min")
-            claims.add(f"cpu/table9/{row}", f"seed{seed}", [value], result=result)
-    (row,) = printed(section(claims))
-    assert (row["Ours"], row["Difference"]) == ("110.0 against 100.0", "+10.0 %")
+def test_what_is_contradicted_is_said_first_and_by_name(claims):
+    add(claims, "cpu/table9/implicit", 0.80, 0.80, 0.80)
+    assert section(claims).text == "No claim is contradicted."
+    write(claims, CLAIMS + SECOND)
+    assert section(claims).text == "Contradicted: UPG varies less (Toys, secondary)."
+    assert claims.report() == 0
+    text = (claims.path / "claims.md").read_text()
+    assert text.index("Contradicted: UPG varies less") < text.index("| Claim")
+
+
+def test_a_family_may_have_spent_a_part_of_its_level(claims):
+    add(claims, "cpu/table9/implicit", 0.80, 0.80, 0.80)
+    note = "    level: 0.025\n    note: Its first seeds were seen\n    primary:"
+    write(claims, CLAIMS.replace("    primary:", note))
+    assert verdicts(claims) == ["points towards"]
+    assert section(claims).blocks[0].title == "Toys, level 0.025"
+    assert section(claims).notes[-1] == "Toys: Its first seeds were seen"
+
+
+def test_rows_that_did_not_train_test_nothing(claims):
+    """The baselines are the published ones, for your runs too."""
+    add(claims, "cpu/table9/implicit", 0.80, 0.80, 0.80)
+    facts = {"name": "Toy", "fingerprint": "sha256:aaaaaaaa11"}
+    numbers = {"data": facts, "metric": "accuracy", "scores": {"RBF-SVM": 0.81}}
+    claims.write(study("baselines/cifar10_8x8", row="baselines/toy", numbers=numbers))
+    text = "cannot be tested here (table9/implicit did not train: 80.00 against 81.00 %, RBF-SVM)"
+    assert verdicts(claims) == [text]
+    yours = Folder(claims.path / "yours")
+    for row, values in {"upg": (0.81, 0.82, 0.83), "implicit": (0.80, 0.80, 0.80)}.items():
+        add(yours, f"cpu/table9/{row}", *values)
+    assert printed(section(claims, yours.path / "records"))[0]["Verdict"] == text
+
+
+def test_claims_of_studies_and_of_speed_are_tested_with_their_records(claims):
+    for row in ("theorems/series", "throughput/cpu"):
+        claims.write(study(row))
+    text = """\
+    secondary:
+      - claim: The series converges
+        place: Theorem 2
+        paper: a bound
+        study: theorems/series/seed0
+        checks: "(i) norm of B"
+      - claim: A backward pass is faster
+        place: Sec. 1
+        paper: 12
+        study: throughput/cpu/seed0
+        rows:
+          a: table3/imagenet_upg
+          b: table3/imagenet_implicit
+        part: backward
+        ratio: 12
+"""
+    write(claims, CLAIMS + text)
+    found = printed(section(claims))[1:]
+    assert [row["Verdict"] for row in found] == ["holds", "points towards"]
+    assert found[0]["Ours"] == "1 of 1 checks hold"
+    assert found[1]["Ours"].startswith("2.8")
+    links = [row.link("Verdict") for block in section(claims).blocks for row in block.rows]
+    assert links == ["records/cpu/table9", "records/theorems/series", "records/throughput/cpu"]
 
 
 def test_the_page_opens_with_the_claims(claims):
@@ -104,10 +175,11 @@ def test_the_page_opens_with_the_claims(claims):
     assert claims.report() == 0
     page = (claims.path / "index.html").read_text()
     assert page.index('id="claims"') < page.index('id="overview"')
-    assert '<a href="records/cpu/table9">open</a>' in page
+    assert '<a href="records/cpu/table9">cannot be tested here (5 of 6 runs)</a>' in page
     assert "UPG is better<small> · “it is better” (Sec. 1)</small>" in page
-    assert "the paper: 1 open." in page
-    assert "[open](records/cpu/table9)" in (claims.path / "claims.md").read_text()
+    assert "the paper, primary: 1 cannot be tested here." in page
+    text = (claims.path / "claims.md").read_text()
+    assert "[cannot be tested here (5 of 6 runs)](records/cpu/table9)" in text
 
 
 def test_yours_are_judged_from_your_records(claims, tmp_path_factory, capsys):
@@ -119,20 +191,10 @@ def test_yours_are_judged_from_your_records(claims, tmp_path_factory, capsys):
     add(yours, "cpu/table9/implicit", 0.80, 0.80, 0.80)
     assert claims.report(f"yours={yours.path}") == 0
     text = (yours.path / "claims.md").read_text()
-    assert text.index("[open]") < text.index("## Yours") < text.index("[holds]")
-    links = re.findall(r"\[(?:open|holds)\]\((.*?)\)", text)
+    assert text.index("[cannot be") < text.index("## Yours") < text.index("[holds]")
+    links = re.findall(r"\[(?:cannot.*?|holds)\]\((.*?)\)", text)
     places = [(yours.path / link).resolve() for link in links]
     assert places == [folder.path / "records/cpu/table9" for folder in (claims, yours)]
-
-
-def test_a_claim_is_not_settled_by_survivors(claims):
-    add(claims, "cpu/table9/implicit", 0.60, 0.61, 0.62)
-    assert texts(section(claims))[0][2] == "holds"
-    lost = {"result": Result.missing("accuracy", "max"), "curves": {}, "diverged": {"step": 8}}
-    claims.add("cpu/table9/implicit", "seed1", [0.9], **lost)
-    row = texts(section(claims))[0]
-    assert row[2] == "not settled (a run diverged in 1 of 3 pairs)"
-    assert row[4:] == ["— against —", "3"]
 
 
 def test_without_the_file_there_are_no_claims(results):
@@ -151,18 +213,27 @@ def test_without_the_file_there_are_no_claims(results):
         ),
         ("test: greater", "test: bigger", "a claim of toys cannot be used: test must be"),
         ("test: greater", "test: not_worse\n        quantity: cosine_min", "has no margin"),
-        ("seeds: 3", "seeds: 1", "at least 2 pairs of runs"),
+        ("seeds: 3", "seeds: 1", "seeds must be at least 2"),
+        ("test: greater", "test: fails_more\n        folds: 5", "fails_more compares the runs of"),
+        ("test: greater", "test: fails_more\n        quantity: cosine_min", "last or best"),
+        ("test: greater", "test: fails_more\n        effect: 120", "a share up to 100 %"),
+        ("test: greater", "test: varies_more\n        effect: 0.5", "standard deviations above 1"),
+        ("    primary:", "    level: 5\n    primary:", "level must be between 0 and 1, got 5"),
+        ("    primary:", "    claims:", "unexpected keyword argument 'claims'"),
+        ("a: cpu/table9/upg", "study: theorems/series/seed0", "unexpected keyword argument"),
+        ("a: cpu/table9/upg", "rows: [a]", "unexpected keyword argument"),
+        ("level: 0.05", "levels: 0.05", "level must be a number, got None"),
         ("seeds: 3", "sedes: 3", "unexpected keyword argument 'sedes'"),
         ("        a: cpu/table9/upg\n", "", "missing 1 required keyword-only argument: 'a'"),
         ("cpu/table9/upg", "[t/a, t/b]", "the same number of rows, got 2 and 1"),
-        ("    title: Toys\n", "", "a claim of toys cannot be used: 'title'"),
-        ("    source: the paper\n", "", "a claim of toys cannot be used: 'source'"),
+        ("    title: Toys\n", "", "missing 1 required keyword-only argument: 'title'"),
+        ("    source: the paper\n", "", "missing 1 required keyword-only argument: 'source'"),
         ("margin: 1.0", "margin: some", "margin must be a number, got 'some'"),
         ("margin: 1.0", "margin: [", "is not YAML: while parsing"),
         ("families:", "family:", "families must be a mapping, got None"),
-        (CLAIMS, "", "families must be a mapping, got None"),
+        (CLAIMS, "", "margin must be a number, got None"),
         (CLAIMS, "- margin", "must be a mapping, got ['margin']"),
-        (CLAIMS, "families: [toys]", "families must be a mapping, got ['toys']"),
+        ("families:", "families: [toys]\nother:", "families must be a mapping, got ['toys']"),
     ],
 )
 def test_a_wrong_file_is_one_sentence(claims, capsys, old, new, message):
@@ -175,29 +246,24 @@ def test_a_wrong_file_is_one_sentence(claims, capsys, old, new, message):
     assert error.count("\n") == 1
 
 
-def test_a_record_without_the_quantity_is_named(claims):
-    (claims.path / "claims.yaml").write_text(CLAIMS.replace("last", "at_equal_time"))
-    with pytest.raises(UserError, match=r"cpu/table9/upg/seed0 lacks what at_equal_time needs"):
-        table_of_claims(claims.path)
-
-
 def test_the_authors_log_gives_the_printed_number(claims):
     for name in ("paper.csv", "published_curves.csv"):
         (claims.path / name).write_bytes((REPOSITORY / "results" / name).read_bytes())
     table = table_of_claims(claims.path)
     assert table is not None
-    assert table.missing == "the paper: 1 open"  # the log is no claim
+    assert table.missing == "the paper, primary: 1 cannot be tested here"  # the log is no claim
     row = texts(table.sections[0])[-1]
     assert row[0] == "MDEQ, UPG A(5, 0.5), best epochs: 94.89, 95.09, 95.21"
     assert row[2:5] == ["holds", "95.0 ± 0.16", "95.06 ± 0.16"]
     wrong = (claims.path / "paper.csv").read_text().replace("95.0,0.16", "95.0,0.13")  # with ddof 0
     (claims.path / "paper.csv").write_text(wrong)
-    assert texts(section(claims))[-1][2] == "does not hold"
+    assert texts(section(claims))[-1][2] == "contradicted"
 
 
 def test_the_rows_of_our_claims_are_experiments():
     margin, families = read_claims(REPOSITORY / "results" / "claims.yaml")
-    rows = {row for family in families for claim in family.claims for row in claim.rows}
+    claims = [claim for family in families for claim in family.claims]
+    rows = {row for claim in claims if isinstance(claim, RunsClaim) for row in claim.rows}
     files = {row.removeprefix("cpu/") for row in rows if "figure3" not in row}
     missing = [f for f in files if not (REPOSITORY / f"configs/experiment/{f}.yaml").is_file()]
     assert (margin, missing) == (1.0, [])

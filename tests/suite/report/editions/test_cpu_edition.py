@@ -9,8 +9,8 @@ from report.conftest import Folder, plots, record, runs_table
 from phantomgrad_suite.publish import publish
 from phantomgrad_suite.report.catalogue import entry_of
 from phantomgrad_suite.report.command import known_tables
+from phantomgrad_suite.report.experiments.evaluations import evaluations
 from phantomgrad_suite.report.experiments.results import table_of_runs
-from phantomgrad_suite.report.figures.cost_figures import evaluations
 from phantomgrad_suite.report.figures.plot import Curve, Plot
 from phantomgrad_suite.report.latex import render
 from phantomgrad_suite.report.table import State

@@ -1,0 +1,269 @@
+"""The evidence of runs and studies: what is compared, and what may not be."""
+
+import math
+from dataclasses import replace
+from statistics import fmean, stdev
+
+import pytest
+from report.conftest import published, record
+
+from phantomgrad_suite.report.baselines import Baseline, best_baselines
+from phantomgrad_suite.report.claims.claim import RunsClaim, SpeedClaim, StudyClaim
+from phantomgrad_suite.report.claims.inference import Difference
+from phantomgrad_suite.report.claims.of_runs import evidence_of_runs
+from phantomgrad_suite.report.claims.of_studies import evidence_of_checks, evidence_of_speed
+from phantomgrad_suite.report.claims.verdicts import Verdict, decide
+from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.metrics import metric_of
+from phantomgrad_suite.runs.records import Check, Result
+
+DATA = "sha256:aaaaaaaa11"  # of the records of the tests
+TEXT = {"claim": "A", "place": "Sec. 1", "paper": "none"}
+
+
+def claim(**changes):
+    content = {"a": ("a",), "b": ("b",), "quantity": "last", "test": "greater", "seeds": 3}
+    return RunsClaim(**{**TEXT, **content, **changes})
+
+
+def runs(values, **changes):
+    """Return the runs of a row, from the accuracy of the last epoch by seed, or seed and fold."""
+    keys = [key if isinstance(key, tuple) else (key, 0) for key in values]
+    made = [record("t/row", "seed0", [0.99, value], **changes) for value in values.values()]
+    return dict(zip(keys, made, strict=True))
+
+
+def seeds(*values, **changes):
+    return runs(dict(enumerate(values)), **changes)
+
+
+def diverged(run):
+    return replace(run, result=Result.missing("accuracy", "max"), diverged={"step": 8})
+
+
+def judged(asked, rows, baselines=None):
+    return evidence_of_runs(asked, rows.__getitem__, baselines or {}, 1.0, 0.05)
+
+
+def reason(asked, rows, baselines=None):
+    result = judged(asked, rows, baselines).result
+    assert decide(result, 0.05).verdict == Verdict.UNTESTED
+    return result.reason
+
+
+def must_beat(score, name="RBF-SVM", metric="accuracy"):
+    return {(DATA, metric): Baseline(name, score, metric_of(metric))}
+
+
+def test_pairs_are_those_of_the_first_seeds_that_all_rows_have():
+    rows = {"a": seeds(0.81, 0.82, 0.84, 0.1), "b": seeds(0.80, 0.80, 0.80, 0.9)}
+    found = judged(claim(), rows)
+    d = Difference.of([1.0, 2.0, 4.0])
+    assert found.result.p == pytest.approx(d.p_above(0))
+    assert found.shown[:2] == ("82.33 against 80.00", "+2.33")
+    assert found.shown.n == "3"
+    del rows["b"][0, 0]
+    assert judged(claim(seeds=2), rows).shown[:2] == ("83.00 against 80.00", "+3.00")
+
+
+def test_missing_runs_are_counted():
+    rows = {"a": seeds(0.81, 0.82, 0.83), "b": seeds(0.80, 0.80)}
+    assert reason(claim(), rows) == "5 of 6 runs"
+    assert judged(claim(), rows).shown.n == "2 of 3"
+    assert reason(claim(), {"a": {}, "b": {}}) == "0 of 6 runs"
+    rows["b"] = runs({1: 0.8, 2: 0.8, 3: 0.8})
+    assert reason(claim(), rows) == "the rows have other seeds or folds"
+
+
+def test_lists_of_rows_are_averaged_within_a_seed():
+    rows = {"a": seeds(0.80, 0.82), "c": seeds(0.90, 0.94), "b": seeds(0.80, 0.80)}
+    rows["d"] = seeds(0.80, 0.80)
+    found = judged(claim(a=("a", "c"), b=("b", "d"), seeds=2), rows)
+    assert found.shown.n == "2"
+    assert found.result.p == pytest.approx(Difference.of([5.0, 8.0]).p_above(0))
+
+
+def test_seeds_are_averaged_within_a_fold():
+    values = {(s, f): 0.8 + (1 + s) * (1 + f) / 100 for s in range(2) for f in range(3)}
+    rows = {"a": runs(values), "b": runs(dict.fromkeys(values, 0.80))}
+    found = judged(claim(seeds=2, folds=3), rows)
+    d = Difference.of([1.5, 3.0, 4.5], over_folds=True)
+    assert found.result.p == pytest.approx(d.p_above(0))
+    assert found.shown.interval == " to ".join(f"{end:+.2f}" for end in d.interval())
+    assert found.shown.n == "3"
+    del rows["a"][1, 2]
+    assert reason(claim(seeds=2, folds=3), rows) == "11 of 12 runs"
+
+
+def test_means_of_survivors_are_no_evidence():
+    rows = {"a": seeds(0.81, 0.82, 0.83), "b": seeds(0.60, 0.61, 0.62)}
+    rows["b"][1, 0] = diverged(rows["b"][1, 0])
+    assert reason(claim(), rows) == "a run diverged in 1 of 3 pairs"
+    assert judged(claim(), rows).shown == ("— against —", "", "", "3")
+    assert "diverged" in reason(claim(test="varies_more"), rows)
+
+
+@pytest.mark.parametrize(("quantity", "trained"), [("last", False), ("best", True)])
+def test_rows_must_beat_the_baselines_with_the_result_that_is_compared(quantity, trained):
+    rows = {"a": seeds(0.81, 0.82, 0.84), "b": seeds(0.45, 0.46, 0.47)}  # best: 0.99
+    found = judged(claim(quantity=quantity, seeds=2), rows, must_beat(0.48))
+    if trained:
+        assert "equal" in found.result.reason  # all best epochs are alike
+        return
+    assert found.result.reason == "b did not train: 45.50 against 48.00 %, RBF-SVM"
+    assert found.shown.ours == "81.50 against 45.50"
+    both = {"a": rows["b"], "b": rows["b"]}
+    assert reason(claim(), both, must_beat(0.48)).endswith("RBF-SVM, and 1 more")
+    assert decide(judged(claim(), rows).result, 0.05).verdict == Verdict.HOLDS  # no baselines
+
+
+def test_a_row_that_equals_a_baseline_did_not_train():
+    rows = {"a": seeds(0.81, 0.82, 0.83), "b": seeds(0.5, 0.5, 0.5)}
+    assert "did not train" in reason(claim(), rows, must_beat(0.5))
+    assert judged(claim(), rows, must_beat(0.499)).result.p < 0.05
+
+
+def test_perplexities_must_be_smaller():
+    def texts(*values):
+        results = [Result("perplexity", value, 1, value, mode="min") for value in values]
+        return {(i, 0): record("t", "seed0", [v.last], result=v) for i, v in enumerate(results)}
+
+    rows = {"a": texts(110.0, 111.0, 112.0), "b": texts(100.0, 100.0, 100.0)}
+    found = judged(claim(), rows, must_beat(120.0, metric="perplexity"))
+    assert found.shown[:2] == ("111.0 against 100.0", "+11.0 %")
+    worse = judged(claim(test="not_worse"), rows)
+    assert decide(worse.result, 0.05).verdict == Verdict.CONTRADICTED
+    name = "Kneser-Ney, order 3"
+    text = reason(claim(), rows, must_beat(105.0, name, "perplexity"))
+    assert text == f"a did not train: 111.00 against 105.00, {name}"
+
+
+def test_runs_that_diverge_or_do_not_train_fail():
+    """Only b must have trained."""
+    rows = {"a": seeds(0.1, 0.1, 0.1, 0.9, 0.1), "b": seeds(0.9, 0.9, 0.9, 0.9, 0.9)}
+    rows["a"][0, 0] = diverged(rows["a"][0, 0])
+    asked = claim(test="fails_more", seeds=5)
+    found = judged(asked, rows, must_beat(0.5))
+    assert found.shown == ("4 of 5 against 0 of 5 failed", "", "", "5")
+    assert found.result.p == pytest.approx(6 / 252)
+    assert judged(asked, rows).shown.ours == "1 of 5 against 0 of 5 failed"
+    swapped = {"a": rows["b"], "b": rows["a"]}
+    assert "b did not train: 30.00" in reason(asked, swapped, must_beat(0.5))
+    assert decide(judged(asked, swapped).result, 0.05).verdict == Verdict.AGAINST
+    del rows["a"][4, 0]
+    assert reason(asked, rows, must_beat(0.5)) == "9 of 10 runs"
+
+
+def test_spreads_are_shown_as_standard_deviations():
+    a, b = [0.5, 0.7, 0.9], [0.81, 0.80, 0.79]
+    found = judged(claim(test="varies_more"), {"a": seeds(*a), "b": seeds(*b)})
+    assert found.shown.ours == f"± {100 * stdev(a):.2f} against ± {100 * stdev(b):.2f}"
+    assert decide(found.result, 0.05).verdict == Verdict.HOLDS
+    assert found.result.p == pytest.approx(1 / 401)  # two degrees of freedom each
+
+
+def test_equal_differences_cannot_be_tested():
+    """Accuracies over few samples are coarse, and two pairs may agree by chance."""
+    rows = {"a": seeds(0.75, 0.5), "b": seeds(0.5, 0.25)}
+    assert "all values are equal" in reason(claim(seeds=2), rows)
+
+
+def test_values_that_are_not_finite_cannot_be_tested():
+    rows = {"a": seeds(0.75, math.nan, 0.8), "b": seeds(0.5, 0.25, 0.7)}
+    assert reason(claim(), rows) == "a run has no finite last"
+
+
+def test_power_is_for_the_effect_or_else_the_margin():
+    rows = {"a": seeds(0.81, 0.82, 0.84), "b": seeds(0.80, 0.80, 0.80)}
+    d = Difference.of([1.0, 2.0, 4.0])
+    for effect in (None, 3.0, -3.0):
+        for test in ("greater", "less"):
+            power = judged(claim(test=test, effect=effect), rows).result.power
+            assert power == pytest.approx(d.power_above(abs(effect or 1.0), 0.05))
+
+
+def test_a_record_without_the_quantity_is_named():
+    rows = {"a": seeds(0.81, 0.82, 0.84), "b": seeds(0.80, 0.80, 0.80)}
+    with pytest.raises(UserError, match="t/row/seed0 lacks what cosine_min needs"):
+        judged(claim(quantity="cosine_min"), rows)
+
+
+# Studies
+
+
+def test_a_claim_of_a_study_needs_all_of_its_checks():
+    checks = [Check("one", 1.0, 0.0, True), Check("two", 1.0, 0.0, True), Check("x", 0, 1, False)]
+    record_ = published("theorems/series", checks=checks)
+    asked = StudyClaim(**TEXT, study="theorems/series/seed0", checks=("one", "two"))
+    found = evidence_of_checks(asked, record_)
+    assert decide(found.result, 0.05) == (Verdict.HOLDS, None, "")
+    assert found.shown.ours == "2 of 2 checks hold"
+    failed = evidence_of_checks(replace(asked, checks=("one", "x")), record_).result
+    assert failed == (Verdict.CONTRADICTED, None, "x")
+    assert evidence_of_checks(asked, None).result.verdict == Verdict.UNTESTED
+    with pytest.raises(UserError, match="theorems/series/seed0 has no check 'three': choose from"):
+        evidence_of_checks(replace(asked, checks=("three",)), record_)
+
+
+def timed(a, b, batches=(8, 8)):
+    rows = [
+        {"row": name, "batch": batch, "seconds": {"step": {"samples": samples}}}
+        for name, samples, batch in zip("ab", (a, b), batches, strict=True)
+    ]
+    return published("throughput/cpu", numbers={"rows": rows})
+
+
+def speed(**changes):
+    content = {"study": "throughput/cpu/seed0", "rows": {"a": "a", "b": "b"}, "part": "step"}
+    return SpeedClaim(**{**TEXT, **content, **changes})
+
+
+@pytest.mark.parametrize(
+    ("ratios", "verdict"),
+    [
+        ([1.4, 1.5, 1.6], Verdict.HOLDS),
+        ([1.28, 1.30, 1.29], Verdict.TOWARDS),
+        ([0.5, 1.5, 1.6], Verdict.AGAINST),
+        ([0.78, 0.8, 0.79], Verdict.CONTRADICTED),
+        ([2.0, 2.1, 1.9], Verdict.HOLDS),
+    ],
+)
+def test_a_speed_is_compared_with_the_papers(ratios, verdict):
+    a = [1.0, 2.0, 3.0]
+    study = timed(a, [ratio * x for ratio, x in zip(ratios, a, strict=True)])
+    found = evidence_of_speed(speed(ratio=1.4), study, 0.05)
+    assert found.result.verdict == verdict
+    mean = math.exp(fmean(map(math.log, ratios)))
+    assert found.shown.ours == f"{mean:.2f} times"
+    assert found.shown.n == "3"
+
+
+def test_speeds_are_per_sample_and_need_rounds_of_both():
+    found = evidence_of_speed(speed(), timed([2.0, 2.1], [2.0, 2.1], batches=(16, 8)), 0.05)
+    assert found.shown.ours == "2.00 times"
+    few = evidence_of_speed(speed(), timed([2.0], [2.0]), 0.05).result
+    assert few.reason == "throughput/cpu/seed0 has 1 and 1 rounds of the two rows"
+    assert evidence_of_speed(speed(), None, 0.05).result.reason.endswith("has no record")
+    with pytest.raises(UserError, match="has no row c: it has a, b"):
+        evidence_of_speed(speed(rows={"a": "c", "b": "b"}), timed([2.0], [2.0]), 0.05)
+
+
+def test_the_published_study_gives_its_own_ratio():
+    study = published("throughput/cpu")
+    rows = {"a": "table1/upg_k5_d0.5_no_dropout", "b": "table1/implicit"}
+    ours = evidence_of_speed(speed(rows=rows), study, 0.05).shown.ours
+    (measured,) = [row for row in study.numbers["rows"] if row["row"] == rows["a"]]
+    assert float(ours.removesuffix(" times")) == pytest.approx(measured["faster"]["step"], rel=0.05)
+
+
+# Baselines
+
+
+def test_the_best_baseline_of_the_same_data_counts_and_of_n_grams_that_of_order_three():
+    images = published("baselines/cifar10_8x8")
+    text = published("baselines/wikitext103_articles")
+    found = best_baselines([images, text])
+    assert {str(baseline) for baseline in found.values()} == {
+        *("48.4 (RBF-SVM)", "42.2 (Kneser-Ney, order 3)")
+    }
+    assert not Baseline("x", 0.5, metric_of("accuracy")).is_beaten_by(math.nan)

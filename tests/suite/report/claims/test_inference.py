@@ -1,0 +1,157 @@
+"""Tests and their power against closed forms, scipy and simulation."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from phantomgrad_suite.report.claims.inference import (
+    Difference,
+    equivalent,
+    fails_more,
+    greater,
+    not_worse,
+    varies_more,
+)
+
+LEVEL = 0.05
+DRAWS = 40_000
+SAMPLES = [
+    [mean + float(x) for x in np.random.default_rng(n).normal(0, spread, n)]
+    for mean in (-3, -0.5, 0, 0.5, 3)
+    for spread in (0.1, 1)
+    for n in (2, 3, 9)
+]
+
+
+def upper_tail(t):
+    """Return P(T > t) for two degrees of freedom."""
+    return 0.5 - t / (2 * math.sqrt(2 + t * t))
+
+
+def simulated(n, mean, spread):
+    """Return means and standard errors of many samples of ``n`` normal values."""
+    values = np.random.default_rng(0).normal(mean, spread, (DRAWS, n))
+    return values.mean(axis=1), values.std(axis=1, ddof=1) / math.sqrt(n)
+
+
+def test_interval_and_p_value_of_three_pairs():
+    difference = Difference.of([1.0, 2.0, 3.0])
+    assert difference.interval() == pytest.approx([2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5])
+    assert difference.p_above(0) == pytest.approx(upper_tail(2 * 3**0.5))
+    assert difference.p_above(1) == pytest.approx(upper_tail(3**0.5))
+
+
+def test_over_folds_the_error_has_the_correction_of_nadeau_and_bengio():
+    values = [float(i) for i in range(10)]  # a variance of 55 / 6
+    plain, corrected = Difference.of(values), Difference.of(values, over_folds=True)
+    assert plain.error == pytest.approx((55 / 6 / 10) ** 0.5)
+    assert corrected.error == pytest.approx((55 / 6 * (1 / 10 + 1 / 9)) ** 0.5)
+
+
+@pytest.mark.parametrize("values", SAMPLES)
+def test_greater_is_the_one_sided_t_test_of_scipy(values):
+    found = greater(Difference.of(values), 1.0, LEVEL)
+    assert found.p == pytest.approx(stats.ttest_1samp(values, 0, alternative="greater").pvalue)
+    assert found.against == pytest.approx(stats.ttest_1samp(values, 0, alternative="less").pvalue)
+    assert found.towards == (sum(values) > 0)
+
+
+@pytest.mark.parametrize("values", SAMPLES)
+def test_not_worse_shifts_the_test_and_its_opposite_is_two_sided(values):
+    d = Difference.of(values)
+    found = not_worse(d, 1.0, LEVEL)
+    assert found.p == pytest.approx(stats.ttest_1samp(values, -1, alternative="greater").pvalue)
+    assert (found.against < LEVEL) == (d.interval()[1] < -1)
+    assert found.towards == (d.mean > -1)
+
+
+@pytest.mark.parametrize("values", SAMPLES)
+def test_equivalence_and_its_opposite_are_intervals_inside_and_outside_the_margin(values):
+    d = Difference.of(values)
+    found = equivalent(d, 1.0, LEVEL)
+    (low, high), (first, last) = d.interval(0.9), d.interval(0.95)
+    assert (found.p < LEVEL) == (low > -1 and high < 1)
+    assert (found.against < LEVEL) == (first > 1 or last < -1)
+    assert found.towards == (abs(d.mean) < 1)
+
+
+def test_equivalence_is_two_one_sided_tests():
+    p = equivalent(Difference.of([0.1, 0.2, 0.3]), 1.0, LEVEL).p
+    assert p == pytest.approx(upper_tail(0.8 / 0.1 * 3**0.5))
+
+
+@pytest.mark.parametrize("n", [2, 5, 10])
+@pytest.mark.parametrize("effect", [0.5, 1.5])
+def test_power_of_a_t_test_is_how_often_it_succeeds(n, effect):
+    d = Difference(0.0, 1 / math.sqrt(n), n)  # a standard deviation of 1
+    means, errors = simulated(n, effect, 1)
+    succeeded = (means / errors > stats.t.isf(LEVEL, n - 1)).mean()
+    assert greater(d, effect, LEVEL).power == pytest.approx(succeeded, abs=0.01)
+    assert not_worse(d, effect, LEVEL).power == pytest.approx(succeeded, abs=0.01)
+
+
+@pytest.mark.parametrize(("n", "margin"), [(2, 1.0), (3, 4.0), (5, 1.0), (5, 1.5), (10, 1.0)])
+def test_power_of_equivalence_is_how_often_both_tests_succeed(n, margin):
+    d = Difference(0.3, 1 / math.sqrt(n), n)
+    means, errors = simulated(n, 0, 1)
+    succeeded = (np.abs(means) + stats.t.isf(LEVEL, n - 1) * errors < margin).mean()
+    assert equivalent(d, margin, LEVEL).power == pytest.approx(succeeded, abs=0.01)
+
+
+def test_power_of_equivalence_of_many_pairs_is_that_of_normal_values():
+    d = Difference(0.0, 1.0, 10_000)
+    expected = 1 - 2 * stats.norm.sf(3 - stats.norm.isf(LEVEL))
+    assert equivalent(d, 3.0, LEVEL).power == pytest.approx(expected, abs=1e-3)
+
+
+def test_over_folds_the_power_is_that_of_the_corrected_error():
+    values = [float(i) for i in range(10)]
+    plain, corrected = (Difference.of(values, over_folds=folds) for folds in (False, True))
+    assert corrected.power_above(3, LEVEL) < plain.power_above(3, LEVEL)
+
+
+@pytest.mark.parametrize("values", [[], [5.0], [math.nan, 1.0, 2.0], [2.0, 2.0]])
+def test_without_a_spread_nothing_is_shown(values):
+    d = Difference.of(values)
+    for found in (
+        greater(d, 1.0, LEVEL),
+        not_worse(d, 1.0, LEVEL),
+        equivalent(d, 1.0, LEVEL),
+    ):
+        assert (found.p, found.against) == (1.0, 1.0)
+        assert math.isnan(found.power)
+
+
+def test_fisher_by_hand():
+    always, never = [True] * 5, [False] * 5
+    found = fails_more(always, never, 1.0, LEVEL)
+    assert found == (pytest.approx(1 / math.comb(10, 5)), 1.0, True, pytest.approx(1))
+    assert fails_more(never, always, 1.0, LEVEL)[:3] == (1.0, pytest.approx(1 / 252), False)
+    some = fails_more([True, True, False], [False] * 3, 0.5, LEVEL)  # two of six: 3 of 15 tables
+    assert some[:3] == (pytest.approx(3 / 15), 1.0, True)
+    # Of five runs, 4 (p = 6 / 252) or 5 must fail; 3 have p = 21 / 252.
+    half = fails_more(always, never, 0.5, LEVEL)
+    assert half.power == pytest.approx(6 / 32)
+
+
+def test_variances_are_compared_by_the_f_test():
+    a, b = [0.0, 2.0, 4.0], [0.0, 1.0, 2.0]  # variances of 4 and 1: P(F > 4) = 1 / (1 + 4)
+    assert varies_more(a, b, 3.0, LEVEL)[:3] == (
+        pytest.approx(1 / 5),
+        pytest.approx(4 / 5),
+        True,
+    )
+    # The critical value is 19: P(F > 19 / 9) = 1 / (1 + 19 / 9).
+    assert varies_more(b, a, 3.0, LEVEL).power == pytest.approx(9 / 28)
+    assert varies_more(a, [1.0, 1.0, 1.0], 3.0, LEVEL)[:2] == (0.0, 1.0)
+
+
+def test_power_of_the_f_test_is_how_often_it_succeeds():
+    random = np.random.default_rng(1)
+    large, small = random.normal(0, 3, (DRAWS, 7)), random.normal(0, 1, (DRAWS, 7))
+    ratios = large.var(axis=1, ddof=1) / small.var(axis=1, ddof=1)
+    succeeded = (ratios > stats.f.isf(LEVEL, 6, 6)).mean()
+    power = varies_more([0.0] * 6 + [1.0], [0.0] * 6 + [1.0], 3.0, LEVEL).power
+    assert power == pytest.approx(succeeded, abs=0.01)
