@@ -8,7 +8,7 @@ import torch
 from omegaconf import DictConfig
 
 from phantomgrad_suite.jobs.build import build
-from phantomgrad_suite.jobs.environment import choose_threads, describe_environment
+from phantomgrad_suite.jobs.environment import choose_threads, describe_environment, load_average
 from phantomgrad_suite.jobs.job import now, origin, protocol
 from phantomgrad_suite.runs.errors import SettingError, UserError
 from phantomgrad_suite.runs.identity import Identity
@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 def measure(config: DictConfig, identity: Identity) -> StudyRecord:
     """Return the record of the study that ``config`` describes."""
     facts, clock, cpu = origin(config, identity), time.perf_counter(), time.process_time()
+    load = {"start": load_average()}
     places = config.runtime.get("setting") or {}
     study: Study = build(config.setting, "setting", Study, **places)
     device = find_device(str(config.device))
@@ -37,7 +38,10 @@ def measure(config: DictConfig, identity: Identity) -> StudyRecord:
         numbers=findings.numbers,
         checks=findings.checks,
         seconds={"total": time.perf_counter() - clock, "cpu": time.process_time() - cpu},
-        environment=describe_environment(device, facts["config"]),
+        environment={
+            **describe_environment(device, facts["config"]),
+            "load": {**load, "end": load_average()},
+        },
         finished=now(),
     )
     hold, total = sum(check.holds for check in record.checks), len(record.checks)

@@ -42,6 +42,7 @@ from phantomgrad_suite.jobs.environment import (
     choose_threads,
     compile_solves,
     describe_environment,
+    load_average,
     set_float32_precision,
 )
 from phantomgrad_suite.jobs.job import Job, now, origin, protocol
@@ -81,7 +82,7 @@ def execute(config: DictConfig, job: Job) -> Stopped | None:
 
 def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple[Record, int]:
     """Build, fit and record; return the record, and the signal of the last epoch or 0."""
-    clock = time.perf_counter()
+    clock, load = time.perf_counter(), {"start": load_average()}
     data = prepare(config)
     task, described = build_task(config, data), data.facts()
     if "tune" in config.runtime:
@@ -112,7 +113,8 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
         folder.note_data(data.files, str(config.runtime.dataset.get("root") or ""))
     if diverged and finite:
         diverged["loss"] = finite.loss
-    environment = {**facts["environment"], "processes": trainer.world_size}
+    load |= {"end": load_average(), "cpu_over_wall": cost.cpu_over_wall()}
+    environment = {**facts["environment"], "processes": trainer.world_size, "load": load}
     if len(state.attempts) > 1:
         environment["earlier"] = state.attempts[:-1]
     writes, parameters = is_first_process() and not diverged, list(task.model.parameters())

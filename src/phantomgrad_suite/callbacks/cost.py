@@ -74,6 +74,14 @@ class CostMeter(Callback):
     def means(self) -> dict[str, float]:
         return {name: self._seconds[name] / self._counts[name] for name in sorted(self._counts)}
 
+    def cpu_over_wall(self) -> float | None:
+        """Return the CPU time of all epochs over their wall-clock time: the busy share of a thread.
+
+        Less than the number of threads means that other work shared the machine.
+        """
+        wall = self._seconds["epoch"]
+        return self._seconds["epoch_cpu"] / wall if wall else None
+
     def state_dict(self) -> dict[str, Any]:
         self._read()
         total = self.earlier + time.perf_counter() - self._start

@@ -54,6 +54,16 @@ def describe_environment(
     }
 
 
+def load_average() -> float | None:
+    """Return the mean number of running processes over the last minute, None where none is known.
+
+    Other work on the machine changes seconds, even those of the processor.
+    """
+    with suppress(AttributeError, OSError):  # on Windows; or it cannot be obtained
+        return round(os.getloadavg()[0], 2)
+    return None
+
+
 def check_processes(config: DictConfig, trainer: Trainer) -> None:
     """Raise if the processes are not those of the configuration, or a table must start them."""
     devices, nodes = config.trainer.devices, config.trainer.num_nodes

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from phantomgrad_suite.report import html, latex, markdown
+from phantomgrad_suite.report.baselines import read_baselines
 from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
 from phantomgrad_suite.report.claims.claims_table import table_of_claims
 from phantomgrad_suite.report.experiments.results import table_of_runs
@@ -161,7 +162,9 @@ def load(results: Path, key: str, records: Path | None = None) -> Table:
     studies = read_all(records, key if key in STUDIES else "throughput", read_study)
     folders = [] if key in STUDIES else [key, *(f"{scale}/{key}" for scale in SCALES)]
     runs = [record for folder in folders for record in read_all(records, folder, read_record)]
-    make = _maker(key, results)  # a wrong file among the others is not taken for a wrong record
+    make = _maker(
+        key, results, records
+    )  # a wrong file among the others is not taken for a wrong record
     try:
         return make(runs, studies)
     except _LACKING as error:
@@ -179,11 +182,14 @@ def load(results: Path, key: str, records: Path | None = None) -> Table:
         raise
 
 
-def _maker(key: str, results: Path) -> Callable[[Sequence[Record], Sequence[StudyRecord]], Table]:
+def _maker(
+    key: str, results: Path, records: Path
+) -> Callable[[Sequence[Record], Sequence[StudyRecord]], Table]:
     """Read the other files of a table, and return the function that makes it from records."""
     entry = entry_of(key)
     if key in STUDIES:
         return lambda _, studies: table_of_studies(entry, studies)
     numbers = [n for n in read_paper(results / "paper.csv") if n.table == key]
     logs = read_published(results / "published_curves.csv")
-    return lambda runs, studies: table_of_runs(entry, numbers, runs, studies, logs)
+    baselines = read_baselines(*dict.fromkeys([results / "records", records]))
+    return lambda runs, studies: table_of_runs(entry, numbers, runs, studies, logs, baselines)

@@ -73,8 +73,11 @@ class _Finished:
         seconds: wall-clock time, ``total`` and, of a run, per ``epoch``; processor time as
             ``epoch_cpu`` of a run and ``cpu`` of a study.
         environment: git revision, versions, hardware, threads, processes; fingerprints of ``code``
-            outside of the checkout that the configuration names. A resumed run also has
-            ``earlier``: start, revision, code and hardware of each attempt before the last.
+            outside of the checkout that the configuration names. ``load`` has the load average of
+            the machine at ``start`` and ``end`` (of the last attempt, None where there is none),
+            and of a run ``cpu_over_wall``, over all epochs; older records lack it. A resumed run
+            also has ``earlier``: start, revision, code and hardware of each attempt before the
+            last.
         config_hash: the hash of the part of the configuration that determines the result.
         started: UTC, ISO 8601, as ``finished``.
     """

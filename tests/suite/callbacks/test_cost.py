@@ -54,7 +54,9 @@ def run(monkeypatch):
 def test_phases_of_a_step_add_up(run):
     """The means are over all steps and epochs; the logged values are sums over an epoch."""
     meter = CostMeter()
+    assert meter.cpu_over_wall() is None
     run.epoch(meter, (2.0, 3.0, 4.0), (4.0, 5.0, 6.0))
+    assert meter.cpu_over_wall() == pytest.approx(0.5)
     means = {"forward": 3, "backward": 4, "step": 12, "epoch": 36}
     means |= {"step_cpu": 6, "epoch_cpu": 18}
     assert meter.means() == pytest.approx(means)

@@ -13,12 +13,22 @@ from phantomgrad_suite.jobs import environment
 from phantomgrad_suite.jobs.environment import (
     choose_threads,
     describe_environment,
+    load_average,
     set_float32_precision,
 )
 from phantomgrad_suite.jobs.processes import is_started_by_slurm
 from phantomgrad_suite.runs.errors import SettingError
 
 CPU = torch.device("cpu")
+
+
+def test_the_load_of_the_machine_is_that_of_the_last_minute(monkeypatch):
+    monkeypatch.setattr(os, "getloadavg", lambda: (1.23456, 2.0, 3.0), raising=False)
+    assert load_average() == 1.23
+    monkeypatch.setattr(os, "getloadavg", Mock(side_effect=OSError))
+    assert load_average() is None
+    monkeypatch.delattr(os, "getloadavg")
+    assert load_average() is None
 
 
 def test_versions_are_those_that_are_installed(monkeypatch):

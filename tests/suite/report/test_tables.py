@@ -9,8 +9,12 @@ from graph_data import REPOSITORY
 from report.conftest import record, rows, runs_table
 
 from phantomgrad_suite.report import latex, markdown
+from phantomgrad_suite.report.baselines import Baseline
+from phantomgrad_suite.report.catalogue import entry_of
 from phantomgrad_suite.report.command import known_tables, load
+from phantomgrad_suite.report.experiments.results import table_of_runs
 from phantomgrad_suite.report.figures import plot, plots_of
+from phantomgrad_suite.runs.metrics import metric_of
 from phantomgrad_suite.runs.records import Result
 
 RESULTS = REPOSITORY / "results"
@@ -30,8 +34,8 @@ def test_values_stand_next_to_those_of_the_paper(results):
     titles = [block.title for block in results.table("table9").blocks]
     assert [title.split(",")[0] for title in titles] == ["As in the paper", "Stratified folds"]
     assert rows(results.table("table9").sections[1])[0] == {
-        **{"Data set": "Toy", "Method": "Implicit", "Parameters": "37,634", "s / epoch": "0.400"},
-        **{"All runs": "3.0 min", "f / solve": "14.0", "Adjoint / solve": "17.0"},
+        **{"Data set": "Toy", "Method": "Implicit", "Parameters": "37,634"},
+        **{"f / solve": "14.0", "Adjoint / solve": "17.0"},
         "Peak memory": "512 MiB (process)",
     }
     assert "- ‡ Paper: best of three runs.\n" in results.markdown("table9")
@@ -53,6 +57,49 @@ def test_a_step_is_measured_in_evaluations_of_f():
     timed = record("t/a", "seed0", [0.5], curves=curves, seconds={"step_cpu": 0.15})
     table = runs_table("t", [timed, record("t/b", "seed0", [0.5])])
     assert [row["f / step"] for row in rows(table.sections[1])] == ["20.0", "—"]
+
+
+def test_the_cost_tells_how_busy_the_machine_was():
+    """Old records have no CPU time of epochs."""
+    seconds = [{"epoch": 2.0, "epoch_cpu": cpu} for cpu in (1.0, 2.0)] + [{"epoch": 2.0}]
+    runs = [record("t/a", f"seed{i}", [0.5], seconds=s) for i, s in enumerate(seconds)]
+    (row,) = rows(runs_table("t", runs).sections[1])
+    assert row["CPU / wall"] == "0.75"
+
+
+def test_rows_that_do_not_beat_the_baseline_are_marked():
+    """By their best epochs, and where another row is on other data, it has no baseline."""
+    baseline = Baseline("RBF-SVM", 0.484, metric_of("accuracy"))
+    known = {("sha256:aaaaaaaa11", "accuracy"): baseline}
+    runs = [
+        record("t/a", "seed0", [0.6, 0.4]),
+        record("t/b", "seed0", [0.45, 0.48]),
+        record("t/b", "seed1", [0.40, 0.485]),
+        record("t/c", "seed0", [0.1], data={"fingerprint": "sha256:bb"}, label={"dataset": "X"}),
+    ]
+    table = table_of_runs(entry_of("t"), [], runs, baselines=known)
+    found = {line.row: row for row, line in table.blocks[0].experiments}
+    cells = [(row.text("Method"), row.text("Baseline")) for row in found.values()]
+    assert cells == [
+        ("Implicit", "48.4 (RBF-SVM)"),
+        ("Implicit [did not train]", "48.4 (RBF-SVM)"),
+        ("t/c", "—"),
+    ]
+    assert [note for note in table.sections[0].notes if note.startswith("[did not train]")]
+
+
+def test_epochs_without_a_test_value_are_no_common_ones():
+    runs = [
+        record("t/a", "seed0", [None, 0.8, None, 0.6]),
+        record("t/a", "seed1", [None, 0.4, None, 0.7]),
+    ]
+    (row,) = rows(runs_table("t", runs).sections[0])
+    assert row["Common (epoch)"] == "65.0 ± 7.1 (4)"
+    assert (row["Best"], row["Last"]) == ("75.0 ± 7.1", "65.0 ± 7.1")
+    (plot,) = [p for p in plots_of(runs_table("t", runs)) if p.name == "t_curves"]
+    by_column = {curve.column: (list(curve.x), list(curve.y)) for curve in plot.curves}
+    assert by_column["Test"] == ([2, 4], pytest.approx([60, 65]))
+    assert by_column["Training loss"][0] == [1, 2, 3, 4]
 
 
 def test_precision_along_training_is_that_of_exact_steps():

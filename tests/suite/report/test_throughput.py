@@ -67,17 +67,6 @@ def test_a_hardware_has_one_column_whatever_measured_it(printed):
     assert [row["Speed, step on a GPU"] for row in results] == ["2.00×"] * 2  # noqa: RUF001
 
 
-def test_rows_of_the_cpu_edition_have_the_speeds_of_their_own_runs(printed):
-    """A step of 20 evaluations of f against one of 10, on machines that differ in speed."""
-    for row, f in ((IMPLICIT, 0.01), (UPG, 0.02)):
-        steps = {"seconds/step_cpu": [4.0], "seconds/f_cpu": [f]}
-        printed.add(f"cpu/{row}", "seed0", [0.8], curves=steps, seconds={"step_cpu": 0.2})
-    printed.add("cpu/table9/other/upg", "seed0", [0.8], curves=steps, seconds={"step_cpu": 0.2})
-    assert [row["Speed, training"] for row in printed.rows("table9")] == [
-        *("—", "—", "1.00×", "2.00×", "—"),  # noqa: RUF001
-    ]
-
-
 def test_a_record_of_another_version_is_one_line(printed, capsys):
     printed.write(measured("cpu", {"row": IMPLICIT}))
     assert printed.report("table9") == 1

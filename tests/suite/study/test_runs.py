@@ -29,6 +29,7 @@ def test_study_writes_its_record(workplace):
     assert len(record.checks) >= 4
     assert all(check.holds for check in record.checks)
     assert set(record.seconds) == {"total", "cpu"}
+    assert set(record.environment["load"]) == {"start", "end"}
     assert record.config_hash == hash_config(record.config)
     assert record.config["runtime"]["run"]["instance"] == "seed3"
     assert torch.__version__.startswith(record.environment["versions"]["torch"])

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from phantomgrad_suite.report.baselines import Baseline, Baselines, baseline_of
 from phantomgrad_suite.report.experiments.runs import Runs, describe
 from phantomgrad_suite.report.inputs import SPEED, PaperNumber
 from phantomgrad_suite.runs.identity import split_row
@@ -35,16 +36,23 @@ class Line:
     variant: str = ""  # how the runs differ from the full protocol or from other lines of the row
     paper: PaperNumber | None = None  # if the runs may be compared with it or are missing
     runs: Runs | None = None
+    baseline: Baseline | None = None  # what its runs must beat, if that is known
 
     @property
     def name(self) -> str:
-        """The method, and in brackets how its runs differ from others, and how many diverged."""
-        notes = filter(None, (self.variant, self.fate))
+        """The method, and in brackets how its runs differ from others, and what became of them."""
+        notes = filter(None, (self.variant, self.fate, "" if self.trained else "did not train"))
         return " ".join([self.method, *(f"[{note}]" for note in notes)])
 
     @property
     def fate(self) -> str:
         return self.runs.fate if self.runs else ""
+
+    @property
+    def trained(self) -> bool:
+        """Whether the runs, at their best epochs, beat the baseline; true where none is known."""
+        best = self.runs.best if self.runs else None
+        return not self.baseline or not best or self.baseline.is_beaten_by(best.mean)
 
     @property
     def block(self) -> str:
@@ -82,10 +90,18 @@ class Line:
         return [curve for record in self.records if (curve := record.curves.get(name))]
 
 
-def lines_of(numbers: Sequence[PaperNumber], groups: Sequence[Runs]) -> list[Line]:
+def lines_of(
+    numbers: Sequence[PaperNumber], groups: Sequence[Runs], baselines: Baselines
+) -> list[Line]:
     """Return the lines of a table, those of a block together."""
     papers = {number.row: number for number in numbers if number.metric != SPEED}
-    lines = [_measured(runs, papers.get(runs.unscaled_row), groups) for runs in groups]
+    lines = [
+        replace(
+            _measured(runs, papers.get(runs.unscaled_row), groups),
+            baseline=baseline_of(runs.first, baselines),
+        )
+        for runs in groups
+    ]
     compared = {line.row for line in lines if line.paper}
     lines += [
         Line(row, n.dataset, n.model, _method(n), n.params, metric_of(n.metric), paper=n)

@@ -5,14 +5,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from phantomgrad_suite.report.baselines import Baselines
 from phantomgrad_suite.report.catalogue import BLOCKS, COLUMN_NOTES, NOTES, Entry
 from phantomgrad_suite.report.experiments.along_training import measurements
 from phantomgrad_suite.report.experiments.lines import Line, lines_of, plain
-from phantomgrad_suite.report.experiments.runs import Runs, Stat, group_runs, step_in_f
+from phantomgrad_suite.report.experiments.runs import (
+    Runs,
+    Stat,
+    cpu_over_wall,
+    group_runs,
+    step_in_f,
+)
 from phantomgrad_suite.report.inputs import SPEED, Curves, PaperNumber
 from phantomgrad_suite.report.studies.parts import hardware_label
 from phantomgrad_suite.report.table import Block, Cell, Cells, Row, Section, State, Table
-from phantomgrad_suite.runs.formats import duration
 from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.records import Record, StudyRecord
 
@@ -26,17 +32,17 @@ def table_of_runs(
     records: Sequence[Record],
     throughput: Sequence[StudyRecord] = (),
     published: Mapping[str, Curves] | None = None,
+    baselines: Baselines | None = None,
 ) -> Table:
     """Return the table with the paper's numbers next to those of our runs.
 
     ``throughput`` are records of training steps, for this and other tables.
     """
-    lines = lines_of(numbers, group_runs(records))
+    lines = lines_of(numbers, group_runs(records), baselines or {})
     sections = []
     if lines:
         speeds = {n.row: f"{float(n.value):.1f}×" for n in numbers if n.metric == SPEED}  # noqa: RUF001
-        measured = {**_step_speeds(throughput, lines), **_training_speeds(lines, speeds)}
-        results = _results(lines, speeds, measured)
+        results = _results(lines, speeds, _step_speeds(throughput, lines))
         sections.append(replace(results, notes=(*entry.notes, *results.notes)))
     if any(line.runs for line in lines):
         sections += [*measurements(lines), _cost(lines)]
@@ -82,6 +88,7 @@ def _results(
             "Method": line.name,
             "Params": line.params,
             "Paper": _paper(line, marks),
+            "Baseline": str(line.baseline or ""),
             "Best": _stat(runs, "best"),
             "Last": _stat(runs, "last"),
             "Common (epoch)": _stat(runs, "common"),
@@ -104,20 +111,18 @@ def _cost(lines: Sequence[Line]) -> Section:
     def cells(line: Line) -> Cells:
         assert line.runs is not None
         mean, memories = line.runs.mean, [record.memory for record in line.records]
-        totals = [r.seconds.get("total") for r in (*line.records, *line.runs.diverged)]
         peaks = [memory["peak_bytes"] for memory in memories if memory.get("peak_bytes")]
         kinds = ", ".join(sorted({str(memory.get("kind", "")) for memory in memories}))
         count, step = mean("parameters", "total"), Stat.of(map(step_in_f, line.records))
+        busy = Stat.of(map(cpu_over_wall, line.records))
         return {
             "Data set": line.dataset,
             "Method": line.name,
             "Parameters": "" if count is None else f"{count:,.0f}",
-            "s / epoch": _digits(mean("seconds", "epoch")),
-            "CPU s / epoch": _digits(mean("seconds", "epoch_cpu")),
-            "All runs": "" if None in totals else duration(sum(t for t in totals if t is not None)),
             "f / step": _digits(step.mean) if step else "",
             "f / solve": _digits(mean("solver", "evaluations")),
             "Adjoint / solve": _digits(mean("solver", "adjoint_evaluations")),
+            "CPU / wall": f"{busy.mean:.2f}" if busy else "",
             "Peak memory": f"{max(peaks) / 2**20:,.0f} MiB ({kinds})" if peaks else "",
         }
 
@@ -189,6 +194,7 @@ def _digits(value: float | None) -> str:
 def _warnings(lines: Sequence[Line]) -> list[str]:
     found = [NOTES["variant"]] if any(line.variant for line in lines) else []
     found += [NOTES["diverged"]] if any(line.fate for line in lines) else []
+    found += [NOTES["untrained"]] if not all(line.trained for line in lines) else []
     runs = [line.runs for line in lines if line.runs]
     stats = [(each.n, stat) for each in runs for stat in (each.best, each.last, each.selected)]
     if any(stat is not None and stat.n < n for n, stat in stats):
@@ -232,19 +238,3 @@ def _step_speeds(
             speeds = {row: f"{factor:.2f}×" for row, factor in factors.items()}  # noqa: RUF001
             found.setdefault(f"step on {hardware_label(record)}", {}).update(speeds)
     return found
-
-
-def _training_speeds(lines: Sequence[Line], speeds: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the speeds of the CPU edition's steps relative to the row of which the paper says 1.0.
-
-    They are ratios of `f / step`, so they compare runs on machines that differ in speed.
-    """
-    found: dict[str, str] = {}
-    known = [line for line in lines if line.scale and line.runs and not line.variant]
-    for _, group in groupby(known, lambda line: (line.block, line.dataset)):
-        stats = {line.row: Stat.of(map(step_in_f, line.records)) for line in group}
-        steps = {row: stat.mean for row, stat in stats.items() if stat}
-        references = [row for row in steps if speeds.get(split_row(row)[1]) == "1.0×"]  # noqa: RUF001
-        for row, step in steps.items() if len(references) == 1 else ():
-            found[row] = f"{steps[references[0]] / step:.2f}×"  # noqa: RUF001
-    return {"training": found} if found else {}

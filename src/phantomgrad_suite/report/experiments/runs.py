@@ -118,6 +118,12 @@ def step_in_f(record: Record) -> float | None:
     return float(statistics.fmean(times) / steps / statistics.median(evaluations))
 
 
+def cpu_over_wall(record: Record) -> float | None:
+    """Return the CPU time of a run's epochs over their wall-clock time, or None if not recorded."""
+    wall, cpu = (record.seconds.get(name) for name in ("epoch", "epoch_cpu"))
+    return cpu / wall if cpu and wall else None
+
+
 def _objective(record: Record) -> float | None:
     """Return the best finite value by which a search judges a run; ``None`` for other runs."""
     settings = record.config.get("runtime", {}).get("tune")

@@ -17,6 +17,7 @@ from phantomgrad_suite.report.table import Table
 from phantomgrad_suite.runs.records import Record
 
 _THOUSANDS = "thousand evaluations of f"
+_TIME = f"processor time in {_THOUSANDS}"
 _SECONDS = "seconds/step_cpu"  # sums by epoch
 _UNIT = "seconds/f_cpu"  # of one f; runs on a GPU have only the seconds of the device
 
@@ -24,27 +25,26 @@ _UNIT = "seconds/f_cpu"  # of one f; runs on a GPU have only the seconds of the 
 def by_cost(table: Table) -> Iterator[Plot]:
     """Yield, for each data set, the test metric by processor time and by evaluations of f.
 
-    The catalogue names the rows. Changed runs are left out, and so are runs of unknown cost:
-    they have no times in the unit of the others, or kept no weights, which count steps.
+    The unit of time is an evaluation of f in the same run: seconds depend on the machine, and on
+    what else it does. The catalogue names the rows. Changed runs are left out, and so are runs of
+    unknown cost: they did not time f, or kept no weights, which count steps.
     """
     named = [line for line in table.lines if line.name_in_table in table.entry.by_cost]
     whole = [line for line in named if line.runs and not line.runs.reduction]
-    timed = _with_runs(whole, lambda run: "last" in run.weights and _SECONDS in run.curves)
+    timed = _with_runs(
+        whole, lambda run: "last" in run.weights and {_SECONDS, _UNIT} <= run.curves.keys()
+    )
     for (block, dataset), group in groupby(timed, lambda line: (line.block, line.dataset)):
         lines = list(group)
-        in_f = len({name for line in lines if line.runs for name in line.runs.hardware}) > 1
-        lines = _with_runs(lines, lambda run: _UNIT in run.curves) if in_f else lines
-        time, curves = f"processor time in {_THOUSANDS if in_f else 'seconds'}", []
+        curves = []
         for line in lines:
             tests, label = line.curves(line.metric.curve), label_of(line, lines)
             row, epochs = f"{dataset}\n{line.metric.heading}", min(map(len, tests))
-            times = [seconds(record, in_f=in_f) for record in line.records]
+            times = [processor_time(record) for record in line.records]
             work = [evaluations(record) / 1e3 for record in line.records]
-            for column, costs in ((time, times), (_THOUSANDS, work)):
+            for column, costs in ((_TIME, times), (_THOUSANDS, work)):
                 x = np.mean([cost[:epochs] for cost in costs], axis=0)
                 curves.append(mean_curve(label, tests, (row, column), line.metric.scale, x))
-        if not curves:
-            continue
         names = file_name(table.key, block, lines[0].key, "cost"), FIGURES["cost"]
         yield Plot(*names, title_of(table, lines[0]), curves, note=bands_of(curves), log="x")
 
@@ -59,7 +59,7 @@ def _with_runs(lines: Sequence[Line], wanted: Callable[[Record], bool]) -> list[
     ]
 
 
-def seconds(record: Record, *, in_f: bool) -> NDArray[np.float64]:
-    """Return the processor time of all steps up to each epoch, or the thousand f that it takes."""
-    unit = 1e3 * np.nanmedian(np.array(record.curves[_UNIT], dtype=float)) if in_f else 1
-    return np.cumsum(np.array(record.curves[_SECONDS], dtype=float) / float(unit))
+def processor_time(record: Record) -> NDArray[np.float64]:
+    """Return the time of all steps up to each epoch, in that of a thousand evaluations of f."""
+    steps, f = (np.array(record.curves[name], dtype=float) for name in (_SECONDS, _UNIT))
+    return np.cumsum(steps / (1e3 * np.nanmedian(f)))

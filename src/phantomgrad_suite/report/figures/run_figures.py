@@ -102,7 +102,7 @@ def _by_epoch(table: Table, block: Block) -> Iterator[Plot]:
                 continue
             curves.append(mean_curve(label, ours, (row, column), scale))
             if theirs := table.published.get(line.row, {}).get(name):
-                begun = [run[: len(curves[-1].x)] for run in theirs]
+                begun = [run[: min(map(len, ours))] for run in theirs]
                 curves.append(mean_curve(f"{label}: the authors' log", begun, (row, column), scale))
     names = file_name(table.key, block.key, "curves"), FIGURES["curves"]
     title = ", ".join(filter(None, (table.title, block.title)))
@@ -120,11 +120,16 @@ def bands_of(curves: Sequence[Curve]) -> str:
 def mean_curve(
     label: str, runs: Sequence[_Values], panel: tuple[str, str], scale: float = 1.0, x: Any = None
 ) -> Curve:
-    """Return the mean over runs as far as all go, by default by epoch, without missing values."""
+    """Return the mean over runs as far as all go, by default by epoch, without missing values.
+
+    Epochs without any value are left out: evaluations may be rarer than epochs.
+    """
     n, epochs = len(runs), min(map(len, runs))
     values = np.array([run[:epochs] for run in runs], dtype=float)  # (runs, epochs)
-    values = scale * np.ma.masked_invalid(values)
-    x, mean = range(1, epochs + 1) if x is None else x[:epochs], values.mean(axis=0)
+    known = np.isfinite(values).any(axis=0)
+    x = np.asarray(range(1, epochs + 1) if x is None else x[:epochs])[known]
+    values = scale * np.ma.masked_invalid(values[:, known])
+    mean = values.mean(axis=0)
     error = values.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else None
     return Curve(label, x, mean, *panel, None if error is None else (mean - error, mean + error))
 

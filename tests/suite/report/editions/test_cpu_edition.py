@@ -223,7 +223,7 @@ def test_evaluations_of_recorded_solves_and_of_recorded_parts_of_a_recursion():
 def test_the_metric_is_drawn_by_time_and_by_evaluations():
     """There is a line for each row that the catalogue names; its runs are averaged.
 
-    Where machines differ, the unit of time is an evaluation of f of the same run.
+    The unit of time is an evaluation of f of the same run, since machines differ.
     """
     runs = [trained("ppi_upg_k5_d0.5", f"seed{i}", UPG) for i in range(2)]
     runs[1].curves["seconds/step_cpu"] = [5.0, 5.0]
@@ -235,14 +235,20 @@ def test_the_metric_is_drawn_by_time_and_by_evaluations():
     plot = found[name]
     assert len(plot.curves) == 4
     upg = {curve.column: curve for curve in plot.curves[2:]}
-    time = "processor time in"
-    assert upg[f"{time} seconds"].x.tolist() == [4, 9]
+    time = "processor time in thousand evaluations of f"
     assert upg["thousand evaluations of f"].x.tolist() == pytest.approx([0.18, 0.34])
-    assert list(upg[f"{time} seconds"].y) == pytest.approx([50, 70])
-    runs[1] = replace(runs[1], environment={"processor": "another", "threads": 1})
-    column = f"{time} thousand evaluations of f"
-    found = [c for c in plots(table_of_runs(key, [], runs))[name].curves if c.column == column]
-    assert found[1].x.tolist() == pytest.approx([4 / 200, 9 / 200])
+    assert upg[time].x.tolist() == pytest.approx([4 / 200, 9 / 200])
+    assert list(upg[time].y) == pytest.approx([50, 70])
+
+
+def test_epochs_without_a_test_value_have_a_cost_and_no_point():
+    runs = [trained("ppi_implicit", "seed0", IMPLICIT)]
+    runs[0].curves["test/accuracy"] = [None, 0.7]
+    plot = plots(table_of_runs(entry_of("table4"), [], runs))["table4_cpu_small_cost"]
+    assert [list(curve.x) for curve in plot.curves] == [
+        pytest.approx([8 / 200]),
+        pytest.approx([0.18]),
+    ]
 
 
 @pytest.mark.parametrize(("part", "name"), [("weights", "last"), ("curves", "seconds/f_cpu")])
@@ -251,10 +257,9 @@ def test_rows_whose_cost_is_not_known_are_not_drawn_by_it(part, name):
     known, other = (trained(f"ppi_{r}", "seed0", IMPLICIT) for r in ("implicit", "upg_k5_d0.5"))
     other.curves["test/accuracy"] = [0.1, 0.2]
     del getattr(other, part)[name]
-    elsewhere = {"processor": "another", "threads": 1}
-    again = replace(other, instance="seed1", environment=elsewhere)
+    again = replace(other, instance="seed1")
     drawn = []
-    for runs in ([replace(known, environment=elsewhere), other], [other, again]):
+    for runs in ([known, other], [other, again]):
         found = plots(table_of_runs(entry_of("table4"), [], runs)).get("table4_cpu_small_cost")
         drawn.append([list(curve.y) for curve in found.curves] if found else None)
     assert drawn == [[[50, 70], [50, 70]], None]
