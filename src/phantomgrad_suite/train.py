@@ -102,8 +102,7 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     )
     finite = FiniteSteps() if config.nonfinite else None
     kept = KeptWeights(history) if config.runtime.keep_weights else None
-    callbacks: list[Callback | None] = [cost, EvaluationTime(), history, state, finite]
-    callbacks += [kept, checkpoint]
+    callbacks = [cost, EvaluationTime(), history, state, finite, kept, checkpoint]
     trainer = _trainer(config, [*filter(None, callbacks)])
     device = trainer.strategy.root_device
     facts["environment"] = describe_environment(device, facts["config"])

@@ -84,7 +84,6 @@ def test_fingerprint_is_that_of_the_labels_in_use(tmp_path, small_ppi, kind):
         ("cpu/table4/ppi_implicit", "", []),
         ("table4/cox2_implicit", "TUDataset", ["TUDataset/COX2/raw"]),
         ("table4/honest/proteins_implicit", "TUDataset", ["TUDataset/PROTEINS/raw"]),
-        ("cpu/table3/swapped/wikitext103_preln_jr_implicit", "", ["wikitext-103/wiki.test.tokens"]),
     ],
 )
 def test_published_records_have_the_fingerprints_of_today(row, root, files):

@@ -71,7 +71,11 @@ def use(kind, **settings):
         (ImageNet, {"validation": 2}, r"validation must lie in \[3, 9\] .*, got 2"),
         (ImageNet, {"batch_size": 0}, r"dataset\.batch_size must be at least 1, got 0"),
         (ImageNet, {"workers": -1}, r"dataset\.workers must be at least 0, got -1"),
-        (WikiText103, {"name": "wikitext2"}, "must be 'wikitext103' or 'wikitext103-characters', got"),
+        (
+            WikiText103,
+            {"name": "wikitext2"},
+            "must be 'wikitext103' or 'wikitext103-characters', got",
+        ),
         (WikiText103, {"batch_size": 0}, "dataset.batch_size must be at least 1, got 0"),
         (WikiText103, {"segments_per_epoch": -1}, "segments_per_epoch must be at least 1, got -1"),
         (Sudoku, {"side": 5}, "dataset.side must be 4, 6 or 9, got 5"),

@@ -34,7 +34,7 @@ def test_every_row_belongs_to_one_table():
     own = [table for table in LISTS if "/" not in table and not table.endswith("_seeds")]
     assert sorted(row for table in own for row in rows_of(table)) == ROWS
     for table in filter(lambda name: "/" in name, TABLES):  # of a scale
-        assert rows_of(table) == rows_of(table.split("/")[1])
+        assert set(rows_of(table)) <= set(rows_of(table.split("/")[1]))
     assert {row for table in SWEEPS for row in rows_of(table)} <= set(ROWS)
 
 
