@@ -274,3 +274,11 @@ def test_our_page_of_claims_is_that_of_our_records():
     assert table is not None
     text = (REPOSITORY / "results" / "claims.md").read_text(encoding="utf-8")
     assert text == render(table), "run python scripts/report.py"
+
+
+def test_the_readme_counts_the_verdicts_on_the_papers_claims():
+    table = table_of_claims(REPOSITORY / "results")
+    assert table is not None
+    source, _, counted = table.missing.split("; ")[0].partition(": ")
+    assert source == "the paper, primary"
+    assert f": {counted}" in " ".join((REPOSITORY / "README.md").read_text().split())
