@@ -102,9 +102,8 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     )
     finite = FiniteSteps() if config.nonfinite else None
     kept = KeptWeights(history) if config.runtime.keep_weights else None
-    callbacks: list[Callback | None] = [cost, EvaluationTime(), history, state, finite]
-    callbacks += [kept, checkpoint]
-    trainer = _trainer(config, [*filter(None, callbacks)])
+    optional: list[Callback] = [*filter(None, (finite, kept))]
+    trainer = _trainer(config, [cost, EvaluationTime(), history, state, *optional, checkpoint])
     device = trainer.strategy.root_device
     facts["environment"] = describe_environment(device, facts["config"])
     compile_solves(task.model, config.runtime.compile, device)
