@@ -75,12 +75,14 @@ def go(callback, epochs, module=None):
     """The end of every epoch as the callback sees it."""
     module, history = module or Module(), History()
     trainer = SimpleNamespace(
+        sanity_checking=False,
         callbacks=[history, callback],
         datamodule=SimpleNamespace(constant_score={"test": 0.4, "validation": 0.3}.get),
         is_global_zero=True,
     )
     for metrics in epochs:
         trainer.callback_metrics = {k: torch.tensor(v) for k, v in metrics.items()}
+        history.on_validation_epoch_end(trainer, module)
         history.on_train_epoch_end(trainer, module)
         callback.on_train_epoch_end(trainer, module)
 
