@@ -38,12 +38,12 @@ def with_your_claims(published: Table | None, yours: Table | None) -> Table | No
     """Return the published claims, then those of which you have pairs of runs, from yours."""
     if published is None or yours is None:
         return published
-    section = yours.sections[0]
+    first, section = yours.sections
     found = [(b, tuple(row for row in b.rows if str(row.cells["Ours"]))) for b in section.blocks]
     blocks = tuple(replace(block, rows=rows) for block, rows in found if rows)
     if not blocks:
         return published
-    own = replace(section, title="Yours", blocks=blocks, notes=())
+    own = replace(section, title="Yours", text=first.text, blocks=blocks, notes=())
     return replace(published, sections=(*published.sections, own))
 
 

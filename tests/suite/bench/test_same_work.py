@@ -71,10 +71,10 @@ def test_both_sides_compute_the_same_gradients(row, gradient, small_step):
         model = step.task.model
         with torch.no_grad():
             for name, parameter in model.deq.named_parameters():
-                if row == MDEQ:
-                    parameter.mul_(0.15)
+                if row == MDEQ and name.endswith("norm3.weight"):
+                    parameter.mul_(0.1)
                 elif name.endswith("original0"):  # the norms of the weight-normed kernels
-                    parameter.mul_(2)
+                    parameter.mul_(0.3 if row == MDEQ else 2)
         torch.manual_seed(1)
         step.step()
         found.append({n: p.grad for n, p in model.named_parameters() if p.grad is not None})

@@ -75,6 +75,7 @@ def go(callback, epochs, module=None):
     """The end of every epoch as the callback sees it."""
     module, history = module or Module(), History()
     trainer = SimpleNamespace(
+        sanity_checking=False,
         callbacks=[history, callback],
         datamodule=SimpleNamespace(constant_score={"test": 0.4, "validation": 0.3}.get),
         is_global_zero=True,

@@ -42,6 +42,7 @@ def table_of_claims(
 ) -> Table | None:
     """Return the claims of ``results/claims.yaml``, tested with the records of a folder.
 
+    The first section says what is contradicted, the second has all claims.
     ``records`` is the folder of records, by default that of ``results``; links are relative to
     ``page``, by default ``results``. Without ``claims.yaml`` there is no table.
 
@@ -70,9 +71,9 @@ def table_of_claims(
     if not records and (logs := [Row(cells) for cells in _logs(log, link(log))]):
         blocks.append(Block(tuple(logs), "The paper's numbers in its authors' log"))
     notes = [f"{family.title}: {family.note}" for family in families if family.note]
-    text, notes = _contradicted(parts), [*CLAIMS.notes, *notes]
-    section = Section.of("", blocks, 3, text=text, notes=notes)
-    return Table(CLAIMS, State.MADE, counts(parts), (section,))
+    section = Section.of("", blocks, 3, notes=[*CLAIMS.notes, *notes])
+    first = Section(text=_contradicted(parts))
+    return Table(CLAIMS, State.MADE, counts(parts), (first, section))
 
 
 def _parts(family: Family, archive: Archive, margin: float) -> Iterator[Part]:

@@ -16,14 +16,17 @@ class Shown(NamedTuple):
     n: str = ""
 
 
+_NOTHING = Shown()
+
+
 class Evidence(NamedTuple):
     """The outcome of a test, which its family corrects, or a finding without one."""
 
     result: Outcome | Finding
-    shown: Shown = Shown()
+    shown: Shown = _NOTHING
 
     @classmethod
-    def untested(cls, reason: str, shown: Shown = Shown()) -> "Evidence":  # noqa: B008
+    def untested(cls, reason: str, shown: Shown = _NOTHING) -> "Evidence":
         """Return that of a claim that cannot be tested here."""
         return cls(Finding(Verdict.UNTESTED, reason=reason), shown)
 

@@ -131,7 +131,7 @@ def _fisher(failed_a: int, n_a: int, failed_b: int, n_b: int) -> float:
 
 
 def varies_more(a: Sequence[float], b: Sequence[float], ratio: float, level: float) -> Outcome:
-    """Test whether the variance of ``a`` is above that of ``b``, by the F test.
+    """Test whether the variance of ``a`` is above that of ``b``, by the F test; both must vary.
 
     The power is that for standard deviations of this ``ratio``.
     """
@@ -139,14 +139,8 @@ def varies_more(a: Sequence[float], b: Sequence[float], ratio: float, level: flo
     freedom = len(a) - 1, len(b) - 1
     critical = stats.f.isf(level, *freedom)
     return Outcome(
-        _variance_ratio(of_a, of_b, *freedom),
-        _variance_ratio(of_b, of_a, *freedom[::-1]),
+        float(stats.f.sf(of_a / of_b, *freedom)),
+        float(stats.f.cdf(of_a / of_b, *freedom)),
         of_a > of_b,
         float(stats.f.sf(critical / ratio**2, *freedom)),
     )
-
-
-def _variance_ratio(above: float, below: float, *freedom: int) -> float:
-    if below == 0:
-        return 0.0 if above > 0 else 1.0
-    return float(stats.f.sf(above / below, *freedom))

@@ -131,8 +131,8 @@ def _unspread(claim: RunsClaim, compared: Compared) -> str:
     if not all(map(math.isfinite, differences)):
         return f"a run has no finite {claim.quantity}"
     sides = compared if claim.test == "varies_more" else [differences]
-    alike = all(math.isclose(x, side[0], rel_tol=1e-9) for side in sides for x in side)
-    return "all values are equal, which leaves no spread to test with" if alike else ""
+    alike = [all(math.isclose(x, side[0], abs_tol=1e-9) for x in side) for side in sides]
+    return "all values are equal, which leaves no spread to test with" if any(alike) else ""
 
 
 def _failures(

@@ -49,7 +49,7 @@ def claims(results):
 def section(folder, records=None):
     table = table_of_claims(folder.path, records)
     assert table is not None
-    return table.sections[0]
+    return table.sections[1]
 
 
 SECOND = """\
@@ -110,12 +110,16 @@ def test_secondary_claims_are_apart_and_not_corrected(claims):
 
 def test_what_is_contradicted_is_said_first_and_by_name(claims):
     add(claims, "cpu/table9/implicit", 0.80, 0.80, 0.80)
-    assert section(claims).text == "No claim is contradicted."
+    assert table_of_claims(claims.path).sections[0].text == "No claim is contradicted."
     write(claims, CLAIMS + SECOND)
-    assert section(claims).text == "Contradicted: UPG varies less (Toys, secondary)."
+    text = "Contradicted: UPG varies less (Toys, secondary)."
+    assert table_of_claims(claims.path).sections[0].text == text
     assert claims.report() == 0
-    text = (claims.path / "claims.md").read_text()
-    assert text.index("Contradicted: UPG varies less") < text.index("| Claim")
+    page = (claims.path / "index.html").read_text()
+    assert page.index(f"<strong>{text}</strong>") < page.index("Verdicts of our runs so far")
+    assert page.count(text) == 1
+    page = (claims.path / "claims.md").read_text()
+    assert page.index(text) < page.index("| Claim")
 
 
 def test_a_family_may_have_spent_a_part_of_its_level(claims):
@@ -252,7 +256,7 @@ def test_the_authors_log_gives_the_printed_number(claims):
     table = table_of_claims(claims.path)
     assert table is not None
     assert table.missing == "the paper, primary: 1 cannot be tested here"  # the log is no claim
-    row = texts(table.sections[0])[-1]
+    row = texts(table.sections[1])[-1]
     assert row[0] == "MDEQ, UPG A(5, 0.5), best epochs: 94.89, 95.09, 95.21"
     assert row[2:5] == ["holds", "95.0 ± 0.16", "95.06 ± 0.16"]
     wrong = (claims.path / "paper.csv").read_text().replace("95.0,0.16", "95.0,0.13")  # with ddof 0
@@ -274,3 +278,11 @@ def test_our_page_of_claims_is_that_of_our_records():
     assert table is not None
     text = (REPOSITORY / "results" / "claims.md").read_text(encoding="utf-8")
     assert text == render(table), "run python scripts/report.py"
+
+
+def test_the_readme_counts_the_verdicts_on_the_papers_claims():
+    table = table_of_claims(REPOSITORY / "results")
+    assert table is not None
+    source, _, counted = table.missing.split("; ")[0].partition(": ")
+    assert source == "the paper, primary"
+    assert f": {counted}" in " ".join((REPOSITORY / "README.md").read_text().split())

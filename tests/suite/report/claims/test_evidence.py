@@ -166,6 +166,8 @@ def test_equal_differences_cannot_be_tested():
     """Accuracies over few samples are coarse, and two pairs may agree by chance."""
     rows = {"a": seeds(0.75, 0.5), "b": seeds(0.5, 0.25)}
     assert "all values are equal" in reason(claim(seeds=2), rows)
+    rows = {"a": seeds(0.5, 0.6, 0.7), "b": seeds(0.5, 0.5, 0.5)}
+    assert "all values are equal" in reason(claim(test="varies_more"), rows)
 
 
 def test_values_that_are_not_finite_cannot_be_tested():
