@@ -79,7 +79,6 @@ def go(callback, epochs, module=None):
         callbacks=[history, callback],
         datamodule=SimpleNamespace(constant_score={"test": 0.4, "validation": 0.3}.get),
         is_global_zero=True,
-        sanity_checking=False,
     )
     for metrics in epochs:
         trainer.callback_metrics = {k: torch.tensor(v) for k, v in metrics.items()}
