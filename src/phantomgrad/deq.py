@@ -366,8 +366,152 @@ class LayerMap:
 
         It can be called at any time, also in the backward pass and in another thread.
         """
-        parameters, weights, inputs = self._differentiable()
         given = iter(tensors)
+        parameters, weights, inputs = self._differentiable()
+        # zip asks the first for its next element before the second.
         new_parameters = dict(zip(parameters, given, strict=False))
         new_weights = dict(zip(weights, given, strict=False))
-        return self  # TODO
+        replaced = {id(old): new for old, new in zip(inputs, given, strict=False)}
+        new_inputs, keywords = tree_map(
+            lambda t: replaced.get(id(t), t), (tuple(self.inputs), dict(self.keywords))
+        )
+
+        def call(z: Any, *inputs: Any, **keywords: Any) -> Any:
+            return functional_call(self.cell, new_parameters, (z, *inputs), keywords)
+
+        f = replace(self, call=call, inputs=new_inputs, keywords=keywords)
+        held = self.held and Pass(self.held.weights | new_weights, self.held.masks)
+
+        def repeated(z: Tensor) -> Tensor:
+            with entered(held):
+                return f(z)
+
+        return repeated
+
+
+class Trajectory:
+    """A map that keeps the states reached after given numbers of its evaluations.
+
+    Raises:
+        ValueError: ``record_at`` does not hold increasing integers from 1, or autograd records the
+            solver :class:`phantomgrad.Reversible`, whose steps it does not see.
+    """
+
+    def __init__(self, f: Map, record_at: Sequence[int], solver: Solver, recorded: bool) -> None:
+        check_integers("record_at", record_at)
+        if isinstance(solver, Reversible) and recorded:
+            raise ValueError(
+                "record_at needs a solver whose steps autograd records one by one (FixedPoint, "
+                "Steps), or a gradient other than BackpropThroughSolver, got Reversible"
+            )
+        self._f, self._at = f, tuple(record_at)
+        if self._at != tuple(sorted({n for n in self._at if n > 0})):
+            raise ValueError(f"record_at must hold increasing integers from 1 on, got {self._at}")
+        self._calls = 0
+        self._states: dict[int, Tensor] = {}
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """Return ``f(z)``."""
+        if self._calls in self._at:
+            self._states[self._calls] = z.clone()  # a solver may use its memory again
+        self._calls += 1
+        return self._f(z)
+
+    def states(self, solution: Solution) -> list[Tensor]:
+        """Return the kept states, with those of ``solution`` where a sample had stopped."""
+        z = solution.z
+        # The last evaluation of a sample that diverged was not finite, and perhaps its state.
+        last = per_sample(solution.evaluations - solution.diverged.long(), z)
+        return [torch.where(last > n, self._states.get(n, z), z) for n in self._at]
+
+
+def invalidated(solution: Solution) -> Solution:
+    """Set samples without a finite evaluation, whose state is only the start, to ``nan``."""
+    failed = solution.residual == torch.inf
+    if cheap_to_read(failed) and not failed.any():
+        return solution
+    z = torch.where(per_sample(failed, solution.z), torch.nan, solution.z)
+    return solution._replace(z=z)
+
+
+def check_cell(cell: nn.Module) -> None:
+    """Raise unless ``cell`` is a module that takes its state first."""
+    if not isinstance(cell, nn.Module):
+        raise TypeError(f"cell must be a torch.nn.Module, got {_kind(cell)}")
+    if isinstance(cell, nn.RNNCellBase):
+        raise TypeError(f"cell must take its state first, got {_kind(cell)}: wrap it in a module")
+
+
+def check_parts(solver: Solver | None, gradient: GradientEstimator) -> None:
+    """Raise unless a layer can have these parts."""
+    if isinstance(solver, LinearSolver) and not isinstance(solver, Solver):
+        raise TypeError(
+            "solver must find an equilibrium, as Anderson(), Broyden() and FixedPoint() do, got "
+            f"{_kind(solver)}, which solves linear equations only: it is for adjoints, "
+            f"ImplicitGradient(solver={_kind(solver)}())"
+        )
+    for part, kind, name in ((solver, Solver, "solver"), (gradient, GradientEstimator, "gradient")):
+        if part is not None and not isinstance(part, kind):
+            raise TypeError(
+                f"{name} must be a phantomgrad.{kind.__name__} (Broyden() is a solver, "
+                f"ImplicitGradient() a gradient), got {_kind(part)}"
+            )
+    if solver is not None:
+        gradient.adapt_solver(solver)
+
+
+def check_counters(solver: Solver, gradient: GradientEstimator) -> None:
+    """Raise unless these parts pass integers in the state on as they are."""
+    damping = gradient.damping if isinstance(gradient, PhantomGradient) else 1.0
+    if not isinstance(solver, Steps) or solver.damping != 1.0 or damping != 1.0:
+        raise ValueError(
+            "integers in the state, such as a counter of the steps, have no equilibrium and need "
+            f"the solver Steps and no damping, got {solver} and {gradient}"
+        )
+
+
+def default_start(inputs: Sequence[Any]) -> Tensor:
+    """Return zeros like the first input."""
+    if not inputs or not isinstance(inputs[0], Tensor):
+        got = _kind(inputs[0]) if inputs else "none"
+        raise ValueError(f"z0 is needed if the first input is not a tensor, got {got}")
+    return torch.zeros_like(inputs[0])
+
+
+def _kind(value: object) -> str:
+    """Return what ``value`` is, for an error."""
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+
+
+@contextmanager
+def explained(note: Callable[[], str]) -> Iterator[None]:
+    """Add a note to any exception raised inside, usually by the cell."""
+    try:
+        yield
+    except Exception as error:
+        if not torch.compiler.is_compiling():
+            error.add_note(note())
+        raise
+
+
+def call_note(cell: nn.Module, z0: Any, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> str:
+    """Return what the cell was called with, and the usual mistakes."""
+    dtypes = {_dtype(p) for p in cell.parameters()}
+    z, given, named = (str(tree_map(_leaf, v)).replace("'", "") for v in (z0, inputs, keywords))
+    return (
+        f"{type(cell).__name__}, with parameters in {', '.join(sorted(dtypes)) or 'no dtype'}, "
+        f"was called as cell(z, *inputs, **keywords) with z: {z}; inputs: {given}; "
+        f"keywords: {named}. All keywords go to the cell: to change a setting of the solver for "
+        "one call, pass solver=dataclasses.replace(layer.solver, ...). z has the shape of z0, by "
+        "default that of the first input, whose width is then that of the state; the cell returns "
+        "only the next z. Several states are a tuple z0=(a, b), not their packed solution.z."
+    )
+
+
+def _leaf(value: Any) -> str:
+    tensor = isinstance(value, Tensor)
+    return f"{_dtype(value)} {tuple(value.shape)}" if tensor else type(value).__name__
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
