@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_leaves, tree_map
 
-from phantomgrad.checks import check_integers, cheap_to_read
+from phantomgrad.checks import cheap_to_read, check_integers
 from phantomgrad.compiled import CompiledCalls
 from phantomgrad.diagnostics import check_map
 from phantomgrad.gradients import GradientEstimator
@@ -193,7 +193,9 @@ class DEQ(nn.Module):
         note = partial(call_note, self.cell, z0, inputs, keywords)
         with one_pass(self.cell), explained(note):
             recorded = self.gradient.needs_recorded_solve and torch.is_grad_enabled()
-            f, start = self.close_over(inputs, z0, keywords, attached=recorded, state_mask=state_mask)
+            f, start = self.close_over(
+                inputs, z0, keywords, attached=recorded, state_mask=state_mask
+            )
             self._check_state(f, z0, solver)
             trajectory = None if record_at is None else Trajectory(f, record_at, solver, recorded)
             solution = self._solve(trajectory or f, start, solver, recorded)
@@ -218,7 +220,7 @@ class DEQ(nn.Module):
         return solution
 
     def _attach(self, f: Map, states: list[Tensor], solution: Solution) -> list[Tensor]:
-        """Return states on the graph; without one, only steps that belong to the model are taken."""
+        """Return states on the graph; without one, take only steps that belong to the model."""
         if torch.is_grad_enabled() and self.training:
             self.gradient.observe(f, solution.z)
         if not torch.is_grad_enabled() and solution.tol != 0:
@@ -236,7 +238,9 @@ class DEQ(nn.Module):
 
     def _check_state(self, f: "LayerMap", z0: Any, solver: Solver) -> None:
         """Raise if the solver cannot take a state; warn if its start gets none of its gradient."""
-        norms = (getattr(part, "norm", None) for part in (solver, getattr(self.gradient, "solver", 0)))
+        norms = (
+            getattr(part, "norm", None) for part in (solver, getattr(self.gradient, "solver", 0))
+        )
         if f.padding is not None and "rms" in norms:
             raise ValueError(
                 "norm must be 'l2' or 'max' with a state_mask, got 'rms', a mean over padding too"

@@ -122,7 +122,7 @@ def pulled_back(
 
 
 def recordable(z: Tensor) -> Tensor:
-    """Return ``z`` off the graph and requiring a gradient; raise where autograd cannot be called."""
+    """Return ``z`` as a leaf that requires a gradient; raise where autograd cannot be called."""
     if torch.is_inference_mode_enabled():
         raise RuntimeError(
             "the Jacobian of a map cannot be taken under torch.inference_mode(): use "

@@ -101,7 +101,9 @@ class _Window:
         if self._solver.damping == 1.0:
             self._mixed[slot].copy_(fz)
         else:
-            write(torch.lerp, z, fz, self._solver.damping, out=self._mixed[slot], direct=self._direct)
+            write(
+                torch.lerp, z, fz, self._solver.damping, out=self._mixed[slot], direct=self._direct
+            )
         differences, mixed, *_ = self._used
         products = torch.bmm(g.unsqueeze(1), differences)  # (B, 1, used)
         self._update_equations(products.to(self._plain.dtype), slot)

@@ -270,7 +270,11 @@ def search(
     solver = solver.for_dtype(fz.dtype)
     if not (torch.compiler.is_compiling() or readable(z)):
         z = z + torch.zeros_like(flatten(fz), dtype=z.dtype)  # in a vmap, with the batches of f(z)
-    recorded, progress, advance = torch.is_grad_enabled(), Progress(solver, z), (start or solver.start)(z)
+    recorded, progress, advance = (
+        torch.is_grad_enabled(),
+        Progress(solver, z),
+        (start or solver.start)(z),
+    )
     for count in range(1, solver.max_evaluations + 1):
         fz = flatten(fz.to(z.dtype))
         if fz.requires_grad and not recorded:
@@ -288,7 +292,7 @@ def search(
             break
         del fz, g  # free them before the next evaluation
         # The first two are checked; on small states, checks of all would count.
-        fz = (partial(evaluate, f) if opening else f)(restore(z).to(z0.dtype))
+        fz = (partial(evaluate, f) if opening else f)(restore(z).to(z0.dtype))  # noqa: F841
     solution = progress.solution()
     return solution._replace(z=restore(solution.z).to(z0.dtype))
 

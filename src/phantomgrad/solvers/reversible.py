@@ -125,9 +125,7 @@ class Reversible(IterativeSolver):
 class _RecordedSolve:
     """A solve and its backward pass. States are flat and wide, ``(B, D)``."""
 
-    def __init__(
-        self, solver: Reversible, f: ParametricMap, z0: Tensor, wide: torch.dtype
-    ) -> None:
+    def __init__(self, solver: Reversible, f: ParametricMap, z0: Tensor, wide: torch.dtype) -> None:
         self._solver = solver
         self._flatten, self._restore = layout(z0)
         self._dtype, self._wide = z0.dtype, wide
@@ -207,7 +205,10 @@ class _RecordedSolve:
         """Return the gradients with respect to the start and to the tensors of ``f``."""
         beta = self._solver.damping
         # In half precision, gradients are summed in float32.
-        sums = [torch.zeros_like(t, dtype=torch.promote_types(t.dtype, torch.float32)) for t in self._leaves]
+        sums = [
+            torch.zeros_like(t, dtype=torch.promote_types(t.dtype, torch.float32))
+            for t in self._leaves
+        ]
         u = self.flatten(v).where(self._steps.unsqueeze(1) > 0, 0)
         w = torch.zeros_like(u)  # u and w are the cotangents of z and before
         tol = self._tol * vector_norm(u, dim=1)
@@ -236,7 +237,10 @@ class _RecordedSolve:
             fz, product = self._pull_back(before, (beta * u).where(mask, 0), sums)
             z, before = before.where(mask, z), self._solver.inverse_step(z, fz).where(mask, before)
             u, w = (w + product).where(mask, u), ((1 - beta) * u).where(mask, w)
-        return [self.restore(u + w), *(s.to(t.dtype) for s, t in zip(sums, self._leaves, strict=True))]
+        return [
+            self.restore(u + w),
+            *(s.to(t.dtype) for s, t in zip(sums, self._leaves, strict=True)),
+        ]
 
     def _project(self, z: Tensor) -> Tensor:
         return (z * self._direction).sum(dim=1)  # a matrix product might have fewer digits
