@@ -10,6 +10,7 @@ from small_models import convolutional, mdeq, some_memory, transformer
 from torch import nn
 
 import phantomgrad as pg
+from phantomgrad.graphs import node_sums
 from phantomgrad.models import (
     ImplicitGraphLayer,
     Memory,
@@ -19,8 +20,8 @@ from phantomgrad.models import (
     normalized_adjacency,
     project_rows_onto_l1_ball,
 )
-from phantomgrad.nn import Packing, VariationalDropout, recomputed
-from phantomgrad.nn.propagation import node_sums
+from phantomgrad.nn import VariationalDropout, recomputed
+from phantomgrad.packing import Packing
 
 SOLVER, ADJOINT, UPG = pg.Broyden(), pg.ImplicitGradient(), pg.UnrolledPhantomGradient(5, 0.5)
 NAN = math.nan
