@@ -41,14 +41,19 @@ def current_pass() -> Pass | None:
     return _CURRENT.value
 
 
-@contextmanager
-def entered(held: Pass | None) -> Iterator[None]:
+class entered:  # noqa: N801 - used as a function; it can be entered again, unlike a generator
     """Return to an earlier pass, for evaluations that are repeated in a backward pass."""
-    outer, _CURRENT.value = _CURRENT.value, held
-    try:
-        yield
-    finally:
-        _CURRENT.value = outer
+
+    def __init__(self, held: Pass | None) -> None:
+        self._held = held
+        self._outer: list[Pass | None] = []
+
+    def __enter__(self) -> None:
+        self._outer.append(_CURRENT.value)
+        _CURRENT.value = self._held
+
+    def __exit__(self, *error: object) -> None:
+        _CURRENT.value = self._outer.pop()
 
 
 @contextmanager

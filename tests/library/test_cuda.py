@@ -18,7 +18,6 @@ from phantomgrad.solvers.base import AnyActive, Progress
 
 SOLVERS = {name: replace(s, max_evaluations=12, tol=0) for name, s in methods.SOLVERS.items()}
 SHORT = SOLVERS["broyden"]
-SOLVERS["broyden, first step"] = replace(SHORT, first_step=-1.0)
 ADJOINT = pg.ImplicitGradient(solver=replace(SHORT, max_evaluations=8), on_failure="ignore")
 GRADIENTS = {
     "implicit": ADJOINT,

@@ -67,8 +67,6 @@ SOLVERS = [
         for mu in (-1.0, NAN, math.inf)
     ),
     (lambda: pg.Broyden(memory=0), "memory must be at least 1, got 0"),
-    (lambda: pg.Broyden(first_step=0.0), "first_step must be finite and not zero, got 0.0"),
-    (lambda: pg.Broyden(first_step=-1.0, line_search=True), "first_step must be 1 with line_sea"),
     (lambda: pg.GMRES(max_evaluations=0), "max_evaluations must be at least 1, got 0"),
     (lambda: pg.GMRES(tol=-1.0), "tol must be finite and not negative, got -1.0"),
     *(

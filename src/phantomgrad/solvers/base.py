@@ -281,18 +281,19 @@ def search(
             fz = fz.detach()  # of a cell that enables gradients itself
         g = fz - z
         progress.update(z, fz, g)
-        last, opening = count == solver.max_evaluations or progress.finished(), count == 1
-        if last and not (recorded and opening):
+        last = count == solver.max_evaluations or progress.finished()
+        opening = count == 1 and fz.requires_grad
+        if last and not opening:
             break
         with full_precision(z.device):
             z = advance(z, fz, g)
         if recorded:
-            z = progress.on_graph(z)
+            z = progress.on_graph(z, opening)
         if last:
             break
         del fz, g  # free them before the next evaluation
         # The first two are checked; on small states, checks of all would count.
-        fz = (partial(evaluate, f) if opening else f)(restore(z).to(z0.dtype))  # noqa: F841
+        fz = (partial(evaluate, f) if count == 1 else f)(restore(z).to(z0.dtype))  # noqa: F841
     solution = progress.solution()
     return solution._replace(z=restore(solution.z).to(z0.dtype))
 
@@ -353,12 +354,13 @@ class Progress:
         low, high = residual.aminmax()
         return low.item(), high.item()
 
-    def on_graph(self, z: Tensor) -> Tensor:
+    def on_graph(self, z: Tensor, opening: bool) -> Tensor:
         """Return the next iterate of a recorded solve, the best one where a sample has stopped.
 
-        In the backward pass, 0 times the infinite derivative of a dropped sample would be nan.
+        In the backward pass, 0 times the infinite derivative of a dropped sample would be nan. The
+        result of the ``opening`` step takes the place of the start, which has no graph.
         """
-        if self._first_step is None:
+        if opening:
             self._first_step = z
         if self._none_stopped:
             return z  # not a copy, which the graph would keep

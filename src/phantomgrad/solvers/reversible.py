@@ -193,7 +193,7 @@ class _RecordedSolve:
             self._steps = torch.where(improved, t, self._steps)
             z, before = solver.step(before, fz), z
             if t == 0:
-                progress.on_graph(z)
+                progress.on_graph(z, True)
             if progress.finished():
                 break
         solution = progress.solution()

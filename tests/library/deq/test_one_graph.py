@@ -24,7 +24,6 @@ SOLVERS = {
     "fixed point": pg.FixedPoint(max_evaluations=3, tol=0.15, damping=0.9),
     "anderson": pg.Anderson(max_evaluations=3, memory=2, tol=0.15),
     "broyden": pg.Broyden(max_evaluations=3, tol=0.15),
-    "searched broyden": pg.Broyden(max_evaluations=3, tol=0.15, line_search=True),
     "steps": pg.Steps(3),
     "reversible": pg.Reversible(max_evaluations=4, tol=0.3, backward_tol=0.0),
 }
