@@ -5,7 +5,7 @@ Includes the phantom gradients of "On Training Implicit Models" (Geng et al., 20
 
 from importlib import metadata
 
-from phantomgrad.deq import DEQ
+from phantomgrad.deq import DEQ, Equilibrium
 from phantomgrad.diagnostics import (
     Agreement,
     ExactGradient,
@@ -13,7 +13,6 @@ from phantomgrad.diagnostics import (
     estimated_gradient,
     exact_gradient,
 )
-from phantomgrad.equilibrium import Equilibrium
 from phantomgrad.gradients import (
     AdaptiveDamping,
     AdjointError,
@@ -24,7 +23,6 @@ from phantomgrad.gradients import (
     NeumannPhantomGradient,
     UnrolledPhantomGradient,
 )
-from phantomgrad.health import SolverHealth, SolverWarning
 from phantomgrad.jacobian import jacobian_regularizer, spectral_radius
 from phantomgrad.solvers import (
     GMRES,
@@ -37,7 +35,6 @@ from phantomgrad.solvers import (
     Solver,
     Steps,
 )
-from phantomgrad.trajectory import trajectory_loss
 
 try:
     __version__ = metadata.version("phantomgrad")
@@ -64,8 +61,6 @@ __all__ = [
     "Reversible",
     "Solution",
     "Solver",
-    "SolverHealth",
-    "SolverWarning",
     "Steps",
     "UnrolledPhantomGradient",
     "agreement",
@@ -73,5 +68,4 @@ __all__ = [
     "exact_gradient",
     "jacobian_regularizer",
     "spectral_radius",
-    "trajectory_loss",
 ]

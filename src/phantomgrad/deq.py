@@ -1,41 +1,61 @@
 """The layer: an equilibrium found by a solver and differentiated by an estimator."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, nn
-from torch._compile import _disable_dynamo  # torch.compiler.disable imports the compiler
+from torch.func import functional_call
+from torch.utils._pytree import tree_leaves, tree_map
 
+from phantomgrad.checks import cheap_to_read, check_integers
+from phantomgrad.compiled import CompiledCalls
 from phantomgrad.diagnostics import check_map
-from phantomgrad.equilibrium import Equilibrium, call_note, explained, invalidated, without_state
 from phantomgrad.gradients import GradientEstimator
-from phantomgrad.layer_checks import check_cell, check_parts, check_state, default_start
-from phantomgrad.nn import (
-    Closure,
-    CompiledCalls,
-    Packing,
-    discarded_parametrizations,
-    in_one_graph,
-    make_shareable,
-    padding_of,
-    pure_map,
-    shared_masks,
-    shared_parametrizations,
-)
-from phantomgrad.solvers import Map, Solution, Solver
-from phantomgrad.solvers.context import differentiating, tangents, traced, transformed
-from phantomgrad.solvers.maps import working_dtype
-from phantomgrad.trajectory import Trajectory
+from phantomgrad.gradients.phantom import PhantomGradient
+from phantomgrad.nn import Pass, current_pass, entered, one_pass, share_weights
+from phantomgrad.packing import Packing, padding_of
+from phantomgrad.precision import working_dtype
+from phantomgrad.solvers import LinearSolver, Map, Reversible, Solution, Solver, Steps
+from phantomgrad.solvers.base import per_sample
 
 Penalty = Callable[[Map, Tensor, Tensor], Tensor]
 """``penalty(f, z, attached)`` returns a scalar to add to the loss.
 
 ``z`` is the equilibrium without a graph, ``attached`` the same with its gradient.
 """
+
+
+class Equilibrium(NamedTuple):
+    """The result of a layer, ``z, solution = layer(x)``; its use as a tensor is an error.
+
+    Attributes:
+        z: the equilibrium on the graph, in the structure of ``z0``; with ``record_at``, a tuple of
+            states with the equilibrium last.
+        solution: the report of the solver, whose ``z`` is off the graph.
+    """
+
+    z: Any
+    solution: Solution
+
+    @classmethod
+    def __torch_function__(cls, function: Any, *_: Any) -> NoReturn:
+        raise TypeError(f"{getattr(function, '__name__', function)} {_PAIR}")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{name!r} {_PAIR}")
+
+
+_PAIR = (
+    "was applied to the result of a DEQ, which is a pair: write z, solution = layer(x), and in an "
+    "nn.Sequential use a module of your own that returns layer(x).z"
+)
 
 
 class DEQ(nn.Module):
@@ -53,11 +73,9 @@ class DEQ(nn.Module):
     :class:`phantomgrad.nn.VariationalDropout` drawn once; solve, gradient and adjoint share them.
 
     Solvers and gradient can be replaced at any time. A gradient with a state of its own
-    (:class:`phantomgrad.AdaptiveDamping`) is copied, so that layers never share it. Under
-    ``torch.compile(fullgraph=True)`` and ``torch.export`` the layer becomes part of the graph;
-    under plain ``torch.compile`` it runs uncompiled between two graphs. In one graph and under
-    ``torch.vmap``, where no values can be read, a solve spends its whole budget of evaluations.
-    ``docs/library.md`` lists what works there and in the other transforms of ``torch.func``.
+    (:class:`phantomgrad.AdaptiveDamping`) is copied, so that layers never share it. Under plain
+    ``torch.compile`` the layer runs uncompiled between two graphs. ``docs/library.md`` lists what
+    works with compilers and in the transforms of ``torch.func``.
 
     Args:
         cell: the map ``f``, called as ``cell(z, *inputs, **keywords)``, where ``z`` is a tensor
@@ -67,7 +85,6 @@ class DEQ(nn.Module):
             lets it reach.
         gradient: differentiates it with respect to the inputs and parameters of ``cell``.
         coupled: solve for the whole batch as one sample, with one residual.
-        eval_solver: the solver in evaluation mode, by default ``solver``.
 
     Attributes:
         last_solution: the :class:`Solution` of the last forward pass, without ``z``; for logging.
@@ -78,12 +95,13 @@ class DEQ(nn.Module):
         check_map: whether the next training pass, unless :class:`Steps` is the solver, checks that
             the map is deterministic and does not mix samples, with up to four more evaluations.
             Becomes ``False`` once that is done, for which it needs two samples unless ``coupled``.
+        fullgraph: set it before ``torch.compile(fullgraph=True)``, to make the layer part of the
+            graph, where a solve spends its budget. ``torch.export`` does not need it.
     """
 
     __call__: Callable[..., Equilibrium]  # untyped in torch
     solver: Solver
     gradient: GradientEstimator
-    eval_solver: Solver | None
 
     def __init__(
         self,
@@ -92,17 +110,16 @@ class DEQ(nn.Module):
         gradient: GradientEstimator,
         *,
         coupled: bool = False,
-        eval_solver: Solver | None = None,
     ) -> None:
         super().__init__()
         self.cell = cell
         self.coupled = coupled
+        self.fullgraph = False
         self.check_map = True
         self._checked_once = False
         check_parts(solver, gradient)
         self.gradient = gradient
         self.solver = solver
-        self.eval_solver = eval_solver
         self._compiled: CompiledCalls | None = None
         self.last_solution: Solution | None = None
         self.last_adjoint: Solution | None = None
@@ -112,27 +129,14 @@ class DEQ(nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "cell":
             check_cell(value)
-            make_shareable(value)
-        elif name in ("solver", "eval_solver"):
-            if value is not None or name == "solver":
-                check_parts(value, self.gradient, name)
+            share_weights(value)
+        elif name == "solver":
+            check_parts(value, self.gradient)
         elif name == "gradient":
-            for solver in (getattr(self, part, None) for part in ("solver", "eval_solver")):
-                if solver is not None:
-                    check_parts(solver, value)
+            check_parts(vars(self).get("solver"), value)
             value = value if value.state is None else copy.deepcopy(value)
             self.gradient_state = value.state  # registered, if it is a module
-        elif type(self) is DEQ and name not in vars(self):
-            self._refuse_setting(name, value)
         super().__setattr__(name, value)
-
-    def _refuse_setting(self, name: str, value: Any) -> None:
-        for part in ("solver", "gradient"):
-            if name in getattr(vars(self).get(part), "__dataclass_fields__", ()):
-                raise AttributeError(
-                    f"{name} belongs to the {part} of a layer, which is replaced as a whole: "
-                    f"layer.{part} = dataclasses.replace(layer.{part}, {name}={value!r})"
-                )
 
     def forward(
         self,
@@ -165,14 +169,14 @@ class DEQ(nn.Module):
             ``(B, D)``. With ``coupled``, the batch of the solution is one.
         """
         arguments = inputs, keywords, z0, solver, record_at, state_mask
-        if not torch.compiler.is_compiling():
-            return self._pass(*arguments)
-        if not in_one_graph():
-            # A graph of its loops would be long to compile, and could not stop early.
-            return self._run_eagerly(*arguments)
-        make_shareable(self.cell)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not torch.compiler.is_exporting()):
-            return self._pass(*arguments)
+        if torch.compiler.is_exporting():
+            with torch.no_grad():
+                return self._pass(*arguments)
+        if torch.compiler.is_compiling() and not self.fullgraph:
+            # A graph of the loops would be long to compile and could not stop early. The layer is
+            # part of a graph with fullgraph=True if `layer.fullgraph = True` is set before.
+            return torch.compiler.disable(self._pass)(*arguments)  # type: ignore[no-any-return]
+        return self._pass(*arguments)
 
     def _pass(
         self,
@@ -184,56 +188,78 @@ class DEQ(nn.Module):
         state_mask: Any,
     ) -> Equilibrium:
         z0 = default_start(inputs) if z0 is None else z0
-        if solver is None:
-            solver = (None if self.training else self.eval_solver) or self.solver
-        else:
-            check_parts(solver, self.gradient)
-        grad = differentiating()
-        recorded = self.gradient.needs_recorded_solve and grad
-        f, start, packing = self.close_over(
-            inputs, z0, keywords, attached=recorded, state_mask=state_mask
-        )
-        check_state(f, z0, solver, self.gradient)
-        recorded_solver = solver if recorded else None
-        trajectory = None if record_at is None else Trajectory(f, record_at, recorded_solver)
-        solver = self.gradient.adapt_solver(solver) if grad else solver
-        solver = solver.for_dtype(working_dtype(start))
-        with shared_masks(self.cell), shared_parametrizations(self.cell):
-            note = partial(call_note, self.cell, z0, inputs, keywords)
-            graph = torch.set_grad_enabled(recorded and torch.is_grad_enabled())
-            with graph, tangents(recorded), discarded_parametrizations(), explained(note):
-                solution = invalidated(solver.solve(trajectory or f, start))
-                if self.check_map and self.training and not (solver.fixed_length or traced()):
-                    self._check_map(f, solution.z.detach())
-            self._keep("last_solution", solution)
-            z, earlier = solution.z, trajectory.states(solution) if trajectory else []
-            if grad and self.training:
-                self.gradient.observe(f, z)
-            if grad or solver.fixed_length:
-                pure, gradient = pure_map(f, z.device), self.gradient.after(solution)
-                earlier = [gradient.attach(pure, state) for state in earlier]
-                z = gradient.attach(pure, z, partial(self._keep, "last_adjoint"))
+        solver = self.solver if solver is None else solver
+        check_parts(solver, self.gradient)
+        note = partial(call_note, self.cell, z0, inputs, keywords)
+        with one_pass(self.cell), explained(note):
+            recorded = self.gradient.needs_recorded_solve and torch.is_grad_enabled()
+            f, start = self.close_over(
+                inputs, z0, keywords, attached=recorded, state_mask=state_mask
+            )
+            self._check_state(f, z0, solver)
+            trajectory = None if record_at is None else Trajectory(f, record_at, solver, recorded)
+            solution = self._solve(trajectory or f, start, solver, recorded)
+            earlier = trajectory.states(solution) if trajectory else []
+            *earlier, z = self._attach(f, [*earlier, solution.z], solution)
             # A recorded solve has left its state on the graph, where only the result belongs.
             solution = solution._replace(z=solution.z.detach(), inverse=None)
-            if grad and self.penalty is not None:
-                with explained(lambda: "penalty is called as penalty(f, z, attached)"):
-                    self.last_penalty = self.penalty(f, solution.z, z)
-        shown = map(f.unpadded, (*earlier, z))
-        states = tuple(s if packing is None else packing.unpack(s) for s in shown)
+            if torch.is_grad_enabled() and self.penalty is not None:
+                self.last_penalty = self.penalty(f, solution.z, z)
+        states = tuple(f.shown(s) for s in (*earlier, z))
         return Equilibrium(states if trajectory else states[-1], solution)
 
-    _run_eagerly = _disable_dynamo(_pass)
+    def _solve(self, f: Map, start: Tensor, solver: Solver, recorded: bool) -> Solution:
+        if torch.is_grad_enabled():
+            solver = self.gradient.adapt_solver(solver)
+        with torch.set_grad_enabled(recorded):
+            solution = solver.for_dtype(working_dtype(start)).solve(f, start)
+            if self.check_map and self.training and not solver.fixed_length:
+                self._check_map(f, solution.z.detach())
+        solution = invalidated(solution)
+        self._keep("last_solution", solution)
+        return solution
+
+    def _attach(self, f: Map, states: list[Tensor], solution: Solution) -> list[Tensor]:
+        """Return states on the graph; without one, take only steps that belong to the model."""
+        if torch.is_grad_enabled() and self.training:
+            self.gradient.observe(f, solution.z)
+        if not torch.is_grad_enabled() and solution.tol != 0:
+            return states
+        gradient, report = self.gradient.after(solution), partial(self._keep, "last_adjoint")
+        return [gradient.attach(f, z, report) for z in states]
 
     def _check_map(self, f: Map, z: Tensor) -> None:
+        if not cheap_to_read(z) and z.device.type == "cpu":
+            return  # compiled, in a vmap, or without values
         self.check_map = len(z) < 2 and not self.coupled  # one sample alone cannot show mixing
         seen, self._checked_once = self._checked_once, True
         if not (self.check_map and seen):
             check_map(f, z)
 
+    def _check_state(self, f: "LayerMap", z0: Any, solver: Solver) -> None:
+        """Raise if the solver cannot take a state; warn if its start gets none of its gradient."""
+        norms = (
+            getattr(part, "norm", None) for part in (solver, getattr(self.gradient, "solver", 0))
+        )
+        if f.padding is not None and "rms" in norms:
+            raise ValueError(
+                "norm must be 'l2' or 'max' with a state_mask, got 'rms', a mean over padding too"
+            )
+        if f.packing is not None and f.packing.integers is not None:
+            check_counters(solver, self.gradient)
+        if self.gradient.needs_recorded_solve or not torch.is_grad_enabled():
+            return
+        if any(isinstance(t, Tensor) and t.requires_grad for t in tree_leaves(z0)):
+            warnings.warn(
+                f"z0 requires a gradient, but gets none with {type(self.gradient).__name__}: "
+                "detach it, or learn the start with BackpropThroughSolver",
+                stacklevel=6,  # the call of the layer
+            )
+
     def unroll(self, z: Any, steps: int, *inputs: Any) -> Any:
         """Apply the cell ``steps`` times to ``z``, recorded by autograd; for pretraining."""
         self.last_solution = None  # nothing is solved, so there is nothing to log
-        with shared_masks(self.cell), shared_parametrizations(self.cell):
+        with one_pass(self.cell):
             for _ in range(steps):
                 z = self.cell(z, *inputs)
         return z
@@ -265,32 +291,231 @@ class DEQ(nn.Module):
         *,
         attached: bool = False,
         state_mask: Any = None,
-    ) -> tuple[Closure, Tensor, Packing | None]:
-        """Return the cell as a map of its state only, ``z0`` as one tensor, and its packing.
+    ) -> tuple["LayerMap", Tensor]:
+        """Return the cell as a map of its state only, and ``z0`` as one tensor.
 
-        Several states are packed into ``(B, D)``, coupled samples into ``(1, D)``; a single tensor
-        needs no packing (``None``). The tensor is detached from ``z0`` unless ``attached``.
-        ``state_mask`` is that of :meth:`forward`.
+        Several states are packed into ``(B, D)``, coupled samples into ``(1, D)``. The tensor is
+        detached from ``z0`` unless ``attached``. ``state_mask`` is that of :meth:`forward`.
         """
         if self._compiled is not None and self._compiled.module is not self.cell:
             self.compile_solve(**self._compiled.options)  # the cell has been replaced
         single = isinstance(z0, Tensor) and not self.coupled
         packing = None if single else Packing.of(z0, coupled=self.coupled)
         padding = None if state_mask is None else padding_of(state_mask, z0, packing)
-        f = Closure(self.cell, self._compiled or self.cell, inputs, keywords, packing, padding)
-        start = _start(z0 if packing is None else packing.pack(z0), attached)
-        return f, f.unpadded(start), packing
+        call = self._compiled or self.cell
+        f = LayerMap(self.cell, call, inputs, keywords, packing, padding, current_pass())
+        start = z0 if packing is None else packing.pack(z0)
+        if not torch.compiler.is_compiling() and start.is_inference():
+            start = start.clone()  # autograd cannot record inference tensors
+        return f, f.unpadded(start if attached else start.detach())
 
     def _keep(self, name: str, solution: Solution) -> None:
-        if not (transformed() or torch.compiler.is_exporting()):  # else no values to keep
-            vars(self)[name] = without_state(solution)  # setattr of a module is slow
+        vars(self)[name] = solution._replace(z=solution.z.new_empty(0), inverse=None)
 
     def extra_repr(self) -> str:
         """Return the solver and the gradient estimator."""
         return f"solver={self.solver},\ngradient={self.gradient}"
 
 
-def _start(z0: Tensor, attached: bool) -> Tensor:
-    inference = not torch.compiler.is_compiling() and z0.is_inference()
-    z0 = z0.clone() if inference else z0  # autograd cannot record inference tensors
-    return z0 if attached else z0.detach()
+@dataclass(frozen=True)
+class LayerMap:
+    """The cell as a map of its state alone, ``f(z) = cell(z, *inputs, **keywords)``.
+
+    ``z`` is one tensor, packed by ``packing``. Entries of the state that are ``padding`` are zero
+    in argument and result, so they count in no residual, no product of two states and no
+    vector-Jacobian product, whatever the solver or the gradient. ``held`` is the pass it is for.
+    """
+
+    cell: nn.Module
+    call: Callable[..., Any]
+    inputs: Sequence[Any]
+    keywords: Mapping[str, Any]
+    packing: Packing | None
+    padding: Tensor | None = None  # boolean, broadcast to z
+    held: Pass | None = None
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """Return the next state."""
+        z = self.unpadded(z)
+        if self.packing is None:
+            return self.unpadded(self.call(z, *self.inputs, **self.keywords))
+        fz = self.call(self.packing.unpack(z), *self.inputs, **self.keywords)
+        return self.unpadded(self.packing.pack(fz))
+
+    def unpadded(self, z: Tensor) -> Tensor:
+        """Return ``z`` with zeros where it is padding."""
+        return z if self.padding is None else z.masked_fill(self.padding, 0)
+
+    def shown(self, z: Tensor) -> Any:
+        """Return ``z`` in the structure of the states, with zeros where it is padding."""
+        z = self.unpadded(z)
+        return z if self.packing is None else self.packing.unpack(z)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The differentiable tensors: parameters of the cell, weights of the pass, and inputs."""
+        return tree_leaves(self._differentiable())  # type: ignore[no-any-return]
+
+    def _differentiable(self) -> tuple[dict[str, Tensor], dict[int, Tensor], list[Tensor]]:
+        weights = {} if self.held is None else self.held.weights
+        inputs = tree_leaves((tuple(self.inputs), dict(self.keywords)))
+        return (
+            {name: p for name, p in self.cell.named_parameters() if p.requires_grad},
+            {key: w for key, w in weights.items() if w.requires_grad},
+            [t for t in inputs if isinstance(t, Tensor) and t.requires_grad],
+        )
+
+    def with_tensors(self, tensors: list[Tensor]) -> Map:
+        """Return the map with others in the place of ``tensors``.
+
+        It can be called at any time, also in the backward pass and in another thread.
+        """
+        given = iter(tensors)
+        parameters, weights, inputs = self._differentiable()
+        # zip asks the first for its next element before the second.
+        new_parameters = dict(zip(parameters, given, strict=False))
+        new_weights = dict(zip(weights, given, strict=False))
+        replaced = {id(old): new for old, new in zip(inputs, given, strict=False)}
+        new_inputs, keywords = tree_map(
+            lambda t: replaced.get(id(t), t), (tuple(self.inputs), dict(self.keywords))
+        )
+
+        def call(z: Any, *inputs: Any, **keywords: Any) -> Any:
+            return functional_call(self.cell, new_parameters, (z, *inputs), keywords)
+
+        f = replace(self, call=call, inputs=new_inputs, keywords=keywords)
+        held = self.held and Pass(self.held.weights | new_weights, self.held.masks)
+
+        def repeated(z: Tensor) -> Tensor:
+            with entered(held):
+                return f(z)
+
+        return repeated
+
+
+class Trajectory:
+    """A map that keeps the states reached after given numbers of its evaluations.
+
+    Raises:
+        ValueError: ``record_at`` does not hold increasing integers from 1, or autograd records the
+            solver :class:`phantomgrad.Reversible`, whose steps it does not see.
+    """
+
+    def __init__(self, f: Map, record_at: Sequence[int], solver: Solver, recorded: bool) -> None:
+        check_integers("record_at", record_at)
+        if isinstance(solver, Reversible) and recorded:
+            raise ValueError(
+                "record_at needs a solver whose steps autograd records one by one (FixedPoint, "
+                "Steps), or a gradient other than BackpropThroughSolver, got Reversible"
+            )
+        self._f, self._at = f, tuple(record_at)
+        if self._at != tuple(sorted({n for n in self._at if n > 0})):
+            raise ValueError(f"record_at must hold increasing integers from 1 on, got {self._at}")
+        self._calls = 0
+        self._states: dict[int, Tensor] = {}
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """Return ``f(z)``."""
+        if self._calls in self._at:
+            self._states[self._calls] = z.clone()  # a solver may use its memory again
+        self._calls += 1
+        return self._f(z)
+
+    def states(self, solution: Solution) -> list[Tensor]:
+        """Return the kept states, with those of ``solution`` where a sample had stopped."""
+        z = solution.z
+        # The last evaluation of a sample that diverged was not finite, and perhaps its state.
+        last = per_sample(solution.evaluations - solution.diverged.long(), z)
+        return [torch.where(last > n, self._states.get(n, z), z) for n in self._at]
+
+
+def invalidated(solution: Solution) -> Solution:
+    """Set samples without a finite evaluation, whose state is only the start, to ``nan``."""
+    failed = solution.residual == torch.inf
+    if cheap_to_read(failed) and not failed.any():
+        return solution
+    z = torch.where(per_sample(failed, solution.z), torch.nan, solution.z)
+    return solution._replace(z=z)
+
+
+def check_cell(cell: nn.Module) -> None:
+    """Raise unless ``cell`` is a module that takes its state first."""
+    if not isinstance(cell, nn.Module):
+        raise TypeError(f"cell must be a torch.nn.Module, got {_kind(cell)}")
+    if isinstance(cell, nn.RNNCellBase):
+        raise TypeError(f"cell must take its state first, got {_kind(cell)}: wrap it in a module")
+
+
+def check_parts(solver: Solver | None, gradient: GradientEstimator) -> None:
+    """Raise unless a layer can have these parts."""
+    if isinstance(solver, LinearSolver) and not isinstance(solver, Solver):
+        raise TypeError(
+            "solver must find an equilibrium, as Anderson(), Broyden() and FixedPoint() do, got "
+            f"{_kind(solver)}, which solves linear equations only: it is for adjoints, "
+            f"ImplicitGradient(solver={_kind(solver)}())"
+        )
+    for part, kind, name in ((solver, Solver, "solver"), (gradient, GradientEstimator, "gradient")):
+        if part is not None and not isinstance(part, kind):
+            raise TypeError(
+                f"{name} must be a phantomgrad.{kind.__name__} (Broyden() is a solver, "
+                f"ImplicitGradient() a gradient), got {_kind(part)}"
+            )
+    if solver is not None:
+        gradient.adapt_solver(solver)
+
+
+def check_counters(solver: Solver, gradient: GradientEstimator) -> None:
+    """Raise unless these parts pass integers in the state on as they are."""
+    damping = gradient.damping if isinstance(gradient, PhantomGradient) else 1.0
+    if not isinstance(solver, Steps) or solver.damping != 1.0 or damping != 1.0:
+        raise ValueError(
+            "integers in the state, such as a counter of the steps, have no equilibrium and need "
+            f"the solver Steps and no damping, got {solver} and {gradient}"
+        )
+
+
+def default_start(inputs: Sequence[Any]) -> Tensor:
+    """Return zeros like the first input."""
+    if not inputs or not isinstance(inputs[0], Tensor):
+        got = _kind(inputs[0]) if inputs else "none"
+        raise ValueError(f"z0 is needed if the first input is not a tensor, got {got}")
+    return torch.zeros_like(inputs[0])
+
+
+def _kind(value: object) -> str:
+    """Return what ``value`` is, for an error."""
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+
+
+@contextmanager
+def explained(note: Callable[[], str]) -> Iterator[None]:
+    """Add a note to any exception raised inside, usually by the cell."""
+    try:
+        yield
+    except Exception as error:
+        if not torch.compiler.is_compiling():
+            error.add_note(note())
+        raise
+
+
+def call_note(cell: nn.Module, z0: Any, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> str:
+    """Return what the cell was called with, and the usual mistakes."""
+    dtypes = {_dtype(p) for p in cell.parameters()}
+    z, given, named = (str(tree_map(_leaf, v)).replace("'", "") for v in (z0, inputs, keywords))
+    return (
+        f"{type(cell).__name__}, with parameters in {', '.join(sorted(dtypes)) or 'no dtype'}, "
+        f"was called as cell(z, *inputs, **keywords) with z: {z}; inputs: {given}; "
+        f"keywords: {named}. All keywords go to the cell: to change a setting of the solver for "
+        "one call, pass solver=dataclasses.replace(layer.solver, ...). z has the shape of z0, by "
+        "default that of the first input, whose width is then that of the state; the cell returns "
+        "only the next z. Several states are a tuple z0=(a, b), not their packed solution.z."
+    )
+
+
+def _leaf(value: Any) -> str:
+    tensor = isinstance(value, Tensor)
+    return f"{_dtype(value)} {tuple(value.shape)}" if tensor else type(value).__name__
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

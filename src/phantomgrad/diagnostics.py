@@ -11,7 +11,7 @@ from torch import Tensor
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.jacobian import Linearization, pulled_back
 from phantomgrad.solvers import LinearSolver, Map, Solver
-from phantomgrad.solvers.maps import flat, per_sample
+from phantomgrad.solvers.base import flat, per_sample
 
 
 class ExactGradient(NamedTuple):

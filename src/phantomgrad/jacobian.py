@@ -7,8 +7,7 @@ from torch import Tensor
 
 from phantomgrad.checks import check_at_least
 from phantomgrad.solvers import Map
-from phantomgrad.solvers.context import transformed
-from phantomgrad.solvers.maps import evaluate, flat, local_leaf, per_sample
+from phantomgrad.solvers.base import evaluate, flat, per_sample
 
 
 class Linearization:
@@ -19,31 +18,10 @@ class Linearization:
     """
 
     def __init__(self, f: Map, z: Tensor) -> None:
-        check_recordable()
-        self._z = local_leaf(z)
+        self._z = recordable(z)
         with torch.enable_grad():
             self.value = evaluate(f, self._z)
         self._transposed: tuple[Tensor, Tensor] | None = None
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether ``f`` closes over nothing that requires a gradient.
-
-        A custom autograd function on the graph counts as such, as it may hide tensors.
-        """
-        if self.value.is_leaf:
-            return not self.value.requires_grad or self.value is self._z
-        nodes, seen = [self.value.grad_fn], set()
-        while nodes:
-            node = nodes.pop()
-            if node is None or node in seen:
-                continue
-            leaf, custom = getattr(node, "variable", self._z), hasattr(node, "saved_tensors")
-            if leaf is not self._z or custom:
-                return False  # usually the first node
-            seen.add(node)
-            nodes += [parent for parent, _ in node.next_functions]
-        return True
 
     def vjp(self, u: Tensor) -> Tensor:
         """Return :math:`J^T u`."""
@@ -104,9 +82,8 @@ def jacobian_regularizer(
     graph. Half-precision entries are summed in float32. M is the number of ``samples``.
     """
     check_at_least("samples", samples, 1)
-    check_recordable()
     recorded = torch.is_grad_enabled()
-    z = z if recorded and z.requires_grad else z.detach().requires_grad_()
+    z = z if recorded and z.requires_grad else recordable(z)
     with torch.enable_grad():
         fz, squares = evaluate(f, z), []
         for _ in range(samples):
@@ -144,16 +121,23 @@ def pulled_back(
     )
 
 
-def check_recordable() -> None:
-    """Raise where autograd cannot be called for products with a Jacobian."""
-    if torch.compiler.is_compiling() or transformed():
-        raise RuntimeError(
-            "the Jacobian of a map cannot be taken in one graph (fullgraph=True) or in a transform "
-            "of torch.func: use a phantom gradient with a number as damping, or "
-            "ImplicitGradient(order=1, at='equilibrium'), without a penalty or a preconditioner"
-        )
+def recordable(z: Tensor) -> Tensor:
+    """Return ``z`` as a leaf that requires a gradient; raise where autograd cannot be called."""
     if torch.is_inference_mode_enabled():
         raise RuntimeError(
             "the Jacobian of a map cannot be taken under torch.inference_mode(): use "
             "torch.no_grad() instead (inference_mode=False of a Lightning Trainer)"
         )
+    try:
+        if not torch.compiler.is_compiling():
+            return z.detach().requires_grad_()
+    except RuntimeError as error:  # torch refuses this in a transform
+        raise RuntimeError(NO_JACOBIAN) from error
+    raise RuntimeError(NO_JACOBIAN)
+
+
+NO_JACOBIAN = (
+    "the Jacobian of a map cannot be taken in one graph (fullgraph=True) or in a transform of "
+    "torch.func: use UnrolledPhantomGradient with a number as damping, or BackpropThroughSolver, "
+    "without a penalty"
+)

@@ -71,7 +71,6 @@ SOLVERS: dict[str, pg.Solver] = {
     "short anderson": pg.Anderson(memory=2, damping=0.8),
     "broyden": pg.Broyden(),
     "short broyden": pg.Broyden(memory=3),
-    "searched broyden": pg.Broyden(line_search=True),
 }
 every_solver = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
 every_stop = pytest.mark.parametrize("stop", ["relative", "absolute"])

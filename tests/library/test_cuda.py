@@ -14,12 +14,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import phantomgrad as pg
 from phantomgrad.models import Memory
-from phantomgrad.solvers.context import ActivityFlag
-from phantomgrad.solvers.iterative import SolveState
+from phantomgrad.solvers.base import AnyActive, Progress
 
 SOLVERS = {name: replace(s, max_evaluations=12, tol=0) for name, s in methods.SOLVERS.items()}
 SHORT = SOLVERS["broyden"]
-SOLVERS["broyden, first step"] = replace(SHORT, first_step=-1.0)
 ADJOINT = pg.ImplicitGradient(solver=replace(SHORT, max_evaluations=8), on_failure="ignore")
 GRADIENTS = {
     "implicit": ADJOINT,
@@ -144,10 +142,10 @@ def as_on_a_device(monkeypatch):
 
 @every_solver
 def test_with_tol_0_no_flag_is_read_on_an_accelerator(solver, monkeypatch):
-    monkeypatch.setattr(ActivityFlag, "any", Mock(side_effect=AssertionError("asked")))
+    monkeypatch.setattr(AnyActive, "any", Mock(side_effect=AssertionError("asked")))
     as_on_a_device(monkeypatch)
-    assert not SolveState(solver, torch.zeros(2, 3)).finished()
-    stopping = SolveState(pg.FixedPoint(tol=1e-3), torch.zeros(2, 3))
+    assert not Progress(solver, torch.zeros(2, 3)).finished()
+    stopping = Progress(pg.FixedPoint(tol=1e-3), torch.zeros(2, 3))
     with pytest.raises(AssertionError, match="asked"):
         stopping.finished()
 
@@ -169,7 +167,7 @@ class Tanh(torch.nn.Linear):
 @pytest.mark.filterwarnings("ignore:.*not implemented.*")
 def test_no_iteration_reads_a_tensor_value(solver, gradient, monkeypatch):
     """Meta tensors, which have no values, take the place of tensors on a device."""
-    monkeypatch.setattr(ActivityFlag, "any", lambda *_: True)
+    monkeypatch.setattr(AnyActive, "any", lambda *_: True)
     as_on_a_device(monkeypatch)
     with FakeTensorMode():
         differentiate(pg.DEQ(Tanh(4, 4), solver, gradient), torch.randn(3, 4))
@@ -198,7 +196,7 @@ def test_the_cell_of_the_transformer_reads_no_value():
 
 
 def test_on_the_cpu_the_flag_is_up_to_date():
-    flag = ActivityFlag(torch.device("cpu"))
+    flag = AnyActive(torch.device("cpu"))
     rows = [[True, False], [False, False], [True, True], []]
     answers = [flag.any(torch.tensor(row, dtype=torch.bool)) for row in rows]
     assert answers == [True, False, True, False]
@@ -207,7 +205,7 @@ def test_on_the_cpu_the_flag_is_up_to_date():
 @on_cuda
 def test_on_cuda_the_flag_is_lag_calls_old():
     """The first ``lag`` answers are ``True``."""
-    flag = ActivityFlag(torch.device("cuda"), lag=2)
+    flag = AnyActive(torch.device("cuda"), lag=2)
     truths = [True, False, True, False, False]
     answers = [flag.any(torch.tensor([truth], device="cuda")) for truth in truths]
     assert answers == [True, True, *truths[:3]]

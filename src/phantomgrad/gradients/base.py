@@ -7,10 +7,8 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from phantomgrad.gradients.functional import NO_DERIVATIVE, PureMap, attach_purely
-from phantomgrad.jacobian import Linearization, check_recordable
+from phantomgrad.jacobian import Linearization
 from phantomgrad.solvers import Map, Solution, Solver
-from phantomgrad.solvers.context import differentiating
 
 Report = Callable[[Solution], None]
 """Receives the result of an adjoint solve, during the backward pass."""
@@ -81,7 +79,11 @@ class _CotangentTransform(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # in a backward pass, true only under create_graph=True
-            raise RuntimeError(NO_DERIVATIVE)
+            raise RuntimeError(
+                "this gradient estimate has no derivative of its own (create_graph=True): use "
+                "ImplicitGradient(order=2) for exact second derivatives, or "
+                "UnrolledPhantomGradient, which is the gradient of the steps it unrolls"
+            )
         kept = ctx.saved_tensors
         return ctx.transform(ctx.vjp, cotangent, *kept), None, None, None, *[None] * len(kept)
 
@@ -99,17 +101,10 @@ def attach_by_cotangent(
     cotangent of the equilibrium and ``vjp(u) = J^T u`` at ``z_star``. One graph of ``f`` serves
     all vector-Jacobian products and the final step. The value is ``z_star`` or ``f(z_star)``.
     """
-    if not differentiating():  # only the value counts
+    if not torch.is_grad_enabled():  # only the value counts
         return z_star if value == "equilibrium" else f(z_star).to(z_star.dtype)
-    if isinstance(f, PureMap):
-        if kept:  # of a preconditioner, which a PureMap cannot pass on: this raises
-            check_recordable()
-        shown = z_star if value == "equilibrium" else f(z_star).to(z_star.dtype)
-        return attach_purely(f, z_star, transform, shown)
     at = Linearization(f, z_star)
     shown = at.value.to(z_star.dtype) if value == "image" else z_star
-    if at.is_constant:  # a frozen map needs no adjoint solve
-        return shown.detach()
     out: Tensor = _CotangentTransform.apply(at.value, shown.detach(), transform, at.vjp, *kept)
     return out
 
@@ -118,8 +113,6 @@ def attach_image_by_cotangent(
     f: Map, z_star: Tensor, transform: Transform, kept: Sequence[Tensor] = ()
 ) -> Tensor:
     """Attach ``f(z_star)`` by ``transform(vjp, v)`` with the Jacobian at ``f(z_star)``."""
-    if differentiating():
-        check_recordable()
     image = f(z_star.detach()).to(z_star.dtype)
     if not image.requires_grad:
         return image

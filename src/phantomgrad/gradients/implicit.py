@@ -4,10 +4,10 @@ import warnings
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
+import torch
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor
 
-from phantomgrad.checks import check_at_least, check_choice
+from phantomgrad.checks import check_at_least, check_choice, readable
 from phantomgrad.gradients.base import (
     GradientEstimator,
     Report,
@@ -16,9 +16,9 @@ from phantomgrad.gradients.base import (
 )
 from phantomgrad.gradients.newton import attach_by_newton
 from phantomgrad.gradients.phantom import neumann_series
+from phantomgrad.precision import working_dtype
 from phantomgrad.solvers import Broyden, Inverse, LinearSolver, Map, Solution, Solver
-from phantomgrad.solvers.context import traced
-from phantomgrad.solvers.maps import per_sample, working_dtype
+from phantomgrad.solvers.base import flat, per_sample
 
 _REMEDIES = (
     "raise max_evaluations of the gradient's solver, use GMRES, or choose on_failure='phantom'"
@@ -46,8 +46,8 @@ class ImplicitGradient(GradientEstimator):
     eq. "true-grad"). It needs the memory of one graph of ``f``, whatever the solver does.
 
     The adjoint solve of a sample has *failed* if its relative residual is above
-    ``failure_residual`` or not finite. The best iterate is used; the start ``u = v`` (the one-step
-    gradient) is one of them, so that a failure never gives a zero gradient.
+    ``failure_residual`` or not finite. The best iterate is used, or the start ``u = v`` (the
+    one-step gradient) if it leaves a smaller difference :math:`J^\top u + v - u`.
 
     Args:
         solver: of the adjoint equation, by default ``Broyden(max_evaluations=30, tol=1e-6)``.
@@ -125,19 +125,16 @@ class ImplicitGradient(GradientEstimator):
             tensors = [self.preconditioner.steps, self.preconditioner.weights]
 
         def solve(op: Map, v: Tensor, *kept: Tensor) -> Tensor:
-            if not traced() and is_legacy_batchedtensor(v):
-                raise RuntimeError(
-                    "an adjoint solve does not take is_grads_batched=True: use torch.func.vmap "
-                    "over the function of torch.func.vjp instead"
-                )
+            scale = _scale(v)
+            v = v / scale
             linear, constant = op, v
             if layout is not None:
                 p = Inverse(kept[0], kept[1], layout).transposed
                 linear, constant = lambda u: u + p(op(u) - u), p(v)
             solution = solver.solve_linear(linear, constant)
-            if report is not None and not traced():
+            if report is not None:
                 report(solution)
-            return estimator._remedied(solution, op, v)
+            return estimator._remedied(solution, op, v) * scale
 
         if self.at == "image":
             return attach_image_by_cotangent(f, z_star, solve, tensors)
@@ -147,7 +144,7 @@ class ImplicitGradient(GradientEstimator):
 
     def _remedied(self, solution: Solution, op: Map, v: Tensor) -> Tensor:
         """Return u of the solved equation ``u = op(u) + v``, replaced where the solve failed."""
-        if self.on_failure == "ignore" or traced():
+        if self.on_failure == "ignore" or not readable(v):
             return solution.z
         residual = self.solver.relative_residual(solution)
         failed = ~(residual <= self.failure_residual)
@@ -170,4 +167,19 @@ class ImplicitGradient(GradientEstimator):
             AdjointWarning,
             stacklevel=2,
         )
-        return solution.z
+        # Where a solver diverges, u grows and the relative residual falls: compare absolute ones.
+        grown = _size(op(solution.z) + v - solution.z) > _size(op(v))
+        return v.where(per_sample(failed & grown, v), solution.z)
+
+
+def _size(x: Tensor) -> Tensor:
+    size: Tensor = torch.linalg.vector_norm(flat(x), dim=1)
+    return size
+
+
+def _scale(v: Tensor) -> Tensor:
+    """Return a power of two for each sample of ``v`` that is too small or large to be squared."""
+    largest = flat(v).abs().amax(dim=1) if v.numel() else v.new_ones(len(v))
+    power = torch.exp2(largest.log2().floor())
+    extreme = ((largest < 2.0**-40) | (largest > 2.0**40)) & (power > 0) & (power < torch.inf)
+    return per_sample(torch.where(extreme, power, 1), v)

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from phantomgrad.jacobian import Linearization
 from phantomgrad.solvers import Map
-from phantomgrad.solvers.context import differentiating
 
 LinearSolve = Callable[[Map, Tensor], Tensor]
 """``solve(op, v)`` returns u with ``u = op(u) + v``."""
@@ -70,11 +69,11 @@ def attach_by_newton(f: Map, z_star: Tensor, order: int, solve: LinearSolve) -> 
     bracket times the Jacobian of f minus J, which vanishes. For the same reason a first derivative
     costs one adjoint solve for every order.
     """
-    if not differentiating():  # only the value counts
+    if not torch.is_grad_enabled():  # only the value counts
         return z_star
     at = Linearization(f, z_star)
     z = z_star.detach()
-    for _ in range(0 if at.is_constant else order):  # a frozen map has no derivatives
+    for _ in range(order):
         # The view sums what comes back through f before it meets, and cancels, J^T u.
         z = _NewtonStep.apply(z, f(z.view_as(z)), at, solve)
     return z

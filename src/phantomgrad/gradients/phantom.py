@@ -13,7 +13,7 @@ from phantomgrad.checks import check_at_least, check_choice, check_damping
 from phantomgrad.gradients.base import GradientEstimator, Report, attach_by_cotangent
 from phantomgrad.gradients.damping import AdaptiveDamping
 from phantomgrad.solvers import Map
-from phantomgrad.solvers.maps import damped
+from phantomgrad.solvers.base import damped
 
 _V = TypeVar("_V", bound=Any)
 
@@ -71,8 +71,8 @@ class UnrolledPhantomGradient(PhantomGradient):
 
     Args:
         steps: k, at least 1.
-        damping: :math:`\lambda` in (0, 1], an :class:`AdaptiveDamping`, or ``"adaptive"``, short
-            for ``AdaptiveDamping()``.
+        damping: :math:`\lambda` in (0, 1], where 1 is no damping; an :class:`AdaptiveDamping`, or
+            ``"adaptive"``, short for ``AdaptiveDamping()``.
     """
 
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
@@ -119,7 +119,7 @@ class NeumannPhantomGradient(PhantomGradient):
 def damped_steps(f: Map, z: Tensor, steps: int, damping: float) -> Iterator[Tensor]:
     """Yield ``z <- damping f(z) + (1 - damping) z``, ``steps`` times."""
     for _ in range(steps):
-        z = damped(f, z, f(z).to(z.dtype), damping)
+        z = damped(z, f(z).to(z.dtype), damping)
         yield z
 
 

@@ -1,5 +1,6 @@
 """The implicit models of the paper, and recursive reasoners."""
 
+from phantomgrad.graphs import Propagation, adjacency, normalized_adjacency
 from phantomgrad.models.convolutional import ConvolutionalCell, ImageClassifier
 from phantomgrad.models.ignn import (
     GraphClassifier,
@@ -8,15 +9,10 @@ from phantomgrad.models.ignn import (
     NodeClassifier,
     project_rows_onto_l1_ball,
 )
-from phantomgrad.models.mdeq.cell import MDEQCell
-from phantomgrad.models.mdeq.classifier import MDEQ
-from phantomgrad.models.recursive.network import RecursiveNetwork
-from phantomgrad.models.recursive.reasoner import Answer, RecursiveCell, RecursiveReasoner
+from phantomgrad.models.mdeq import MDEQ, MDEQCell
+from phantomgrad.models.recursive import Answer, RecursiveCell, RecursiveNetwork, RecursiveReasoner
 from phantomgrad.models.synthetic import SyntheticCell, symmetric_matrix
-from phantomgrad.models.transformer.attention import Memory
-from phantomgrad.models.transformer.cell import TransformerCell
-from phantomgrad.models.transformer.language import TransformerLM
-from phantomgrad.nn.propagation import Propagation, adjacency, normalized_adjacency
+from phantomgrad.models.transformer import Memory, TransformerCell, TransformerLM
 
 __all__ = [
     "MDEQ",

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from phantomgrad.checks import check_rate
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator
-from phantomgrad.nn.linear import linear
-from phantomgrad.nn.propagation import Propagation, adjacency, node_sums, normalized_adjacency
+from phantomgrad.graphs import Propagation, adjacency, node_sums, normalized_adjacency
 from phantomgrad.solvers import Solver
 
 
@@ -29,7 +28,7 @@ class IGNNCell(nn.Module):
 
     def forward(self, z: Tensor, injection: Tensor, propagation: Propagation) -> Tensor:
         """Return the next state, ``(N, m)``, from ``z`` and the injection B, ``(N, m)``."""
-        return linear(propagation(z), self.weight, injection).relu_()
+        return torch.addmm(injection, propagation(z), self.weight.t()).relu_()
 
 
 class ImplicitGraphLayer(nn.Module):
@@ -107,7 +106,7 @@ class ImplicitGraphLayer(nn.Module):
                 "project_() after each optimizer step",
                 stacklevel=2,
             )
-        hidden = linear(u, self.omega)  # (N, m)
+        hidden = F.linear(u, self.omega)  # (N, m)
         injection = hidden if propagated else propagation(hidden)
         z0 = injection.detach() if warm else torch.zeros_like(injection)
         z, _ = self.deq(injection, propagation, z0=z0)

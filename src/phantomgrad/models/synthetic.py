@@ -1,12 +1,20 @@
 """The map of the paper's synthetic setting, a layer with a given spectral norm."""
 
-from typing import get_args
+from collections.abc import Callable
+from typing import Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from phantomgrad.checks import check_at_least, check_choice
-from phantomgrad.nn.linear import Nonlinearity, activated_linear
+
+Nonlinearity = Literal["linear", "relu", "tanh"]
+_ACTIVATIONS: dict[Nonlinearity, Callable[[Tensor], Tensor]] = {
+    "linear": lambda x: x,
+    "relu": torch.relu,
+    "tanh": torch.tanh,
+}
 
 
 class SyntheticCell(nn.Module):
@@ -39,8 +47,7 @@ class SyntheticCell(nn.Module):
 
     def forward(self, h: Tensor, u: Tensor) -> Tensor:
         """Return the next state, ``(..., D)``, from ``h`` and the input ``u`` of that shape."""
-        x = (h + u).flatten(0, -2)  # (rows, D)
-        return activated_linear(x, self.weight, self.nonlinearity).view(h.shape)
+        return _ACTIVATIONS[self.nonlinearity](F.linear(h + u, self.weight))
 
 
 def check_synthetic(lipschitz: float, nonlinearity: str) -> None:

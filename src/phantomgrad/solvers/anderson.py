@@ -6,11 +6,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least, check_damping, check_not_negative
-from phantomgrad.solvers.context import may_read, write
-from phantomgrad.solvers.iterative import Iteration, IterativeSolver
-from phantomgrad.solvers.maps import widest_dtype
-from phantomgrad.solvers.systems import solve_positive
+from phantomgrad.checks import (
+    cheap_to_read,
+    check_at_least,
+    check_damping,
+    check_not_negative,
+    readable,
+)
+from phantomgrad.precision import widest_dtype
+from phantomgrad.solvers.base import Advance, IterativeSolver, write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +35,7 @@ class Anderson(IterativeSolver):
     Args:
         max_evaluations, tol, stop, norm, atol, record_trace: see :class:`.IterativeSolver`.
         memory: number of past iterates combined.
-        damping: :math:`\beta`, the mixing factor, in (0, 1].
+        damping: :math:`\beta`, the mixing factor, in (0, 1]; 1 is no damping.
         regularization: :math:`\mu`.
     """
 
@@ -45,12 +49,12 @@ class Anderson(IterativeSolver):
         check_damping(self.damping)
         check_not_negative("regularization", self.regularization)
 
-    def start(self, z0: Tensor) -> Iteration:
-        """Return a run with room for ``memory`` iterates."""
-        return _Window(self, z0)
+    def start(self, z0: Tensor) -> Advance:
+        """Return the steps of a run with room for ``memory`` iterates."""
+        return _Window(self, z0).advance
 
 
-class _Window(Iteration):
+class _Window:
     """The last ``memory`` pairs, in a ring buffer, and the normal equations of their ``g``.
 
     The equations are scaled to a unit diagonal; each iteration updates one row and column. Vectors
@@ -63,13 +67,14 @@ class _Window(Iteration):
         batch, size = z0.shape
         self._solver = solver
         self._slots = slots
-        self._may_read = may_read(z0.device)
+        self._cheap, self._direct = cheap_to_read(z0), readable(z0)
         self._count = 0
         g, mixed = z0.new_empty(batch, slots, size), z0.new_empty(batch, slots, size)
         wide = widest_dtype(z0.device)
         system = z0.new_zeros(batch, slots, slots, dtype=wide)
         scale = z0.new_zeros(batch, 1, slots, dtype=wide)  # 1 / ||g_i||
         self._plain = torch.eye(slots, dtype=wide, device=z0.device)
+        self._ridge = solver.regularization * self._plain
         self._buffers = g, mixed, scale, system
         self._used: tuple[Tensor, ...] = ()
         self._g, self._mixed = g.unbind(dim=1), mixed.unbind(dim=1)
@@ -83,20 +88,22 @@ class _Window(Iteration):
         # system is symmetric; transposed it has the column-major order of LAPACK, and is not
         # copied.
         scale = scale[:, :, :used]
-        return g[:, :used].mT, mixed[:, :used], scale, scale.mT, system[:, :used, :used].mT
-
-    def difference(self, z: Tensor, fz: Tensor) -> Tensor:
-        return write(torch.sub, fz, z, out=self._g[self._count % self._slots])
+        ridge = self._ridge[:used, :used]
+        return g[:, :used].mT, mixed[:, :used], scale, scale.mT, system[:, :used, :used].mT, ridge
 
     def advance(self, z: Tensor, fz: Tensor, g: Tensor) -> Tensor:
+        """Return the next iterate; see :data:`.Advance`."""
         slot, used = self._count % self._slots, min(self._count + 1, self._slots)
         if used > self._count:
             self._used = self._first(used)
         self._count += 1
+        self._g[slot].copy_(g)
         if self._solver.damping == 1.0:
             self._mixed[slot].copy_(fz)
         else:
-            write(torch.lerp, z, fz, self._solver.damping, out=self._mixed[slot])
+            write(
+                torch.lerp, z, fz, self._solver.damping, out=self._mixed[slot], direct=self._direct
+            )
         differences, mixed, *_ = self._used
         products = torch.bmm(g.unsqueeze(1), differences)  # (B, 1, used)
         self._update_equations(products.to(self._plain.dtype), slot)
@@ -109,9 +116,8 @@ class _Window(Iteration):
         """Enter the products of all ``g`` with the newest one, which is in ``slot``."""
         own, used = self._own[slot], products.shape[2]
         square = products[:, :, slot : slot + 1].clamp_min(torch.finfo(products.dtype).tiny)
-        write(torch.rsqrt, square, out=own)
+        write(torch.rsqrt, square, out=own, direct=self._direct)
         scaled = products.mul_(self._used[2]).mul_(own)
-        scaled[:, :, slot].add_(self._solver.regularization)
         row, column = self._rows[slot], self._columns[slot]
         full = used == self._slots
         (row if full else row[:, :, :used]).copy_(scaled)
@@ -119,11 +125,27 @@ class _Window(Iteration):
 
     def _weights(self, newest: int) -> Tensor:
         """Return alpha, ``(B, used, 1)``; if the equations are singular, the newest pair alone."""
-        *_, scale, system = self._used
-        weights = solve_positive(system, scale).mul_(scale)
+        *_, scale, system, ridge = self._used
+        weights = _solve(system + ridge, scale).mul_(scale)
         weights.div_(weights.sum(dim=1, keepdim=True))
-        if self._may_read and math.isfinite(weights.sum().item()):
+        if self._cheap and math.isfinite(weights.sum().item()):
             return weights
         usable = weights.abs().amax(dim=1, keepdim=True) < torch.inf  # False for nan
         plain = self._plain[newest, : weights.shape[1]].unsqueeze(1)
         return torch.where(usable, weights, plain)
+
+
+def _solve(system: Tensor, right: Tensor) -> Tensor:
+    """Return the solution ``(B, k, 1)`` for a positive definite matrix, not finite if singular."""
+    if not torch.compiler.is_exporting():
+        # solve_ex reports a singular system without raising or a host sync.
+        solution: Tensor = torch.linalg.solve_ex(system, right)[0]
+        return solution
+    # Gauss-Jordan elimination, since ONNX has no solver; such a matrix needs no pivoting.
+    size = system.shape[1]
+    units = torch.eye(size, dtype=system.dtype, device=system.device).unsqueeze(2)
+    rows = torch.cat([system, right], dim=2)
+    for j in range(size):
+        pivot = rows[:, j : j + 1] / rows[:, j : j + 1, j : j + 1]
+        rows = rows - (rows[:, :, j : j + 1] - units[j]) * pivot
+    return rows[:, :, size:]

@@ -1,13 +1,24 @@
-"""Damped fixed-point (Picard) iteration."""
+"""Damped fixed-point (Picard) iteration, and the same for a fixed number of steps."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_damping
-from phantomgrad.solvers.iterative import Iteration, IterativeSolver
+from phantomgrad.checks import check_at_least, check_damping
+from phantomgrad.solvers.base import (
+    Advance,
+    IterativeSolver,
+    Map,
+    Solution,
+    Solver,
+    check_start,
+    damped,
+    evaluate,
+    flat,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +32,7 @@ class FixedPoint(IterativeSolver):
 
     Args:
         max_evaluations, tol, stop, norm, atol, record_trace: see :class:`.IterativeSolver`.
-        damping: :math:`\lambda`, in (0, 1].
+        damping: :math:`\lambda`, in (0, 1]; 1 is no damping.
     """
 
     damping: float = 1.0
@@ -32,14 +43,67 @@ class FixedPoint(IterativeSolver):
         super().__post_init__()
         check_damping(self.damping)
 
-    def start(self, z0: Tensor) -> Iteration:
-        """Return a run of the iteration, which needs no memory."""
-        return _DampedSteps(self.damping)
+    def start(self, z0: Tensor) -> Advance:
+        """Return the step, which needs no memory."""
+        return lambda z, fz, g: damped(z, fz, self.damping)
 
 
-class _DampedSteps(Iteration):
-    def __init__(self, damping: float) -> None:
-        self._damping = damping
+@dataclass(frozen=True)
+class Steps(Solver):
+    r"""Exactly n damped applications, and the last iterate, converged or not.
 
-    def advance(self, z: Tensor, fz: Tensor, g: Tensor) -> Tensor:
-        return fz if self._damping == 1.0 else torch.lerp(z, fz, self._damping)
+    .. math:: z_{t+1} = \lambda f(z_t) + (1 - \lambda) z_t, \qquad t = 0, \dots, n - 1 .
+
+    For models of fixed depth, such as recursive reasoners. A :class:`phantomgrad.DEQ` with this
+    solver applies the steps of its gradient without a graph as well: ``Steps(n)`` with
+    ``UnrolledPhantomGradient(k, 1.0)`` is n + k applications in training and in evaluation.
+
+    In the :class:`Solution`, ``residual`` is that of the last state that was evaluated,
+    :math:`\|f(z_{n-1}) - z_{n-1}\| / \|f(z_{n-1})\|`, and ``nan`` for n = 0; no sample counts
+    as converged.
+
+    A state of several tensors may have integers in it, such as a counter for a
+    :class:`torch.nn.Embedding`, without damping. They have no gradient.
+
+    Args:
+        n: number of applications, at least 0.
+        damping: :math:`\lambda`, in (0, 1]; 1 is no damping.
+    """
+
+    n: int
+    damping: float = 1.0
+
+    differentiable: ClassVar[bool] = True
+    fixed_length: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_at_least("n", self.n, 0)
+        check_damping(self.damping)
+
+    def solve(self, f: Map, z0: Tensor) -> Solution:
+        """Return the state after n applications; see :meth:`Solver.solve`."""
+        check_start(z0)
+        z = at = fz = z0 if self.n else z0.clone()
+        call: Map = partial(evaluate, f)  # checks the first evaluation
+        for _ in range(self.n):
+            at, fz, call = z, call(z).to(z0.dtype), f
+            z = damped(at, fz, self.damping)
+        residual = self._residual(at.detach(), fz.detach())
+        diverged = residual == torch.inf
+        return Solution(
+            z=z,
+            residual=residual,
+            evaluations=torch.full((z0.shape[0],), self.n, device=z0.device),
+            converged=torch.zeros_like(diverged),
+            diverged=diverged,
+            tol=0.0,
+        )
+
+    def _residual(self, z: Tensor, fz: Tensor) -> Tensor:
+        if self.n == 0:
+            return z.new_full((z.shape[0],), torch.nan)
+        wide = torch.float32 if z.dtype.itemsize < 4 else z.dtype
+        fz = fz.to(wide)
+        size, change = (torch.linalg.vector_norm(flat(x), dim=1) for x in (fz, fz - z.to(wide)))
+        ratio: Tensor = change / (size + torch.finfo(wide).tiny)
+        return ratio.masked_fill_(~(size < torch.inf), torch.inf)

@@ -7,10 +7,18 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least, check_not_negative
-from phantomgrad.solvers.base import LinearSolver, Solution, check_start, raised_tolerance
-from phantomgrad.solvers.context import ActivityFlag, full_precision, may_read, vmapped
-from phantomgrad.solvers.maps import Map, evaluate, layout, widest_dtype
+from phantomgrad.checks import cheap_to_read, check_at_least, check_not_negative
+from phantomgrad.precision import full_precision, widest_dtype
+from phantomgrad.solvers.base import (
+    AnyActive,
+    LinearSolver,
+    Map,
+    Solution,
+    check_start,
+    evaluate,
+    layout,
+    raised_tolerance,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,17 +54,15 @@ class GMRES(LinearSolver):
         """Return the solution of least residual in the budget; see :class:`LinearSolver`."""
         check_start(v)
         flatten, restore = layout(v)
-        if vmapped():  # the basis must have the batches that op closes over
-            v = v + torch.zeros_like(op(v))
         run = _Krylov(flatten(v.to(torch.promote_types(v.dtype, torch.float32))), self)
-        flag = ActivityFlag(v.device)
+        any_active, cheap = AnyActive(v), cheap_to_read(v)
         for step in range(self.max_evaluations):
             call: Map = op if step else partial(evaluate, op)
             w = run.basis[:, step]
             product = flatten(call(restore(w).to(v.dtype)).to(w.dtype))
             with full_precision(v.device):
                 run.extend(w - product)
-            if (self.tol or may_read(v.device)) and not flag.any(run.active):
+            if (self.tol or cheap) and not any_active(run.active):
                 break
         with full_precision(v.device):
             return run.solution(lambda u: restore(u).to(v.dtype))
@@ -144,7 +150,6 @@ class _Krylov:
         return Solution(
             z=restore(u),
             residual=residual,
-            iterations=self._evaluations,
             evaluations=self._evaluations,
             converged=residual < self._solver.tol,
             diverged=self._diverged,

@@ -1,18 +1,36 @@
 """The reversible solver: backpropagation through iterates that are not stored."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor
 from torch.linalg import vector_norm
 
-from phantomgrad.checks import check_at_least, check_rate
-from phantomgrad.solvers.base import Solution
-from phantomgrad.solvers.context import transformed
-from phantomgrad.solvers.iterative import Iteration, IterativeSolver, SolveState
-from phantomgrad.solvers.maps import Map, Repeated, widest_dtype, working_dtype
+from phantomgrad.checks import check_rate, readable
+from phantomgrad.precision import autocast_settings, widest_dtype, working_dtype
+from phantomgrad.solvers.base import (
+    Advance,
+    IterativeSolver,
+    Map,
+    Progress,
+    Solution,
+    evaluate,
+    layout,
+    search,
+)
+
+
+@runtime_checkable
+class ParametricMap(Protocol):
+    """A map that knows the differentiable tensors it closes over, as that of a layer does."""
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The tensors."""
+
+    def with_tensors(self, tensors: list[Tensor]) -> Map:
+        """Return the map with others in their place, callable at any time and in any thread."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,15 +55,14 @@ class Reversible(IterativeSolver):
     projection of each iterate, one number per sample, is stored as well. Where a reconstruction
     differs from it by enough to change the gradient, the iterate is computed again from the start.
 
-    The map must be the same function in both passes, and may depend on a tensor with a graph only
-    if that is an input of the layer; anything else raises an error, and so do second derivatives.
-    In one graph of ``torch.compile`` and in transforms, the steps are recorded as usual.
+    The tensors that get a gradient are the parameters of the cell, the inputs of the layer and
+    ``z0``; a map that depends on another one with a graph, or is none of a layer, is refused, and
+    so are second derivatives. Where no numbers can be read
+    (``fullgraph=True``, ``torch.vmap``, ``meta``) the steps are recorded as usual.
 
     Args:
         max_evaluations, tol, stop, norm, atol, record_trace: see :class:`.IterativeSolver`.
         damping: :math:`\beta`, in (0, 2) and not 1.
-        checkpoint_every: store two iterates every so many evaluations, from which iterates are
-            computed again instead of from the start.
         backward_tol: accuracy of the gradient, relative to the cotangent v of each sample. The
             backward pass of a sample ends when its cotangent has decayed to this part of v, and
             reconstructions may change the gradient by about as much. At least half a unit in the
@@ -53,7 +70,6 @@ class Reversible(IterativeSolver):
     """
 
     damping: float = 0.5
-    checkpoint_every: int | None = None
     backward_tol: float = 1e-6
 
     differentiable: ClassVar[bool] = True
@@ -64,8 +80,6 @@ class Reversible(IterativeSolver):
             raise ValueError(f"damping must lie in (0, 2), got {self.damping!r}")
         if self.damping == 1:
             raise ValueError("damping must not be 1, with which a step has no inverse")
-        if self.checkpoint_every is not None:
-            check_at_least("checkpoint_every", self.checkpoint_every, 1)
         check_rate("backward_tol", self.backward_tol)
 
     def step(self, before: Tensor, fz: Tensor) -> Tensor:
@@ -76,76 +90,126 @@ class Reversible(IterativeSolver):
         r"""Return :math:`z_{t-1}`, given :math:`z_{t+1}` and :math:`f(z_t)`."""
         return after.sub(fz, alpha=self.damping).div_(1 - self.damping)
 
-    def start(self, z0: Tensor) -> Iteration:
-        """Return a run of the iteration, which holds one iterate more."""
-        return _ReversibleSteps(self, z0)
+    def start(self, z0: Tensor) -> Advance:
+        """Return the steps, which hold one iterate more."""
+        before = z0
 
-    def _solve(self, f: Map, z0: Tensor) -> Solution:
+        def advance(z: Tensor, fz: Tensor, g: Tensor) -> Tensor:
+            nonlocal before
+            earlier, before = before, z
+            return self.step(earlier, fz)
+
+        return advance
+
+    def solve(self, f: Map, z0: Tensor) -> Solution:
+        """Return the best iterates within the budget; see :meth:`.Solver.solve`."""
         half = z0.dtype in (torch.float16, torch.bfloat16)
         wide = torch.float32 if half else widest_dtype(z0.device)
-        # Compilers and transforms see ordinary steps, and decide themselves what is stored.
-        if torch.is_grad_enabled() and not (torch.compiler.is_compiling() or transformed()):
+        if torch.is_grad_enabled() and readable(z0):
+            if not isinstance(f, ParametricMap):
+                raise TypeError(
+                    "Reversible differentiates the map of a DEQ, whose tensors it knows, got "
+                    f"{type(f).__name__}: use a layer, FixedPoint, or torch.no_grad()"
+                )
             run = _RecordedSolve(self, f, z0, wide)
             solution, before = run.forward()
-            z = _Reconstructed.apply(run, solution.z, before, z0, *run.f.tensors)
+            z = _Reconstructed.apply(run, solution.z, before, z0, *f.tensors)
         else:
-            solution = super()._solve(lambda z: f(z.to(z0.dtype)), z0.to(wide))
+            solution = search(self, lambda z: f(z.to(z0.dtype)), z0.to(wide))
             z = solution.z.to(z0.dtype)
         dtype, trace = torch.promote_types(z0.dtype, torch.float32), solution.trace
         trace = None if trace is None else trace.to(dtype)
         return solution._replace(z=z, residual=solution.residual.to(dtype), trace=trace)
 
 
-class _ReversibleSteps(Iteration):
-    def __init__(self, solver: Reversible, z0: Tensor) -> None:
-        self._solver, self._before = solver, z0
-
-    def advance(self, z: Tensor, fz: Tensor, g: Tensor) -> Tensor:
-        before, self._before = self._before, z
-        return self._solver.step(before, fz)
-
-
 class _RecordedSolve:
     """A solve and its backward pass. States are flat and wide, ``(B, D)``."""
 
-    def __init__(self, solver: Reversible, f: Map, z0: Tensor, wide: torch.dtype) -> None:
-        self._solver, self.f, self._attached = solver, Repeated(f, z0, wide), z0.requires_grad
-        self._start = z = self.f.flatten(z0.detach().clone())  # the caller may change z0
+    def __init__(self, solver: Reversible, f: ParametricMap, z0: Tensor, wide: torch.dtype) -> None:
+        self._solver = solver
+        self._flatten, self._restore = layout(z0)
+        self._dtype, self._wide = z0.dtype, wide
+        self._autocast = autocast_settings(z0.device.type)
+        # Copies: no gradient runs on into the graph of a tensor at each evaluation.
+        self._leaves = [t.detach().requires_grad_() for t in f.tensors]
+        self._f = f.with_tensors(self._leaves)
+        self._check_tensors(f, z0)
+        self._start = z = self.flatten(z0.detach().clone())  # the caller may change z0
         self._steps = torch.zeros(len(z), dtype=torch.long, device=z.device)  # to the best iterate
-        self._stored: dict[int, tuple[Tensor, Tensor]] = {}  # iterates t and t - 1
         generator = torch.Generator(z.device).manual_seed(0)
         self._direction = torch.empty_like(z[:1]).normal_(generator=generator)
         self._projections: list[Tensor] = []
         self._tol = max(solver.backward_tol, torch.finfo(working_dtype(z0)).eps / 2)
+
+    def _check_tensors(self, f: ParametricMap, z0: Tensor) -> None:
+        constant = f.with_tensors([t.detach() for t in f.tensors])
+        if evaluate(constant, z0.detach()).requires_grad:
+            raise ValueError(
+                "f uses a tensor with a graph that is neither a parameter of the cell nor an input "
+                "of the layer, and its evaluations are repeated in the backward pass: pass the "
+                "tensor to the layer as an input of its cell"
+            )
+
+    def flatten(self, z: Tensor) -> Tensor:
+        """Return states of ``f`` as ``(B, D)``."""
+        return self._flatten(z).to(self._wide)
+
+    def restore(self, z: Tensor) -> Tensor:
+        """Return flat states as those of ``f``."""
+        return self._restore(z).to(self._dtype)
+
+    def _evaluate(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        # Always recorded: without a graph a map may round differently (fused, or compiled).
+        z = self.restore(z).detach().requires_grad_()
+        with torch.enable_grad(), torch.autocast(**self._autocast):
+            return z, self.flatten(evaluate(self._f, z))
+
+    def _value(self, z: Tensor) -> Tensor:
+        return self._evaluate(z)[1].detach()
+
+    def _pull_back(self, z: Tensor, u: Tensor, sums: list[Tensor]) -> tuple[Tensor, Tensor]:
+        r"""Return ``f(z)`` and :math:`J^\top u`; add the gradients of the leaves to ``sums``."""
+        leaf, fz = self._evaluate(z)
+        if not fz.requires_grad:
+            return fz, torch.zeros_like(z)
+        product, *gradients = torch.autograd.grad(
+            fz, [leaf, *self._leaves], u, materialize_grads=True, allow_unused=True
+        )
+        for total, gradient in zip(sums, gradients, strict=True):
+            total += gradient
+        return fz.detach(), self.flatten(product)
 
     @torch.no_grad()
     def forward(self) -> tuple[Solution, Tensor]:
         """Return the solution and the iterate before it."""
         solver, z = self._solver, self._start
         before = best_before = z
-        state = SolveState(solver, z)
+        progress = Progress(solver, z)
         for t in range(solver.max_evaluations):
             self._projections.append(self._project(z))
-            fz = self.f.search(z) if t < 2 else self.f.value(z)
-            improved = state.update(z, fz, fz - z, 0)
+            fz = self._value(z)
+            improved = progress.update(z, fz, fz - z)
             best_before = torch.where(improved.unsqueeze(1), before, best_before)
             self._steps = torch.where(improved, t, self._steps)
             z, before = solver.step(before, fz), z
-            if t == 0 and (self._attached or self.f.tensors):
-                state.first_step = z
-            if t + 1 == solver.max_evaluations or state.finished():
+            if t == 0:
+                progress.on_graph(z, True)
+            if progress.finished():
                 break
-            if t % (solver.checkpoint_every or solver.max_evaluations) == 0:
-                self._stored[t + 1] = z, before
-        solution = state.solution()
+        solution = progress.solution()
         # A sample without any finite evaluation takes no part in the backward pass.
         self._steps = torch.where(solution.residual < torch.inf, self._steps.clamp_min(1), 0)
         return solution, best_before
 
-    def backward(self, v: Tensor, z: Tensor, before: Tensor) -> list[Tensor | None]:
-        """Return the gradients with respect to the start and to the tensors that ``f`` uses."""
-        beta, sums = self._solver.damping, dict[int, Tensor]()
-        u = self.f.flatten(v).where(self._steps.unsqueeze(1) > 0, 0)
+    def backward(self, v: Tensor, z: Tensor, before: Tensor) -> list[Tensor]:
+        """Return the gradients with respect to the start and to the tensors of ``f``."""
+        beta = self._solver.damping
+        # In half precision, gradients are summed in float32.
+        sums = [
+            torch.zeros_like(t, dtype=torch.promote_types(t.dtype, torch.float32))
+            for t in self._leaves
+        ]
+        u = self.flatten(v).where(self._steps.unsqueeze(1) > 0, 0)
         w = torch.zeros_like(u)  # u and w are the cotangents of z and before
         tol = self._tol * vector_norm(u, dim=1)
         tol = tol.masked_fill(tol == torch.inf, torch.nan)  # an infinite cotangent never decays
@@ -160,7 +224,7 @@ class _RecordedSolve:
             if not any_pending:
                 break
             mask = active.unsqueeze(1)
-            if any_wrong or t in self._stored:
+            if any_wrong:
                 pair = self._repeat(t)
                 if bool((active & self._differs(t, *pair, tol / weight)).any()):
                     raise RuntimeError(
@@ -170,12 +234,13 @@ class _RecordedSolve:
                     )
                 z, before = pair[0].where(mask, z), pair[1].where(mask, before)
             # One step back, of the iterates and of their cotangents.
-            fz, product = self.f.pull_back(before, (beta * u).where(mask, 0), sums)
+            fz, product = self._pull_back(before, (beta * u).where(mask, 0), sums)
             z, before = before.where(mask, z), self._solver.inverse_step(z, fz).where(mask, before)
             u, w = (w + product).where(mask, u), ((1 - beta) * u).where(mask, w)
-        if not sums:  # no step, since the cotangent is zero: so are the gradients
-            sums = dict(enumerate(map(torch.zeros_like, self.f.tensors)))
-        return [self.f.restore(u + w), *map(sums.get, range(len(self.f.tensors)))]
+        return [
+            self.restore(u + w),
+            *(s.to(t.dtype) for s, t in zip(sums, self._leaves, strict=True)),
+        ]
 
     def _project(self, z: Tensor) -> Tensor:
         return (z * self._direction).sum(dim=1)  # a matrix product might have fewer digits
@@ -187,11 +252,10 @@ class _RecordedSolve:
         return (error > allowed * size) | ~error.isfinite()
 
     def _repeat(self, t: int) -> tuple[Tensor, Tensor]:
-        """Return iterates t and t - 1, computed from the last stored pair."""
-        last = max(i for i in self._stored if i <= t)
-        z, before = self._stored[last]
-        for _ in range(last, t):
-            z, before = self._solver.step(before, self.f.value(z)), z
+        """Return iterates t and t - 1, computed again from the start."""
+        z = before = self._start
+        for _ in range(t):
+            z, before = self._solver.step(before, self._value(z)), z
         return z, before
 
 
@@ -204,15 +268,13 @@ class _Reconstructed(torch.autograd.Function):
     ) -> Tensor:
         ctx.run = run
         ctx.save_for_backward(z, before, *tensors)  # the tensors, to refuse changes in place
-        return run.f.restore(z).clone()
+        return run.restore(z).clone()
 
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> tuple[Tensor | None, ...]:
-        # In a backward pass, gradients are enabled only under create_graph=True.
-        if torch.is_grad_enabled() or is_legacy_batchedtensor(v):
+        if torch.is_grad_enabled():  # in a backward pass, true only under create_graph=True
             raise RuntimeError(
                 "the gradient of a Reversible solve has no derivative of its own "
-                "(create_graph=True) and takes one cotangent at a time (no is_grads_batched=True): "
-                "use FixedPoint with BackpropThroughSolver"
+                "(create_graph=True): use FixedPoint with BackpropThroughSolver"
             )
         return None, None, None, *ctx.run.backward(v, *ctx.saved_tensors[:2])

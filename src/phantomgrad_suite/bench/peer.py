@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator, ImplicitGradient, UnrolledPhantomGradient
-from phantomgrad.nn import shared_masks, shared_parametrizations
+from phantomgrad.nn import one_pass
 from phantomgrad.solvers import (
     Anderson,
     Broyden,
@@ -59,7 +59,7 @@ class PeerDEQ(nn.Module):
 
     def forward(self, *inputs: Any, z0: Any) -> tuple[Any, None]:
         f, start, packing = self._close_over(inputs, z0)
-        with shared_masks(self.cell), shared_parametrizations(self.cell):
+        with one_pass(self.cell), one_pass(self.cell):
             z = self._deq(f, start)[0][-1]
         return z if packing is None else packing.unpack(z), None
 

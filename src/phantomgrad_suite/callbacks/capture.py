@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from phantomgrad.checks import check_at_least
 from phantomgrad.deq import DEQ
 from phantomgrad.jacobian import spectral_radius
-from phantomgrad.nn import shared_parametrizations
+from phantomgrad.nn import one_pass
 from phantomgrad.solvers import Map
 
 
@@ -126,7 +126,7 @@ class Pass:
         with (
             torch.enable_grad(),
             torch.random.fork_rng(devices),
-            shared_parametrizations(layer.cell),
+            one_pass(layer.cell),
         ):
             cotangent = self._cotangent[0] if self._single else self._cotangent
             f, v, _ = layer.close_over(self._inputs, cotangent)

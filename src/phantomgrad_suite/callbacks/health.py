@@ -4,9 +4,9 @@ from functools import partial
 from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
+from phantomgrad.health import SolverHealth
 
 from phantomgrad.deq import DEQ
-from phantomgrad.health import SolverHealth
 
 
 class SolverMonitor(Callback):

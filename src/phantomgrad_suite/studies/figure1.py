@@ -14,8 +14,7 @@ from torch import Tensor
 from phantomgrad.gradients import ImplicitGradient
 from phantomgrad.gradients.phantom import damped_steps
 from phantomgrad.jacobian import Linearization
-from phantomgrad.models.synthetic import SyntheticCell
-from phantomgrad.nn.linear import Nonlinearity
+from phantomgrad.models.synthetic import Nonlinearity, SyntheticCell
 from phantomgrad.solvers import Broyden, Map
 from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies.base import Findings, Study, progress, rounded

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from phantomgrad.gradients.phantom import damped_steps, neumann_sums
 from phantomgrad.jacobian import Linearization
-from phantomgrad.models.synthetic import SyntheticCell
-from phantomgrad.nn.linear import Nonlinearity
+from phantomgrad.models.synthetic import Nonlinearity, SyntheticCell
 from phantomgrad.solvers import Broyden, FixedPoint, Map
-from phantomgrad.solvers.maps import flat
+from phantomgrad.solvers.base import flat
 from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies.base import Findings, Study, dense_jacobian, progress, rounded
 

@@ -21,8 +21,7 @@ from phantomgrad.gradients import (
 )
 from phantomgrad.jacobian import pulled_back
 from phantomgrad.models import SyntheticCell
-from phantomgrad.nn.closure import Closure
-from phantomgrad.nn.linear import Nonlinearity
+from phantomgrad.models.synthetic import Nonlinearity
 from phantomgrad.solvers import (
     GMRES,
     Broyden,

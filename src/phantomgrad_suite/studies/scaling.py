@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from phantomgrad.checks import check_at_least, check_several
-from phantomgrad.models.recursive.network import truncated_normal_
+from phantomgrad.models.recursive import truncated_normal_
 from phantomgrad_suite.data import PuzzleBatch, Sudoku
 from phantomgrad_suite.data.puzzles.base import IGNORED
 from phantomgrad_suite.jobs.build import build_data, build_task

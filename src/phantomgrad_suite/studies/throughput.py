@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map_only
 from phantomgrad.checks import check_several
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import AdjointWarning, ImplicitGradient
-from phantomgrad.nn import shared_parametrizations
+from phantomgrad.nn import one_pass
 from phantomgrad.solvers import GMRES, IterativeSolver, LinearSolver, Solution
 from phantomgrad_suite.callbacks.capture import layers_of
 from phantomgrad_suite.jobs.build import build_task, synthetic_data
@@ -123,7 +123,7 @@ class TrainingStep:
         total = 0.0
         for layer, inputs, z0 in self._calls:
             f, z, _ = layer.close_over(inputs, torch.zeros_like(inputs[0]) if z0 is None else z0)
-            with shared_parametrizations(layer.cell):
+            with one_pass(layer.cell):
                 total += self._clock.time(partial(f, f(z)))
         return total
 

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 from torchmetrics import MeanMetric
 
 from phantomgrad.checks import check_at_least, check_choice, check_rate
-from phantomgrad.solvers.maps import per_sample
+from phantomgrad.solvers.base import per_sample
 from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
 from phantomgrad_suite.data.puzzles.base import IGNORED, PuzzleBatch
 from phantomgrad_suite.tasks.base import Task

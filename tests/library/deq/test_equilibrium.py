@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import phantomgrad as pg
-from phantomgrad.nn import Packing
+from phantomgrad.packing import Packing
 
 
 @pytest.mark.parametrize(

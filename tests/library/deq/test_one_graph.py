@@ -12,7 +12,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.utils.parametrizations import weight_norm
 
 import phantomgrad as pg
-from phantomgrad.nn import VariationalDropout, shared_parametrizations
+from phantomgrad.nn import VariationalDropout, one_pass
 
 pytestmark = [
     # Dynamo reads the .grad of every input, which makes torch warn.
@@ -24,7 +24,6 @@ SOLVERS = {
     "fixed point": pg.FixedPoint(max_evaluations=3, tol=0.15, damping=0.9),
     "anderson": pg.Anderson(max_evaluations=3, memory=2, tol=0.15),
     "broyden": pg.Broyden(max_evaluations=3, tol=0.15),
-    "searched broyden": pg.Broyden(max_evaluations=3, tol=0.15, line_search=True),
     "steps": pg.Steps(3),
     "reversible": pg.Reversible(max_evaluations=4, tol=0.3, backward_tol=0.0),
 }
@@ -217,7 +216,7 @@ def test_a_weight_norm_that_comes_later():
 def test_a_model_that_shares_weights_compiles_after_a_weight_norm():
     class Sharing(Model):
         def forward(self, x):
-            with shared_parametrizations(self.deq.cell):
+            with one_pass(self.deq.cell):
                 return super().forward(x)
 
     model, x = Sharing(SHORT, UPG), inputs(3)

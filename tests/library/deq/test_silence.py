@@ -9,8 +9,8 @@ from torch.nn.utils.parametrizations import weight_norm
 from torch.utils.checkpoint import checkpoint
 
 import phantomgrad as pg
+from phantomgrad.graphs import normalized_adjacency
 from phantomgrad.models.ignn import ImplicitGraphLayer
-from phantomgrad.nn.propagation import normalized_adjacency
 
 SOLVER = pg.Broyden(max_evaluations=60, tol=1e-10)
 UPG = pg.UnrolledPhantomGradient(5, 0.5)

@@ -16,7 +16,6 @@ SOLVERS = {
     "fixed point": pg.FixedPoint(max_evaluations=40, tol=1e-13, damping=0.9),
     "anderson": pg.Anderson(max_evaluations=25, tol=1e-13),
     "broyden": pg.Broyden(max_evaluations=25, tol=1e-13),
-    "searched broyden": pg.Broyden(max_evaluations=25, tol=1e-13, line_search=True),
     "steps": pg.Steps(40),
     "reversible": pg.Reversible(max_evaluations=60, tol=1e-13, backward_tol=0.0),
 }

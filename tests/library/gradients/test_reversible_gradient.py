@@ -12,9 +12,8 @@ import phantomgrad as pg
 from phantomgrad.nn import (
     NormedLinear,
     VariationalDropout,
+    one_pass,
     recomputed,
-    shared_masks,
-    shared_parametrizations,
 )
 
 BPTT = pg.BackpropThroughSolver()
@@ -45,11 +44,11 @@ def test_layers_that_share_a_cell_and_feed_each_other(coupled):
         given = torch.sin(x)
         more = torch.cos(given + x)
         if by_hand:
-            with shared_masks(cell), shared_parametrizations(cell):
+            with one_pass(cell), one_pass(cell):
                 first = _looped(
                     lambda z, s=given: cell(z, s), torch.zeros(3, 4), states[0], coupled
                 )
-            with shared_masks(cell), shared_parametrizations(cell):
+            with one_pass(cell), one_pass(cell):
                 start = (first, more)
                 second = _looped(
                     lambda z, s=start: cell(z, s[0], more=s[1]), given, states[1], coupled

@@ -14,7 +14,7 @@ from torch import nn
 from torch.func import functional_call
 
 import phantomgrad as pg
-from phantomgrad.nn import CompiledCalls
+from phantomgrad.compiled import CompiledCalls
 
 # Dynamo reads the .grad of every input, which makes torch warn.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")

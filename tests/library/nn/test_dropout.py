@@ -4,18 +4,18 @@ import pytest
 import torch
 from torch import nn
 
-from phantomgrad.nn import VariationalDropout, shared_masks
+from phantomgrad.nn import VariationalDropout, one_pass
 
 
 def test_the_mask_is_kept_until_the_next_pass():
     dropout, x = VariationalDropout(0.5), torch.ones(4, 50)
     model = nn.Sequential(nn.Sequential(dropout))
-    with shared_masks(model):
+    with one_pass(model):
         first = model(x)
         assert torch.equal(model(x), first)
     assert torch.equal(model(3 * x), 3 * first)
     assert dropout.state_dict() == {}
-    with shared_masks(model):
+    with one_pass(model):
         assert not torch.equal(model(x), first)
 
 
@@ -28,7 +28,7 @@ def test_outside_of_a_pass_each_call_draws_a_mask():
 
 def test_two_shapes_in_one_pass_are_refused():
     dropout = VariationalDropout(0.5)
-    with shared_masks(dropout):
+    with one_pass(dropout):
         dropout(torch.ones(4, 50))
         with pytest.raises(ValueError, match=r"one mask, of shape \(4, 50\), .* \(4, 5\)"):
             dropout(torch.ones(4, 5))

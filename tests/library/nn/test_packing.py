@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phantomgrad.nn import Packing
+from phantomgrad.packing import Packing
 
 shapes = st.lists(st.lists(st.integers(1, 4), max_size=3), min_size=1, max_size=4)
 

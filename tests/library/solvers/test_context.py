@@ -12,8 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from phantomgrad import GMRES, Reversible
-from phantomgrad.solvers.context import full_precision
-from phantomgrad.solvers.maps import widest_dtype
+from phantomgrad.precision import full_precision, widest_dtype
 
 CUDA = torch.device("cuda")
 

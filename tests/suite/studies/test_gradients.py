@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from phantomgrad import DEQ, Anderson, Broyden, FixedPoint, ImplicitGradient, Reversible
-from phantomgrad.nn import shared_parametrizations
+from phantomgrad.nn import one_pass
 from phantomgrad_suite.studies import GradientBench
 from phantomgrad_suite.studies.base import truncated_series
 from phantomgrad_suite.studies.gradients import Layer
@@ -76,7 +76,7 @@ class Cell(nn.Linear):
 def test_products_of_a_cell_with_weight_norm(kind):
     """Its weight is computed once, outside of the evaluations that are repeated."""
     layer = DEQ(weight_norm(Cell(4, 4)), SOLVER, ImplicitGradient())
-    with shared_parametrizations(layer.cell):
+    with one_pass(layer.cell):
         f, v, _ = layer.close_over((torch.zeros(2, 4),), torch.ones(2, 4))
         bench_layer = Layer(f, v, [*layer.cell.parameters()], SOLVER.solve(f, v))
         assert bench_layer.products(kind(max_evaluations=6, tol=0)) == 5

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from phantomgrad.nn.propagation import Propagation
+from phantomgrad.graphs import Propagation
 from phantomgrad_suite.data.base import DataModule
 from phantomgrad_suite.runs.errors import UserError
 

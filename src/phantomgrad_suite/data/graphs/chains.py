@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_not_negative
-from phantomgrad.nn.propagation import Propagation, normalized_adjacency
+from phantomgrad.graphs import Propagation, normalized_adjacency
 from phantomgrad_suite.checkpoint.loaders import ResumableLoader
 from phantomgrad_suite.data.graphs import GraphModule
 from phantomgrad_suite.data.sources import digest

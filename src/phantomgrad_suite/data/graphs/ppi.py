@@ -15,7 +15,7 @@ from scipy.sparse.linalg import eigs
 from torch import Tensor
 
 from phantomgrad.checks import check_choice
-from phantomgrad.nn.propagation import Propagation, adjacency
+from phantomgrad.graphs import Propagation, adjacency
 from phantomgrad_suite.checkpoint.loaders import ResumableLoader, Shuffled
 from phantomgrad_suite.data.base import missing_data
 from phantomgrad_suite.data.graphs import Graph, GraphModule, check_finite

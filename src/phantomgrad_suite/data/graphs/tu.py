@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from phantomgrad.checks import check_choice, check_not_negative
-from phantomgrad.nn.propagation import Propagation, checked_sparse, normalized_adjacency
+from phantomgrad.graphs import Propagation, checked_sparse, normalized_adjacency
 from phantomgrad_suite.checkpoint.loaders import ResumableLoader
 from phantomgrad_suite.data.base import missing_data
 from phantomgrad_suite.data.folds import Split, authors_split, stratified_split

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from phantomgrad.diagnostics import agreement
-from phantomgrad.nn.linear import Nonlinearity
+from phantomgrad.models.synthetic import Nonlinearity
 from phantomgrad.solvers import FixedPoint
 from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies import base

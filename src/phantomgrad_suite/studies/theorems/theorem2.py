@@ -11,8 +11,7 @@ from torch import Tensor
 
 from phantomgrad.diagnostics import estimated_gradient
 from phantomgrad.gradients import UnrolledPhantomGradient
-from phantomgrad.models.synthetic import SyntheticCell
-from phantomgrad.nn.linear import Nonlinearity
+from phantomgrad.models.synthetic import Nonlinearity, SyntheticCell
 from phantomgrad.solvers import FixedPoint
 from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies import base

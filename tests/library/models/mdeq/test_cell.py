@@ -10,7 +10,7 @@ from problems import relative_error
 from small_models import mdeq
 from torch import nn
 
-from phantomgrad.models.mdeq.cell import NormedConv2d
+from phantomgrad.nn import NormedConv2d
 
 
 def group_norm(x, norm):

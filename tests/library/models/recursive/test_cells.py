@@ -8,7 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import phantomgrad as pg
 from phantomgrad.models import RecursiveCell, RecursiveNetwork
-from phantomgrad.models.recursive.network import rotated, truncated_normal_
+from phantomgrad.models.recursive import rotated, truncated_normal_
 
 every_mixer = pytest.mark.parametrize("mixer", ["mlp", "attention"])
 

@@ -5,8 +5,7 @@ import torch
 import transformer_golden as golden
 
 import phantomgrad as pg
-from phantomgrad.models.transformer.attention import empty_memory
-from phantomgrad.models.transformer.embedding import DistanceEmbedding
+from phantomgrad.models.transformer import DistanceEmbedding, empty_memory
 
 TIGHT = pg.Broyden(max_evaluations=150, tol=1e-14)
 VARIANTS = pytest.mark.parametrize("variant", golden.VARIANTS)

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from phantomgrad.models import Memory, TransformerCell
-from phantomgrad.models.transformer.attention import RelativeAttention
-from phantomgrad.models.transformer.embedding import (
+from phantomgrad.models.transformer import (
     AdaptiveEmbedding,
     AdaptiveLogSoftmax,
     DistanceEmbedding,
+    RelativeAttention,
 )
 
 WIDTH, HEADS, INNER = 8, 2, 12
