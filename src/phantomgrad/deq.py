@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.hooks import RemovableHandle
 
 from phantomgrad.checks import cheap_to_read, check_integers
 from phantomgrad.compiled import CompiledCalls
@@ -30,6 +32,10 @@ Penalty = Callable[[Map, Tensor, Tensor], Tensor]
 
 ``z`` is the equilibrium without a graph, ``attached`` the same with its gradient.
 """
+
+
+PassHook = Callable[["DEQ", Map, Tensor, Tensor], None]
+"""``hook(layer, f, z, attached)``: see :meth:`DEQ.register_pass_hook`."""
 
 
 class Equilibrium(NamedTuple):
@@ -124,6 +130,7 @@ class DEQ(nn.Module):
         self.last_solution: Solution | None = None
         self.last_adjoint: Solution | None = None
         self.penalty: Penalty | None = None
+        self._pass_hooks: OrderedDict[int, PassHook] = OrderedDict()
         self.last_penalty: Tensor | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -205,6 +212,8 @@ class DEQ(nn.Module):
             solution = solution._replace(z=solution.z.detach(), inverse=None)
             if torch.is_grad_enabled() and self.penalty is not None:
                 self.last_penalty = self.penalty(f, solution.z, z)
+            for hook in self._pass_hooks.values():
+                hook(self, f, solution.z, z)
         states = tuple(f.shown(s) for s in (*earlier, z))
         return Equilibrium(states if trajectory else states[-1], solution)
 
@@ -272,9 +281,21 @@ class DEQ(nn.Module):
         """
         self._compiled = CompiledCalls(self.cell, **options)
 
+    def register_pass_hook(self, hook: PassHook) -> RemovableHandle:
+        """Call ``hook(layer, f, z, attached)`` at the end of each pass, for measurements.
+
+        ``f`` is the map of the pass, with its weights and masks; a later call of it computes them
+        anew. ``z`` and ``attached`` are those of :attr:`penalty`. Copies of the layer have no
+        hooks. Returns a handle, whose ``remove()`` removes the hook.
+        """
+        handle = RemovableHandle(self._pass_hooks)
+        self._pass_hooks[handle.id] = hook
+        return handle
+
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()  # type: ignore[no-untyped-call]
-        return {**state, "_compiled": None, "last_penalty": None}
+        dropped: dict[str, Any] = {"_compiled": None, "_pass_hooks": OrderedDict()}
+        return {**state, **dropped, "last_penalty": None}
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *options: Any) -> None:
         """Ignore the saved state of a gradient estimator if the present one has none."""
