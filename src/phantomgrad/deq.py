@@ -182,7 +182,8 @@ class DEQ(nn.Module):
         if torch.compiler.is_compiling() and not self.fullgraph:
             # A graph of the loops would be long to compile and could not stop early. The layer is
             # part of a graph with fullgraph=True if `layer.fullgraph = True` is set before.
-            return torch.compiler.disable(self._pass)(*arguments)  # type: ignore[no-any-return]
+            uncompiled: Any = torch.compiler.disable(self._pass)  # type: ignore[no-untyped-call]
+            return uncompiled(*arguments)  # type: ignore[no-any-return]
         return self._pass(*arguments)
 
     def _pass(
@@ -375,7 +376,7 @@ class LayerMap:
     @property
     def tensors(self) -> list[Tensor]:
         """The differentiable tensors: parameters of the cell, weights of the pass, and inputs."""
-        return tree_leaves(self._differentiable())  # type: ignore[no-any-return]
+        return tree_leaves(self._differentiable())
 
     def _differentiable(self) -> tuple[dict[str, Tensor], dict[int, Tensor], list[Tensor]]:
         weights = {} if self.held is None else self.held.weights

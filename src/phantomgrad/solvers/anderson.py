@@ -126,26 +126,11 @@ class _Window:
     def _weights(self, newest: int) -> Tensor:
         """Return alpha, ``(B, used, 1)``; if the equations are singular, the newest pair alone."""
         *_, scale, system, ridge = self._used
-        weights = _solve(system + ridge, scale).mul_(scale)
+        # solve_ex reports a singular system without raising or waiting for the device.
+        weights: Tensor = torch.linalg.solve_ex(system + ridge, scale)[0].mul_(scale)
         weights.div_(weights.sum(dim=1, keepdim=True))
         if self._cheap and math.isfinite(weights.sum().item()):
             return weights
         usable = weights.abs().amax(dim=1, keepdim=True) < torch.inf  # False for nan
         plain = self._plain[newest, : weights.shape[1]].unsqueeze(1)
         return torch.where(usable, weights, plain)
-
-
-def _solve(system: Tensor, right: Tensor) -> Tensor:
-    """Return the solution ``(B, k, 1)`` for a positive definite matrix, not finite if singular."""
-    if not torch.compiler.is_exporting():
-        # solve_ex reports a singular system without raising or a host sync.
-        solution: Tensor = torch.linalg.solve_ex(system, right)[0]
-        return solution
-    # Gauss-Jordan elimination, since ONNX has no solver; such a matrix needs no pivoting.
-    size = system.shape[1]
-    units = torch.eye(size, dtype=system.dtype, device=system.device).unsqueeze(2)
-    rows = torch.cat([system, right], dim=2)
-    for j in range(size):
-        pivot = rows[:, j : j + 1] / rows[:, j : j + 1, j : j + 1]
-        rows = rows - (rows[:, :, j : j + 1] - units[j]) * pivot
-    return rows[:, :, size:]

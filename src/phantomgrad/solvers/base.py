@@ -497,7 +497,7 @@ def write(operator: Callable[..., Tensor], *arguments: Any, out: Tensor, direct:
 
 def check_start(z0: Tensor) -> None:
     """Raise unless ``z0`` is a batch of floating-point states."""
-    if torch.jit.is_tracing():
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         raise RuntimeError("torch.jit.trace would freeze the number of steps: use torch.export")
     if z0.dim() == 0:
         raise ValueError("z0 must have a batch dimension, got a scalar tensor")

@@ -103,7 +103,7 @@ class _Run:
         self._slot = self._slots.unbind(dim=1)  # views made once: each costs as much as a product
         self._system = z0.new_zeros(batch, memory, memory)  # without its diagonal of ones
         self._scale = z0.new_zeros(batch, memory)  # -1 / ||s_j||^2; 0 disables update j
-        self._own = self._scale.split(1, dim=1)
+        self._own = torch.split(self._scale, 1, dim=1)
         self._minus_one = z0.new_full((), -1)
 
     def advance(self, z: Tensor, fz: Tensor, g: Tensor) -> Tensor:
@@ -189,11 +189,7 @@ def _solve_unit_triangular(system: Tensor, right: Tensor) -> Tensor:
 
     The rest of ``system`` must be zero.
     """
-    if not torch.compiler.is_exporting():
-        solution: Tensor = torch.linalg.solve_triangular(
-            system, right.unsqueeze(2), upper=False, unitriangular=True
-        )
-        return solution.squeeze(2)
-    for j in range(system.shape[1] - 1):  # ONNX has no solver
-        right = right - system[:, :, j] * right[:, j : j + 1]
-    return right
+    solution: Tensor = torch.linalg.solve_triangular(
+        system, right.unsqueeze(2), upper=False, unitriangular=True
+    )
+    return solution.squeeze(2)

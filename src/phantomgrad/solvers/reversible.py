@@ -106,14 +106,15 @@ class Reversible(IterativeSolver):
         half = z0.dtype in (torch.float16, torch.bfloat16)
         wide = torch.float32 if half else widest_dtype(z0.device)
         if torch.is_grad_enabled() and readable(z0):
-            if not isinstance(f, ParametricMap):
+            known: object = f
+            if not isinstance(known, ParametricMap):
                 raise TypeError(
                     "Reversible differentiates the map of a DEQ, whose tensors it knows, got "
                     f"{type(f).__name__}: use a layer, FixedPoint, or torch.no_grad()"
                 )
-            run = _RecordedSolve(self, f, z0, wide)
+            run = _RecordedSolve(self, known, z0, wide)
             solution, before = run.forward()
-            z = _Reconstructed.apply(run, solution.z, before, z0, *f.tensors)
+            z = _Reconstructed.apply(run, solution.z, before, z0, *known.tensors)
         else:
             solution = search(self, lambda z: f(z.to(z0.dtype)), z0.to(wide))
             z = solution.z.to(z0.dtype)
