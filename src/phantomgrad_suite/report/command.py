@@ -11,9 +11,10 @@ import yaml
 from phantomgrad_suite.report import html, latex, markdown
 from phantomgrad_suite.report.baselines import read_baselines
 from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
-from phantomgrad_suite.report.claims.claims_table import table_of_claims
+from phantomgrad_suite.report.claims.claims_table import judge, table_of_claims
 from phantomgrad_suite.report.experiments.results import table_of_runs
 from phantomgrad_suite.report.figures import plots_of
+from phantomgrad_suite.report.figures.forest import forest
 from phantomgrad_suite.report.figures.plot import Plot, render
 from phantomgrad_suite.report.inputs import read_all, read_paper, read_published
 from phantomgrad_suite.report.studies import STUDIES, table_of_studies
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str], default: Path) -> int:
 def _report(names: Sequence[str], known: Sequence[str], results: Path) -> None:
     tables = {key: load(results, key) for key in dict.fromkeys([*CATALOGUE, *known])}
     figures = {key: plots_of(table) for key, table in tables.items()}
-    claims = table_of_claims(results)
+    judgement = judge(results)
     written = {name: _files(tables[name], figures[name]) for name in dict.fromkeys(names)}
     for name, files in written.items():
         for place, content in files.items():
@@ -82,8 +83,11 @@ def _report(names: Sequence[str], known: Sequence[str], results: Path) -> None:
         print(markdown.render(tables[name]))
         print("\n".join(f"wrote {results / place}" for place in files), end="\n\n")
     page = results / "index.html"
-    if claims:
+    claims = table_of_claims(judgement) if judgement else None
+    if judgement and claims:
         _write(markdown.render(claims).encode(), results / "claims.md")
+        for kind, content in forest(judgement.parts, judgement.sentence).items():
+            _write(content, results / f"figures/claims.{kind}")
         print(f"wrote {results / 'claims.md'}: {claims.missing}")
     _write(html.render(results, list(tables.values()), figures, claims=claims).encode(), page)
     print(f"wrote {page}")
@@ -92,12 +96,14 @@ def _report(names: Sequence[str], known: Sequence[str], results: Path) -> None:
 def _report_yours(names: Sequence[str], known: Sequence[str], results: Path, yours: Path) -> None:
     tables = {key: load(results, key) for key in dict.fromkeys([*CATALOGUE, *known])}
     figures = {key: plots_of(table) for key, table in tables.items()}
-    claims = with_your_claims(
-        table_of_claims(results, page=yours), table_of_claims(results, yours / "records", yours)
-    )
+    claims, published, repeated = None, judge(results), judge(results, yours / "records")
+    if published and repeated:
+        claims = with_your_claims(
+            table_of_claims(published, yours), table_of_claims(repeated, yours)
+        )
+    _copy("claims", results, yours)
     for plot in (plot for plots in figures.values() for plot in plots):
-        for path in (results / "figures").glob(f"{plot.name}.*"):
-            _write(path.read_bytes(), yours / "figures" / path.name)
+        _copy(plot.name, results, yours)
     for key in known:
         own = load(results, key, yours / "records")
         if own.studies or any(line.runs for line in own.lines):
@@ -115,6 +121,11 @@ def _report_yours(names: Sequence[str], known: Sequence[str], results: Path, you
     text = html.render(results, list(tables.values()), figures, yours, claims)
     _write(text.encode(), page)
     print(f"your numbers next to the published ones: {page}")
+
+
+def _copy(figure: str, results: Path, yours: Path) -> None:
+    for path in (results / "figures").glob(f"{figure}.*"):
+        _write(path.read_bytes(), yours / "figures" / path.name)
 
 
 def _files(table: Table, figures: Sequence[Plot]) -> dict[str, bytes]:

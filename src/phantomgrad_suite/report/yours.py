@@ -34,10 +34,8 @@ def with_yours(published: Table, yours: Table) -> tuple[Table, str]:
     return replace(published, sections=sections), sentence
 
 
-def with_your_claims(published: Table | None, yours: Table | None) -> Table | None:
+def with_your_claims(published: Table, yours: Table) -> Table:
     """Return the published claims, then those of which you have pairs of runs, from yours."""
-    if published is None or yours is None:
-        return published
     first, section = yours.sections
     found = [(b, tuple(row for row in b.rows if str(row.cells["Ours"]))) for b in section.blocks]
     blocks = tuple(replace(block, rows=rows) for block, rows in found if rows)

@@ -18,6 +18,8 @@ from phantomgrad_suite.report.inputs import read_paper, read_published
 from phantomgrad_suite.report.table import Block, Cell, Cells, Row, Section, State, Table
 from phantomgrad_suite.runs.metrics import metric_of
 
+PAPER = "the paper"
+"""The source of the paper's claims."""
 _USUAL = 0.05  # the level that titles leave out
 
 
@@ -37,14 +39,29 @@ class Part(NamedTuple):
     claims: list[Judged]
 
 
-def table_of_claims(
-    results: Path, records: Path | None = None, page: Path | None = None
-) -> Table | None:
-    """Return the claims of ``results/claims.yaml``, tested with the records of a folder.
+class Judgement(NamedTuple):
+    """All claims of a folder of results, and the records that they were tested with."""
 
-    The first section says what is contradicted, the second has all claims.
-    ``records`` is the folder of records, by default that of ``results``; links are relative to
-    ``page``, by default ``results``. Without ``claims.yaml`` there is no table.
+    results: Path
+    parts: list[Part]
+    archive: Archive
+
+    @property
+    def sentence(self) -> str:
+        """How many of the paper's primary claims have which verdict."""
+        verdicts = [
+            judged.finding.verdict
+            for part in self.parts
+            if part.family.source == PAPER and part.rank == "primary"
+            for judged in part.claims
+        ]
+        return f"Of the paper's {len(verdicts)} primary claims, {_counted(verdicts)}."
+
+
+def judge(results: Path, records: Path | None = None) -> Judgement | None:
+    """Test the claims of ``results/claims.yaml``; without this file there are none.
+
+    ``records`` is the folder of records, by default that of ``results``.
 
     Raises:
         UserError: the file, or a record that it needs, cannot be used.
@@ -56,6 +73,16 @@ def table_of_claims(
     archive = Archive(folder, read_baselines(*dict.fromkeys([published, folder])))
     margin, families = read_claims(results / "claims.yaml")
     parts = [part for family in families for part in _parts(family, archive, margin)]
+    return Judgement(results, parts, archive)
+
+
+def table_of_claims(judgement: Judgement, page: Path | None = None) -> Table:
+    """Return all claims as a table.
+
+    The first section counts verdicts and says what is contradicted, the second has all claims.
+    Links are relative to ``page``, by default the folder of results.
+    """
+    results, parts, archive = judgement
 
     def link(place: Path | None) -> str:
         known = place is not None and place.exists()
@@ -68,11 +95,13 @@ def table_of_claims(
         for part in parts
     ]
     log = results / "published_curves.csv"
-    if not records and (logs := [Row(cells) for cells in _logs(log, link(log))]):
+    is_published = archive.folder == results / "records"
+    if is_published and (logs := [Row(cells) for cells in _logs(log, link(log))]):
         blocks.append(Block(tuple(logs), "The paper's numbers in its authors' log"))
-    notes = [f"{family.title}: {family.note}" for family in families if family.note]
+    families = [part.family for part in parts if part.family.note]
+    notes = dict.fromkeys(f"{family.title}: {family.note}" for family in families)
     section = Section.of("", blocks, 3, notes=[*CLAIMS.notes, *notes])
-    first = Section(text=_contradicted(parts))
+    first = Section(text=f"{judgement.sentence} {_contradicted(parts)}")
     return Table(CLAIMS, State.MADE, counts(parts), (first, section))
 
 
@@ -127,7 +156,7 @@ def _counted(verdicts: Sequence[Verdict]) -> str:
 
 
 def _cells(judged: Judged, link: str) -> Cells:
-    claim, (result, shown), finding = judged
+    claim, (result, shown, _), finding = judged
     power = result.power if isinstance(result, Outcome) else math.nan
     p = finding.p
     return {

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from phantomgrad_suite.report.baselines import Baselines, baseline_of
 from phantomgrad_suite.report.claims.claim import RunsClaim
-from phantomgrad_suite.report.claims.evidence import Evidence, Shown, signed
+from phantomgrad_suite.report.claims.evidence import Effect, Evidence, Shown, signed
 from phantomgrad_suite.report.claims.inference import (
     Difference,
     Outcome,
@@ -58,10 +58,10 @@ def evidence_of_runs(
     compared, first = _compared(claim, keys, runs_of), runs[claim.a[0]][0]
     reason = reason or _diverged(runs) or _untrained(claim.rows, claim, runs, baselines)
     reason = reason or _unspread(claim, compared)
-    shown = _shown(claim, compared, first)
+    shown = _shown(claim, compared, first), _effect(claim, compared, first, margin)
     if reason:
-        return Evidence.untested(reason, shown)
-    return Evidence(_outcome(claim, compared, first, margin, level), shown)
+        return Evidence.untested(reason, *shown)
+    return Evidence(_outcome(claim, compared, first, margin, level), *shown)
 
 
 def _complete(claim: RunsClaim, runs_of: RunsOf) -> list[Key]:
@@ -174,6 +174,23 @@ def _outcome(
     effect = margin if claim.effect is None and quantity.has_margin else claim.effect
     size = math.nan if effect is None else abs(effect)
     return greater(-d if claim.test == "less" else d, size, level)
+
+
+def _effect(claim: RunsClaim, compared: Compared, first: Record, margin: float) -> Effect | None:
+    """Return the difference, turned so that the claim's side is positive; none without a unit."""
+    quantity = QUANTITIES[claim.quantity]
+    if claim.test == "varies_more" or not quantity.has_margin:
+        return None
+    d = Difference.of(compared.differences, over_folds=bool(claim.folds))
+    opposite = claim.test == "less" or (
+        claim.test == "not_worse" and not higher_is_better(first, quantity)
+    )
+    d, sign = (-d, -1) if opposite else (d, 1)
+    effect = math.nan if claim.effect is None else abs(claim.effect)
+    paper = effect if claim.printed is None else sign * claim.printed
+    unit = "%" if is_logarithm(first, quantity) else "points"
+    around = margin if claim.test in ("equivalent", "not_worse") else 0.0
+    return Effect(d.mean, *d.interval(), paper, around, unit)
 
 
 def _shown(claim: RunsClaim, compared: Compared, first: Record) -> Shown:

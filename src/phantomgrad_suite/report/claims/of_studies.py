@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from phantomgrad_suite.report.claims.claim import SpeedClaim, StudyClaim
-from phantomgrad_suite.report.claims.evidence import Evidence, Shown
+from phantomgrad_suite.report.claims.evidence import Effect, Evidence, Shown
 from phantomgrad_suite.report.claims.inference import Difference
 from phantomgrad_suite.report.claims.verdicts import Finding, Verdict
 from phantomgrad_suite.runs.errors import UserError
@@ -49,7 +49,10 @@ def evidence_of_speed(claim: SpeedClaim, record: StudyRecord | None, level: floa
         interval=" to ".join(f"{math.exp(end):.2f}" for end in d.interval()),
         n=str(d.n),
     )
-    return Evidence(Finding(_speed(low, high, claim.ratio)), shown)
+    paper = claim.ratio if claim.ratio > 1 else math.nan
+    ours = [math.exp(value) for value in (d.mean, *d.interval())]
+    effect = Effect(ours[0], ours[1], ours[2], paper, 0.0, "times")
+    return Evidence(Finding(_speed(low, high, claim.ratio)), shown, effect)
 
 
 def _per_sample(row: Mapping[str, Any], part: str) -> list[float]:

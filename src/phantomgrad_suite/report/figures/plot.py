@@ -7,7 +7,7 @@ a line style and a marker, so that a figure can be read in grey too.
 import io
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -201,9 +201,14 @@ def _fix_layout(figure: Figure) -> None:
 
 def render(plot: Plot) -> dict[str, bytes]:
     """Return a figure in every format; the same figure gives the same bytes."""
+    return rendered(plot.draw)
+
+
+def rendered(draw: Callable[[], Figure]) -> dict[str, bytes]:
+    """Return what ``draw`` returns, in every format."""
     files = {}
     with styled():
-        figure = plot.draw()
+        figure = draw()
         _fix_layout(figure)
         for kind, metadata in _FORMATS.items():
             buffer = io.BytesIO()

@@ -1,0 +1,67 @@
+"""The forest plot of the claims."""
+
+import itertools
+import math
+
+import pytest
+from composition import REPOSITORY
+
+from phantomgrad_suite.report.claims.claim import Family, Untestable
+from phantomgrad_suite.report.claims.claims_table import Judged, Part, judge
+from phantomgrad_suite.report.claims.evidence import Effect, Evidence
+from phantomgrad_suite.report.claims.verdicts import Finding, Verdict
+from phantomgrad_suite.report.figures.forest import draw
+
+
+def drawn(effect, source="the paper", verdict=Verdict.HOLDS):
+    claim = Untestable(claim="It is better", place="", paper="", untestable="")
+    finding = Finding(verdict)
+    judged = Judged(claim, Evidence(finding, effect=effect), finding)
+    return draw([Part(Family(title="Toys", source=source, level=0.05), "primary", [judged])], "T")
+
+
+def texts(figure):
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+def test_every_primary_claim_of_the_paper_is_a_line_with_its_verdict():
+    parts = judge(REPOSITORY / "results").parts
+    shown = texts(draw(parts, "All"))
+    claims = [
+        (judged.claim.claim, judged.finding.verdict)
+        for part in parts
+        if (part.family.source, part.rank) == ("the paper", "primary")
+        for judged in part.claims
+    ]
+    pairs = list(itertools.pairwise(shown))
+    assert len(claims) > 20
+    assert [claim for claim in claims if claim not in pairs] == []
+
+
+def test_a_difference_its_interval_and_that_of_the_paper_are_marked():
+    (axes,) = drawn(Effect(1.0, -0.5, 2.5, 2.0, 1.0, "points")).axes
+    assert texts(axes.figure) == ["Toys", "It is better", "holds"]
+    at = [line.get_xdata() for line in axes.lines[1:]]
+    assert [list(x) for x in at] == [[-0.5, 2.5], [1.0], [2.0]]
+    assert axes.collections  # the margin
+
+
+def test_an_interval_beyond_the_axis_ends_in_an_arrow():
+    (axes,) = drawn(Effect(1.0, -20.0, 22.0, math.nan, 0.0, "points")).axes
+    assert [line.get_marker() for line in axes.lines] == ["None", "None", "<", ">", "o"]
+
+
+def test_speeds_have_a_logarithmic_axis_around_one():
+    (axes,) = drawn(Effect(1.4, 1.3, 1.5, 1.7, 0.0, "times")).axes
+    assert axes.get_xscale() == "log"
+    assert list(axes.lines[0].get_xdata()) == [1, 1]
+
+
+@pytest.mark.parametrize("effect", [None, Effect(1.0, math.nan, math.nan, math.nan, 0.0, "%")])
+def test_a_claim_without_a_number_or_with_one_run_has_no_interval(effect):
+    (axes,) = drawn(effect, verdict=Verdict.UNTESTED).axes
+    assert len(axes.lines) == (1 if effect is None else 2)
+
+
+def test_claims_of_others_are_not_shown():
+    assert drawn(None, source="ours").axes == []
