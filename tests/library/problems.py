@@ -79,6 +79,19 @@ class Counted:
         return len(self.points)
 
 
+class Parametric:
+    """A map ``f(z, *tensors)`` that knows its tensors, as that of a layer does."""
+
+    def __init__(self, f: Callable[..., Tensor], *tensors: Tensor) -> None:
+        self.f, self.tensors = f, list(tensors)
+
+    def __call__(self, z: Tensor) -> Tensor:
+        return self.f(z, *self.tensors)
+
+    def with_tensors(self, tensors: list[Tensor]) -> Parametric:
+        return Parametric(self.f, *tensors)
+
+
 class TanhCell(nn.Module):
     """``tanh(W z + x)``, a contraction while the spectral norm of W is below one."""
 

@@ -63,7 +63,7 @@ class Steps(Solver):
     as converged.
 
     A state of several tensors may have integers in it, such as a counter for a
-    :class:`torch.nn.Embedding`, without damping. They have no gradient.
+    :class:`torch.nn.Embedding`, without damping. They have no gradient, and count in the residual.
 
     Args:
         n: number of applications, at least 0.

@@ -179,10 +179,3 @@ def test_images_in_half_precision(layout):
     assert solution.z.dtype == torch.bfloat16
     u = solution.z.double()
     torch.testing.assert_close(u + 0.5 * u.flip(1), v.double(), rtol=0, atol=0.05)
-
-
-def test_a_vmap_over_matrices_with_one_right_hand_side():
-    several, v = torch.stack([matrices("random"), matrices("symmetric")]), torch.randn(4, 12)
-    together = torch.vmap(lambda a: ALL.solve_linear(product(a), v).z)(several)
-    expected = torch.stack([ALL.solve_linear(product(a), v).z for a in several])
-    torch.testing.assert_close(together, expected)

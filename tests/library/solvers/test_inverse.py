@@ -26,7 +26,7 @@ START = torch.linspace(-1, 1, 24, dtype=torch.float64).view(4, 6)
 
 
 def stiff(z):
-    """Of norm 3: the line search refuses points, and residuals rise."""
+    """Of norm 3, so residuals rise at times."""
     return torch.tanh(z @ contraction(1, 6, 3.0)[0].mT + torch.linspace(-1, 1, 6))
 
 
@@ -49,23 +49,14 @@ def test_inverse_and_steps_are_those_of_independent_code(case):
 
 @pytest.mark.parametrize(
     "solver",
-    [
-        Broyden(tol=0),
-        Broyden(tol=0, first_step=-1.0),
-        Broyden(tol=0, first_step=0.3),
-        Broyden(tol=0, line_search=True),
-        Broyden(tol=0, memory=4),
-        Broyden(tol=0, memory=4, first_step=-1.0),
-        Broyden(tol=0, memory=4, line_search=True),
-    ],
+    [Broyden(tol=0), Broyden(tol=0, memory=4)],
     ids=str,
 )
 def test_it_is_the_dense_inverse_at_the_best_iterate(solver):
     """Of a best iterate before the last restart, it is the identity."""
-    settings = (solver.memory or 1000, solver.line_search, solver.first_step)
     found, earlier = {n: dense(kept(solver, n)) for n in range(1, 12)}, 0
     for sample, start in enumerate(START):
-        reference = DenseBroyden(stiff, *settings)
+        reference = DenseBroyden(stiff, solver.memory or 1000)
         points = torch.stack(reference.points(start, 11))
         trace = (stiff(points) - points).norm(dim=1) / stiff(points).norm(dim=1)
         for evaluations, inverses in found.items():
@@ -83,12 +74,11 @@ def test_a_voided_update_drops_out():
     assert dense(solution).item() == 1
 
 
-@pytest.mark.parametrize("options", [{}, {"line_search": True}, {"first_step": -1.0}], ids=str)
-def test_each_sample_alone_is_the_same_as_in_a_batch(options):
+def test_each_sample_alone_is_the_same_as_in_a_batch():
     """Samples that have converged do not use the steps that others still take."""
     x = torch.tensor([0.1, 0.3, 1.0, 8.0]).unsqueeze(1) * torch.linspace(-1, 1, 30)
     weight, v = contraction(1, 30, 1.3)[0], torch.randn(4, 30)
-    solver = Broyden(max_evaluations=20, tol=1e-2, keep_inverse=True, **options)
+    solver = Broyden(max_evaluations=20, tol=1e-2, keep_inverse=True)
     together = solver.solve(lambda z: torch.tanh(z @ weight.mT + x), 0.1 * v)
     assert together.evaluations.unique().numel() > 2
     inverse = together.inverse.transposed(v)
@@ -148,5 +138,5 @@ def test_keeping_the_inverse_changes_nothing_else():
     plain = Broyden(max_evaluations=9, tol=1e-3)
     solution, keeping = plain.solve(f, ZERO), replace(plain, keep_inverse=True).solve(f, ZERO)
     assert keeping.trace is solution.inverse is None
-    for before, after in zip(solution[:6], keeping[:6], strict=True):
+    for before, after in zip(solution[:5], keeping[:5], strict=True):
         assert torch.equal(before, after)

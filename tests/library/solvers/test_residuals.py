@@ -83,7 +83,6 @@ def test_evaluations_are_counted_per_sample(solver):
     f = Counted(tanh_map())
     solution = replace(solver, max_evaluations=100, tol=1e-8).solve(f, torch.zeros(4, 5))
     assert f.calls == solution.evaluations.max()
-    assert torch.equal(solution.iterations, solution.evaluations - 1)
     for sample, count in enumerate(solution.evaluations.tolist()):
         visited = torch.stack([point[sample] for point in f.points])
         residuals = [residual_of(solver, f.f, point)[sample].item() for point in f.points]
@@ -125,7 +124,7 @@ def test_the_composition_of_the_batch_does_not_matter(solver):
     affine = Affine.random(batch=5)
     solver = replace(solver, tol=1e-7, max_evaluations=60)
     order = torch.tensor([3, 1, 4, 0])
-    expected = Solution(*(t[order] for t in solver.solve(affine, affine.zeros)[:6]))
+    expected = Solution(*(t[order] for t in solver.solve(affine, affine.zeros)[:5]))
     part = Affine(affine.weight[order], affine.bias[order])
     ours = solver.solve(part, part.zeros)
     torch.testing.assert_close(ours.z, expected.z, rtol=1e-9, atol=1e-9)
