@@ -1,6 +1,7 @@
 """The layer: an equilibrium found by a solver and differentiated by an estimator."""
 
 import copy
+import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -339,6 +340,9 @@ class DEQ(nn.Module):
         return f"solver={self.solver},\ngradient={self.gradient}"
 
 
+_PARAMETERS = threading.RLock()  # held while a cell has others, by functional_call
+
+
 @dataclass(frozen=True)
 class LayerMap:
     """The cell as a map of its state alone, ``f(z) = cell(z, *inputs, **keywords)``.
@@ -376,7 +380,8 @@ class LayerMap:
     @property
     def tensors(self) -> list[Tensor]:
         """The differentiable tensors: parameters of the cell, weights of the pass, and inputs."""
-        return tree_leaves(self._differentiable())
+        with _PARAMETERS:
+            return tree_leaves(self._differentiable())
 
     def _differentiable(self) -> tuple[dict[str, Tensor], dict[int, Tensor], list[Tensor]]:
         weights = {} if self.held is None else self.held.weights
@@ -390,10 +395,12 @@ class LayerMap:
     def with_tensors(self, tensors: list[Tensor]) -> Map:
         """Return the map with others in the place of ``tensors``.
 
-        It can be called at any time, also in the backward pass and in another thread.
+        It can be called at any time, also in the backward pass. While it is evaluated, the cell has
+        other parameters, so other threads must not use it, unless by such a map.
         """
         given = iter(tensors)
-        parameters, weights, inputs = self._differentiable()
+        with _PARAMETERS:
+            parameters, weights, inputs = self._differentiable()
         # zip asks the first for its next element before the second.
         new_parameters = dict(zip(parameters, given, strict=False))
         new_weights = dict(zip(weights, given, strict=False))
@@ -409,7 +416,7 @@ class LayerMap:
         held = self.held and Pass(self.held.weights | new_weights, self.held.masks)
 
         def repeated(z: Tensor) -> Tensor:
-            with entered(held):
+            with _PARAMETERS, entered(held):
                 return f(z)
 
         return repeated

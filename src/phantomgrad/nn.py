@@ -125,10 +125,12 @@ class VariationalDropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return ``x`` with the mask of this pass applied, scaled by ``1 / (1 - p)``."""
-        if not self.training or self.p == 0:
-            return x
-        current, shape = _CURRENT.value, self._mask_shape(x)
+        current = _CURRENT.value
+        # A backward pass repeats evaluations with their mask, whatever the mode is by then.
         mask = None if current is None else current.masks.get(id(self))
+        if mask is None and (not self.training or self.p == 0):
+            return x
+        shape = self._mask_shape(x)
         if mask is None:
             mask = x.new_empty(shape).bernoulli_(1 - self.p) / (1 - self.p)
             if current is not None:

@@ -12,7 +12,7 @@ from problems import Map, TanhCell
 from torch import Tensor, nn
 
 import phantomgrad as pg
-from phantomgrad.nn import VariationalDropout
+from phantomgrad.nn import VariationalDropout, current_pass
 
 
 class Parts(NamedTuple):
@@ -60,7 +60,8 @@ class DroppedCell(TanhCell):
 
     def forward(self, z: Tensor, x: Tensor) -> Tensor:
         out: Tensor = self.dropout(super().forward(z, x))
-        self.masks.append(self.dropout.mask)
+        held = current_pass()
+        self.masks.append(None if held is None else held.masks.get(id(self.dropout)))
         return out
 
 

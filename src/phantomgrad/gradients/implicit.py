@@ -133,7 +133,7 @@ class ImplicitGradient(GradientEstimator):
                 linear, constant = lambda u: u + p(op(u) - u), p(v)
             solution = solver.solve_linear(linear, constant)
             if report is not None:
-                report(solution)
+                report(solution._replace(z=solution.z * scale))
             return estimator._remedied(solution, op, v) * scale
 
         if self.at == "image":

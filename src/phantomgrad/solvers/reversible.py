@@ -146,9 +146,9 @@ class _RecordedSolve:
         constant = f.with_tensors([t.detach() for t in f.tensors])
         if evaluate(constant, z0.detach()).requires_grad:
             raise ValueError(
-                "f uses a tensor with a graph that is neither a parameter of the cell nor an input "
-                "of the layer, and its evaluations are repeated in the backward pass: pass the "
-                "tensor to the layer as an input of its cell"
+                "f(z) has a graph of its own (torch.enable_grad) or one of a tensor that is neither "
+                "a parameter of the cell nor an input of the layer, which Reversible cannot follow "
+                "in the backward pass: pass the tensor to the layer, or use FixedPoint"
             )
 
     def flatten(self, z: Tensor) -> Tensor:
@@ -273,9 +273,11 @@ class _Reconstructed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # in a backward pass, true only under create_graph=True
+        # In a backward pass, gradients are enabled only under create_graph=True.
+        if torch.is_grad_enabled() or not readable(v):
             raise RuntimeError(
-                "the gradient of a Reversible solve has no derivative of its own "
-                "(create_graph=True): use FixedPoint with BackpropThroughSolver"
+                "a Reversible solve has no second derivatives (create_graph=True) and takes one "
+                "cotangent at a time (is_grads_batched=False): use FixedPoint with "
+                "BackpropThroughSolver"
             )
         return None, None, None, *ctx.run.backward(v, *ctx.saved_tensors[:2])
