@@ -1,7 +1,6 @@
 """The layer: an equilibrium found by a solver and differentiated by an estimator."""
 
 import copy
-import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +12,6 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.hooks import RemovableHandle
 
@@ -340,9 +338,6 @@ class DEQ(nn.Module):
         return f"solver={self.solver},\ngradient={self.gradient}"
 
 
-_PARAMETERS = threading.RLock()  # held while a cell has others, by functional_call
-
-
 @dataclass(frozen=True)
 class LayerMap:
     """The cell as a map of its state alone, ``f(z) = cell(z, *inputs, **keywords)``.
@@ -380,14 +375,14 @@ class LayerMap:
     @property
     def tensors(self) -> list[Tensor]:
         """The differentiable tensors: parameters of the cell, weights of the pass, and inputs."""
-        with _PARAMETERS:
-            return tree_leaves(self._differentiable())
+        parameters, weights, inputs = self._differentiable()
+        return [*parameters, *weights.values(), *inputs]
 
-    def _differentiable(self) -> tuple[dict[str, Tensor], dict[int, Tensor], list[Tensor]]:
+    def _differentiable(self) -> tuple[list[Tensor], dict[int, Tensor], list[Tensor]]:
         weights = {} if self.held is None else self.held.weights
         inputs = tree_leaves((tuple(self.inputs), dict(self.keywords)))
         return (
-            {name: p for name, p in self.cell.named_parameters() if p.requires_grad},
+            [p for p in self.cell.parameters() if p.requires_grad],
             {key: w for key, w in weights.items() if w.requires_grad},
             [t for t in inputs if isinstance(t, Tensor) and t.requires_grad],
         )
@@ -395,28 +390,31 @@ class LayerMap:
     def with_tensors(self, tensors: list[Tensor]) -> Map:
         """Return the map with others in the place of ``tensors``.
 
-        It can be called at any time, also in the backward pass. While it is evaluated, the cell has
-        other parameters, so other threads must not use it, unless by such a map.
+        It can be called at any time and in any thread, since it calls a copy of the cell, with
+        these parameters and the buffers of the cell.
         """
         given = iter(tensors)
-        with _PARAMETERS:
-            parameters, weights, inputs = self._differentiable()
+        parameters, weights, inputs = self._differentiable()
         # zip asks the first for its next element before the second.
-        new_parameters = dict(zip(parameters, given, strict=False))
+        shared: dict[int, Any] = {id(t): t for t in (*self.cell.parameters(), *self.cell.buffers())}
+        shared |= {id(old): new for old, new in zip(parameters, given, strict=False)}
         new_weights = dict(zip(weights, given, strict=False))
         replaced = {id(old): new for old, new in zip(inputs, given, strict=False)}
         new_inputs, keywords = tree_map(
             lambda t: replaced.get(id(t), t), (tuple(self.inputs), dict(self.keywords))
         )
-
-        def call(z: Any, *inputs: Any, **keywords: Any) -> Any:
-            return functional_call(self.cell, new_parameters, (z, *inputs), keywords)
-
-        f = replace(self, call=call, inputs=new_inputs, keywords=keywords)
-        held = self.held and Pass(self.held.weights | new_weights, self.held.masks)
+        try:
+            cell = copy.deepcopy(self.cell, shared)
+        except RuntimeError as error:
+            raise ValueError(
+                "the cell must not hold a tensor with a graph that is neither a parameter of the "
+                "cell nor an input of the layer: pass the tensor to the layer"
+            ) from error
+        f = replace(self, cell=cell, call=cell, inputs=new_inputs, keywords=keywords)
+        held = self.held and self.held.of_copy(self.cell, cell, new_weights)
 
         def repeated(z: Tensor) -> Tensor:
-            with _PARAMETERS, entered(held):
+            with entered(held):
                 return f(z)
 
         return repeated

@@ -5,8 +5,9 @@ evaluate the cell many times, and must see one function.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -21,11 +22,31 @@ from phantomgrad.checks import check_rate
 
 
 class Pass:
-    """What a pass holds: ``weights`` and ``masks``, each by the ``id`` of the module it is for."""
+    """What a pass holds: ``weights`` and ``masks``, by the :meth:`key` of the module it is for."""
 
-    def __init__(self, weights: dict[int, Tensor], masks: dict[int, Tensor]) -> None:
+    def __init__(
+        self,
+        weights: dict[int, Tensor],
+        masks: dict[int, Tensor],
+        originals: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
         self.weights = weights
         self.masks = masks
+        self._originals = originals  # of modules of copies
+
+    def key(self, module: nn.Module) -> int:
+        """Return the ``id`` of a module, for that of a copy the one of its original."""
+        return self._originals.get(id(module), id(module))
+
+    def nested(self, weights: dict[int, Tensor]) -> "Pass":
+        """Return a pass within this one, with its masks."""
+        return Pass(weights, self.masks, self._originals)
+
+    def of_copy(self, module: nn.Module, copy: nn.Module, weights: dict[int, Tensor]) -> "Pass":
+        """Return the pass with other ``weights`` for a ``copy`` of ``module``."""
+        pairs = zip(module.modules(), copy.modules(), strict=True)
+        originals = {id(new): self.key(old) for old, new in pairs}
+        return Pass(self.weights | weights, self.masks, originals)
 
 
 class _Current(threading.local):
@@ -67,14 +88,15 @@ def one_pass(module: nn.Module) -> Iterator[None]:
     one, whose map would otherwise change between evaluations.
     """
     outer = _CURRENT.value
-    weights = {} if outer is None else outer.weights.copy()
+    current = Pass({}, {}) if outer is None else outer.nested(outer.weights.copy())
     children = list(module.modules())
     if not any(hasattr(type(child), "unshard") for child in children):
         share_weights(module)
         for child in children:
-            if isinstance(child, _SharedParametrization) and id(child) not in weights:
-                weights[id(child)] = child()
-    with entered(Pass(weights, {} if outer is None else outer.masks)):
+            key = current.key(child)
+            if isinstance(child, _SharedParametrization) and key not in current.weights:
+                current.weights[key] = child()
+    with entered(current):
         yield
 
 
@@ -87,7 +109,7 @@ class _SharedParametrization(ParametrizationList):
     def forward(self) -> Tensor:
         """Return the tensor of the pass, or compute it outside of a pass."""
         current = _CURRENT.value
-        shared = None if current is None else current.weights.get(id(self))
+        shared = None if current is None else current.weights.get(current.key(self))
         return super().forward() if shared is None else shared
 
 
@@ -127,14 +149,14 @@ class VariationalDropout(nn.Module):
         """Return ``x`` with the mask of this pass applied, scaled by ``1 / (1 - p)``."""
         current = _CURRENT.value
         # A backward pass repeats evaluations with their mask, whatever the mode is by then.
-        mask = None if current is None else current.masks.get(id(self))
+        mask = None if current is None else current.masks.get(current.key(self))
         if mask is None and (not self.training or self.p == 0):
             return x
         shape = self._mask_shape(x)
         if mask is None:
             mask = x.new_empty(shape).bernoulli_(1 - self.p) / (1 - self.p)
             if current is not None:
-                current.masks[id(self)] = mask
+                current.masks[current.key(self)] = mask
         if mask.shape != shape:
             raise ValueError(
                 f"VariationalDropout keeps one mask, of shape {tuple(mask.shape)}, for a whole "
