@@ -20,7 +20,7 @@ from phantomgrad.models import (
     normalized_adjacency,
     project_rows_onto_l1_ball,
 )
-from phantomgrad.nn import VariationalDropout, recomputed
+from phantomgrad.nn import VariationalDropout
 from phantomgrad.packing import Packing
 
 SOLVER, ADJOINT, UPG = pg.Broyden(), pg.ImplicitGradient(), pg.UnrolledPhantomGradient(5, 0.5)
@@ -74,7 +74,6 @@ SOLVERS = [
         for setting in (
             *({"damping": damping} for damping in (0.0, 1.0, 2, NAN)),
             *({"backward_tol": tol} for tol in (-1e-3, 1.0)),
-            {"checkpoint_every": 0},
         )
     ),
     *((lambda n=n: pg.Steps(n), "n must") for n in (-1, 2.5, True)),
@@ -215,7 +214,8 @@ TYPES = [
     (lambda: layer(X, z0={"z": 1}), "must consist of tensors, got int in it"),
     (lambda: layer(X, z0=(X, None)), "got NoneType in it"),
     (lambda: pg.ImplicitGradient(solver="GMRES"), "solver must be a .*LinearSolver, got 'GMRES'"),
-    (lambda: recomputed(torch.tanh, X), "within must be given if part is not a module, got"),
+    (lambda: pg.DEQ(TanhCell(), pg.GMRES(), UPG), "got GMRES, which solves linear equations only"),
+    (lambda: pg.UnrolledPhantomGradient(k=5, lam=0.5), "takes steps= for k and damping= for λ"),
 ]
 
 
@@ -255,9 +255,22 @@ def test_a_matrix_is_not_taken_for_edges():
         (lambda z: z[:, :1], ValueError, r"it maps \(3, 4\) to \(3, 1\)"),
         (lambda z: z.to("meta"), ValueError, r"z is on cpu, f\(z\) on meta"),
         (lambda z: (z, z), TypeError, "f must return one tensor, got tuple"),
-        (lambda z: torch.tanh(z.add_(1)), ValueError, "f must not modify its argument in place"),
+        (lambda z: torch.tanh(z.add_(1)), ValueError, "f must not modify its argument, nor return"),
     ],
 )
 def test_maps_that_break_the_contract_are_refused(solver, f, error, message):
     with pytest.raises(error, match=message):
         solver.solve(f, X.clone())
+
+
+@pytest.mark.parametrize("solver", [pg.FixedPoint(), pg.Anderson(), pg.Broyden(), pg.Steps(40)])
+def test_a_map_that_returns_the_same_memory_each_time_is_refused_or_solved(solver):
+    """Without damping the next state would be this memory, and the residual 0."""
+    same = torch.empty_like(X)
+    f = lambda z: torch.cos(z, out=same)  # noqa: E731
+    if isinstance(solver, pg.FixedPoint | pg.Steps):
+        with pytest.raises(ValueError, match="nor return the same memory twice"):
+            solver.solve(f, X)
+    else:
+        z = solver.solve(f, X).z
+        torch.testing.assert_close(z, torch.full_like(X, 0.739085), rtol=0, atol=1e-3)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,13 @@ class PhantomGradient(GradientEstimator):
 
     steps: int
     damping: float | AdaptiveDamping | Literal["adaptive"]
+
+    def __new__(cls, *values: Any, **settings: Any) -> Self:
+        """Explain the names to those who write them as the paper does."""
+        if {"k", "lam", "lmbda", "lambda_", "tau"} & settings.keys():
+            given = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+            raise TypeError(f"{cls.__name__} takes steps= for k and damping= for λ, got {given}")
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         check_at_least("steps", self.steps, 1)

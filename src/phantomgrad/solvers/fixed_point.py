@@ -21,6 +21,9 @@ from phantomgrad.solvers.base import (
 )
 
 
+_CHECKED = 2  # evaluations; a map that returns the same memory is found at the second
+
+
 @dataclass(frozen=True, kw_only=True)
 class FixedPoint(IterativeSolver):
     r"""Damped fixed-point iteration.
@@ -84,9 +87,9 @@ class Steps(Solver):
         """Return the state after n applications; see :meth:`Solver.solve`."""
         check_start(z0)
         z = at = fz = z0 if self.n else z0.clone()
-        call: Map = partial(evaluate, f)  # checks the first evaluation
-        for _ in range(self.n):
-            at, fz, call = z, call(z).to(z0.dtype), f
+        for step in range(self.n):
+            call: Map = partial(evaluate, f) if step < _CHECKED else f
+            at, fz = z, call(z).to(z0.dtype)
             z = damped(at, fz, self.damping)
         residual = self._residual(at.detach(), fz.detach())
         diverged = residual == torch.inf
