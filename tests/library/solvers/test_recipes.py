@@ -1,4 +1,4 @@
-"""The code of docs/library.md: padding, intermediate states, the watch, and the recipes."""
+"""The code of docs/library.md: padding, intermediate states, and the recipes."""
 
 import json
 import re
@@ -42,17 +42,10 @@ def test_intermediate_states():
         "x": torch.randn(3, 4),
         "labels": torch.tensor([0, 1, 0]),
     }
-    names = names_of("Intermediate states", F=F, trajectory_loss=pg.trajectory_loss, **given)
+    names = names_of("Intermediate states", F=F, **given)
     names["loss"].backward()
     assert len(names["states"]) == 3
     assert all(p.grad.norm() > 0 for p in [*layer.parameters(), *head.parameters()])
-
-
-def test_solver_health():
-    layer = pg.DEQ(TanhCell(), pg.FixedPoint(max_evaluations=2), ONE)
-    batches = [(torch.randn(3, 4), None)] * 100
-    with pytest.warns(pg.SolverWarning, match="failed 100 times"):
-        names_of("Solver health", layer=layer, batches=batches, SolverHealth=pg.SolverHealth)
 
 
 @pytest.mark.parametrize(("name", "scale"), [("fpopt", 0.45), ("fpopt_c_minus_2", -2.0)])
@@ -80,8 +73,7 @@ def test_noise_sets_a_floor_for_the_residual():
     late = solution.trace[20:]
     assert (late > 0.3 * floor).all()
     assert (late < 3 * floor).all()
-    layer.eval_solver = pg.FixedPoint(max_evaluations=60, tol=1e-9)
-    assert layer.eval()(x).solution.converged.all()
+    assert layer(x, solver=pg.FixedPoint(max_evaluations=60, tol=1e-9)).solution.converged.all()
 
 
 def test_the_best_restart_is_solved_for_with_its_gradient():
