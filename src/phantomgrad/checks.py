@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,6 +91,17 @@ def check_tokens(
         raise ValueError(
             f"{name} must lie in [0, {vocabulary}), got {int(tokens.min())} to {int(tokens.max())}"
         )
+
+
+def recording() -> bool:
+    """Return whether autograd records; an exported program has no gradient."""
+    return torch.is_grad_enabled() and not torch.compiler.is_exporting()
+
+
+def set_recording(enabled: bool) -> AbstractContextManager[Any]:
+    """Switch autograd on or off, but not in an export, which could not be saved with a change."""
+    exporting = torch.compiler.is_exporting()
+    return nullcontext() if exporting else torch.set_grad_enabled(enabled)
 
 
 def readable(z: Tensor) -> bool:

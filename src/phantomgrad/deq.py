@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.hooks import RemovableHandle
 
-from phantomgrad.checks import cheap_to_read, check_integers
+from phantomgrad.checks import cheap_to_read, check_integers, recording, set_recording
 from phantomgrad.compiled import CompiledCalls
 from phantomgrad.diagnostics import check_map
 from phantomgrad.gradients import GradientEstimator
@@ -175,10 +175,8 @@ class DEQ(nn.Module):
             ``(B, D)``. With ``coupled``, the batch of the solution is one.
         """
         arguments = inputs, keywords, z0, solver, record_at, state_mask
-        if torch.compiler.is_exporting():
-            with torch.no_grad():
-                return self._pass(*arguments)
-        if torch.compiler.is_compiling() and not self.fullgraph:
+        exporting = torch.compiler.is_exporting()
+        if torch.compiler.is_compiling() and not (self.fullgraph or exporting):
             # A graph of the loops would be long to compile and could not stop early. The layer is
             # part of a graph with fullgraph=True if `layer.fullgraph = True` is set before.
             uncompiled: Any = torch.compiler.disable(self._pass)  # type: ignore[no-untyped-call]
@@ -199,7 +197,7 @@ class DEQ(nn.Module):
         check_parts(solver, self.gradient)
         note = partial(call_note, self.cell, z0, inputs, keywords)
         with one_pass(self.cell), explained(note):
-            recorded = self.gradient.needs_recorded_solve and torch.is_grad_enabled()
+            recorded = self.gradient.needs_recorded_solve and recording()
             f, start = self.close_over(
                 inputs, z0, keywords, attached=recorded, state_mask=state_mask
             )
@@ -210,7 +208,7 @@ class DEQ(nn.Module):
             *earlier, z = self._attach(f, [*earlier, solution.z], solution)
             # A recorded solve has left its state on the graph, where only the result belongs.
             solution = solution._replace(z=solution.z.detach(), inverse=None)
-            if torch.is_grad_enabled() and self.penalty is not None:
+            if recording() and self.penalty is not None:
                 self.last_penalty = self.penalty(f, solution.z, z)
             for hook in self._pass_hooks.values():
                 hook(self, f, solution.z, z)
@@ -218,9 +216,9 @@ class DEQ(nn.Module):
         return Equilibrium(states if trajectory else states[-1], solution)
 
     def _solve(self, f: Map, start: Tensor, solver: Solver, recorded: bool) -> Solution:
-        if torch.is_grad_enabled():
+        if recording():
             solver = self.gradient.adapt_solver(solver)
-        with torch.set_grad_enabled(recorded):
+        with set_recording(recorded):
             solution = solver.for_dtype(working_dtype(start)).solve(f, start)
             if self.check_map and self.training and not solver.fixed_length:
                 self._check_map(f, solution.z.detach())
@@ -230,9 +228,9 @@ class DEQ(nn.Module):
 
     def _attach(self, f: Map, states: list[Tensor], solution: Solution) -> list[Tensor]:
         """Return states on the graph; without one, take only steps that belong to the model."""
-        if torch.is_grad_enabled() and self.training:
+        if recording() and self.training:
             self.gradient.observe(f, solution.z)
-        if not torch.is_grad_enabled() and solution.tol != 0:
+        if not recording() and solution.tol != 0:
             return states
         gradient, report = self.gradient.after(solution), partial(self._keep, "last_adjoint")
         return [gradient.attach(f, z, report) for z in states]
@@ -256,7 +254,7 @@ class DEQ(nn.Module):
             )
         if f.packing is not None and f.packing.integers is not None:
             check_counters(solver, self.gradient)
-        if self.gradient.needs_recorded_solve or not torch.is_grad_enabled():
+        if self.gradient.needs_recorded_solve or not recording():
             return
         if any(isinstance(t, Tensor) and t.requires_grad for t in tree_leaves(z0)):
             warnings.warn(

@@ -19,8 +19,8 @@ class Linearization:
 
     def __init__(self, f: Map, z: Tensor) -> None:
         self._z = recordable(z)
-        with torch.enable_grad():
-            self.value = evaluate(f, self._z)
+        with torch.enable_grad():  # a view: hooks of counters of operations take no leaf
+            self.value = evaluate(f, self._z.view_as(self._z))
         self._transposed: tuple[Tensor, Tensor] | None = None
 
     def vjp(self, u: Tensor) -> Tensor:
@@ -123,21 +123,21 @@ def pulled_back(
 
 def recordable(z: Tensor) -> Tensor:
     """Return ``z`` as a leaf that requires a gradient; raise where autograd cannot be called."""
+    if torch.compiler.is_compiling():
+        raise RuntimeError(NO_JACOBIAN)
     if torch.is_inference_mode_enabled():
         raise RuntimeError(
             "the Jacobian of a map cannot be taken under torch.inference_mode(): use "
             "torch.no_grad() instead (inference_mode=False of a Lightning Trainer)"
         )
     try:
-        if not torch.compiler.is_compiling():
-            return z.detach().requires_grad_()
+        return z.detach().requires_grad_()
     except RuntimeError as error:  # torch refuses this in a transform
         raise RuntimeError(NO_JACOBIAN) from error
-    raise RuntimeError(NO_JACOBIAN)
 
 
 NO_JACOBIAN = (
-    "the Jacobian of a map cannot be taken in one graph (fullgraph=True) or in a transform of "
+    "the Jacobian of a map cannot be taken in one graph (fullgraph=True) or a transform of "
     "torch.func: use UnrolledPhantomGradient with a number as damping, or BackpropThroughSolver, "
     "without a penalty"
 )

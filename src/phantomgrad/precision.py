@@ -11,9 +11,14 @@ from torch import Tensor
 def working_dtype(z: Tensor) -> torch.dtype:
     """Return the dtype in which a map of ``z`` computes, that of autocast if it is enabled."""
     device = z.device.type
-    if torch.is_autocast_enabled(device) and z.dtype != torch.float64:
+    if _autocast_enabled(device) and z.dtype != torch.float64:
         return torch.get_autocast_dtype(device)
     return z.dtype
+
+
+def _autocast_enabled(device_type: str) -> bool:
+    known = device_type != "meta"  # which has no autocast
+    return known and torch.is_autocast_enabled(device_type)
 
 
 def widest_dtype(device: torch.device) -> torch.dtype:
@@ -40,7 +45,7 @@ def full_precision(device: torch.device) -> AbstractContextManager[Any]:
     may_have_tf32 = device.type == "cuda" and not torch.compiler.is_compiling()
     if may_have_tf32 and torch.backends.cuda.matmul.fp32_precision == "tf32":
         return _without_tf32(device)
-    if torch.is_autocast_enabled(device.type):
+    if _autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from phantomgrad.checks import recording
 from phantomgrad.jacobian import Linearization
 from phantomgrad.solvers import Map, Solution, Solver
 
@@ -101,7 +102,7 @@ def attach_by_cotangent(
     cotangent of the equilibrium and ``vjp(u) = J^T u`` at ``z_star``. One graph of ``f`` serves
     all vector-Jacobian products and the final step. The value is ``z_star`` or ``f(z_star)``.
     """
-    if not torch.is_grad_enabled():  # only the value counts
+    if not recording():  # only the value counts
         return z_star if value == "equilibrium" else f(z_star).to(z_star.dtype)
     at = Linearization(f, z_star)
     shown = at.value.to(z_star.dtype) if value == "image" else z_star

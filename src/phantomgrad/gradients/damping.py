@@ -7,7 +7,7 @@ from torch import Tensor, distributed, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from phantomgrad.checks import check_at_least, check_rate
-from phantomgrad.jacobian import spectral_radius
+from phantomgrad.jacobian import NO_JACOBIAN, spectral_radius
 from phantomgrad.solvers import Map
 
 
@@ -52,11 +52,15 @@ class AdaptiveDamping(nn.Module):
     @property
     def value(self) -> float:
         r"""The current :math:`\lambda`; 1 before the first measurement."""
+        if torch.compiler.is_compiling():
+            raise RuntimeError(NO_JACOBIAN)
         radius = float(self.radius)  # waits for an accelerator
         return 1.0 if math.isnan(radius) else 1.0 / max(radius, 1.0)
 
     def observe(self, f: Map, z: Tensor) -> None:
         """Count a training pass, and measure at its equilibrium ``z`` if a measurement is due."""
+        if torch.compiler.is_compiling():
+            raise RuntimeError(NO_JACOBIAN)
         passes = int(self.passes)
         if passes % self.every == 0:
             radius = self._measure(f, z, passes)

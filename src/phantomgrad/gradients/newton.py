@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from phantomgrad.checks import recording
 from phantomgrad.jacobian import Linearization
 from phantomgrad.solvers import Map
 
@@ -69,7 +70,7 @@ def attach_by_newton(f: Map, z_star: Tensor, order: int, solve: LinearSolve) -> 
     bracket times the Jacobian of f minus J, which vanishes. For the same reason a first derivative
     costs one adjoint solve for every order.
     """
-    if not torch.is_grad_enabled():  # only the value counts
+    if not recording():  # only the value counts
         return z_star
     at = Linearization(f, z_star)
     z = z_star.detach()

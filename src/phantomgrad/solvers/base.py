@@ -18,6 +18,8 @@ from phantomgrad.checks import (
     check_choice,
     check_not_negative,
     readable,
+    recording,
+    set_recording,
 )
 from phantomgrad.precision import full_precision
 
@@ -210,7 +212,7 @@ class IterativeSolver(Solver):
     def solve(self, f: Map, z0: Tensor) -> Solution:
         """Return the best iterates within the budget; see :meth:`Solver.solve`."""
         check_start(z0)
-        with torch.set_grad_enabled(self.differentiable and torch.is_grad_enabled()):
+        with set_recording(self.differentiable and recording()):
             return search(self, f, z0)
 
     def residual(self, g: Tensor, fz: Tensor, zero: Tensor) -> tuple[Tensor, Tensor]:
@@ -271,7 +273,7 @@ def search(
     if not (torch.compiler.is_compiling() or readable(z)):
         z = z + torch.zeros_like(flatten(fz), dtype=z.dtype)  # in a vmap, with the batches of f(z)
     recorded, progress, advance = (
-        torch.is_grad_enabled(),
+        recording(),
         Progress(solver, z),
         (start or solver.start)(z),
     )

@@ -132,7 +132,12 @@ class _RecordedSolve:
         self._dtype, self._wide = z0.dtype, wide
         self._autocast = autocast_settings(z0.device.type)
         # Copies: no gradient runs on into the graph of a tensor at each evaluation.
-        self._leaves = [t.detach().requires_grad_() for t in f.tensors]
+        try:
+            self._leaves = [t.detach().requires_grad_() for t in f.tensors]
+        except RuntimeError as error:
+            raise RuntimeError(
+                "Reversible is not recorded in a transform of torch.func: use FixedPoint"
+            ) from error
         self._f = f.with_tensors(self._leaves)
         self._check_tensors(f, z0)
         self._start = z = self.flatten(z0.detach().clone())  # the caller may change z0
