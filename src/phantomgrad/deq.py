@@ -196,7 +196,8 @@ class DEQ(nn.Module):
         solver = self.solver if solver is None else solver
         check_parts(solver, self.gradient)
         note = partial(call_note, self.cell, z0, inputs, keywords)
-        with one_pass(self.cell), explained(note):
+        given = (t for t in tree_leaves((inputs, keywords)) if isinstance(t, nn.Module))
+        with one_pass(self.cell, *given), explained(note):
             recorded = self.gradient.needs_recorded_solve and recording()
             f, start = self.close_over(
                 inputs, z0, keywords, attached=recorded, state_mask=state_mask
@@ -233,7 +234,8 @@ class DEQ(nn.Module):
         if not recording() and solution.tol != 0:
             return states
         gradient, report = self.gradient.after(solution), partial(self._keep, "last_adjoint")
-        return [gradient.attach(f, z, report) for z in states]
+        *earlier, z = states
+        return [*(gradient.attach(f, z) for z in earlier), gradient.attach(f, z, report)]
 
     def _check_map(self, f: Map, z: Tensor) -> None:
         if not cheap_to_read(z) and z.device.type == "cpu":
@@ -296,10 +298,13 @@ class DEQ(nn.Module):
         return {**state, **dropped, "last_penalty": None}
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *options: Any) -> None:
-        """Ignore the saved state of a gradient estimator if the present one has none."""
+        """Load a state dict with or without the state of a gradient estimator."""
         if self.gradient.state is None:
             for key in [key for key in state_dict if key.startswith(f"{prefix}gradient_state.")]:
                 del state_dict[key]
+        else:
+            for name, value in self.gradient.state.state_dict().items():
+                state_dict.setdefault(f"{prefix}gradient_state.{name}", value)
         super()._load_from_state_dict(state_dict, prefix, *options)
 
     def close_over(

@@ -62,7 +62,7 @@ def current_pass() -> Pass | None:
     return _CURRENT.value
 
 
-class entered:  # noqa: N801 - used as a function; it can be entered again, unlike a generator
+class entered:
     """Return to an earlier pass, for evaluations that are repeated in a backward pass."""
 
     def __init__(self, held: Pass | None) -> None:
@@ -78,20 +78,21 @@ class entered:  # noqa: N801 - used as a function; it can be entered again, unli
 
 
 @contextmanager
-def one_pass(module: nn.Module) -> Iterator[None]:
-    """Compute the parametrized weights of ``module``, and draw its dropout masks, once inside.
+def one_pass(*modules: nn.Module) -> Iterator[None]:
+    """Compute the parametrized weights of ``modules``, and draw their dropout masks, once inside.
 
     The weights are computed on entry, in the autograd mode of the caller, since their first use may
-    be a solve without a graph. Modules that ``module`` uses but does not own compute theirs at each
-    use, and so does one of which FSDP2 shards a part: it frees parameters after each forward of
-    that part. Within another pass, as in a nested equilibrium, the masks are those of the outermost
-    one, whose map would otherwise change between evaluations.
+    be a solve without a graph. Modules that these use but do not own compute theirs at each use,
+    and so do all if FSDP2 shards a part: it frees parameters after each forward of that part.
+    Within another pass, as in a nested equilibrium, the masks are those of the outermost one, whose
+    map would otherwise change between evaluations.
     """
     outer = _CURRENT.value
     current = Pass({}, {}) if outer is None else outer.nested(outer.weights.copy())
-    children = list(module.modules())
+    children = [child for module in modules for child in module.modules()]
     if not any(hasattr(type(child), "unshard") for child in children):
-        share_weights(module)
+        for module in modules:
+            share_weights(module)
         for child in children:
             key = current.key(child)
             if isinstance(child, _SharedParametrization) and key not in current.weights:

@@ -50,18 +50,25 @@ def parameter_gradients(deq: pg.DEQ, x: Tensor) -> tuple[Tensor, ...]:
     return torch.autograd.grad(z.square().sum(), list(deq.parameters()))
 
 
+class Kept(list[Any]):
+    """A list that copies of its owner share."""
+
+    def __deepcopy__(self, memo: Any) -> "Kept":
+        return self
+
+
 class DroppedCell(TanhCell):
     """A tanh cell with dropout inside the map; records the mask of every evaluation."""
 
     def __init__(self) -> None:
         super().__init__()
         self.dropout = VariationalDropout(0.5)
-        self.masks: list[Tensor | None] = []
+        self.masks = Kept()
 
     def forward(self, z: Tensor, x: Tensor) -> Tensor:
         out: Tensor = self.dropout(super().forward(z, x))
         held = current_pass()
-        self.masks.append(None if held is None else held.masks.get(id(self.dropout)))
+        self.masks.append(None if held is None else held.masks.get(held.key(self.dropout)))
         return out
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from phantomgrad.checks import recording
 from phantomgrad.jacobian import Linearization
 from phantomgrad.solvers import Map, Solution, Solver
+from phantomgrad.solvers.reversible import ParametricMap
 
 Report = Callable[[Solution], None]
 """Receives the result of an adjoint solve, during the backward pass."""
@@ -102,12 +103,20 @@ def attach_by_cotangent(
     cotangent of the equilibrium and ``vjp(u) = J^T u`` at ``z_star``. One graph of ``f`` serves
     all vector-Jacobian products and the final step. The value is ``z_star`` or ``f(z_star)``.
     """
-    if not recording():  # only the value counts
+    if not recording() or _is_frozen(f, z_star):  # only the value counts
         return z_star if value == "equilibrium" else f(z_star).to(z_star.dtype)
     at = Linearization(f, z_star)
     shown = at.value.to(z_star.dtype) if value == "image" else z_star
     out: Tensor = _CotangentTransform.apply(at.value, shown.detach(), transform, at.vjp, *kept)
     return out
+
+
+def _is_frozen(f: Map, z: Tensor) -> bool:
+    """Return whether ``f`` depends on nothing that gets a gradient, so that none is computed."""
+    known: object = f
+    if not isinstance(known, ParametricMap) or known.tensors:
+        return False
+    return not f(z.detach()).requires_grad
 
 
 def attach_image_by_cotangent(

@@ -20,7 +20,6 @@ from phantomgrad.solvers.base import (
     flat,
 )
 
-
 _CHECKED = 2  # evaluations; a map that returns the same memory is found at the second
 
 

@@ -151,9 +151,9 @@ class _RecordedSolve:
         constant = f.with_tensors([t.detach() for t in f.tensors])
         if evaluate(constant, z0.detach()).requires_grad:
             raise ValueError(
-                "f(z) has a graph of its own (torch.enable_grad) or one of a tensor that is neither "
-                "a parameter of the cell nor an input of the layer, which Reversible cannot follow "
-                "in the backward pass: pass the tensor to the layer, or use FixedPoint"
+                "f(z) has a graph of its own (torch.enable_grad), or that of a tensor that is "
+                "neither a parameter of the cell nor an input of the layer, which Reversible "
+                "cannot follow in the backward pass: pass it to the layer, or use FixedPoint"
             )
 
     def flatten(self, z: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from problems import TanhCell, relative_error
 from torch import Tensor, nn
 
 import phantomgrad as pg
-from phantomgrad.nn import VariationalDropout
+from phantomgrad.nn import VariationalDropout, current_pass
 
 UPG = pg.UnrolledPhantomGradient(5, 0.5)
 
@@ -26,19 +26,16 @@ def test_solver_and_gradient_can_be_replaced(parts):
     assert relative_error(parameter_gradients(deq, x), expected) == 0
 
 
-def test_modes_and_calls_have_budgets_of_their_own():
+def test_a_call_may_have_a_solver_of_its_own():
     training = pg.FixedPoint(max_evaluations=6, tol=0)
-    layer = pg.DEQ(TanhCell(), training, UPG, eval_solver=replace(training, max_evaluations=9))
+    layer = pg.DEQ(TanhCell(), training, UPG)
 
     def spent(**options):
         return int(layer(torch.ones(2, 4), **options)[1].evaluations.max())
 
     assert spent() == 6
-    layer.eval()
-    assert spent() == 9
     assert spent(solver=replace(training, max_evaluations=3)) == 3
-    layer.eval_solver = None
-    assert spent() == 6
+    assert layer.eval().solver is training
 
 
 class Learned(nn.Module, pg.GradientEstimator):
@@ -173,10 +170,12 @@ def test_the_test_for_mixing_waits_for_two_samples():
 class Inner(nn.Module):
     def __init__(self):
         super().__init__()
-        self.dropout = VariationalDropout(0.4)
+        self.dropout, self.masks = VariationalDropout(0.4), []
 
     def forward(self, z, x):
-        return self.dropout(torch.tanh(0.3 * z + x))
+        out = self.dropout(torch.tanh(0.3 * z + x))
+        self.masks.append(current_pass().masks[id(self.dropout)])
+        return out
 
 
 class Outer(nn.Module):
@@ -195,11 +194,13 @@ class Outer(nn.Module):
 def test_a_nested_equilibrium_keeps_its_masks_for_the_outer_solve(hidden):
     """Otherwise the outer map would have no equilibrium. The next pass draws new masks."""
     outer = Outer(hidden).train()
-    deq, dropout, masks = pg.DEQ(outer, SOLVER, UPG), outer.parts[0].cell.dropout, []
+    deq, inner, masks = pg.DEQ(outer, SOLVER, UPG), outer.parts[0].cell, []
     for batch in (8, 8, 3):
+        inner.masks.clear()
         _, solution = deq(torch.randn(batch, 4))
         assert solution.converged.all()
-        masks.append(dropout.mask)
+        assert all(mask is inner.masks[0] for mask in inner.masks)
+        masks.append(inner.masks[0])
     assert not torch.equal(masks[0], masks[1])
     assert [len(mask) for mask in masks] == [8, 8, 3]
 

@@ -6,7 +6,6 @@ from problems import TanhCell, relative_error
 from torch import nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
-from torch.utils.checkpoint import checkpoint
 
 import phantomgrad as pg
 from phantomgrad.graphs import normalized_adjacency
@@ -180,18 +179,10 @@ def test_a_replaced_cell_is_compiled_anew():
         torch.testing.assert_close(deq(x)[0], pg.DEQ(deq.cell, SOLVER, UPG)(x)[0])
 
 
-def test_adaptive_damping_under_activation_checkpointing():
-    x = torch.randn(2, 4, requires_grad=True)
-    deq = pg.DEQ(TanhCell(), SOLVER, pg.UnrolledPhantomGradient(5, pg.AdaptiveDamping(every=2)))
-    for passes in (1, 2, 3):
-        checkpoint(lambda v: deq(v)[0], x, use_reentrant=False).sum().backward()
-        assert deq.gradient.damping.passes == passes
-
-
 def test_adaptive_damping_skips_an_empty_batch():
     deq = pg.DEQ(TanhCell(), SOLVER, pg.UnrolledPhantomGradient(5, "adaptive"))
     assert deq(torch.randn(0, 4))[0].shape == (0, 4)
-    assert deq.gradient.damping.radius is None
+    assert deq.gradient.damping.radius.isnan()
 
 
 def test_a_checkpoint_with_a_fixed_damping_serves_an_adaptive_one():

@@ -2,13 +2,12 @@
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from methods import ESTIMATORS, PICARD, SOLVERS, DroppedCell, Parts
-from problems import Counted, CoupledCell, GoldenCell, TanhCell
+from problems import CoupledCell, GoldenCell, TanhCell
 from torch import nn
 
 import phantomgrad as pg
@@ -22,19 +21,21 @@ UPG = pg.UnrolledPhantomGradient
 ONE = UPG(1, 1.0)
 BPTT = pg.BackpropThroughSolver()
 
+EXP = [0.8**2, 0.8, 1.0]
+
 # Of torchdeq: n_states, indexing; grad, tau; the weights. Its pieces, in the sliced core, start
 # from the end of the recorded steps of the one before.
 CASES = {
-    "default": (pg.Steps(12), (), ONE, {}),
-    "indexing_3_6": (pg.Steps(12), (3, 6), ONE, {}),
-    "n_states_5": (pg.Steps(12), (4, 6, 8, 10), ONE, {}),
-    "n_states_4_grad2": (pg.Steps(12), (3, 6, 9), UPG(2, 1.0), {}),
-    "tau.5_grad3": (pg.Steps(12), (4,), UPG(3, 0.5), {}),
-    "sliced_indexing_3_6": (pg.Steps(14), (3, 7), ONE, {}),
-    "sliced_n_states_3": (pg.Steps(14), (4, 9), ONE, {}),
-    "sliced_n5": (pg.Steps(14), (2, 5, 8, 11), ONE, {}),
-    "w_exp": (pg.Steps(12), (4, 8), ONE, {"gamma": 0.8}),
-    "w_linear": (pg.Steps(12), (4, 8), ONE, {"weights": "linear"}),
+    "default": (pg.Steps(12), (), ONE, ()),
+    "indexing_3_6": (pg.Steps(12), (3, 6), ONE, ()),
+    "n_states_5": (pg.Steps(12), (4, 6, 8, 10), ONE, ()),
+    "n_states_4_grad2": (pg.Steps(12), (3, 6, 9), UPG(2, 1.0), ()),
+    "tau.5_grad3": (pg.Steps(12), (4,), UPG(3, 0.5), ()),
+    "sliced_indexing_3_6": (pg.Steps(14), (3, 7), ONE, ()),
+    "sliced_n_states_3": (pg.Steps(14), (4, 9), ONE, ()),
+    "sliced_n5": (pg.Steps(14), (2, 5, 8, 11), ONE, ()),
+    "w_exp": (pg.Steps(12), (4, 8), ONE, EXP),
+    "w_linear": (pg.Steps(12), (4, 8), ONE, [0.4, 0.7, 1.0]),
 }
 
 
@@ -42,16 +43,15 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_picard_cases_of_torchdeq(name, search):
     """A search returns the last state that it has evaluated: it needs one evaluation more."""
-    solver, record_at, gradient, options = CASES[name]
+    solver, record_at, gradient, weights = CASES[name]
     if search:
         solver = pg.FixedPoint(max_evaluations=solver.n + 1, tol=0)
     cell = GoldenCell()
     x = cell.inputs.requires_grad_()
     states, _ = pg.DEQ(cell, solver, gradient)(x, record_at=record_at)
     target = 0.3 * torch.cos(2 + torch.arange(2.0)[:, None] + 3 * torch.arange(5.0))
-    loss = pg.trajectory_loss(
-        states, lambda z: (z - target).square().sum(), normalized=False, **options
-    )
+    weights = weights or [0.8**n for n in reversed(range(len(states)))]
+    loss = sum(w * (z - target).square().sum() for w, z in zip(weights, states, strict=True))
     gradients = torch.autograd.grad(loss, [cell.weight, cell.bias, x])
     golden = GOLDEN["cases"][name]
     found = (torch.stack(states), loss, *gradients)
@@ -156,8 +156,8 @@ def test_states_have_the_structure_of_the_start(coupled):
 
 
 def test_every_mode_returns_as_many_states():
-    """In evaluation they are off the graph, and of its own solver; Steps keep the last steps."""
-    layer, x = pg.DEQ(TanhCell(), PICARD, UPG(2, 1.0), eval_solver=pg.Steps(2)), torch.randn(3, 4)
+    """Without a graph too; Steps keep the last steps."""
+    layer, x = pg.DEQ(TanhCell(), pg.Steps(2), UPG(2, 1.0)), torch.randn(3, 4)
     with torch.no_grad():
         states, solution = layer.eval()(x, record_at=(1, 7))
     assert solution.evaluations.tolist() == [2, 2, 2]
@@ -194,7 +194,7 @@ def test_the_last_adjoint_is_that_of_the_solution():
     alone = layer.last_adjoint.residual
     states = layer(x, record_at=(1, 2)).z
     square = lambda z: z.square().sum()  # noqa: E731
-    pg.trajectory_loss(states, square, [1, 1, 1], normalized=False).backward()
+    sum(map(square, states)).backward()
     assert torch.equal(layer.last_adjoint.residual, alone)
 
 
@@ -205,41 +205,11 @@ def test_a_solver_may_use_its_memory_again():
             for _ in range(5):
                 z.copy_(f(z))
             never = counts < 0
-            return pg.Solution(z, z.new_zeros(len(z)), counts, counts, never, never)
+            return pg.Solution(z, z.new_zeros(len(z)), counts, never, never)
 
     layer, x = pg.DEQ(TanhCell(), InPlace(), ONE), torch.randn(3, 4)
     picard = pg.DEQ(layer.cell, pg.Steps(5), ONE)
     assert_equal(layer(x, record_at=(2,)).z, picard(x, record_at=(2,)).z)
-
-
-def weights_of(n, *options, **keywords):
-    """The weights, as the gradients of losses ``z``."""
-    states = torch.randn(n, requires_grad=True)
-    loss = pg.trajectory_loss(states.unbind(), lambda z: z, *options, **keywords)
-    return torch.autograd.grad(loss, states)[0].tolist()
-
-
-def test_weights_by_name():
-    plain = partial(weights_of, 4, normalized=False)
-    assert plain() == pytest.approx(GOLDEN["weights"]["exp_gamma0.8_n4"], rel=1e-15)
-    assert plain("linear") == pytest.approx(GOLDEN["weights"]["linear_gamma0.9_n4"], rel=1e-15)
-    assert plain(gamma=0.5) == [0.125, 0.25, 0.5, 1.0]
-    assert plain("linear", gamma=0.5) == [0.625, 0.75, 0.875, 1.0]
-    assert plain("linear", gamma=0.0) == [1.0] * 4
-    assert plain(gamma=0.0) == [0.0, 0.0, 0.0, 1.0]
-
-
-@pytest.mark.parametrize("weights", ["exponential", "linear", [1, 2, 0.5]])
-def test_normalized_weights_add_up_to_one(weights):
-    plain = weights_of(3, weights, normalized=False)
-    assert weights_of(3, weights) == pytest.approx([w / sum(plain) for w in plain], rel=1e-15)
-
-
-def test_a_state_of_weight_zero_is_left_out():
-    f = Counted(lambda z: z)
-    states = torch.tensor([torch.nan, 1.0, 3.0]).unbind()
-    assert pg.trajectory_loss(states, f, [0, 1, 3]) == 2.5
-    assert f.calls == 2
 
 
 def recorded_at(record_at, *parts):
@@ -255,18 +225,6 @@ def recorded_at(record_at, *parts):
         (lambda: recorded_at((0, 3)), r"must hold increasing integers from 1 on, got \(0, 3\)"),
         (lambda: recorded_at((6, 3)), r"must hold increasing integers from 1 on, got \(6, 3\)"),
         (lambda: recorded_at((3, 3)), r"must hold increasing integers from 1 on, got \(3, 3\)"),
-        (lambda: weights_of(2, "const"), "must be 'exponential' or 'linear', got 'const'"),
-        (lambda: weights_of(2, [1, 2], gamma=0.5), "gamma is for named weights, got 0.5 with a li"),
-        (lambda: weights_of(2, gamma=1.2), r"gamma must lie in \[0, 1\], got 1.2"),
-        (lambda: weights_of(2, [1.0]), r"weights must hold 2 numbers, .* got \[1.0\]"),
-        (lambda: weights_of(2, [1.0, -1.0]), r"none negative .* \[1.0, -1.0\]"),
-        (lambda: weights_of(2, [0, 0]), "not all zero"),
-        (lambda: weights_of(0, "linear"), "states must hold at least one state, got none"),
-        (
-            lambda: weights_of(2, [1.0, torch.nan]),
-            "each of weights must be a finite number, got nan",
-        ),
-        (lambda: pg.trajectory_loss(torch.ones(2, 3), torch.sum), "states must be a list"),
     ],
 )
 def test_misuse(call, message):

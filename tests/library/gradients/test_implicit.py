@@ -14,7 +14,6 @@ from problems import (
     newton_equilibrium,
     relative_error,
 )
-from torch import nn
 
 import phantomgrad as pg
 

@@ -9,10 +9,9 @@ import pytest
 import torch
 from methods import SOLVER, assert_twins, parameter_gradients
 from problems import TanhCell, relative_error
-from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.nn.utils.parametrizations import weight_norm
 
-from phantomgrad import DEQ, Broyden, ImplicitGradient, UnrolledPhantomGradient
+from phantomgrad import DEQ, ImplicitGradient
 from phantomgrad.nn import NormedLinear
 
 
@@ -89,24 +88,3 @@ def test_threads_have_weights_of_their_own():
         found = list(threads.map(lambda x: parameter_gradients(deq, x), xs))
     for ours, alone in zip(found, expected, strict=True):
         assert relative_error(ours, alone) < 1e-12
-
-
-@pytest.mark.filterwarnings("ignore:There is a performance drop")  # vmap, of weight norm
-@pytest.mark.parametrize("gradient", [UnrolledPhantomGradient(3, 0.5), ImplicitGradient()])
-def test_stacked_layers_are_an_ensemble(gradient):
-    """As in the documentation of torch: one call on the meta device, and stacked parameters."""
-    solver, x = Broyden(max_evaluations=12, tol=1e-8), torch.randn(3, 4)
-    models = [DEQ(TanhCell(seed=seed), solver, gradient) for seed in (1, 2)]
-    for model in models:
-        weight_norm(model.cell.linear)
-        model.check_map = False
-    weights, buffers = stack_module_state(models)
-    bare = copy.deepcopy(models[0]).to("meta")
-
-    def loss(weights, buffers):
-        return functional_call(bare, (weights, buffers), (x,)).z.square().sum()
-
-    ours = vmap(grad(loss))(weights, buffers)
-    expected = zip(*(parameter_gradients(model, x) for model in models), strict=True)
-    stacked = tuple(map(torch.stack, expected))
-    assert relative_error(tuple(ours.values()), stacked) < 1e-12
