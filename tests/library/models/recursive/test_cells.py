@@ -52,7 +52,7 @@ def test_partly_recorded_recursions_refuse_a_gradient_that_would_be_wrong(gradie
     with pytest.raises(ValueError, match=r"recorded must be n \+ 1 = 3 for a gradient.*got 2"):
         model(tokens)
     x, start = model.embed(tokens).detach(), model.start(tokens)
-    f, z, _ = model.deq.close_over((x,), start)
+    f, z = model.deq.close_over((x,), start)
     with pytest.raises(ValueError, match="recorded must be"):
         pg.spectral_radius(f, z)
     with torch.no_grad():
@@ -90,7 +90,7 @@ def test_truncated_normal_has_the_deviation_asked_for():
 @every_mixer
 def test_jacobian_can_be_penalised(mixer):
     model, tokens = reasoner(mixer=mixer, n=1), puzzles()
-    f, z, _ = model.deq.close_over((model.embed(tokens),), model.start(tokens))
+    f, z = model.deq.close_over((model.embed(tokens),), model.start(tokens))
     with sdpa_kernel(SDPBackend.MATH):
         penalty = pg.jacobian_regularizer(f, z)
         (gradient,) = torch.autograd.grad(penalty, [model.embedding.weight])

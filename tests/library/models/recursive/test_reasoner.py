@@ -47,9 +47,9 @@ def test_gradient_at_an_equilibrium_is_that_of_dense_matrices(gradient, mixer, n
     x = model.embed(tokens)
     z, solution = model.deq(x, z0=model.start(tokens))
     assert solution.converged.all()
-    f, _, packing = model.deq.close_over((x,), z)
+    f, _ = model.deq.close_over((x,), z)
     assert (pg.spectral_radius(f, solution.z) < 0.95).all()
-    attached, v = packing.pack(z) if packing else z, torch.randn_like(solution.z)
+    attached, v = f.packing.pack(z) if f.packing else z, torch.randn_like(solution.z)
     wanted = [model.embedding.weight, *model.deq.parameters()]
     ours = torch.autograd.grad(attached, wanted, v, retain_graph=True)
     series = None if gradient is LENIENT else (3, 0.5)

@@ -125,7 +125,7 @@ def same_step(model, h, name, reference):
     u = model.inject(tokens)
     u.retain_grad()
     context = model.context(u, empty_memory(u, u.dtype))
-    f, h, _ = model.deq.close_over((context,), h)
+    f, h = model.deq.close_over((context,), h)
     z = estimator(name).attach(f, h)
     loss = model.softmax(z.flatten(0, 1), targets.flatten(), model.embedding).mean()
     loss.backward()

@@ -5,6 +5,8 @@ import torch
 import transformer_golden as golden
 from small_models import TIGHT, VOCABULARY, some_memory, transformer, words
 
+from phantomgrad.nn import current_pass
+
 PRE_NORM = pytest.mark.parametrize("pre_norm", [False, True], ids=["PostLN", "PreLN"])
 
 
@@ -70,18 +72,8 @@ def test_an_empty_memory_equals_none():
 
 def test_output_dropout_takes_tokens_or_features():
     for kind, shape in (("tokens", (3, 5, 1)), ("features", (3, 1, 8))):
-        model = transformer(dropout=0.3, output_dropout=kind)
+        model, masks = transformer(dropout=0.3, output_dropout=kind), []
+        hook = lambda m, *_: masks.append(current_pass().masks[id(m)])  # noqa: E731
+        model.output_dropout.register_forward_hook(hook)
         model(*words())
-        assert model.output_dropout.mask.shape == shape
-
-
-def test_a_pass_can_be_replayed():
-    from phantomgrad_suite.callbacks.capture import Pass, watch
-
-    model, passes = transformer(dropout=0.3), []
-    watch(model, lambda layer, given, output: passes.append(Pass(layer, given, output)))
-    model(*words(), some_memory())[0].sum().backward()
-    assert passes[0].reached
-    with passes[0].replay() as (f, z, v, _):
-        torch.testing.assert_close(f(z), z)
-        assert v.any()
+        assert [mask.shape for mask in masks] == [shape]
