@@ -414,7 +414,7 @@ class LayerMap:
                 "cell nor an input of the layer: pass the tensor to the layer"
             ) from error
         f = replace(self, cell=cell, call=cell, inputs=new_inputs, keywords=keywords)
-        held = self.held and self.held.of_copy(self.cell, cell, new_weights)
+        held = self.held and self.held.of_copy(self.cell, cell, self.held.weights | new_weights)
 
         def repeated(z: Tensor) -> Tensor:
             with entered(held):

@@ -43,10 +43,10 @@ class Pass:
         return Pass(weights, self.masks, self._originals)
 
     def of_copy(self, module: nn.Module, copy: nn.Module, weights: dict[int, Tensor]) -> "Pass":
-        """Return the pass with other ``weights`` for a ``copy`` of ``module``."""
+        """Return a pass with these masks and other ``weights`` for a ``copy`` of ``module``."""
         pairs = zip(module.modules(), copy.modules(), strict=True)
         originals = {id(new): self.key(old) for old, new in pairs}
-        return Pass(self.weights | weights, self.masks, originals)
+        return Pass(weights, self.masks, originals)
 
 
 class _Current(threading.local):

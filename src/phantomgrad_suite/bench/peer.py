@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator, ImplicitGradient, UnrolledPhantomGradient
-from phantomgrad.nn import one_pass
+from phantomgrad.nn import entered, one_pass
 from phantomgrad.solvers import (
     Anderson,
     Broyden,
@@ -58,10 +58,15 @@ class PeerDEQ(nn.Module):
         self._deq = get_layer(layer.solver, layer.gradient)
 
     def forward(self, *inputs: Any, z0: Any) -> tuple[Any, None]:
-        f, start, packing = self._close_over(inputs, z0)
-        with one_pass(self.cell), one_pass(self.cell):
-            z = self._deq(f, start)[0][-1]
-        return z if packing is None else packing.unpack(z), None
+        with one_pass(self.cell):
+            f, start = self._close_over(inputs, z0)
+
+            def repeated(z: Tensor) -> Tensor:
+                with entered(f.held):  # torchdeq evaluates f in its backward pass, too
+                    return f(z)
+
+            z = self._deq(repeated, start)[0][-1]
+        return f.shown(z), None
 
 
 def use_peer(model: nn.Module) -> None:

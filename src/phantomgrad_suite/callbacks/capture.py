@@ -1,9 +1,9 @@
 """Passes through equilibrium layers: watched in a step, measured, and evaluated again later."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,9 +14,9 @@ from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils.hooks import RemovableHandle
 
 from phantomgrad.checks import check_at_least
-from phantomgrad.deq import DEQ
+from phantomgrad.deq import DEQ, LayerMap, PassHook
 from phantomgrad.jacobian import spectral_radius
-from phantomgrad.nn import one_pass
+from phantomgrad.nn import current_pass, entered, one_pass
 from phantomgrad.solvers import Map
 
 
@@ -31,20 +31,17 @@ def radii(f: Map, z: Tensor, iterations: int) -> Tensor:
     return spectral_radius(f, z, iterations=iterations, generator=generator)
 
 
-def watch(
-    module: nn.Module, on_pass: Callable[[DEQ, tuple[Any, ...], Any], None]
-) -> list[RemovableHandle]:
-    """Call ``on_pass(layer, inputs, output)`` after every pass through the layers of a module.
+def watch(module: nn.Module, on_pass: PassHook) -> list[RemovableHandle]:
+    """Call ``on_pass`` after every pass through the layers of a module."""
+    return [layer.register_pass_hook(on_pass) for layer in layers_of(module)]
 
-    With ``record_at``, ``output.z`` is the equilibrium, without the earlier states.
-    """
 
-    def hook(layer: Any, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
-        if keywords.get("record_at") is not None:
-            output = output._replace(z=output.z[-1])
-        on_pass(layer, inputs, output)
-
-    return [layer.register_forward_hook(hook, with_kwargs=True) for layer in layers_of(module)]
+def detached(f: LayerMap) -> LayerMap:
+    """Return the map without a graph behind its inputs, and without its pass."""
+    inputs, keywords = apply_to_collection(
+        (f.inputs, dict(f.keywords)), Tensor, Tensor.detach, allow_frozen=True
+    )
+    return replace(f, inputs=inputs, keywords=keywords, held=None)
 
 
 @contextmanager
@@ -85,30 +82,26 @@ class SpectralRadius(Callback):
             pl_module.log("spectral_radius", largest, reduce_fx="max", sync_dist=True, **options)
             self._radii.clear()
 
-    def _measure(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
+    def _measure(self, layer: DEQ, f: Map, z: Tensor, attached: Tensor) -> None:
         with all_recorded(layer.cell):
-            f, z, _ = layer.close_over(inputs, output[0])
-            self._radii.append(radii(f, z, self._iterations))
+            self._radii.append(radii(f, attached.detach(), self._iterations))
 
 
 class Pass:
     """A pass of a training step; ``reached`` once a backward pass has arrived at its output."""
 
-    def __init__(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
-        z, solution = output
-        self._layer, self.solver = layer, layer.solver
-        self._inputs = apply_to_collection(inputs, Tensor, Tensor.detach, allow_frozen=True)
-        self._z = solution.z.detach().clone()
-        self._single = isinstance(z, Tensor)
-        parts = (z,) if self._single else tuple(z)
-        self._cotangent = [torch.zeros_like(part) for part in parts]
+    def __init__(self, layer: DEQ, f: Map, z: Tensor, attached: Tensor) -> None:
+        assert isinstance(f, LayerMap)
+        assert f.held is not None
+        self.solver = layer.solver
+        self._f, self._held, self._z = detached(f), f.held, z.clone()
+        self._cotangent = torch.zeros_like(z)
         self.reached = False
-        for i, part in enumerate(parts):
-            if part.requires_grad:
-                part.register_hook(partial(self._keep, i))
+        if attached.requires_grad:
+            attached.register_hook(self._keep)  # type: ignore[no-untyped-call]
 
-    def _keep(self, part: int, cotangent: Tensor) -> None:
-        self._cotangent[part] = cotangent.detach().clone()
+    def _keep(self, cotangent: Tensor) -> None:
+        self._cotangent = cotangent.detach().clone()
         self.reached = True
 
     @contextmanager
@@ -116,18 +109,18 @@ class Pass:
         """Evaluate the pass again, with its dropout masks and copies of weights and generators.
 
         Yields the map ``f``; the equilibrium ``z`` that the solver found and the gradient ``v`` of
-        the loss with respect to it, both ``(B, *state)``; and the cell's trainable parameters.
+        the loss with respect to it, as ``f`` takes them; and the cell's trainable parameters.
         """
-        layer = copy.deepcopy(self._layer)
-        for module in layer.modules():
+        cell = copy.deepcopy(self._f.cell)
+        for module in cell.modules():
             if isinstance(module, ParametrizationList):
                 module.eval()  # spectral norm would do another power iteration
         devices = [self._z.device] if self._z.device.type == "cuda" else []
         with (
             torch.enable_grad(),
             torch.random.fork_rng(devices),
-            one_pass(layer.cell),
+            entered(self._held.of_copy(self._f.cell, cell, {})),
+            one_pass(cell),
         ):
-            cotangent = self._cotangent[0] if self._single else self._cotangent
-            f, v, _ = layer.close_over(self._inputs, cotangent)
-            yield f, self._z, v, [p for p in layer.cell.parameters() if p.requires_grad]
+            f = replace(self._f, cell=cell, call=cell, held=current_pass())
+            yield f, self._z, self._cotangent, [p for p in cell.parameters() if p.requires_grad]

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 from lightning import Callback, LightningModule, Trainer
-from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from phantomgrad.deq import DEQ
-from phantomgrad_suite.callbacks.capture import watch
+from phantomgrad.deq import DEQ, LayerMap
+from phantomgrad.solvers import Map
+from phantomgrad_suite.callbacks.capture import detached, watch
 
 
 class CostMeter(Callback):
@@ -117,7 +117,7 @@ class EvaluationTime(Callback):
 
     def __init__(self) -> None:
         self._hooks: list[RemovableHandle] = []
-        self._passes: list[tuple[DEQ, Any, Any]] = []
+        self._passes: list[tuple[LayerMap, Tensor]] = []
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
@@ -135,16 +135,14 @@ class EvaluationTime(Callback):
             pl_module.log(name, total, on_step=False, on_epoch=True, batch_size=1)
             self._passes.clear()
 
-    def _keep(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
-        values = inputs, output[0]
-        detached = apply_to_collection(values, Tensor, Tensor.detach, allow_frozen=True)
-        self._passes.append((layer, *detached))
+    def _keep(self, layer: DEQ, f: Map, z: Tensor, attached: Tensor) -> None:
+        assert isinstance(f, LayerMap)
+        self._passes.append((detached(f), attached.detach()))
 
 
 @torch.no_grad()
-def _evaluation(layer: DEQ, inputs: tuple[Any, ...], z: Any) -> float:
+def _evaluation(f: Map, z: Tensor) -> float:
     """Return the seconds of the second of two evaluations of f: the first one may allocate."""
-    f, z, _ = layer.close_over(inputs, z)
     cuda = z.device.type == "cuda"
     with torch.random.fork_rng([z.device] if cuda else []):
         f(z)

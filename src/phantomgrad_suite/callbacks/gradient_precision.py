@@ -88,9 +88,9 @@ class GradientPrecision(Series):
         for logger in trainer.loggers:
             logger.log_metrics(values, step=trainer.global_step)
 
-    def _on_pass(self, layer: DEQ, inputs: tuple[Any, ...], output: Any) -> None:
+    def _on_pass(self, layer: DEQ, f: Map, z: Tensor, attached: Tensor) -> None:
         if torch.is_grad_enabled():
-            self._passes[layer] = Pass(layer, inputs, output)
+            self._passes[layer] = Pass(layer, f, z, attached)
 
     def _measure(self, passes: list[Pass]) -> dict[str, float]:
         exact: list[Tensor] = []

@@ -94,17 +94,17 @@ class SegmentPrecision(Series):
         sums: Gradients = {}
         values: dict[str, float] = {}
         for segment in range(1, task.segments + 1):
-            f, h, packing = layer.close_over((x,), state)
+            f, h = layer.close_over((x,), state)
             states = [h]
             with torch.no_grad():
                 for _ in range(self._recursions):
                     states.append(f(states[-1]))
             end = states[-1].requires_grad_()
-            losses, right, labelled = task.marked(model.output(packing.unpack(end)[0]), targets)
+            losses, right, labelled = task.marked(model.output(f.shown(end)[0]), targets)
             (v,) = torch.autograd.grad(losses[first].mean(), [end])
             end, wrong = end.detach(), (labelled & ~right).sum(dim=1)
             residual = (end - states[-2]).norm(dim=1) / end.norm(dim=1)
-            g, *_ = layer.close_over((x[first],), tree_map(lambda part: part[first], state))
+            g, _ = layer.close_over((x[first],), tree_map(lambda part: part[first], state))
             begun = [h[first].detach() for h in states]
             with all_recorded(layer.cell):
                 gradients, by_puzzle = self._at(layer.cell, g, begun, v[first])
@@ -113,7 +113,7 @@ class SegmentPrecision(Series):
             by_puzzle |= {"residual": residual, "solved": wrong == 0}
             for name, each in by_puzzle.items():
                 values[f"segment{segment}/{name}"] = float(each.double().mean())
-            state = packing.unpack(end)
+            state = f.shown(end)
         exact = sums.pop("exact")
         for name, estimate in sums.items():
             for quantity, value in agreement(estimate, exact)._asdict().items():

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,26 +61,47 @@ class Layer(NamedTuple):
 
     def products(self, estimator: GradientEstimator | Solver) -> int:
         """Return how many backward passes through an evaluation of F an estimate takes."""
-        passes = []
+        passes: list[int] = []
 
-        def counted(call: Callable[..., Any]) -> Callable[..., Any]:
-            def called(*args: Any, **keywords: Any) -> Any:
-                fz = call(*args, **keywords)
-                first = tree_leaves(fz)[0]
-                if first.requires_grad:
-                    first.register_hook(lambda _: passes.append(1))
-                return fz
+        def count(fz: Any) -> None:
+            first = tree_leaves(fz)[0]
+            if first.requires_grad:
+                first.register_hook(lambda _: passes.append(1))
 
-            return called
+        def counted(z: Tensor) -> Tensor:
+            count(fz := self.f(z))
+            return fz
 
-        # A reversible solve needs the closure itself, which knows the weights shared in its pass.
-        f: Map = counted(self.f)
-        if isinstance(self.f, Closure):
-            f = replace(self.f, call=counted(self.f.call))
-        run = self._replace(f=f).run(estimator)
+        # A reversible solve calls copies of the cell, with its hooks.
+        cell = getattr(self.f, "cell", None)
+        hook = cell.register_forward_hook(lambda *call: count(call[-1])) if cell else None
+        run = (self if hook else self._replace(f=counted)).run(estimator)
         passes.clear()  # those of an adaptive damping
         run()
+        if hook:
+            hook.remove()
         return len(passes)
+
+
+@dataclass(frozen=True)
+class Driven:
+    """``F(h, u)`` as a map of h, with u as what gets a gradient."""
+
+    cell: SyntheticCell
+    u: Tensor
+
+    def __call__(self, h: Tensor) -> Tensor:
+        fh: Tensor = self.cell(h, self.u)
+        return fh
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The input u."""
+        return [self.u]
+
+    def with_tensors(self, tensors: list[Tensor]) -> Map:
+        """Return the map with another u."""
+        return Driven(self.cell, *tensors)
 
 
 def synthetic_layer(
@@ -92,7 +113,7 @@ def synthetic_layer(
     """
     inputs, y = torch.randn(2, *shape, generator=generator).to(cell.weight.device)
     u = nn.Parameter(inputs)
-    f: Map = partial(cell, u=u)
+    f = Driven(cell, u)
     solution = solver.solve(f, torch.zeros_like(y))
     return Layer(f, (solution.z - y) * (2 / y.numel()), [u], solution)
 

@@ -122,7 +122,7 @@ class TrainingStep:
     def _one_f(self) -> float:
         total = 0.0
         for layer, inputs, z0 in self._calls:
-            f, z, _ = layer.close_over(inputs, torch.zeros_like(inputs[0]) if z0 is None else z0)
+            f, z = layer.close_over(inputs, torch.zeros_like(inputs[0]) if z0 is None else z0)
             with one_pass(layer.cell):
                 total += self._clock.time(partial(f, f(z)))
         return total

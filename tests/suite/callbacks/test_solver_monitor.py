@@ -1,6 +1,7 @@
 """SolverMonitor in anyone's Trainer."""
 
 import contextlib
+import warnings
 
 import lightning
 import pytest
@@ -8,8 +9,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from phantomgrad import DEQ, FixedPoint, SolverWarning, Steps, UnrolledPhantomGradient
-from phantomgrad_suite.callbacks import SolverMonitor
+from phantomgrad import DEQ, FixedPoint, Solution, Steps, UnrolledPhantomGradient
+from phantomgrad_suite.callbacks import SolverMonitor, health
+from phantomgrad_suite.callbacks.health import Failures, SolverWarning
 
 
 class Grows(nn.Module):
@@ -60,3 +62,56 @@ def test_a_trainer_of_your_own(solver, steps, warns, tmp_path):
     expected = pytest.warns(SolverWarning, match="the solver of deq has failed 4 times")
     with expected if warns else contextlib.nullcontext():
         trainer.fit(Plain(solver), DataLoader(torch.ones(2 * steps, 3), batch_size=2))
+
+
+def solution(residual, converged=None, tol=1e-3):
+    r = torch.tensor(residual)
+    found = torch.tensor([x < 1e-3 for x in residual] if converged is None else converged).bool()
+    return Solution(r, r, torch.ones(len(r), dtype=torch.long), found, ~found, tol=tol)
+
+
+LOOSE = solution([0.1, 0.2])  # nothing has converged
+STUCK = solution([0.0, 0.95, 0.99])
+GOOD = solution([0.0, 0.2])
+ABSOLUTE = solution([1.5, 1.2, 30.0], [True, True, False])  # below a large absolute tolerance
+
+
+def warned(patience, solves):
+    """The numbers of the solves, from 1, at which there was a warning."""
+    failures, found = Failures(patience, 0.9, "the solver"), []
+    for number, solve in enumerate(solves, 1):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            failures.count(solve)
+        found += [number for w in caught if w.category is SolverWarning]
+    return found
+
+
+@pytest.mark.parametrize("bad", [LOOSE, STUCK, solution([torch.nan]), solution([torch.inf, 0.0])])
+def test_consecutive_failures_are_counted(bad):
+    assert warned(3, [bad, bad, GOOD, bad, bad]) == []
+    assert warned(3, [bad, bad, GOOD, bad, bad, bad]) == [6]
+    assert warned(3, [bad] * 7) == [3, 6]  # counted anew
+    assert warned(2, [bad, solution([]), bad]) == [3]  # an empty batch says nothing
+
+
+@pytest.mark.parametrize(
+    "good", [GOOD, solution([0.0, 0.1, 0.99]), solution([]), ABSOLUTE, solution([0.5], tol=0)]
+)
+def test_what_is_no_failure(good):
+    """One converged sample is enough, unless half of the others make no progress."""
+    assert warned(1, [good] * 3) == []
+
+
+def test_an_accelerator_is_read_every_patience_solves(monkeypatch):
+    """No run of failures is missed between two readings."""
+    monkeypatch.setattr(health, "cheap_to_read", lambda _: False)
+    assert warned(3, [GOOD, LOOSE, LOOSE, LOOSE, GOOD, GOOD]) == [6]
+    assert warned(3, [LOOSE, LOOSE, GOOD, LOOSE, LOOSE, GOOD, LOOSE, LOOSE]) == []
+
+
+def test_refused_settings():
+    with pytest.raises(ValueError, match="patience must be at least 1, got 0"):
+        SolverMonitor(patience=0)
+    with pytest.raises(ValueError, match="residual must be positive, got nan"):
+        SolverMonitor(residual=torch.nan)

@@ -27,7 +27,7 @@ def test_cosines_are_those_of_the_dense_jacobian(monkeypatch):
     monkeypatch.setattr("phantomgrad_suite.studies.gradients.peak_bytes", lambda run, device: 640)
     study = bench(products=6, tolerances=(1e-10,))
     with study.layers(0, CPU) as ((f, v, _, _),):
-        w = f.func.weight.double()
+        w = f.cell.weight.double()
     exact = v @ torch.linalg.inv(torch.eye(6) - w) @ w
     findings = study.measure(0, CPU)
     rows = {row["name"]: row for row in findings.numbers["estimators"]}
@@ -77,6 +77,6 @@ def test_products_of_a_cell_with_weight_norm(kind):
     """Its weight is computed once, outside of the evaluations that are repeated."""
     layer = DEQ(weight_norm(Cell(4, 4)), SOLVER, ImplicitGradient())
     with one_pass(layer.cell):
-        f, v, _ = layer.close_over((torch.zeros(2, 4),), torch.ones(2, 4))
+        f, v = layer.close_over((torch.zeros(2, 4),), torch.ones(2, 4))
         bench_layer = Layer(f, v, [*layer.cell.parameters()], SOLVER.solve(f, v))
         assert bench_layer.products(kind(max_evaluations=6, tol=0)) == 5

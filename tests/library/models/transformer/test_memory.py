@@ -71,9 +71,11 @@ def test_an_empty_memory_equals_none():
 
 
 def test_output_dropout_takes_tokens_or_features():
-    for kind, shape in (("tokens", (3, 5, 1)), ("features", (3, 1, 8))):
-        model, masks = transformer(dropout=0.3, output_dropout=kind), []
-        hook = lambda m, *_: masks.append(current_pass().masks[id(m)])  # noqa: E731
-        model.output_dropout.register_forward_hook(hook)
+    masks = []
+    for kind in ("tokens", "features"):
+        model = transformer(dropout=0.3, output_dropout=kind)
+        model.output_dropout.register_forward_hook(
+            lambda m, *_: masks.append(current_pass().masks[id(m)])
+        )
         model(*words())
-        assert [mask.shape for mask in masks] == [shape]
+    assert [mask.shape for mask in masks] == [(3, 5, 1), (3, 1, 8)]
