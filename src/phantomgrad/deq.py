@@ -20,7 +20,7 @@ from phantomgrad.compiled import CompiledCalls
 from phantomgrad.diagnostics import check_map
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.gradients.phantom import PhantomGradient
-from phantomgrad.nn import Pass, current_pass, entered, one_pass, share_weights
+from phantomgrad.nn import Pass, current_pass, entered, is_sharded, one_pass, share_weights
 from phantomgrad.packing import Packing, padding_of
 from phantomgrad.precision import working_dtype
 from phantomgrad.solvers import LinearSolver, Map, Reversible, Solution, Solver, Steps
@@ -195,6 +195,7 @@ class DEQ(nn.Module):
         z0 = default_start(inputs) if z0 is None else z0
         solver = self.solver if solver is None else solver
         check_parts(solver, self.gradient)
+        check_sharding(self.cell, solver, self.gradient)
         note = partial(call_note, self.cell, z0, inputs, keywords)
         given = (t for t in tree_leaves((inputs, keywords)) if isinstance(t, nn.Module))
         with one_pass(self.cell, *given), explained(note):
@@ -492,6 +493,17 @@ def check_parts(solver: Solver | None, gradient: GradientEstimator) -> None:
             )
     if solver is not None:
         gradient.adapt_solver(solver)
+
+
+def check_sharding(cell: nn.Module, solver: Solver, gradient: GradientEstimator) -> None:
+    """Raise if processes that share a cell would wait for one another."""
+    ends_early = isinstance(solver, Reversible) or getattr(solver, "tol", 0.0) > 0
+    if gradient.needs_recorded_solve and ends_early and is_sharded(cell):
+        raise ValueError(
+            "a cell that FSDP2 shards is evaluated equally often by all processes: with "
+            "BackpropThroughSolver use Steps or tol=0, or fully_shard(layer) in the place of its "
+            f"cell, got {solver}"
+        )
 
 
 def check_counters(solver: Solver, gradient: GradientEstimator) -> None:

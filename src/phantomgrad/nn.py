@@ -90,7 +90,7 @@ def one_pass(*modules: nn.Module) -> Iterator[None]:
     outer = _CURRENT.value
     current = Pass({}, {}) if outer is None else outer.nested(outer.weights.copy())
     children = [child for module in modules for child in module.modules()]
-    if not any(hasattr(type(child), "unshard") for child in children):
+    if not any(map(is_sharded, modules)):
         for module in modules:
             share_weights(module)
         for child in children:
@@ -99,6 +99,11 @@ def one_pass(*modules: nn.Module) -> Iterator[None]:
                 current.weights[key] = child()
     with entered(current):
         yield
+
+
+def is_sharded(module: nn.Module) -> bool:
+    """Return whether FSDP2 shards ``module`` or a part of it."""
+    return any(hasattr(type(child), "unshard") for child in module.modules())
 
 
 class _SharedParametrization(ParametrizationList):

@@ -72,6 +72,11 @@ class Packing:
     def pack(self, states: Any) -> Tensor:
         """Return one ``(B, D)`` tensor."""
         tensors, structure = _flattened("the result of f for several states", states)
+        if structure != self.structure and isinstance(states, dict):
+            order = tree_unflatten([*range(len(self.shapes))], self.structure)
+            if isinstance(order, dict) and states.keys() == order.keys():  # in another order
+                states = type(states)((name, states[name]) for name in order)
+                tensors, structure = _flattened("the result of f for several states", states)
         if structure != self.structure:
             raise ValueError(
                 "f must keep the structure of the states: it maps "

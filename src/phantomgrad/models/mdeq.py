@@ -6,7 +6,7 @@ is a tuple of images, scale i being ``(B, C_i, H / 2^i, W / 2^i)``.
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -285,6 +285,26 @@ class MDEQ(nn.Module):
             self._initialise(init_std)
         if channels_last:  # last, since random numbers are drawn in the order of memory
             format_kernels_(self)
+
+    @classmethod
+    def tiny(
+        cls, solver: Solver, gradient: GradientEstimator, classes: int = 10, **settings: Any
+    ) -> Self:
+        """Return the paper's MDEQ-Tiny for CIFAR-10, "170K": two scales, 158,986 parameters."""
+        sizes = {"channels": (24, 24), "head_channels": (8, 16), "features": 200}
+        return cls(3, classes, solver, gradient, **{**sizes, "injection": False, **settings})
+
+    @classmethod
+    def large(
+        cls, solver: Solver, gradient: GradientEstimator, classes: int = 10, **settings: Any
+    ) -> Self:
+        """Return the paper's MDEQ-Large for CIFAR-10, "10M": four scales, 11,098,398 parameters."""
+        sizes = {
+            "channels": (32, 64, 128, 256),
+            "head_channels": (14, 28, 56, 112),
+            "features": 1680,
+        }
+        return cls(3, classes, solver, gradient, **{**sizes, **settings})
 
     def memory_format(self, device: torch.device) -> torch.memory_format:
         """Return the memory format of images and states on ``device``."""

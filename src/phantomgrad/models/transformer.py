@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -130,6 +130,16 @@ class AdaptiveLogSoftmax(nn.Module):
             part = F.cross_entropy(logits, words[rows] - start, reduction="none")
             loss = loss.index_add(0, rows, part)
         return loss
+
+    def log_probs(self, hidden: Tensor, embedding: AdaptiveEmbedding) -> Tensor:
+        """Return the log-probabilities of all words, ``(N, V)``, given ``hidden``."""
+        head = self.head(hidden, embedding).log_softmax(dim=1)
+        first = embedding.tables[0].shape[0]
+        tails = [
+            self.tail(hidden, i, embedding).log_softmax(dim=1) + head[:, -i, None]
+            for i in range(1, len(embedding.tables))
+        ]
+        return torch.cat([head[:, :first], *tails], dim=1)
 
     def head(self, hidden: Tensor, embedding: AdaptiveEmbedding) -> Tensor:
         """Return logits of the first cluster's words and of the clusters, ``(N, V_0 + tails)``."""
@@ -495,11 +505,24 @@ class TransformerLM(nn.Module):
             unrolled: steps of :meth:`DEQ.unroll` (the pretraining stage); 0 for the equilibrium.
             memory_length: number of positions kept, by default that of the model.
         """
+        check_tokens("targets", targets, self.vocabulary, tokens.shape)
+        hidden, memory = self.hidden(tokens, memory, unrolled=unrolled, memory_length=memory_length)
+        loss = self.softmax(hidden.flatten(0, 1), targets.flatten().long(), self.embedding)
+        return loss.view(targets.shape), memory
+
+    def hidden(
+        self,
+        tokens: Tensor,
+        memory: Memory | None = None,
+        *,
+        unrolled: int = 0,
+        memory_length: int | None = None,
+    ) -> tuple[Tensor, Memory]:
+        """Return what the softmax receives at each position, ``(B, L, d)``, and the memory."""
         check_at_least("unrolled", unrolled, 0)
         kept = self.memory_length if memory_length is None else memory_length
         check_at_least("memory_length", kept, 0)
         check_tokens("tokens", tokens, self.vocabulary)
-        check_tokens("targets", targets, self.vocabulary, tokens.shape)
         with one_pass(self):
             u = self.inject(tokens)  # (B, L, 3 d)
             z = self.start(u)  # (B, L, d)
@@ -507,9 +530,47 @@ class TransformerLM(nn.Module):
             check_memory(memory, tokens.shape[0], self.width)
             context = self.context(u, memory)
             z = self.deq.unroll(z, unrolled, context) if unrolled else self.deq(context, z0=z)[0]
-            hidden = self.output_dropout(z).flatten(0, 1)
-        loss = self.softmax(hidden, targets.flatten().long(), self.embedding)
-        return loss.view(targets.shape), memory.extended(z, u, kept)
+            hidden = self.output_dropout(z)
+        return hidden, memory.extended(z, u, kept)
+
+    def log_probs(
+        self, tokens: Tensor, memory: Memory | None = None, **options: Any
+    ) -> tuple[Tensor, Memory]:
+        """Return the log-probabilities of each next word, ``(B, L, vocabulary)``, and the memory.
+
+        The arguments are those of :meth:`forward`, without targets.
+        """
+        hidden, memory = self.hidden(tokens, memory, **options)
+        flat = self.softmax.log_probs(hidden.flatten(0, 1), self.embedding)
+        return flat.view(*tokens.shape, self.vocabulary), memory
+
+    @torch.no_grad()
+    def generate(
+        self,
+        tokens: Tensor,
+        length: int,
+        memory: Memory | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        r"""Return ``length`` words that continue ``tokens``, ``(B, L)``, as ``(B, length)``.
+
+        Words are drawn from :math:`p^{1/T}`, normalised, with the ``temperature`` T; with T = 0
+        each is the likeliest. Earlier words are seen through the memory.
+        """
+        check_at_least("length", length, 1)
+        check_not_negative("temperature", temperature)
+        words: list[Tensor] = []
+        for _ in range(length):
+            logs, memory = self.log_probs(words[-1] if words else tokens, memory)
+            logs = logs[:, -1]
+            if temperature == 0:
+                words.append(logs.argmax(dim=1, keepdim=True))
+            else:
+                p = (logs / temperature).softmax(dim=1)
+                words.append(torch.multinomial(p, 1, generator=generator))
+        return torch.cat(words, dim=1)
 
     def inject(self, tokens: Tensor) -> Tensor:
         """Return the injection, ``(B, L, 3 d)``, of words ``(B, L)``."""
