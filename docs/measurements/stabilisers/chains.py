@@ -47,7 +47,7 @@ def train(variant: Variant, seed: int, epochs: int = 100) -> dict[str, Any]:
     with torch.no_grad():
         right = model(batch.features, batch.propagation).argmax(1) == batch.labels
         injection = batch.propagation(batch.features @ model.layer.omega.mT)
-    f, start, _ = deq.close_over((injection, batch.propagation), torch.zeros_like(injection))
+    f, start = deq.close_over((injection, batch.propagation), torch.zeros_like(injection))
     z = deq.solver.solve(f, start).z
     score = right[masks["test"]].double().mean().item()
     return training.result(spectral_radius(f, z, iterations=100), accuracy=score)

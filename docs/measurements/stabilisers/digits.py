@@ -100,6 +100,6 @@ def train(variant: Variant, seed: int, epochs: int = 4) -> dict[str, Any]:
     with torch.no_grad():
         score = (model(test[0]).argmax(1) == test[1]).double().mean().item()
     x = model.stem(test[0][:64]).detach()
-    f, start, _ = model.deq.close_over((x,), torch.zeros_like(x))
+    f, start = model.deq.close_over((x,), torch.zeros_like(x))
     z = model.deq.solver.solve(f, start).z
     return training.result(spectral_radius(f, z, iterations=40), accuracy=score)

@@ -11,7 +11,7 @@ from variants import Training, Variant
 
 from phantomgrad import spectral_radius
 from phantomgrad.models import TransformerLM
-from phantomgrad.models.transformer.attention import empty_memory
+from phantomgrad.models.transformer import empty_memory
 
 VARIANTS = (
     Variant("no remedy"),
@@ -69,6 +69,6 @@ def train(variant: Variant, seed: int, steps: int = 120) -> dict[str, Any]:
         loss = model(tokens, targets)[0].mean().item()
         u = model.inject(tokens[:BATCH])
         context = model.context(u, empty_memory(u, u.dtype))
-    f, start, _ = model.deq.close_over((context,), model.start(u))
+    f, start = model.deq.close_over((context,), model.start(u))
     z = model.deq.solver.solve(f, start).z
     return training.result(spectral_radius(f, z, iterations=40), loss=loss)

@@ -70,6 +70,6 @@ def train(variant: Variant, seed: int, steps: int = 100, segments: int = 2) -> d
             logits, _, state = model(boards, state)
     score = (logits.argmax(2) == solutions)[boards == 0].double().mean().item()
     x = model.embed(boards[:64]).detach()
-    f, start, _ = model.deq.close_over((x,), state[:64])
+    f, start = model.deq.close_over((x,), state[:64])
     z = model.deq.solver.solve(f, start).z
     return training.result(spectral_radius(f, z, iterations=40), accuracy=score)

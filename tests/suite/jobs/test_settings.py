@@ -79,7 +79,7 @@ def test_key_that_an_interpolation_refers_to_is_accepted(workplace):
         ("+runtime.trainer.limit_val_batches=1", r"the run: set trainer\.limit_val_batches "),
         ("schedule=multistep schedule.milestones=[x]", r"milestones must be Iterable\[int\], got"),
         ("schedule=warmup_cosine", r"warmup_cosine\(\) .*: it needs task\.schedule_by=step$"),
-        ("solver=broyden +solver.line_search=maybe", "line_search must be bool, got 'maybe'"),
+        ("solver=broyden +solver.keep_inverse=maybe", "keep_inverse must be bool, got 'maybe'"),
         ("gradient.damping=true", "damping must be finite float or Adap.*, got True"),
         ("gradient.damping={every:3}", r"damping must lie in \(0, 1\], got {'every': 3}"),
         ("solver=gmres", "cannot be built: solver must find an equilibrium, .* got GMRES"),

@@ -40,7 +40,7 @@ def test_library_works_from_the_wheel_of_the_sdist(tmp_path):
     installed = tmp_path / "installed"
     zipfile.ZipFile(path).extractall(installed)
     needed = (
-        *("phantomgrad/py.typed", "phantomgrad_suite/py.typed", "phantomgrad/models/mdeq/cell.py"),
+        *("phantomgrad/py.typed", "phantomgrad_suite/py.typed", "phantomgrad/models/mdeq.py"),
         *("phantomgrad_suite/data/SHA256SUMS", "phantomgrad_suite/report/catalogue.toml"),
         "hydra_plugins/phantomgrad_launcher.py",
     )
