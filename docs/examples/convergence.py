@@ -22,7 +22,7 @@ from phantomgrad import (
     exact_gradient,
     spectral_radius,
 )
-from phantomgrad.models import symmetric_matrix
+from phantomgrad_suite.studies.synthetic import symmetric_matrix
 
 NORMS = (0.5, 0.9, 0.99, 2.0)
 SOLVERS = {"Picard": FixedPoint, "Anderson": Anderson, "Broyden": Broyden}

@@ -15,7 +15,7 @@ from phantomgrad import (
     estimated_gradient,
     exact_gradient,
 )
-from phantomgrad.models import SyntheticCell
+from phantomgrad_suite.studies.synthetic import SyntheticCell
 
 STEPS = (1, 2, 3, 5, 7, 10)
 

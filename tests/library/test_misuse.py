@@ -15,7 +15,6 @@ from phantomgrad.models import (
     ImplicitGraphLayer,
     Memory,
     MultilabelNodeClassifier,
-    SyntheticCell,
     TransformerLM,
     normalized_adjacency,
     project_rows_onto_l1_ball,
@@ -128,9 +127,6 @@ LAYERS = [
     ),
 ]
 MODELS = [
-    (lambda: SyntheticCell(size=0), "size must be at least 1, got 0"),
-    (lambda: SyntheticCell(lipschitz=NAN), "lipschitz must be positive, got nan"),
-    (lambda: SyntheticCell(nonlinearity="gelu"), "nonlinearity must be 'linear' or .*, got 'gelu'"),
     (lambda: convolutional(groups=0), "groups must be at least 1, got 0"),
     (lambda: convolutional(groups=3), "channels must be a multiple of groups = 3, got 4"),
     (lambda: convolutional(kappa=0.0), "kappa must be positive, got 0"),

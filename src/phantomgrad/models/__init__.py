@@ -11,7 +11,6 @@ from phantomgrad.models.ignn import (
 )
 from phantomgrad.models.mdeq import MDEQ, MDEQCell
 from phantomgrad.models.recursive import Answer, RecursiveCell, RecursiveNetwork, RecursiveReasoner
-from phantomgrad.models.synthetic import SyntheticCell, symmetric_matrix
 from phantomgrad.models.transformer import Memory, TransformerCell, TransformerLM
 
 __all__ = [
@@ -29,11 +28,9 @@ __all__ = [
     "RecursiveCell",
     "RecursiveNetwork",
     "RecursiveReasoner",
-    "SyntheticCell",
     "TransformerCell",
     "TransformerLM",
     "adjacency",
     "normalized_adjacency",
     "project_rows_onto_l1_ball",
-    "symmetric_matrix",
 ]

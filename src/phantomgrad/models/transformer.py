@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -505,24 +505,19 @@ class TransformerLM(nn.Module):
             unrolled: steps of :meth:`DEQ.unroll` (the pretraining stage); 0 for the equilibrium.
             memory_length: number of positions kept, by default that of the model.
         """
+        check_tokens("tokens", tokens, self.vocabulary)
         check_tokens("targets", targets, self.vocabulary, tokens.shape)
-        hidden, memory = self.hidden(tokens, memory, unrolled=unrolled, memory_length=memory_length)
+        hidden, memory = self._hidden(tokens, memory, unrolled, memory_length)
         loss = self.softmax(hidden.flatten(0, 1), targets.flatten().long(), self.embedding)
         return loss.view(targets.shape), memory
 
-    def hidden(
-        self,
-        tokens: Tensor,
-        memory: Memory | None = None,
-        *,
-        unrolled: int = 0,
-        memory_length: int | None = None,
+    def _hidden(
+        self, tokens: Tensor, memory: Memory | None, unrolled: int, memory_length: int | None
     ) -> tuple[Tensor, Memory]:
         """Return what the softmax receives at each position, ``(B, L, d)``, and the memory."""
         check_at_least("unrolled", unrolled, 0)
         kept = self.memory_length if memory_length is None else memory_length
         check_at_least("memory_length", kept, 0)
-        check_tokens("tokens", tokens, self.vocabulary)
         with one_pass(self):
             u = self.inject(tokens)  # (B, L, 3 d)
             z = self.start(u)  # (B, L, d)
@@ -534,13 +529,19 @@ class TransformerLM(nn.Module):
         return hidden, memory.extended(z, u, kept)
 
     def log_probs(
-        self, tokens: Tensor, memory: Memory | None = None, **options: Any
+        self,
+        tokens: Tensor,
+        memory: Memory | None = None,
+        *,
+        unrolled: int = 0,
+        memory_length: int | None = None,
     ) -> tuple[Tensor, Memory]:
         """Return the log-probabilities of each next word, ``(B, L, vocabulary)``, and the memory.
 
         The arguments are those of :meth:`forward`, without targets.
         """
-        hidden, memory = self.hidden(tokens, memory, **options)
+        check_tokens("tokens", tokens, self.vocabulary)
+        hidden, memory = self._hidden(tokens, memory, unrolled, memory_length)
         flat = self.softmax.log_probs(hidden.flatten(0, 1), self.embedding)
         return flat.view(*tokens.shape, self.vocabulary), memory
 

@@ -15,8 +15,8 @@ from tqdm import tqdm
 
 from phantomgrad.checks import check_at_least, check_damping, check_several
 from phantomgrad.gradients.phantom import neumann_sums
-from phantomgrad.models.synthetic import SyntheticCell, check_synthetic
 from phantomgrad_suite.runs.records import Check
+from phantomgrad_suite.studies.synthetic import SyntheticCell, check_synthetic
 
 T = TypeVar("T")
 Matrix = NDArray[np.floating[Any]]

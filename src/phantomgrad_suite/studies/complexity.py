@@ -19,11 +19,11 @@ from phantomgrad.gradients import (
     NeumannPhantomGradient,
     UnrolledPhantomGradient,
 )
-from phantomgrad.models import SyntheticCell
 from phantomgrad.solvers import Broyden, FixedPoint, IterativeSolver
 from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies.base import Findings, Study
 from phantomgrad_suite.studies.meters import Clock, peak_bytes
+from phantomgrad_suite.studies.synthetic import SyntheticCell
 
 QUANTITIES = ("seconds", "graph_bytes", "peak_bytes")
 _GROWS, _FLAT = 0.5, 0.25  # by which share of its right end the fitted line rises

@@ -14,10 +14,10 @@ from torch import Tensor
 from phantomgrad.gradients import ImplicitGradient
 from phantomgrad.gradients.phantom import damped_steps
 from phantomgrad.jacobian import Linearization
-from phantomgrad.models.synthetic import Nonlinearity, SyntheticCell
 from phantomgrad.solvers import Broyden, Map
 from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies.base import Findings, Study, progress, rounded
+from phantomgrad_suite.studies.synthetic import Nonlinearity, SyntheticCell
 
 Setting = tuple[str, int, float]  # form (NPG or UPG), k and lambda
 

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from phantomgrad.gradients.phantom import damped_steps, neumann_sums
 from phantomgrad.jacobian import Linearization
-from phantomgrad.models.synthetic import Nonlinearity, SyntheticCell
 from phantomgrad.solvers import Broyden, FixedPoint, Map
 from phantomgrad.solvers.base import flat
 from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies.base import Findings, Study, dense_jacobian, progress, rounded
+from phantomgrad_suite.studies.synthetic import Nonlinearity, SyntheticCell
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)  # the quantiles over the samples that are recorded
 _ILL_CONDITIONED = 0.999  # the Lipschitz constant from which the paper's effects show

@@ -20,8 +20,6 @@ from phantomgrad.gradients import (
     UnrolledPhantomGradient,
 )
 from phantomgrad.jacobian import pulled_back
-from phantomgrad.models import SyntheticCell
-from phantomgrad.models.synthetic import Nonlinearity
 from phantomgrad.solvers import (
     GMRES,
     Broyden,
@@ -38,6 +36,7 @@ from phantomgrad_suite.jobs.trained import configuration, data_in, read_released
 from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies.base import Findings, Study, rounded
 from phantomgrad_suite.studies.meters import Clock, peak_bytes
+from phantomgrad_suite.studies.synthetic import Nonlinearity, SyntheticCell
 
 Run = Callable[[], tuple[Tensor, ...]]  # computes a gradient
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from problems import dense_jacobian as reference_jacobian
 
-from phantomgrad.models import SyntheticCell
 from phantomgrad_suite.studies import (
     AscentCondition,
     Complexity,
@@ -20,6 +19,7 @@ from phantomgrad_suite.studies import (
     Throughput,
 )
 from phantomgrad_suite.studies.base import dense_jacobian, truncated_series
+from phantomgrad_suite.studies.synthetic import SyntheticCell
 
 CPU = torch.device("cpu")
 

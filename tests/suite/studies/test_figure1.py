@@ -7,9 +7,9 @@ import pytest
 import torch
 from problems import dense_jacobian, newton_equilibrium
 
-from phantomgrad.models import SyntheticCell
 from phantomgrad_suite.studies import Precision
 from phantomgrad_suite.studies.figure1 import conclusions, distribution
+from phantomgrad_suite.studies.synthetic import SyntheticCell
 
 CPU = torch.device("cpu")
 # Solved to rounding, so that closed forms at the equilibrium are those of what is measured.

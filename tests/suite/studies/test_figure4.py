@@ -8,7 +8,6 @@ from problems import Affine
 
 from phantomgrad import Broyden
 from phantomgrad.jacobian import Linearization
-from phantomgrad.models import SyntheticCell
 from phantomgrad_suite.studies import Dynamics
 from phantomgrad_suite.studies.figure4 import (
     SHARES,
@@ -19,6 +18,7 @@ from phantomgrad_suite.studies.figure4 import (
     quantiles,
     unrolled_path,
 )
+from phantomgrad_suite.studies.synthetic import SyntheticCell
 
 CPU = torch.device("cpu")
 TINY = {

@@ -8,9 +8,9 @@ import torch
 from problems import newton_equilibrium
 
 from phantomgrad import NeumannPhantomGradient, UnrolledPhantomGradient, estimated_gradient
-from phantomgrad.models import SyntheticCell
 from phantomgrad_suite.studies import AscentCondition
 from phantomgrad_suite.studies.base import as_matrix, dense_jacobian, truncated_series
+from phantomgrad_suite.studies.synthetic import SyntheticCell
 from phantomgrad_suite.studies.theorems.theorem1 import ascent_checks, ascent_outcomes
 
 CPU = torch.device("cpu")

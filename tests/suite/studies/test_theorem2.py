@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from phantomgrad.models import SyntheticCell
 from phantomgrad_suite.studies import SeriesConvergence
+from phantomgrad_suite.studies.synthetic import SyntheticCell
 from phantomgrad_suite.studies.theorems.theorem2 import fitted_rate
 
 CPU = torch.device("cpu")

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from phantomgrad.diagnostics import agreement
-from phantomgrad.models.synthetic import Nonlinearity
 from phantomgrad.solvers import FixedPoint
 from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies import base
 from phantomgrad_suite.studies.base import Findings, Matrix, Study, rounded
+from phantomgrad_suite.studies.synthetic import Nonlinearity
 
 # Half steps reach equilibria that plain iteration leaves where the map is not a contraction.
 _SOLVER = FixedPoint(max_evaluations=20_000, tol=1e-13, damping=0.5)

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from phantomgrad.diagnostics import estimated_gradient
 from phantomgrad.gradients import UnrolledPhantomGradient
-from phantomgrad.models.synthetic import Nonlinearity, SyntheticCell
 from phantomgrad.solvers import FixedPoint
 from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies import base
 from phantomgrad_suite.studies.base import Findings, Matrix, Study, rounded
+from phantomgrad_suite.studies.synthetic import Nonlinearity, SyntheticCell
 
 _SOLVER = FixedPoint(max_evaluations=20_000, tol=1e-15)
 _FLOOR = 1e-12  # relative errors below it are rounding and left out of a fit

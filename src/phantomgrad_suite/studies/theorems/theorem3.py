@@ -15,9 +15,9 @@ from torch import Tensor
 
 from phantomgrad.diagnostics import estimated_gradient
 from phantomgrad.gradients import GradientEstimator, NeumannPhantomGradient, UnrolledPhantomGradient
-from phantomgrad.models.synthetic import symmetric_matrix
 from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies.base import Findings, Study, progress, rounded
+from phantomgrad_suite.studies.synthetic import symmetric_matrix
 
 _POINTS = 60  # of a curve
 _RANK = 0.9

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from phantomgrad.models import SyntheticCell, symmetric_matrix
+from phantomgrad_suite.studies.synthetic import SyntheticCell, symmetric_matrix
 
 ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "linear": lambda x: x}
 
@@ -44,3 +44,16 @@ def test_weight_is_a_constant_of_the_default_dtype():
     assert not cell.weight.requires_grad
     assert cell.weight.dtype == torch.float32
     assert [name for name, _ in cell.named_parameters()] == ["weight"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"size": 0}, "size must be at least 1, got 0"),
+        ({"lipschitz": float("nan")}, "lipschitz must be positive, got nan"),
+        ({"nonlinearity": "gelu"}, "nonlinearity must be 'linear' or .*, got 'gelu'"),
+    ],
+)
+def test_settings_that_make_no_cell_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        SyntheticCell(**settings)
