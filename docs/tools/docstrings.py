@@ -12,7 +12,13 @@ DOCUMENTED = {
     for page in PAGES.glob("*.md")
     for name in re.findall(r"^::: .*\.(\w+)$", page.read_text(), re.MULTILINE)
 }
-PACKAGES = ("phantomgrad.solvers", "phantomgrad.nn", "phantomgrad.models", "phantomgrad")
+PACKAGES = (
+    "phantomgrad.models",
+    "phantomgrad.solvers",
+    "phantomgrad.nn",
+    "phantomgrad.graphs",
+    "phantomgrad",
+)
 
 
 class Roles(griffe.Extension):

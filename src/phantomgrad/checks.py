@@ -94,21 +94,21 @@ def check_tokens(
 
 
 def recording() -> bool:
-    """Return whether autograd records; an exported program has no gradient."""
+    """Return whether autograd records; never in an export, whose program has no gradient."""
     return torch.is_grad_enabled() and not torch.compiler.is_exporting()
 
 
 def set_recording(enabled: bool) -> AbstractContextManager[Any]:
-    """Switch autograd on or off, but not in an export, which could not be saved with a change."""
+    """Switch autograd on or off; in an export do nothing, or it could not be saved."""
     exporting = torch.compiler.is_exporting()
     return nullcontext() if exporting else torch.set_grad_enabled(enabled)
 
 
 def readable(z: Tensor) -> bool:
-    """Return whether numbers of ``z`` can be read.
+    """Return whether Python can read the numbers in ``z``.
 
-    They cannot while compiled, in a ``torch.vmap``, on ``meta`` and of fake tensors: a solve spends
-    its budget there.
+    It cannot in compiled code, in ``torch.vmap``, on ``meta`` and of fake tensors. A solve cannot
+    see there that it has converged, and spends its budget.
     """
     if torch.compiler.is_compiling() or z.device.type == "meta":
         return False
@@ -120,5 +120,5 @@ def readable(z: Tensor) -> bool:
 
 
 def cheap_to_read(z: Tensor) -> bool:
-    """Return whether reading a number is cheap; an accelerator finishes all queued work first."""
+    """Return whether ``.item()`` avoids waiting for a device: for readable tensors on the CPU."""
     return z.device.type == "cpu" and readable(z)

@@ -11,11 +11,10 @@ from phantomgrad.nn import draws_masks
 class CompiledCalls:
     """Calls a module, compiled where autograd does not record the call and eagerly where it does.
 
-    A compiled backward pass would compute all gradients, those of the weights included, at every
-    vector-Jacobian product of an adjoint solve or a Neumann series, and has no second derivatives.
-    Not compiled either are calls that draw dropout masks, so that the random numbers are those of
-    eager mode, and those of modules with hooks, which a compiled call would not notice. The module
-    must keep no other state.
+    A compiled backward pass has no second derivatives, and would compute the gradients of all
+    weights at every vector-Jacobian product. Calls that draw dropout masks run eagerly, with the
+    random numbers of eager mode, and so do modules with hooks, which a compiled call would not
+    notice. The module must keep no other state.
     """
 
     def __init__(self, module: nn.Module, **options: Any) -> None:

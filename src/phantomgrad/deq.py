@@ -29,7 +29,7 @@ from phantomgrad.solvers.base import per_sample
 Penalty = Callable[[Map, Tensor, Tensor], Tensor]
 """``penalty(f, z, attached)`` returns a scalar to add to the loss.
 
-``z`` is the equilibrium without a graph, ``attached`` the same with its gradient.
+``z`` is the equilibrium as a constant, ``attached`` the same with its gradient.
 """
 
 
@@ -38,12 +38,12 @@ PassHook = Callable[["DEQ", Map, Tensor, Tensor], None]
 
 
 class Equilibrium(NamedTuple):
-    """The result of a layer, ``z, solution = layer(x)``; its use as a tensor is an error.
+    """The result of a layer, ``z, solution = layer(x)``. Using the pair as a tensor is an error.
 
     Attributes:
-        z: the equilibrium on the graph, in the structure of ``z0``; with ``record_at``, a tuple of
-            states with the equilibrium last.
-        solution: the report of the solver, whose ``z`` is off the graph.
+        z: the equilibrium with its gradient, in the structure of ``z0``; with ``record_at``, a
+            tuple of states with the equilibrium last.
+        solution: the report of the solver. Its ``z`` has no gradient.
     """
 
     z: Any
@@ -66,18 +66,20 @@ _PAIR = (
 class DEQ(nn.Module):
     r"""The equilibrium of a cell, ``z* = cell(z*, *inputs)`` (Bai et al., 2019).
 
-    ``solver`` finds it without a graph. ``gradient`` then puts it on the graph, and so decides
-    what replaces :math:`(I - \partial f / \partial z)^{-1}` in the backward pass (Geng et al.,
-    2021). Whether a graph is recorded depends on the autograd mode alone, never on ``training``.
+    ``solver`` finds it, which autograd does not record. ``gradient`` then attaches it to the graph,
+    and so decides what replaces :math:`(I - \partial f / \partial z)^{-1}` in the backward pass
+    (Geng et al., 2021). Whether there is a gradient depends on the autograd mode alone
+    (``torch.no_grad``), never on ``training``.
 
     Each sample of a batch is solved independently, until its own residual is small. A cell that
     mixes samples (message passing between the rows of ``z``, batch normalisation) needs
     ``coupled=True``: otherwise a sample may be frozen while those it depends on still change.
 
-    Parametrized weights (weight norm, spectral norm) are computed once per forward, and masks of
+    A forward of the layer and its backward are one *pass*. Parametrized weights (weight norm,
+    spectral norm) are computed once in a pass, and the masks of
     :class:`phantomgrad.nn.VariationalDropout` drawn once; solve, gradient and adjoint share them.
 
-    Solvers and gradient can be replaced at any time. A gradient with a state of its own
+    Solver and gradient can be replaced at any time. A gradient with a state of its own
     (:class:`phantomgrad.AdaptiveDamping`) is copied, so that layers never share it. Under plain
     ``torch.compile`` the layer runs uncompiled between two graphs. ``docs/library.md`` lists what
     works with compilers and in the transforms of ``torch.func``.
@@ -94,14 +96,15 @@ class DEQ(nn.Module):
     Attributes:
         last_solution: the :class:`Solution` of the last forward pass, without ``z``; for logging.
         last_adjoint: that of the adjoint solver in the last backward pass, if there was one.
-        penalty: ``penalty(f, z, attached)``, a scalar computed in every recorded pass with the map,
-            weights and masks of that pass, for example a Jacobian penalty.
+        penalty: a function ``penalty(f, z, attached)`` that returns a scalar, for example a
+            Jacobian penalty. It is called in every pass that has a gradient.
         last_penalty: its last result, to add to the loss; it holds a graph until set to ``None``.
-        check_map: whether the next training pass, unless :class:`Steps` is the solver, checks that
-            the map is deterministic and does not mix samples, with up to four more evaluations.
-            Becomes ``False`` once that is done, for which it needs two samples unless ``coupled``.
-        fullgraph: set it before ``torch.compile(fullgraph=True)``, to make the layer part of the
-            graph, where a solve spends its budget. ``torch.export`` does not need it.
+        check_map: whether the next training pass checks that the map is deterministic and does not
+            mix samples, with up to four more evaluations. Becomes ``False`` after the check, for
+            which a batch needs two samples unless ``coupled``. :class:`Steps` is not checked.
+        fullgraph: set it to ``True`` before ``torch.compile(fullgraph=True)``, and the layer
+            becomes part of the graph, in which a solve spends its budget. ``torch.export`` does not
+            need it.
     """
 
     __call__: Callable[..., Equilibrium]  # untyped in torch
@@ -161,18 +164,18 @@ class DEQ(nn.Module):
                 gradient only if the solve is recorded, by ``BackpropThroughSolver``.
             solver: used in this pass instead of the layer's.
             record_at: return the states after these numbers of evaluations as well, in a tuple
-                with the equilibrium last, each attached on its own. A sample that has stopped
-                before then is at its final value.
-            state_mask: which entries of the state count, such as ``(B, T, 1)`` for sequences
-                ``(B, T, D)``: boolean, with the dimensions of the state, each of its size or 1; for
-                several states in their structure, ``None`` for one without padding. All other
-                entries are padding, zero in the argument and the result of every evaluation: they
-                count in no residual, step or adjoint solve, and return as zeros.
+                with the equilibrium last, each attached on its own. Stopped samples repeat their
+                final value.
+            state_mask: true for the entries of the state that count, false for padding. Boolean,
+                with the dimensions of the state, each of its size or 1, such as ``(B, T, 1)`` for
+                sequences ``(B, T, D)``. For several states, the same structure of masks, with
+                ``None`` for a state without padding. Padding is set to zero in the argument and the
+                result of every evaluation, so it counts in no residual, step or adjoint solve.
 
         Returns:
-            The equilibrium on the graph, ``nan`` for samples without a finite evaluation, and the
-            :class:`Solution`, whose ``z`` is off the graph and, for several states, packed to
-            ``(B, D)``. With ``coupled``, the batch of the solution is one.
+            The equilibrium with its gradient, ``nan`` for samples without a finite evaluation, and
+            the :class:`Solution`. The ``z`` of the solution has no gradient; of several states it
+            is packed to ``(B, D)``. With ``coupled``, the batch of the solution is one.
         """
         arguments = inputs, keywords, z0, solver, record_at, state_mask
         exporting = torch.compiler.is_exporting()
@@ -194,7 +197,7 @@ class DEQ(nn.Module):
     ) -> Equilibrium:
         z0 = default_start(inputs) if z0 is None else z0
         solver = self.solver if solver is None else solver
-        check_parts(solver, self.gradient)
+        check_parts(solver, self.gradient, recording())
         check_sharding(self.cell, solver, self.gradient)
         note = partial(call_note, self.cell, z0, inputs, keywords)
         given = (t for t in tree_leaves((inputs, keywords)) if isinstance(t, nn.Module))
@@ -207,7 +210,7 @@ class DEQ(nn.Module):
             trajectory = None if record_at is None else Trajectory(f, record_at, solver, recorded)
             solution = self._solve(trajectory or f, start, solver, recorded)
             earlier = trajectory.states(solution) if trajectory else []
-            *earlier, z = self._attach(f, [*earlier, solution.z], solution)
+            *earlier, z = self._attach(f, [*earlier, solution.z], solution, solver.fixed_length)
             # A recorded solve has left its state on the graph, where only the result belongs.
             solution = solution._replace(z=solution.z.detach(), inverse=None)
             if recording() and self.penalty is not None:
@@ -228,11 +231,13 @@ class DEQ(nn.Module):
         self._keep("last_solution", solution)
         return solution
 
-    def _attach(self, f: Map, states: list[Tensor], solution: Solution) -> list[Tensor]:
+    def _attach(
+        self, f: Map, states: list[Tensor], solution: Solution, fixed_length: bool
+    ) -> list[Tensor]:
         """Return states on the graph; without one, take only steps that belong to the model."""
         if recording() and self.training:
             self.gradient.observe(f, solution.z)
-        if not recording() and solution.tol != 0:
+        if not recording() and not fixed_length:
             return states
         gradient, report = self.gradient.after(solution), partial(self._keep, "last_adjoint")
         *earlier, z = states
@@ -285,9 +290,9 @@ class DEQ(nn.Module):
     def register_pass_hook(self, hook: PassHook) -> RemovableHandle:
         """Call ``hook(layer, f, z, attached)`` at the end of each pass, for measurements.
 
-        ``f`` is the map of the pass, with its weights and masks; a later call of it computes them
-        anew. ``z`` and ``attached`` are those of :attr:`penalty`. Copies of the layer have no
-        hooks. Returns a handle, whose ``remove()`` removes the hook.
+        ``f`` is the map of this pass; called after the hook has returned, it computes weights and
+        masks anew. ``z`` is the equilibrium as a constant, ``attached`` the same with its gradient.
+        Copies of the layer have no hooks. Returns a handle, whose ``remove()`` removes the hook.
         """
         handle = RemovableHandle(self._pass_hooks)
         self._pass_hooks[handle.id] = hook
@@ -346,9 +351,9 @@ class DEQ(nn.Module):
 class LayerMap:
     """The cell as a map of its state alone, ``f(z) = cell(z, *inputs, **keywords)``.
 
-    ``z`` is one tensor, packed by ``packing``. Entries of the state that are ``padding`` are zero
-    in argument and result, so they count in no residual, no product of two states and no
-    vector-Jacobian product, whatever the solver or the gradient. ``held`` is the pass it is for.
+    ``z`` is one tensor, packed by ``packing``. Entries that are ``padding`` are zero in argument
+    and result, so that they count in no norm, product of states or vector-Jacobian product.
+    ``held`` is the pass that the map is for.
     """
 
     cell: nn.Module
@@ -425,7 +430,7 @@ class LayerMap:
 
 
 class Trajectory:
-    """A map that keeps the states reached after given numbers of its evaluations.
+    """A map that keeps the states reached after given numbers of evaluations.
 
     Raises:
         ValueError: ``record_at`` does not hold increasing integers from 1, or autograd records the
@@ -477,8 +482,8 @@ def check_cell(cell: nn.Module) -> None:
         raise TypeError(f"cell must take its state first, got {_kind(cell)}: wrap it in a module")
 
 
-def check_parts(solver: Solver | None, gradient: GradientEstimator) -> None:
-    """Raise unless a layer can have these parts."""
+def check_parts(solver: Solver | None, gradient: GradientEstimator, together: bool = True) -> None:
+    """Raise unless a layer can have these parts, if ``together`` in passes with a gradient."""
     if isinstance(solver, LinearSolver) and not isinstance(solver, Solver):
         raise TypeError(
             "solver must find an equilibrium, as Anderson(), Broyden() and FixedPoint() do, got "
@@ -491,7 +496,7 @@ def check_parts(solver: Solver | None, gradient: GradientEstimator) -> None:
                 f"{name} must be a phantomgrad.{kind.__name__} (Broyden() is a solver, "
                 f"ImplicitGradient() a gradient), got {_kind(part)}"
             )
-    if solver is not None:
+    if solver is not None and together:
         gradient.adapt_solver(solver)
 
 
@@ -500,9 +505,9 @@ def check_sharding(cell: nn.Module, solver: Solver, gradient: GradientEstimator)
     ends_early = isinstance(solver, Reversible) or getattr(solver, "tol", 0.0) > 0
     if gradient.needs_recorded_solve and ends_early and is_sharded(cell):
         raise ValueError(
-            "a cell that FSDP2 shards is evaluated equally often by all processes: with "
-            "BackpropThroughSolver use Steps or tol=0, or fully_shard(layer) in the place of its "
-            f"cell, got {solver}"
+            "a cell that FSDP2 shards is evaluated equally often by all processes, or they hang: "
+            "with BackpropThroughSolver use Steps or tol=0, or shard the layer, "
+            f"fully_shard(layer), in the place of its cell, got {solver}"
         )
 
 

@@ -20,8 +20,8 @@ class ExactGradient(NamedTuple):
     Attributes:
         gradient: one tensor for each of ``wanted``.
         z: the equilibrium, ``(B, *state)``.
-        residual: that of the equilibrium, ``(B,)``.
-        adjoint_residual: that of the adjoint equation, ``(B,)``.
+        residual: with which the solve of the equilibrium ended, ``(B,)``.
+        adjoint_residual: with which the adjoint solve ended, ``(B,)``.
     """
 
     gradient: tuple[Tensor, ...]
@@ -45,18 +45,20 @@ class Agreement(NamedTuple):
 def estimated_gradient(
     f: Map, z_star: Tensor, v: Tensor, estimator: GradientEstimator, wanted: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
-    r"""Return an estimator's gradient of :math:`\langle h, v \rangle`, h the attached equilibrium.
+    r"""Return the gradient of :math:`\langle h, v \rangle` that an estimator gives to h.
+
+    h is the attached equilibrium, and so
 
     .. math:: \hat g = A \, v, \qquad A \approx \frac{\partial F}{\partial \theta}
               \Big(I - \frac{\partial F}{\partial h}\Big)^{-1}
 
     with the A of the estimator (Geng et al., 2021, eqs. "A-unroll" and "A-neumann"). Nothing is
-    accumulated into ``.grad``, and graphs that ``f`` closes over stay usable.
+    accumulated into ``.grad``, and graphs that ``f`` uses can be used again.
 
     Args:
         f: the map, differentiable.
         z_star: its equilibrium as a solver found it, ``(B, *state)``.
-        v: the cotangent of the equilibrium, ``(B, *state)``.
+        v: the gradient of a loss with respect to the equilibrium, ``(B, *state)``.
         estimator: any but :class:`phantomgrad.BackpropThroughSolver` (a ``ValueError``).
         wanted: tensors to differentiate with respect to; zeros for one that ``f`` does not use.
     """
@@ -92,8 +94,8 @@ def exact_gradient(
     Args:
         f: the map, differentiable.
         z_star: where the solver starts, ``(B, *state)``.
-        v: the cotangent of the equilibrium, ``(B, *state)``.
-        wanted: tensors that ``f`` closes over.
+        v: the gradient of a loss with respect to the equilibrium, ``(B, *state)``.
+        wanted: tensors to differentiate with respect to; zeros for one that ``f`` does not use.
         solver: finds the equilibrium, with a tolerance as tight as the dtype allows.
         adjoint: solves the adjoint equation; any solver, or :class:`phantomgrad.GMRES`.
     """

@@ -15,7 +15,7 @@ class Propagation:
     r"""A constant sparse matrix :math:`P` that acts on node-major features, ``P X``.
 
     P and its transpose are stored in CSR form, so that forward and backward pass are the same fast
-    product. Differentiable with respect to X any number of times.
+    product. It is differentiable with respect to X, any number of times.
 
     Args:
         matrix: P, ``(rows, columns)``, sparse.
@@ -97,7 +97,7 @@ def normalized_adjacency(
     r"""Return the operator of :math:`D^{-1/2} (w A + I) D^{-1/2}` on node-major features.
 
     :math:`D` holds the row sums of :math:`w A + I` (Gu et al., 2020, in their graph
-    classification). A node receives from the sources of its incoming edges, so for directed graphs
+    classification). A node receives from the sources of its incoming edges. So for directed graphs
     the operator is the transpose of the matrix above.
 
     Args:

@@ -13,8 +13,9 @@ from phantomgrad.solvers.base import evaluate, flat, per_sample
 class Linearization:
     r"""``f`` at ``z``, and :math:`J = \partial f / \partial z` there as two linear maps.
 
-    ``f`` is evaluated once, at construction. ``value`` is on the graph of what ``f`` closes over.
-    Arguments and results of the products have the shape of ``z``, ``(B, *state)``.
+    ``f`` is evaluated once, at construction. ``value`` is ``f(z)``, with a gradient to the
+    parameters and inputs that ``f`` uses. Arguments and results of the products have the shape of
+    ``z``, ``(B, *state)``.
     """
 
     def __init__(self, f: Map, z: Tensor) -> None:
@@ -49,9 +50,10 @@ def spectral_radius(
 
     Power iteration with :math:`J^\top`, whose eigenvalues are those of J, from a Gaussian start.
     The estimate is the geometric mean of :math:`\|J^\top v\| / \|v\|` over the last half of the
-    iterations, which also holds for complex and for tied eigenvalues. With r the ratio of the two
-    largest moduli the error decays like ``r^(iterations/2)``, for a normal J like
-    ``r^iterations``, and where they tie like ``1/iterations`` or faster.
+    iterations, which also works for complex eigenvalues and for several of the largest modulus.
+    With r the ratio of the second largest modulus to the largest, the error decays like
+    ``r^(iterations/2)``, for a normal J like ``r^iterations``; for r = 1 like ``1/iterations`` or
+    faster.
 
     Args:
         f: the map, differentiable; samples must not interact.
@@ -77,9 +79,9 @@ def jacobian_regularizer(
     .. math:: \frac{1}{M} \sum_{m=1}^{M} \frac{\|v_m^\top J\|^2}{N}, \qquad v_m \sim
               \mathcal{N}(0, I), \quad N \text{ the number of entries of } z
 
-    The gradient reaches the parameters and inputs of ``f``, and what ``z`` depends on if ``z`` is
-    on a graph; pass ``z.detach()`` for the usual form. Under ``torch.no_grad`` the result has no
-    graph. Half-precision entries are summed in float32. M is the number of ``samples``.
+    M is the number of ``samples``. The gradient reaches the parameters and inputs of ``f``, and
+    also what ``z`` depends on if ``z`` has a graph: pass ``z.detach()`` for the usual form. Under
+    ``torch.no_grad`` the result has no graph. Half-precision entries are summed in float32.
     """
     check_at_least("samples", samples, 1)
     recorded = torch.is_grad_enabled()
@@ -137,7 +139,7 @@ def recordable(z: Tensor) -> Tensor:
 
 
 NO_JACOBIAN = (
-    "the Jacobian of a map cannot be taken in one graph (fullgraph=True) or a transform of "
-    "torch.func: use UnrolledPhantomGradient with a number as damping, or BackpropThroughSolver, "
-    "without a penalty"
+    "the Jacobian of a map cannot be taken under fullgraph=True or in a transform of torch.func: "
+    "use UnrolledPhantomGradient with a number as damping, or BackpropThroughSolver, without a "
+    "penalty"
 )

@@ -22,7 +22,7 @@ from phantomgrad.checks import check_rate
 
 
 class Pass:
-    """What a pass holds: ``weights`` and ``masks``, by the :meth:`key` of the module it is for."""
+    """The ``weights`` and dropout ``masks`` of one pass, by the :meth:`key` of their module."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Pass:
         self._originals = originals  # of modules of copies
 
     def key(self, module: nn.Module) -> int:
-        """Return the ``id`` of a module, for that of a copy the one of its original."""
+        """Return the ``id`` of a module; for a module of a copied cell, that of its original."""
         return self._originals.get(id(module), id(module))
 
     def nested(self, weights: dict[int, Tensor]) -> "Pass":
@@ -58,12 +58,12 @@ _CURRENT = _Current()
 
 
 def current_pass() -> Pass | None:
-    """Return the pass that this thread is in."""
+    """Return the pass that this thread is in, if any."""
     return _CURRENT.value
 
 
 class entered:
-    """Return to an earlier pass, for evaluations that are repeated in a backward pass."""
+    """A context that returns to an earlier pass, for evaluations repeated in a backward pass."""
 
     def __init__(self, held: Pass | None) -> None:
         self._held = held
@@ -79,13 +79,13 @@ class entered:
 
 @contextmanager
 def one_pass(*modules: nn.Module) -> Iterator[None]:
-    """Compute the parametrized weights of ``modules``, and draw their dropout masks, once inside.
+    """Inside, parametrized weights of ``modules`` are computed, and dropout masks drawn, only once.
 
     The weights are computed on entry, in the autograd mode of the caller, since their first use may
-    be a solve without a graph. Modules that these use but do not own compute theirs at each use,
-    and so do all if FSDP2 shards a part: it frees parameters after each forward of that part.
-    Within another pass, as in a nested equilibrium, the masks are those of the outermost one, whose
-    map would otherwise change between evaluations.
+    be in a solve that is not recorded. Modules that ``modules`` use but do not own compute their
+    weights at each use. So do all if FSDP2 shards a part, since it frees parameters after each
+    forward of that part. Passes may be nested, as equilibria may: the masks are then those of the
+    outermost pass, whose map would otherwise change between evaluations.
     """
     outer = _CURRENT.value
     current = Pass({}, {}) if outer is None else outer.nested(outer.weights.copy())
@@ -109,7 +109,7 @@ def is_sharded(module: nn.Module) -> bool:
 class _SharedParametrization(ParametrizationList):
     """A parametrized tensor that is computed once in each pass, per thread and per copy.
 
-    The cache of torch (``parametrize.cached``) is one for all threads and for copies of a module.
+    The cache of torch (``parametrize.cached``) is shared by all threads and all copies of a module.
     """
 
     def forward(self) -> Tensor:
@@ -120,9 +120,10 @@ class _SharedParametrization(ParametrizationList):
 
 
 def share_weights(module: nn.Module) -> None:
-    """Let passes share the parametrized weights of ``module``, such as those with weight norm.
+    """Make parametrized weights of ``module`` (weight norm, ...) those that a pass computes once.
 
-    One that is new to a compiler, which cannot trace this, is computed at each use in its graph.
+    Call before tracing: while compiling this does nothing, and a weight that was not prepared is
+    computed at each use in the graph.
     """
     if torch.compiler.is_compiling():
         return
@@ -136,8 +137,8 @@ class VariationalDropout(nn.Module):
 
     With a new mask at each evaluation, ``f`` would have no equilibrium. The mask is drawn at the
     first call in a pass (a forward of :class:`phantomgrad.DEQ`, or :func:`one_pass`) and kept
-    until the pass ends (Gal and Ghahramani, 2016). Outside of a pass each call draws one. In
-    evaluation mode it is the identity.
+    until the pass ends (Gal and Ghahramani, 2016). Outside of a pass each call draws a new mask. In
+    evaluation mode this module is the identity.
 
     Args:
         p: probability of dropping an entry, in [0, 1).
@@ -193,10 +194,10 @@ def draws_masks(module: nn.Module) -> bool:
 
 
 def recomputed(part: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a part of a cell and keep only its arguments for the backward pass.
+    """Call a part of a cell, and keep only its arguments for the backward pass.
 
-    Each backward pass, and each vector-Jacobian product of an adjoint solve, calls it again (Chen
-    et al., 2016), with the weights and masks of its own pass, which ``torch.utils.checkpoint``
+    Each backward pass, and each vector-Jacobian product of an adjoint solve, calls ``part`` again
+    (Chen et al., 2016), with the weights and masks of its pass, which ``torch.utils.checkpoint``
     alone would not find. ``part`` must not draw other random numbers.
     """
     if not torch.is_grad_enabled() or torch.compiler.is_compiling():
@@ -212,7 +213,7 @@ def recomputed(part: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class NormedLinear(nn.Linear):
-    r"""A linear map whose rows are :math:`g \, v / \|v\|`, each with a gain g.
+    r"""A linear layer with weight norm: its rows are :math:`g \, v / \|v\|`, each with a gain g.
 
     v is drawn as in :class:`torch.nn.Linear` and g is its norm; the bias starts at zero.
     """
@@ -234,7 +235,7 @@ class NormedLinear(nn.Linear):
 
 
 class NormedConv2d(nn.Conv2d):
-    r"""A convolution without bias whose kernels are :math:`g \, v / \|v\|`, channel by channel."""
+    r"""A convolution with weight norm: :math:`g \, v / \|v\|` in each channel, without bias."""
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: int, device: Any = None

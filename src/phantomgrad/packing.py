@@ -18,9 +18,9 @@ class Packing:
     """The structure and shapes of tensors that are solved for together.
 
     ``pack`` flattens the tensors ``(B, *state_i)`` of a tuple, list, dictionary or named tuple, in
-    any nesting, and joins them to one ``(B, sum D_i)``; ``unpack`` returns views of it, without a
-    copy, an outermost list as a tuple. With ``coupled``, the whole batch is packed as one sample,
-    ``(1, D)``; then the tensors may differ in their first dimension.
+    any nesting, and joins them to one ``(B, sum D_i)``. ``unpack`` returns views of it, without a
+    copy; an outermost list comes back as a tuple. With ``coupled``, the whole batch is packed as
+    one sample, ``(1, D)``; then the tensors may differ in their first dimension.
 
     Tensors of integers, such as a counter of the steps, are packed as floating-point numbers, exact
     up to 2^24, and unpacked as integers again. ``integers`` is where they are, ``(D,)``.

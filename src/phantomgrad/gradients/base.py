@@ -18,12 +18,13 @@ Report = Callable[[Solution], None]
 Transform = Callable[..., Tensor]
 """``transform(vjp, v, *kept)`` returns the cotangent u of ``f(z)`` for the cotangent v of ``z*``.
 
-``kept`` are tensors that autograd saves, and frees after the backward pass.
+The cotangent of a tensor is the gradient of the loss with respect to it. ``kept`` are tensors that
+autograd saves, and frees after the backward pass.
 """
 
 
 class GradientEstimator(ABC):
-    r"""Puts an equilibrium on the autograd graph.
+    r"""Attaches an equilibrium to the autograd graph: the same value, with a gradient.
 
     The exact gradient of a loss :math:`\mathcal{L}(h^*)` is (Geng et al., 2021, eq. "true-grad")
 
@@ -40,7 +41,7 @@ class GradientEstimator(ABC):
 
     @property
     def state(self) -> nn.Module | None:
-        """What the estimator keeps between passes, for most nothing.
+        """What the estimator remembers from one pass to the next, ``None`` for most.
 
         A :class:`phantomgrad.DEQ` copies an estimator that has a state, and registers the state as
         a submodule, so that it is saved and restored with the model.
@@ -48,20 +49,20 @@ class GradientEstimator(ABC):
         return None
 
     def observe(self, f: Map, z_star: Tensor) -> None:
-        """Update the state; a layer in training mode calls this once before ``attach``."""
+        """Update the state; in training mode, a layer calls this before it calls ``attach``."""
         return
 
     def adapt_solver(self, solver: Solver) -> Solver:
-        """Return the solver to use in differentiated passes; raise ``ValueError`` if none fits."""
+        """Return ``solver`` as passes with a gradient need it; raise ``ValueError`` if unfit."""
         return solver
 
     def after(self, solution: Solution) -> Self:
-        """Return the estimator for one pass, which may use its ``solution``."""
+        """Return the estimator for one pass, given the ``solution`` of its solve."""
         return self
 
     @abstractmethod
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
-        """Return ``z_star`` on the graph of the parameters and inputs that ``f`` closes over.
+        """Return ``z_star`` with a gradient to the parameters and inputs that ``f`` uses.
 
         ``report`` is called with the :class:`Solution` of each adjoint solve, if there is one.
         """
@@ -122,7 +123,7 @@ def _is_frozen(f: Map, z: Tensor) -> bool:
 def attach_image_by_cotangent(
     f: Map, z_star: Tensor, transform: Transform, kept: Sequence[Tensor] = ()
 ) -> Tensor:
-    """Attach ``f(z_star)`` by ``transform(vjp, v)`` with the Jacobian at ``f(z_star)``."""
+    """Attach ``f(z_star)`` by ``transform(vjp, v)``, with the Jacobian taken at ``f(z_star)``."""
     image = f(z_star.detach()).to(z_star.dtype)
     if not image.requires_grad:
         return image

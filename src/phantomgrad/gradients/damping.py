@@ -17,10 +17,10 @@ class AdaptiveDamping(nn.Module):
     .. math:: \lambda = \min(1, 1 / \bar\rho), \qquad
               \bar\rho \leftarrow m \bar\rho + (1 - m)\, \rho(\partial F / \partial h)
 
-    Where :math:`\rho > 1` because of eigenvalues with a real part below 1, a damping near
-    :math:`1 / \rho` lets the Neumann series converge or grow slowly (Geng et al., 2021, use it for
-    language models); against a real part of 1 or more no :math:`\lambda` helps. An estimator takes
-    it in place of a number. Like the running statistics of batch normalisation, the radius is
+    A phantom gradient takes it in place of a number. Where :math:`\rho > 1` because of eigenvalues
+    with a real part below 1, a damping near :math:`1 / \rho` lets the Neumann series converge or
+    grow slowly (Geng et al., 2021, use it for language models); against a real part of 1 or more no
+    :math:`\lambda` helps. Like the running statistics of batch normalisation, the radius is
     measured in training, used in both modes, and saved with the model.
 
     Each measurement takes the largest radius over the batch and over the processes of a distributed

@@ -26,18 +26,18 @@ _REMEDIES = (
 
 
 class AdjointWarning(UserWarning):
-    """The adjoint solve of some sample failed; its gradient is not the exact one."""
+    """The adjoint solve of a sample failed: its gradient is not the exact one."""
 
 
 class AdjointError(RuntimeError):
-    """The adjoint solve of some sample failed, with ``on_failure="raise"``."""
+    """The adjoint solve of a sample failed, with ``on_failure="raise"``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImplicitGradient(GradientEstimator):
     r"""The exact gradient by the implicit function theorem.
 
-    The backward pass solves the adjoint equation with any solver, from ``u = v``,
+    The backward pass solves the adjoint equation with any solver, starting from ``u = v``,
 
     .. math:: u = J^\top u + v, \qquad J = \frac{\partial f}{\partial z}\Big|_{z^*},
               \quad v = \frac{\partial \mathcal{L}}{\partial z^*} ,
@@ -45,29 +45,30 @@ class ImplicitGradient(GradientEstimator):
     and returns :math:`(\partial f/\partial\theta)^\top u` (Bai et al., 2019; Geng et al., 2021,
     eq. "true-grad"). It needs the memory of one graph of ``f``, whatever the solver does.
 
-    The adjoint solve of a sample has *failed* if its relative residual is above
-    ``failure_residual`` or not finite. The best iterate is used, or the start ``u = v`` (the
-    one-step gradient) if it leaves a smaller difference :math:`J^\top u + v - u`.
+    The adjoint solve of a sample *fails* if its relative residual ends above ``failure_residual``
+    or is not finite; ``on_failure`` says what to do then.
 
     Args:
         solver: of the adjoint equation, by default ``Broyden(max_evaluations=30, tol=1e-6)``.
-        on_failure: ``"warn"`` (an :class:`AdjointWarning`, which Python shows once), ``"raise"``
-            (an :class:`AdjointError`), ``"phantom"`` (the Neumann phantom gradient, k = 5,
-            lambda = 0.5, for the failed samples), or ``"ignore"``, the only one that, with
-            ``order=1``, does not synchronise with an accelerator.
-        failure_residual: relative residual above which the adjoint solve has failed.
+        on_failure: ``"warn"`` gives an :class:`AdjointWarning`, which Python shows once, and uses
+            the best iterate, or the start ``u = v`` (the one-step gradient) where that leaves a
+            smaller difference :math:`J^\top u + v - u`. ``"raise"`` raises an
+            :class:`AdjointError`. ``"phantom"`` uses the Neumann phantom gradient, with 5 steps and
+            damping 0.5, for the failed samples. ``"ignore"`` uses the best iterate, and with
+            ``order=1`` never waits for an accelerator.
+        failure_residual: relative residual above which an adjoint solve fails.
         order: how many derivatives are exact. 2 gives exact second derivatives
             (``create_graph=True``) for two more evaluations of ``f``; 1 refuses them. With 2
-            or more, derivatives above ``order`` are not refused, and not exact.
+            or more, derivatives above ``order`` are neither refused nor exact.
         at: where the Jacobian is taken. ``"equilibrium"``: at the result of the solver, which is
             also the value. ``"image"``: the value is :math:`\hat z = f(z^*)`, J is taken there and
             :math:`\partial f / \partial\theta` at z*, as in the code of MDEQ (Bai et al., 2020),
             for one more evaluation and a second graph of ``f``; only with ``order=1``.
         preconditioner: ``"forward"`` solves :math:`u = u + P (J^\top u + v - u)` instead, from
-            ``u = P v``. P is the transpose of the estimate of :math:`(I - J)^{-1}` by the forward
-            solver of a :class:`phantomgrad.DEQ`, which must be Broyden; it keeps all steps of that
-            solve until the backward pass. Outside of a DEQ, pass the ``inverse`` of a solution of
-            ``Broyden(keep_inverse=True)``. Residuals are then those of this equation. Only with
+            ``u = P v``. P is the transpose of the estimate of :math:`(I - J)^{-1}` that the forward
+            solve of the :class:`phantomgrad.DEQ` has made; its solver must be Broyden, whose steps
+            are kept until the backward pass. Outside of a DEQ, pass the ``inverse`` of a solution
+            of ``Broyden(keep_inverse=True)``. Residuals are then those of this equation. Only with
             ``order=1``.
     """
 
@@ -94,7 +95,7 @@ class ImplicitGradient(GradientEstimator):
             raise ValueError(f"order must be 1 with a preconditioner, got {self.order}")
 
     def adapt_solver(self, solver: Solver) -> Solver:
-        """Return ``solver``, keeping its inverse if that is the preconditioner."""
+        """Return ``solver``, which keeps its inverse if that is the preconditioner."""
         if self.preconditioner != "forward":
             return solver
         if not isinstance(solver, Broyden):
@@ -108,7 +109,7 @@ class ImplicitGradient(GradientEstimator):
         return replace(self, preconditioner=solution.inverse) if wanted else self
 
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
-        """Return ``z_star``, or its image under ``f``, with the exact gradient."""
+        """Return ``z_star``, or ``f(z_star)`` with ``at="image"``, with the exact gradient."""
         if self.preconditioner == "forward":
             raise ValueError(
                 "preconditioner='forward' is for a DEQ: here, pass solution.inverse of a "

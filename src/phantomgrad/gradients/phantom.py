@@ -72,13 +72,13 @@ class UnrolledPhantomGradient(PhantomGradient):
             \Big(\lambda \frac{\partial F}{\partial h}\Big|_{h_s} + (1 - \lambda) I\Big).
 
     The value is :math:`h_k`. Where the damped map contracts, it equals :math:`h^*` up to the
-    residual of the solver; where it does not, the k steps amplify that residual. The gradient is
-    that of these k steps, so second derivatives work. Time and memory are O(k).
+    residual of the solver; where it does not, the k steps amplify that residual. It is the true
+    gradient of these k steps, so second derivatives work. Time and memory are O(k).
     ``steps=1, damping=1`` is the one-step gradient (JFB).
 
     Args:
         steps: k, at least 1.
-        damping: :math:`\lambda` in (0, 1], where 1 is no damping; an :class:`AdaptiveDamping`, or
+        damping: :math:`\lambda` in (0, 1]; 1 means no damping. Or an :class:`AdaptiveDamping`, or
             ``"adaptive"``, short for ``AdaptiveDamping()``.
     """
 
@@ -106,7 +106,7 @@ class NeumannPhantomGradient(PhantomGradient):
 
     Args:
         steps, damping: as in :class:`UnrolledPhantomGradient`.
-        value: where the loss is taken: ``"equilibrium"``, the result of the solver, as in the
+        value: what the layer returns: ``"equilibrium"``, the result of the solver, as in the
             paper's listing, or ``"image"``, :math:`F(h^*)`, which also trains where solves end
             early.
     """
@@ -118,7 +118,7 @@ class NeumannPhantomGradient(PhantomGradient):
         check_choice("value", self.value, ("equilibrium", "image"))
 
     def attach(self, f: Map, z_star: Tensor, report: Report | None = None) -> Tensor:
-        """Return ``z_star``, or its image, attached through one evaluation of ``f``."""
+        """Return ``z_star``, or ``f(z_star)``, attached through one evaluation of ``f``."""
         series = partial(neumann_series, steps=self.steps, damping=self.current_damping)
         return attach_by_cotangent(f, z_star, series, self.value)
 

@@ -28,14 +28,14 @@ class Anderson(IterativeSolver):
         \alpha = \arg\min_{\sum_i \alpha_i = 1}
             \big\|\sum_i \alpha_i g_i\big\|^2 + \mu \sum_i \alpha_i^2 \|g_i\|^2 .
 
-    (Anderson, 1965; Walker and Ni, 2011). The regularisation is relative to each residual, so it
-    has the same strength in all iterations. A sample whose system is singular nevertheless takes
-    the damped fixed-point step.
+    (Anderson, 1965; Walker and Ni, 2011). The regularisation is relative to the size of each
+    :math:`g_i`, so it has the same strength in all iterations. If the equations of a sample are
+    singular in spite of it, the sample takes the damped fixed-point step.
 
     Args:
         max_evaluations, tol, stop, norm, atol, record_trace: see :class:`.IterativeSolver`.
         memory: number of past iterates combined.
-        damping: :math:`\beta`, the mixing factor, in (0, 1]; 1 is no damping.
+        damping: :math:`\beta`, the mixing factor, in (0, 1]; 1 means no damping.
         regularization: :math:`\mu`.
     """
 
@@ -50,7 +50,7 @@ class Anderson(IterativeSolver):
         check_not_negative("regularization", self.regularization)
 
     def start(self, z0: Tensor) -> Advance:
-        """Return the steps of a run with room for ``memory`` iterates."""
+        """Return the steps of a new solve, with room for ``memory`` iterates."""
         return _Window(self, z0).advance
 
 

@@ -47,7 +47,7 @@ class Inverse(NamedTuple):
     Attributes:
         steps: :math:`S_+`, unit vectors, ``(B, k + 1, D)``.
         weights: W, ``(B, k, k + 1)``.
-        layout: how states become ``(B, D)``, and how they come back.
+        layout: two functions, of states to ``(B, D)`` and back.
     """
 
     steps: Tensor
@@ -55,7 +55,7 @@ class Inverse(NamedTuple):
     layout: tuple[Map, Map]
 
     def transposed(self, v: Tensor) -> Tensor:
-        r"""Return the product of the transpose, an estimate of :math:`(I - J^\top)^{-1} v`."""
+        r"""Return the transpose times ``v``, an estimate of :math:`(I - J^\top)^{-1} v`."""
         flatten, restore = self.layout
         flat = flatten(v.to(self.steps.dtype))
         with full_precision(v.device):
@@ -70,9 +70,9 @@ class Solution(NamedTuple):
     """The result of a solve, sample by sample.
 
     Attributes:
-        z: the iterate of each sample with the smallest residual, ``(B, *state)``. That may be the
-            start; a solve that autograd records returns the first step instead, since the start
-            does not depend on the map.
+        z: the best iterate of each sample, that with the smallest residual, ``(B, *state)``. It may
+            be the start. A solve that autograd records then returns the first step instead, since
+            the start has no gradient.
         residual: residual of the best iterate, ``(B,)``; ``inf`` if no evaluation was finite.
         evaluations: evaluations of ``f`` until the sample stopped, ``(B,)``.
         converged: whether ``residual < tol``, ``(B,)``.
@@ -82,8 +82,8 @@ class Solution(NamedTuple):
             stopped; ``None`` unless ``record_trace`` is set.
         inverse: an estimate of :math:`(I - J)^{-1}` at ``z``; ``None`` unless the solver keeps it
             (:class:`phantomgrad.Broyden` with ``keep_inverse=True``).
-        tol: the tolerance; 0 for a solve that has none (:class:`phantomgrad.Steps`), ``None`` if
-            the solver does not say.
+        tol: the tolerance; 0 for :class:`phantomgrad.Steps`, which has none, and ``None`` for a
+            solver that does not say.
     """
 
     z: Tensor
@@ -96,10 +96,10 @@ class Solution(NamedTuple):
     tol: float | None = None
 
     def summary(self) -> dict[str, float]:
-        """Return numbers for a log; reading them waits for an accelerator.
+        """Return numbers for a log; on an accelerator this waits for queued work.
 
-        ``samples``, ``converged`` and ``diverged`` (shares of them), ``evaluations`` (their mean)
-        and ``residual`` (the largest).
+        ``samples``: their number. ``converged`` and ``diverged``: shares of them, from 0 to 1.
+        ``evaluations``: the mean. ``residual``: the largest.
         """
         parts = {
             "converged": self.converged.double().mean(),
@@ -114,14 +114,14 @@ class Solution(NamedTuple):
 
 
 class LinearSolver(ABC):
-    """Solves linear equations, such as those of adjoints, sample by sample."""
+    """Solves linear equations sample by sample, such as the adjoint equation of a gradient."""
 
     @abstractmethod
     def solve_linear(self, op: Map, v: Tensor) -> Solution:
         """Solve ``u = op(u) + v`` for ``u``; ``op`` is linear and ``v`` is ``(B, *state)``."""
 
     def for_dtype(self, dtype: torch.dtype) -> Self:
-        """Return a solver whose tolerance a map computed in ``dtype`` can reach."""
+        """Return this solver with a tolerance that a map computed in ``dtype`` can reach."""
         return self
 
     def relative_residual(self, solution: Solution) -> Tensor:
@@ -132,9 +132,9 @@ class LinearSolver(ABC):
 class Solver(LinearSolver):
     """Finds fixed points of a map, sample by sample.
 
-    A method that searches within a tolerance extends :class:`IterativeSolver`, which needs only its
-    steps. In float32, the norm of a state must lie between about 1e-17 and 1e18, since its square
-    would under- or overflow.
+    A method that iterates until a tolerance is met extends :class:`IterativeSolver`, which needs
+    only its steps. In float32, the norm of a state must lie between about 1e-17 and 1e18, since its
+    square would under- or overflow.
     """
 
     differentiable: ClassVar[bool] = False
@@ -166,14 +166,18 @@ class IterativeSolver(Solver):
 
     .. math:: r(z) = \|f(z) - z\| / (\|f(z)\| + a) \quad\text{or}\quad \|f(z) - z\|,
 
-    so that ``tol`` has the same meaning for all of them. With :math:`a = \text{atol} /
-    \text{tol}` a sample has converged when :math:`\|f(z) - z\| < \text{atol} + \text{tol}\,
-    \|f(z)\|`. ``a`` also includes :math:`\text{eps}/64 \, \max(\|z_0\|, \|f(z_0)\|)`. Without
-    it a sample whose equilibrium is zero could never converge, since its relative residual need not
-    fall. A float32 start more than about 1e8 times larger than the equilibrium makes residuals look
-    too small. Samples are independent: one that has converged is frozen, and one that becomes
-    non-finite stops with its best finite iterate and affects no other. Failure to converge is
-    reported in the :class:`Solution`; only misuse raises.
+    so that ``tol`` has the same meaning for all of them. A sample has converged when its residual
+    is below ``tol``; with :math:`a = \text{atol} / \text{tol}` that is :math:`\|f(z) - z\| <
+    \text{atol} + \text{tol}\, \|f(z)\|`.
+
+    Samples are independent: one that has converged is frozen, and one that becomes non-finite
+    stops with its best finite iterate and affects no other. Failure to converge is reported in the
+    :class:`Solution`; only misuse raises.
+
+    ``a`` also includes a part of the rounding error of the first step, :math:`\text{eps}/64 \,
+    \max(\|z_0\|, \|f(z_0)\|)`: without it a sample whose equilibrium is zero would never
+    converge. Residuals are too small only if a float32 start is over 1e8 times larger than the
+    equilibrium.
 
     Args:
         max_evaluations: budget of evaluations of ``f``, including the one at the start.
@@ -216,9 +220,9 @@ class IterativeSolver(Solver):
             return search(self, f, z0)
 
     def residual(self, g: Tensor, fz: Tensor, zero: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the residuals for ``g = f(z) - z`` and what they are relative to, ``(B,)`` each.
+        """Return the residuals for ``g = f(z) - z`` and their denominators, ``(B,)`` each.
 
-        ``zero`` is a, see :meth:`zero`. Where the second is infinite, the first means nothing.
+        ``zero`` is a, see :meth:`zero`. A residual with an infinite denominator means nothing.
         """
         size = self.size(g)
         if self.stop == "absolute":
@@ -227,7 +231,7 @@ class IterativeSolver(Solver):
         return size / whole, whole
 
     def zero(self, z0: Tensor, fz0: Tensor) -> Tensor:
-        """Return the size below which a state counts as zero, ``(B,)``, from the first step."""
+        """Return a, the size below which a state counts as zero, ``(B,)``, from the first step."""
         if self.stop == "absolute":
             return z0.new_zeros(z0.shape[0])
         numbers = torch.finfo(z0.dtype)
@@ -381,7 +385,7 @@ class Progress:
         self._best_residual = torch.where(improved, residual, self._best_residual)
 
     def finished(self) -> bool:
-        """Return whether every sample has stopped, on CUDA with the lag of the answer."""
+        """Return whether every sample has stopped, on CUDA a few evaluations late."""
         if self._none_stopped or (self._solver.tol == 0 and not self._cheap):
             return False  # with tol=0 no sample can converge: do not wait for the device
         return not self._any(self._active)
@@ -406,11 +410,11 @@ class Progress:
 
 
 class AnyActive:
-    """Answers "is any sample still active?", on CUDA with the answer of ``lag`` questions ago.
+    """Answers "is any sample still active?", on CUDA with a lag and without blocking.
 
-    On CUDA each question starts a copy to pinned memory and waits only for the copy started ``lag``
-    questions earlier, so that the device always has work queued. A late answer changes no result,
-    since samples that have stopped are frozen; where nothing can be read it is always yes.
+    On CUDA each call starts a copy to pinned memory and returns the value from ``lag`` calls
+    earlier, so that the device always has work queued. A late answer changes no result, since
+    stopped samples are frozen. Where nothing can be read the answer is always yes.
     """
 
     def __init__(self, z: Tensor, lag: int = 2) -> None:
@@ -420,7 +424,7 @@ class AnyActive:
         self._pending: deque[tuple[Tensor, torch.cuda.Event]] = deque()
 
     def __call__(self, active: Tensor) -> bool:
-        """Return whether any entry of ``active`` is true, or was ``lag`` calls ago."""
+        """Return whether any entry of ``active`` is true, on CUDA as of ``lag`` calls earlier."""
         if not self._readable:
             return True
         if not self._cuda:
@@ -448,7 +452,7 @@ def per_sample(values: Tensor, states: Tensor) -> Tensor:
 
 
 def layout(z0: Tensor) -> tuple[Map, Map]:
-    """Return how states like ``z0`` become ``(B, D)``, and how they come back.
+    """Return two functions, of states like ``z0`` to ``(B, D)`` and back.
 
     Images that are channels last in memory stay so, which saves two transpositions at every
     evaluation.
@@ -493,7 +497,7 @@ def damped(z: Tensor, fz: Tensor, damping: float) -> Tensor:
 
 
 def write(operator: Callable[..., Tensor], *arguments: Any, out: Tensor, direct: bool) -> Tensor:
-    """Call ``operator`` with ``out=``; copy if not ``direct``, as compilers and vmaps need it."""
+    """Call ``operator`` with ``out=`` if ``direct``, else copy, as compilers and vmaps need it."""
     return operator(*arguments, out=out) if direct else out.copy_(operator(*arguments))
 
 

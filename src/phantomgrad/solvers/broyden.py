@@ -37,10 +37,9 @@ class Broyden(IterativeSolver):
     Args:
         max_evaluations, tol, stop, norm, atol, record_trace: see :class:`.IterativeSolver`.
         memory: number of steps kept before a restart from :math:`H_0`; by default all.
-        keep_inverse: return :math:`-H_k`, with k the number of steps to the best iterate of a
-            sample, as the ``inverse`` of the solution, which then holds the steps. A restart
-            forgets them: the inverse of a sample that stopped before the last restart of the batch
-            is the identity.
+        keep_inverse: return the estimate :math:`-H_k` of :math:`(I - J)^{-1}` at the best iterate
+            of each sample, as the ``inverse`` of the solution, which holds all steps in memory. A
+            restart forgets them: a sample that stopped before the last restart has the identity.
     """
 
     memory: int | None = None
@@ -52,7 +51,7 @@ class Broyden(IterativeSolver):
             check_at_least("memory", self.memory, 1)
 
     def start(self, z0: Tensor) -> Advance:
-        """Return the steps of a run with room for ``memory`` of them."""
+        """Return the steps of a new solve, with room for ``memory`` of them."""
         return self._run(z0).advance
 
     def _run(self, z0: Tensor) -> "_Run":

@@ -34,7 +34,7 @@ class FixedPoint(IterativeSolver):
 
     Args:
         max_evaluations, tol, stop, norm, atol, record_trace: see :class:`.IterativeSolver`.
-        damping: :math:`\lambda`, in (0, 1]; 1 is no damping.
+        damping: :math:`\lambda`, in (0, 1]; 1 means no damping.
     """
 
     damping: float = 1.0
@@ -57,7 +57,7 @@ class Steps(Solver):
     .. math:: z_{t+1} = \lambda f(z_t) + (1 - \lambda) z_t, \qquad t = 0, \dots, n - 1 .
 
     For models of fixed depth, such as recursive reasoners. A :class:`phantomgrad.DEQ` with this
-    solver applies the steps of its gradient without a graph as well: ``Steps(n)`` with
+    solver takes the steps of its gradient under ``torch.no_grad`` as well: ``Steps(n)`` with
     ``UnrolledPhantomGradient(k, 1.0)`` is n + k applications in training and in evaluation.
 
     In the :class:`Solution`, ``residual`` is that of the last state that was evaluated,
@@ -65,11 +65,12 @@ class Steps(Solver):
     as converged.
 
     A state of several tensors may have integers in it, such as a counter for a
-    :class:`torch.nn.Embedding`, without damping. They have no gradient, and count in the residual.
+    :class:`torch.nn.Embedding`, if nothing is damped. They are exact up to 2^24, have no gradient
+    and count in the residual.
 
     Args:
         n: number of applications, at least 0.
-        damping: :math:`\lambda`, in (0, 1]; 1 is no damping.
+        damping: :math:`\lambda`, in (0, 1]; 1 means no damping.
     """
 
     n: int

@@ -30,12 +30,12 @@ class GMRES(LinearSolver):
     .. math:: u_m = \arg\min_{u \in \mathrm{span}(v, B v, \dots, B^{m-1} v)} \|v - B u\| , \qquad
               r_m = v - B u_m .
 
-    :math:`\|r_m\|` never grows, whatever the spectral radius of A, and vanishes for m = D. The
-    result is :math:`u_m + r_m = A u_m + v`, one more fixed-point step at no cost. Its ``residual``
-    is the one before that step, :math:`\|r_m\| / \|A u_m + v\|`, which the orthonormal basis
-    (Gram-Schmidt, twice) gives without another product. A sample also stops when its space is
-    exhausted; one whose v is not finite has diverged. GMRES solves linear (adjoint) equations
-    only: it cannot find an equilibrium.
+    :math:`\|r_m\|` never grows with m, whatever the spectral radius of A, and vanishes for m = D.
+    The result is :math:`u_m + r_m = A u_m + v`, one more fixed-point step at no cost. Its
+    ``residual`` is the one before that step, :math:`\|r_m\| / \|A u_m + v\|`, which the
+    orthonormal basis (Gram-Schmidt, twice) gives without another product. A sample also stops when
+    a product adds no new direction; one whose v is not finite has diverged. GMRES solves linear
+    (adjoint) equations only: it cannot find an equilibrium.
 
     Args:
         max_evaluations: m, the largest number of products; m + 1 vectors of D are kept.
@@ -51,7 +51,7 @@ class GMRES(LinearSolver):
 
     @torch.no_grad()
     def solve_linear(self, op: Map, v: Tensor) -> Solution:
-        """Return the solution of least residual in the budget; see :class:`LinearSolver`."""
+        """Return the solution of least residual within the budget; see :class:`LinearSolver`."""
         check_start(v)
         flatten, restore = layout(v)
         run = _Krylov(flatten(v.to(torch.promote_types(v.dtype, torch.float32))), self)
@@ -68,7 +68,7 @@ class GMRES(LinearSolver):
             return run.solution(lambda u: restore(u).to(v.dtype))
 
     def for_dtype(self, dtype: torch.dtype) -> Self:
-        """Return a solver whose tolerance products computed in ``dtype`` can reach."""
+        """Return this solver with a tolerance that products computed in ``dtype`` can reach."""
         return raised_tolerance(self, dtype)
 
 

@@ -35,7 +35,7 @@ class ParametricMap(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Reversible(IterativeSolver):
-    r"""An iteration that can be inverted, for backpropagation through it in constant memory.
+    r"""An iteration that can be run backwards, for backpropagation in constant memory.
 
     .. math:: z_{t+1} = (1 - \beta) z_{t-1} + \beta f(z_t), \qquad z_{-1} = z_0
 
@@ -52,21 +52,21 @@ class Reversible(IterativeSolver):
     Each reconstruction multiplies rounding errors by :math:`|1 - \beta|^{-1/2}` or more. So the
     iterates have more digits than ``f`` (float64, and float32 for half precision): with
     :math:`\beta = 1/2`, some 40 iterates of a float32 map are reconstructed bit for bit. A random
-    projection of each iterate, one number per sample, is stored as well. Where a reconstruction
-    differs from it by enough to change the gradient, the iterate is computed again from the start.
+    projection of each iterate, one number per sample, is stored as well. If it shows that a
+    reconstruction is too inaccurate for the gradient, the iterate is computed again from the start.
 
-    The tensors that get a gradient are the parameters of the cell, the inputs of the layer and
-    ``z0``; a map that depends on another one with a graph, or is none of a layer, is refused, and
-    so are second derivatives. Where no numbers can be read
-    (``fullgraph=True``, ``torch.vmap``, ``meta``) the steps are recorded as usual.
+    Gradients reach the parameters of the cell, the inputs of the layer and ``z0``. A recorded solve
+    refuses a map that is not that of a layer, one that depends on any other tensor with a graph,
+    and second derivatives. Where no numbers can be read (``fullgraph=True``, ``torch.vmap``,
+    ``meta``) the steps are recorded as usual, in memory that grows with their number.
 
     Args:
         max_evaluations, tol, stop, norm, atol, record_trace: see :class:`.IterativeSolver`.
         damping: :math:`\beta`, in (0, 2) and not 1.
-        backward_tol: accuracy of the gradient, relative to the cotangent v of each sample. The
-            backward pass of a sample ends when its cotangent has decayed to this part of v, and
-            reconstructions may change the gradient by about as much. At least half a unit in the
-            last digit of ``f``.
+        backward_tol: accuracy of the gradient, relative to v, the gradient of the loss with respect
+            to the equilibrium of each sample. The backward pass of a sample ends when v, carried
+            back through its steps, has decayed to this part of itself; reconstructions may change
+            the gradient by about as much. At least half a unit in the last digit of ``f``.
     """
 
     damping: float = 0.5
@@ -91,7 +91,7 @@ class Reversible(IterativeSolver):
         return after.sub(fz, alpha=self.damping).div_(1 - self.damping)
 
     def start(self, z0: Tensor) -> Advance:
-        """Return the steps, which hold one iterate more."""
+        """Return the steps, which keep the iterate before the last."""
         before = z0
 
         def advance(z: Tensor, fz: Tensor, g: Tensor) -> Tensor:
