@@ -257,7 +257,7 @@ def solver_statistics(model: nn.Module) -> dict[str, Tensor]:
             values = torch.cat([getattr(solve, name) for solve in found])
             statistics[f"{prefix}/{name}"] = values.float().mean()
     dampings = [m for m in model.modules() if isinstance(m, AdaptiveDamping)]
-    if measured := [(d.radius, d.value) for d in dampings if d.radius is not None]:
+    if measured := [(float(d.radius), d.value) for d in dampings if not d.radius.isnan()]:
         # In float32, which every accelerator supports.
         for name, value in zip(("radius", "damping"), max(measured), strict=True):
             statistics[f"gradient/{name}"] = torch.tensor(value, dtype=torch.float32)

@@ -129,7 +129,7 @@ def test_every_nth_step_is_measured_once(stack, x):
     precision, logged = callback(every_n_steps=2, iterations=1), []
     for step in (0, 0, 1, 2, 3, 4, 4):
         logged += train_step(precision, stack, x, step)
-        assert not any(layer._forward_hooks for layer in stack.layers)
+        assert not any(layer._pass_hooks for layer in stack.layers)
     curves = precision.curves
     assert curves.pop("precision/step") == [step for step, _ in logged] == [0, 2, 4]
     assert logged[-1][1] == {name: curve[-1] for name, curve in curves.items()}
