@@ -2,7 +2,7 @@
 
 python scripts/show.py runs/digits/implicit/seed0/checkpoints/last.ckpt
 python scripts/show.py runs/digits/implicit/seed0               its record, or its last checkpoint
-python scripts/show.py results/records/digits/implicit/seed0.json --config   and its configuration
+python scripts/show.py runs/digits/implicit/seed0 --config      and its configuration
 """
 
 import argparse

@@ -11,9 +11,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.plan import expected, tables
-from phantomgrad_suite.runs.records import Record, read_record
+from phantomgrad_suite.runs.records import Record
 from phantomgrad_suite.runs.wandb_naming import define_metrics, names, table_of
 
 _OUTCOME = ("result", "parameters", "seconds", "solver", "memory")
@@ -55,8 +56,8 @@ def main(arguments: Sequence[str], configs: Path) -> int:
 def _export(rows: Sequence[str], options: Namespace) -> None:
     import wandb
 
-    places = [options.results / "records" / row for row in rows]
-    records = [read_record(path) for place in places for path in sorted(place.glob("*.json"))]
+    found = Archive(options.results / "records").of(Record, *rows)
+    records = [record for record in found if record.row in rows]
     if not records:
         raise UserError(
             f"no run of {options.table} is finished: python scripts/train.py table={options.table}"

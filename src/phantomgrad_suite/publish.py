@@ -1,10 +1,10 @@
 """``scripts/publish.py``: your records become those that the repository publishes."""
 
-import shutil
 from pathlib import Path
 
+from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import made_from_changes, read_any
+from phantomgrad_suite.runs.records import made_from_changes
 
 
 def publish(yours: Path, results: Path) -> list[str]:
@@ -14,16 +14,14 @@ def publish(yours: Path, results: Path) -> list[str]:
     """
     if not (yours / "records").is_dir():
         raise UserError(f"{yours / 'records'} is not a folder: no row has been finished there")
-    lines = []
-    for path in sorted((yours / "records").rglob("*.json")):
-        place = path.relative_to(yours)
-        target = results / place
-        if target.exists() and target.read_bytes() == path.read_bytes():
+    own, published, lines = Archive(yours / "records"), Archive(results / "records"), []
+    known = published.records
+    for (row, instance), record in own.records.items():
+        if known.get((row, instance)) == record:
             continue
-        if made_from_changes(read_any(path)):
-            lines.append(f"left out, made from a changed checkout: {place}")
+        if made_from_changes(record):
+            lines.append(f"left out, made from a changed checkout: {row} {instance}")
             continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-        lines.append(f"published: {place}")
+        published.add(record)
+        lines.append(f"published: {row} {instance}")
     return lines

@@ -5,7 +5,7 @@ import platform
 import time
 from argparse import ArgumentParser
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import ATTEMPT, RunFolder, read_attempt
 from phantomgrad_suite.runs.formats import duration
@@ -50,6 +51,7 @@ def status(arguments: Sequence[str], configs: Path) -> int:
     )
     parser.add_argument("--failed", action="store_true", help="only failed runs and their errors")
     options = parser.parse_args(arguments)
+    published = Archive(options.records).records.keys()
     groups: dict[str, list[Run]] = defaultdict(list)
     chosen = [options.table] if options.table else tables(configs)
     listed = []
@@ -64,7 +66,7 @@ def status(arguments: Sequence[str], configs: Path) -> int:
         others = set(run_folders(options.runs)) - {run for _, run in listed}
         listed += [("in no table", run) for run in sorted(others)]
     for table, (row, instance) in listed:
-        found = examine(row, instance, options.runs, options.records)
+        found = examine(row, instance, options.runs, published)
         groups[row if options.table else table].append(found)
     # Of runs that are done, those with a text: they diverged.
     shown = ["done", "running", *(["failed", "stopped"] if options.table else [])]
@@ -87,15 +89,14 @@ def status(arguments: Sequence[str], configs: Path) -> int:
     return 0
 
 
-def examine(row: str, instance: str, runs: Path, records: Path) -> Run:
-    """Return a run with its state."""
+def examine(row: str, instance: str, runs: Path, published: Container[tuple[str, str]]) -> Run:
+    """Return a run with its state; ``published`` are row and instance of those with a record."""
     folder = runs / row / instance
     note, own = read_attempt(folder), folder / "record.json"
     if own.exists():
         return Run(row, instance, "done", _divergence(own))
     if not (folder / ATTEMPT).exists():
-        published = (records / row / f"{instance}.json").exists()
-        return Run(row, instance, "published" if published else "missing")
+        return Run(row, instance, "published" if (row, instance) in published else "missing")
     latest = 0.0
     for path in folder.rglob("*"):
         with suppress(OSError):  # removed meanwhile

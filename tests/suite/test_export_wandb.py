@@ -10,7 +10,8 @@ from report.conftest import record
 from train.wandb_files import read_offline
 
 from phantomgrad_suite import export_wandb
-from phantomgrad_suite.runs.records import Result, write_record
+from phantomgrad_suite.runs.archive import Archive
+from phantomgrad_suite.runs.records import Result
 from phantomgrad_suite.runs.wandb_naming import names
 
 wandb = pytest.importorskip("wandb")
@@ -37,9 +38,9 @@ class Toy:
             (self.configs / place).write_text(content)
 
     def publish(self, row, instance):
-        path = self.results / "records" / row / f"{instance}.json"
-        write_record(record(row, instance, [0.5], config=CONFIG), path)
-        return path
+        archive = Archive(self.results / "records")
+        archive.add(record(row, instance, [0.5], config=CONFIG))
+        return archive.file(row)
 
     def export(self, *more):
         places = ["--runs", str(self.runs), "--results", str(self.results)]
@@ -129,7 +130,7 @@ def test_table_is_rebuilt_without_duplicates(toy, capsys):
 def test_a_diverged_run_and_one_without_runtime(toy, capsys):
     lost = Result.missing("accuracy", "max")
     gone = record(ROWS[0], "seed0", [0.5], result=lost, curves={}, diverged={"step": 8}, config={})
-    write_record(gone, toy.results / "records" / ROWS[0] / "seed0.json")
+    Archive(toy.results / "records").add(gone)
     assert toy.export() == 0
     assert f"{ROWS[0]} seed0\n" in capsys.readouterr().out
 

@@ -32,8 +32,8 @@ def folder(tmp_path, monkeypatch):
     return path
 
 
-def examined():
-    return examine(*PLACE, RUNS, RECORDS)
+def examined(published=()):
+    return examine(*PLACE, RUNS, published)
 
 
 def note(folder, **changes):
@@ -43,10 +43,7 @@ def note(folder, **changes):
 
 def test_missing_published_and_finished_runs(folder):
     assert examined().state == "missing"
-    published = RECORDS / PLACE[0] / f"{PLACE[1]}.json"
-    published.parent.mkdir(parents=True)
-    published.write_text("{}")
-    assert examined().state == "published"
+    assert examined([PLACE]).state == "published"
     note(folder, failed="an earlier attempt")
     assert examined().state == "failed"  # begun again
     (folder / "record.json").write_text("{}")

@@ -20,11 +20,12 @@ from phantomgrad_suite.jobs.processes import (
     is_first_process,
     is_started_with_others,
 )
+from phantomgrad_suite.runs.archive import AnyRecord, Archive
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 from phantomgrad_suite.runs.files import check_writable
 from phantomgrad_suite.runs.folder import RunFolder, log_attempt, stamp
 from phantomgrad_suite.runs.identity import Identity
-from phantomgrad_suite.runs.records import Record, StudyRecord, read_any, write_record
+from phantomgrad_suite.runs.records import Record, read_any, write_record
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +34,6 @@ _REMEDIES = {
     **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "it must be a folder: move it away"),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "make it writable"),
 }
-
-AnyRecord = Record | StudyRecord
 
 
 @dataclass(frozen=True)
@@ -47,13 +46,14 @@ class Job:
     """Whether this process has to execute it."""
     record: AnyRecord | None = None
     """The record, if it was finished before."""
-    destinations: tuple[Path, ...] = ()
-    """Where the record is written. The last one marks the run as finished."""
+    results: Archive | None = None
+    """Where the record is published; that of a run which differs from its row is not."""
 
     def finish(self, record: AnyRecord) -> None:
-        """Write the record."""
-        for path in self.destinations:
-            write_record(record, path)
+        """Write the record; that in the folder marks the run as finished, and so comes last."""
+        if self.results:
+            self.results.add(record)
+        write_record(record, self.folder.record)
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def open_job(config: DictConfig) -> Iterator[Job]:
     """
     identity, runtime = identity_of(config), config.runtime
     folder = RunFolder(_folder(runtime, "runs") / identity.row / identity.instance)
-    published = _folder(runtime, "records") / identity.row / f"{identity.instance}.json"
+    results = None if identity.is_changed else Archive(_folder(runtime, "records"))
     place = {"row": identity.row, "instance": identity.instance, "folder": str(folder.path)}
     runtime.run.update(**place, changes=[*identity.changes])
     if not is_first_process() and has_several_processes(config):
@@ -85,22 +85,15 @@ def open_job(config: DictConfig) -> Iterator[Job]:
                 check_data(config, record, folder)
             end = "diverged" if getattr(record, "diverged", None) else "finished"
             log.info("%s: %s, skipped (%s)", identity, end, folder.record)
-            if not identity.is_changed and not published.exists():
-                write_record(record, published)
+            if results and not results.holds(record):
+                results.add(record)
             yield Job(identity, folder, pending=False, record=record)
         else:
-            is_row = not identity.is_changed  # the row as its file has it: a result
-            destinations = (*[published] * is_row, folder.record)
-            for path in destinations:
-                check_writable(path.parent)
+            for path in (folder.path, *([results.folder] if results else [])):
+                check_writable(path)
             epochs = (config.get("trainer") or {}).get("max_epochs")
             with log_attempt(folder.path, epochs=epochs, dataset=config.label.get("dataset")):
-                yield Job(
-                    identity,
-                    folder,
-                    pending=True,
-                    destinations=destinations,
-                )
+                yield Job(identity, folder, pending=True, results=results)
 
 
 def check_data(config: DictConfig, record: Record, folder: RunFolder) -> None:

@@ -6,12 +6,11 @@ without recorded baselines nothing is known, and all rows count.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
-from phantomgrad_suite.report.inputs import read_all
+from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.metrics import Metric, metric_of
-from phantomgrad_suite.runs.records import Record, StudyRecord, read_study
+from phantomgrad_suite.runs.records import Record, StudyRecord
 
 _FOLDER = "baselines"
 _NGRAMS, _NGRAM = "Kneser-Ney", "Kneser-Ney, order 3"  # the one of them that must be beaten
@@ -59,11 +58,10 @@ def best_baselines(records: Iterable[StudyRecord]) -> Baselines:
     return found
 
 
-def read_baselines(*folders: Path) -> Baselines:
-    """Read the baselines in some folders of records."""
-    return best_baselines(
-        record for folder in folders for record in read_all(folder, _FOLDER, read_study)
-    )
+def read_baselines(*archives: Archive | None) -> Baselines:
+    """Return the best baselines in some archives."""
+    known = filter(None, archives)
+    return best_baselines(r for archive in known for r in archive.of(StudyRecord, _FOLDER))
 
 
 def baseline_of(record: Record, baselines: Baselines) -> Baseline | None:

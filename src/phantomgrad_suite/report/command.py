@@ -1,10 +1,9 @@
 """The command: read everything, draw everything, then write everything."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -16,16 +15,16 @@ from phantomgrad_suite.report.experiments.results import table_of_runs
 from phantomgrad_suite.report.figures import plots_of
 from phantomgrad_suite.report.figures.forest import forest
 from phantomgrad_suite.report.figures.plot import Plot, render
-from phantomgrad_suite.report.inputs import read_all, read_paper, read_published
+from phantomgrad_suite.report.inputs import read_paper, read_published
 from phantomgrad_suite.report.studies import STUDIES, table_of_studies
 from phantomgrad_suite.report.table import Table
 from phantomgrad_suite.report.yours import with_your_claims, with_yours
+from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import atomic_write
-from phantomgrad_suite.runs.identity import SCALES
-from phantomgrad_suite.runs.records import Record, StudyRecord, read_record, read_study
+from phantomgrad_suite.runs.identity import SCALES, split_row
+from phantomgrad_suite.runs.records import Record, StudyRecord
 
-_LACKING = (AttributeError, IndexError, KeyError, TypeError)
 USAGE = """usage: python scripts/report.py [TABLE ...] [results=DIR] [yours=DIR]
 
 Makes DIR/tables/<table>.{md,tex} and DIR/figures/<table>*.{svg,pdf} from DIR/records and
@@ -49,20 +48,22 @@ def main(arguments: Sequence[str], default: Path) -> int:
     names = [a for a in arguments if not a.startswith(("results=", "yours="))]
     results = Path(folders[-1]) if folders else default
     try:
-        if yours and not any((yours[-1] / "records").rglob("*.json")):
+        published = Archive(results / "records")
+        own = Archive(yours[-1] / "records") if yours else None
+        if own and not own.records:
             raise UserError(
                 f"{yours[-1]} has no records: yours must be a folder of your results, usually "
                 "runs/results, where runs of unchanged rows leave their records "
                 "when they are finished"
             )
-        known = known_tables(results, *(folder / "records" for folder in yours))
+        known = known_tables(results, published, *filter(None, [own]))
         for name in names:
             if name not in known:
                 return _fail(f"there is no table {name}: choose from {', '.join(known)}", 2)
-        if yours:
-            _report_yours(names or known, known, results, yours[-1])
+        if own:
+            _report_yours(names or known, known, results, published, own)
         else:
-            _report(names or known, known, results)
+            _report(names or known, known, results, published)
     except UserError as error:
         return _fail(str(error), 1)
     except OSError as error:
@@ -72,10 +73,10 @@ def main(arguments: Sequence[str], default: Path) -> int:
     return 0
 
 
-def _report(names: Sequence[str], known: Sequence[str], results: Path) -> None:
-    tables = {key: load(results, key) for key in dict.fromkeys([*CATALOGUE, *known])}
+def _report(names: Sequence[str], known: Sequence[str], results: Path, published: Archive) -> None:
+    tables = {key: load(results, key, published) for key in dict.fromkeys([*CATALOGUE, *known])}
     figures = {key: plots_of(table) for key, table in tables.items()}
-    judgement = judge(results)
+    judgement = judge(results, published)
     written = {name: _files(tables[name], figures[name]) for name in dict.fromkeys(names)}
     for name, files in written.items():
         for place, content in files.items():
@@ -93,19 +94,20 @@ def _report(names: Sequence[str], known: Sequence[str], results: Path) -> None:
     print(f"wrote {page}")
 
 
-def _report_yours(names: Sequence[str], known: Sequence[str], results: Path, yours: Path) -> None:
-    tables = {key: load(results, key) for key in dict.fromkeys([*CATALOGUE, *known])}
+def _report_yours(
+    names: Sequence[str], known: Sequence[str], results: Path, published: Archive, archive: Archive
+) -> None:
+    yours = archive.folder.parent
+    tables = {key: load(results, key, published) for key in dict.fromkeys([*CATALOGUE, *known])}
     figures = {key: plots_of(table) for key, table in tables.items()}
-    claims, published, repeated = None, judge(results), judge(results, yours / "records")
-    if published and repeated:
-        claims = with_your_claims(
-            table_of_claims(published, yours), table_of_claims(repeated, yours)
-        )
+    claims, theirs = None, judge(results, published)
+    if theirs and (repeated := judge(results, published, archive)):
+        claims = with_your_claims(table_of_claims(theirs, yours), table_of_claims(repeated, yours))
     _copy("claims", results, yours)
     for plot in (plot for plots in figures.values() for plot in plots):
         _copy(plot.name, results, yours)
     for key in known:
-        own = load(results, key, yours / "records")
+        own = load(results, key, published, archive)
         if own.studies or any(line.runs for line in own.lines):
             tables[key], agreement = with_yours(tables[key], own)
             figures[key] = [replace(p, caption=f"Your runs. {p.caption}") for p in plots_of(own)]
@@ -149,58 +151,28 @@ def _fail(message: str, status: int) -> int:
     return status
 
 
-def known_tables(results: Path, *more: Path) -> list[str]:
-    """Return the keys of all tables with a number of the paper or a record, in print order.
-
-    ``more`` are further folders of records.
-    """
-    places = [place / scale for place in (results / "records", *more) for scale in ("", *SCALES)]
-    folders = [path for place in places if place.is_dir() for path in place.iterdir()]
+def known_tables(results: Path, *archives: Archive) -> list[str]:
+    """Return the keys of all tables with a number of the paper or a record, in print order."""
+    rows = {row for archive in archives for row, _ in archive.records}
     found = {number.table for number in read_paper(results / "paper.csv")}
-    found |= {folder.name for folder in folders if any(folder.rglob("*.json"))} - {*SCALES}
+    found |= {split_row(row)[1].partition("/")[0] for row in rows}
     return [key for key in CATALOGUE if key in found] + sorted(found - set(CATALOGUE))
 
 
-def load(results: Path, key: str, records: Path | None = None) -> Table:
-    """Return a table made from the records and the paper's numbers in a folder of results.
-
-    ``records`` is another folder of records than that of ``results``.
+def load(results: Path, key: str, published: Archive, own: Archive | None = None) -> Table:
+    """Return a table of ``published`` records, or of your ``own``, with the paper's numbers.
 
     Raises:
         UserError: an input cannot be used; the message names the file.
     """
-    records = records or results / "records"
-    studies = read_all(records, key if key in STUDIES else "throughput", read_study)
-    folders = [] if key in STUDIES else [key, *(f"{scale}/{key}" for scale in SCALES)]
-    runs = [record for folder in folders for record in read_all(records, folder, read_record)]
-    make = _maker(
-        key, results, records
-    )  # a wrong file among the others is not taken for a wrong record
-    try:
-        return make(runs, studies)
-    except _LACKING as error:
-        for record in (*runs, *studies):
-            alone: list[Any] = [record]
-            is_run = isinstance(record, Record)
-            try:
-                make(alone if is_run else [], [] if is_run else alone)
-            except _LACKING:
-                path = records / record.row / f"{record.instance}.json"
-                raise UserError(
-                    f"{path} lacks a value that its table needs ({error!r}), as records of other "
-                    "versions may: delete it and repeat the run or study"
-                ) from error
-        raise
-
-
-def _maker(
-    key: str, results: Path, records: Path
-) -> Callable[[Sequence[Record], Sequence[StudyRecord]], Table]:
-    """Read the other files of a table, and return the function that makes it from records."""
-    entry = entry_of(key)
+    entry, archive = entry_of(key), own or published
     if key in STUDIES:
-        return lambda _, studies: table_of_studies(entry, studies)
-    numbers = [n for n in read_paper(results / "paper.csv") if n.table == key]
-    logs = read_published(results / "published_curves.csv")
-    baselines = read_baselines(*dict.fromkeys([results / "records", records]))
-    return lambda runs, studies: table_of_runs(entry, numbers, runs, studies, logs, baselines)
+        return table_of_studies(entry, archive.of(StudyRecord, key))
+    return table_of_runs(
+        entry,
+        [number for number in read_paper(results / "paper.csv") if number.table == key],
+        archive.of(Record, key, *(f"{scale}/{key}" for scale in SCALES)),
+        archive.of(StudyRecord, "throughput"),
+        read_published(results / "published_curves.csv"),
+        read_baselines(published, own),
+    )

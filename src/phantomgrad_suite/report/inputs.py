@@ -2,22 +2,19 @@
 
 import csv
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import Record, StudyRecord
 
 SPEED = "speed"
 _KEYS = ("row", "run", "epoch")  # the columns of published_curves.csv before those of curves
 Curves = Mapping[str, Sequence[Sequence[float]]]
 """By the name of the curve in a record: a list for each run, with a value for each epoch."""
-
-_AnyRecord = TypeVar("_AnyRecord", Record, StudyRecord)
 
 
 @dataclass(frozen=True)
@@ -90,16 +87,3 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path} must be a mapping, got {content!r}")
     return content
-
-
-def read_all(folder: Path, table: str, read: Callable[[Path], _AnyRecord]) -> list[_AnyRecord]:
-    """Read the records ``<folder>/<table>/**.json``; a :class:`UserError` names a wrong file."""
-    records = []
-    for path in sorted((folder / table).rglob("*.json")):
-        record = read(path)
-        if path != folder / record.row / f"{record.instance}.json":
-            raise UserError(
-                f"{path} holds the record of {record.row}/{record.instance}: move it there"
-            )
-        records.append(record)
-    return records

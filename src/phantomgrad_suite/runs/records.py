@@ -1,8 +1,9 @@
 """Records of finished runs and studies: the files that tables and figures are made from.
 
-A run or study leaves one JSON file, ``<records>/<row>/<instance>.json``. The row is the path of
-the experiment or study file (``table4/cox2_implicit``, ``figure1/tanh``), the instance its seed
-and fold (``seed42-fold3``). Standard library only.
+A run or study leaves ``record.json`` in its folder, and a line among the results
+(:mod:`phantomgrad_suite.runs.archive`). Its row is the path of the experiment or study file
+(``table4/cox2_implicit``, ``figure1/tanh``), its instance seed and fold (``seed42-fold3``).
+Standard library only.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -157,7 +159,7 @@ class StudyRecord(_Finished):
 
 
 def read_record(path: Path) -> Record:
-    """Read the record of a run; as below, a :class:`RecordError` names an unusable file."""
+    """Read the record of a run; a :class:`RecordError` names an unusable file."""
     return _made(read_json(path), path, Record)
 
 
@@ -168,9 +170,13 @@ def read_study(path: Path) -> StudyRecord:
 
 def read_any(path: Path) -> Record | StudyRecord:
     """Read the record of a run or of a study."""
-    content = read_json(path)
+    return record_of(read_json(path), path)
+
+
+def record_of(content: Any, place: Path | str) -> Record | StudyRecord:
+    """Return the JSON ``content`` of a ``place`` as the record of a run or of a study."""
     is_study = isinstance(content, dict) and content.get("kind") == "study"
-    return _made(content, path, StudyRecord) if is_study else _made(content, path, Record)
+    return _made(content, place, StudyRecord) if is_study else _made(content, place, Record)
 
 
 def made_from_changes(record: Record | StudyRecord) -> bool:
@@ -196,10 +202,24 @@ def write_record(record: DataclassInstance, path: Path) -> None:
     write_json(asdict(record), path)
 
 
+def as_json(record: DataclassInstance) -> dict[str, Any]:
+    """Return a record as JSON has it, with null in the place of NaN and infinity."""
+    return _finite(asdict(record))  # type: ignore[no-any-return]
+
+
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file; a :class:`RecordError` names one that is damaged."""
+    return _read(path, json.loads)
+
+
+def read_lines(path: Path) -> list[Any]:
+    """Return the lines of a file of JSON, in the same way."""
+    return _read(path, lambda text: [json.loads(line) for line in text.splitlines()])  # type: ignore[no-any-return]
+
+
+def _read(path: Path, parse: Callable[[str], Any]) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RecordError(
             f"{path} is not a readable record ({error}): "
@@ -207,7 +227,7 @@ def read_json(path: Path) -> Any:
         ) from error
 
 
-def _made(content: Any, path: Path, kind: type[_T]) -> _T:
+def _made(content: Any, path: Path | str, kind: type[_T]) -> _T:
     """Return the JSON ``content`` of ``path`` as a record of ``kind``."""
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise RecordError(f"{path} does not have schema {SCHEMA}: delete it and repeat the run")

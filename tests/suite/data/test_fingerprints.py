@@ -1,7 +1,5 @@
 """Fingerprints: of the labels in use, known before a run is set up, those of published records."""
 
-import json
-
 import numpy as np
 import pytest
 from graph_data import REPOSITORY, real_data, write_tu_dataset
@@ -11,6 +9,8 @@ from text_data import write_texts
 
 from phantomgrad_suite.data import PPI, Cifar10, GraphFolds, ImageNet, WikiText103
 from phantomgrad_suite.data.graphs.ppi import write_ppi
+from phantomgrad_suite.runs.archive import Archive
+from phantomgrad_suite.runs.records import Record
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -87,9 +87,8 @@ def test_fingerprint_is_that_of_the_labels_in_use(tmp_path, small_ppi, kind):
     ],
 )
 def test_published_records_have_the_fingerprints_of_today(row, root, files):
-    paths = (REPOSITORY / "results" / "records" / row).glob("*.json")
-    record = json.loads(min(paths).read_text())
+    record = Archive(REPOSITORY / "results" / "records").of(Record, row)[0]
     place = real_data(*files) if files else REPOSITORY
     settings = {} if root is None else {"root": str(place / root)}
-    data = instantiate(record["config"]["dataset"], **settings)
-    assert data.facts()["fingerprint"] == record["data"]["fingerprint"]
+    data = instantiate(record.config["dataset"], **settings)
+    assert data.facts()["fingerprint"] == record.data["fingerprint"]

@@ -6,12 +6,12 @@ import re
 import pytest
 from experiments.rows import CONFIGS, LISTS, ROWS, SWEEPS, TABLES, resolved, rows_of, text
 from graph_data import REPOSITORY
+from report.conftest import PUBLISHED
 from training import composed
 
 from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.runs.configs import choices
 from phantomgrad_suite.runs.identity import hash_config
-from phantomgrad_suite.runs.records import read_any
 
 PAPER = REPOSITORY / "results" / "paper.csv"
 
@@ -69,8 +69,8 @@ def test_published_records_are_those_of_the_files(name):
     """Their hash is that of the row or the study as its file has it now."""
     row = name in ROWS
     config = resolved(name) if row else as_dict(composed([f"study={name}"], root="study"))
-    for path in sorted((REPOSITORY / "results/records" / name).glob("*.json")):
-        assert read_any(path).config_hash == hash_config(config), path
+    for record in (r for (found, _), r in PUBLISHED.records.items() if found == name):
+        assert record.config_hash == hash_config(config), record.instance
 
 
 def test_rows_of_the_paper_are_in_its_numbers():

@@ -77,7 +77,7 @@ def execute(config):
 
 
 def records(folder):
-    return sorted(folder.rglob("*.json"))
+    return [*folder.rglob("record.json"), *folder.rglob("*.jsonl")]
 
 
 @pytest.mark.usefixtures("_second")
@@ -139,7 +139,7 @@ def test_disk_that_fails_in_the_middle_is_named(code, remedy, tmp_path, monkeypa
         raise OSError(code, os.strerror(code))  # without a name, as `write` raises it
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(UserError, match=rf"records/row/seed0\.json: .*{remedy}"):
+    with pytest.raises(UserError, match=rf"records/row\.jsonl: .*{remedy}"):
         execute(configuration(tmp_path))
 
 

@@ -1,6 +1,5 @@
 """Refused before training: missing data, misspelt keys, bad values."""
 
-import json
 from copy import deepcopy
 from inspect import signature
 from itertools import product
@@ -18,9 +17,8 @@ from phantomgrad_suite.jobs.settings import (
     WITHOUT_EFFECT,
     check_settings,
 )
+from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.errors import SettingError, UserError
-
-RECORDS = REPOSITORY / "results" / "records"
 
 NO_SETTING, ROOT = "^there is no setting", r".*configs/train\.yaml"
 
@@ -175,8 +173,8 @@ def test_every_argument_of_a_trainer_acts_or_is_refused():
 
 
 def test_published_runs_have_settings_that_act():
-    records = [json.loads(path.read_text()) for path in RECORDS.rglob("*.json")]
-    for config in (record["config"] for record in records if "trainer" in record["config"]):
+    records = Archive(REPOSITORY / "results" / "records").records.values()
+    for config in (record.config for record in records if "trainer" in record.config):
         assert {*config["trainer"]} <= {*TRAINER, "_target_"}
         assert {*config["runtime"]["trainer"]} <= RUNTIME_TRAINER
 

@@ -19,7 +19,10 @@ from phantomgrad_suite.report.figures import plots_of
 from phantomgrad_suite.report.figures.plot import Plot
 from phantomgrad_suite.report.studies import table_of_studies
 from phantomgrad_suite.report.table import Section, Table
-from phantomgrad_suite.runs.records import Record, Result, StudyRecord, read_study, write_record
+from phantomgrad_suite.runs.archive import Archive
+from phantomgrad_suite.runs.records import Record, Result, StudyRecord
+
+PUBLISHED = Archive(REPOSITORY / "results" / "records")
 
 PAPER = """\
 row,table,dataset,model,method,params,metric,value,spread,unit,note
@@ -61,8 +64,9 @@ def runs_table(key: str, records: Sequence[Record]) -> Table:
 
 def published(row: str, /, **changes: Any) -> StudyRecord:
     """Return the record of a study in this repository, changed."""
-    record = read_study(REPOSITORY / "results" / "records" / row / "seed0.json")
-    return replace(record, **changes)
+    found = PUBLISHED.records[row, "seed0"]
+    assert isinstance(found, StudyRecord)
+    return replace(found, **changes)
 
 
 def study_table(key: str, *records: StudyRecord) -> Table:
@@ -100,15 +104,19 @@ class Folder:
 
     path: Path
 
+    @property
+    def archive(self) -> Archive:
+        """Its records, read anew."""
+        return Archive(self.path / "records")
+
     def add(self, row: str, instance: str, values: list[float | None], **changes: Any) -> Path:
         """Write a record where it belongs."""
         return self.write(record(row, instance, values, **changes))
 
     def write(self, content: Record | StudyRecord) -> Path:
         """Write a record where it belongs."""
-        path = self.path / "records" / content.row / f"{content.instance}.json"
-        write_record(content, path)
-        return path
+        self.archive.add(content)
+        return self.archive.file_of(content)
 
     def print_in_paper(self, lines: str) -> None:
         """Add lines to ``paper.csv``."""
@@ -121,7 +129,7 @@ class Folder:
 
     def table(self, key: str) -> Table:
         """Return a table as the command loads it."""
-        return load(self.path, key)
+        return load(self.path, key, self.archive)
 
     def markdown(self, key: str) -> str:
         """Return a table as Markdown."""
@@ -133,7 +141,7 @@ class Folder:
 
     def page(self) -> Page:
         """Return the page of all tables."""
-        keys = dict.fromkeys([*CATALOGUE, *known_tables(self.path)])
+        keys = dict.fromkeys([*CATALOGUE, *known_tables(self.path, self.archive)])
         tables = [self.table(key) for key in keys]
         drawings = {table.key: plots_of(table) for table in tables}
         return Page(html.render(self.path, tables, drawings))

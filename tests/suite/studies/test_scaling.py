@@ -14,9 +14,10 @@ from phantomgrad_suite.data import PuzzleBatch
 from phantomgrad_suite.evaluate import metrics
 from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.jobs.trained import RESULTS, configuration, read_released
+from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import (
-    read_record,
+    Record,
     read_study,
     write_record,
 )
@@ -246,7 +247,7 @@ def test_bad_input_is_one_sentence(workplace, study_script):
     outcome = study_script("study=scaling", "run=reasoning/sudoku6/seed5")
     assert (outcome.code, outcome.err) == (1, "")
     assert outcome.out.splitlines()[-1].startswith("runs/reasoning/sudoku6/seed5 holds no finished")
-    record = read_record(RESULTS / "records" / "reasoning" / "sudoku6" / "seed0.json")
+    record = Archive(RESULTS / "records").of(Record, "reasoning/sudoku6")[0]
     task = {"_target_": "phantomgrad_suite.tasks.GraphClassification"}
     other = replace(record, config={**record.config, "task": task})
     for content, problem in (

@@ -1,14 +1,12 @@
 """Throughput: what a study records. Nothing is timed here."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from studies.test_throughput import CPU, IMPLICIT, NPG, ROWS, UPG, Ticking
 from torch import nn
 
 from phantomgrad import DEQ, FixedPoint, UnrolledPhantomGradient
-from phantomgrad_suite.runs.records import read_study
+from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.studies import Findings, Throughput
 from phantomgrad_suite.studies.throughput import TrainingStep, evaluations
 
@@ -75,11 +73,8 @@ def test_each_list_of_rows_has_a_record_of_its_own(study_script, workplace, monk
     for rows in ("table1/implicit,table1/sgd", "table3/cifar10_upg"):
         assert study_script("study=throughput", f"rows=[{rows}]").code == 0
     assert study_script("study=throughput", "setting.batch_size=2").code == 0
-    records = workplace.path / "runs/results/records"
-    first, second = (
-        Path("throughput/cpu/table1/implicit/table1/sgd"),
-        Path("throughput/cpu/table3/cifar10_upg"),
-    )
-    assert {p.parent.relative_to(records) for p in records.rglob("*.json")} == {first, second}
-    assert read_study(records / first / "seed0.json").protocol == "full"
+    records = Archive(workplace.path / "runs/results/records").records
+    first = "throughput/cpu/table1/implicit/table1/sgd", "seed0"
+    assert records.keys() == {first, ("throughput/cpu/table3/cifar10_upg", "seed0")}
+    assert records[first].protocol == "full"
     assert measured[0].rows == ["table1/implicit", "table1/sgd"]

@@ -6,9 +6,10 @@ import pytest
 import torch
 from study.tiny import STUDY, TINY, own_study
 
+from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import hash_config
-from phantomgrad_suite.runs.records import Check, read_study
+from phantomgrad_suite.runs.records import Check, StudyRecord, read_study
 from phantomgrad_suite.studies import Findings, Study
 
 
@@ -18,8 +19,9 @@ def test_study_writes_its_record(workplace):
     folder = workplace.study(STUDY, "seed=3")
     assert folder == workplace.path / "runs" / "figure1" / "tanh" / "seed3"
     record = read_study(folder / "record.json")
-    published = workplace.path / "runs" / "results" / "records" / "figure1" / "tanh" / "seed3.json"
-    assert published.read_bytes() == (folder / "record.json").read_bytes()
+    assert (
+        Archive(workplace.path / "runs/results/records").records["figure1/tanh", "seed3"] == record
+    )
     assert (record.row, record.instance) == ("figure1/tanh", "seed3")
     assert (record.protocol, record.changes) == ("full", [])
     assert record.setting["size"] == 16
@@ -70,7 +72,7 @@ def test_failed_claims_are_recorded_and_named(workplace, caplog):
         "figure1/tanh: a claim does not hold: "
         "pigs fly: 2.5 (bound 1); nothing is known: nan (bound 0.5)"
     )
-    record = read_study(workplace.path / "runs/results/records/figure1/tanh/seed0.json")
+    (record,) = Archive(workplace.path / "runs/results/records").of(StudyRecord, "figure1/tanh")
     assert [check.holds for check in record.checks] == [True, False, False]
     with pytest.raises(UserError, match="pigs fly"):
         workplace.study(STUDY)

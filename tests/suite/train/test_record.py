@@ -11,9 +11,10 @@ from interruptions import interrupted
 from train.chains import CHAINS, EPOCHS, ROW, shorten
 
 from phantomgrad_suite.evaluate import evaluate
+from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 from phantomgrad_suite.runs.identity import hash_config
-from phantomgrad_suite.runs.records import read_record
+from phantomgrad_suite.runs.records import Record, read_record
 
 
 def test_run_writes_its_record(workplace):
@@ -61,14 +62,14 @@ def test_unchanged_row_is_published(workplace):
     folder = workplace.train(
         ROW, "seed=3", "runtime.callbacks.spectrum=null", "runtime.project=mine"
     )
-    published = workplace.path / "runs/results/records/chains/upg_k5_d0.5/seed3.json"
-    assert published.read_bytes() == (folder / "record.json").read_bytes()
-    record = read_record(published)
+    published = Archive(workplace.path / "runs/results/records")
+    (record,) = published.of(Record, "chains/upg_k5_d0.5")
+    assert record == read_record(folder / "record.json")
     assert (record.protocol, record.changes, record.instance) == ("full", [], "seed3")
     assert record.result.best > 0.95  # the embedded job is soon solved
-    published.unlink()
+    published.file(record.row).unlink()
     workplace.train(ROW, "seed=3", "runtime.callbacks.spectrum=null", "runtime.project=mine")
-    assert published.read_bytes() == (folder / "record.json").read_bytes()
+    assert published.holds(record)
 
 
 def test_reduced_row_is_labelled(workplace):
@@ -77,7 +78,7 @@ def test_reduced_row_is_labelled(workplace):
     row.write_text(f"{row.read_text()}label: {{reduced: [2 epochs of 300]}}\n")
     record = workplace.record(ROW)
     assert (record.protocol, record.changes) == ("reduced", ["2 epochs of 300"])
-    assert (workplace.path / "runs/results/records" / record.row / "seed0.json").exists()
+    assert Archive(workplace.path / "runs/results/records").holds(record)
 
 
 @pytest.mark.parametrize("asked", ["auto", "cpu"])

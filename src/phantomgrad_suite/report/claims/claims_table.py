@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 from phantomgrad_suite.report.baselines import read_baselines
 from phantomgrad_suite.report.catalogue import CLAIMS, entry_of
-from phantomgrad_suite.report.claims.archive import Archive
 from phantomgrad_suite.report.claims.claim import Claim, Family, RunsClaim, read_claims
 from phantomgrad_suite.report.claims.evidence import Evidence, signed
 from phantomgrad_suite.report.claims.inference import Outcome
+from phantomgrad_suite.report.claims.sources import Sources
 from phantomgrad_suite.report.claims.verdicts import Finding, Verdict, corrected, decide
 from phantomgrad_suite.report.inputs import read_paper, read_published
 from phantomgrad_suite.report.table import Block, Cell, Cells, Row, Section, State, Table
+from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.metrics import metric_of
 
 PAPER = "the paper"
@@ -44,7 +45,7 @@ class Judgement(NamedTuple):
 
     results: Path
     parts: list[Part]
-    archive: Archive
+    sources: Sources
 
     @property
     def sentence(self) -> str:
@@ -58,22 +59,20 @@ class Judgement(NamedTuple):
         return f"Of the paper's {len(verdicts)} primary claims, {_counted(verdicts)}."
 
 
-def judge(results: Path, records: Path | None = None) -> Judgement | None:
-    """Test the claims of ``results/claims.yaml``; without this file there are none.
+def judge(results: Path, published: Archive, own: Archive | None = None) -> Judgement | None:
+    """Test the claims of ``results/claims.yaml`` with ``published`` records, or with your ``own``.
 
-    ``records`` is the folder of records, by default that of ``results``.
+    Without this file there are no claims.
 
     Raises:
         UserError: the file, or a record that it needs, cannot be used.
     """
     if not (results / "claims.yaml").is_file():
         return None
-    published = results / "records"
-    folder = records or published
-    archive = Archive(folder, read_baselines(*dict.fromkeys([published, folder])))
+    sources = Sources(own or published, read_baselines(published, own))
     margin, families = read_claims(results / "claims.yaml")
-    parts = [part for family in families for part in _parts(family, archive, margin)]
-    return Judgement(results, parts, archive)
+    parts = [part for family in families for part in _parts(family, sources, margin)]
+    return Judgement(results, parts, sources)
 
 
 def table_of_claims(judgement: Judgement, page: Path | None = None) -> Table:
@@ -82,7 +81,7 @@ def table_of_claims(judgement: Judgement, page: Path | None = None) -> Table:
     The first section counts verdicts and says what is contradicted, the second has all claims.
     Links are relative to ``page``, by default the folder of results.
     """
-    results, parts, archive = judgement
+    results, parts, sources = judgement
 
     def link(place: Path | None) -> str:
         known = place is not None and place.exists()
@@ -90,12 +89,12 @@ def table_of_claims(judgement: Judgement, page: Path | None = None) -> Table:
 
     blocks = [
         Block(
-            tuple(Row(_cells(x, link(archive.place(x.claim)))) for x in part.claims), _title(part)
+            tuple(Row(_cells(x, link(sources.place(x.claim)))) for x in part.claims), _title(part)
         )
         for part in parts
     ]
     log = results / "published_curves.csv"
-    is_published = archive.folder == results / "records"
+    is_published = sources.archive.folder == results / "records"
     if is_published and (logs := [Row(cells) for cells in _logs(log, link(log))]):
         blocks.append(Block(tuple(logs), "The paper's numbers in its authors' log"))
     families = [part.family for part in parts if part.family.note]
@@ -105,10 +104,10 @@ def table_of_claims(judgement: Judgement, page: Path | None = None) -> Table:
     return Table(CLAIMS, State.MADE, counts(parts), (first, section))
 
 
-def _parts(family: Family, archive: Archive, margin: float) -> Iterator[Part]:
+def _parts(family: Family, sources: Sources, margin: float) -> Iterator[Part]:
     """Yield the primary claims of a family, corrected for their number, then the secondary ones."""
     for rank, claims in (("primary", family.primary), ("secondary", family.secondary)):
-        found = [archive.evidence(claim, margin, family.level) for claim in claims]
+        found = [sources.evidence(claim, margin, family.level) for claim in claims]
         results = [evidence.result for evidence in found]
         if rank == "primary":
             tests = [i for i, claim in enumerate(claims) if isinstance(claim, RunsClaim)]

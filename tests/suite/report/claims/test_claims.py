@@ -4,7 +4,7 @@ import re
 
 import pytest
 from graph_data import REPOSITORY
-from report.conftest import Folder, texts
+from report.conftest import PUBLISHED, Folder, texts
 from report.conftest import published as study
 from report.conftest import rows as printed
 
@@ -46,8 +46,8 @@ def claims(results):
     return results
 
 
-def section(folder, records=None):
-    table = table_of_claims(judge(folder.path, records))
+def section(folder, own=None):
+    table = table_of_claims(judge(folder.path, folder.archive, own))
     assert table is not None
     return table.sections[1]
 
@@ -98,7 +98,7 @@ def test_secondary_claims_are_apart_and_not_corrected(claims):
     write(claims, CLAIMS + SECOND)
     assert [block.title for block in section(claims).blocks] == ["Toys", "Toys, secondary"]
     assert verdicts(claims) == ["holds", "contradicted", "cannot be tested here (no GPU)"]
-    table = table_of_claims(judge(claims.path))
+    table = table_of_claims(judge(claims.path, claims.archive))
     assert table.missing == (
         "the paper, primary: 1 holds; the paper, secondary: 1 contradicted, 1 cannot be tested here"
     )
@@ -110,11 +110,11 @@ def test_secondary_claims_are_apart_and_not_corrected(claims):
 
 def test_what_is_contradicted_is_said_first_and_by_name(claims):
     add(claims, "cpu/table9/implicit", 0.80, 0.80, 0.80)
-    first = table_of_claims(judge(claims.path)).sections[0].text
+    first = table_of_claims(judge(claims.path, claims.archive)).sections[0].text
     assert first == "Of the paper's 1 primary claims, 1 holds. No claim is contradicted."
     write(claims, CLAIMS + SECOND)
     text = "Contradicted: UPG varies less (Toys, secondary)."
-    assert table_of_claims(judge(claims.path)).sections[0].text.endswith(text)
+    assert table_of_claims(judge(claims.path, claims.archive)).sections[0].text.endswith(text)
     assert claims.report() == 0
     page = (claims.path / "index.html").read_text()
     assert page.index(text) < page.index("<details>")
@@ -143,7 +143,7 @@ def test_rows_that_did_not_train_test_nothing(claims):
     yours = Folder(claims.path / "yours")
     for row, values in {"upg": (0.81, 0.82, 0.83), "implicit": (0.80, 0.80, 0.80)}.items():
         add(yours, f"cpu/table9/{row}", *values)
-    assert printed(section(claims, yours.path / "records"))[0]["Verdict"] == text
+    assert printed(section(claims, yours.archive))[0]["Verdict"] == text
 
 
 def test_claims_of_studies_and_of_speed_are_tested_with_their_records(claims):
@@ -172,7 +172,11 @@ def test_claims_of_studies_and_of_speed_are_tested_with_their_records(claims):
     assert found[0]["Ours"] == "1 of 1 checks hold"
     assert found[1]["Ours"].startswith("2.8")
     links = [row.link("Verdict") for block in section(claims).blocks for row in block.rows]
-    assert links == ["records/cpu/table9", "records/theorems/series", "records/throughput/cpu"]
+    assert links == [
+        "records/cpu/table9",
+        "records/theorems/series.jsonl",
+        "records/throughput/cpu.jsonl",
+    ]
 
 
 def test_the_page_opens_with_the_claims(claims):
@@ -203,7 +207,7 @@ def test_yours_are_judged_from_your_records(claims, tmp_path_factory, capsys):
 
 
 def test_without_the_file_there_are_no_claims(results):
-    assert judge(results.path) is None
+    assert judge(results.path, results.archive) is None
     assert results.report() == 0
     assert not (results.path / "claims.md").exists()
 
@@ -254,7 +258,7 @@ def test_a_wrong_file_is_one_sentence(claims, capsys, old, new, message):
 def test_the_authors_log_gives_the_printed_number(claims):
     for name in ("paper.csv", "published_curves.csv"):
         (claims.path / name).write_bytes((REPOSITORY / "results" / name).read_bytes())
-    table = table_of_claims(judge(claims.path))
+    table = table_of_claims(judge(claims.path, claims.archive))
     assert table is not None
     assert table.missing == "the paper, primary: 1 cannot be tested here"  # the log is no claim
     row = texts(table.sections[1])[-1]
@@ -275,14 +279,14 @@ def test_the_rows_of_our_claims_are_experiments():
 
 
 def test_our_page_of_claims_is_that_of_our_records():
-    table = table_of_claims(judge(REPOSITORY / "results"))
+    table = table_of_claims(judge(REPOSITORY / "results", PUBLISHED))
     assert table is not None
     text = (REPOSITORY / "results" / "claims.md").read_text(encoding="utf-8")
     assert text == render(table), "run python scripts/report.py"
 
 
 def test_the_readme_counts_the_verdicts_on_the_papers_claims():
-    table = table_of_claims(judge(REPOSITORY / "results"))
+    table = table_of_claims(judge(REPOSITORY / "results", PUBLISHED))
     assert table is not None
     source, _, counted = table.missing.split("; ")[0].partition(": ")
     assert source == "the paper, primary"

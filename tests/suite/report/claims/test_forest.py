@@ -5,6 +5,7 @@ import math
 
 import pytest
 from composition import REPOSITORY
+from report.conftest import PUBLISHED
 
 from phantomgrad_suite.report.claims.claim import Family, Untestable
 from phantomgrad_suite.report.claims.claims_table import Judged, Part, judge
@@ -25,7 +26,7 @@ def texts(figure):
 
 
 def test_every_primary_claim_of_the_paper_is_a_line_with_its_verdict():
-    parts = judge(REPOSITORY / "results").parts
+    parts = judge(REPOSITORY / "results", PUBLISHED).parts
     shown = texts(draw(parts, "All"))
     claims = [
         (judged.claim.claim, judged.finding.verdict)

@@ -95,7 +95,7 @@ def test_a_changed_run_of_it_has_a_line_of_its_own(both):
 
 def test_it_is_no_table_and_its_tables_are_known(results, capsys):
     results.add(**small("cpu/other/row", "seed0", [0.5]))
-    assert known_tables(results.path) == ["other", "table9"]
+    assert known_tables(results.path, results.archive) == ["other", "table9"]
     assert results.report("cpu") == 2
     assert results.report("other") == 0
     assert "**CPU edition**" in capsys.readouterr().out
@@ -107,7 +107,7 @@ def test_the_state_tells_what_exists_in_it_only(both):
     command = table.entry.command
     assert table.commands == [command, f"{command} SCALE=cpu"]
     assert (table.state, table.missing) == (State.PARTLY, text)
-    (both.path / "records/table9/toy_implicit/seed0.json").unlink()
+    both.archive.file("table9/toy_implicit").unlink()
     table = both.table("table9")
     assert (table.state, table.missing) == (State.SCALED, "2 of 2 rows")
     assert table.commands == [f"{command} SCALE=cpu"]
@@ -126,7 +126,7 @@ def test_yours_are_compared_with_the_published_ones(both, tmp_path_factory, caps
     yours.add(**small("cpu/table9/toy_implicit", "seed0", [0.53]))
     assert both.report("table9", f"yours={yours.path}") == 0
     assert "2 of 2 numbers agree" in capsys.readouterr().out
-    published = "published: records/cpu/table9/toy_implicit/seed0.json"
+    published = "published: cpu/table9/toy_implicit seed0"
     assert publish(yours.path, both.path) == [published]
     unpublished = Folder(tmp_path_factory.mktemp("unpublished"))
     unpublished.add(**small("cpu/new/row", "seed0", [0.53]))
