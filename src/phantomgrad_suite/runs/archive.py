@@ -1,7 +1,7 @@
 """Finished runs by the row: ``<records>/<row>.jsonl``.
 
-The first line of a file is what all of its records share, such as the configuration of the row; a
-line for each record has the rest of it. Rows that a table makes of one row by varying its settings
+The first line of a file is what all of its records share of row, configuration and environment; a
+line for each record has the rest of it, such as its result. Rows that a table makes of one row by varying its settings
 (``label.varied``; k and λ in Figure 3) are in one file, named for that row.
 """
 
@@ -29,6 +29,10 @@ AnyRecord = Record | StudyRecord
 
 _R = TypeVar("_R", Record, StudyRecord)
 _SUFFIX = ".jsonl"
+_SHARED = (  # may be in the first line
+    *("schema", "kind", "row", "label", "protocol", "changes", "config", "config_hash", "setting"),
+    *("parameters", "data", "environment"),
+)
 
 
 class Archive:
@@ -94,7 +98,8 @@ class Archive:
             known = {(r.row, r.instance): r for r in (_read(path) if path.exists() else ())}
             known[record.row, record.instance] = record
             contents = [as_json(known[key]) for key in sorted(known, key=_order)]
-            shared = _shared(contents)
+            described = [{k: v for k, v in each.items() if k in _SHARED} for each in contents]
+            shared = _shared(described)
             lines = [shared, *(_rest(content, shared) for content in contents)]
             text = "".join(f"{_dumped(line)}\n" for line in lines)
             write_file(path, text.encode())
