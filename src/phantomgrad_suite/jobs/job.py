@@ -46,14 +46,17 @@ class Job:
     """Whether this process has to execute it."""
     record: AnyRecord | None = None
     """The record, if it was finished before."""
+    writes: bool = False
+    """Whether this process writes the record."""
     results: Archive | None = None
-    """Where the record is published; that of a run which differs from its row is not."""
+    """Where it is written too, if the run is that of its row."""
 
     def finish(self, record: AnyRecord) -> None:
         """Write the record; that in the folder marks the run as finished, and so comes last."""
         if self.results:
             self.results.add(record)
-        write_record(record, self.folder.record)
+        if self.writes:
+            write_record(record, self.folder.record)
 
 
 @contextmanager
@@ -93,7 +96,7 @@ def open_job(config: DictConfig) -> Iterator[Job]:
                 check_writable(path)
             epochs = (config.get("trainer") or {}).get("max_epochs")
             with log_attempt(folder.path, epochs=epochs, dataset=config.label.get("dataset")):
-                yield Job(identity, folder, pending=True, results=results)
+                yield Job(identity, folder, pending=True, writes=True, results=results)
 
 
 def check_data(config: DictConfig, record: Record, folder: RunFolder) -> None:

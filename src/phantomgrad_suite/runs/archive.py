@@ -1,8 +1,8 @@
 """Finished runs by the row: ``<records>/<row>.jsonl``.
 
 The first line of a file is what all of its records share of row, configuration and environment; a
-line for each record has the rest of it, such as its result. Rows that a table makes of one row by varying its settings
-(``label.varied``; k and λ in Figure 3) are in one file, named for that row.
+line for each record has the rest of it, such as its result. Rows that a table makes of one row by
+varying its settings (``label.varied``; k and λ in Figure 3) are in one file, named for that row.
 """
 
 from __future__ import annotations

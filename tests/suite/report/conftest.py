@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -66,7 +67,7 @@ def published(row: str, /, **changes: Any) -> StudyRecord:
     """Return the record of a study in this repository, changed."""
     found = PUBLISHED.records[row, "seed0"]
     assert isinstance(found, StudyRecord)
-    return replace(found, **changes)
+    return replace(deepcopy(found), **changes)
 
 
 def study_table(key: str, *records: StudyRecord) -> Table:
