@@ -1,4 +1,4 @@
-"""The user's folders of configurations, where Hydra looks for them: in ``hydra_plugins``."""
+"""The configurations of extensions and users, where Hydra looks for them: in ``hydra_plugins``."""
 
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -7,7 +7,7 @@ from phantomgrad_suite.runs.configs import folders
 
 
 class OwnConfigurations(SearchPathPlugin):
-    """Appends the folders in ``PHANTOMGRAD_CONFIG_PATH`` to Hydra's search path."""
+    """Appends those of extensions and of ``PHANTOMGRAD_CONFIG_PATH`` to Hydra's search path."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Append them, in their order."""

@@ -2,8 +2,6 @@
 
 from phantomgrad_suite.callbacks.capture import SpectralRadius as SpectralRadius
 from phantomgrad_suite.callbacks.collapse import Collapse as Collapse
-from phantomgrad_suite.callbacks.example import Example as Example
 from phantomgrad_suite.callbacks.gradient_precision import GradientPrecision as GradientPrecision
 from phantomgrad_suite.callbacks.health import SolverMonitor as SolverMonitor
 from phantomgrad_suite.callbacks.progress import EpochProgress as EpochProgress
-from phantomgrad_suite.callbacks.segment_precision import SegmentPrecision as SegmentPrecision

@@ -1,7 +1,7 @@
 """Data modules over the loaders of torchvision, PyG and torch; none downloads during a run.
 
 To add a data set, subclass :class:`DataModule`, or :class:`ImageData` for images that travel as
-bytes, :class:`LanguageData` for texts, :class:`PuzzleData` for puzzles with one solution.
+bytes, or :class:`LanguageData` for texts.
 """
 
 from phantomgrad_suite.data.base import DataModule as DataModule
@@ -13,12 +13,6 @@ from phantomgrad_suite.data.images.base import ImageData as ImageData
 from phantomgrad_suite.data.images.cifar import Cifar10 as Cifar10
 from phantomgrad_suite.data.images.digits import Digits as Digits
 from phantomgrad_suite.data.images.imagenet import ImageNet as ImageNet
-from phantomgrad_suite.data.puzzles.base import PuzzleBatch as PuzzleBatch
-from phantomgrad_suite.data.puzzles.base import PuzzleData as PuzzleData
-from phantomgrad_suite.data.puzzles.maze import Maze as Maze
-from phantomgrad_suite.data.puzzles.sudoku import Sudoku as Sudoku
-from phantomgrad_suite.data.puzzles.sudoku import SudokuExtreme as SudokuExtreme
-from phantomgrad_suite.data.puzzles.words import Words as Words
 from phantomgrad_suite.data.text.corpora import PydocTopics as PydocTopics
 from phantomgrad_suite.data.text.corpora import WikiText103 as WikiText103
 from phantomgrad_suite.data.text.streams import Corpus as Corpus

@@ -21,7 +21,6 @@ from phantomgrad_suite.data.graphs.tu import load_tu_dataset
 from phantomgrad_suite.data.images.cifar import Cifar10
 from phantomgrad_suite.data.images.ilsvrc import link_imagenet
 from phantomgrad_suite.data.images.imagenet import ImageNet
-from phantomgrad_suite.data.puzzles import sudoku
 from phantomgrad_suite.data.sources import known_checksums, sha256
 from phantomgrad_suite.data.text.corpora import FILES, FOLDER, UNKNOWN, WikiText103
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
@@ -172,13 +171,6 @@ def _explain_imagenet(root: Path) -> None:
     )
 
 
-def _load_sudoku(root: Path) -> str:
-    train, test = map(sudoku.CsvPuzzles, sudoku.SudokuExtreme(root=str(root)).files)
-    for puzzles in (train, test):
-        next(puzzles.draws(seed=0))  # checks a few
-    return f"{len(train)} training and {len(test)} test puzzles"
-
-
 def _load_wikitext(root: Path) -> str:
     data = WikiText103(root=str(root))
     for part, tokens in data.corpus.parts.items():
@@ -261,7 +253,6 @@ _RECIPES = {
         load=lambda root: f"24 graphs with {PPI(root=str(root)).facts()['nodes']} nodes",
         download=lambda root: pyg("datasets").PPI(str(root / "ppi")),
     ),
-    "sudoku": _Recipe("Sudoku-Extreme", sudoku.FOLDER, load=_load_sudoku, download=None),
     "wikitext103": _Recipe(
         "wikitext103",
         FOLDER,

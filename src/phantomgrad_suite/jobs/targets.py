@@ -67,18 +67,17 @@ def outside_code(config: Any) -> dict[str, str]:
     found = {}
     for name in sorted({str(target).partition(".")[0] for target in targets(config)}):
         module = sys.modules.get(name)
-        folders = [Path(folder) for folder in getattr(module, "__path__", ())]
-        files = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
-        files = files or [Path(file) for file in [getattr(module, "__file__", None)] if file]
-        if own := [path for path in files if not _is_installed(path)]:
-            found[name] = fingerprint(own)
+        places = [*getattr(module, "__path__", ())] or [getattr(module, "__file__", None)]
+        own = [Path(place) for place in places if place and not _is_installed(Path(place))]
+        if files := [path for place in own for path in sorted(place.rglob("*.py")) or [place]]:
+            found[name] = fingerprint(files)
     return found
 
 
-def _is_installed(path: Path) -> bool:
+def _is_installed(place: Path) -> bool:
     packages = [sysconfig.get_paths()["stdlib"], *site.getsitepackages()]
-    places: list[str | Path] = [CONFIGS.parent / "src", site.getusersitepackages(), *packages]
-    return any(path.resolve().is_relative_to(Path(place).resolve()) for place in places)
+    roots: list[str | Path] = [CONFIGS.parent / "src", site.getusersitepackages(), *packages]
+    return any(place.resolve().is_relative_to(Path(root).resolve()) for root in roots)
 
 
 @cache

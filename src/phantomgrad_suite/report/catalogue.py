@@ -30,15 +30,25 @@ class Entry:
         return f"{self.label}: {self.title}" if self.title else self.label
 
 
-_FILE = files(__package__) / "catalogue.toml"
-_CONTENT: dict[str, Any] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
-CATALOGUE = {key: Entry(key, **values) for key, values in _CONTENT["tables"].items()}
+_CONTENT: dict[str, Any] = tomllib.loads(
+    (files(__package__) / "catalogue.toml").read_text(encoding="utf-8")
+)
+CATALOGUE: dict[str, Entry] = {}
 CLAIMS = Entry("claims", **_CONTENT["claims"])
 REPEATED: list[str] = _CONTENT["repeated"]
 BLOCKS, DATASETS, NOTES, COLUMN_NOTES, FIGURES, LATEX = (
     dict[str, str](_CONTENT[part])
     for part in ("blocks", "datasets", "notes", "columns", "figures", "latex")
 )
+
+
+def add_entries(content: dict[str, Any]) -> None:
+    """Add the tables, and the captions of figures, of a file like ``catalogue.toml``."""
+    CATALOGUE.update({key: Entry(key, **values) for key, values in content["tables"].items()})
+    FIGURES.update(content["figures"])
+
+
+add_entries(_CONTENT)
 
 
 def entry_of(key: str) -> Entry:

@@ -12,6 +12,7 @@ from phantomgrad_suite.report.baselines import read_baselines
 from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
 from phantomgrad_suite.report.claims.claims_table import judge, table_of_claims
 from phantomgrad_suite.report.experiments.results import table_of_runs
+from phantomgrad_suite.report.extensions import load_extensions
 from phantomgrad_suite.report.figures import plots_of
 from phantomgrad_suite.report.figures.forest import forest
 from phantomgrad_suite.report.figures.plot import Plot, render
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str], default: Path) -> int:
     if {"-h", "--help", "help"} & set(arguments):
         print(USAGE)
         return 0
+    load_extensions()
     folders = [a.removeprefix("results=") for a in arguments if a.startswith("results=")]
     yours = [Path(a.removeprefix("yours=")) for a in arguments if a.startswith("yours=")]
     names = [a for a in arguments if not a.startswith(("results=", "yours="))]

@@ -1,32 +1,56 @@
-"""Where configurations lie: in the checkout, and in the folders of the user's own.
+"""Where configurations lie: in the checkout, in extensions, and in folders of the user's own.
 
-``PHANTOMGRAD_CONFIG_PATH`` names these, as ``PATH`` does. Every command and every process that it
-starts reads the variable; to Hydra they are part of the search path.
+An extension is an installed package with an entry point in the group ``phantomgrad.extensions``;
+its folder ``configs`` is laid out as that of the checkout. ``PHANTOMGRAD_CONFIG_PATH`` names the
+user's folders, as ``PATH`` does; every command and every process that it starts reads it. To
+Hydra all of them are part of the search path.
 """
 
 import os
+from functools import cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 
 from phantomgrad_suite.runs.errors import UserError
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 CONFIG_PATH = "PHANTOMGRAD_CONFIG_PATH"
+EXTENSIONS = "phantomgrad.extensions"
+
+
+@cache
+def extensions() -> dict[str, Path]:
+    """Return the folder of each extension by the name of its package."""
+    found = {}
+    for point in sorted(entry_points(group=EXTENSIONS)):
+        spec = find_spec(point.value)
+        if spec and spec.submodule_search_locations:
+            found[point.value] = Path(spec.submodule_search_locations[0])
+    return found
 
 
 def folders(configs: Path = CONFIGS) -> tuple[Path, ...]:
-    """Return ``configs``, which has precedence, and the user's folders.
+    """Return ``configs``, which has precedence, those of the extensions, and the user's folders.
 
     Raises:
         UserError: one of these is no folder, or has a file that would be ignored.
     """
-    own = [Path(name) for name in os.environ.get(CONFIG_PATH, "").split(os.pathsep) if name]
+    others = [folder / "configs" for folder in extensions().values()]
+    shared, own = [configs, *others], own_folders()
     for folder in own:
         if not folder.is_dir():
             raise UserError(f"{CONFIG_PATH} must list folders of configurations, got {folder}")
         for path in folder.rglob("*.yaml"):
-            if (configs / path.relative_to(folder)).exists():
-                raise UserError(f"{path} has the name of a file of {configs}: rename it")
-    return configs, *own
+            for other in shared:
+                if (other / path.relative_to(folder)).exists():
+                    raise UserError(f"{path} has the name of a file of {other}: rename it")
+    return *shared, *own
+
+
+def own_folders() -> list[Path]:
+    """Return the folders that the user names."""
+    return [Path(name) for name in os.environ.get(CONFIG_PATH, "").split(os.pathsep) if name]
 
 
 def find(name: str, places: tuple[Path, ...]) -> Path | None:
@@ -44,5 +68,5 @@ def choices(group: str, configs: Path = CONFIGS) -> list[str]:
 
 def prefix() -> list[str]:
     """Return what a command line begins with so that its reader finds the user's folders, too."""
-    own = [str(folder.resolve()) for folder in folders()[1:]]
+    own = [str(folder.resolve()) for folder in own_folders()]
     return ["env", f"{CONFIG_PATH}={os.pathsep.join(own)}"] if own else []

@@ -9,7 +9,6 @@ from phantomgrad_suite.studies.complexity import Complexity as Complexity
 from phantomgrad_suite.studies.figure1 import Precision as Precision
 from phantomgrad_suite.studies.figure4 import Dynamics as Dynamics
 from phantomgrad_suite.studies.gradients import GradientBench as GradientBench
-from phantomgrad_suite.studies.scaling import Scaling as Scaling
 from phantomgrad_suite.studies.theorems.theorem1 import AscentCondition as AscentCondition
 from phantomgrad_suite.studies.theorems.theorem2 import SeriesConvergence as SeriesConvergence
 from phantomgrad_suite.studies.theorems.theorem3 import SGDConvergence as SGDConvergence

@@ -9,5 +9,4 @@ from phantomgrad_suite.tasks.classification import (
 )
 from phantomgrad_suite.tasks.classification import NodeClassification as NodeClassification
 from phantomgrad_suite.tasks.language import LanguageModelling as LanguageModelling
-from phantomgrad_suite.tasks.reasoning import Reasoning as Reasoning
 from phantomgrad_suite.tasks.regularisation import JacobianRegularisation as JacobianRegularisation

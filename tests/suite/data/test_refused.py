@@ -10,11 +10,7 @@ from phantomgrad_suite.data import (
     Cifar10,
     GraphFolds,
     ImageNet,
-    Maze,
-    Sudoku,
-    SudokuExtreme,
     WikiText103,
-    Words,
 )
 from phantomgrad_suite.data.graphs.ppi import FILES
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
@@ -78,21 +74,6 @@ def use(kind, **settings):
         ),
         (WikiText103, {"batch_size": 0}, "dataset.batch_size must be at least 1, got 0"),
         (WikiText103, {"segments_per_epoch": -1}, "segments_per_epoch must be at least 1, got -1"),
-        (Sudoku, {"side": 5}, "dataset.side must be 4, 6 or 9, got 5"),
-        (Sudoku, {"batch_size": 65, "train": 64}, "at most the 64 training puzzles, got 65"),
-        (Sudoku, {"side": 4, "least_guesses": 1}, "dataset.train must be at most 0, got 1000"),
-        *(
-            (kind, {"side": 9, "known_grids": n}, f"dataset.known_grids must be {rule}, got {n}")
-            for kind in (Sudoku, SudokuExtreme)
-            for n, rule in {5: "0 for 9 x 9 boards", -1: "at least 0"}.items()
-        ),
-        (SudokuExtreme, {"least_guesses": 1}, "for Sudoku-Extreme, got 9, 0 and 1"),
-        (Maze, {"side": 8}, "dataset.side must be odd, got 8"),
-        (Maze, {"shortest": 9, "longest": 8}, "dataset.longest must be at least 9, got 8"),
-        (Maze, {"side": 5, "shortest": 1}, r"dataset.train must be at most \d+, got 1000: no more"),
-        (Words, {"group": "Z6"}, "dataset.group must be 'S3' or 'A5' or 'S5', got 'Z6'"),
-        (Words, {"test_lengths": (16,)}, "dataset.test_lengths must be at least 17, got 16"),
-        (Words, {"length": 2}, r"dataset.train must be at most 2\d, got 1000: no more"),
     ],
 )
 @pytest.mark.usefixtures("float32")
@@ -116,9 +97,8 @@ FETCH = "fetch it with `python scripts/fetch_data.py"
         (Cifar10, "cifar10", f"cifar10 is not in .*: {FETCH} CIFAR10`"),
         (Cifar10, "cifar10-jpeg", f"cifar10-jpeg is not in .*: {FETCH} CIFAR10-JPEG`"),
         (WikiText103, "wikitext103", r"lacks .*wiki.train.* scripts/fetch_data.py wiki"),
-        (SudokuExtreme, None, "fetch_data.py sudoku"),
     ],
 )
 def test_missing_files_name_the_command(tmp_path, kind, name, message):
     with pytest.raises(MissingDataError, match=message):
-        use(kind, root=str(tmp_path), **({"name": name} if name else {}))
+        use(kind, root=str(tmp_path), name=name)

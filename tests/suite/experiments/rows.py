@@ -2,13 +2,14 @@
 
 from functools import cache
 from inspect import Parameter, signature
+from pathlib import Path
 from typing import Any
 
 import yaml
 from graph_data import REPOSITORY
 from training import composed
 
-from phantomgrad_suite.runs.configs import choices
+from phantomgrad_suite.runs.configs import choices, find, folders
 from phantomgrad_suite.runs.identity import Identity
 
 CONFIGS = REPOSITORY / "configs"
@@ -16,12 +17,18 @@ ROWS = choices("experiment")
 TABLES = choices("table")
 
 
+def file(name: str) -> Path:
+    found = find(name, folders())
+    assert found is not None, name
+    return found
+
+
 def text(row: str) -> str:
-    return (CONFIGS / "experiment" / f"{row}.yaml").read_text()
+    return file(f"experiment/{row}").read_text()
 
 
 def content(table: str) -> dict[str, Any]:
-    return yaml.safe_load((CONFIGS / "table" / f"{table}.yaml").read_text())
+    return yaml.safe_load(file(f"table/{table}").read_text())
 
 
 def rows_of(table: str) -> list[str]:

@@ -4,7 +4,7 @@ import csv
 import re
 
 import pytest
-from experiments.rows import CONFIGS, LISTS, ROWS, SWEEPS, TABLES, resolved, rows_of, text
+from experiments.rows import CONFIGS, LISTS, ROWS, SWEEPS, TABLES, file, resolved, rows_of, text
 from graph_data import REPOSITORY
 from report.conftest import PUBLISHED
 from training import composed
@@ -43,7 +43,7 @@ def test_every_row_belongs_to_one_table():
 def test_table_names_its_own_command_and_launches_its_rows(table):
     from hydra.core.hydra_config import HydraConfig
 
-    content = (CONFIGS / "table" / f"{table}.yaml").read_text()
+    content = file(f"table/{table}").read_text()
     assert content.startswith("# @package _global_\n")
     # A table cannot start the processes of rows on several devices, a queue can.
     several = any(resolved(row)["trainer"].get("devices", 1) != 1 for row in rows_of(table))

@@ -16,6 +16,7 @@ from phantomgrad_suite.report import html, markdown
 from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
 from phantomgrad_suite.report.command import known_tables, load, main
 from phantomgrad_suite.report.experiments.results import table_of_runs
+from phantomgrad_suite.report.extensions import load_extensions
 from phantomgrad_suite.report.figures import plots_of
 from phantomgrad_suite.report.figures.plot import Plot
 from phantomgrad_suite.report.studies import table_of_studies
@@ -23,6 +24,7 @@ from phantomgrad_suite.report.table import Section, Table
 from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.records import Record, Result, StudyRecord
 
+load_extensions()
 PUBLISHED = Archive(REPOSITORY / "results" / "records")
 
 PAPER = """\

@@ -1,7 +1,6 @@
 """What all studies share: settings that are refused, seeds, summaries, dense matrices."""
 
 import json
-from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from phantomgrad_suite.studies import (
     Complexity,
     Dynamics,
     Precision,
-    Scaling,
     SeriesConvergence,
     SGDConvergence,
     Throughput,
@@ -44,9 +42,6 @@ def test_seed_determines_the_numbers(study):
     assert json.loads(json.dumps(first.numbers, allow_nan=False)) == first.numbers
 
 
-RUN = partial(Scaling, run="reasoning/sudoku6/seed0")
-
-
 @pytest.mark.parametrize(
     ("study", "arguments", "message"),
     [
@@ -67,11 +62,6 @@ RUN = partial(Scaling, run="reasoning/sudoku6/seed0")
         (SGDConvergence, {"rate": 0.0}, "rate must be positive, got 0.0"),
         (SGDConvergence, {"decay": -1.0}, "decay must not be negative, got -1.0"),
         (SGDConvergence, {"norm": 1.0}, r"norm must lie in \(0, 1\), got 1.0"),
-        (RUN, {"starts": 0}, "starts must be at least 1, got 0"),
-        (RUN, {"depth": 0}, "depth must be at least 1, got 0"),
-        (RUN, {"puzzles": 0.5}, "puzzles must be an integer, got 0.5"),
-        (RUN, {"missing": ()}, "missing must hold at least 1 different values"),
-        (RUN, {"missing": (0, -1)}, "missing must be at least 0, got -1"),
     ],
 )
 def test_setting_out_of_range(study, arguments, message):

@@ -4,7 +4,8 @@ import re
 
 import pytest
 import yaml
-from study.tiny import CONFIGS, SUITES, rows_of
+from experiments.rows import file
+from study.tiny import SUITES, rows_of
 from training import composed
 
 from phantomgrad_suite.jobs.compose import as_dict
@@ -18,9 +19,7 @@ STUDIES = choices("study")
 @pytest.mark.parametrize("study", STUDIES)
 def test_header_names_title_command_and_price(study):
     """After the package line it has what is reproduced, the command, the time and the table."""
-    package, title, command, price, *_ = (
-        (CONFIGS / "study" / f"{study}.yaml").read_text().splitlines()
-    )
+    package, title, command, price, *_ = file(f"study/{study}").read_text().splitlines()
     assert package == "# @package _global_"
     assert re.match(
         r"# (Figure|Table|Theorem) \d|# (Baselines|Gradients|Reasoners|Speed and memory)\b", title
@@ -75,7 +74,7 @@ def test_every_study_is_in_a_suite():
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_suite_names_its_own_command(suite):
-    content = (CONFIGS / "suite" / f"{suite}.yaml").read_text()
+    content = file(f"suite/{suite}").read_text()
     assert content.startswith("# @package _global_\n")
     assert f"#   python scripts/study.py suite={suite}\n" in content
     assert yaml.safe_load(content)["hydra"]["mode"] == "MULTIRUN"

@@ -4,12 +4,11 @@ import shutil
 from pathlib import Path
 
 import yaml
-from graph_data import REPOSITORY
+from experiments.rows import file
 from training import Workplace
 
 from phantomgrad_suite.runs.configs import choices
 
-CONFIGS = REPOSITORY / "configs"
 SUITES = choices("suite")
 STUDY = "study=figure1/tanh"
 SETTING = ("size: 16", "rows: 2", "samples: 7", "batch: 4", "steps: [1, 2]")
@@ -17,7 +16,7 @@ TINY = (STUDY, *(f"setting.{line.replace(': ', '=').replace(' ', '')}" for line 
 
 
 def rows_of(suite: str) -> list[str]:
-    content = yaml.safe_load((CONFIGS / "suite" / f"{suite}.yaml").read_text())
+    content = yaml.safe_load(file(f"suite/{suite}").read_text())
     return [row.strip() for row in content["hydra"]["sweeper"]["params"]["study"].split(",")]
 
 

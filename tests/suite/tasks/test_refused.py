@@ -1,4 +1,4 @@
-"""Settings of tasks, penalties, optimizer and averages that are out of range."""
+"""Settings of tasks, and penalties that are out of range."""
 
 from functools import partial
 
@@ -6,23 +6,11 @@ import pytest
 from tasks.fitting import SGD
 from torch import nn
 
-from phantomgrad_suite.tasks import JacobianRegularisation, NodeClassification, Reasoning
-from phantomgrad_suite.tasks.adam_atan2 import AdamAtan2
-from phantomgrad_suite.tasks.reasoning import weight_average
+from phantomgrad_suite.tasks import JacobianRegularisation, NodeClassification
 
 LINEAR = nn.Linear(1, 1)
 task = partial(NodeClassification, classes=2, model=LINEAR, optimizer=SGD)
 penalty = partial(JacobianRegularisation, weight=1.0)
-optimizer = partial(AdamAtan2, LINEAR.parameters())
-
-
-class Starting(nn.Linear):
-    """A model for reasoning as far as its task checks it."""
-
-    start = nn.Linear.forward
-
-
-reasoning = partial(Reasoning, model=Starting(1, 1), optimizer=SGD, segments=3, averaging=None)
 
 
 @pytest.mark.parametrize(
@@ -39,20 +27,6 @@ reasoning = partial(Reasoning, model=Starting(1, 1), optimizer=SGD, segments=3, 
         (lambda: penalty(frequency=1.5), r"frequency must lie in \[0, 1\], got 1.5"),
         (lambda: penalty(increase=float("nan")), "increase must be a finite number, got nan"),
         (lambda: penalty(every=0), "every must be at least 1, got 0"),
-        (lambda: reasoning(segments=1), "segments must be at least 2, got 1"),
-        (lambda: reasoning(exploration=1.0), r"exploration must lie in \[0, 1\), got 1.0"),
-        (lambda: reasoning(loss="hinge"), "loss must be 'softmax' or 'stablemax', got 'hinge'"),
-        (lambda: reasoning(averaging=1.0), r"decay must lie in \[0, 1\), got 1.0"),
-        (lambda: reasoning(evaluated_segments=[0]), "evaluated_segments must be at least 1, got 0"),
-        (
-            lambda: reasoning(model=LINEAR),
-            r"model must have a method start\(inputs\), .* got Linear",
-        ),
-        (lambda: optimizer(lr=-1), "lr must be finite and not negative, got -1"),
-        (lambda: optimizer(betas=(0.9, 1)), r"betas must lie in \[0, 1\), got 1"),
-        (lambda: optimizer(betas=(0.9,)), r"betas must be two rates, got \(0.9,\)"),
-        (lambda: optimizer(weight_decay="a"), "weight_decay must be finite.*got 'a'"),
-        (lambda: weight_average(LINEAR, 1.0), r"decay must lie in \[0, 1\), got 1.0"),
     ],
 )
 def test_settings_out_of_range_are_refused(call, message):

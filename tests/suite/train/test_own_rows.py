@@ -169,7 +169,11 @@ def test_misspelt_choices_are_compared_with_the_own_files(script, own_row):
     ("file", "variable", "message"),
     [
         (None, "nowhere", f"{CONFIG_PATH} must list folders of configurations, got nowhere"),
-        ("model/trm.yaml", "conf", f"conf/model/trm.yaml has the name of a file of {CONFIGS}"),
+        (
+            "model/mdeq_tiny.yaml",
+            "conf",
+            f"conf/model/mdeq_tiny.yaml has the name of a file of {CONFIGS}",
+        ),
     ],
 )
 def test_folders_that_would_be_ignored_are_refused(

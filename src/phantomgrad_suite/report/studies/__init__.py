@@ -8,7 +8,6 @@ from phantomgrad_suite.report.studies import (
     costs,
     gradients,
     precision,
-    scaling,
     theorems,
 )
 from phantomgrad_suite.report.studies.parts import Records, checks
@@ -19,7 +18,6 @@ STUDIES: dict[str, Callable[[Entry, Records], Iterator[Section]]] = {
     "figure1": precision.synthetic,
     "figure4": precision.conditioning,
     "gradients": gradients.bench,
-    "scaling": scaling.scaling,
     "table2": costs.complexity,
     "theorems": theorems.theorems,
     "throughput": costs.throughput,

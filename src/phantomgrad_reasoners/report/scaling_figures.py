@@ -1,0 +1,75 @@
+"""The figures of test-time scaling: accuracy by depth and breadth, and residuals of errors."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from phantomgrad_reasoners.report.scaling_tables import (
+    RULES,
+    by_row,
+    depths,
+    set_names,
+    title_of,
+)
+from phantomgrad_suite.report.catalogue import FIGURES
+from phantomgrad_suite.report.figures.plot import Curve, Plot, file_name
+from phantomgrad_suite.report.figures.run_figures import bands_of, mean_curve
+from phantomgrad_suite.report.studies.parts import Records
+from phantomgrad_suite.report.table import Table
+
+_LOWEST = -4  # decade of the recorded histograms, in bins of a tenth
+_BINS = 12  # at most, in a panel
+
+
+def scaling(table: Table) -> Iterator[Plot]:
+    """Yield the accuracies and the residuals of each row of trained runs."""
+    for group in by_row(table.studies):
+        numbers = group[0].numbers
+        changed = (name.partition("-")[2] for name in (numbers["instance"], group[0].instance))
+        name = file_name(table.key, numbers["row"], *changed)
+        title = f"{table.entry.label}, {title_of(group)}"
+        curves = [*_accuracies(group)]
+        yield Plot(name, FIGURES["scaling"], title, curves, note=bands_of(curves))
+        names = f"{name}_residual", FIGURES["scaling_residual"], title
+        yield Plot(*names, [*_residuals(group)], "residual", log="x")
+
+
+def _accuracies(group: Records) -> Iterator[Curve]:
+    """Yield accuracy by segment and by number of starts, a row of panels for each test set."""
+    for i, name in enumerate(set_names(group)):
+        row, sets = f"{name.lower()}\nexact accuracy (%)", [r.numbers["sets"][i] for r in group]
+        runs = [part["accuracy"] for part in sets]
+        yield mean_curve("the model's own start", runs, (row, "segments"), 100)
+        for segments in depths(group):
+            cells = [[c for c in part["breadth"] if c["segments"] == segments] for part in sets]
+            starts = [cell["starts"] for cell in cells[0]]
+            panel = row, f"starts, {segments} segments"
+            for rule, label in RULES.items():
+                runs = [[cell[rule] for cell in run] for run in cells]
+                yield mean_curve(label.lower(), runs, panel, 100, starts)
+
+
+def _residuals(group: Records) -> Iterator[Curve]:
+    """Yield the distributions of residuals over all runs and test sets."""
+    for kind in ("logits", "state"):
+        for segments in depths(group):
+            found = [
+                row[kind]
+                for record in group
+                for part in record.numbers["sets"]
+                for row in part["residuals"]
+                if row["segments"] == segments
+            ]
+            groups = ("solved", "unsolved")
+            counts = {name: np.sum([row[name] for row in found], axis=0) for name in groups}
+            (full,) = np.nonzero(counts["solved"] + counts["unsolved"])
+            low, high = max(0, full[0] - 1), min(len(counts["solved"]), full[-1] + 2)
+            merged = math.ceil((high - low) / _BINS)
+            bins = np.arange(0, high - low, merged)
+            x = 10 ** (_LOWEST + (low + bins + merged / 2) / 10)
+            for name, values in counts.items():
+                if n := values.sum():
+                    panel = f"{kind}\npuzzles (%)", f"{segments} segments"
+                    shares = 100 * np.add.reduceat(values[low:high], bins) / n
+                    yield Curve(name, x, shares, *panel)

@@ -1,1 +1,0 @@
-"""Puzzles as sequences of tokens, generated: Sudoku, mazes, and words over permutation groups."""
