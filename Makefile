@@ -11,6 +11,9 @@ YOURS := $(RUN) scripts/report.py yours=runs/results
 COMPARE = status=$$?; $(YOURS) $(1) || status=1; exit $$status
 EMBEDDED := figure1 figure4 table2 theorems digits chains
 
+# An extension that is not installed: its folders of modules and of configurations.
+BENCH := PYTHONPATH=benchmarks PHANTOMGRAD_CONFIG_PATH=benchmarks/configs
+
 # Several runs at once, each in a process of its own; or one on several GPUs.
 PARALLEL := cluster=local runtime.cluster.jobs=$(WORKERS)
 ONE := cluster=local runtime.cluster.jobs=1
@@ -125,7 +128,7 @@ soak: env ## Kill, stop and damage small runs at random moments; they must resum
 	@$(RUN) -W ignore tests/suite/checkpoint/soak.py $(or $(KILLS),100)
 
 bench: env ## Time and memory, side by side with torchdeq 0.1.0
-	@$(RUN) scripts/study.py study=torchdeq; $(call COMPARE,torchdeq)
+	@$(BENCH) $(RUN) scripts/study.py study=torchdeq; $(call COMPARE,torchdeq)
 
 verify: env ## Evaluate the released models (results/weights) and compare with their records (FROM=folder of data)
 	@$(RUN) scripts/verify.py $(if $(FROM),--data "$(FROM)")

@@ -65,7 +65,6 @@ def test_every_study_is_in_a_suite():
     assert all(len(set(rows)) == len(rows) for rows in listed.values())
     assert {row for rows in listed.values() for row in rows} == set(STUDIES) - {
         "table2/cuda",
-        "torchdeq",  # which needs the extra bench
         "throughput",
         "throughput/table3_vision",
         "throughput/table3_language",

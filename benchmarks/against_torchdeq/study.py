@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from against_torchdeq import peer
 from phantomgrad.gradients import ImplicitGradient
 from phantomgrad.solvers import Anderson, Broyden, FixedPoint, IterativeSolver, Map
-from phantomgrad_suite.bench import peer
 from phantomgrad_suite.jobs.build import build
 from phantomgrad_suite.jobs.compose import compose_row
 from phantomgrad_suite.runs.errors import UserError

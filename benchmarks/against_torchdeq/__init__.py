@@ -1,3 +1,3 @@
 """Time and memory of this library and of torchdeq on the same maps, with whole budgets spent."""
 
-from phantomgrad_suite.bench.study import PeerBench as PeerBench
+from against_torchdeq.study import PeerBench as PeerBench
