@@ -30,8 +30,11 @@ ONE_SIZE = $(if $(SCALE),$(error $@ has no smaller edition: leave out SCALE=$(SC
   reproduce-table3-imagenet reproduce-table4 reproduce-table4-ppi reproduce-reasoning tune data status \
   dashboard report publish throughput bench verify soak docs lock clean
 
+##@ Start here
+
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^##@ / {print "\n" substr($$0, 5)} \
+	  /^[a-z0-9-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' Makefile
 	@echo "SCALE=cpu shrinks tables 1, 3 and 4 (PPI), figures 2 and 3: they take 11, 7, 0.8, 1.5 and 4.5 hours of a core (data: docs/data.md)."
 
 env: .venv/.ready ## Set up .venv (python >= 3.11, everything pinned)
@@ -58,6 +61,8 @@ reproduce: env ## The main job, no download: studies, digits, Chains; ends with 
 
 data: env ## Fetch data sets that are not included: DATA="CIFAR10 PPI" (without network: FROM=folder)
 	@$(RUN) scripts/fetch_data.py $(DATA) $(if $(FROM),--from "$(FROM)")
+
+##@ The paper
 
 reproduce-table1: env ## Table 1: MDEQ-Tiny on CIFAR-10 (GPU; first: make data DATA=CIFAR10)
 	@$(TRAIN)table1 $(MANY); $(call COMPARE,table1)
@@ -106,6 +111,8 @@ reproduce-reasoning: env ## Which gradient trains a recursive reasoner (about 10
 	  $(RUN) scripts/study.py suite=scaling $(PARALLEL) || status=1; \
 	  $(YOURS) reasoning scaling || status=1; exit $$status
 
+##@ Runs and results
+
 tune: env ## Tune λ on COX2, on validation data (17 min on a core). TUNE=lambda: on the digits
 	@$(RUN) scripts/train.py tune=$(or $(TUNE),lambda_cox2); $(call COMPARE,tune)
 
@@ -124,14 +131,13 @@ publish: env ## Make your records the published ones (from clean checkouts only)
 throughput: env ## Seconds per training step on synthetic batches (GPU: STUDY=throughput/table3_vision)
 	@$(RUN) scripts/study.py $(if $(STUDY),study=$(STUDY),suite=throughput); $(call COMPARE,throughput table3)
 
-soak: env ## Kill, stop and damage small runs at random moments; they must resume (KILLS=100, 5 to 10 min)
-	@$(RUN) -W ignore tests/suite/checkpoint/soak.py $(or $(KILLS),100)
-
 bench: env ## Time and memory, side by side with torchdeq 0.1.0
 	@$(BENCH) $(RUN) scripts/study.py study=torchdeq; $(call COMPARE,torchdeq)
 
 verify: env ## Evaluate the released models (results/weights) and compare with their records (FROM=folder of data)
 	@$(RUN) scripts/verify.py $(if $(FROM),--data "$(FROM)")
+
+##@ Development
 
 docs: env ## Build the documentation and run its examples: site/index.html (opens without a server)
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet
@@ -146,6 +152,9 @@ lint: env ## Format, lint, types and import contracts
 	@$(BIN)/mypy
 	@$(BIN)/mypy --strict --config-file= --cache-dir=.mypy_cache/user tests/suite/package/user.py
 	@$(BIN)/lint-imports
+
+soak: env ## Kill, stop and damage small runs at random moments; they must resume (KILLS=100, 5 to 10 min)
+	@$(RUN) -W ignore tests/suite/checkpoint/soak.py $(or $(KILLS),100)
 
 lock: env ## Write requirements.lock from what is installed in .venv
 	@$(RUN) scripts/lock.py

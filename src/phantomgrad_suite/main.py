@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import NoReturn
 
 _COMMANDS = (
-    *("fetch_data", "train", "study", "report", "status", "verify", "show", "evaluate"),
-    "export_wandb",
+    *("fetch_data", "train", "study", "report", "compare", "status", "verify", "show"),
+    *("evaluate", "export_wandb"),
 )
 USAGE = f"""usage: phantomgrad {{{",".join(_COMMANDS)}}} [ARGUMENT ...]
 

@@ -53,40 +53,57 @@ def status(arguments: Sequence[str], configs: Path) -> int:
     options = parser.parse_args(arguments)
     published = Archive(options.records).records.keys()
     groups: dict[str, list[Run]] = defaultdict(list)
-    chosen = [options.table] if options.table else tables(configs)
-    listed = []
-    for table in chosen:
-        try:
-            listed += [(table, run) for run in expected(configs, table)]
-        except (KeyError, OSError) as error:
-            print(f"{table}: its runs cannot be listed: its sweep lacks or misnames {error}")
-        except yaml.YAMLError as error:
-            print(f"{table}: its runs cannot be listed: {' '.join(str(error).split())}")
-    if not options.table:
-        others = set(run_folders(options.runs)) - {run for _, run in listed}
-        listed += [("in no table", run) for run in sorted(others)]
-    for table, (row, instance) in listed:
-        found = examine(row, instance, options.runs, published)
-        groups[row if options.table else table].append(found)
+    for line, (row, instance) in _listed(configs, options.table, options.runs):
+        groups[line].append(examine(row, instance, options.runs, published))
     # Of runs that are done, those with a text: they diverged.
     shown = ["done", "running", *(["failed", "stopped"] if options.table else [])]
     if options.failed:
         shown = ["failed"]
     else:
-        width = max(map(len, groups), default=0)
-        print(" " * width, *(f"{title:>8}" for title in ("runs", *STATES)))
-        for name, runs in groups.items():
-            counts = Counter(run.state for run in runs)
-            cells = [len(runs), *(counts[state] or "·" for state in STATES)]
-            print(f"{name:<{width}}", *(f"{cell:>8}" for cell in cells))
-    for state in shown:
-        runs = [run for group in groups.values() for run in group]
-        found_runs = [run for run in runs if run.state == state and run.text]
-        for text in dict.fromkeys(run.text for run in found_runs):
-            run, *same = (run for run in found_runs if run.text == text)
+        _print_counts(groups)
+    _print_texts([run for group in groups.values() for run in group], shown)
+    return 0
+
+
+def _listed(
+    configs: Path, table: str | None, folder: Path
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield the runs of one table or of all, each with the line that counts it."""
+    listed = []
+    for name in [table] if table else tables(configs):
+        try:
+            listed += [(name, run) for run in expected(configs, name)]
+        except (KeyError, OSError) as error:
+            print(f"{name}: its runs cannot be listed: its sweep lacks or misnames {error}")
+        except yaml.YAMLError as error:
+            print(f"{name}: its runs cannot be listed: {' '.join(str(error).split())}")
+    others = sorted(set(run_folders(folder)) - {run for _, run in listed})
+    if not table:
+        yield from [*listed, *(("in no table", run) for run in others)]
+        return
+    for row in dict.fromkeys(row for _, (row, _) in listed):
+        yield from ((row, run) for _, run in listed if run[0] == row)
+        # With other settings or seeds.
+        yield from ((" ".join(run), run) for run in others if run[0] == row)
+
+
+def _print_counts(groups: Mapping[str, Sequence[Run]]) -> None:
+    width = max(map(len, groups), default=0)
+    print(" " * width, *(f"{title:>8}" for title in ("runs", *STATES)))
+    for name, runs in groups.items():
+        counts = Counter(run.state for run in runs)
+        cells = [len(runs), *(counts[state] or "·" for state in STATES)]
+        print(f"{name:<{width}}", *(f"{cell:>8}" for cell in cells))
+
+
+def _print_texts(runs: Sequence[Run], states: Sequence[str]) -> None:
+    """Print the texts of runs in some states, one that several share once."""
+    for state in states:
+        found = [run for run in runs if run.state == state and run.text]
+        for text in dict.fromkeys(run.text for run in found):
+            run, *same = (run for run in found if run.text == text)
             more = f" and {len(same)} more" if same else ""
             print(f"{state}: {run.row} {run.instance}{more}: {text}")
-    return 0
 
 
 def examine(row: str, instance: str, runs: Path, published: Container[tuple[str, str]]) -> Run:

@@ -16,7 +16,7 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from lightning import Callback, Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.loggers import Logger
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from omegaconf import DictConfig
 
 from phantomgrad.checks import ShapeError
@@ -137,8 +137,7 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
         finished=now(),
     )
     if is_first_process():
-        level = logging.WARNING if diverged else logging.INFO
-        log.log(level, "%s on %s: %s", identity, record.label["dataset"], _headline(record))
+        _tell(config, identity, folder, record, trainer.logger)
     return record, checkpoint.stop_signal
 
 
@@ -210,6 +209,43 @@ def _fit(
     if is_first_process():
         previous_of(folder.last_checkpoint).unlink(missing_ok=True)
     return {}
+
+
+def _tell(
+    config: DictConfig,
+    identity: Identity,
+    folder: RunFolder,
+    record: Record,
+    logger: Logger | None,
+) -> None:
+    """Say how the run ended and where it lies, and give its scores to the dashboard."""
+    level, ended = logging.WARNING if record.diverged else logging.INFO, _headline(record)
+    log.log(level, "%s on %s: %s: %s", identity, record.label["dataset"], ended, folder.path)
+    if logger:
+        logger.log_hyperparams(hyperparameters(config), *_score(logger, record))
+
+
+def hyperparameters(config: DictConfig) -> dict[str, Any]:
+    """Return what dashboards sort and filter runs by, under short names."""
+    gradient, label = config.gradient, config.label
+    damping = gradient.get("damping")
+    return {
+        "data": str(label.dataset),
+        "model name": str(label.model),
+        "method": str(label.method),
+        "forward solver": str(config.solver.get("_target_", "")).rpartition(".")[2],
+        "k": gradient.get("steps"),
+        "lambda": damping if isinstance(damping, float | int | None) else "adaptive",
+        "rate": config.optimizer.get("lr"),
+        "seed": config.seed,
+    }
+
+
+def _score(logger: Logger, record: Record) -> tuple[dict[str, float], ...]:
+    """Return the scores that TensorBoard lists with hyperparameters; wandb summarises curves."""
+    result = record.result
+    known = isinstance(logger, TensorBoardLogger) and not record.diverged
+    return ({f"best/{result.metric}": result.best, f"last/{result.metric}": result.last},) * known
 
 
 def _headline(record: Record) -> str:

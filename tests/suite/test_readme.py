@@ -26,10 +26,6 @@ def test_the_example_of_the_readme_trains_a_converging_deq():
     assert all(p.grad is not None and p.grad.norm() > 0 for p in names["layer"].parameters())
 
 
-def test_the_readme_is_short():
-    assert len(README.read_text().splitlines()) <= 150
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name + "/" + page.name)
 def test_commands_and_links_exist(page):
     text = page.read_text()

@@ -19,7 +19,7 @@ from phantomgrad_suite.report.figures.plot import Plot, render
 from phantomgrad_suite.report.inputs import read_paper, read_published
 from phantomgrad_suite.report.studies import STUDIES, table_of_studies
 from phantomgrad_suite.report.table import Table
-from phantomgrad_suite.report.yours import with_your_claims, with_yours
+from phantomgrad_suite.report.yours import Agreement, with_your_claims, with_yours
 from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import atomic_write
@@ -83,8 +83,9 @@ def _report(names: Sequence[str], known: Sequence[str], results: Path, published
     for name, files in written.items():
         for place, content in files.items():
             _write(content, results / place)
-        print(markdown.render(tables[name]))
-        print("\n".join(f"wrote {results / place}" for place in files), end="\n\n")
+        if len(written) == 1:
+            print(markdown.render(tables[name]))
+        print("\n".join(f"wrote {results / place}" for place in files))
     page = results / "index.html"
     claims = table_of_claims(judgement) if judgement else None
     if judgement and claims:
@@ -108,22 +109,25 @@ def _report_yours(
     _copy("claims", results, yours)
     for plot in (plot for plots in figures.values() for plot in plots):
         _copy(plot.name, results, yours)
+    agreements: dict[str, Agreement] = {}
     for key in known:
         own = load(results, key, published, archive)
         if own.studies or any(line.runs for line in own.lines):
-            tables[key], agreement = with_yours(tables[key], own)
+            tables[key], agreements[key] = with_yours(tables[key], own)
             figures[key] = [replace(p, caption=f"Your runs. {p.caption}") for p in plots_of(own)]
             for place, content in _files(tables[key], figures[key]).items():
                 _write(content, yours / place)
-            if key in names:
-                print(f"{markdown.render(tables[key])}\n{tables[key].entry.label}: {agreement}\n")
-        elif key in names:
-            print(f"{tables[key].entry.label}: none of your runs is finished")
     page = yours / "index.html"
     if claims:
         _write(markdown.render(claims).encode(), yours / "claims.md")
     text = html.render(results, list(tables.values()), figures, yours, claims)
     _write(text.encode(), page)
+    shown = {key: agreements.get(key, "none of your runs is finished") for key in names}
+    if len(shown) == 1 and agreements.keys() & shown.keys():
+        print(markdown.render(tables[names[0]]))
+    print(f"Your runs: {Agreement.of_all([agreements[k] for k in names if k in agreements])}.")
+    for key, agreement in shown.items():
+        print(f"{tables[key].entry.label}: {agreement}")
     print(f"your numbers next to the published ones: {page}")
 
 

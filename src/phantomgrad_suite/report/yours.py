@@ -1,7 +1,8 @@
 """Your numbers next to the published ones."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from phantomgrad_suite.report.experiments.lines import Line
 from phantomgrad_suite.report.experiments.runs import short
@@ -11,15 +12,36 @@ from phantomgrad_suite.runs.identity import difference
 _RESULTS = ("Best", "Last", "Common (epoch)", "Selected")
 
 
-def with_yours(published: Table, yours: Table) -> tuple[Table, str]:
-    """Return the published table with your results, and a sentence on how far they agree."""
+class Agreement(NamedTuple):
+    """How far your results agree with the published ones, and how the others differ."""
+
+    things: str  # that were compared
+    total: int
+    differing: list[str]
+
+    def __str__(self) -> str:
+        if not self.total:
+            return "Nothing is published to compare these with."
+        others = f"; others: {'; '.join(dict.fromkeys(self.differing))}" if self.differing else ""
+        return f"{self.total - len(self.differing)} of {self.total} {self.things}{others}."
+
+    @classmethod
+    def of_all(cls, parts: Sequence["Agreement"]) -> str:
+        """Return how many of all results agree."""
+        sums = []
+        for things in dict.fromkeys(part.things for part in parts if part.total):
+            same = [part for part in parts if part.things == things]
+            total = sum(part.total for part in same)
+            agree = total - sum(len(part.differing) for part in same)
+            sums.append(f"{agree} of {total} {things}")
+        return "; ".join(sums) or "nothing is published to compare them with"
+
+
+def with_yours(published: Table, yours: Table) -> tuple[Table, Agreement]:
+    """Return the published table with your results, and how far they agree."""
     found = list(_differences(published, yours))
-    differing = [text for text in found if text]
     things = "claims have the published verdict" if yours.studies else "numbers agree"
-    sentence = f"{len(found) - len(differing)} of {len(found)} {things}"
-    sentence += f"; others: {'; '.join(dict.fromkeys(differing))}." if differing else "."
-    if not found:
-        sentence = "Nothing is published to compare these with."
+    agreement = Agreement(things, len(found), [text for text in found if text])
     own = [section for section in yours.sections if section.columns]
     own = own if yours.studies else own[:1]
     known = {note for section in published.sections for note in section.notes}
@@ -28,10 +50,10 @@ def with_yours(published: Table, yours: Table) -> tuple[Table, str]:
         notes = tuple(note for note in section.notes if note not in known)
         title = f"Yours: {section.title}".rstrip(": ")
         shown.append(replace(section, title=title, text="", notes=notes))
-    shown[:1] = [replace(shown[0], text=sentence)]
+    shown[:1] = [replace(shown[0], text=str(agreement))]
     first = len(published.sections) if published.studies else 1
     sections = (*published.sections[:first], *shown, *published.sections[first:])
-    return replace(published, sections=sections), sentence
+    return replace(published, sections=sections), agreement
 
 
 def with_your_claims(published: Table, yours: Table) -> Table:

@@ -12,6 +12,7 @@ from phantomgrad_suite.runs.errors import UserError
 # Where and how a run is executed, and what tables call it; the result does not depend on them.
 _DESCRIPTIVE = ("label", "runtime")
 _MISSING = object()
+_NAMED, _LONGEST, _DIGITS = 2, 32, 6  # changes, their characters, and digits in an instance
 _NAME = re.compile(r"(?!\.)[^/\\\0\n]+")  # of a folder that is not hidden
 SCALES = ("cpu",)  # the folders of rows in another size (configs/scale)
 
@@ -25,8 +26,9 @@ class Identity:
     Attributes:
         row: ``label.row`` of the configuration, usually the path of its experiment or study file,
             in the folder ``label.scale`` if it has one (``cpu/table1/implicit``).
-        instance: ``seed<k>``, with ``-fold<i>`` where the data set has folds, and with
-            ``-<hash>`` where the configuration differs from the row's own.
+        instance: ``seed<k>``, with ``-fold<i>`` where the data set has folds. If the configuration
+            differs from the row's own, it ends with the first changes and a part of the hash:
+            ``seed0-solver=Anderson-7d4b02``.
         changes: these differences, for example ``gradient.steps=9``.
         config_hash: the hash of all settings except ``label``, ``runtime``, seed and fold.
     """
@@ -42,7 +44,7 @@ class Identity:
     @property
     def is_changed(self) -> bool:
         """Whether it differs from its row, or has none."""
-        return self.instance.endswith(self.config_hash[:8])
+        return self.instance.endswith(f"-{self.config_hash[:_DIGITS]}")
 
 
 def split_row(row: str) -> tuple[str, str]:
@@ -65,7 +67,9 @@ def identify(config: Config, row_config: Config | None) -> Identity:
     config_hash = hash_config(config)
     instance = f"seed{config['seed']}" + ("" if fold is None else f"-fold{fold}")
     if row_config is None or changes:
-        instance += f"-{config_hash[:8]}"
+        named = [_short(change) for change in changes] if row_config is not None else []
+        more = [f"+{len(named) - _NAMED}"] if len(named) > _NAMED else []
+        instance = "-".join([instance, *named[:_NAMED], *more, config_hash[:_DIGITS]])
     label = config["label"]
     row = "/".join(filter(None, (label.get("scale"), label["row"] or "custom")))
     check_row(row)
@@ -83,7 +87,7 @@ def check_row(row: str) -> None:
 
 def hash_config(config: Config) -> str:
     """Return the SHA-256 of the settings that determine the result of a run."""
-    return hashlib.sha256(json.dumps(_decisive(config), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(decisive(config), sort_keys=True).encode()).hexdigest()
 
 
 def difference(config: Config, reference: Config) -> list[str]:
@@ -92,7 +96,7 @@ def difference(config: Config, reference: Config) -> list[str]:
     One ``key=value`` each. Where an object is of another class (``_target_``), its arguments are
     not compared one by one. Copies made by interpolation (``model.solver``) are listed once.
     """
-    differing = _differing(_decisive(config), _decisive(reference))
+    differing = _differing(decisive(config), decisive(reference))
     listed: dict[Any, str] = {}
     for key, value in sorted(differing, key=lambda item: item[0].count(".")):
         source = re.sub(r"^(model|task)\.", "", key).replace("gradient.solver", "adjoint")
@@ -100,7 +104,15 @@ def difference(config: Config, reference: Config) -> list[str]:
     return sorted(listed.values())
 
 
-def _decisive(config: Config) -> dict[str, Any]:
+def _short(change: str) -> str:
+    """Return a change for the name of a folder: ``steps=9``, ``solver=Anderson``."""
+    key, _, value = change.partition("=")
+    name = f"{key.rpartition('.')[2]}={value.partition('(')[0]}"
+    return re.sub(r"[^\w.=+]+", "_", name)[:_LONGEST]
+
+
+def decisive(config: Config) -> dict[str, Any]:
+    """Return the settings of a configuration that determine the result, without seed and fold."""
     kept = {k: v for k, v in config.items() if k not in (*_DESCRIPTIVE, "seed")}
     if "dataset" in kept:
         kept["dataset"] = {k: v for k, v in kept["dataset"].items() if k != "fold"}

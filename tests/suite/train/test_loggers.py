@@ -120,3 +120,7 @@ def test_resumed_run_continues_its_curves_in_tensorboard(workplace):
     for name in ("train/loss", "test/accuracy"):
         values = {event.step: event.value for event in curves.Scalars(name)}
         assert list(values.values()) == pytest.approx(record.curves[name], rel=1e-5)
+    (best,) = curves.Scalars(f"best/{record.result.metric}")
+    assert best.value == pytest.approx(record.result.best)
+    started = curves.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    assert all(name.encode() in started for name in ("method", "forward solver", "lambda", "k"))
