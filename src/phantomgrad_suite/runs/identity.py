@@ -12,6 +12,7 @@ from phantomgrad_suite.runs.errors import UserError
 # Where and how a run is executed, and what tables call it; the result does not depend on them.
 _DESCRIPTIVE = ("label", "runtime")
 _MISSING = object()
+_FIRST = ("gradient", "solver", "adjoint", "model", "task", "optimizer", "dataset", "trainer")
 _NAMED, _LONGEST, _DIGITS = 2, 32, 6  # changes, their characters, and digits in an instance
 _NAME = re.compile(r"(?!\.)[^/\\\0\n]+")  # of a folder that is not hidden
 SCALES = ("cpu",)  # the folders of rows in another size (configs/scale)
@@ -67,7 +68,7 @@ def identify(config: Config, row_config: Config | None) -> Identity:
     config_hash = hash_config(config)
     instance = f"seed{config['seed']}" + ("" if fold is None else f"-fold{fold}")
     if row_config is None or changes:
-        named = [_short(change) for change in changes] if row_config is not None else []
+        named = [] if row_config is None else [_short(c) for c in sorted(changes, key=_rank)]
         more = [f"+{len(named) - _NAMED}"] if len(named) > _NAMED else []
         instance = "-".join([instance, *named[:_NAMED], *more, config_hash[:_DIGITS]])
     label = config["label"]
@@ -102,6 +103,12 @@ def difference(config: Config, reference: Config) -> list[str]:
         source = re.sub(r"^(model|task)\.", "", key).replace("gradient.solver", "adjoint")
         listed.setdefault((source, repr(value)), f"{key}={_printed(value)}")
     return sorted(listed.values())
+
+
+def _rank(change: str) -> int:
+    """Return where a change comes in a name: first what a study is usually on."""
+    group = change.partition("=")[0].partition(".")[0]
+    return _FIRST.index(group) if group in _FIRST else len(_FIRST)
 
 
 def _short(change: str) -> str:

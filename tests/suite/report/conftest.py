@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -34,6 +35,16 @@ table9/toy_upg_k5_d0.5,table9,Toy,IGNN,"UPG A(5, 0.5)",38K,accuracy,83.9,,%,best
 """
 
 
+def gradient_of(row: str) -> dict[str, Any]:
+    """Return the configuration of the gradient that the name of a row of these tests ends with."""
+    found = re.search(r"(upg|npg)_k(\d+)_d([\d.]+)$", row)
+    if not found:
+        return {"_target_": "phantomgrad.ImplicitGradient"}
+    kind = {"upg": "Unrolled", "npg": "Neumann"}[found[1]]
+    target = f"phantomgrad.{kind}PhantomGradient"
+    return {"_target_": target, "steps": int(found[2]), "damping": float(found[3])}
+
+
 def record(row: str, instance: str, values: list[float | None], **changes: Any) -> Record:
     """Return a record whose test accuracy by epoch is ``values``."""
     known = [value for value in values if value is not None]
@@ -52,7 +63,7 @@ def record(row: str, instance: str, values: list[float | None], **changes: Any) 
         seconds={"total": 90.0, "epoch": 0.4},
         memory={"peak_bytes": 512 * 2**20, "kind": "process"},
         environment={"processor": "a CPU", "threads": 1, "accelerator": None},
-        config={"label": {"reduced": []}},
+        config={"label": {"reduced": []}, "gradient": gradient_of(row)},
         config_hash="cccccccc22",
         started="2026-01-01T00:00:00+00:00",
         finished="2026-01-01T00:01:30+00:00",

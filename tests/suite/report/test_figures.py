@@ -1,12 +1,21 @@
 """Figures: the points of their curves, and that they are written in every format."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from report.conftest import plots, points, published, record, runs_table, study_table
 
-from phantomgrad_suite.report.figures.plot import Curve, Plot, file_name, pretty, render, styled
+from phantomgrad_suite.report.figures.plot import (
+    FAMILIES,
+    Curve,
+    Plot,
+    file_name,
+    pretty,
+    render,
+    styled,
+)
 from phantomgrad_suite.runs.records import Result, read_study, write_record
 
 STARTS = {"pdf": b"%PDF", "svg": b"<?xml"}
@@ -228,23 +237,37 @@ def test_figure4_has_medians_by_iteration(tmp_path):
     """There is a figure for each map; a method that diverged leaves a gap."""
     record = published("figure4/tanh")
     level = record.numbers["levels"][0]
-    level["methods"][0]["objective"][-1] = [float("inf")] * 5
+    level["methods"][0]["l1_norm"][-1] = [float("inf")] * 5
     write_record(record, tmp_path / "r.json")
     table = study_table("figure4", read_study(tmp_path / "r.json"), published("figure4/linear"))
     found = plots(table)
     assert list(found) == ["figure4_tanh", "figure4_linear"]
-    rows = {curve.row.split("\n")[0] for curve in found["figure4_tanh"].curves}
-    assert rows == {"$L_h = 0.9$", "$L_h = 0.99$"}  # more do not change the condition number
-    assert len({curve.row for curve in found["figure4_linear"].curves}) == 4
-    broyden, _, cosine, angle, *_, exact = (
-        curve for curve in found["figure4_tanh"].curves if "= 0.9$" in curve.row
+    columns = {curve.column.split(",")[0] for curve in found["figure4_tanh"].curves}
+    assert columns == {"$L_h = 0.9$", "$L_h = 0.99$"}  # more do not change the condition number
+    assert len({curve.column for curve in found["figure4_linear"].curves}) == 3
+    angle, norm, *others, exact = (
+        curve for curve in found["figure4_tanh"].curves if "= 0.9$" in curve.column
     )
-    assert cosine.y[:3] == pytest.approx(1 - angle.y[:3])
-    assert found["figure4_tanh"].linear == cosine.column
-    assert (broyden.label, broyden.x[0], len(broyden.x)) == ("Broyden", 0, 31)
-    assert broyden.y[0] == level["methods"][0]["objective"][0][2]
-    assert np.isnan(broyden.y[-1])
+    assert {curve.label for curve in others} == {"NPG, λ = 0.5", "NPG, λ = 1.0"}  # UPG: as NPG
+    assert angle.y[:3] == pytest.approx(1 - np.array(level["methods"][0]["cosine"])[:3, 2])
+    assert (norm.label, norm.x[0], len(norm.x)) == ("Broyden", 0, 31)
+    assert norm.y[0] == level["methods"][0]["l1_norm"][0][2]
+    assert np.isnan(norm.y[-1])
     assert exact.y == [level["l1_norm"][2]] * len(exact.x)
+
+
+def test_figure1_draws_forms_that_agree_once():
+    plot = plots(study_table("figure1", published("figure1/tanh")))["figure1"]
+    rows = {curve.row.split("\n")[0] for curve in plot.curves}
+    assert rows == {rf"NPG and UPG, $\lambda = {d}$" for d in (0.5, 1.0)}
+
+
+def test_colours_are_those_of_the_family():
+    runs = [record(f"t/{row}", "s0", [0.5, 0.6]) for row in ("implicit", "upg_k5_d0.5")]
+    labels = {"dataset": "Toy", "model": "IGNN", "method": "UPG"}
+    runs[1] = replace(runs[1], label=labels)
+    looks = plots(runs_table("t", runs))["t_curves"]._looks()
+    assert [look["color"] for look in looks.values()] == [FAMILIES["implicit"], FAMILIES["UPG"]]
 
 
 def test_names_of_files_have_no_spaces_or_commas():

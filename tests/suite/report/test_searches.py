@@ -1,7 +1,7 @@
 """Tables and figures of searches: the objective by λ, and the chosen trial."""
 
 import pytest
-from report.conftest import plots, points, record, runs_table
+from report.conftest import gradient_of, plots, points, record, runs_table
 
 from phantomgrad_suite.report.experiments.runs import Runs
 
@@ -19,7 +19,9 @@ def trial(damping, loss, fold=0, **changes):
         "config_hash": f"{damping}",
     }
     row, instance = f"tune/toy/upg_k5_d{damping}", f"fold{fold}"
-    return record(row, instance, [0.9, 0.8, 0.7], **{**content, **changes})
+    content |= changes
+    content["config"] = {**content["config"], "gradient": gradient_of(row)}
+    return record(row, instance, [0.9, 0.8, 0.7], **content)
 
 
 def objective(run):

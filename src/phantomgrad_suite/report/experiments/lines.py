@@ -3,24 +3,19 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from phantomgrad_suite.report.baselines import Baseline, Baselines, baseline_of
-from phantomgrad_suite.report.experiments.runs import Runs, describe
+from phantomgrad_suite.report.experiments.runs import (
+    Gradient,
+    Runs,
+    describe,
+    family_of,
+    gradient_of,
+)
 from phantomgrad_suite.report.inputs import SPEED, PaperNumber
 from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.metrics import Metric, metric_of
 from phantomgrad_suite.runs.records import Record
-
-_GRADIENT = re.compile(r"(upg|npg)_k(\d+)_d([\d.]+)$")
-
-
-class Gradient(NamedTuple):
-    """A phantom gradient: ``UPG`` or ``NPG``, λ and k."""
-
-    form: str
-    damping: float
-    steps: int
 
 
 @dataclass(frozen=True)
@@ -70,9 +65,13 @@ class Line:
 
     @property
     def gradient(self) -> Gradient | None:
-        """The phantom gradient that the name of the row ends with, if it does."""
-        match = _GRADIENT.search(self.row)
-        return Gradient(match[1].upper(), float(match[3]), int(match[2])) if match else None
+        """The phantom gradient of its runs, if they have one with a fixed λ."""
+        return gradient_of(self.runs.first.config) if self.runs else None
+
+    @property
+    def family(self) -> str:
+        """The family of the gradient of its runs, which has a colour; empty if it is another."""
+        return family_of(self.runs.first.config) if self.runs else ""
 
     @property
     def records(self) -> tuple[Record, ...]:

@@ -4,14 +4,50 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from phantomgrad_suite.report.catalogue import DATASETS, REPEATED
 from phantomgrad_suite.runs import formats
 from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.metrics import Metric, metric_of
 from phantomgrad_suite.runs.records import Record
+
+_FORMS = {
+    "ImplicitGradient": "implicit",
+    "UnrolledPhantomGradient": "UPG",
+    "NeumannPhantomGradient": "NPG",
+    "BackpropThroughSolver": "BPTT",
+}
+
+
+class Gradient(NamedTuple):
+    """A phantom gradient: ``UPG`` or ``NPG``, λ and k."""
+
+    form: str
+    damping: float
+    steps: int
+
+
+def gradient_of(config: Mapping[str, Any]) -> Gradient | None:
+    """Return the phantom gradient of a configuration, if it has one with a fixed λ."""
+    gradient = config.get("gradient") or {}
+    form, damping = _form(gradient), gradient.get("damping")
+    if form not in ("UPG", "NPG") or not isinstance(damping, int | float):
+        return None
+    return Gradient(form, float(damping), gradient["steps"])
+
+
+def family_of(config: Mapping[str, Any]) -> str:
+    """Return the family of the gradient of a configuration, empty if it is none of the usual."""
+    gradient = gradient_of(config)
+    if gradient == ("UPG", 1.0, 1):
+        return "one step"
+    return _form(config.get("gradient") or {})
+
+
+def _form(gradient: Mapping[str, Any]) -> str:
+    return _FORMS.get(str(gradient.get("_target_", "")).rpartition(".")[2], "")
 
 
 class Stat(NamedTuple):

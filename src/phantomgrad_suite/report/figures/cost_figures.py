@@ -44,7 +44,8 @@ def by_cost(table: Table) -> Iterator[Plot]:
             work = [evaluations(record) / 1e3 for record in line.records]
             for column, costs in ((_TIME, times), (_THOUSANDS, work)):
                 x = np.mean([cost[:epochs] for cost in costs], axis=0)
-                curves.append(mean_curve(label, tests, (row, column), line.metric.scale, x))
+                scale, panel = line.metric.scale, (row, column)
+                curves.append(mean_curve(label, tests, panel, scale, x, line.family))
         names = file_name(table.key, block, lines[0].key, "cost"), FIGURES["cost"]
         yield Plot(*names, title_of(table, lines[0]), curves, note=bands_of(curves), log="x")
 

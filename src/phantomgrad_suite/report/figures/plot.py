@@ -21,10 +21,20 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
+FAMILIES = {
+    "implicit": "#222222",
+    "UPG": "#0072B2",
+    "NPG": "#D55E00",
+    "one step": "#009E73",
+    "BPTT": "#9467A8",
+}
+"""The colours of gradients, in all figures; dash and marker tell members of a family apart."""
+
 # Lists of different lengths: a ninth curve has the first colour, but another line style.
 _COLORS = ("#222222", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6b6b6b")
 _DASHES = ("-", (0, (6, 1.5)), (0, (4, 1.2, 1, 1.2)), (0, (1.2, 1.1)), (0, (8, 2, 1.2, 2, 1.2, 2)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_TAKEN = {*FAMILIES.values()}
 _MUTED = "#6b6b6b"
 _FEW = 12  # points of a curve that get markers
 _WIDE = 5000  # the span of a logarithmic axis from which only powers of ten are named
@@ -46,6 +56,7 @@ class Curve:
     row: str = ""
     column: str = ""
     band: tuple[Any, Any] | None = None  # the lower and upper ends of an interval around each point
+    family: str = ""  # of FAMILIES, which gives the colour
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,6 @@ class Plot:
     x: str = ""  # the label of the x axes; empty if the names of the columns are
     note: str = ""  # above the legend, for example what the bands are
     log: str = ""  # the logarithmic axes, for example xy
-    linear: str | None = None  # a column whose y axes are not
     share: Literal["none", "row", "all"] = "none"  # which panels share their y axis
     ticks: Sequence[float] = ()  # of the x axis, by default those of matplotlib
     whiskers: bool = False  # in place of bands
@@ -119,20 +129,26 @@ class Plot:
         return 2.1 if len(rows) > 1 else 2.8
 
     def _looks(self) -> dict[str, Look]:
-        names = list(dict.fromkeys(curve.label for curve in self.curves))
+        families = {curve.label: curve.family for curve in self.curves}
         dashes = ["none"] if self.places else _DASHES
-        parts = zip(names, cycle(_COLORS), cycle(dashes), cycle(_MARKERS), strict=False)
-        return {
-            name: {"color": color, "linestyle": dash, "marker": marker, "markersize": 4.5}
-            for name, color, dash, marker in parts
-        }
+        others = cycle([c for c in _COLORS if not any(families.values()) or c not in _TAKEN])
+        numbers: dict[str, int] = {}  # of the labels of a family, or of none
+        looks = {}
+        for (name, family), marker in zip(families.items(), cycle(_MARKERS), strict=False):
+            i = numbers[family] = numbers.get(family, -1) + 1
+            looks[name] = {
+                "color": FAMILIES[family] if family else next(others),
+                "linestyle": dashes[i % len(dashes)],
+                "marker": marker,
+                "markersize": 4.5,
+            }
+        return looks
 
     def _panel(self, axes: Axes, curves: Sequence[Curve], looks: Mapping[str, Look]) -> None:
         for curve in curves:
             self._curve(axes, curve, looks[curve.label])
         for name in self.log:
-            if name == "x" or curves[0].column != self.linear:
-                axes.set(**{f"{name}scale": "log"})
+            axes.set(**{f"{name}scale": "log"})
         if self.ticks:
             axes.set_xticks(self.ticks, [f"{tick:g}" for tick in self.ticks])
             axes.minorticks_off()

@@ -30,6 +30,7 @@ _Values = Sequence[float]
 _DODGE = 0.19  # between the values of a row
 _LOSS = "train/loss"
 _MANY = 6  # curves in a panel
+_CONFOUNDED = "swapped"  # rows that differ in more than the gradient are compared with others only
 
 
 def of_runs(table: Table) -> Iterator[Plot]:
@@ -37,7 +38,8 @@ def of_runs(table: Table) -> Iterator[Plot]:
     for scale in ("", *SCALES):
         yield from _values(table, scale)
     for block in table.blocks:
-        yield from _by_epoch(table, block)
+        if not block.key.endswith(_CONFOUNDED):
+            yield from _by_epoch(table, block)
     yield from along_training(table)
 
 
@@ -56,7 +58,8 @@ def _values(table: Table, scale: str) -> Iterator[Plot]:
             cells = [(label, cell) for label, cell in found.items() if cell]
             for i, (label, (value, spread)) in enumerate(cells):
                 y = len(names) + _DODGE * (i - (len(cells) - 1) / 2)
-                band = ([value - spread], [value + spread]) if spread else None
+                most = 100.0 if line.metric.unit == "%" else np.inf
+                band = ([value - spread], [min(value + spread, most)]) if spread else None
                 curves.append(Curve(label, [value], [y], *panel, band))
             names.append(label_of(line, table.lines))
     notes = ["whiskers: ± one standard deviation"] if any(curve.band for curve in curves) else []
@@ -100,7 +103,7 @@ def _by_epoch(table: Table, block: Block) -> Iterator[Plot]:
         for column, (name, scale) in columns.items():
             if not (ours := line.curves(name)):
                 continue
-            curves.append(mean_curve(label, ours, (row, column), scale))
+            curves.append(mean_curve(label, ours, (row, column), scale, family=line.family))
             if theirs := table.published.get(line.row, {}).get(name):
                 begun = [run[: min(map(len, ours))] for run in theirs]
                 curves.append(mean_curve(f"{label}: the authors' log", begun, (row, column), scale))
@@ -118,7 +121,12 @@ def bands_of(curves: Sequence[Curve]) -> str:
 
 
 def mean_curve(
-    label: str, runs: Sequence[_Values], panel: tuple[str, str], scale: float = 1.0, x: Any = None
+    label: str,
+    runs: Sequence[_Values],
+    panel: tuple[str, str],
+    scale: float = 1.0,
+    x: Any = None,
+    family: str = "",
 ) -> Curve:
     """Return the mean over runs as far as all go, by default by epoch, without missing values.
 
@@ -131,7 +139,8 @@ def mean_curve(
     values = scale * np.ma.masked_invalid(values[:, known])
     mean = values.mean(axis=0)
     error = values.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else None
-    return Curve(label, x, mean, *panel, None if error is None else (mean - error, mean + error))
+    band = None if error is None else (mean - error, mean + error)
+    return Curve(label, x, mean, *panel, band, family)
 
 
 def along_training(table: Table) -> Iterator[Plot]:
@@ -150,7 +159,8 @@ def along_training(table: Table) -> Iterator[Plot]:
                     cosines.append(mean_curve(label, line.curves(name), panel, x=x))
                 elif name in RADII:
                     panel = "spectral radius", RADII[name]
-                    radii.append(mean_curve(line.name, line.curves(name), panel, x=x))
+                    runs = line.curves(name)
+                    radii.append(mean_curve(line.name, runs, panel, x=x, family=line.family))
         # None of cosines, for example, if the estimators have names of a user's own.
         drawn = (("cosines", cosines), ("radius", radii))
         for kind, curves in ((kind, curves) for kind, curves in drawn if curves):

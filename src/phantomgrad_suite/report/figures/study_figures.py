@@ -9,67 +9,94 @@ from phantomgrad_suite.report.figures.plot import Curve, Plot
 from phantomgrad_suite.report.studies import costs, parts, precision
 from phantomgrad_suite.report.studies.theorems import first_of, gradient_name
 from phantomgrad_suite.report.table import Table
+from phantomgrad_suite.runs.records import StudyRecord
 
 _LOW, _HIGH = 0, 4  # of the quantiles of Figure 4
 _RESOLUTION = 1e-6  # of a cosine in float32
 _ALIKE = 1.1  # the factor below which condition numbers give rows of panels that look the same
 _ROUNDING = 1e-13  # of the errors of Theorem 2
-_SOLVED = {
-    "objective": r"$\|(I - J)\hat{g} - v\|$",
-    "relative_error": r"$\|(I - J)\hat{g} - v\| \,/\, \|\hat{g}\|$",
-    "cosine": r"$\cos(\hat{g}, g)$",
-    "angle": r"$1 - \cos(\hat{g}, g)$",
-    "l1_norm": r"$\|\hat{g}\|_1$",
-}
+_SAME = 1e-4  # of mean cosines, below what a figure shows
+_ACROSS = 3  # levels of Figure 4
+_SOLVED = {"angle": r"$1 - \cos(\hat{g}, g)$", "l1_norm": r"$\|\hat{g}\|_1$"}
 
 
 def cosines(table: Table) -> Iterator[Plot]:
-    """Yield Figure 1: a row of panels for each F, a column for each form and λ."""
+    """Yield Figure 1: a row of panels for each λ, a column for each F.
+
+    NPG and UPG are drawn as one where they agree.
+    """
     curves, steps = [], set[int]()
     for record in precision.by_nonlinearity(table.studies):
         setting, reduced = record.setting, ", reduced" if record.changes else ""
         name = parts.with_instance(record, setting["nonlinearity"], table.studies)
-        row = f"{name} (n = {setting['samples']:,}{reduced})\n" r"$\cos(\hat{g}, g)$"
-        for (form, damping), estimates in precision.by_form(record).items():
+        column = f"{name} (n = {setting['samples']:,}{reduced})"
+        for forms, damping, estimates in _distinct(record):
             k = [estimate["steps"] for estimate in estimates]
             steps.update(k)
             for which, label in (("rows", "rows of the state"), ("states", "whole states")):
                 levels = np.array([estimate[which]["percentiles"] for estimate in estimates])
                 band = levels[:, 1], levels[:, -2]
-                column = rf"{form}, $\lambda = {damping}$"
+                row = rf"{forms}, $\lambda = {damping}$" "\n" r"$\cos(\hat{g}, g)$"
                 curves.append(Curve(label, k, levels[:, 50], row, column, band))
     note = "median; band: 1 % to 99 % of the samples"
     names = (table.key, FIGURES["figure1"], table.title)
-    yield Plot(*names, curves, "k", note, share="row", log="x", ticks=sorted(steps))
+    yield Plot(*names, curves, "k", note, share="none", log="x", ticks=sorted(steps))
+
+
+def _distinct(record: StudyRecord) -> Iterator[tuple[str, float, list[parts.Numbers]]]:
+    """Yield forms, λ and estimates by k, once for forms whose means agree to ``_SAME``."""
+    found: list[tuple[str, float, list[parts.Numbers]]] = []
+    for (form, damping), estimates in precision.by_form(record).items():
+        means = [[e[which]["mean"] for which in ("rows", "states")] for e in estimates]
+        for i, (forms, other, known) in enumerate(found):
+            theirs = [[e[which]["mean"] for which in ("rows", "states")] for e in known]
+            if other == damping and np.abs(np.subtract(means, theirs)).max() < _SAME:
+                found[i] = (f"{forms} and {form}", damping, known)
+                break
+        else:
+            found.append((form, damping, estimates))
+    yield from found
 
 
 def iterations(table: Table) -> Iterator[Plot]:
-    """Yield Figure 4, one for each F: a row of panels for each L, a column for each quantity."""
+    """Yield Figure 4, one for each F: a row of panels for each quantity, a column for each L."""
     for record in table.studies:
-        curves, condition = [], 0.0
-        for level in record.numbers["levels"]:
-            if level["condition"] < _ALIKE * condition:
-                continue
+        curves = []
+        for level in _levels(record):
             condition = float(f"{level['condition']:.3g}")
-            row = f"$L_h = {level['lipschitz']}$\nκ = {condition:,g}"
+            column = rf"$L_h = {level['lipschitz']}$, κ = {condition:,g}"
             for method in level["methods"]:
-                label = precision.solver_name(method)
-                for quantity, column in _SOLVED.items():
-                    measured = "cosine" if quantity == "angle" else quantity
-                    values = np.asarray(method[measured], dtype=float)  # (iterations, quantiles)
-                    if quantity == "angle":
-                        values = np.maximum(1 - values[:, ::-1], _RESOLUTION)
-                    first = 0 if method["damping"] is None else 1
-                    k, band = range(first, first + len(values)), (values[:, _LOW], values[:, _HIGH])
-                    curves.append(Curve(label, k, values[:, precision.MEDIAN], row, column, band))
+                if method["name"] == "UPG":
+                    continue  # its curves are those of NPG, to what can be seen
+                for quantity, row in _SOLVED.items():
+                    curves.append(_by_iteration(method, quantity, row, column))
+            k = range(len(level["methods"][0]["l1_norm"]))
             exact = [level["l1_norm"][precision.MEDIAN]] * len(k)
-            curves.append(Curve(r"exact, $\|g\|_1$", k, exact, row, column))
+            curves.append(Curve(r"exact, $\|g\|_1$", k, exact, _SOLVED["l1_norm"], column))
         form = record.setting["nonlinearity"]
         name = parts.with_instance(record, f"figure4_{form}", table.studies).replace(" ", "_")
         names = (name, FIGURES["figure4"].format(**record.setting), f"{table.title}, F: {form}")
-        note = "median over the samples; band: 5 % to 95 %"
-        x = "iterations of Broyden, or k"
-        yield Plot(*names, curves, x, note, log="y", linear=_SOLVED["cosine"])
+        note = "median over the samples; band: 5 % to 95 %; UPG: as NPG"
+        yield Plot(*names, curves, "iterations of Broyden, or k", note, log="y")
+
+
+def _levels(record: StudyRecord) -> list[parts.Numbers]:
+    """Return up to three levels whose condition numbers differ, the largest among them."""
+    found: list[parts.Numbers] = []
+    for level in record.numbers["levels"]:
+        if not found or level["condition"] >= _ALIKE * found[-1]["condition"]:
+            found.append(level)
+    return found if len(found) <= _ACROSS else [*found[: _ACROSS - 1], found[-1]]
+
+
+def _by_iteration(method: parts.Numbers, quantity: str, row: str, column: str) -> Curve:
+    values = np.asarray(method["cosine" if quantity == "angle" else quantity], dtype=float)
+    if quantity == "angle":  # (iterations, quantiles)
+        values = np.maximum(1 - values[:, ::-1], _RESOLUTION)
+    first = 0 if method["damping"] is None else 1
+    k, band = range(first, first + len(values)), (values[:, _LOW], values[:, _HIGH])
+    label, family = precision.solver_name(method), "NPG" if method["damping"] else "implicit"
+    return Curve(label, k, values[:, precision.MEDIAN], row, column, band, family)
 
 
 def scaling(table: Table) -> Iterator[Plot]:

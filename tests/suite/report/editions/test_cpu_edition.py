@@ -11,7 +11,6 @@ from phantomgrad_suite.report.catalogue import entry_of
 from phantomgrad_suite.report.command import known_tables
 from phantomgrad_suite.report.experiments.evaluations import evaluations
 from phantomgrad_suite.report.experiments.results import table_of_runs
-from phantomgrad_suite.report.figures.plot import Curve, Plot
 from phantomgrad_suite.report.latex import render
 from phantomgrad_suite.report.table import State
 from phantomgrad_suite.runs.identity import SCALES, split_row
@@ -166,13 +165,6 @@ def test_data_sets_without_runs_of_ours_are_not_drawn(results):
     assert list(plot.places) == [("Toy: accuracy (%) ↑", "")]
     whiskers = [(curve.label, curve.band is not None) for curve in plot.curves]
     assert whiskers == [("paper", True), ("paper", False), ("last epoch", False)]
-
-
-def test_axes_are_logarithmic_but_for_one_column():
-    curves = [Curve("a", [1, 2], [1.0, 2.0], "row", column) for column in ("", "linear")]
-    for linear, scales in ((None, ["log", "log"]), ("linear", ["log", "linear"])):
-        panels = Plot("n", "c", "t", curves, "k", log="y", linear=linear).draw().axes
-        assert [axes.get_yscale() for axes in panels] == scales
 
 
 # The test metric by cost
