@@ -36,9 +36,8 @@ _CONTENT: dict[str, Any] = tomllib.loads(
 CATALOGUE: dict[str, Entry] = {}
 CLAIMS = Entry("claims", **_CONTENT["claims"])
 REPEATED: list[str] = _CONTENT["repeated"]
-BLOCKS, DATASETS, NOTES, COLUMN_NOTES, FIGURES, LATEX = (
-    dict[str, str](_CONTENT[part])
-    for part in ("blocks", "datasets", "notes", "columns", "figures", "latex")
+BLOCKS, DATASETS, NOTES, COLUMN_NOTES, FIGURES = (
+    dict[str, str](_CONTENT[part]) for part in ("blocks", "datasets", "notes", "columns", "figures")
 )
 
 
@@ -57,7 +56,7 @@ def entry_of(key: str) -> Entry:
 
 
 def templates(**options: Any) -> Environment:
-    """Return the templates of the LaTeX tables and of the HTML page."""
+    """Return the templates of the HTML page."""
     return Environment(
         loader=PackageLoader("phantomgrad_suite.report"),
         undefined=StrictUndefined,

@@ -1,33 +1,24 @@
-"""A table as LaTeX, to be included with ``\\input`` (needs booktabs and graphicx)."""
+"""A table as LaTeX, to be included with ``\\input``: for XeLaTeX or LuaLaTeX, with booktabs."""
 
-import re
+import pandas as pd
 
-from phantomgrad_suite.report.catalogue import LATEX, templates
-from phantomgrad_suite.report.table import Table
-
-_PHANTOM = re.compile(r"(A\(\d+, [\d.]+\))")
+from phantomgrad_suite.report.table import Block, Section, Table
 
 
 def render(table: Table) -> str:
-    """Return a ``table`` environment for each section with a grid; other text as paragraphs."""
-    environment = templates(
-        variable_start_string="<<",
-        variable_end_string=">>",
-        block_start_string="<%",
-        block_end_string="%>",
-        finalize=lambda value: escape(str(value)),
+    """Return a ``table`` environment for each block of each section."""
+    blocks = [(section, block) for section in table.sections for block in section.blocks]
+    return "\n".join(_grid(table, section, block) for section, block in blocks)
+
+
+def _grid(table: Table, section: Section, block: Block) -> str:
+    headings = [column.heading for column in section.columns]
+    rows = [[row.text(heading) for heading in headings] for row in block.rows]
+    grid: str = pd.DataFrame(rows, columns=headings).to_latex(
+        index=False,
+        escape=True,
+        caption=": ".join(filter(None, (table.title, section.title, block.title))),
+        label=f"tab:{table.key}",
+        column_format="".join("r" if column.numeric else "l" for column in section.columns),
     )
-    title = re.sub(r"^Table \d+: ", "", table.title)
-    return environment.get_template("table.tex.j2").render(table=table, title=title)
-
-
-def escape(text: str) -> str:
-    """Return plain text as LaTeX, with ``A(5, 0.5)`` as the paper's symbol."""
-    pieces = []
-    for piece in _PHANTOM.split(text):
-        if _PHANTOM.fullmatch(piece):
-            steps, damping = piece[2:-1].split(", ")
-            pieces.append(f"$A_{{{steps},{damping}}}$")
-        else:
-            pieces += [LATEX.get(letter, letter) for letter in piece]
-    return "".join(pieces)
+    return grid

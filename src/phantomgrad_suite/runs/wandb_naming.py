@@ -10,7 +10,7 @@ from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.metrics import metric_of
 
-_BY_EPOCH = ("train", "test", "validation", "gradient", "collapse", "solver", "adjoint", "seconds")
+_BY_EPOCH = ("train", "test", "validation", "gradient", "solver", "adjoint", "seconds")
 _LONGEST_TAG, _LONGEST_NAME = 64, 128  # characters
 
 

@@ -210,19 +210,6 @@ def test_evaluations_with_another_memory_are_noted(results):
     assert "26.0 with a memory of 480 positions in evaluation (best epoch of each run)." in text
 
 
-def test_runs_that_collapsed_are_named(results):
-    """The first epoch with any sign is named; older records have no such curves."""
-    curves = {"test/accuracy": [0.9, 0.2, 0.2]}
-    marks = {"collapse/loss": [0, 0, 1], "collapse/metric": [0, 1, 1], "collapse/solves": [0, 0, 0]}
-    results.add("table9/toy_upg_k5_d0.5", "seed0", [0.9], curves=curves | marks)
-    results.add("table9/toy_upg_k5_d0.5", "seed1", [0.9], curves=curves)
-    results.add("table9/toy_implicit", "seed0", [0.9], curves=curves | {"collapse/loss": [0, 0, 0]})
-    text = results.markdown("table9")
-    line = "Toy, UPG A(5, 0.5): training collapsed in 1 of 2 runs (first signs in epoch 2)."
-    assert f"- {line}\n" in text
-    assert text.count("collapsed") == 1
-
-
 @pytest.mark.parametrize("key", known_tables(RESULTS, PUBLISHED))
 def test_tables_of_this_repository_are_those_of_its_records(key):
     """``make report`` updates them after a change of records or of the report."""

@@ -207,18 +207,7 @@ def _warnings(lines: Sequence[Line]) -> list[str]:
             best = Stat.of(min(curve, default=None) for curve in curves)
             value, length = line.metric.format(best.mean) if best else "—", name[len(prefix) :]
             found.append(NOTES["memory"].format(line=line, value=value, length=length))
-        collapsed = [record for record in line.records if _collapse(record)]
-        if collapsed:
-            epochs = ", ".join(str(_collapse(record)) for record in collapsed)
-            counts = {"m": len(collapsed), "n": len(line.records), "epochs": epochs}
-            found.append(NOTES["collapsed"].format(line=line, **counts))
     return found
-
-
-def _collapse(record: Record) -> int:
-    """Return the first epoch with a sign of a collapse, counted from 1, or 0."""
-    signs = [curve for name, curve in record.curves.items() if name.startswith("collapse/")]
-    return min((curve.index(1) + 1 for curve in signs if 1 in curve), default=0)
 
 
 def _step_speeds(

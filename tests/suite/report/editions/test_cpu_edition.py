@@ -64,7 +64,7 @@ def test_it_is_a_block_under_the_papers_and_never_next_to_its_numbers(both):
     note = f"CPU edition, Small: {REDUCED}, {DATA}. Not to be compared with the paper's numbers."
     assert both.markdown("table9").count(note) == 1
     assert both.markdown("table9").count(REDUCED) == 1
-    assert r"\emph{CPU edition}" in render(table)
+    assert r"\caption{Table9: CPU edition}" in render(table)
 
 
 def test_data_sets_have_printed_names_and_figures_their_own():
