@@ -19,8 +19,8 @@ PARALLEL := cluster=local runtime.cluster.jobs=$(WORKERS)
 ONE := cluster=local runtime.cluster.jobs=1
 
 # SCALE=cpu: the CPU edition of a table, in hours of two cores.
-TRAIN := $(RUN) scripts/train.py table=$(if $(SCALE),$(SCALE)/)
-MANY := $(if $(SCALE),$(PARALLEL))
+TRAIN := $(RUN) scripts/train.py table=
+MANY := $(if $(SCALE),scale=$(SCALE) $(PARALLEL))
 # The first line of recipes that do not know it, in which it would be ignored.
 ONE_SIZE = $(if $(SCALE),$(error $@ has no smaller edition: leave out SCALE=$(SCALE)))
 

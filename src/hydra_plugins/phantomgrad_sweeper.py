@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.config_store import ConfigStore
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
+
+from phantomgrad_suite.runs.errors import UserError
 
 _REPEATED = re.compile(r"(seed|dataset\.fold)=(0|[1-9]\d*)")
 
@@ -16,13 +19,24 @@ class RowSweeper(BasicSweeper):
     """Hydra's own sweeper, which composes the runs of a row, in all seeds and folds, once.
 
     Hydra composes each run twice, to validate and to launch it: 0.1 s each, for 180 runs of
-    ``table4``.
+    ``table4``. ``scales`` are the ``params`` of a table that differ with ``scale=...``.
     """
+
+    def __init__(self, max_batch_size: int | None, params: Any = None, scales: Any = None) -> None:
+        """Keep what a table sweeps."""
+        super().__init__(max_batch_size, params)
+        self.scales = scales or {}
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         """Give the launcher, too, a loader that remembers the rows."""
+        choices = config.hydra.runtime.choices
+        if self.params and (scale := choices.get("scale")):
+            if scale not in self.scales:
+                table = choices.get("table") or choices.get("tune")
+                raise UserError(f"{table} has no edition scale={scale}")
+            self.params = {**self.params, **self.scales[scale]}
         loader: Any = _OncePerRow(hydra_context.config_loader)
         context = HydraContext(config_loader=loader, callbacks=hydra_context.callbacks)
         super().setup(hydra_context=context, task_function=task_function, config=config)
@@ -52,3 +66,12 @@ class _OncePerRow:
         task = config.hydra.overrides.task
         config.hydra.overrides.task = [repeated.get(o.partition("=")[0], o) for o in task]
         return config
+
+
+_TARGET = f"{__name__}.{RowSweeper.__name__}"
+ConfigStore.instance().store(
+    group="hydra/sweeper",
+    name="rows",
+    node={"_target_": _TARGET, "max_batch_size": None, "params": None, "scales": None},
+    provider="phantomgrad",
+)

@@ -6,6 +6,7 @@ Read from the YAML files alone: Hydra takes seconds to compose some hundred runs
 import itertools
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,36 +14,49 @@ from typing import Any
 import yaml
 
 from phantomgrad_suite.runs.configs import choices, find, folders
+from phantomgrad_suite.runs.identity import SCALES, split_row
 
 
 def tables(configs: Path) -> list[str]:
-    """Return the names of all tables, with those of the user."""
-    return choices("table", configs)
+    """Return the names of all tables, with those of the user; ``cpu/<table>`` is one at a scale."""
+    places, names, scaled = folders(configs), choices("table", configs), []
+    for scale in SCALES:
+        for name in names:
+            with suppress(yaml.YAMLError, OSError):  # which `expected` reports
+                scaled += [f"{scale}/{name}"] * (scale in _scales(places, name))
+    return [*names, *scaled]
 
 
 def expected(configs: Path, table: str) -> list[tuple[str, str]]:
-    """Return row and instance of every run of a table (:mod:`phantomgrad_suite.runs.identity`).
-
-    The tables of a scale are in a folder of its name, as their rows are.
-    """
-    places = folders(configs)
-    files = _with_bases(places, f"table/{table}")
-    sweeps: Mapping[str, Any] = {}
+    """Return row and instance of every run of a table (:mod:`phantomgrad_suite.runs.identity`)."""
+    places, (scale, name) = folders(configs), split_row(table)
+    files = _with_bases(places, f"table/{name}")
+    sweeps: dict[str, Any] = {}
     for file in reversed(files):
         sweeps = {**sweeps, **(_first([file], "hydra.sweeper.params") or {})}
+    sweeps |= _scales(places, name).get(scale, {})
     row = _first(files, "label.row") or "${hydra:runtime.choices.experiment}"
     runs = []
     for values in itertools.product(*map(_values, sweeps.values())):
         swept = dict(zip(sweeps, values, strict=True))
-        name = row
+        label = row
         for key, value in swept.items():  # a table names its rows by settings that it sweeps
             for place in (key, f"hydra:runtime.choices.{key}", f"runtime.run.{key}"):
-                name = name.replace(f"${{{place}}}", value)
+                label = label.replace(f"${{{place}}}", value)
         seed, fold = _seed_and_fold(places, swept["experiment"], swept.get("dataset"))
         seed, fold = swept.get("seed", seed), swept.get("dataset.fold", fold)
-        name = f"{table.rpartition('/')[0]}/{name}".lstrip("/")
-        runs.append((name, f"seed{seed}" + ("" if fold is None else f"-fold{fold}")))
+        label = f"{scale}/{label}".lstrip("/")
+        runs.append((label, f"seed{seed}" + ("" if fold is None else f"-fold{fold}")))
     return list(dict.fromkeys(runs))
+
+
+def _scales(places: tuple[Path, ...], table: str) -> dict[str, dict[str, Any]]:
+    """Return what a table sweeps at each scale where it differs."""
+    for file in _with_bases(places, f"table/{table}"):
+        sweeper = (file.get("hydra") or {}).get("sweeper") or {}
+        if "scales" in sweeper:
+            return sweeper["scales"] or {}
+    return {}
 
 
 def _values(sweep: Any) -> list[str]:

@@ -90,3 +90,9 @@ def test_row_without_a_number_of_devices_is_refused(script):
     assert outcome.code == 1
     assert "trainer.devices must be a positive integer" in outcome.err
     assert outcome.out == ""
+
+
+def test_a_table_without_an_edition_is_refused(script):
+    outcome = script("table=chains", "scale=cpu", "cluster=list")
+    assert outcome.code == 1
+    assert outcome.err.strip() == "chains has no edition scale=cpu"

@@ -10,7 +10,7 @@ from graph_data import REPOSITORY
 from training import composed
 
 from phantomgrad_suite.runs.configs import choices, find, folders
-from phantomgrad_suite.runs.identity import Identity
+from phantomgrad_suite.runs.identity import Identity, split_row
 
 CONFIGS = REPOSITORY / "configs"
 ROWS = choices("experiment")
@@ -32,9 +32,12 @@ def content(table: str) -> dict[str, Any]:
 
 
 def rows_of(table: str) -> list[str]:
-    """The rows that a table file launches, in order."""
-    listed = content(table)["hydra"]["sweeper"]["params"].get("experiment")
-    return [row.strip() for row in listed.split(",")] if listed else rows_of(*_bases(table))
+    """The rows that a table file launches, in order, or a table at a scale."""
+    scale, name = split_row(table)
+    sweeper = content(name)["hydra"]["sweeper"]
+    own = (sweeper.get("scales") or {}).get(scale, {}).get("experiment")
+    listed = own or sweeper["params"].get("experiment")
+    return [row.strip() for row in listed.split(",")] if listed else rows_of(*_bases(name))
 
 
 def is_sweep(table: str) -> bool:
@@ -82,5 +85,6 @@ def identity(table: str, *overrides: str) -> tuple[Identity, dict[str, Any]]:
     """What a run of a table is called, and its resolved configuration, not to be changed."""
     from phantomgrad_suite.jobs.compose import as_dict, identity_of
 
-    config = composed([f"table={table}", *overrides])
+    scale, name = split_row(table)
+    config = composed([f"table={name}", *([f"scale={scale}"] if scale else []), *overrides])
     return identity_of(config), as_dict(config)

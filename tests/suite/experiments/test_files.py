@@ -12,6 +12,7 @@ from training import composed
 from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.runs.configs import choices
 from phantomgrad_suite.runs.identity import hash_config
+from phantomgrad_suite.runs.plan import tables
 
 PAPER = REPOSITORY / "results" / "paper.csv"
 
@@ -31,9 +32,9 @@ def test_header_of_a_row(row):
 
 def test_every_row_belongs_to_one_table():
     """A sweep has rows of its own, and varies an experiment that some table lists."""
-    own = [table for table in LISTS if "/" not in table and not table.endswith("_seeds")]
+    own = [table for table in LISTS if not table.endswith("_seeds")]
     assert sorted(row for table in own for row in rows_of(table)) == ROWS
-    for table in filter(lambda name: "/" in name, TABLES):  # of a scale
+    for table in set(tables(CONFIGS)) - {*TABLES}:  # of a scale
         assert set(rows_of(table)) <= set(rows_of(table.split("/")[1]))
     assert {row for table in SWEEPS for row in rows_of(table)} <= set(ROWS)
 
@@ -47,7 +48,7 @@ def test_table_names_its_own_command_and_launches_its_rows(table):
     assert content.startswith("# @package _global_\n")
     # A table cannot start the processes of rows on several devices, a queue can.
     several = any(resolved(row)["trainer"].get("devices", 1) != 1 for row in rows_of(table))
-    queue = " cluster=slurm" if several and "/" not in table else ""
+    queue = " cluster=slurm" if several else ""
     assert f"#   python scripts/train.py table={table}{queue}\n" in content
     composed([f"table={table}"])
     assert HydraConfig.get().mode.name == "MULTIRUN"

@@ -1,13 +1,14 @@
 """The CPU edition: every row of a table shrinks alike, and keeps what it is about."""
 
 import pytest
-from experiments.rows import TABLES, identity, resolved, rows_of
+from experiments.rows import CONFIGS, identity, resolved, rows_of
 from training import composed
 
 from phantomgrad_suite.jobs.compose import identity_of
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.plan import tables
 
-EDITIONS = [table for table in TABLES if table.startswith("cpu/")]
+EDITIONS = [table for table in tables(CONFIGS) if table.startswith("cpu/")]
 STEPS = {
     "table1": 3_925 / 19_550,
     "table3_vision": 3_140 / 86_020,

@@ -5,6 +5,7 @@ from graph_data import REPOSITORY
 from training import composed
 
 from phantomgrad_suite.jobs.compose import identity_of
+from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.plan import expected, tables
 
 CONFIGS = REPOSITORY / "configs"
@@ -18,13 +19,16 @@ def test_expected_runs_are_those_that_hydra_launches(table):
     from hydra.core.hydra_config import HydraConfig
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    composed([f"table={table}"])
-    params = HydraConfig.get().sweeper.params
+    scale, name = split_row(table)
+    chosen = [f"table={name}", *([f"scale={scale}"] if scale else [])]
+    composed(chosen)
+    sweeper = HydraConfig.get().sweeper
+    params = {**sweeper.params, **((sweeper.scales or {}).get(scale) or {})}
     sweep = OverridesParser.create().parse_overrides([f"{k}={v}" for k, v in params.items()])
     (launched,) = BasicSweeper.split_arguments(sweep, max_batch_size=None)
     runs = expected(CONFIGS, table)
     for place in (0, -1):
-        identity = identity_of(composed([f"table={table}", *launched[place]]))
+        identity = identity_of(composed([*chosen, *launched[place]]))
         assert (identity.row, identity.instance) == runs[place]
 
 
