@@ -1,4 +1,4 @@
-"""Small image data sets in the formats of the real ones, and the real ones where they are."""
+"""Small image data sets in the formats of the real ones."""
 
 import hashlib
 import pickle
@@ -9,26 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from graph_data import real_data
 from PIL import Image
 
 from phantomgrad_suite.data.images.cifar import CLASSES
-
-
-@pytest.fixture(scope="session")
-def jpeg_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root with ten training and two test images of each class as JPEG files."""
-    return write_cifar10_jpeg(tmp_path_factory.mktemp("images"), train=10, test=2)
-
-
-@pytest.fixture
-def jpeg_copy(jpeg_root: Path, tmp_path: Path) -> Path:
-    """A copy of the JPEG files alone, to be damaged."""
-    without_cache = shutil.ignore_patterns("*.pt")
-    shutil.copytree(
-        jpeg_root / "cifar10-jpeg", tmp_path / "copy" / "cifar10-jpeg", ignore=without_cache
-    )
-    return tmp_path / "copy"
 
 
 @pytest.fixture
@@ -56,12 +39,6 @@ def small_crops(monkeypatch: pytest.MonkeyPatch) -> None:
     from phantomgrad_suite.data.images import imagenet
 
     monkeypatch.setattr(imagenet, "_SIZE", 32)
-
-
-@pytest.fixture(scope="session")
-def real_jpeg_root() -> Path:
-    """The root of the real cifar10-jpeg; without it the test is skipped."""
-    return real_data("cifar10-jpeg")
 
 
 def write_cifar10(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
@@ -94,21 +71,6 @@ def write_cifar10(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.n
 def _dump(path: Path, content: object) -> str:
     path.write_bytes(pickle.dumps(content))
     return hashlib.md5(path.read_bytes()).hexdigest()
-
-
-def write_cifar10_jpeg(root: Path, *, train: int, test: int, seed: int = 3) -> Path:
-    """Write that many images of each class to ``root/cifar10-jpeg``; return ``root``.
-
-    An image is of one colour in each quarter, which JPEG keeps nearly: no two are alike.
-    """
-    rng = np.random.default_rng(seed)
-    for part, count in (("train", train), ("test", test)):
-        for name in CLASSES:
-            folder = root / "cifar10-jpeg" / part / name
-            folder.mkdir(parents=True)
-            for i in range(count):
-                write_image(folder / f"{i:04}.jpg", rng, 32, 32)
-    return root
 
 
 def write_image_folder(root: Path, *, classes: int = 3, train: int = 4) -> Path:

@@ -233,13 +233,6 @@ _RECIPES = {
         download=lambda root: CIFAR10(str(root), download=True),
         archive=("cifar-10-python.tar.gz", "."),
     ),
-    "cifar10jpeg": _Recipe(
-        "CIFAR10-JPEG",
-        "cifar10-jpeg",
-        load=lambda root: _load_images(Cifar10(root=str(root), name="cifar10-jpeg")),
-        download=None,
-        archive=("cifar10-jpeg.tar.xz", "cifar10-jpeg"),
-    ),
     "imagenet": _Recipe(
         "ImageNet",
         "imagenet",

@@ -14,7 +14,7 @@ from graph_data import REPOSITORY, write_tu_dataset
 from image_data import write_cifar10
 from text_data import write_texts
 
-from phantomgrad_suite.data import Cifar10, WikiText103, sources
+from phantomgrad_suite.data import WikiText103, sources
 from phantomgrad_suite.data import fetch as fetching
 from phantomgrad_suite.data.fetch import fetch
 from phantomgrad_suite.data.graphs.ppi import write_ppi
@@ -177,7 +177,7 @@ def test_interrupted_copy_installs_nothing(source, target, monkeypatch):
     assert "12 graphs" in fetch("TOY", target, source)
 
 
-@pytest.mark.parametrize("name", [*PLACES, "CIFAR10-JPEG"])
+@pytest.mark.parametrize("name", [*PLACES])
 def test_folder_without_the_data_set(target, tmp_path, name):
     with pytest.raises(MissingDataError, match=rf"does not contain {name}: expected {tmp_path}"):
         fetch(name, target, tmp_path / "nowhere")
@@ -251,29 +251,7 @@ def test_no_member_leaves_the_folder(
     assert {path.name for path in source.parent.iterdir()} == {"source", "data"}
 
 
-def test_jpeg_archive_is_unpacked(jpeg_root, tmp_path, target, monkeypatch):
-    path = tmp_path / "cifar10-jpeg.tar.xz"
-    with tarfile.open(path, "w:xz") as archive:
-        for part in ("train", "test"):
-            archive.add(jpeg_root / "cifar10-jpeg" / part, part)
-    sums = {path.name: sha256(path)}
-    monkeypatch.setattr(fetching, "known_checksums", lambda folder="": {} if folder else sums)
-    message = f"CIFAR10-JPEG: 100 training and 20 test images in {target / 'cifar10-jpeg'}"
-    assert fetch("CIFAR10-JPEG", target, tmp_path) == message
-    assert fetch("CIFAR10-JPEG", target) == f"{message} (already there)"
-    roots = (str(target), str(jpeg_root))
-    first, second = (Cifar10(root=root, name="cifar10-jpeg").facts() for root in roots)
-    assert first == second
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(UserError, match=r"is damaged or another file of this name"):
-        fetch("CIFAR10-JPEG", tmp_path / "other", tmp_path)
-    with pytest.raises(MissingDataError, match="no address to download it from: use `--from DIR`"):
-        fetch("CIFAR10-JPEG", tmp_path / "other")
-    assert list((tmp_path / "other").iterdir()) == []
-
-
 def test_checksums_are_known(tu_root):
-    assert len(known_checksums()["cifar10-jpeg.tar.xz"]) == 64
     # Keras has the same one.
     assert known_checksums()["cifar-10-python.tar.gz"].startswith("6d958be07457780")
     for name in ("COX2", "PROTEINS"):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from graph_data import REPOSITORY, real_data, write_tu_dataset
 from hydra.utils import instantiate
-from image_data import write_cifar10_jpeg, write_image_folder
+from image_data import write_image_folder
 from text_data import write_texts
 
-from phantomgrad_suite.data import PPI, Cifar10, GraphFolds, ImageNet, WikiText103
+from phantomgrad_suite.data import PPI, GraphFolds, ImageNet, WikiText103
 from phantomgrad_suite.data.graphs.ppi import write_ppi
 from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.records import Record
@@ -41,12 +41,6 @@ KINDS = {
         lambda root: PPI(root=str(root)),
         lambda root: root / "ppi" / "raw" / "test_labels.npy",
         flip_label,
-    ),
-    "CIFAR10-JPEG": (
-        lambda root: write_cifar10_jpeg(root, train=2, test=1),
-        lambda root: Cifar10(root=str(root), name="cifar10-jpeg"),
-        lambda root: root / "cifar10-jpeg" / "train",
-        lambda train: exchange(train / "dog" / "0000.jpg", train / "cat" / "0000.jpg"),
     ),
     "ImageNet": (
         write_image_folder,

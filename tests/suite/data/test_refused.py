@@ -17,10 +17,10 @@ from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
 # The fixture that holds the files of a data set; the others are made, or refused before.
 ROOTS = {
-    **{Cifar10: "jpeg_root", ImageNet: "folder_root"},
+    **{Cifar10: "cifar_root", ImageNet: "folder_root"},
     **{GraphFolds: "small_tu", WikiText103: "text_root"},
 }
-NAMES = {Cifar10: "cifar10-jpeg", GraphFolds: "COX2"}
+NAMES = {Cifar10: "cifar10", GraphFolds: "COX2"}
 SYNTHETIC = "ppi-synthetic"
 AT_LEAST_0 = "must be finite and not negative"
 
@@ -57,7 +57,7 @@ def use(kind, **settings):
         (PPI, {"name": SYNTHETIC, "scale": 0}, r"dataset.scale must be in \(0, 1\], got 0"),
         (PPI, {"name": SYNTHETIC, "scale": 1.5}, r"dataset.scale must be in \(0, 1\], got 1.5"),
         (PPI, {"seed": -1}, "dataset.seed must be at least 0, got -1"),
-        (Cifar10, {"name": "cifar100"}, "'cifar10-jpeg' or 'cifar10-8x8', got 'cifar100'"),
+        (Cifar10, {"name": "cifar100"}, "'cifar10' or 'cifar10-8x8', got 'cifar100'"),
         (Cifar10, {"batch_size": 0}, r"dataset\.batch_size must be at least 1, got 0"),
         (Cifar10, {"validation": -1}, r"dataset\.validation must be at least 0, got -1"),
         (Cifar10, {"validation": 9}, r"dataset.validation must lie in \[10, 90\] .* 9"),
@@ -95,7 +95,6 @@ FETCH = "fetch it with `python scripts/fetch_data.py"
         (GraphFolds, "MUTAG", rf"^MUTAG is not in .*: {FETCH} MUTAG` \(or, without network"),
         (PPI, "PPI", f"PPI lacks {', '.join(FILES)} in .*/ppi/raw: {FETCH[:13]}"),
         (Cifar10, "cifar10", f"cifar10 is not in .*: {FETCH} CIFAR10`"),
-        (Cifar10, "cifar10-jpeg", f"cifar10-jpeg is not in .*: {FETCH} CIFAR10-JPEG`"),
         (WikiText103, "wikitext103", r"lacks .*wiki.train.* scripts/fetch_data.py wiki"),
     ],
 )

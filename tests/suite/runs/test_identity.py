@@ -148,7 +148,7 @@ def test_measurements_make_another_run():
             "Digits, DEQ, UPG A(5, adaptive)",
         ),
         ("experiment=digits/implicit gradient=bptt model=mdeq_tiny", "Digits, MDEQ-Tiny, BPTT"),
-        ("experiment=digits/implicit dataset=cifar10_jpeg", "cifar10-jpeg, DEQ, Implicit"),
+        ("experiment=digits/implicit dataset=cifar10_8x8", "cifar10-8x8, DEQ, Implicit"),
         (
             "experiment=table3/wikitext103_preln_jr_implicit",
             "wikitext103, DEQ (PreLN), JR + Implicit",

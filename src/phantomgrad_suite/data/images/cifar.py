@@ -1,7 +1,5 @@
-"""CIFAR-10, original, JPEG files or thumbnails, in memory; augmented on the device."""
+"""CIFAR-10, original or as thumbnails, in memory; augmented on the device."""
 
-import logging
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,23 +15,15 @@ from phantomgrad.checks import check_choice
 from phantomgrad_suite.checkpoint.loaders import Shuffled
 from phantomgrad_suite.data.base import Share, missing_data
 from phantomgrad_suite.data.folds import held_out
-from phantomgrad_suite.data.images.base import (
-    ImageBatch,
-    ImageData,
-    ImageSet,
-    open_folder,
-    read_image,
-)
-from phantomgrad_suite.data.sources import cached, digest, embedded_file
+from phantomgrad_suite.data.images.base import ImageBatch, ImageData, ImageSet
+from phantomgrad_suite.data.sources import digest, embedded_file
 from phantomgrad_suite.runs.errors import UserError
-
-log = logging.getLogger(__name__)
 
 CLASSES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
     *("dog", "frog", "horse", "ship", "truck"),
 )
-_FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar10-jpeg": "cifar10-jpeg"}
+_ORIGINAL, _FOLDER = "cifar10", "cifar-10-batches-py"
 _THUMBNAILS = "cifar10-8x8"
 THUMBNAILS = embedded_file("cifar10_8x8.webp")
 
@@ -52,8 +42,8 @@ class Cifar10(ImageData):
     side = 32
     classes = all_classes = len(CLASSES)
 
-    root: str  # holds cifar-10-batches-py or cifar10-jpeg
-    name: str = "cifar10"  # or cifar10-jpeg, after lossy compression, or cifar10-8x8
+    root: str  # holds cifar-10-batches-py
+    name: str = _ORIGINAL  # or cifar10-8x8
     batch_size: int = 128  # images of one process; the last batch may be smaller
     test_batch_size: int = 128
     augment: bool = False  # crop at random in a black frame of 1/8; mirror with probability 1/2
@@ -67,9 +57,9 @@ class Cifar10(ImageData):
         self.check_settings(1, "batch_size", "test_batch_size", "subset")
         self.check_settings(0, "validation", "seed")
         embedded = self.name == _THUMBNAILS
-        check_choice("dataset.name", self.name, (*_FOLDERS, _THUMBNAILS))
+        check_choice("dataset.name", self.name, (_ORIGINAL, _THUMBNAILS))
         check_choice("dataset.resolution", self.resolution, (4, 8) if embedded else (4, 8, 16, 32))
-        if not embedded and not Path(self.root, _FOLDERS[self.name]).exists():
+        if not embedded and not Path(self.root, _FOLDER).exists():
             raise missing_data(f"{self.name} is not in {self.root}", self.name.upper())
         self.evaluation_sets = ("test", "validation") if self.validation else ("test",)
 
@@ -77,19 +67,12 @@ class Cifar10(ImageData):
     def files(self) -> list[Path]:
         if self.name == _THUMBNAILS:
             return [THUMBNAILS]
-        folder = Path(self.root, _FOLDERS[self.name])
-        return sorted(folder.glob("*_batch*" if self.name == "cifar10" else "*/*"))
+        return sorted(Path(self.root, _FOLDER).glob("*_batch*"))
 
     @cached_property
     def pixels(self) -> dict[str, ImageBatch]:
-        if self.name == "cifar10":
-            tensors = _read_original(self.root)
-        elif self.name == _THUMBNAILS:
-            tensors = read_thumbnails()
-        else:
-            folder = Path(self.root, _FOLDERS[self.name])
-            path, files = folder / "pixels.pt", folder.glob("*/*/*")
-            tensors = cached(path, files, lambda: _decode(folder))
+        original = self.name == _ORIGINAL
+        tensors = _read_original(self.root) if original else read_thumbnails()
         train, test = ImageBatch(*tensors[:2]), ImageBatch(*tensors[2:])
         if self.subset is not None:
             train = _first_of_each_class(train, self.subset)
@@ -177,31 +160,9 @@ def _read_original(root: str) -> list[Tensor]:
     try:
         parts = [CIFAR10(root, train=train) for train in (True, False)]
     except RuntimeError as error:  # torchvision verifies checksums
-        problem = f"files in {Path(root, _FOLDERS['cifar10'])} are missing or damaged"
+        problem = f"files in {Path(root, _FOLDER)} are missing or damaged"
         raise missing_data(problem, "CIFAR10") from error
     return [tensor for part in parts for tensor in _tensors(part.data, part.targets)]
-
-
-def _decode(folder: Path) -> list[Tensor]:
-    """Return images and labels of the training part, then of the test part, sorted by name."""
-    log.info("decoding the images of %s, once", folder)
-    tensors: list[Tensor] = []
-    for part in ("train", "test"):
-        images = open_folder(folder, part, "CIFAR10-JPEG")
-        counts = Counter(images.classes[label] for label in images.targets)
-        fewest = min(CLASSES, key=lambda name: counts[name])
-        if counts[fewest] != max(counts.values()):
-            problem = f"{folder / part} has only {counts[fewest]} images of class {fewest}"
-            raise missing_data(problem, "CIFAR10-JPEG")
-        pixels = np.empty((len(images), 32, 32, 3), np.uint8)
-        for image, (path, _) in zip(pixels, images.samples, strict=True):
-            decoded = read_image(path)
-            if decoded.size != (32, 32):
-                width, height = decoded.size
-                raise UserError(f"{path} must have 32 x 32 pixels, got {width} x {height}")
-            image[:] = decoded
-        tensors += _tensors(pixels, images.targets)
-    return tensors
 
 
 def read_thumbnails() -> list[Tensor]:

@@ -18,7 +18,7 @@ QUIET = [
 ]
 
 
-def cifar(root: Path, name: str = "cifar10-jpeg", **options: Any) -> Cifar10:
+def cifar(root: Path, name: str = "cifar10", **options: Any) -> Cifar10:
     data = Cifar10(root=str(root), name=name, **options)
     data.setup()
     return data

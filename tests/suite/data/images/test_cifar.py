@@ -1,19 +1,16 @@
-"""CIFAR-10: exact pixels from both formats, its parts and their order, its way to the device."""
-
-import shutil
+"""CIFAR-10: exact pixels, its parts and their order, its way to the device."""
 
 import numpy as np
 import pytest
 import torch
 from data.images.helpers import QUIET, as_set, cifar, fit, normalised, whole
-from image_data import write_cifar10, write_damaged_png, write_image
-from PIL import Image
+from image_data import write_cifar10
 from torchvision.transforms.v2 import functional as slow
 
 from phantomgrad_suite.data import ImageBatch
 from phantomgrad_suite.data.base import Share
 from phantomgrad_suite.data.images.base import in_order
-from phantomgrad_suite.data.images.cifar import CLASSES, random_crops
+from phantomgrad_suite.data.images.cifar import random_crops
 from phantomgrad_suite.runs.errors import UserError
 
 pytestmark = QUIET
@@ -29,34 +26,18 @@ def test_original_files_give_their_pixels(tmp_path, monkeypatch):
         assert batch.labels.tolist() == [*range(10)] * (len(pixels[part]) // 10)
 
 
-def test_jpeg_files_give_their_pixels(jpeg_root):
-    """They are sorted by name, class by class, and decoded by Pillow."""
-    pixels = cifar(jpeg_root).pixels
-    train, test = pixels["train"], pixels["test"]
-    assert train.images.shape == (100, 3, 32, 32)
-    assert train.labels.tolist() == [label for label in range(10) for _ in range(10)]
-    assert test.labels.tolist() == [label for label in range(10) for _ in range(2)]
-    for label, i in ((0, 0), (3, 7), (9, 9)):
-        with Image.open(jpeg_root / "cifar10-jpeg/train" / CLASSES[label] / f"000{i}.jpg") as file:
-            expected = np.asarray(file).transpose(2, 0, 1)
-        assert np.array_equal(train.images[10 * label + i].numpy(), expected)
-
-
-def test_facts_and_sizes(jpeg_root, cifar_root):
-    data = cifar(jpeg_root)
+def test_facts_and_sizes(cifar_root):
+    data = cifar(cifar_root)
     assert data.sizes() == {"in_channels": 3, "classes": 10}
     assert data.evaluation_sets == ("test",)
     facts = data.facts()
     assert facts["fingerprint"].startswith("sha256:")
     sizes = {"train": 100, "validation": 0, "test": 20}
-    assert facts == {"name": "cifar10-jpeg", "fingerprint": facts["fingerprint"], **sizes}
-    original = cifar(cifar_root, "cifar10").facts()
-    assert original["name"] == "cifar10"
-    assert original["fingerprint"] != facts["fingerprint"]
+    assert facts == {"name": "cifar10", "fingerprint": facts["fingerprint"], **sizes}
 
 
-def test_validation_part_is_stratified_and_depends_on_its_seed_alone(jpeg_root):
-    data = cifar(jpeg_root, validation=30)
+def test_validation_part_is_stratified_and_depends_on_its_seed_alone(cifar_root):
+    data = cifar(cifar_root, validation=30)
     assert data.evaluation_sets == ("test", "validation")
     train, validation = whole(data, "train"), whole(data, "validation")
     assert train.labels.bincount().tolist() == [7] * 10
@@ -64,9 +45,9 @@ def test_validation_part_is_stratified_and_depends_on_its_seed_alone(jpeg_root):
     assert as_set(train.images) | as_set(validation.images) == as_set(data.pixels["train"].images)
     facts = data.facts()
     assert (facts["train"], facts["validation"]) == (70, 30)
-    assert facts["fingerprint"] == cifar(jpeg_root).facts()["fingerprint"]
+    assert facts["fingerprint"] == cifar(cifar_root).facts()["fingerprint"]
     torch.manual_seed(7)
-    again, other = (cifar(jpeg_root, validation=30, seed=seed) for seed in (42, 1))
+    again, other = (cifar(cifar_root, validation=30, seed=seed) for seed in (42, 1))
     assert torch.equal(whole(again, "validation").images, validation.images)
     assert not torch.equal(whole(other, "validation").images, validation.images)
 
@@ -82,8 +63,8 @@ def test_subset_is_the_first_images_of_each_class(cifar_root):
     assert facts["fingerprint"] != complete.facts()["fingerprint"]
 
 
-def test_every_image_comes_once_with_its_label(jpeg_root):
-    data = cifar(jpeg_root, batch_size=30, test_batch_size=8)
+def test_every_image_comes_once_with_its_label(cifar_root):
+    data = cifar(cifar_root, batch_size=30, test_batch_size=8)
     batches = list(data.train_dataloader())
     assert isinstance(batches[0], ImageBatch)
     assert [len(batch.labels) for batch in batches] == [30, 30, 30, 10]
@@ -120,61 +101,22 @@ def test_processes_draw_apart_and_stay_in_step():
     assert not torch.equal(first, second)
 
 
-def test_batches_are_normalised_and_evaluation_is_not_augmented(jpeg_root):
-    data = cifar(jpeg_root, augment=True, test_batch_size=7)
+def test_batches_are_normalised_and_evaluation_is_not_augmented(cifar_root):
+    data = cifar(cifar_root, augment=True, test_batch_size=7)
     module = fit(data, 1)
     expected = normalised(data.pixels["test"].images, MEAN, DEVIATION)
     torch.testing.assert_close(module.images("test"), expected)
     plain = as_set(data.on_after_batch_transfer(data.pixels["train"], 0).images)
     assert not as_set(module.images()) & plain
-    assert as_set(fit(cifar(jpeg_root), 1).images()) == plain
+    assert as_set(fit(cifar(cifar_root), 1).images()) == plain
 
 
-def test_processes_that_would_wait_for_each_other_are_refused(jpeg_root):
+def test_processes_that_would_wait_for_each_other_are_refused(cifar_root):
     """Twenty images for three processes are 7, 7 and 6, each once: two batches of six, or one."""
-    part = cifar(jpeg_root)._parts["test"]
+    part = cifar(cifar_root)._parts["test"]
     shares = [list(in_order(part, 5, Share(3, process))) for process in range(3)]
     assert [len(share) for share in shares] == [7, 7, 6]
     assert sorted(i for share in shares for i in share) == list(range(20))
     message = "=6 gives 3 processes different numbers of batches of 20 samples: choose another size"
     with pytest.raises(UserError, match=message):
         in_order(part, 6, Share(3, 2))
-
-
-def test_bad_image_is_named(jpeg_copy):
-    path = jpeg_copy / "cifar10-jpeg/test/dog/0001.jpg"
-    path.write_bytes(path.read_bytes()[:300])
-    with pytest.raises(UserError, match=r"dog/0001.jpg cannot be read as an image \("):
-        cifar(jpeg_copy)
-    assert not list(jpeg_copy.glob("*/*.pt"))
-    for width, height in ((48, 32), (1, 32)):
-        write_image(path, np.random.default_rng(0), width, height)
-        message = f"dog/0001.jpg must have 32 x 32 pixels, got {width} x {height}"
-        with pytest.raises(UserError, match=message):
-            cifar(jpeg_copy)
-    write_damaged_png(path)
-    with pytest.raises(UserError, match=r"dog/0001.jpg cannot be read as an image \(broken PNG"):
-        cifar(jpeg_copy)
-
-
-def test_missing_images_are_counted(jpeg_copy):
-    shutil.rmtree(jpeg_copy / "cifar10-jpeg/train/frog")
-    with pytest.raises(UserError, match="train has only 0 images of class frog: fetch it"):
-        cifar(jpeg_copy)
-
-
-def test_real_images_are_the_known_ones(real_jpeg_root):
-    """All 60,000 have known pixels; mean and deviation are nearly those of CIFAR-10."""
-    data = cifar(real_jpeg_root, batch_size=128)
-    assert data.facts() == {
-        "name": "cifar10-jpeg",
-        "fingerprint": "sha256:eec90e10bd2f5438e70e4e8599dc5b7672ffbabf978fde50cd6de1e7ed6d6bf0",
-        "train": 50000,
-        "validation": 0,
-        "test": 10000,
-    }
-    train = data.pixels["train"]
-    assert train.labels.bincount().tolist() == [5000] * 10
-    assert len(data.train_dataloader()) == 391
-    mean = (train.images[::10].double() / 255).mean((0, 2, 3))
-    torch.testing.assert_close(mean, torch.tensor(MEAN).double(), atol=0.005, rtol=0)
