@@ -31,7 +31,7 @@ def run(tmp_path):
 
 
 def test_changed_settings_come_first_then_scores_and_costs(run, tmp_path):
-    runs = [run("seed0", [0.5, 0.8]), run("seed0-steps=9", [0.6, None], steps=9)]
+    runs = [run("seed0", [0.5, 0.8]), run("seed0-steps_9", [0.6, None], steps=9)]
     table = compare(runs, tmp_path / "all.svg")
     first, second = map(str, runs)
     assert list(table.index)[:2] == ["gradient.steps", "accuracy (%) ↑, best"]

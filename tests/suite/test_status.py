@@ -146,13 +146,13 @@ def test_a_broken_table_does_not_hide_the_others(tmp_path, capsys, content, erro
 
 
 def test_a_run_with_changes_is_under_its_row(folder, capsys):
-    changed = RUNS / PLACE[0] / "seed0-steps=9-abcdef"
+    changed = RUNS / PLACE[0] / "seed0-steps_9-abcdef"
     changed.mkdir()
     note(changed)
     assert status(["--table", "chains", *HERE], CONFIGS) == 0
     lines = capsys.readouterr().out.splitlines()
     row = next(i for i, line in enumerate(lines) if line.split()[:1] == ["chains/implicit"])
-    assert lines[row + 1].split()[:3] == ["chains/implicit", "seed0-steps=9-abcdef", "1"]
+    assert lines[row + 1].split()[:3] == ["chains/implicit", "seed0-steps_9-abcdef", "1"]
 
 
 def test_one_table_and_failed_runs(folder, capsys):

@@ -29,7 +29,7 @@ class Identity:
             in the folder ``label.scale`` if it has one (``cpu/table1/implicit``).
         instance: ``seed<k>``, with ``-fold<i>`` where the data set has folds. If the configuration
             differs from the row's own, it ends with the first changes and a part of the hash:
-            ``seed0-solver=Anderson-7d4b02``.
+            ``seed0-solver_Anderson-7d4b02``.
         changes: these differences, for example ``gradient.steps=9``.
         config_hash: the hash of all settings except ``label``, ``runtime``, seed and fold.
     """
@@ -112,10 +112,13 @@ def _rank(change: str) -> int:
 
 
 def _short(change: str) -> str:
-    """Return a change for the name of a folder: ``steps=9``, ``solver=Anderson``."""
+    """Return a change for the name of a folder: ``steps_9``, ``solver_Anderson``.
+
+    It can be typed as a value of an override, which a ``=`` would have to be quoted for.
+    """
     key, _, value = change.partition("=")
-    name = f"{key.rpartition('.')[2]}={value.partition('(')[0]}"
-    return re.sub(r"[^\w.=+]+", "_", name)[:_LONGEST]
+    name = f"{key.rpartition('.')[2]}_{value.partition('(')[0]}"
+    return re.sub(r"[^\w.+]+", "_", name)[:_LONGEST]
 
 
 def decisive(config: Config) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def test_instance_has_seed_fold_and_hash_of_a_changed_configuration():
     changed = {**row, "solver": {"tol": 2.0}}
     assert identify(row, row).instance == "seed0-fold3"
     found = identify(changed, row)
-    assert found.instance == f"seed0-fold3-tol=2.0-{hash_config(changed)[:6]}"
+    assert found.instance == f"seed0-fold3-tol_2.0-{hash_config(changed)[:6]}"
     assert found.is_changed
     assert not identify(row, row).is_changed
     assert (found.row, found.changes) == ("t/row", ("solver.tol=2.0",))
