@@ -10,8 +10,6 @@ from hydra.core.config_store import ConfigStore
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from phantomgrad_suite.runs.errors import UserError
-
 _REPEATED = re.compile(r"(seed|dataset\.fold)=(0|[1-9]\d*)")
 
 
@@ -31,12 +29,8 @@ class RowSweeper(BasicSweeper):
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         """Give the launcher, too, a loader that remembers the rows."""
-        choices = config.hydra.runtime.choices
-        if self.params and (scale := choices.get("scale")):
-            if scale not in self.scales:
-                table = choices.get("table") or choices.get("tune")
-                raise UserError(f"{table} has no edition scale={scale}")
-            self.params = {**self.params, **self.scales[scale]}
+        own = self.scales.get(config.hydra.runtime.choices.get("scale"), {})
+        self.params = {**(self.params or {}), **own}
         loader: Any = _OncePerRow(hydra_context.config_loader)
         context = HydraContext(config_loader=loader, callbacks=hydra_context.callbacks)
         super().setup(hydra_context=context, task_function=task_function, config=config)

@@ -155,7 +155,7 @@ def _source(kind: type[PuzzleData]) -> str:
     That is the files of the class and of its bases, not what they import.
     """
     kinds = [c for c in kind.__mro__ if issubclass(c, PuzzleData)]
-    own = [c for c in kinds if not c.__module__.startswith("phantomgrad_suite.")]
+    own = [c for c in kinds if not c.__module__.startswith(f"{__package__}.")]
     try:
         files = dict.fromkeys(inspect.getsource(inspect.getmodule(c) or c) for c in own)
         return " ".join([kind.__qualname__, *files]) if own else ""

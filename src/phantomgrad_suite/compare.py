@@ -58,8 +58,10 @@ def _facts(record: Record) -> dict[str, str]:
     metric, result = metric_of(record.result.metric, record.result.mode), record.result
     solver, seconds = record.solver, record.seconds
     found = {
-        f"{metric.heading}, best": f"{metric.format(result.best)} (epoch {result.best_epoch})",
-        f"{metric.heading}, last": metric.format(result.last),
+        f"{metric.heading}, best": "diverged"
+        if record.diverged
+        else f"{metric.format(result.best)} (epoch {result.best_epoch})",
+        f"{metric.heading}, last": "diverged" if record.diverged else metric.format(result.last),
         "evaluations of f a solve": solver.get("evaluations"),
         "products a backward solve": solver.get("adjoint_evaluations"),
         "seconds an epoch": seconds.get("epoch"),
@@ -76,9 +78,9 @@ def _overlay(records: Mapping[str, Record]) -> Plot:
         values = pd.Series(record.curves.get(metric.curve, ()), dtype=float) * metric.scale
         values = values[values.notna()]
         axes: dict[str, Any] = {"epoch": range(1, len(record.curves.get(metric.curve, ())) + 1)}
-        if "last" in record.weights:
+        if "last" in record.weights and "solver/evaluations" in record.curves:
             axes["evaluations of f"] = evaluations(record)
         for column, x in axes.items():
-            at = pd.Series(x)[values.index]
+            at = pd.Series(x, dtype=float).reindex(values.index)
             curves.append(Curve(name, at.tolist(), values.tolist(), metric.heading, column))
     return Plot("compare", "", "Runs compared", curves)

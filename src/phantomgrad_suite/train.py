@@ -221,8 +221,11 @@ def _tell(
     """Say how the run ended and where it lies, and give its scores to the dashboard."""
     level, ended = logging.WARNING if record.diverged else logging.INFO, _headline(record)
     log.log(level, "%s on %s: %s: %s", identity, record.label["dataset"], ended, folder.path)
-    if logger:
-        logger.log_hyperparams(hyperparameters(config), *_score(logger, record))
+    try:
+        if logger:
+            logger.log_hyperparams(hyperparameters(config), *_score(logger, record))
+    except Exception as error:  # of a dashboard, for which no record may be lost
+        log.warning("%s: its logger refused the scores: %s", identity, error)
 
 
 def hyperparameters(config: DictConfig) -> dict[str, Any]:

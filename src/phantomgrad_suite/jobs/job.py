@@ -92,8 +92,9 @@ def open_job(config: DictConfig) -> Iterator[Job]:
                 results.add(record)
             yield Job(identity, folder, pending=False, record=record)
         else:
-            for path in (folder.path, *([results.folder] if results else [])):
-                check_writable(path)
+            check_writable(folder.path)
+            if results:
+                results.check()
             epochs = (config.get("trainer") or {}).get("max_epochs")
             with log_attempt(folder.path, epochs=epochs, dataset=config.label.get("dataset")):
                 yield Job(identity, folder, pending=True, writes=True, results=results)

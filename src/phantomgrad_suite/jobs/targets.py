@@ -69,8 +69,9 @@ def outside_code(config: Any) -> dict[str, str]:
         module = sys.modules.get(name)
         places = [*getattr(module, "__path__", ())] or [getattr(module, "__file__", None)]
         own = [Path(place) for place in places if place and not _is_installed(Path(place))]
-        if files := [path for place in own for path in sorted(place.rglob("*.py")) or [place]]:
-            found[name] = fingerprint(files)
+        files = [sorted(p.rglob("*.py")) if p.is_dir() else [p] for p in own]
+        if whole := [path for part in files for path in part]:
+            found[name] = fingerprint(whole)
     return found
 
 

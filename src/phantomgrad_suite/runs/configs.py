@@ -24,9 +24,9 @@ def extensions() -> dict[str, Path]:
     """Return the folder of each extension by the name of its package."""
     found = {}
     for point in sorted(entry_points(group=EXTENSIONS)):
-        spec = find_spec(point.value)
+        spec = find_spec(point.module)
         if spec and spec.submodule_search_locations:
-            found[point.value] = Path(spec.submodule_search_locations[0])
+            found[point.module] = Path(spec.submodule_search_locations[0])
     return found
 
 
@@ -36,8 +36,8 @@ def folders(configs: Path = CONFIGS) -> tuple[Path, ...]:
     Raises:
         UserError: one of these is no folder, or has a file that would be ignored.
     """
-    others = [folder / "configs" for folder in extensions().values()]
-    shared, own = [configs, *others], own_folders()
+    others = (folder / "configs" for folder in extensions().values())
+    shared, own = [configs, *(folder for folder in others if folder.is_dir())], own_folders()
     for folder in own:
         if not folder.is_dir():
             raise UserError(f"{CONFIG_PATH} must list folders of configurations, got {folder}")

@@ -92,7 +92,10 @@ def test_row_without_a_number_of_devices_is_refused(script):
     assert outcome.out == ""
 
 
-def test_a_table_without_an_edition_is_refused(script):
+def test_a_table_at_a_scale_has_rows_and_seeds_of_its_own(script):
+    lines = script("table=table1", "scale=cpu", "cluster=list").out.splitlines()
+    assert len(lines) == 9 * 7
+    assert " seed=6 experiment=table1/implicit_preconditioned5 table=table1 scale=cpu " in lines[-1]
     outcome = script("table=chains", "scale=cpu", "cluster=list")
     assert outcome.code == 1
-    assert outcome.err.strip() == "chains has no edition scale=cpu"
+    assert outcome.err.startswith("there is no scale 'cpu' of ignn_nodes")

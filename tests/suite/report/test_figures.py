@@ -248,7 +248,7 @@ def test_figure4_has_medians_by_iteration(tmp_path):
     angle, norm, *others, exact = (
         curve for curve in found["figure4_tanh"].curves if "= 0.9$" in curve.column
     )
-    assert {curve.label for curve in others} == {"NPG, λ = 0.5", "NPG, λ = 1.0"}  # UPG: as NPG
+    assert {curve.label for curve in others} == {f"NPG and UPG, λ = {d}" for d in (0.5, 1.0)}
     assert angle.y[:3] == pytest.approx(1 - np.array(level["methods"][0]["cosine"])[:3, 2])
     assert (norm.label, norm.x[0], len(norm.x)) == ("Broyden", 0, 31)
     assert norm.y[0] == level["methods"][0]["l1_norm"][0][2]

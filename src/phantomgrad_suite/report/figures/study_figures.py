@@ -1,11 +1,11 @@
 """The figures of the studies: Figures 1 and 4, Table 2, the theorems, and throughput."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from phantomgrad_suite.report.catalogue import FIGURES
-from phantomgrad_suite.report.figures.plot import Curve, Plot
+from phantomgrad_suite.report.figures.plot import FAMILIES, Curve, Plot
 from phantomgrad_suite.report.studies import costs, parts, precision
 from phantomgrad_suite.report.studies.theorems import first_of, gradient_name
 from phantomgrad_suite.report.table import Table
@@ -65,18 +65,16 @@ def iterations(table: Table) -> Iterator[Plot]:
         for level in _levels(record):
             condition = float(f"{level['condition']:.3g}")
             column = rf"$L_h = {level['lipschitz']}$, κ = {condition:,g}"
-            for method in level["methods"]:
-                if method["name"] == "UPG":
-                    continue  # its curves are those of NPG, to what can be seen
+            for name, method in _named(level["methods"]):
                 for quantity, row in _SOLVED.items():
-                    curves.append(_by_iteration(method, quantity, row, column))
+                    curves.append(_by_iteration(name, method, quantity, row, column))
             k = range(len(level["methods"][0]["l1_norm"]))
             exact = [level["l1_norm"][precision.MEDIAN]] * len(k)
             curves.append(Curve(r"exact, $\|g\|_1$", k, exact, _SOLVED["l1_norm"], column))
         form = record.setting["nonlinearity"]
         name = parts.with_instance(record, f"figure4_{form}", table.studies).replace(" ", "_")
         names = (name, FIGURES["figure4"].format(**record.setting), f"{table.title}, F: {form}")
-        note = "median over the samples; band: 5 % to 95 %; UPG: as NPG"
+        note = "median over the samples; band: 5 % to 95 %"
         yield Plot(*names, curves, "iterations of Broyden, or k", note, log="y")
 
 
@@ -89,13 +87,36 @@ def _levels(record: StudyRecord) -> list[parts.Numbers]:
     return found if len(found) <= _ACROSS else [*found[: _ACROSS - 1], found[-1]]
 
 
-def _by_iteration(method: parts.Numbers, quantity: str, row: str, column: str) -> Curve:
+def _named(methods: Sequence[parts.Numbers]) -> list[tuple[str, parts.Numbers]]:
+    """Return methods with their names, as one those whose medians agree to ``_SAME`` of a value."""
+    found: list[tuple[str, parts.Numbers]] = []
+    for method in methods:
+        name = precision.solver_name(method)
+        for i, (_, known) in enumerate(found):
+            if method["damping"] is not None and _agree(method, known):
+                found[i] = (f"{known['name']} and {name}", known)
+                break
+        else:
+            found.append((name, method))
+    return found
+
+
+def _agree(a: parts.Numbers, b: parts.Numbers) -> bool:
+    values = [
+        [np.asarray(m[q], dtype=float)[:, precision.MEDIAN] for q in ("cosine", "l1_norm")]
+        for m in (a, b)
+    ]
+    same = (np.allclose(x, y, rtol=_SAME, equal_nan=True) for x, y in zip(*values, strict=True))
+    return a["damping"] == b["damping"] and all(same)
+
+
+def _by_iteration(label: str, method: parts.Numbers, quantity: str, row: str, column: str) -> Curve:
     values = np.asarray(method["cosine" if quantity == "angle" else quantity], dtype=float)
     if quantity == "angle":  # (iterations, quantiles)
         values = np.maximum(1 - values[:, ::-1], _RESOLUTION)
     first = 0 if method["damping"] is None else 1
     k, band = range(first, first + len(values)), (values[:, _LOW], values[:, _HIGH])
-    label, family = precision.solver_name(method), "NPG" if method["damping"] else "implicit"
+    family = method["name"] if method["name"] in FAMILIES else "implicit"
     return Curve(label, k, values[:, precision.MEDIAN], row, column, band, family)
 
 
