@@ -11,7 +11,7 @@ COPY requirements.lock ./
 RUN python -m venv .venv \
     && .venv/bin/pip install --no-cache-dir --requirement requirements.lock
 COPY . .
-RUN .venv/bin/pip install --no-cache-dir --no-deps --editable . \
+RUN .venv/bin/pip install --no-cache-dir --no-deps --editable . --editable ./suite \
     && touch .venv/.ready \
     && git config --system --add safe.directory /phantomgrad
 

@@ -37,15 +37,15 @@ help: ## Show this list
 	  /^[a-z0-9-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' Makefile
 	@echo "SCALE=cpu shrinks tables 1, 3 and 4 (PPI), figures 2 and 3: they take 11, 7, 0.8, 1.5 and 4.5 hours of a core (data: docs/data.md)."
 
-env: .venv/.ready ## Set up .venv (python >= 3.11, everything pinned)
+env: .venv/.ready ## Set up .venv (Python 3.11 to 3.14, everything pinned)
 
-.venv/.ready: requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit("python >= 3.11 is needed, this is " + sys.version.split()[0] + ": make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
+.venv/.ready: requirements.lock pyproject.toml suite/pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; (3, 11) <= v <= (3, 14) or sys.exit("Python 3.11 to 3.14 is supported, this is %d.%d: make PYTHON=python3.12 ..." % v)'
 	@echo "setting up .venv from requirements.lock (about two minutes) ..."
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable . --editable ./suite
 	@touch $@
 
 reproduce: env ## The main job, no download: studies, digits, Chains; ends with runs/results/index.html

@@ -9,7 +9,7 @@ from pathlib import Path
 
 HEADER = "# Exact versions of everything in .venv. Written by `make lock`; do not edit.\n"
 LINUX_ONLY = ("nvidia-", "cuda-", "triton")
-NOT_LOCKED = {"phantomgrad", "pip", "setuptools", "wheel"}
+NOT_LOCKED = {"phantomgrad", "phantomgrad-suite", "pip", "setuptools", "wheel"}
 
 
 def main() -> None:

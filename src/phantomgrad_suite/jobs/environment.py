@@ -22,6 +22,7 @@ from torch import nn
 from phantomgrad_suite.callbacks.capture import layers_of
 from phantomgrad_suite.jobs.processes import is_first_process
 from phantomgrad_suite.jobs.targets import outside_code
+from phantomgrad_suite.runs.configs import ROOT
 from phantomgrad_suite.runs.errors import SettingError
 
 log = logging.getLogger(__name__)
@@ -136,17 +137,21 @@ def compile_solves(model: nn.Module, mode: str | None, device: torch.device) -> 
 
 
 def git_revision() -> str | None:
-    """Return the commit of this checkout, with ``+dirty`` if source or configs were changed."""
+    """Return the commit of this checkout, with ``+dirty`` if source or configs were changed.
+
+    Of an installed package it is the version, which names its commit.
+    """
+    if not (ROOT / "src").is_dir():
+        return importlib.metadata.version("phantomgrad-suite")
     revision = _git("rev-parse", "HEAD")
     changed = revision and _git("status", "--porcelain", "--", "src", "configs")
     return f"{revision}+dirty" if changed else revision
 
 
 def _git(*arguments: str) -> str | None:
-    root = Path(__file__).resolve().parents[3]
     try:
         done = subprocess.run(
-            ["git", *arguments], cwd=root, capture_output=True, text=True, check=True, timeout=10
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True, timeout=10
         )
     except (OSError, subprocess.SubprocessError) as error:
         if is_first_process():

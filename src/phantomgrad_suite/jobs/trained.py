@@ -13,6 +13,7 @@ from torch import Tensor
 from phantomgrad_suite.data.sources import sha256
 from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.jobs.targets import check_targets
+from phantomgrad_suite.runs.configs import ROOT
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.records import Record, RecordError, read_record
@@ -24,7 +25,7 @@ _NEEDED = (
     *("matmul_precision", "seed"),
 )
 _WEIGHTS = ("file", "sha256", "epoch", "step")
-RESULTS = Path(__file__).resolve().parents[3] / "results"
+RESULTS = ROOT / "results"
 
 
 def read_run(folder: Path) -> Record:

@@ -14,7 +14,10 @@ from pathlib import Path
 
 from phantomgrad_suite.runs.errors import UserError
 
-CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+_PACKAGE = Path(__file__).resolve().parents[1]
+# The folder of configs/, results/ and scripts/: the checkout or, in a wheel, the package.
+ROOT = _PACKAGE if (_PACKAGE / "configs").is_dir() else _PACKAGE.parents[1]
+CONFIGS = ROOT / "configs"
 CONFIG_PATH = "PHANTOMGRAD_CONFIG_PATH"
 EXTENSIONS = "phantomgrad.extensions"
 

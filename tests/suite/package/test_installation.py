@@ -1,4 +1,4 @@
-"""What is installed where: pyproject.toml, environment.yml and requirements.lock agree."""
+"""What is installed where: both pyproject.toml, environment.yml and requirements.lock agree."""
 
 import re
 import tomllib
@@ -11,14 +11,20 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-EXTRAS = PROJECT["optional-dependencies"]
+PROJECTS = {
+    place: tomllib.loads((REPOSITORY / place / "pyproject.toml").read_text())["project"]
+    for place in (".", "./suite")
+}
+LIBRARY, SUITE = PROJECTS.values()
 
 
 def declared():
-    """Every requirement of pyproject.toml."""
-    for line in (*PROJECT["dependencies"], *(r for extra in EXTRAS.values() for r in extra)):
-        yield Requirement(line)
+    """Every requirement of the library and of the suite, but the library itself."""
+    for project in PROJECTS.values():
+        extras = project["optional-dependencies"].values()
+        for line in (*project["dependencies"], *(line for extra in extras for line in extra)):
+            if line != LIBRARY["name"]:
+                yield Requirement(line)
 
 
 def existing(name):
@@ -79,19 +85,28 @@ def test_lock_is_complete(lock):
 
 def test_environment_is_that_of_the_project():
     environment = yaml.safe_load(existing("environment.yml"))
-    assert environment["name"] == PROJECT["name"]
+    assert environment["name"] == LIBRARY["name"]
     python, pip = (
         next(Requirement(d) for d in environment["dependencies"] if str(d).startswith(name))
         for name in ("python", "pip")
     )
-    assert python.specifier == SpecifierSet(PROJECT["requires-python"])
+    assert python.specifier == SpecifierSet(LIBRARY["requires-python"])
     assert pip.name == "pip"
     (by_pip,) = (d["pip"] for d in environment["dependencies"] if isinstance(d, dict))
-    (install,) = by_pip
-    found = re.fullmatch(r"--editable \.\[([a-z,]+)\]", install)
-    assert found
-    assert set(found[1].split(",")) == set(EXTRAS)
+    for install, (place, project) in zip(by_pip, PROJECTS.items(), strict=True):
+        found = re.fullmatch(rf"--editable {re.escape(place)}\[([a-z,]+)\]", install)
+        assert found
+        assert set(found[1].split(",")) == set(project["optional-dependencies"])
 
 
 def test_library_needs_torch_alone():
-    assert [Requirement(line).name for line in PROJECT["dependencies"]] == ["torch"]
+    assert [Requirement(line).name for line in LIBRARY["dependencies"]] == ["torch"]
+
+
+def test_both_support_the_same_versions_of_python():
+    supported = SpecifierSet(LIBRARY["requires-python"])
+    assert SpecifierSet(SUITE["requires-python"]) == supported
+    named = re.findall(r"Python :: (3\.\d+)", " ".join(LIBRARY["classifiers"]))
+    makefile = (REPOSITORY / "Makefile").read_text()
+    assert all(supported.contains(version) for version in named)
+    assert f"Python {named[0]} to {named[-1]} is supported" in makefile

@@ -1,4 +1,4 @@
-"""Source distribution and wheel: what they hold, and that the library works from them."""
+"""Source distribution and wheels: what they hold, and that library and commands work from them."""
 
 import os
 import shutil
@@ -7,6 +7,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
 from graph_data import REPOSITORY
 
 USER = (Path(__file__).parent / "user.py").read_text()
@@ -16,36 +17,70 @@ git add .
 git -c user.name=a -c user.email=a@b.c commit --quiet --no-verify --no-gpg-sign -m all
 git tag v1.2.3
 """
+# A hook's repository, a user's settings and the packages of the checkout stay out.
+OWN = {
+    k: v for k, v in os.environ.items() if not k.startswith(("GIT_", "SETUPTOOLS_SCM", "PYTHON"))
+}
+OWN["GIT_CONFIG_GLOBAL"] = os.devnull
 
 
-def test_library_works_from_the_wheel_of_the_sdist(tmp_path):
-    """In a new process, in an empty folder, with nothing of the checkout on the path.
-
-    The version is that of the tag.
-    """
-    source = tmp_path / "source"  # setuptools builds in the checkout, from what is left there
-    shutil.copytree(REPOSITORY / "src", source / "src")
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A tagged copy of the checkout: setuptools builds in the folder, from what is left there."""
+    source = tmp_path_factory.mktemp("checkout")
+    for name in ("src", "suite", "configs", "scripts", "results/tables"):
+        shutil.copytree(REPOSITORY / name, source / name, ignore=shutil.ignore_patterns("build"))
     for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source)
-    own = {k: v for k, v in os.environ.items() if not k.startswith(("GIT_", "SETUPTOOLS_SCM"))}
-    own["GIT_CONFIG_GLOBAL"] = os.devnull  # a hook's repository and a user's settings stay out
-    subprocess.run(["sh", "-ec", TAGGED], cwd=source, check=True, env=own)
+    subprocess.run(["sh", "-ec", TAGGED], cwd=source, check=True, env=OWN)
+    return source
+
+
+def install(project, folder):
+    """Build the wheel of a project, and unpack it; return the names at its top."""
+    options = ("--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", str(folder.parent))
+    command = [sys.executable, "-m", "pip", "wheel", *options, str(project)]
+    subprocess.run(command, check=True, env=OWN)
+    (wheel,) = folder.parent.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+        names = {name.partition("/")[0] for name in archive.namelist()}
+    wheel.unlink()
+    return {name for name in names if not name.endswith(".dist-info")}
+
+
+def run(folder, code, *arguments):
+    """Execute ``code`` in an empty folder, with nothing of the checkout on the path."""
+    code = f"import sys; sys.path.insert(0, {str(folder)!r})\n{code}"
+    command = [sys.executable, "-I", "-c", code, *arguments]
+    (folder.parent / "empty").mkdir(exist_ok=True)
+    return subprocess.run(
+        command, cwd=folder.parent / "empty", check=True, env=OWN, capture_output=True, text=True
+    ).stdout
+
+
+def test_library_works_from_the_wheel_of_the_sdist(checkout, tmp_path):
     sdist = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
-    quiet = {"check": True, "stdout": subprocess.DEVNULL, "env": own}
-    subprocess.run([sys.executable, "-c", sdist], cwd=source, **quiet)
+    quiet = {"check": True, "stdout": subprocess.DEVNULL, "env": OWN}
+    subprocess.run([sys.executable, "-c", sdist], cwd=checkout, **quiet)
     (archive,) = tmp_path.glob("phantomgrad-1.2.3.tar.gz")
-    options = ("--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", str(tmp_path))
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(archive)], check=True)
-    (path,) = tmp_path.glob("phantomgrad-*.whl")
     installed = tmp_path / "installed"
-    zipfile.ZipFile(path).extractall(installed)
-    needed = (
-        *("phantomgrad/py.typed", "phantomgrad_suite/py.typed", "phantomgrad/models/mdeq.py"),
-        *("phantomgrad_suite/data/SHA256SUMS", "phantomgrad_suite/report/catalogue.toml"),
-        "hydra_plugins/phantomgrad_launcher.py",
+    assert install(archive, installed) == {"phantomgrad"}
+    assert (installed / "phantomgrad" / "py.typed").exists()
+    run(
+        installed,
+        f"{USER}\nassert phantomgrad.__file__.startswith({str(installed)!r})\n"
+        "assert phantomgrad.__version__ == '1.2.3'",
     )
-    assert [name for name in needed if not (installed / name).exists()] == []
-    code = f"import sys; sys.path.insert(0, {str(installed)!r})\n{USER}"
-    code += f"assert phantomgrad.__file__.startswith({str(installed)!r})\n"
-    code += "assert phantomgrad.__version__ == '1.2.3'"
-    subprocess.run([sys.executable, "-I", "-c", code], cwd=tmp_path, check=True)
+
+
+def test_commands_work_from_the_wheels_in_any_folder(checkout, tmp_path):
+    installed = tmp_path / "installed"
+    install(checkout, installed)
+    suite = {"phantomgrad_suite", "phantomgrad_reasoners", "hydra_plugins"}
+    assert install(checkout / "suite", installed) == suite
+    command = "sys.argv[0] = 'phantomgrad'; from phantomgrad_suite.main import main; main()"
+    listed = run(installed, command, "train", "table=reasoning_few", "cluster=list")
+    assert "experiment=reasoning/puzzles100_j7" in listed
+    assert f"{installed}/phantomgrad_suite/scripts/train.py" in listed
+    assert "digits/upg_k5_d0.5" in run(installed, command, "status", "--table", "digits")
