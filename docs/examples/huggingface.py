@@ -3,7 +3,8 @@
 #
 # A `PreTrainedModel` around a DEQ: `save_pretrained`, `from_pretrained` and the `Trainer` work as
 # for any other model. The configuration holds numbers only, from which the solver and the gradient are
-# built, so that it can be written as JSON. It needs `pip install transformers accelerate`.
+# built, so that it can be written as JSON. It needs
+# `pip install "./phantomgrad[examples]"`.
 
 # %%
 import tempfile

@@ -87,5 +87,8 @@ right_axis.plot(range(1, 7), residuals, marker="o")
 right_axis.set(xlabel="segment", ylabel="relative residual", ylim=(0, None))
 
 # %% [markdown]
-# This is a toy of a few seconds. `python scripts/train.py experiment=reasoning/sudoku6` trains a model
-# that solves most of its 6 x 6 test puzzles ([results](../../results/tables/reasoning.md)).
+# Does the answer get better? Only up to the three segments of training; after them it slowly gets worse. Does
+# the state settle? Yes, its residual keeps falling, but it does not settle at the solution.
+#
+# `python scripts/train.py experiment=reasoning/sudoku6` trains a model for a minute or two, which solves most
+# of its 6 x 6 test puzzles; there, more segments do help ([results](../../results/tables/scaling.md)).

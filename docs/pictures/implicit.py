@@ -35,10 +35,10 @@ def main() -> None:
 
 
 def iteration(axis: plt.Axes) -> None:
-    """The path of h <- tanh(0.8 h + 0.5) from 0."""
-    h = torch.linspace(-0.1, 1.1, 100)
-    axis.plot(h, torch.tanh(0.8 * h + 0.5), label="F(h, x)")
-    axis.plot(h, h, color="grey", linewidth=0.8, label="h")
+    """The path of z <- tanh(0.8 z + 0.5) from 0."""
+    z = torch.linspace(-0.1, 1.1, 100)
+    axis.plot(z, torch.tanh(0.8 * z + 0.5), label="f(z, x)")
+    axis.plot(z, z, color="grey", linewidth=0.8, label="z")
     path = [(0.0, 0.0)]
     for _ in range(8):
         state = path[-1][0]
@@ -46,16 +46,17 @@ def iteration(axis: plt.Axes) -> None:
         path += [(state, image), (image, image)]
     axis.plot(*zip(*path, strict=True), linewidth=0.9, color="C3")
     axis.plot(*path[-1], "o", color="C3", markersize=4)
-    axis.set(xlabel="h", title="h ← F(h, x)")
+    axis.annotate("equilibrium z*", path[-1], (0.62, 0.35), arrowprops={"arrowstyle": "->"})
+    axis.set(xlabel="z", title="z ← f(z, x)")
     axis.legend()
 
 
 def synthetic(norm: float) -> tuple:
-    """The map tanh(W (h + u)) with W of a given norm, and u."""
+    """The map tanh(W (z + u)) with W of a given norm, and u."""
     generator = torch.Generator().manual_seed(0)
     cell = SyntheticCell(128, norm, generator=generator).double()
     u = torch.randn(16, 128, generator=generator, dtype=torch.float64).requires_grad_()
-    return lambda h: cell(h, u), u
+    return lambda z: cell(z, u), u
 
 
 def residuals(axis: plt.Axes, f, u) -> None:
@@ -64,7 +65,7 @@ def residuals(axis: plt.Axes, f, u) -> None:
         solver = method(max_evaluations=25, tol=0.0, record_trace=True)
         trace = solver.solve(f, torch.zeros_like(u)).trace
         axis.semilogy(range(1, 26), trace.mean(1), label=name)
-    axis.set(xlabel="evaluations of F", title="relative residual", ylim=(1e-9, 2))
+    axis.set(xlabel="evaluations of f", title="relative residual", ylim=(1e-9, 2))
     axis.legend()
 
 

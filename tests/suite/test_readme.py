@@ -1,29 +1,17 @@
-"""README and docs: the example runs, and every command, link and experiment in them exists."""
+"""README and docs: every command, link and experiment in them exists."""
 
 import re
 from pathlib import Path
 
 import pytest
-import torch
 
 ROOT = Path(__file__).parents[2]
-README = ROOT / "README.md"
 PAGES = [
-    README,
+    ROOT / "README.md",
     *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "results/README.md")),
     *(ROOT / "results" / name for name in ("claims.md", "weights/README.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
-
-
-def test_the_example_of_the_readme_trains_a_converging_deq():
-    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert len([line for line in code.splitlines() if line.strip()]) <= 12
-    names = {}
-    torch.manual_seed(0)
-    exec(compile(code, "README.md", "exec"), names)
-    assert bool(names["solution"].converged.all())
-    assert all(p.grad is not None and p.grad.norm() > 0 for p in names["layer"].parameters())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name + "/" + page.name)

@@ -1,4 +1,4 @@
-"""The code of docs/library.md: padding, intermediate states, and the recipes."""
+"""The code of docs/library.md and the solvers of docs/recipes.md."""
 
 import json
 import re
@@ -13,7 +13,8 @@ from torch import nn
 import phantomgrad as pg
 
 HERE = Path(__file__)
-PAGE = (HERE.parents[3] / "docs" / "library.md").read_text()
+DOCS = HERE.parents[3] / "docs"
+PAGE = "".join((DOCS / name).read_text() for name in ("library.md", "recipes.md"))
 GOLDEN = json.loads((HERE.parents[1] / "golden" / "solvers_beyond.json").read_text())
 ONE = pg.UnrolledPhantomGradient(1, 1.0)
 
@@ -25,13 +26,6 @@ def names_of(title, **names):
     names["__name__"] = __name__  # dataclasses look for their module
     exec(compile(code, title, "exec"), names)
     return names
-
-
-def test_padded_sequences():
-    torch.manual_seed(0)
-    names = names_of("Padded sequences", **{**vars(pg), "torch": torch, "nn": nn})
-    assert names["solution"].converged.all()
-    assert not names["z"][1, 4:].any()
 
 
 def test_intermediate_states():

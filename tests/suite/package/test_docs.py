@@ -1,13 +1,17 @@
-"""The pages of docs/: examples run, generated parts are up to date, docstrings become Markdown."""
+"""README and docs/: code runs as printed, and generated parts are up to date."""
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import torch
 
 DOCS = Path(__file__).parents[3] / "docs"
+NUMBER = r"\d+(?:\.\d+)?"
 
 
 def tool(path):
@@ -15,6 +19,25 @@ def tool(path):
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", ["../README", "install", "quickstart", "recipes"])
+def test_blocks_print_what_the_page_says(name, tmp_path, monkeypatch, capsys):
+    """The words, and the numbers within a tenth."""
+    monkeypatch.chdir(tmp_path)
+    torch.set_default_dtype(torch.float32)  # as a reader's
+    module = ModuleType("page")  # in which dataclasses look for their types
+    monkeypatch.setitem(sys.modules, "page", module)
+    page = (DOCS / f"{name}.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```(?:\s+```text\n(.*?)```)?", page, re.DOTALL)
+    assert any(printed for _, printed in blocks)
+    for code, printed in blocks:
+        exec(compile(code, f"{name}.md", "exec"), vars(module))
+        found = capsys.readouterr().out
+        assert re.split(NUMBER, found) == re.split(NUMBER, printed)
+        numbers = [[float(n) for n in re.findall(NUMBER, text)] for text in (found, printed)]
+        assert numbers[0] == pytest.approx(numbers[1], rel=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +54,19 @@ def test_an_error_of_an_example_names_its_file_and_line(tmp_path, examples):
     assert (str(last.path), last.lineno + 1) == (str(path), 7)
 
 
-def test_the_notebook_is_that_of_its_file(examples):
+def test_the_notebook_is_that_of_its_file_and_has_its_outputs(examples):
     path = DOCS / "examples" / "digits.py"
-    written = path.with_suffix(".ipynb").read_text()
-    assert written == examples.notebook(path)
-    cells = json.loads(written)["cells"]
-    assert "%pip install" in "".join(cells[1]["source"])
+    written, fresh = (
+        json.loads(text)["cells"]
+        for text in (
+            path.with_suffix(".ipynb").read_text(),
+            examples.notebook(examples.cells(path)),
+        )
+    )
+    assert [cell["source"] for cell in written] == [cell["source"] for cell in fresh]
+    assert "%pip install" in "".join(written[1]["source"])
+    outputs = [output for cell in written for output in cell.get("outputs", [])]
+    assert {output["output_type"] for output in outputs} == {"stream", "display_data"}
 
 
 def test_the_tables_of_stabilisers_are_those_of_the_records(monkeypatch):
