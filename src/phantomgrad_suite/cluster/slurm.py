@@ -114,9 +114,7 @@ def _executor(settings: DictConfig, folder: Path) -> Any:
             folder, cluster=settings.executor, slurm_max_num_timeout=settings.requeues
         )
     except ModuleNotFoundError as error:
-        raise UserError(
-            "cluster=slurm needs the package submitit: pip install -e '.[cluster]' in the checkout"
-        ) from error
+        raise UserError("cluster=slurm needs the package submitit: pip install submitit") from error
     except RuntimeError as error:
         raise UserError(
             "cluster=slurm finds no srun here: start it where jobs are submitted from, or try "

@@ -7,7 +7,7 @@ from cluster.slurm_cluster import submitted, wait_for
 
 from phantomgrad_suite.runs.records import read_record
 
-pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad[cluster])")
+pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad-suite[cluster])")
 
 FAILED = "runs/table4/**/attempt.json"
 

@@ -3,7 +3,6 @@
 import re
 import shutil
 import sys
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,58 +18,7 @@ from phantomgrad_suite.runs.records import made_from_changes
 from phantomgrad_suite.status import status
 
 PAGE = REPOSITORY / "docs" / "extending.md"
-MINE = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-
-from phantomgrad import DEQ, GradientEstimator
-from phantomgrad_suite.data import DataModule
-
-
-class Cell(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(6, 6)
-
-    def forward(self, z, x):
-        return torch.tanh(0.3 * self.linear(z) + x)
-
-
-class Model(nn.Module):
-    def __init__(self, in_channels, classes, solver, gradient):
-        super().__init__()
-        self.deq = DEQ(Cell(), solver, gradient)
-        self.encoder, self.decoder = nn.Linear(in_channels, 6), nn.Linear(6, classes)
-
-    def forward(self, images):
-        z, _ = self.deq(self.encoder(images))
-        return torch.log_softmax(self.decoder(z), dim=1)
-
-
-class Data(DataModule):
-    def __init__(self, name):
-        super().__init__()
-        x = torch.randn(64, 4)
-        self.name, self.set = name, TensorDataset(x, (x[:, 0] > 0).long())
-
-    def facts(self):
-        return {"name": self.name, "fingerprint": "noise"}
-
-    def sizes(self):
-        return {"in_channels": 4, "classes": 2}
-
-    def train_dataloader(self):
-        return DataLoader(self.set, batch_size=16)
-
-    def val_dataloader(self):
-        return [DataLoader(self.set, batch_size=64)]
-
-
-class Estimator(GradientEstimator):
-    def attach(self, f, z_star, report=None):
-        return f(z_star.detach())
-"""
+(MINE, *_) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 def documented_files():
@@ -91,7 +39,7 @@ def own_row(workplace, monkeypatch):
         path.write_text(content)
     monkeypatch.setenv(CONFIG_PATH, "conf")
     module = workplace.path / "mine.py"
-    module.write_text(textwrap.dedent(MINE))
+    module.write_text(MINE)
     monkeypatch.syspath_prepend(str(workplace.path))
     monkeypatch.delitem(sys.modules, "mine", raising=False)
     return module
