@@ -14,6 +14,8 @@ from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
+# Their tables and pictures need the whole width: no contents at the right.
+WIDE = ("results/tables/", "results/claims.md", "gallery.md")
 EQUATION = r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>'
 
 
@@ -32,6 +34,8 @@ def on_files(files: Files, config: Any) -> None:
 
 def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
     """Links to results and examples: on GitHub they lie next to docs, and are files of code."""
+    if page.file.src_uri.startswith(WIDE):
+        page.meta["hide"] = ["toc"]
     up = "../" * page.file.src_uri.count("/")
     text = markdown.replace(f"]({up}../results/", f"]({up}results/")
     text = re.sub(r"(\]\((?:\.\./)*examples/\w+)\.py\)", r"\1.md)", text)
