@@ -14,13 +14,13 @@ EMBEDDED := figure1 figure4 table2 theorems digits chains
 # An extension that is not installed: its folders of modules and of configurations.
 BENCH := PYTHONPATH=benchmarks PHANTOMGRAD_CONFIG_PATH=benchmarks/configs
 
-# Several runs at once, each in a process of its own; or one on several GPUs.
+# Several runs at once, each in a process of its own.
 PARALLEL := cluster=local runtime.cluster.jobs=$(WORKERS)
-ONE := cluster=local runtime.cluster.jobs=1
 
 # SCALE=cpu: the CPU edition of a table, in hours of two cores.
 TRAIN := $(RUN) scripts/train.py table=
-MANY := $(if $(SCALE),scale=$(SCALE) $(PARALLEL))
+# At full size a run has the GPUs that its row asks for, and as many run as fit.
+MANY := $(if $(SCALE),scale=$(SCALE) $(PARALLEL),cluster=local)
 # The first line of recipes that do not know it, in which it would be ignored.
 ONE_SIZE = $(if $(SCALE),$(error $@ has no smaller edition: leave out SCALE=$(SCALE)))
 
@@ -28,7 +28,7 @@ ONE_SIZE = $(if $(SCALE),$(error $@ has no smaller edition: leave out SCALE=$(SC
 .PHONY: help env test lint reproduce reproduce-figure1 reproduce-figure2 reproduce-figure3 reproduce-figure4 \
   reproduce-table1 reproduce-table2 reproduce-table3 reproduce-table3-vision reproduce-table3-language \
   reproduce-table3-imagenet reproduce-table4 reproduce-table4-ppi reproduce-reasoning tune data status \
-  dashboard report publish throughput bench verify soak docs lock clean
+  dashboard report publish throughput bench gpu-check verify soak docs lock clean
 
 ##@ Start here
 
@@ -77,11 +77,11 @@ reproduce-table3-vision: env ## Table 3: MDEQ-Large on CIFAR-10 (GPU; first: mak
 	@$(TRAIN)table3_vision $(MANY); $(call COMPARE,table3)
 
 reproduce-table3-language: env ## Table 3: WikiText-103 (4 GPUs; first: make data DATA=WikiText103)
-	@$(TRAIN)table3_language $(or $(MANY),$(ONE)); $(call COMPARE,table3)
+	@$(TRAIN)table3_language $(MANY); $(call COMPARE,table3)
 
 reproduce-table3-imagenet: env ## Table 3: MDEQ-Small on ImageNet (8 GPUs; first: make data DATA=ImageNet)
 	@$(ONE_SIZE)
-	@$(RUN) scripts/train.py table=table3_imagenet $(ONE); $(call COMPARE,table3)
+	@$(RUN) scripts/train.py table=table3_imagenet cluster=local; $(call COMPARE,table3)
 
 reproduce-table4: env $(if $(SCALE),reproduce-table4-ppi) ## Table 4: COX2 and PROTEINS, ten folds of one seed (5 h of a core, data included; MORE=1: four other seeds, 15 h)
 	@$(RUN) scripts/train.py table=table4$(if $(MORE),_seeds) $(PARALLEL); $(call COMPARE,table4)
@@ -133,6 +133,18 @@ throughput: env ## Seconds per training step on synthetic batches (GPU: STUDY=th
 
 bench: env ## Time and memory, side by side with torchdeq 0.1.0
 	@$(BENCH) $(RUN) scripts/study.py study=torchdeq; $(call COMPARE,torchdeq)
+
+gpu-check: env ## The first half hour on a GPU: its tests, throughput in fp32 and TF32, Table 2, the bench, MDEQ-Large
+	@$(RUN) -c 'import sys, torch; sys.exit(None if torch.cuda.is_available() else "gpu-check needs a CUDA device, torch finds none")'
+	@status=0; $(RUN) -m pytest -q tests/library/test_cuda.py || status=1; \
+	  for study in throughput/table3_vision throughput/table3_language; do \
+	    $(RUN) scripts/study.py study=$$study || status=1; \
+	    $(RUN) scripts/study.py study=$$study +setting.matmul_precision=high || status=1; \
+	  done; \
+	  $(RUN) scripts/study.py study=table2/cuda || status=1; \
+	  $(BENCH) $(RUN) scripts/study.py study=torchdeq device=cuda || status=1; \
+	  $(RUN) scripts/train.py experiment=table3/cifar10_upg_first_epochs || status=1; \
+	  $(YOURS) throughput table2 table3 || status=1; exit $$status
 
 verify: env ## Evaluate the released models (results/weights) and compare with their records (FROM=folder of data)
 	@$(RUN) scripts/verify.py $(if $(FROM),--data "$(FROM)")

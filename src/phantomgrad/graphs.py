@@ -66,7 +66,9 @@ class _SparseProduct(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, p: Propagation) -> Tensor:
         ctx.p = p
         # mm would first fill its result with zeros, which takes a third of the time on the CPU.
-        out = x.new_empty(p.shape[0], x.shape[1])
+        # cuSPARSE does not promise to leave the result unread where beta is 0.
+        new = x.new_zeros if x.is_cuda else x.new_empty
+        out = new(p.shape[0], x.shape[1])
         return torch.addmm(out, p._matrix, x, beta=0, out=out)
 
     @staticmethod

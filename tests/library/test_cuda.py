@@ -1,5 +1,6 @@
 """Solvers and gradients do not synchronise with a CUDA device; the activity flag."""
 
+import copy
 import itertools
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,10 +10,12 @@ import methods
 import pytest
 import torch
 from problems import Counted, TanhCell
-from small_models import mdeq, some_memory, transformer
+from small_models import every_family, mdeq, scores, some_memory, transformer
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_map_only
 
 import phantomgrad as pg
+from phantomgrad.graphs import Propagation
 from phantomgrad.models import Memory
 from phantomgrad.solvers.base import AnyActive, Progress
 
@@ -201,3 +204,36 @@ def test_on_cuda_a_late_flag_changes_no_result():
     device = solver.solve(f, torch.zeros(4, 3, device="cuda"))
     assert torch.equal(device.evaluations.cpu(), host.evaluations)
     torch.testing.assert_close(device.z.cpu(), host.z, rtol=1e-14, atol=1e-14)
+
+
+PAIRS = {
+    **{name: (parts.solver, parts.gradient) for name, parts in methods.ESTIMATORS.items()},
+    **{f"implicit after {name}": (solver, ADJOINT) for name, solver in SOLVERS.items()},
+}
+
+
+def loss_and_gradients(model, arguments):
+    loss = scores(model, arguments).square().sum()
+    return loss, *torch.autograd.grad(loss, list(model.parameters()))
+
+
+@on_cuda
+@pytest.mark.parametrize(("solver", "gradient"), PAIRS.values(), ids=PAIRS)
+@every_family
+def test_loss_and_gradients_are_those_of_the_cpu(family, solver, gradient):
+    model, arguments = family.build(gradient, solver), family.arguments()
+    twin = copy.deepcopy(model).cuda()
+    on_device = tree_map_only(torch.Tensor, torch.Tensor.cuda, arguments)
+    found = [x.cpu() for x in loss_and_gradients(twin, on_device)]
+    torch.testing.assert_close(found, [*loss_and_gradients(model, arguments)], rtol=1e-6, atol=1e-9)
+
+
+@on_cuda
+def test_a_sparse_product_reads_no_uninitialised_memory():
+    """Freed blocks full of NaN are what the allocator hands out next."""
+    p = Propagation(torch.eye(64).to_sparse())
+    x = torch.randn(64, 256)
+    on_device, operator = x.cuda(), p.to("cuda")
+    freed = [torch.full((64, 256), torch.nan, device="cuda") for _ in range(4)]
+    del freed
+    torch.testing.assert_close(operator(on_device).cpu(), x)

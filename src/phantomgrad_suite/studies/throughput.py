@@ -41,9 +41,16 @@ class TrainingStep:
     """
 
     def __init__(
-        self, name: str, batch_size: int | None, seed: int, clock: Clock, whole_budgets: bool
+        self,
+        name: str,
+        batch_size: int | None,
+        seed: int,
+        clock: Clock,
+        whole_budgets: bool,
+        matmul_precision: str | None = None,
     ) -> None:
         self.name, self.config, self._clock = name, compose_row(name), clock
+        self.config.matmul_precision = matmul_precision or self.config.matmul_precision
         precision = self.config.trainer.get("precision", "32-true")
         if precision != "32-true":
             raise ValueError(f"rows must be trained in precision 32-true, {name} has {precision!r}")
@@ -146,6 +153,7 @@ class Throughput(Study):
     # By row, what it is compared with, or None; other rows with the first one.
     baselines: Mapping[str, str | None] = field(default_factory=dict)
     whole_budgets: bool = False  # set all tolerances to zero
+    matmul_precision: str | None = None  # that of the rows unless it is given; high: TF32 on CUDA
     warmup: int = 3  # steps, after which the memory of each language row is full
     repeats: int = 5
 
@@ -158,7 +166,9 @@ class Throughput(Study):
         clock, steps = Clock(device), dict[str, TrainingStep]()
         for row in self.rows:
             batch_size = self.batch_sizes.get(row, self.batch_size)
-            steps[row] = TrainingStep(row, batch_size, seed, clock, self.whole_budgets)
+            steps[row] = TrainingStep(
+                row, batch_size, seed, clock, self.whole_budgets, self.matmul_precision
+            )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AdjointWarning)  # solves need not converge here
             for step in steps.values():

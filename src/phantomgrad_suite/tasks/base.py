@@ -153,7 +153,7 @@ class Task(LightningModule):
             return loss
         penalty, weight = torch.stack(penalties).sum(), jacobian.weight_at(self.global_step)
         self._add("train/jacobian", penalty)
-        self._add("train/jacobian_weight", penalty.new_tensor(weight))
+        self._add("train/jacobian_weight", torch.full_like(penalty, weight))
         return loss + weight * penalty
 
     def configure_optimizers(self) -> Any:

@@ -193,3 +193,13 @@ def test_a_row_in_another_precision_is_refused(monkeypatch):
     monkeypatch.setattr("phantomgrad_suite.studies.throughput.compose_row", lambda name: config)
     with pytest.raises(ValueError, match=rf"32-true, {UPG} has 'bf16-mixed'"):
         TrainingStep(UPG, 2, 0, Clock(CPU), False)
+
+
+def test_rows_can_be_timed_in_another_precision():
+    step = TrainingStep(UPG, 2, 0, Ticking(CPU), False, matmul_precision="high")
+    before = torch.get_float32_matmul_precision()
+    try:
+        step.step()
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision(before)
