@@ -11,33 +11,40 @@ from phantomgrad.nn import current_pass, draws_masks
 
 
 class CompiledCalls:
-    """Calls a module, compiled in a pass of its layer and eagerly elsewhere.
+    """Calls a module, compiled in the evaluations of a pass and eagerly elsewhere.
 
-    Some calls of a pass run eagerly, too: those that draw dropout masks, with the random numbers of
-    eager mode; those of a module with hooks, which a compiled call would not notice; and those of a
-    linearization, since a compiled backward pass has no second derivatives, and computes the
-    gradients of all weights at every vector-Jacobian product. With ``batch``, states with another
-    number of samples run eagerly instead of being compiled once more. The module must keep no other
-    state.
+    Evaluations that autograd records are compiled only if ``recorded``, and those of a
+    linearization never. Calls that draw dropout masks run eagerly, with the random numbers of eager
+    mode, and so do modules with hooks, which a compiled call would not notice, and states of
+    another number of samples than ``batch``, if it is given, which would be compiled once more. The
+    module must keep no other state.
     """
 
-    def __init__(self, module: nn.Module, batch: int | None = None, **options: Any) -> None:
-        self.module, self.batch, self.options = module, batch, options
+    def __init__(
+        self, module: nn.Module, batch: int | None, recorded: bool, options: dict[str, Any]
+    ) -> None:
+        self.module, self.settings = module, {"batch": batch, "recorded": recorded, **options}
+        self._batch, self._recorded = batch, recorded
         self._compiled = torch.compile(module.__call__, **options)
 
     def __call__(self, state: Any, *arguments: Any, **keywords: Any) -> Any:
         """Call the module."""
         if self._runs_eagerly(state):
             return self.module(state, *arguments, **keywords)
-        # Copies, since CUDA graphs would overwrite the results at the next call.
-        return tree_map(Tensor.clone, self._compiled(state, *arguments, **keywords))
+        return tree_map(_kept, self._compiled(state, *arguments, **keywords))
 
     def _runs_eagerly(self, state: Any) -> bool:
         return (
             torch.compiler.is_compiling()
             or current_pass() is None
             or is_linearizing()
-            or self.batch not in (None, len(tree_leaves(state)[0]))
+            or (torch.is_grad_enabled() and not self._recorded)
+            or self._batch not in (None, len(tree_leaves(state)[0]))
             or any(m._forward_hooks or m._forward_pre_hooks for m in self.module.modules())
             or draws_masks(self.module)
         )
+
+
+def _kept(result: Tensor) -> Tensor:
+    """Copy a result that CUDA graphs would overwrite at the next call."""
+    return result.clone() if result.is_cuda else result

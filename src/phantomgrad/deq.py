@@ -279,20 +279,21 @@ class DEQ(nn.Module):
                 z = self.cell(z, *inputs)
         return z
 
-    def compile_solve(self, *, batch: int | None = None, **options: Any) -> None:
-        """Compile the evaluations of the cell in a pass, recorded ones with their backward.
+    def compile_solve(
+        self, *, batch: int | None = None, recorded: bool = False, **options: Any
+    ) -> None:
+        """Compile the solver's evaluations of the cell.
 
-        Eager stay evaluations that draw dropout masks, those of a cell with hooks, and those of
-        adjoint equations and Jacobian penalties. Gradients through compiled evaluations have no
-        derivative of their own (``create_graph=True``). Copies of the layer, and layers that are
-        unpickled, run uncompiled.
+        Copies of the layer, and layers that are unpickled, run uncompiled.
 
         Args:
-            batch: compile for this number of samples only; others run eagerly. By default, each
-                shape is compiled.
+            batch: the only number of samples that is compiled for; by default any.
+            recorded: compile the evaluations that autograd records as well, with their backward,
+                but not those of adjoint equations and Jacobian penalties. Gradients through them
+                have no derivative of their own (``create_graph=True``).
             options: passed to ``torch.compile``.
         """
-        self._compiled = CompiledCalls(self.cell, batch, **options)
+        self._compiled = CompiledCalls(self.cell, batch, recorded, options)
 
     def register_pass_hook(self, hook: PassHook) -> RemovableHandle:
         """Call ``hook(layer, f, z, attached)`` at the end of each pass, for measurements.
@@ -336,7 +337,7 @@ class DEQ(nn.Module):
         """
         if self._compiled is not None and self._compiled.module is not self.cell:
             # The cell has been replaced.
-            self.compile_solve(batch=self._compiled.batch, **self._compiled.options)
+            self.compile_solve(**self._compiled.settings)
         single = isinstance(z0, Tensor) and not self.coupled
         packing = None if single else Packing.of(z0, coupled=self.coupled)
         padding = None if state_mask is None else padding_of(state_mask, z0, packing)
