@@ -114,9 +114,8 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     if diverged and finite:
         diverged["loss"] = finite.loss
     load |= {"end": load_average(), "cpu_over_wall": cost.cpu_over_wall()}
-    environment = {**facts["environment"], "processes": trainer.world_size, "load": load}
-    if compiled.mode:
-        environment["compiled"] = compiled.mode
+    seen = {"processes": trainer.world_size, "compiled": compiled.mode, "load": load}
+    environment = {**facts["environment"], **seen}
     if len(state.attempts) > 1:
         environment["earlier"] = state.attempts[:-1]
     writes, parameters = is_first_process() and not diverged, list(task.model.parameters())
