@@ -1,44 +1,50 @@
-"""Compiled evaluations of a cell where autograd does not record them."""
+"""Compiled evaluations of a cell."""
 
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
-from phantomgrad.nn import draws_masks
+from phantomgrad.jacobian import is_linearizing
+from phantomgrad.nn import current_pass, draws_masks
 
 
 class CompiledCalls:
-    """Calls a module, compiled where autograd does not record the call and eagerly where it does.
+    """Calls a module, compiled in the evaluations of a pass and eagerly elsewhere.
 
-    A compiled backward pass has no second derivatives, and would compute the gradients of all
-    weights at every vector-Jacobian product. Calls that draw dropout masks run eagerly, with the
-    random numbers of eager mode, and so do modules with hooks, which a compiled call would not
-    notice. The module must keep no other state.
+    Evaluations that autograd records are compiled only if ``recorded``, and those of a
+    linearization never. Calls that draw dropout masks run eagerly, with the random numbers of eager
+    mode, and so do modules with hooks, which a compiled call would not notice, and states of
+    another number of samples than ``batch``, if it is given, which would be compiled once more. The
+    module must keep no other state.
     """
 
-    def __init__(self, module: nn.Module, **options: Any) -> None:
-        self.module = module
-        self.options = options
+    def __init__(
+        self, module: nn.Module, batch: int | None, recorded: bool, options: dict[str, Any]
+    ) -> None:
+        self.module, self.settings = module, {"batch": batch, "recorded": recorded, **options}
+        self._batch, self._recorded = batch, recorded
         self._compiled = torch.compile(module.__call__, **options)
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+    def __call__(self, state: Any, *arguments: Any, **keywords: Any) -> Any:
         """Call the module."""
-        plain = torch.is_grad_enabled() or torch.compiler.is_compiling()
-        if plain or _has_hooks(self.module) or draws_masks(self.module):
-            return self.module(*arguments, **keywords)
-        return _copied(self._compiled(*arguments, **keywords))
+        if self._runs_eagerly(state):
+            return self.module(state, *arguments, **keywords)
+        return tree_map(_kept, self._compiled(state, *arguments, **keywords))
+
+    def _runs_eagerly(self, state: Any) -> bool:
+        return (
+            torch.compiler.is_compiling()
+            or current_pass() is None
+            or is_linearizing()
+            or (torch.is_grad_enabled() and not self._recorded)
+            or self._batch not in (None, len(tree_leaves(state)[0]))
+            or any(m._forward_hooks or m._forward_pre_hooks for m in self.module.modules())
+            or draws_masks(self.module)
+        )
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    return any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
-
-
-def _copied(states: Any) -> Any:
-    """Copy tensors, which CUDA graphs would overwrite at the next call."""
-    if isinstance(states, Tensor):
-        return states.clone()
-    if isinstance(states, dict):
-        return type(states)((name, _copied(value)) for name, value in states.items())
-    copies = [_copied(value) for value in states]
-    return type(states)(*copies) if hasattr(states, "_fields") else type(states)(copies)
+def _kept(result: Tensor) -> Tensor:
+    """Copy a result that CUDA graphs would overwrite at the next call."""
+    return result.clone() if result.is_cuda else result

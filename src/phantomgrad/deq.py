@@ -279,13 +279,21 @@ class DEQ(nn.Module):
                 z = self.cell(z, *inputs)
         return z
 
-    def compile_solve(self, **options: Any) -> None:
-        """Compile the solver's evaluations of the cell, which autograd does not record.
+    def compile_solve(
+        self, *, batch: int | None = None, recorded: bool = False, **options: Any
+    ) -> None:
+        """Compile the solver's evaluations of the cell.
 
-        ``options`` are passed to ``torch.compile``. Copies of the layer, and layers that are
-        unpickled, run uncompiled.
+        Copies of the layer, and layers that are unpickled, run uncompiled.
+
+        Args:
+            batch: the only number of samples that is compiled for; by default any.
+            recorded: compile the evaluations that autograd records as well, with their backward,
+                but not those of adjoint equations and Jacobian penalties. Gradients through them
+                have no derivative of their own (``create_graph=True``).
+            options: passed to ``torch.compile``.
         """
-        self._compiled = CompiledCalls(self.cell, **options)
+        self._compiled = CompiledCalls(self.cell, batch, recorded, options)
 
     def register_pass_hook(self, hook: PassHook) -> RemovableHandle:
         """Call ``hook(layer, f, z, attached)`` at the end of each pass, for measurements.
@@ -328,7 +336,8 @@ class DEQ(nn.Module):
         detached from ``z0`` unless ``attached``. ``state_mask`` is that of :meth:`forward`.
         """
         if self._compiled is not None and self._compiled.module is not self.cell:
-            self.compile_solve(**self._compiled.options)  # the cell has been replaced
+            # The cell has been replaced.
+            self.compile_solve(**self._compiled.settings)
         single = isinstance(z0, Tensor) and not self.coupled
         packing = None if single else Packing.of(z0, coupled=self.coupled)
         padding = None if state_mask is None else padding_of(state_mask, z0, packing)

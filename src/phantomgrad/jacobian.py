@@ -1,6 +1,8 @@
 """The Jacobian of a map: products with it, its spectral radius, its regularisation."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -8,6 +10,27 @@ from torch import Tensor
 from phantomgrad.checks import check_at_least
 from phantomgrad.solvers import Map
 from phantomgrad.solvers.base import evaluate, flat, per_sample
+
+_LINEARIZING = ContextVar("_LINEARIZING", default=False)
+
+
+@contextmanager
+def linearizing() -> Iterator[None]:
+    """Inside, ``f`` is evaluated for derivatives that a compiled evaluation does not have.
+
+    A compiled backward pass has no second derivatives, and would compute the gradients of all
+    weights at every vector-Jacobian product.
+    """
+    token = _LINEARIZING.set(True)
+    try:
+        yield
+    finally:
+        _LINEARIZING.reset(token)
+
+
+def is_linearizing() -> bool:
+    """Return whether an evaluation is for derivatives that a compiled one would not have."""
+    return _LINEARIZING.get()
 
 
 class Linearization:
@@ -20,7 +43,8 @@ class Linearization:
 
     def __init__(self, f: Map, z: Tensor) -> None:
         self._z = recordable(z)
-        with torch.enable_grad():  # a view: hooks of counters of operations take no leaf
+        # A view, since hooks of counters of operations take no leaf.
+        with torch.enable_grad(), linearizing():
             self.value = evaluate(f, self._z.view_as(self._z))
         self._transposed: tuple[Tensor, Tensor] | None = None
 
@@ -87,7 +111,8 @@ def jacobian_regularizer(
     recorded = torch.is_grad_enabled()
     z = z if recorded and z.requires_grad else recordable(z)
     with torch.enable_grad():
-        fz, squares = evaluate(f, z), []
+        with linearizing():
+            fz, squares = evaluate(f, z), list[Tensor]()
         for _ in range(samples):
             v = torch.empty_like(fz).normal_(generator=generator)
             (product,) = pulled_back(fz, [z], v, create_graph=True)

@@ -20,6 +20,7 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from omegaconf import DictConfig
 
 from phantomgrad.checks import ShapeError
+from phantomgrad_suite.callbacks.compiled import CompiledCells
 from phantomgrad_suite.callbacks.cost import CostMeter, EvaluationTime, peak_memory
 from phantomgrad_suite.callbacks.curves import History
 from phantomgrad_suite.callbacks.weights import KeptWeights
@@ -40,7 +41,6 @@ from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.jobs.environment import (
     check_processes,
     choose_threads,
-    compile_solves,
     describe_environment,
     load_average,
     set_float32_precision,
@@ -63,6 +63,7 @@ _KNOWN_WARNINGS = (
     ".*smaller than the logging interval.*",
     ".*Checkpoint directory .* exists and is not empty.*",
     ".*The `srun` command is available.*",
+    ".*The .grad attribute of a Tensor that is not a leaf.*",  # read by torch.compile
     ".*use `self.log\\('seconds/.*sync_dist.*",  # the clock of the first process is meant
 )
 
@@ -102,18 +103,19 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     )
     finite = FiniteSteps() if config.nonfinite else None
     kept = KeptWeights(history) if config.runtime.keep_weights else None
-    callbacks = [cost, EvaluationTime(), history, state, finite, kept, checkpoint]
+    compiled = CompiledCells(config.runtime.compile)
+    callbacks = [cost, EvaluationTime(), compiled, history, state, finite, kept, checkpoint]
     trainer = _trainer(config, [*filter(None, callbacks)])
     device = trainer.strategy.root_device
     facts["environment"] = describe_environment(device, facts["config"])
-    compile_solves(task.model, config.runtime.compile, device)
     diverged = _fit(trainer, task, data, folder, history)
     if is_first_process():
         folder.note_data(data.files, str(config.runtime.dataset.get("root") or ""))
     if diverged and finite:
         diverged["loss"] = finite.loss
     load |= {"end": load_average(), "cpu_over_wall": cost.cpu_over_wall()}
-    environment = {**facts["environment"], "processes": trainer.world_size, "load": load}
+    seen = {"processes": trainer.world_size, "compiled": compiled.mode, "load": load}
+    environment = {**facts["environment"], **seen}
     if len(state.attempts) > 1:
         environment["earlier"] = state.attempts[:-1]
     writes, parameters = is_first_process() and not diverged, list(task.model.parameters())

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from phantomgrad.checks import recording
-from phantomgrad.jacobian import Linearization
+from phantomgrad.jacobian import Linearization, linearizing
 from phantomgrad.solvers import Map
 
 LinearSolve = Callable[[Map, Tensor], Tensor]
@@ -76,5 +76,7 @@ def attach_by_newton(f: Map, z_star: Tensor, order: int, solve: LinearSolve) -> 
     z = z_star.detach()
     for _ in range(order):
         # The view sums what comes back through f before it meets, and cancels, J^T u.
-        z = _NewtonStep.apply(z, f(z.view_as(z)), at, solve)
+        with linearizing():
+            fz = f(z.view_as(z))
+        z = _NewtonStep.apply(z, fz, at, solve)
     return z

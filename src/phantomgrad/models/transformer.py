@@ -214,14 +214,14 @@ class Context(NamedTuple):
         keys, values: of the memory, ``(heads, B, M, d_h)``.
         positions: scaled keys of the distances M + L - 1, ..., 0, after a masked dummy,
             ``(heads, M + L + 1, d_h)``.
-        masked: whether position j is hidden from position M + i, ``(L, M + L)``.
+        mask: 0 where position j is visible from position M + i, else -inf, ``(L, M + L)``.
     """
 
     injection: Tensor
     keys: Tensor
     values: Tensor
     positions: Tensor
-    masked: Tensor
+    mask: Tensor
 
 
 class RelativeAttention(nn.Module):
@@ -255,8 +255,8 @@ class RelativeAttention(nn.Module):
         keys, values = self._heads(kv, 2)
         scaled = self.position(distances) / math.sqrt(self.content_bias.shape[1])  # (M + L, d)
         (positions,) = self._heads(F.pad(scaled, (0, 0, 1, 0)), 1)  # see `_relative`
-        masked = mask(memory.length, injection.shape[1], self.window, injection.device)
-        return Context(injection, keys, values, positions, masked)
+        mask = visibility(memory.length, self.window, injection)
+        return Context(injection, keys, values, positions, mask)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """Return what a segment ``(B, L, d)`` reads from itself and its memory, ``(B, L, d)``."""
@@ -279,9 +279,9 @@ class RelativeAttention(nn.Module):
             alpha=1 / math.sqrt(q.shape[-1]),
         )
         return (
-            scores.masked_fill_(context.masked, -math.inf)
+            scores.add_(context.mask)  # ten times faster on the CPU than masked_fill_
             .softmax(dim=-1)
-            .view(*q.shape[:2], *context.masked.shape)
+            .view(*q.shape[:2], *context.mask.shape)
         )
 
     def _relative(self, q: Tensor, positions: Tensor) -> Tensor:
@@ -302,11 +302,13 @@ class RelativeAttention(nn.Module):
         return x.movedim((-3, -2), (0, 1))
 
 
-def mask(memory: int, length: int, window: int, device: torch.device) -> Tensor:
-    """Return whether position j is hidden from position M + i, ``(L, M + L)``."""
-    j = torch.arange(memory + length, device=device)
+def visibility(memory: int, window: int, injection: Tensor) -> Tensor:
+    """Return 0 where position j is visible from position M + i, else -inf, ``(L, M + L)``."""
+    j = torch.arange(memory + injection.shape[1], device=injection.device)
     distance = j[memory:, None] - j
-    return (distance < 0) | (distance >= window)
+    hidden = (distance < 0) | (distance >= window)
+    mask = torch.zeros(hidden.shape, dtype=injection.dtype, device=injection.device)
+    return mask.masked_fill_(hidden, -math.inf)
 
 
 class FeedForward(nn.Module):

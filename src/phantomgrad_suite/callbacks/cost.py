@@ -130,7 +130,7 @@ class EvaluationTime(Callback):
             self._hooks.pop().remove()
         if self._passes:
             with trainer.precision_plugin.forward_context():
-                total = sum(_evaluation(*each) for each in self._passes)
+                total = sum(evaluation_seconds(*each) for each in self._passes)
             name = "seconds/f" if pl_module.device.type == "cuda" else "seconds/f_cpu"
             pl_module.log(name, total, on_step=False, on_epoch=True, batch_size=1)
             self._passes.clear()
@@ -141,7 +141,7 @@ class EvaluationTime(Callback):
 
 
 @torch.no_grad()
-def _evaluation(f: Map, z: Tensor) -> float:
+def evaluation_seconds(f: Map, z: Tensor) -> float:
     """Return the seconds of the second of two evaluations of f: the first one may allocate."""
     cuda = z.device.type == "cuda"
     with torch.random.fork_rng([z.device] if cuda else []):

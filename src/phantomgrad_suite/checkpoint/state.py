@@ -80,6 +80,14 @@ class RunState(Callback):
                 "another runtime.paths.runs"
             )
         self._restored, self._earlier = checkpoint, made_by["attempts"]
+        before, now = self._earlier[-1], self._facts["environment"]
+        changed = [f"{k} {before[k]}, now {now[k]}" for k in _HARDWARE if before[k] != now[k]]
+        if changed:
+            log.warning(
+                "resumed on other hardware (%s): the results may differ by rounding from those of "
+                "a run without interruption",
+                "; ".join(changed),
+            )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Restore the state: nothing is drawn between this hook and the first batch."""

@@ -17,9 +17,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from lightning import Trainer
 from omegaconf import DictConfig
-from torch import nn
 
-from phantomgrad_suite.callbacks.capture import layers_of
 from phantomgrad_suite.jobs.processes import is_first_process
 from phantomgrad_suite.jobs.targets import outside_code
 from phantomgrad_suite.runs.configs import ROOT
@@ -121,19 +119,6 @@ def set_float32_precision(precision: str) -> None:
         raise SettingError(f"matmul_precision must be highest, high or medium, got {precision!r}")
     torch.set_float32_matmul_precision(precision)
     torch.backends.cudnn.allow_tf32 = precision != "highest"
-
-
-def compile_solves(model: nn.Module, mode: str | None, device: torch.device) -> None:
-    """Compile the solves of the layers of ``model`` for ``device``, unless ``mode`` is ``None``."""
-    if mode is None:
-        return
-    try:  # a failure in the first evaluation would be reported in a hundred lines
-        torch.compile(lambda x: x.sin() + x, mode=mode)(torch.ones(2, device=device))
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0]
-        raise SettingError(f"runtime.compile={mode} does not work on {device}: {reason}") from error
-    for layer in layers_of(model):
-        layer.compile_solve(mode=mode)
 
 
 def git_revision() -> str | None:

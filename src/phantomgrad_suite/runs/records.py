@@ -74,7 +74,8 @@ class _Finished:
         changes: the differences from the full protocol, as overrides or descriptions.
         seconds: wall-clock time, ``total`` and, of a run, per ``epoch``; processor time as
             ``epoch_cpu`` of a run and ``cpu`` of a study.
-        environment: git revision, versions, hardware, threads, processes; fingerprints of ``code``
+        environment: git revision, versions, hardware, threads, processes; of a run ``compiled``,
+            the mode in which f was compiled, if it was; fingerprints of ``code``
             outside of the checkout that the configuration names. ``load`` has the load average of
             the machine at ``start`` and ``end`` (of the last attempt, None where there is none),
             and of a run ``cpu_over_wall``, over all epochs; older records lack it. A resumed run

@@ -8,12 +8,12 @@ import pytest
 import torch
 import torch._inductor.config
 import torch.nn.functional as F
+from functorch.compile import make_boxed_func
 from problems import TanhCell, relative_error
 from small_models import mdeq
-from torch import nn
+from torch._dynamo.backends.common import aot_autograd
 
 import phantomgrad as pg
-from phantomgrad.compiled import CompiledCalls
 
 # Dynamo reads the .grad of every input, which makes torch warn.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
@@ -39,11 +39,14 @@ class CountingBackend:
         self.graphs += 1
 
         def run(*arguments):
-            assert not torch.is_grad_enabled()
             self.calls += 1
             return graph.forward(*arguments)
 
         return run
+
+    def boxed(self, graph, example):
+        """Compile a graph of autograd."""
+        return make_boxed_func(self(graph, example))
 
 
 def trained(model, steps=3):
@@ -109,6 +112,38 @@ def test_a_recorded_solve_is_not_compiled():
     assert seen.calls == 4
 
 
+@pytest.mark.parametrize(
+    ("solver", "gradient", "calls"),
+    [
+        (SHORT, pg.UnrolledPhantomGradient(5, 0.5), (6 + 5, 5)),
+        # The last evaluation only tells the residual.
+        (pg.FixedPoint(max_evaluations=4, tol=0), pg.BackpropThroughSolver(), (4, 3)),
+        (SHORT, pg.NeumannPhantomGradient(5, 0.5), (6, 0)),
+    ],
+)
+def test_recorded_evaluations_are_compiled_with_their_backward(solver, gradient, calls):
+    """But not those whose backward serves several products."""
+    forwards, backwards, x = CountingBackend(), CountingBackend(), torch.randn(2, 4)
+    backend = aot_autograd(fw_compiler=forwards.boxed, bw_compiler=backwards.boxed)
+    deq, found = pg.DEQ(TanhCell(), solver, gradient), []
+    for compiled in (False, True):
+        if compiled:
+            deq.compile_solve(recorded=True, backend=backend)
+            deq.check_map = False
+        found.append(torch.autograd.grad(deq(x).z.sum(), list(deq.parameters())))
+    assert relative_error(*found) < 1e-14
+    assert (forwards.calls, backwards.calls) == calls
+
+
+def test_a_compiled_step_refuses_a_second_derivative():
+    x = torch.randn(2, 4, requires_grad=True)
+    deq = pg.DEQ(TanhCell(), SHORT, pg.UnrolledPhantomGradient(2, 0.5))
+    deq.compile_solve(recorded=True, backend="aot_eager")
+    (first,) = torch.autograd.grad(deq(x).z.square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not currently support double backward"):
+        first.sum().backward()
+
+
 def test_state_dict_copies_and_pickles_are_not_compiled():
     model, x = mdeq(solver=SHORT, **SCALES), torch.randn(2, 3, 8, 8)
     keys, expected = list(model.state_dict()), model(x).detach()
@@ -124,21 +159,28 @@ def test_state_dict_copies_and_pickles_are_not_compiled():
     assert seen.calls == calls + 6
 
 
-def test_results_are_copies():
-    buffer = torch.zeros(2)
-
-    def backend(graph, example):
-        def run(*arguments):
-            buffer.copy_(graph.forward(*arguments)[0])
-            return (buffer,)
-
-        return run
-
+def test_batches_of_another_size_run_eagerly():
+    seen = CountingBackend()
+    deq = pg.DEQ(TanhCell(), SHORT, pg.NeumannPhantomGradient(2, 0.5)).eval()
+    deq.compile_solve(batch=3, backend=seen)
     with torch.no_grad():
-        calls = CompiledCalls(nn.Softplus(), backend=backend)
-        first, second = calls(torch.zeros(2)), calls(torch.ones(2))
-    torch.testing.assert_close(first, F.softplus(torch.zeros(2)))
-    torch.testing.assert_close(second, F.softplus(torch.ones(2)))
+        for size, calls in ((2, 0), (3, 6), (4, 6)):
+            deq(torch.randn(size, 4))
+            assert seen.calls == calls
+    assert seen.graphs == 1
+
+
+def test_an_evaluation_outside_of_a_pass_runs_eagerly():
+    """A measurement by a hook, whose pass is over, would be compiled once more."""
+    seen, maps = CountingBackend(), []
+    deq = pg.DEQ(TanhCell(), SHORT, pg.NeumannPhantomGradient(2, 0.5)).eval()
+    deq.compile_solve(backend=seen)
+    deq.register_pass_hook(lambda layer, f, z, attached: maps.append((f, z)))
+    with torch.no_grad():
+        z, _ = deq(torch.randn(2, 4))
+        f, at = maps[0]
+        torch.testing.assert_close(f(at), z, rtol=0.1, atol=0.1)
+    assert seen.calls == 6
 
 
 @pytest.mark.skipif(

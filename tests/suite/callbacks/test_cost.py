@@ -167,7 +167,7 @@ def test_it_is_measured_after_the_step_has_been_timed(workplace, monkeypatch):
         return 0.25
 
     monkeypatch.setattr(CostMeter, "on_train_batch_end", end_step)
-    monkeypatch.setattr(cost, "_evaluation", evaluate)
+    monkeypatch.setattr(cost, "evaluation_seconds", evaluate)
     record = workplace.record("experiment=digits/upg_k5_d0.5", "trainer.max_epochs=1")
     assert events[:3] == ["step", "f", "step"]
     assert record.curves["seconds/f_cpu"] == [0.25]

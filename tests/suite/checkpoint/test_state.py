@@ -48,6 +48,15 @@ def test_every_generator_is_restored_once():
     assert [attempt["started"] for attempt in state.attempts] == ["before", "now"]
 
 
+def test_other_hardware_is_named(caplog):
+    """Bits are promised for one type of processor and one number of threads."""
+    for threads in (None, 2):
+        state = RunState({**FACTS, "environment": {**HARDWARE, "threads": threads}})
+        state.on_load_checkpoint(TRAINER, TASK, saved())
+    (line,) = caplog.messages
+    assert line.startswith("resumed on other hardware (threads None, now 2): the results may")
+
+
 def test_a_loader_that_cannot_continue_is_named(caplog):
     for content, trainer in ((saved(), TRAINER), (None, TRAINER), (saved(), RESUMABLE)):
         state = RunState(FACTS)
