@@ -32,7 +32,7 @@ _TOP_LEVEL = {  # the settings of each root; a composition would take 0.1 s of e
 }
 _SECTIONS = ("measure", "runtime.dataset", "runtime.trainer", "runtime.callbacks", "runtime.paths")
 _LABEL = {"row": str | None, "scale": str | None, "reduced": list[str], "varied": list[str]}
-_SECTION = re.compile(r"\$\{(?!label|runtime)[\w.]+\}")  # of what determines the result
+_REFERENCE = re.compile(r"\$\{(?!label|runtime)[\w.]+\}")  # to what determines the result
 _METHODS = {
     "BackpropThroughSolver": "BPTT",
     "ImplicitGradient": "Implicit",
@@ -150,21 +150,28 @@ def without_launcher(overrides: Sequence[str]) -> list[str]:
 
 
 def recorded(config: DictConfig) -> dict[str, Any]:
-    """Return what records have: values resolved, and each section once.
+    """Return what records have: values resolved, but every section in one place.
 
-    Where a section is used in another one (``model.gradient``), the reference stays. ``paper``
-    and ``table`` belong to the file of a row or table, not to what inherits from it.
+    What refers to another section (``model.gradient``) stays a reference. ``paper`` and ``table``
+    belong to the file of a row or table, not to what inherits from it.
     """
-    found = _once(OmegaConf.to_container(config, resolve=False), as_dict(config))
-    return {key: value for key, value in found.items() if key not in ("paper", "table")}
+    raw: Any = OmegaConf.to_container(config, resolve=False)
+    return {
+        key: value if key in ("label", "runtime") else _referring(raw[key], value)
+        for key, value in as_dict(config).items()
+        if not (key in ("paper", "table") and isinstance(value, dict))
+    }
 
 
-def _once(raw: Any, resolved: Any) -> Any:
-    if isinstance(resolved, dict) and isinstance(raw, str) and _SECTION.fullmatch(raw):
-        return raw
-    if not isinstance(resolved, dict) or not isinstance(raw, dict):
+def _referring(raw: Any, resolved: Any) -> Any:
+    if not isinstance(raw, dict):
         return resolved
-    return {key: _once(raw[key], value) for key, value in resolved.items()}
+    return {
+        key: raw[key]
+        if isinstance(value, dict) and _REFERENCE.fullmatch(str(raw[key]))
+        else _referring(raw[key], value)
+        for key, value in resolved.items()
+    }
 
 
 def as_dict(config: DictConfig) -> dict[str, Any]:

@@ -64,6 +64,8 @@ def test_published_records_are_those_of_the_files(name):
     for (row, _), record in PUBLISHED.records.items():
         if row.removeprefix("cpu/") == name:
             found["cpu" * row.startswith("cpu/")].append(record)
+    if name.startswith("figure2/cifar10_"):
+        found.pop("cpu")  # records of an earlier, shorter CPU edition
     for scale, records in found.items():
         if records:
             chosen = [f"experiment={name}", *([f"scale={scale}"] if scale else [])]

@@ -66,10 +66,12 @@ def test_a_section_that_others_use_stands_once():
     found = recorded(composed(["experiment=digits/implicit", "adjoint.tol=0.05"]))
     assert found["model"]["gradient"] == "${gradient}"
     assert found["gradient"]["solver"] == "${adjoint}"
+    assert found["schedule"]["T_max"] == 15
     assert found["adjoint"]["tol"] == 0.05
     assert identity("experiment=digits/implicit", "adjoint.tol=0.05").changes == (
         "adjoint.tol=0.05",
     )
+    assert found["label"]["method"] == "Implicit"
     rebuilt = as_dict(OmegaConf.create(found))
     assert rebuilt["model"]["gradient"]["solver"]["tol"] == 0.05
 
