@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.jobs.build import build, build_task
 from phantomgrad_suite.jobs.trained import configuration, read_run, read_weights
+from phantomgrad_suite.runs.lengths import in_steps
 from phantomgrad_suite.runs.records import Record
 from phantomgrad_suite.train import prepare
 
@@ -38,7 +39,7 @@ def evaluate(folder: Path, overrides: Sequence[str] = ()) -> bool:
     compare_data(record, data)
     for name, kept in record.weights.items():
         weights = read_weights(folder, kept)
-        found = metrics(config, data, weights, kept["step"])
+        found = metrics(config, data, weights, kept["step"], record.weights["last"]["step"])
         title = f"{name} {metric} (epoch {kept['epoch']}, {kept['file']})"
         agree &= compare(title, getattr(record.result, name), found[f"test/{metric}"])
     return agree
@@ -60,12 +61,12 @@ def compare(title: str, recorded: float, found: float) -> bool:
 
 
 def metrics(
-    config: DictConfig, data: DataModule, weights: Mapping[str, Any], step: int
+    config: DictConfig, data: DataModule, weights: Mapping[str, Any], step: int, steps: int
 ) -> dict[str, float]:
-    """Return the metrics of the model with the ``weights`` after ``step`` optimizer steps."""
+    """Return the metrics of the model with the weights after ``step`` of ``steps`` of a run."""
     task = build_task(config, data)
     task.evaluated.load_state_dict(weights)
-    if step >= config.task.get("pretraining_steps", 0):
+    if step >= in_steps(config.task.get("pretraining_steps", 0), steps):
         task.pretrain(0, 1)  # else the trainer below would be in pretraining, at step 0
     trainer: Trainer = build(config.trainer, "trainer", **{**config.runtime.trainer, **_ALONE})
     found = trainer.validate(task, data, verbose=False)

@@ -103,7 +103,7 @@ def _verified(name: str, data: Path, results: Path) -> bool:
         config = configuration(record, data_in(data, record))
         module = prepare(config)
         compare_data(record, module)
-        found = metrics(config, module, weights, step)[f"test/{metric}"]
+        found = metrics(config, module, weights, step, step)[f"test/{metric}"]
     except MissingDataError as error:
         print(f"{name}: skipped, {error}")
         return True

@@ -183,7 +183,9 @@ def released_run(workplace):
     config = configuration(record, ["runtime.dataset.root=data", ON_CPU])
     config.dataset.update({"train": 64, "validation": 8, "test": 24, "extra_clues": 0})  # hard ones
     config.task.segments = 2
-    found = metrics(config, prepare(config), weights, kept["step"])["test/exact_accuracy"]
+    found = metrics(config, prepare(config), weights, kept["step"], kept["step"])[
+        "test/exact_accuracy"
+    ]
     record = replace(
         record,
         weights={"last": kept, "selected": kept},

@@ -4,10 +4,10 @@ import difflib
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from textwrap import indent
-from typing import Any, cast
+from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -32,6 +32,7 @@ _TOP_LEVEL = {  # the settings of each root; a composition would take 0.1 s of e
 }
 _SECTIONS = ("measure", "runtime.dataset", "runtime.trainer", "runtime.callbacks", "runtime.paths")
 _LABEL = {"row": str | None, "scale": str | None, "reduced": list[str], "varied": list[str]}
+_REFERENCE = re.compile(r"\$\{(?!label|runtime)[\w.]+\}")  # to what determines the result
 _METHODS = {
     "BackpropThroughSolver": "BPTT",
     "ImplicitGradient": "Implicit",
@@ -52,20 +53,16 @@ def _method(*, _root_: DictConfig) -> str:
     return f"JR + {name}" if _root_.task.get("jacobian") else name
 
 
-def _of_row(key: str, factor: float) -> Any:
-    """Return the multiple of a setting that the row has in its file, rounded if it is an integer.
+def _scaled(value: float, at: int, now: int) -> float:
+    """Return a setting that grows with another: it is ``value`` where the other one is ``at``.
 
-    So a scale shortens what lasts a number of steps in every row alike. 0 if the row lacks it.
+    So learning rates follow batch sizes (the linear rule), and memories the length of segments.
     """
-    row = HydraConfig.get().runtime.choices["experiment"]
-    if row is None:
-        raise UserError("scale=... needs experiment=...: it multiplies settings of a row")
-    value = OmegaConf.select(compose_row(row), key) or 0
-    return round(value * factor) if isinstance(value, int) else value * factor
+    return value * now // at if isinstance(value, int) else value * now / at
 
 
 OmegaConf.register_new_resolver("joined", "/".join, replace=True)
-OmegaConf.register_new_resolver("of_row", _of_row, replace=True)
+OmegaConf.register_new_resolver("scaled", _scaled, replace=True)
 OmegaConf.register_new_resolver("method", _method, replace=True)
 
 
@@ -91,24 +88,9 @@ def compose_row(row: str) -> DictConfig:
         except HydraException as error:
             raise UserError(explain(error, "train")) from error
     _check_scale(scale, config.hydra.runtime.choices["model"])
-    if scale:
-        with _application(config):  # of_row asks it for the row
-            for key in ("dataset", "model", "task"):
-                OmegaConf.resolve(config[key])
     with open_dict(config):
         del config["hydra"]
     return config
-
-
-@contextmanager
-def _application(config: DictConfig) -> Iterator[None]:
-    """Make ``config`` that of the running application for a while."""
-    own = HydraConfig.instance()
-    before, own.cfg = own.cfg, cast(Any, config)
-    try:
-        yield
-    finally:
-        own.cfg = before
 
 
 def _check_scale(scale: str | None, model: str | None) -> None:
@@ -128,7 +110,7 @@ def identity_of(config: DictConfig) -> Identity:
     for key in ("label", "runtime", *_SECTIONS):
         if not isinstance(found := OmegaConf.select(config, key, default={}), DictConfig | dict):
             raise SettingError(f"{key} must be a mapping, got {found!r}")
-    resolved = as_dict(config)
+    resolved = recorded(config)
     named = re.findall(r"\$\{(\w+)", str(OmegaConf.to_container(config, resolve=False)))
     for key in resolved:  # Hydra accepts any key from a file or with a plus
         if key not in (*_TOP_LEVEL[root], *named):
@@ -159,12 +141,37 @@ def _decisive(root: str, overrides: tuple[str, ...], sources: tuple[str, ...]) -
         row = compose(root, list(overrides))
     # Names in `label` and `runtime` refer to the running application, and identify nothing.
     kept = [str(key) for key in row if key not in ("label", "runtime")]
-    return as_dict(OmegaConf.masked_copy(row, kept))
+    return recorded(OmegaConf.masked_copy(row, kept))
 
 
 def without_launcher(overrides: Sequence[str]) -> list[str]:
     """Return the overrides of one run alone, without those on how runs are launched."""
     return [o for o in overrides if not re.match(r"(runtime\.)?cluster\b", key_of(o))]
+
+
+def recorded(config: DictConfig) -> dict[str, Any]:
+    """Return what records have: values resolved, but every section in one place.
+
+    What refers to another section (``model.gradient``) stays a reference. ``paper`` and ``table``
+    belong to the file of a row or table, not to what inherits from it.
+    """
+    raw: Any = OmegaConf.to_container(config, resolve=False)
+    return {
+        key: value if key in ("label", "runtime") else _referring(raw[key], value)
+        for key, value in as_dict(config).items()
+        if not (key in ("paper", "table") and isinstance(value, dict))
+    }
+
+
+def _referring(raw: Any, resolved: Any) -> Any:
+    if not isinstance(raw, dict):
+        return resolved
+    return {
+        key: raw[key]
+        if isinstance(value, dict) and _REFERENCE.fullmatch(str(raw[key]))
+        else _referring(raw[key], value)
+        for key, value in resolved.items()
+    }
 
 
 def as_dict(config: DictConfig) -> dict[str, Any]:

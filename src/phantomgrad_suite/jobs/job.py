@@ -14,7 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from phantomgrad_suite.jobs.compose import as_dict, identity_of
+from phantomgrad_suite.jobs.compose import identity_of, recorded
 from phantomgrad_suite.jobs.processes import (
     has_several_processes,
     is_first_process,
@@ -139,7 +139,7 @@ def origin(config: DictConfig, identity: Identity) -> dict[str, Any]:
     return {
         "row": identity.row,
         "instance": identity.instance,
-        "config": as_dict(config),
+        "config": recorded(config),
         "config_hash": identity.config_hash,
         "started": now(),
     }

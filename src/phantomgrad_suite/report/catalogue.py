@@ -1,4 +1,4 @@
-"""The files of the report: the catalogue of all tables (titles, notes, commands), and templates."""
+"""The catalogue of all tables (titles, notes, commands), and the templates of the page."""
 
 import tomllib
 from dataclasses import dataclass, field
@@ -6,6 +6,10 @@ from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from phantomgrad_suite.report.inputs import read_yaml
+from phantomgrad_suite.runs.configs import find, folders, shared_folders
+from phantomgrad_suite.runs.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -47,12 +51,29 @@ def add_entries(content: dict[str, Any]) -> None:
     FIGURES.update(content["figures"])
 
 
+def _described() -> dict[str, Any]:
+    """Return what the files of tables have under ``table``, by the folder of their rows."""
+    files = [path for place in shared_folders() for path in sorted(place.glob("table/*.yaml"))]
+    entries = {path.stem: read_yaml(path).get("table") for path in files}
+    return {entry.pop("key", name): entry for name, entry in entries.items() if entry}
+
+
+_ENTRIES = _CONTENT["tables"] | _described()
+_ORDER = dict.fromkeys([*_CONTENT["order"], *_ENTRIES])
+_CONTENT["tables"] = {key: _ENTRIES[key] for key in _ORDER if key in _ENTRIES}
 add_entries(_CONTENT)
 
 
 def entry_of(key: str) -> Entry:
-    """Return the entry of a table; one that the catalogue does not know is named by its key."""
-    return CATALOGUE.get(key) or Entry(key, key.capitalize())
+    """Return the entry of a table; one of the user's own is described in its file, too."""
+    if key in CATALOGUE:
+        return CATALOGUE[key]
+    own = find(f"table/{key}", folders())
+    described = read_yaml(own).get("table") if own else None
+    try:
+        return Entry(key, **{"label": key.capitalize(), **(described or {})})
+    except TypeError as error:
+        raise UserError(f"{own}: `table` cannot be used: {error}") from error
 
 
 def templates(**options: Any) -> Environment:

@@ -29,7 +29,7 @@ from phantomgrad_suite.runs.records import Record, StudyRecord
 USAGE = """usage: python scripts/report.py [TABLE ...] [results=DIR] [yours=DIR]
 
 Makes DIR/tables/<table>.{md,tex} and DIR/figures/<table>*.{svg,pdf} from DIR/records and
-DIR/paper.csv, for all tables if none is named, and DIR/claims.md from DIR/claims.yaml.
+the files of rows, for all tables if none is named, and DIR/claims.md from DIR/claims.yaml.
 DIR/index.html shows all of them.
 With yours=DIR the folder of results is only read: the tables of DIR/records, next to the
 published ones, are made in that DIR, and how far they agree is printed."""
@@ -160,7 +160,7 @@ def _fail(message: str, status: int) -> int:
 def known_tables(results: Path, *archives: Archive) -> list[str]:
     """Return the keys of all tables with a number of the paper or a record, in print order."""
     rows = {row for archive in archives for row, _ in archive.records}
-    found = {number.table for number in read_paper(results / "paper.csv")}
+    found = {number.table for number in read_paper()}
     found |= {split_row(row)[1].partition("/")[0] for row in rows}
     return [key for key in CATALOGUE if key in found] + sorted(found - set(CATALOGUE))
 
@@ -176,7 +176,7 @@ def load(results: Path, key: str, published: Archive, own: Archive | None = None
         return table_of_studies(entry, archive.of(StudyRecord, key))
     return table_of_runs(
         entry,
-        [number for number in read_paper(results / "paper.csv") if number.table == key],
+        [number for number in read_paper() if number.table == key],
         archive.of(Record, key, *(f"{scale}/{key}" for scale in SCALES)),
         archive.of(StudyRecord, "throughput"),
         read_published(results / "published_curves.csv"),

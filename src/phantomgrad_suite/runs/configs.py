@@ -33,14 +33,19 @@ def extensions() -> dict[str, Path]:
     return found
 
 
+def shared_folders(configs: Path = CONFIGS) -> list[Path]:
+    """Return ``configs``, which has precedence, and those of the extensions."""
+    others = (folder / "configs" for folder in extensions().values())
+    return [configs, *(folder for folder in others if folder.is_dir())]
+
+
 def folders(configs: Path = CONFIGS) -> tuple[Path, ...]:
-    """Return ``configs``, which has precedence, those of the extensions, and the user's folders.
+    """Return the shared folders and the user's.
 
     Raises:
         UserError: one of these is no folder, or has a file that would be ignored.
     """
-    others = (folder / "configs" for folder in extensions().values())
-    shared, own = [configs, *(folder for folder in others if folder.is_dir())], own_folders()
+    shared, own = shared_folders(configs), own_folders()
     for folder in own:
         if not folder.is_dir():
             raise UserError(f"{CONFIG_PATH} must list folders of configurations, got {folder}")

@@ -12,7 +12,6 @@ from phantomgrad_suite.runs.errors import UserError
 # Where and how a run is executed, and what tables call it; the result does not depend on them.
 _DESCRIPTIVE = ("label", "runtime")
 _MISSING = object()
-_FIRST = ("gradient", "solver", "adjoint", "model", "task", "optimizer", "dataset", "trainer")
 _NAMED, _LONGEST, _DIGITS = 2, 32, 6  # changes, their characters, and digits in an instance
 _NAME = re.compile(r"(?!\.)[^/\\\0\n]+")  # of a folder that is not hidden
 SCALES = ("cpu",)  # the folders of rows in another size (configs/scale)
@@ -68,7 +67,7 @@ def identify(config: Config, row_config: Config | None) -> Identity:
     config_hash = hash_config(config)
     instance = f"seed{config['seed']}" + ("" if fold is None else f"-fold{fold}")
     if row_config is None or changes:
-        named = [] if row_config is None else [_short(c) for c in sorted(changes, key=_rank)]
+        named = [] if row_config is None else [_short(change) for change in changes]
         more = [f"+{len(named) - _NAMED}"] if len(named) > _NAMED else []
         instance = "-".join([instance, *named[:_NAMED], *more, config_hash[:_DIGITS]])
     label = config["label"]
@@ -95,20 +94,10 @@ def difference(config: Config, reference: Config) -> list[str]:
     """Return the decisive settings in which ``config`` differs from ``reference``.
 
     One ``key=value`` each. Where an object is of another class (``_target_``), its arguments are
-    not compared one by one. Copies made by interpolation (``model.solver``) are listed once.
+    not compared one by one.
     """
     differing = _differing(decisive(config), decisive(reference))
-    listed: dict[Any, str] = {}
-    for key, value in sorted(differing, key=lambda item: item[0].count(".")):
-        source = re.sub(r"^(model|task)\.", "", key).replace("gradient.solver", "adjoint")
-        listed.setdefault((source, repr(value)), f"{key}={_printed(value)}")
-    return sorted(listed.values())
-
-
-def _rank(change: str) -> int:
-    """Return where a change comes in a name: first what a study is usually on."""
-    group = change.partition("=")[0].partition(".")[0]
-    return _FIRST.index(group) if group in _FIRST else len(_FIRST)
+    return [f"{key}={_printed(value)}" for key, value in differing]
 
 
 def _short(change: str) -> str:

@@ -20,6 +20,7 @@ from phantomgrad_suite.callbacks.capture import layers_of
 from phantomgrad_suite.checkpoint.finite import check_finite
 from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
 from phantomgrad_suite.runs.errors import SettingError
+from phantomgrad_suite.runs.lengths import check_length, in_steps
 from phantomgrad_suite.tasks.regularisation import JacobianRegularisation, perturbed
 
 
@@ -84,9 +85,12 @@ class Task(LightningModule):
         self._means: dict[str, Tensor] = {}  # of the epoch before
         self.pretrain(0, 1)
 
-    def pretrain(self, steps: int, layers: int) -> None:
-        """Unroll ``layers`` applications of the cell, without solver, in the first ``steps``."""
-        check_at_least("pretraining_steps", steps, 0)
+    def pretrain(self, steps: int | float, layers: int) -> None:
+        """Unroll ``layers`` applications of the cell, without solver, in the first ``steps``.
+
+        A float is a share of all steps, which are known when the training starts.
+        """
+        check_length("pretraining_steps", steps)
         check_at_least("pretraining_layers", layers, 1)
         self._pretraining = steps, layers
 
@@ -106,7 +110,15 @@ class Task(LightningModule):
         """Return the mean loss of a training batch and the number of samples in it."""
 
     def on_train_start(self) -> None:
-        """Raise a :class:`SettingError` for batches that are too few, or would count twice."""
+        """Turn shares of the training into steps, and check the batches.
+
+        Raises:
+            SettingError: they are too few, or would count twice.
+        """
+        steps, layers = self._pretraining
+        self._pretraining = in_steps(steps, self.trainer.estimated_stepping_batches), layers
+        if self.jacobian:
+            self.jacobian = self.jacobian.over(self.trainer.estimated_stepping_batches)
         batches = self.trainer.num_training_batches
         if self.trainer.accumulate_grad_batches > batches:
             raise SettingError(

@@ -108,7 +108,11 @@ class ImageClassification(Classification):
     batch_type = ImageBatch, list  # torch collates pairs to lists
 
     def __init__(
-        self, *, pretraining_steps: int = 0, pretraining_layers: int = 10, **classification: Any
+        self,
+        *,
+        pretraining_steps: int | float = 0,
+        pretraining_layers: int = 10,
+        **classification: Any,
     ) -> None:
         super().__init__(**classification)
         self.pretrain(pretraining_steps, pretraining_layers)

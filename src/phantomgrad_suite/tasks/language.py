@@ -36,7 +36,7 @@ class LanguageModelling(Task):
         *,
         evaluation_memory: int | None = None,
         other_memories: Sequence[int] = (),
-        pretraining_steps: int = 0,
+        pretraining_steps: int | float = 0,
         pretraining_layers: int = 2,
         evaluate_pretrained: bool = True,
         metric: str = "perplexity",

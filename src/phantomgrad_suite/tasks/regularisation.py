@@ -11,20 +11,22 @@ from phantomgrad.checks import check_at_least, check_not_negative, check_number
 from phantomgrad.deq import DEQ
 from phantomgrad.jacobian import jacobian_regularizer
 from phantomgrad.solvers import IterativeSolver, Map
+from phantomgrad_suite.runs.lengths import check_length, in_steps
 
 
 @dataclass(frozen=True, kw_only=True)
 class JacobianRegularisation:
     r"""The penalty :math:`\gamma \|J\|_F^2 / N` at the equilibria of a step (Bai et al., 2021).
 
-    The weight grows by ``increase`` at every multiple of ``every`` steps after ``from_step``.
+    The weight grows by ``increase`` at every multiple of ``every`` steps after ``from_step``. Both
+    may be shares of the training, floats, until :meth:`over` makes them steps.
     """
 
     weight: float  # initial gamma
     frequency: float = 1.0  # probability that a step has the penalty; 0 during pretraining
     increase: float = 0.1
-    every: int = 35_000
-    from_step: int = 32_000
+    every: int | float = 35_000
+    from_step: int | float = 32_000
     samples: int = 1
     through_equilibrium: bool = False  # differentiate the penalty through z* as well
 
@@ -33,9 +35,14 @@ class JacobianRegularisation:
         check_number("increase", self.increase)
         if not 0 <= self.frequency <= 1:
             raise ValueError(f"frequency must lie in [0, 1], got {self.frequency}")
-        check_at_least("every", self.every, 1)
-        check_at_least("from_step", self.from_step, 0)
+        check_length("every", self.every, 1)
+        check_length("from_step", self.from_step)
         check_at_least("samples", self.samples, 1)
+
+    def over(self, steps: float) -> "JacobianRegularisation":
+        """Return the penalty of a training of so many ``steps``."""
+        every, from_step = (in_steps(length, steps) for length in (self.every, self.from_step))
+        return replace(self, every=max(every, 1), from_step=from_step)
 
     def weight_at(self, step: int) -> float:
         increases = step // self.every - self.from_step // self.every

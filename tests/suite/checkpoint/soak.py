@@ -39,10 +39,10 @@ ROWS: dict[str, tuple[str, ...]] = {
     "mdeq": (  # dropout, unrolled pretraining, a learning rate by step
         *("experiment=digits/implicit", "model=mdeq_tiny", "trainer.max_epochs=2"),
         *SMALL_MDEQ,
-        *("solver.max_evaluations=3", "adjoint.max_evaluations=3", "++model.dropout=0.2"),
-        *("++gradient.on_failure=ignore", "+task.pretraining_steps=6"),
-        "+task.pretraining_layers=2",
-        *("schedule=cosine_by_step", "+task.schedule_by=step", "dataset.batch_size=150"),
+        *("solver.max_evaluations=3", "adjoint.max_evaluations=3", "model.dropout=0.2"),
+        *("++gradient.on_failure=ignore", "task.pretraining_steps=6"),
+        "task.pretraining_layers=2",
+        *("schedule=cosine_by_step", "task.schedule_by=step", "dataset.batch_size=150"),
     ),
     "two processes": (  # of one run, as under torchrun
         *("experiment=digits/upg_k5_d0.5", "trainer=ddp", "trainer.devices=2"),

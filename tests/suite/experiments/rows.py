@@ -56,14 +56,14 @@ LISTS = [table for table in TABLES if table not in SWEEPS]
 
 @cache
 def resolved(row: str) -> dict[str, Any]:
-    """The resolved configuration, which nobody may change."""
-    from phantomgrad_suite.jobs.compose import as_dict
+    """The configuration as records have it, which nobody may change."""
+    from phantomgrad_suite.jobs.compose import recorded
 
-    return as_dict(composed([f"experiment={row}"]))
+    return recorded(composed([f"experiment={row}"]))
 
 
 def effective(row: str) -> dict[str, Any]:
-    """The resolved configuration, completed by the defaults of the constructors."""
+    """The same, completed by the defaults of the constructors."""
     completed: dict[str, Any] = _with_defaults(resolved(row))
     return completed
 
@@ -83,8 +83,8 @@ def _with_defaults(node: Any) -> Any:
 @cache
 def identity(table: str, *overrides: str) -> tuple[Identity, dict[str, Any]]:
     """What a run of a table is called, and its resolved configuration, not to be changed."""
-    from phantomgrad_suite.jobs.compose import as_dict, identity_of
+    from phantomgrad_suite.jobs.compose import identity_of, recorded
 
     scale, name = split_row(table)
     config = composed([f"table={name}", *([f"scale={scale}"] if scale else []), *overrides])
-    return identity_of(config), as_dict(config)
+    return identity_of(config), recorded(config)

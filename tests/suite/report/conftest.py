@@ -1,11 +1,12 @@
-"""Synthetic results: a folder with a small paper.csv and records written as runs write them."""
+"""Synthetic results: a few numbers of a paper, and records written as runs write them."""
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from phantomgrad_suite.report.experiments.results import table_of_runs
 from phantomgrad_suite.report.extensions import load_extensions
 from phantomgrad_suite.report.figures import plots_of
 from phantomgrad_suite.report.figures.plot import Plot
+from phantomgrad_suite.report.inputs import PaperNumber
 from phantomgrad_suite.report.studies import table_of_studies
 from phantomgrad_suite.report.table import Section, Table
 from phantomgrad_suite.runs.archive import Archive
@@ -29,7 +31,6 @@ load_extensions()
 PUBLISHED = Archive(REPOSITORY / "results" / "records")
 
 PAPER = """\
-row,table,dataset,model,method,params,metric,value,spread,unit,note
 table9/toy_implicit,table9,Toy,IGNN,Implicit,38K,accuracy,84.1,2.9,%,
 table9/toy_upg_k5_d0.5,table9,Toy,IGNN,"UPG A(5, 0.5)",38K,accuracy,83.9,,%,best of three runs
 """
@@ -114,9 +115,10 @@ def texts(section: Section) -> list[list[str]]:
 
 @dataclass
 class Folder:
-    """A folder of results."""
+    """A folder of results, and what the paper has printed."""
 
     path: Path
+    numbers: list[PaperNumber] = field(default_factory=list)
 
     @property
     def archive(self) -> Archive:
@@ -133,9 +135,9 @@ class Folder:
         return self.archive.file_of(content)
 
     def print_in_paper(self, lines: str) -> None:
-        """Add lines to ``paper.csv``."""
-        with (self.path / "paper.csv").open("a", encoding="utf-8") as file:
-            file.write(lines)
+        """Add numbers, one a line, whose fields are those of :class:`PaperNumber`."""
+        names = [*PaperNumber.__dataclass_fields__]
+        self.numbers += [PaperNumber(**n) for n in csv.DictReader(lines.splitlines(), names)]
 
     def report(self, *names: str) -> int:
         """Run the command here; return its exit status."""
@@ -200,6 +202,10 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Folder:
-    (tmp_path / "paper.csv").write_text(PAPER, encoding="utf-8")
-    return Folder(tmp_path)
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    folder = Folder(tmp_path)
+    folder.print_in_paper(PAPER)
+    for module in ("command", "claims.claims_table"):
+        place = f"phantomgrad_suite.report.{module}.read_paper"
+        monkeypatch.setattr(place, lambda: folder.numbers)
+    return folder

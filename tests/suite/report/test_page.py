@@ -1,7 +1,6 @@
 """The page of all results: its sections, their order, and its links."""
 
 import re
-import shutil
 from itertools import pairwise
 from urllib.parse import unquote
 
@@ -23,7 +22,7 @@ README = """\
 
 ## Findings
 
-**Cost.** See [the numbers](paper.csv).
+**Cost.** See [the numbers](README.md).
 
 **Chains, more epochs.** They are [solved](tables/chains.md).
 
@@ -40,7 +39,6 @@ Text.
 def fill(folder):
     """Write a small folder of results: the paper's numbers, runs of three tables, figures."""
     results = Folder(folder)
-    shutil.copy(REPOSITORY / "results" / "paper.csv", folder / "paper.csv")
     cox2 = {"dataset": "COX2", "model": "IGNN", "method": "Implicit"}
     results.add("table4/cox2_implicit", "seed0", [0.8, 0.9], label=cox2)
     results.add("chains/implicit", "seed0", [0.8, 0.9])
@@ -104,7 +102,7 @@ def test_captions_are_sentences():
 def test_links_are_local_and_lead_somewhere(folder, page):
     anchors = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
     links = [a["href"] for a in page.every("a")] + [i["src"] for i in page.every("img")]
-    assert {"figures/table4.pdf", "figures/odd.svg", "paper.csv", "#chains"} <= set(links)
+    assert {"figures/table4.pdf", "figures/odd.svg", "README.md", "#chains"} <= set(links)
     for link in links:
         found = link[1:] in anchors if link[0] == "#" else (folder.path / unquote(link)).is_file()
         assert found, f"{link} leads nowhere"
@@ -154,7 +152,7 @@ def test_findings_come_from_the_readme(page):
 
 
 def test_without_records_and_readme_the_page_is_almost_empty(results):
-    (results.path / "paper.csv").write_text((results.path / "paper.csv").read_text().split("\n")[0])
+    results.numbers.clear()
     page = results.page()
     assert all("missing" in line for line in overview(page).values())
     assert page.html.count("README.md in this folder has no section of this name.") == 2

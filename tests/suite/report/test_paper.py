@@ -1,13 +1,9 @@
-"""paper.csv against the tables of the paper, typed here from their LaTeX source."""
-
-from pathlib import Path
+"""The numbers in the files of rows against the paper's tables, typed here from their source."""
 
 import pytest
 
 from phantomgrad_suite.report.inputs import read_paper
 from phantomgrad_suite.runs.errors import UserError
-
-PAPER = Path(__file__).parents[3] / "results" / "paper.csv"
 
 TABLE_1 = r"""
 Implicit Differentiation   & $85.0 \pm 0.2$
@@ -71,13 +67,13 @@ def spaced(text):
 
 
 def test_table_1():
-    numbers = [n for n in read_paper(PAPER) if n.table == "table1"]
+    numbers = [n for n in read_paper() if n.table == "table1"]
     assert [[n.method, n.text] for n in numbers] == printed(TABLE_1)
     assert {n.metric for n in numbers} == {"accuracy"}
 
 
 def test_table_3():
-    numbers = [n for n in read_paper(PAPER) if n.table == "table3"]
+    numbers = [n for n in read_paper() if n.table == "table3"]
     results = [n for n in numbers if n.metric != "speed"]
     speeds = {n.row: n.value for n in numbers if n.metric == "speed"}
     found = [
@@ -89,7 +85,7 @@ def test_table_3():
 
 
 def test_table_4():
-    numbers = [n for n in read_paper(PAPER) if n.table == "table4"]
+    numbers = [n for n in read_paper() if n.table == "table4"]
     found = [[n.dataset, n.model, n.method, n.params, n.text] for n in numbers]
     assert found == [[*row[:4], spaced(row[4])] for row in printed(TABLE_4)]
     assert [n.metric for n in numbers] == ["accuracy"] * 8 + ["micro_f1"] * 4
@@ -97,15 +93,23 @@ def test_table_4():
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("entry", "message"),
     [
-        ("t/a,t,D,M,X,1K,accuracy,many,,%,", "line 2 cannot be used: .*'many'"),
-        ("t/a,t,D,M,X,1K,accuracy,1.0,,%,,", "line 2 cannot be used: "),
+        ("{line: 1, accuracy: many}", r"row\.yaml: `paper` cannot be used: .*'many'"),
+        ("{accuracy: 1.0}", "cannot be used: 'line'"),
+        ("{line: 1, accuracy: 1.0, colour: red}", "cannot be used: .*'colour'"),
+        ("85.0", "cannot be used: "),
     ],
 )
-def test_a_bad_line_is_named(tmp_path, line, message):
-    path = tmp_path / "paper.csv"
-    header = PAPER.read_text(encoding="utf-8").splitlines()[0]
-    path.write_text(f"{header}\n{line}\n", encoding="utf-8")
+def test_a_bad_entry_is_named(tmp_path, entry, message):
+    (tmp_path / "experiment" / "t").mkdir(parents=True)
+    path = tmp_path / "experiment" / "t" / "row.yaml"
+    path.write_text(f"# A row.\npaper: {entry}\n", encoding="utf-8")
     with pytest.raises(UserError, match=message):
-        read_paper(path)
+        read_paper(tmp_path)
+
+
+def test_rows_that_build_on_a_row_do_not_inherit_its_number():
+    assert not [
+        n for n in read_paper() if n.row in ("table1/npg_k9_d0.5", "table1/swapped/implicit")
+    ]

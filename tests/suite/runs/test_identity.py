@@ -7,10 +7,11 @@ from unittest.mock import Mock
 
 import pytest
 from filelock import FileLock
+from omegaconf import OmegaConf
 from train.chains import CHAINS, ROW
 from training import composed
 
-from phantomgrad_suite.jobs.compose import as_dict, identity_of
+from phantomgrad_suite.jobs.compose import as_dict, identity_of, recorded
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import difference, hash_config, identify
 
@@ -51,24 +52,34 @@ def test_instance_has_seed_fold_and_hash_of_a_changed_configuration():
     assert identify({**row, "label": {"row": None}}, None).row == "custom"
 
 
-def test_difference_lists_each_setting_once():
-    """It has interpolated copies, objects of another class, and settings of one side only."""
+def test_difference_lists_settings_and_objects_of_another_class():
     old = config(solver={"tol": 1, "old": 3}, g={"_target_": "m.Old", "x": 1})
-    old["model"] = {"solver": old["solver"], "g": old["g"]}
     new = config(
         solver={"tol": 2}, g={"_target_": "m.New", "k": 5, "s": {"_target_": "m.S", "n": 1}}
     )
-    new["model"] = {"solver": new["solver"], "g": new["g"]}
     assert difference(new, old) == ["g=New(k=5, s=S(n=1))", "solver.old=<not set>", "solver.tol=2"]
 
 
-def test_difference_lists_equal_values_of_different_settings():
-    """Those of the forward and of the adjoint solver, not the copies in the gradient."""
-    old, new = (
-        config(solver=s, adjoint=s, gradient={"solver": s}, model={"gradient": {"solver": s}})
-        for s in ({"tol": 1e-3}, {"tol": 0.05})
+@pytest.mark.usefixtures("workplace")
+def test_a_section_that_others_use_stands_once():
+    """So that a change is listed once, and a value is read in one place."""
+    found = recorded(composed(["experiment=digits/implicit", "adjoint.tol=0.05"]))
+    assert found["model"]["gradient"] == "${gradient}"
+    assert found["gradient"]["solver"] == "${adjoint}"
+    assert found["schedule"]["T_max"] == 15
+    assert found["adjoint"]["tol"] == 0.05
+    assert identity("experiment=digits/implicit", "adjoint.tol=0.05").changes == (
+        "adjoint.tol=0.05",
     )
-    assert difference(new, old) == ["adjoint.tol=0.05", "solver.tol=0.05"]
+    assert found["label"]["method"] == "Implicit"
+    rebuilt = as_dict(OmegaConf.create(found))
+    assert rebuilt["model"]["gradient"]["solver"]["tol"] == 0.05
+
+
+@pytest.mark.usefixtures("workplace")
+def test_what_a_file_says_for_the_report_is_in_no_run():
+    found = recorded(composed(["table=table1"]))
+    assert not {"paper", "table"} & found.keys()
 
 
 def test_numbers_of_another_type_are_changes_as_their_hashes_differ():

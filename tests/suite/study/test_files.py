@@ -1,10 +1,6 @@
-"""The files of studies and suites: their headers, what they build, and that suites list them."""
-
-import re
+"""The files of studies and suites: what they build, and that suites list them."""
 
 import pytest
-import yaml
-from experiments.rows import file
 from study.tiny import SUITES, rows_of
 from training import composed
 
@@ -14,22 +10,6 @@ from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.studies import Study
 
 STUDIES = choices("study")
-
-
-@pytest.mark.parametrize("study", STUDIES)
-def test_header_names_title_command_and_price(study):
-    """After the package line it has what is reproduced, the command, the time and the table."""
-    package, title, command, price, *_ = file(f"study/{study}").read_text().splitlines()
-    assert package == "# @package _global_"
-    assert re.match(
-        r"# (Figure|Table|Theorem) \d|# (Baselines|Gradients|Reasoners|Speed and memory)\b", title
-    )
-    assert command == f"#   python scripts/study.py study={study}"
-    artifact = study.split("/")[0]
-    assert re.fullmatch(
-        rf"# (About \d+ s on one CPU core|Not timed yet)\. Ours: results/tables/{artifact}\.md\.",
-        price,
-    )
 
 
 @pytest.mark.usefixtures("workplace")
@@ -69,11 +49,3 @@ def test_every_study_is_in_a_suite():
         "throughput/table3_vision",
         "throughput/table3_language",
     }
-
-
-@pytest.mark.parametrize("suite", SUITES)
-def test_suite_names_its_own_command(suite):
-    content = file(f"suite/{suite}").read_text()
-    assert content.startswith("# @package _global_\n")
-    assert f"#   python scripts/study.py suite={suite}\n" in content
-    assert yaml.safe_load(content)["hydra"]["mode"] == "MULTIRUN"

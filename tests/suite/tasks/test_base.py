@@ -16,7 +16,7 @@ from phantomgrad.models import GraphClassifier, NodeClassifier, Propagation
 from phantomgrad_suite.checkpoint.loaders import ResumableLoader
 from phantomgrad_suite.data.graphs.chains import make_chains
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.tasks import NodeClassification
+from phantomgrad_suite.tasks import JacobianRegularisation, NodeClassification
 from phantomgrad_suite.tasks.base import solver_statistics
 
 pytestmark = pytest.mark.usefixtures("float32")
@@ -99,6 +99,28 @@ def test_pretraining_ends():
         task.pretrain(3, 0)
 
 
+def test_shares_become_steps_when_the_training_starts():
+    task = chains_task()
+    task.pretrain(0.26, 2)
+    task.jacobian = JacobianRegularisation(weight=1.0, increase=0.1, every=0.25, from_step=0.26)
+    task.trainer = SimpleNamespace(
+        estimated_stepping_batches=12,
+        num_training_batches=12,
+        accumulate_grad_batches=1,
+        val_dataloaders=[],
+    )
+    task.on_train_start()
+    assert (task.jacobian.every, task.jacobian.from_step) == (3, 3)
+    assert [round(task.jacobian.weight_at(step), 1) for step in (3, 5, 6, 9)] == [1, 1, 1.1, 1.2]
+    layers = []
+    for step in range(5):
+        task.trainer = SimpleNamespace(global_step=step)
+        layers.append(task.unrolled_layers)
+    assert layers == [2, 2, 2, 0, 0]
+    with pytest.raises(ValueError, match=r"a share of the steps from 0\.0 to 1\.0, got 1\.5"):
+        task.pretrain(1.5, 2)
+
+
 def test_statistics_are_means_over_the_layers():
     gradient = UnrolledPhantomGradient(1, 1.0)
     model = GraphClassifier(2, 2, SOLVER, gradient, channels=4, layers=2)
@@ -142,6 +164,7 @@ def test_samples_that_would_be_counted_twice_are_refused():
             world_size=2,
             num_training_batches=1,
             accumulate_grad_batches=1,
+            estimated_stepping_batches=1,
         )
         if samplers[-1] is exact:
             task.on_train_start()

@@ -26,7 +26,7 @@ penalty = partial(JacobianRegularisation, weight=1.0)
         (lambda: penalty(weight=-1.0), "weight must be finite and not negative, got -1.0"),
         (lambda: penalty(frequency=1.5), r"frequency must lie in \[0, 1\], got 1.5"),
         (lambda: penalty(increase=float("nan")), "increase must be a finite number, got nan"),
-        (lambda: penalty(every=0), "every must be at least 1, got 0"),
+        (lambda: penalty(every=0), "every must be at least 1, or a share .*, got 0"),
     ],
 )
 def test_settings_out_of_range_are_refused(call, message):

@@ -91,8 +91,8 @@ def test_bad_value_is_reported_in_one_line(workplace, text_root, override, messa
     "setting",
     [
         "model.memory_length=0",
-        "trainer.precision=bf16-true",
-        "trainer.precision=bf16-mixed +model.recompute=true",
+        "trainer.precision=bf16-true solver.tol=0.01",
+        "trainer.precision=bf16-mixed solver.tol=0.01 +model.recompute=true",
     ],
 )
 def test_run_without_a_memory_or_in_half_precision(workplace, text_root, setting):

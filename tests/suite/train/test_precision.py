@@ -12,7 +12,7 @@ METHODS = ("implicit", "upg_k5_d0.5", "npg_k5_d0.5")
 NARROW = (
     *SMALL_MDEQ,
     *("solver.max_evaluations=4", "adjoint.max_evaluations=4", "dataset.batch_size=4", "seed=1"),
-    *("runtime.callbacks.spectrum=null", "measure.precision=null", "++task.pretraining_steps=0"),
+    *("runtime.callbacks.spectrum=null", "measure.precision=null", "task.pretraining_steps=0"),
     *("trainer.max_epochs=2", "+trainer.limit_train_batches=2", "+trainer.limit_val_batches=1"),
     "runtime.dataset.test_batch_size=4",  # CPUs convolve slowly in float16
 )

@@ -72,7 +72,7 @@ def test_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(
             "dataset.augment=true",
             *NARROW,
         )
-        here += ("task.pretraining_steps=6", "task.pretraining_layers=2")
+        here += ("task.pretraining_steps=0.6", "task.pretraining_layers=2")  # 6 of 10 steps
     whole = whole_runs.train(workplace, *here)
     folder = interrupted(workplace, step, *here, unit="step")
     assert checkpoint(folder)["global_step"] == step - 1

@@ -178,7 +178,7 @@ def _logs(log: Path, link: str) -> Iterator[Cells]:
     Mean and sample deviation of the best epochs must be those printed, up to one in the last digit.
     """
     published = read_published(log)
-    for number in read_paper(log.with_name("paper.csv")):
+    for number in read_paper():
         metric = metric_of(number.metric)
         runs = published.get(number.row, {}).get(metric.curve, ())
         best = [max(run) * metric.scale for run in runs]

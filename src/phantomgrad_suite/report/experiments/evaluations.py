@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from phantomgrad_suite.runs.lengths import in_steps
 from phantomgrad_suite.runs.records import Record
 
 _SOLVES = "solver/evaluations", "adjoint/evaluations"  # means by epoch
@@ -32,7 +33,9 @@ def evaluations(record: Record) -> NDArray[np.float64]:
     step = solves + attached + penalty
     last = record.weights["last"]
     length = last["step"] / last["epoch"]  # of an epoch, in steps
-    pretraining = task.get("pretraining_steps", 0) - length * np.arange(len(step))
+    pretraining = in_steps(task.get("pretraining_steps", 0), last["step"]) - length * np.arange(
+        len(step)
+    )
     pretraining = np.clip(pretraining, 0, length)
     unrolled = 2 * task.get("pretraining_layers", 0)
     return np.cumsum(pretraining * unrolled + (length - pretraining) * step)

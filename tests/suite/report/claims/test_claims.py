@@ -1,6 +1,8 @@
 """Claims: the file, the quantities, the table, and where it is shown."""
 
 import re
+import shutil
+from dataclasses import replace
 
 import pytest
 from graph_data import REPOSITORY
@@ -10,6 +12,7 @@ from report.conftest import rows as printed
 
 from phantomgrad_suite.report.claims.claim import RunsClaim, read_claims
 from phantomgrad_suite.report.claims.claims_table import judge, table_of_claims
+from phantomgrad_suite.report.inputs import read_paper
 from phantomgrad_suite.report.markdown import render
 from phantomgrad_suite.runs.configs import choices
 
@@ -257,16 +260,17 @@ def test_a_wrong_file_is_one_sentence(claims, capsys, old, new, message):
 
 
 def test_the_authors_log_gives_the_printed_number(claims):
-    for name in ("paper.csv", "published_curves.csv"):
-        (claims.path / name).write_bytes((REPOSITORY / "results" / name).read_bytes())
+    shutil.copy(REPOSITORY / "results" / "published_curves.csv", claims.path)
+    claims.numbers[:] = read_paper()
     table = table_of_claims(judge(claims.path, claims.archive))
     assert table is not None
     assert table.missing == "the paper, primary: 1 cannot be tested here"  # the log is no claim
     row = texts(table.sections[1])[-1]
     assert row[0] == "MDEQ, UPG A(5, 0.5), best epochs: 94.89, 95.09, 95.21"
     assert row[2:5] == ["holds", "95.0 ± 0.16", "95.06 ± 0.16"]
-    wrong = (claims.path / "paper.csv").read_text().replace("95.0,0.16", "95.0,0.13")  # with ddof 0
-    (claims.path / "paper.csv").write_text(wrong)
+    claims.numbers[:] = [
+        replace(n, spread="0.13") if n.spread == "0.16" else n for n in claims.numbers
+    ]  # with ddof 0
     assert texts(section(claims))[-1][2] == "contradicted"
 
 
