@@ -15,14 +15,6 @@ from phantomgrad_suite.runs.records import Record
 pytestmark = pytest.mark.usefixtures("float32")
 
 
-def exchange(one, other):
-    """Exchange two files, and so the labels of two images."""
-    between = one.with_name("between")
-    one.rename(between)
-    other.rename(one)
-    between.rename(other)
-
-
 def flip_label(path):
     labels = np.load(path)
     labels[0, 0] = 1 - labels[0, 0]
