@@ -12,7 +12,7 @@ from phantomgrad_suite.process import start
 
 start()
 
-from phantomgrad_suite.evaluate import evaluate
+from phantomgrad_suite.released import evaluate
 from phantomgrad_suite.runs.errors import UserError
 
 if __name__ == "__main__":

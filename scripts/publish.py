@@ -13,8 +13,7 @@ from phantomgrad_suite.process import start
 
 start()
 
-from phantomgrad_suite.publish import publish
-from phantomgrad_suite.released import release
+from phantomgrad_suite.released import publish, release
 from phantomgrad_suite.report.command import main
 from phantomgrad_suite.runs.errors import UserError
 
