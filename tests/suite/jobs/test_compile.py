@@ -1,13 +1,10 @@
 """Compiled solves in training runs: the same results."""
 
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import torch
 from interruptions import untimed
-
-from phantomgrad_suite.runs.errors import UserError
 
 SHORT = (
     *("experiment=digits/upg_k5_d0.5", "trainer.max_epochs=1", "solver.max_evaluations=3"),
@@ -33,11 +30,3 @@ def test_compiled_run_equals_the_eager_one(workplace, monkeypatch):
     assert untimed(compiled) == untimed(plain)
     assert compiled.config_hash == plain.config_hash
     assert compiled.config["runtime"]["compile"] == "default"
-
-
-def test_missing_compiler_is_reported_before_training(workplace, monkeypatch):
-    broken = RuntimeError("No working C++ compiler found\nand more")
-    monkeypatch.setattr(torch, "compile", Mock(side_effect=broken))
-    with pytest.raises(UserError, match=r"compile=default does not work on cpu: No working C\+\+"):
-        workplace.train("runtime.compile=default")
-    assert not list(workplace.path.glob("runs/**/last.ckpt"))
