@@ -47,11 +47,11 @@ def test_missing_submitit_and_slurm_are_explained(script, monkeypatch):
     pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad[cluster])")
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "which", lambda *_: None)
-        outcome = script("table=chains", "cluster=slurm")
+        outcome = script("experiment=chains/implicit", "cluster=slurm")
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
     assert "cluster=slurm finds no srun here" in outcome.err
     monkeypatch.setitem(sys.modules, "submitit", None)
-    outcome = script("table=chains", "cluster=slurm")
+    outcome = script("experiment=chains/implicit", "cluster=slurm")
     assert "cluster=slurm needs the package submitit: pip install -e '.[cluster]'" in outcome.err
 
 

@@ -21,7 +21,6 @@ def identity_of_line(arguments, root="train"):
     [
         ("table=chains seed=0,1", "chains/implicit", 6),
         ("tune=lambda seed=0", "tune/digits/upg_k5_d0.5/upg_k5_d0.1", 10),
-        ("tune=lambda_cox2 seed=0", "tune/table4/honest/cox2_upg_k5_d0.5/upg_k5_d0.1", 30),
         ("table=figure3_digits gradient=npg seed=0", "figure3/digits/implicit/npg_k1_d0.25", 12),
     ],
 )
@@ -43,7 +42,6 @@ def test_listed_commands_are_the_runs_of_the_table(script, workplace, table, row
     [
         "table=digits dataset.batch_size=7",
         "table=figure3_digits gradient.steps=2",
-        "tune=lambda_cox2 gradient.steps=2",
         "suite=gradients setting.products=3",
     ],
 )
