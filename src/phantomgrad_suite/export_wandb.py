@@ -3,7 +3,6 @@
 import itertools
 import math
 import shutil
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -40,11 +39,7 @@ def main(arguments: Sequence[str], configs: Path) -> int:
     parser.add_argument("--results", type=Path, default=Path("runs/results"), metavar="DIR")
     options = parser.parse_args(arguments)
     rows = list(dict.fromkeys(row for row, _ in expected(configs, options.table)))
-    try:
-        _export(rows, options)
-    except UserError as error:  # RecordError is one
-        print(error, file=sys.stderr)
-        return 1
+    _export(rows, options)
     return 0
 
 

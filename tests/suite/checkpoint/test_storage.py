@@ -115,11 +115,11 @@ def test_flipped_bit_in_a_weight_is_found(tmp_path):
 
 
 @pytest.mark.parametrize("generations", [1, 2])
-def test_run_with_a_damaged_checkpoint_goes_on(workplace, whole_runs, caplog, generations):
+def test_run_with_a_damaged_checkpoint_goes_on(workplace, caplog, generations):
     """It resumes from the checkpoint before it, or starts from the beginning without one."""
     caplog.set_level(logging.INFO)
     here = (*CHAINS, "runtime.checkpoint.every_n_epochs=2")
-    whole = whole_runs.train(workplace, *here)
+    whole = workplace.train(*here, "runtime.paths.runs=whole")
     folder = interrupted(workplace, 8, *here)
     path = folder / "checkpoints" / "last.ckpt"
     path.write_bytes(path.read_bytes()[:1000])

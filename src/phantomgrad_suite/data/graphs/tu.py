@@ -58,10 +58,6 @@ class GraphFolds(GraphModule):
         self.check_settings(2, "folds")
         self.check_settings(0, "seed")
         check_not_negative("dataset.test_edge_weight", self.test_edge_weight)
-        if self.attributes not in (None, True, False):
-            raise UserError(
-                f"dataset.attributes must be true, false or null, got {self.attributes!r}"
-            )
         check_choice("dataset.split", self.split, ("authors", "stratified"))
         if not 0 <= self.fold < self.folds:
             raise UserError(f"dataset.fold must lie in [0, {self.folds}), got {self.fold}")
@@ -121,17 +117,12 @@ def collate(graphs: list[Graph], edge_weight: float) -> GraphBatch:
     return GraphBatch(propagation(features), propagation, Propagation(pooling), labels)
 
 
-def is_embedded(name: str, root: Path) -> bool:
-    """Return whether the data set is read from the package, as ``root`` has none."""
-    return name in EMBEDDED and not (root / name).exists()
-
-
 def raw_folder(name: str, root: Path) -> Path:
     """Return ``root/<name>/raw``, or ``root/<name>`` if it holds the files, as in TU's archives.
 
     Without ``root/<name>``, COX2 and PROTEINS are those that come with the package.
     """
-    if is_embedded(name, root):
+    if name in EMBEDDED and not (root / name).exists():
         return embedded_folder(name) / name / "raw"
     flat = root / name
     return flat if (flat / f"{name}_A.txt").exists() else flat / "raw"
