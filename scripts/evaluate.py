@@ -12,8 +12,7 @@ from phantomgrad_suite.process import start
 
 start()
 
-from phantomgrad_suite.evaluate import evaluate
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.released import evaluate
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
@@ -22,7 +21,4 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path, help="the folder of the run")
     parser.add_argument("overrides", nargs="*", metavar="runtime.KEY=VALUE")
     options = parser.parse_args()
-    try:
-        sys.exit(0 if evaluate(options.folder, options.overrides) else 1)
-    except UserError as error:
-        sys.exit(str(error))
+    sys.exit(0 if evaluate(options.folder, options.overrides) else 1)

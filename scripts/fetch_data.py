@@ -3,8 +3,7 @@
 python scripts/fetch_data.py MUTAG ENZYMES           any TU data sets
 python scripts/fetch_data.py MUTAG --from DIR        from a folder that is laid out like data/
 python scripts/fetch_data.py CIFAR10 WikiText103 PPI by network, or --from DIR
-python scripts/fetch_data.py WikiText103 --from DIR  also DIR/wikitext-103-v1/*.parquet, of the hub
-python scripts/fetch_data.py ImageNet --from DIR     links DIR/train and DIR/val (docs/data.md)
+python scripts/fetch_data.py ImageNet                how to arrange its images
 """
 
 import argparse

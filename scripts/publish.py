@@ -13,10 +13,8 @@ from phantomgrad_suite.process import start
 
 start()
 
-from phantomgrad_suite.publish import publish
-from phantomgrad_suite.released import release
+from phantomgrad_suite.released import publish, release
 from phantomgrad_suite.report.command import main
-from phantomgrad_suite.runs.errors import UserError
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
@@ -25,11 +23,8 @@ if __name__ == "__main__":
     parser.add_argument("folder", nargs="?", type=Path, default=Path("runs/results"))
     parser.add_argument("--weights", type=Path, metavar="RUN_FOLDER")
     options, results = parser.parse_args(), Path(__file__).resolve().parents[1] / "results"
-    try:
-        if options.weights:
-            sys.exit(print(release(options.weights, results)))
-        for line in publish(options.folder, results):
-            print(line)
-    except (UserError, OSError) as error:
-        sys.exit(str(error))
+    if options.weights:
+        sys.exit(print(release(options.weights, results)))
+    for line in publish(options.folder, results):
+        print(line)
     sys.exit(main([], results))

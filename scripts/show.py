@@ -6,26 +6,19 @@ python scripts/show.py runs/digits/implicit/seed0 --config      and its configur
 """
 
 import argparse
-import signal
-import sys
 from pathlib import Path
 
 from phantomgrad_suite.process import start
 
 start()
 
-from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.show import describe
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("path", type=Path)
     parser.add_argument("--config", action="store_true")
     options = parser.parse_args()
-    try:
-        print(describe(options.path, config=options.config))
-    except UserError as error:
-        sys.exit(str(error))
+    print(describe(options.path, config=options.config))

@@ -5,7 +5,6 @@ python scripts/status.py --table table4      one table, row by row
 python scripts/status.py --failed            failed runs and their errors
 """
 
-import signal
 import sys
 from pathlib import Path
 
@@ -16,5 +15,4 @@ start()
 from phantomgrad_suite.status import status
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it
     sys.exit(status(sys.argv[1:], Path(__file__).resolve().parents[1] / "configs"))

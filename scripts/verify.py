@@ -14,7 +14,6 @@ from phantomgrad_suite.process import start
 start()
 
 from phantomgrad_suite.released import verify
-from phantomgrad_suite.runs.errors import UserError
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
@@ -23,7 +22,4 @@ if __name__ == "__main__":
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--data", type=Path, default=Path("data"), metavar="FOLDER")
     options = parser.parse_args()
-    try:
-        sys.exit(0 if verify(options.names, options.data) else 1)
-    except UserError as error:
-        sys.exit(str(error))
+    sys.exit(0 if verify(options.names, options.data) else 1)

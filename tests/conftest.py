@@ -6,9 +6,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-pytest_plugins = [
-    *("graph_data", "image_data", "cluster.slurm_cluster", "text_data", "composition", "training")
-]
+pytest_plugins = [*("graph_data", "image_data", "text_data", "composition", "training")]
 
 settings.register_profile(
     "phantomgrad", deadline=None, max_examples=20, derandomize=True, database=None

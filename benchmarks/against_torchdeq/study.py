@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from against_torchdeq import peer
+from against_torchdeq.watch import Watch
 from phantomgrad.gradients import ImplicitGradient
 from phantomgrad.solvers import Anderson, Broyden, FixedPoint, IterativeSolver, Map
 from phantomgrad_suite.jobs.build import build
@@ -17,7 +18,6 @@ from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.studies.base import Findings, Study, progress
 from phantomgrad_suite.studies.meters import (
     Clock,
-    Watch,
     frozen_heap,
     paired_ratio,
     peak_bytes,

@@ -74,6 +74,11 @@ class PuzzleData(DataModule):
     vocabulary: int = field(init=False)  # with token 0, the padding
     positions: int = field(init=False)
 
+    @property
+    def files(self) -> list[Path]:
+        """What the puzzles are read from; none where they are made."""
+        return []
+
     def __post_init__(self) -> None:
         super().__init__()
         self.evaluation_sets = ("test", "validation")

@@ -1,25 +1,14 @@
-"""The first lines of each command, before it imports what reads the environment."""
+"""How each command ends at Ctrl-C, and at an error that its user can put right: in one line."""
 
-import locale
 import os
 import sys
 from types import TracebackType
 
 from phantomgrad_suite.runs.errors import UserError
 
-_RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID", "SLURM_NTASKS")
-
 
 def start() -> None:
-    """Start again with UTF-8 if the locale has another encoding; check the variables of processes.
-
-    Ctrl-C and errors that a user can put right end the command without a traceback.
-    """
-    if locale.getencoding().lower() not in ("utf-8", "utf8") and not sys.flags.utf8_mode:
-        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
-    for name in _RANKS:
-        if not (value := os.environ.get(name) or "0").isdecimal():
-            sys.exit(f"{name} must be a non-negative integer, got {value!r}: correct or unset it")
+    """Report them so; the first line of each command, before its imports of seconds."""
     sys.excepthook = _report
 
 

@@ -1,21 +1,19 @@
-"""Trained models that the repository publishes: released, loaded, and verified on their data.
-
-A model is ``results/weights/<row>/<instance>.safetensors``, the weights after the last epoch of a
-run, with the run's record next to it as ``.json``. The header of the weights holds the sizes that
-the model took from the data, so that it can be built without them.
-"""
+"""What becomes of finished runs: evaluated again, loaded, released and published."""
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lightning import Trainer
+from omegaconf import DictConfig
 from safetensors.torch import save
 from torch import nn
 
+from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.data.sources import sha256
-from phantomgrad_suite.evaluate import compare, compare_data, metrics
-from phantomgrad_suite.jobs.build import build, build_data
+from phantomgrad_suite.jobs.build import build, build_data, build_task
 from phantomgrad_suite.jobs.trained import (
     RESULTS,
     configuration,
@@ -26,11 +24,24 @@ from phantomgrad_suite.jobs.trained import (
     released,
     weights_file,
 )
+from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 from phantomgrad_suite.runs.files import write_file
 from phantomgrad_suite.runs.folder import RunFolder
-from phantomgrad_suite.runs.records import made_from_changes, read_record, write_record
+from phantomgrad_suite.runs.lengths import in_steps
+from phantomgrad_suite.runs.records import Record, made_from_changes, read_record, write_record
 from phantomgrad_suite.train import prepare
+
+# Less than one of 50,000 test images, and more than what processors differ by in a loss.
+_TOLERANCE = 1e-5
+_ALONE = {
+    "devices": 1,
+    "num_nodes": 1,
+    "strategy": "auto",
+    "sync_batchnorm": False,
+    "logger": False,
+    "enable_checkpointing": False,
+}
 
 
 def load_model(name: str, results: Path = RESULTS, data: Path | None = None) -> nn.Module:
@@ -49,8 +60,7 @@ def load_model(name: str, results: Path = RESULTS, data: Path | None = None) -> 
         UserError: there is no such model, or its file is not that of its checksum.
     """
     folder = Path(name)
-    names = {known for full in released(results) for known in (full, full.rpartition("/")[0])}
-    if RunFolder(folder).record.is_file() or (folder.is_dir() and name not in names):
+    if RunFolder(folder).record.is_file():
         record = read_run(folder)
         weights = read_weights(folder, record.weights["last"])
         overrides = data_in(Path(data), record) if data else []
@@ -60,6 +70,24 @@ def load_model(name: str, results: Path = RESULTS, data: Path | None = None) -> 
     model: nn.Module = build(configuration(record).model, "model", **sizes)
     model.load_state_dict(weights)
     return model.eval()
+
+
+def evaluate(folder: Path, overrides: Sequence[str] = ()) -> bool:
+    """Print recorded and recomputed test values of a run; return whether they agree.
+
+    The configuration is the record's; ``overrides`` may change ``runtime``. A :class:`UserError`
+    says what is missing, or is not as it was.
+    """
+    record = read_run(folder)
+    config = configuration(record, overrides)
+    data = _same_data(config, record)
+    agree = []
+    for name, kept in record.weights.items():
+        weights = read_weights(folder, kept)
+        title = f"{name} {record.result.metric} (epoch {kept['epoch']}, {kept['file']})"
+        found = metrics(config, data, weights, kept["step"], record.weights["last"]["step"])
+        agree.append(_compare(title, record, name, found))
+    return all(agree)
 
 
 def verify(names: Sequence[str] = (), data: Path = Path("data"), results: Path = RESULTS) -> bool:
@@ -74,10 +102,73 @@ def verify(names: Sequence[str] = (), data: Path = Path("data"), results: Path =
     return all(agree)
 
 
+def _verified(name: str, folder: Path, results: Path) -> bool:
+    name, record, weights, _ = read_released(name, results)
+    try:
+        config = configuration(record, data_in(folder, record))
+        data = _same_data(config, record)
+        last = record.weights["last"]["step"]
+        found = metrics(config, data, weights, last, last)
+    except MissingDataError as error:
+        print(f"{name}: skipped, {error}")
+        return True
+    return _compare(f"{name} {record.result.metric}", record, "last", found)
+
+
+def _same_data(config: DictConfig, record: Record) -> DataModule:
+    """Return the data; print a line if they are not those that a run was made on."""
+    data = prepare(config)
+    then, now = record.data.get("fingerprint"), data.facts().get("fingerprint")
+    if now != then:
+        print(f"the data differ: the run has the fingerprint {then}, these have {now}", flush=True)
+    return data
+
+
+def metrics(
+    config: DictConfig, data: DataModule, weights: Mapping[str, Any], step: int, steps: int
+) -> dict[str, float]:
+    """Return the metrics of the model with the weights after ``step`` of ``steps`` of a run."""
+    task = build_task(config, data)
+    task.evaluated.load_state_dict(weights)
+    if step >= in_steps(config.task.get("pretraining_steps", 0), steps):
+        task.pretrain(0, 1)  # else the trainer below would be in pretraining, at step 0
+    trainer: Trainer = build(config.trainer, "trainer", **{**config.runtime.trainer, **_ALONE})
+    found = trainer.validate(task, data, verbose=False)
+    return {name: value for part in found for name, value in part.items()}
+
+
+def _compare(title: str, record: Record, name: str, metrics: Mapping[str, float]) -> bool:
+    """Print a recorded and a recomputed value; return whether they agree."""
+    recorded, found = getattr(record.result, name), metrics[f"test/{record.result.metric}"]
+    same = math.isclose(found, recorded, rel_tol=_TOLERANCE)
+    values = f"recorded {recorded:.8g}, recomputed {found:.8g}"
+    print(f"{title}: {values}{'' if same else ': they differ'}", flush=True)
+    return same
+
+
+def publish(yours: Path, results: Path) -> list[str]:
+    """Copy the records of ``yours`` that differ to ``results``; return a line for each.
+
+    Records of runs from a checkout with changes are left out: nobody could repeat them.
+    """
+    if not (yours / "records").is_dir():
+        raise UserError(f"{yours / 'records'} is not a folder: no row has been finished there")
+    own, published, lines = Archive(yours / "records"), Archive(results / "records"), []
+    known = published.records
+    for (row, instance), record in own.records.items():
+        if known.get((row, instance)) == record:
+            continue
+        if made_from_changes(record):
+            lines.append(f"left out, made from a changed checkout: {row} {instance}")
+            continue
+        published.add(record)
+        lines.append(f"published: {row} {instance}")
+    return lines
+
+
 def release(folder: Path, results: Path = RESULTS) -> Path:
     """Publish weights and record of a finished run; rewrite checksums and their list."""
     record = read_run(folder)
-    kept = record.weights["last"]
     if made_from_changes(record):
         raise UserError(
             f"{folder} was made from a changed checkout, so nobody could repeat it: commit the "
@@ -85,7 +176,8 @@ def release(folder: Path, results: Path = RESULTS) -> Path:
         )
     sizes = json.dumps(dict(build_data(configuration(record)).sizes()))
     path = weights_file(f"{record.row}/{record.instance}", results)
-    weights = {key: value.contiguous() for key, value in read_weights(folder, kept).items()}
+    kept = read_weights(folder, record.weights["last"])
+    weights = {key: value.contiguous() for key, value in kept.items()}
     write_file(path, save(weights, {"sizes": sizes}))
     write_record(record, path.with_suffix(".json"))
     names = released(results)
@@ -94,20 +186,6 @@ def release(folder: Path, results: Path = RESULTS) -> Path:
     readme = _HEAD + "".join(_line(name, results) for name in names)
     write_file(results / "weights" / "README.md", readme.encode())
     return path
-
-
-def _verified(name: str, data: Path, results: Path) -> bool:
-    name, record, weights, _ = read_released(name, results)
-    metric, step = record.result.metric, record.weights["last"]["step"]
-    try:
-        config = configuration(record, data_in(data, record))
-        module = prepare(config)
-        compare_data(record, module)
-        found = metrics(config, module, weights, step, step)[f"test/{metric}"]
-    except MissingDataError as error:
-        print(f"{name}: skipped, {error}")
-        return True
-    return compare(f"{name} {metric}", record.result.last, found)
 
 
 _HEAD = """# Released models

@@ -39,7 +39,7 @@ def measure(config: DictConfig, identity: Identity) -> StudyRecord:
         checks=findings.checks,
         seconds={"total": time.perf_counter() - clock, "cpu": time.process_time() - cpu},
         environment={
-            **describe_environment(device, facts["config"]),
+            **describe_environment(device),
             "load": {**load, "end": load_average()},
         },
         finished=now(),

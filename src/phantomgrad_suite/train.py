@@ -26,13 +26,9 @@ from phantomgrad_suite.callbacks.curves import History
 from phantomgrad_suite.callbacks.weights import KeptWeights
 from phantomgrad_suite.checkpoint.finite import Diverged, FiniteSteps
 from phantomgrad_suite.checkpoint.last import LastCheckpoint, Stopped
-from phantomgrad_suite.checkpoint.processes import (
-    end_with_parent,
-    explain_lost_worker,
-    reap_workers,
-)
+from phantomgrad_suite.checkpoint.processes import explain_lost_worker
 from phantomgrad_suite.checkpoint.state import RunState
-from phantomgrad_suite.checkpoint.storage import WholeCheckpointIO, load_last, previous_of
+from phantomgrad_suite.checkpoint.storage import WholeCheckpointIO, newest_intact, previous_of
 from phantomgrad_suite.cluster.slurm import slurm_environment
 from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.jobs.build import build, build_data, build_task, check_search, refused
@@ -107,10 +103,8 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     callbacks = [cost, EvaluationTime(), compiled, history, state, finite, kept, checkpoint]
     trainer = _trainer(config, [*filter(None, callbacks)])
     device = trainer.strategy.root_device
-    facts["environment"] = describe_environment(device, facts["config"])
-    diverged = _fit(trainer, task, data, folder, history)
-    if is_first_process():
-        folder.note_data(data.files, str(config.runtime.dataset.get("root") or ""))
+    facts["environment"] = describe_environment(device)
+    diverged = _fit(trainer, task, data, folder, history, state)
     if diverged and finite:
         diverged["loss"] = finite.loss
     load |= {"end": load_average(), "cpu_over_wall": cost.cpu_over_wall()}
@@ -189,13 +183,17 @@ def _trainer(config: DictConfig, kept: list[Callback]) -> Trainer:
 
 
 def _fit(
-    trainer: Trainer, task: Task, data: DataModule, folder: RunFolder, history: History
+    trainer: Trainer,
+    task: Task,
+    data: DataModule,
+    folder: RunFolder,
+    history: History,
+    state: RunState,
 ) -> dict[str, Any]:
     """Train to the end; return ``diverged`` of the record, empty unless the run did."""
-    if trainer.world_size > 1:
-        end_with_parent()
-    with reap_workers(), explain_lost_worker() if trainer.world_size > 1 else nullcontext():
-        path = load_last(folder.last_checkpoint, task, tidy=is_first_process())
+    if path := newest_intact(folder.last_checkpoint, tidy=is_first_process()):
+        state.resume(path)
+    with explain_lost_worker() if trainer.world_size > 1 else nullcontext():
         try:
             trainer.fit(task, data, ckpt_path=path, weights_only=True)
         except Diverged as error:
@@ -256,10 +254,9 @@ def _score(logger: Logger, record: Record) -> tuple[dict[str, float], ...]:
 def _headline(record: Record) -> str:
     if record.diverged:
         return (
-            f"diverged, which its record states: {record.diverged['reason']}. To avoid it, try a "
-            "smaller optimizer.lr, a smaller gradient.damping, or more solver.max_evaluations; to "
-            "see where it arose, delete its record.json and add "
-            "+runtime.trainer.detect_anomaly=true, which resumes from the last checkpoint"
+            f"diverged, which its record states: {record.diverged['reason']}. Try a smaller "
+            "optimizer.lr or gradient.damping, or more solver.max_evaluations; to see where it "
+            "arose, delete its record.json and add +runtime.trainer.detect_anomaly=true"
         )
     result, seconds = record.result, record.seconds
     selected = "" if result.selected is None else f", selected {result.selected:.4f}"

@@ -12,7 +12,7 @@ from torch import nn
 from phantomgrad.models import Answer
 from phantomgrad_reasoners.puzzles import PuzzleBatch
 from phantomgrad_reasoners.reasoning import Reasoning, log_stablemax
-from phantomgrad_suite.evaluate import evaluate
+from phantomgrad_suite.released import evaluate
 
 VOCABULARY, CELLS = 5, 3
 

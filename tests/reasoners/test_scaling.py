@@ -22,9 +22,9 @@ from phantomgrad_reasoners.scaling import (
     selected,
     trace,
 )
-from phantomgrad_suite.evaluate import metrics
 from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.jobs.trained import RESULTS, configuration, read_released
+from phantomgrad_suite.released import metrics
 from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import (

@@ -1,6 +1,5 @@
 """Fixtures of the experiment half: small graph data sets, single precision, real data."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,27 +34,12 @@ def _small_tu(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(scope="session")
-def tu_root() -> Path:
-    """The root of the real COX2 and PROTEINS; without them the test is skipped."""
-    return real_data("TUDataset/COX2/raw", "TUDataset/PROTEINS/raw") / "TUDataset"
-
-
 @pytest.fixture
 def small_ppi(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets PPI have as few nodes as small synthetic graphs."""
     from phantomgrad_suite.data.graphs import ppi
 
     monkeypatch.setattr(ppi, "NODES", ppi.scaled(PPI_SCALE))
-
-
-def real_data(*needed: str) -> Path:
-    """Return the folder of real data that has all these files; skip the test without one."""
-    places = [REPOSITORY / "data", *map(Path, filter(None, [os.environ.get("PHANTOMGRAD_DATA")]))]
-    for place in places:
-        if all((place / path).exists() for path in needed):
-            return place
-    pytest.skip(f"{', '.join(needed)} not in data/ (python scripts/fetch_data.py)")
 
 
 def write_tu_dataset(

@@ -3,8 +3,6 @@
 import hashlib
 import pickle
 import shutil
-import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -31,14 +29,6 @@ def folder_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder_copy(folder_root: Path, tmp_path: Path) -> Path:
     """A copy of the tiny ImageFolder, to be damaged."""
     return Path(shutil.copytree(folder_root, tmp_path / "copy"))
-
-
-@pytest.fixture
-def small_crops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes ImageNet's crops 32 pixels wide: runs on 224 take ten seconds."""
-    from phantomgrad_suite.data.images import imagenet
-
-    monkeypatch.setattr(imagenet, "_SIZE", 32)
 
 
 def write_cifar10(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
@@ -94,20 +84,3 @@ def write_image(path: Path, rng: np.random.Generator, width: int, height: int) -
     colours = rng.integers(256, size=(2, 2, 3), dtype=np.uint8)
     image = Image.fromarray(colours).resize((width, height), Image.Resampling.NEAREST)
     image.save(path, quality=95)
-
-
-def write_damaged_png(path: Path) -> None:
-    """Write a PNG file with a chunk of an impossible name, for which Pillow has a SyntaxError."""
-    noise = np.random.default_rng(0).integers(256, size=(200, 200, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(path, "PNG")
-    first, chunk, rest = path.read_bytes().rpartition(b"IDAT")
-    path.write_bytes(first + chunk.replace(b"I", b"\0") + rest)
-
-
-def write_huge_png(path: Path) -> None:
-    """Write a small file that claims to have 400 million pixels."""
-    Image.new("RGB", (1, 1)).save(path, "PNG")
-    content = bytearray(path.read_bytes())
-    content[16:24] = struct.pack(">II", 20_000, 20_000)
-    content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
-    path.write_bytes(content)

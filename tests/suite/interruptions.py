@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -150,21 +148,3 @@ class Watched(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         Watched.losses.append(float(outputs["loss"]))
-
-
-class SignalToAll(Callback):
-    """Sends a signal to the data-loading processes, waits, and sends it to this one."""
-
-    def __init__(self, signum: int, step: int) -> None:
-        self._signum, self._step = signum, step
-
-    def on_before_backward(
-        self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor
-    ) -> None:
-        if trainer.global_step + 1 == self._step:
-            workers = multiprocessing.active_children()
-            assert workers
-            for worker in workers:
-                os.kill(int(worker.pid or 0), self._signum)
-            time.sleep(0.5)  # for torch to notice one that has ended
-            os.kill(os.getpid(), self._signum)

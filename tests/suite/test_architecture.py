@@ -38,9 +38,8 @@ def test_functions_stay_small():
 
 def test_status_and_reports_start_without_torch():
     """This is tested in a new process: the status must not wait for torch."""
-    modules = (
-        "phantomgrad_suite.status, phantomgrad_suite.export_wandb, phantomgrad_suite.report.command"
-    )
+    names = ("status", "show", "export_wandb", "report.command")
+    modules = ", ".join(f"phantomgrad_suite.{name}" for name in names)
     code = f"import sys, {modules}\nprint(*({{'torch', 'hydra', 'lightning'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

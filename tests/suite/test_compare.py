@@ -1,7 +1,5 @@
 """Finished runs side by side."""
 
-from dataclasses import replace
-
 import pytest
 from report.conftest import record
 
@@ -43,14 +41,6 @@ def test_changed_settings_come_first_then_scores_and_costs(run, tmp_path):
     figure = (tmp_path / "all.svg").read_text()
     assert "evaluations of f" in figure
     assert "epoch" in figure
-
-
-def test_runs_that_diverged_or_solve_nothing_are_shown(run, tmp_path):
-    lost = run("lost", [0.5], result=Result.missing("accuracy", "max"), diverged={"step": 8})
-    plain = record("t/a", "plain", [0.5], weights={"last": {"step": 4, "epoch": 1}})
-    write_record(replace(plain, config={**plain.config, "seed": 0}), tmp_path / "p/record.json")
-    table = compare([lost, tmp_path / "p"], tmp_path / "all.svg")
-    assert table[str(lost)]["accuracy (%) ↑, best"] == "diverged"
 
 
 def test_what_cannot_be_compared_is_said(run, tmp_path):

@@ -1,16 +1,14 @@
-"""Runs and reports of wandb made from records, read back from files and objects."""
+"""Runs of wandb made from records."""
 
-import json
-import sys
 from dataclasses import replace
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from report.conftest import record
-from train.wandb_files import read_offline
 
 from phantomgrad_suite import export_wandb
 from phantomgrad_suite.runs.archive import Archive
+from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import Result
 from phantomgrad_suite.runs.wandb_naming import names
 
@@ -83,8 +81,7 @@ def test_history():
     ]
 
 
-@pytest.mark.usefixtures("offline")
-def test_run_has_the_content_of_its_record(tmp_path):
+def test_run_has_the_content_of_its_record(tmp_path, monkeypatch):
     made = record(
         *PLACE,
         [0.5],
@@ -92,26 +89,21 @@ def test_run_has_the_content_of_its_record(tmp_path):
         curves={"test/perplexity": [9.0, 7.0, 8.0]},
         result=Result("perplexity", 7, 2, 8, mode="min"),
     )
+    monkeypatch.setattr(wandb, "init", init := Mock())
     export_wandb.rebuild(made, tmp_path, project="mine", entity="us", mode="offline")
-    wandb.teardown()
-    (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    found = read_offline(path)
-    run = found.run
-    assert (run.run_id, run.project, run.entity) == (names(*PLACE, "Toy")["id"], "mine", "us")
-    assert (run.run_group, run.display_name, run.job_type) == ("toy/upg", "upg seed1 on Toy", "upg")
-    assert list(run.tags) == ["toy", "toy/upg"]
+    given, run = init.call_args.kwargs, init.return_value
+    assert given["id"] == names(*PLACE, "Toy")["id"]
+    assert (given["entity"], given["mode"], given["job_type"]) == ("us", "offline", "upg")
+    assert (given["group"], given["name"]) == ("toy/upg", "upg seed1 on Toy")
     own = {"seed": 1, "table": "toy", "protocol": "full", "label": made.label, "row": "toy/upg"}
-    assert own.items() <= found.config.items()
-    assert [line["test/perplexity"] for line in found.history] == [9.0, 7.0, 8.0]
-    assert [line["epoch"] for line in found.history] == [0, 1, 2]
-    assert found.summary["test/perplexity"] == {"min": 7, "last": 8}
-    result = json.loads(json.dumps(found.summary["result"]))
-    assert (result["metric"], result["best"], result["best_epoch"]) == ("perplexity", 7, 2)
-    assert found.summary["parameters"]["total"] == 37634
-    assert found.summary["seconds"]["epoch"] == 0.4
-    assert found.metrics["test/perplexity"].step_metric == "epoch"
-    assert found.metrics["train/*"].step_metric == "epoch"
-    assert found.exit_code == 0
+    assert own.items() <= given["config"].items()
+    lines = [call.args[0] for call in run.log.call_args_list]
+    assert lines == [{"epoch": i, "test/perplexity": v} for i, v in enumerate((9.0, 7.0, 8.0))]
+    axes = {call.args[0]: call.kwargs for call in run.define_metric.call_args_list}
+    assert axes["test/perplexity"] == {"step_metric": "epoch", "summary": "min,last"}
+    (outcome,) = run.summary.update.call_args.args
+    assert (outcome["result"]["best"], outcome["parameters"]["total"]) == (7, 37634)
+    run.finish.assert_called_once()
 
 
 @pytest.mark.usefixtures("offline")
@@ -127,83 +119,9 @@ def test_table_is_rebuilt_without_duplicates(toy, capsys):
     assert lines[-1].startswith("2 runs; to send them: wandb sync ")
 
 
-def test_a_diverged_run_and_one_without_runtime(toy, capsys):
-    lost = Result.missing("accuracy", "max")
-    gone = record(ROWS[0], "seed0", [0.5], result=lost, curves={}, diverged={"step": 8}, config={})
-    Archive(toy.results / "records").add(gone)
-    assert toy.export() == 0
-    assert f"{ROWS[0]} seed0\n" in capsys.readouterr().out
-
-
-def test_nothing_to_export_and_unreadable_records(toy, capsys):
-    assert toy.export() == 1
-    assert "no run of toy is finished: python scripts/train.py table=toy" in capsys.readouterr().err
+def test_nothing_to_export_and_unreadable_records(toy):
+    with pytest.raises(UserError, match="no run of toy is finished: "):
+        toy.export()
     toy.publish(*PLACE).write_text("{")
-    assert toy.export() == 1
-    assert "is not a readable record" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("package", ["wandb", "wandb_workspaces.reports.v2"])
-def test_missing_packages(toy, monkeypatch, capsys, package):
-    toy.publish(*PLACE)
-    monkeypatch.setitem(sys.modules, package, None)
-    assert toy.export("--online") == 1
-    message = f"this needs the package {package.partition('.')[0]}: install it (make env)"
-    assert message in capsys.readouterr().err
-    assert not toy.runs.exists()  # nothing was made before
-
-
-@pytest.fixture
-def report():
-    pytest.importorskip("wandb_workspaces.reports.v2")
-    text = record(ROWS[1], "seed0", [0.5], result=Result("perplexity", 9, 1, 9, mode="min"))
-    curves = {"validation/loss": [1.0], "precision/step": [0], "precision/cosine": [0.5]}
-    records = [record(ROWS[0], "seed0", [0.5]), replace(text, curves={**text.curves, **curves})]
-    return export_wandb.build_report("toy", records, "# Toy")
-
-
-def test_report_groups_by_row_and_has_a_panel_for_each_metric(report):
-    assert report.title == "phantomgrad: toy"
-    assert report.description == "2 finished runs, grouped by row"
-    spec = json.loads(report._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
-    text, grid = (block for block in spec["blocks"] if block["type"] != "paragraph")
-    assert text["content"] == "# Toy"
-    (runs,) = grid["metadata"]["runSets"]
-    assert runs["grouping"] == [{"section": "run", "name": "group"}]
-    (chosen,) = runs["filters"]["filters"]
-    assert (chosen["key"]["name"], chosen["op"], chosen["value"]) == ("group", "IN", ROWS)
-    panels = grid["metadata"]["panelBankSectionConfig"]["panels"]
-    assert [(p["config"]["metrics"], p["config"].get("xAxis")) for p in panels] == [
-        (["summary_metrics.test/accuracy.max"], None),
-        (["summary_metrics.test/perplexity.min"], None),
-        (["precision/cosine"], "precision/step"),
-        (["test/accuracy"], "epoch"),
-        (["train/loss"], "epoch"),
-        (["validation/loss"], "epoch"),
-    ]
-    assert {panel["config"]["groupBy"] for panel in panels} == {"group"}
-    assert len({(p["layout"]["x"], p["layout"]["y"]) for p in panels}) == len(panels)
-
-
-@pytest.mark.parametrize("earlier", [None, "an id"])
-def test_sent_report_replaces_the_one_with_its_title(report, toy, monkeypatch, earlier):
-    """A client without a server records what would be sent."""
-    others = [SimpleNamespace(display_name="another", id="x")]
-    if earlier:
-        others.append(SimpleNamespace(display_name="phantomgrad: toy", id=earlier))
-    sent = []
-    api = SimpleNamespace(default_entity="us", reports=lambda path: sent.append(path) or others)
-    monkeypatch.setattr(wandb, "Api", lambda: api)
-    monkeypatch.setattr(export_wandb, "rebuild", lambda *_, **where: sent.append(where))
-    monkeypatch.setattr(
-        type(report), "save", lambda self: sent.append(self) or SimpleNamespace(url="the address")
-    )
-    toy.publish(*PLACE)
-    (toy.results / "tables").mkdir(parents=True)
-    (toy.results / "tables/toy.md").write_text("# As make report wrote it")
-    assert toy.export("--online", "--project", "mine") == 0
-    run, asked, saved = sent
-    assert run == {"project": "mine", "entity": None, "mode": "online"}
-    assert asked == "us/mine"
-    assert (saved.entity, saved.project, saved.id) == ("us", "mine", earlier or "")
-    assert saved.blocks[0].text == "# As make report wrote it"
+    with pytest.raises(UserError, match="is not a readable record"):
+        toy.export()

@@ -3,8 +3,6 @@
 import json
 import os
 import platform
-import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,11 +48,6 @@ def test_missing_published_and_finished_runs(folder):
     assert examined().state == "done"
 
 
-def test_failed_run_has_its_error(folder):
-    note(folder, failed="CUDA out of memory", host="gpu07", job="812_3")
-    assert examined() == Run(*PLACE, "failed", "CUDA out of memory (job 812_3 on gpu07)")
-
-
 def test_run_of_this_machine_is_running_while_a_process_holds_its_lock(folder):
     """A living process with the noted number is no sign of it: numbers are used again."""
     text = f"epoch 12 of 50, last update 0 s ago ({platform.node()})"
@@ -68,14 +61,6 @@ def test_run_of_this_machine_is_running_while_a_process_holds_its_lock(folder):
         assert acquired
 
 
-@pytest.mark.parametrize("odd", [{"pid": "x"}, {"pid": None}, {"epoch": 3, "epochs": None}])
-def test_an_odd_note_is_no_obstacle(folder, odd):
-    note(folder, **odd)
-    assert examined().state == "stopped"
-    (folder / "attempt.json").write_text(json.dumps({"host": platform.node(), "epoch": 3}))
-    assert examined().state == "stopped"
-
-
 def test_a_diverged_run_is_done_and_named(folder, capsys):
     record = {"diverged": {"step": 8, "reason": "the training loss is nan in epoch 2"}}
     (folder / "record.json").write_text(json.dumps(record))
@@ -85,31 +70,6 @@ def test_a_diverged_run_is_done_and_named(folder, capsys):
     assert out.endswith(
         "done: chains/implicit seed0: diverged: the training loss is nan in epoch 2\n"
     )
-
-
-def test_output_may_be_cut_off():
-    """As by `| head -1`: no traceback."""
-    command = [sys.executable, str(REPOSITORY / "scripts" / "status.py")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        process.stdout.close()
-        assert process.stderr.read() == b""
-
-
-@pytest.mark.parametrize(("minutes", "state"), [(59, "running"), (61, "stopped")])
-def test_run_of_another_machine_is_running_until_it_is_silent(folder, minutes, state):
-    """The age of the youngest of its files counts."""
-    note(folder, host="gpu07")
-    os.utime(folder / "attempt.json", (0, 0))
-    (folder / "checkpoints").mkdir()
-    os.utime(folder / "checkpoints", (0, time.time() - 60 * minutes))
-    assert examined().state == state
-    note(folder, host="gpu07", stopped="2026-01-01T00:00:00+00:00")
-    assert examined().state == "stopped"  # it noted its end
-
-
-def test_unreadable_note_is_no_obstacle(folder):
-    (folder / "attempt.json").write_text("{")
-    assert examined() == Run(*PLACE, "stopped", "last update 0 s ago (this machine)")
 
 
 def counts(text):

@@ -252,17 +252,14 @@ def _execute(folder: Path, *details: Any) -> None:
     _run(*details)
 
 
-def start_two(folder: Path, *arguments: str, nodes: int = 1) -> tuple[Started, Started]:
-    """Start the two processes of a run, in the environment that torchrun makes for them.
-
-    They are on one node, or on two nodes that share the folder.
-    """
+def start_two(folder: Path, *arguments: str) -> tuple[Started, Started]:
+    """Start the two processes of a run, in the environment that torchrun makes for them."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     common = {
         **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"},
-        **{"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": str(2 // nodes)},
+        **{"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"},
         "TORCHELASTIC_RUN_ID": "test",
     }
     first, second = (
@@ -270,8 +267,7 @@ def start_two(folder: Path, *arguments: str, nodes: int = 1) -> tuple[Started, S
             *(folder, *arguments),
             log=f"log{rank}.txt",
             RANK=str(rank),
-            LOCAL_RANK=str(rank if nodes == 1 else 0),
-            GROUP_RANK=str(0 if nodes == 1 else rank),
+            LOCAL_RANK=str(rank),
             **common,
         )
         for rank in (0, 1)
@@ -279,8 +275,8 @@ def start_two(folder: Path, *arguments: str, nodes: int = 1) -> tuple[Started, S
     return first, second
 
 
-def finish_two(folder: Path, *arguments: str, nodes: int = 1) -> str:
+def finish_two(folder: Path, *arguments: str) -> str:
     """Finish a run of two processes; return the output of the first one."""
-    first, second = (process.end() for process in start_two(folder, *arguments, nodes=nodes))
+    first, second = (process.end() for process in start_two(folder, *arguments))
     assert (first.code, second.code) == (0, 0), first.out + second.out
     return first.out

@@ -1,10 +1,6 @@
 """The processes of a distributed run, and those that load data."""
 
-import multiprocessing
-import os
 import signal
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,8 +11,6 @@ from phantomgrad_suite.runs.errors import UserError
 
 # gloo raises plain RuntimeErrors with these messages; NCCL raises errors of its own type.
 _LOST = ("closed by peer", "reset by peer", "broken pipe", "timed out waiting", "socket timeout")
-
-_PARENT = "PHANTOMGRAD_PARENT"
 
 
 def of_all_processes(state: Any) -> list[Any]:
@@ -51,45 +45,8 @@ def explain_lost_worker() -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def reap_workers() -> Iterator[None]:
-    """Kill the processes that were started inside and are still alive.
-
-    An error keeps the iterator alive that data-loading processes wait for. They would stay until
-    the interpreter exits, which may be many runs of a table later.
-    """
-    before = set(multiprocessing.active_children())
-    try:
-        yield
-    finally:
-        # The handler that torch installs raises for a killed worker.
-        handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for process in set(multiprocessing.active_children()) - before:
-            process.kill()
-            process.join()
-        signal.signal(signal.SIGCHLD, handler or signal.SIG_DFL)
-
-
-def end_with_parent() -> None:
-    """Make the processes that Lightning starts from this one end with it, however it ends.
-
-    One whose parent is gone before they have connected would wait for it. Called before training
-    by every process of a distributed run, since Lightning hands the environment on.
-    """
-    if int(os.environ.get("LOCAL_RANK", 0)) == 0:
-        os.environ[_PARENT] = str(os.getpid())
-    elif parent := os.environ.get(_PARENT):  # not under torchrun and srun
-        threading.Thread(target=_watch, args=(int(parent),), daemon=True).start()
-
-
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def leave_signals_to_main_process(worker: int) -> None:
-    """Make a data-loading process ignore requests to stop; :func:`reap_workers` ends it.
+    """Make a data-loading process ignore requests to stop.
 
     A scheduler signals every process of a job. If those that load data ended at once, the run would
     fail before it could save.

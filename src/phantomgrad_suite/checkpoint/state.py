@@ -2,6 +2,7 @@
 
 import logging
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class RunState(Callback):
     @property
     def attempts(self) -> list[dict[str, Any]]:
         """Start, revision and hardware of each attempt, as they may differ; this one is last."""
-        kept, found = ("git", "code", *_HARDWARE), self._facts["environment"]
+        kept, found = ("git", *_HARDWARE), self._facts["environment"]
         environment = {name: found[name] for name in kept if name in found}
         return [*self._earlier, {"started": self._facts["started"], **environment}]
 
@@ -63,23 +64,19 @@ class RunState(Callback):
             is_over = bool(trainer.is_last_batch)
             checkpoint[LOADER] = {"state": loader.state_dict(), "epoch_is_over": is_over}
 
-    def on_load_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Keep the state until training starts; refuse that of another run or configuration."""
-        made_by = {"data": self._facts.get("data"), **checkpoint.get(PROVENANCE, {})}
-        own, other = ([facts.get(key) for key in _ORIGIN] for facts in (self._facts, made_by))
-        if other != own:
-            source = "another configuration (the experiment was changed since)"
-            if other[:2] != own[:2]:
-                source = "another run, {} {}".format(*other)
-            elif other[2] == own[2]:
-                source = f"a run on other data (fingerprint {other[3]}, these have {own[3]})"
-            raise UserError(
-                f"{trainer.ckpt_path} is a checkpoint of {source}: move it away, or choose "
-                "another runtime.paths.runs"
-            )
-        self._restored, self._earlier = checkpoint, made_by["attempts"]
+    def resume(self, path: Path) -> None:
+        """Keep the state in a checkpoint until training starts; refuse that of another run."""
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        made_by = checkpoint.get(PROVENANCE, {})
+        for key in _ORIGIN:
+            if made_by.get(key) != self._facts.get(key):
+                own, other = (str(facts.get(key)) for facts in (self._facts, made_by))
+                raise UserError(
+                    f"{path} is a checkpoint of another run (its {key} is {other}, not {own}): "
+                    "move it away, or choose another runtime.paths.runs"
+                )
+        self._restored = {key: checkpoint[key] for key in (GENERATORS, LOADER) if key in checkpoint}
+        self._earlier = made_by["attempts"]
         before, now = self._earlier[-1], self._facts["environment"]
         changed = [f"{k} {before[k]}, now {now[k]}" for k in _HARDWARE if before[k] != now[k]]
         if changed:

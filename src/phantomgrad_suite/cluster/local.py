@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -16,55 +16,37 @@ from typing import Any, NoReturn
 
 import torch
 from omegaconf import DictConfig
-from tqdm import tqdm
 
 from phantomgrad_suite.cluster.command import Command
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.formats import duration
 
 LOG = "log.txt"
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
 _FORKS = sys.platform == "linux"  # elsewhere, not all system libraries survive it
 
 
 def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> None:
     """Run the commands, ``settings.jobs`` at a time, and print one line for each that has ended.
 
-    A line begins with the number of runs that have ended and an estimate of the time left. A
-    terminal also shows which are running. A run writes into ``log.txt`` of its folder. One that
-    fails stops no other; all are stopped with this process. A :class:`UserError` says that one
-    failed, or a setting is out of range.
+    A line begins with the number of runs that have ended and an estimate of the time left. A run
+    writes into ``log.txt`` of its folder. One that fails stops no other; all are stopped with this
+    process. A :class:`UserError` says that one failed, or a setting is out of range.
     """
     own = ",".join(map(str, range(torch.cuda.device_count())))
     gpus = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", own).split(",") if name]
-    slots = _slots(commands, settings.jobs, gpus)
-    count = len(commands)
+    slots, count = _slots(commands, settings.jobs, gpus), len(commands)
     print(f"{count} run{'s' * (count != 1)}, {slots} at a time", flush=True)
     prepare(settings)
-    # Shown on a terminal only.
-    bar = tqdm(total=count, unit="run", dynamic_ncols=True, leave=False, disable=None)
-    started = time.monotonic()
-    waiting, free, failed, executed = deque(commands), deque(range(slots)), 0, 0
-    running: dict[Any, tuple[Command, Any, int]] = {}
-    handlers = {s: signal.signal(s, _exit) for s in (signal.SIGINT, signal.SIGTERM)}
+    started, handlers = time.monotonic(), {s: signal.signal(s, _exit) for s in _STOPPING}
+    ended = failed = 0
     try:
-        while waiting or running:
-            while waiting and free:
-                command, slot = waiting.popleft(), free.popleft()
-                process = _start(command, script, slot, gpus)
-                running[process.sentinel] = command, process, slot
-            bar.set_postfix_str(", ".join(command.name for command, *_ in running.values()))
-            for command, process, slot in map(running.pop, wait(list(running), timeout=1)):
-                process.join()
-                failed += bool(process.exitcode)
-                free.append(slot)
-                bar.update()
-                line = _last_line(command, process.exitcode)
-                executed += " skipped" not in line
-                rest = _left(time.monotonic() - started, executed, len(running), len(waiting))
-                bar.write(f"[{count - len(waiting) - len(running)}/{count}{rest}] {line}")
-                sys.stdout.flush()
+        for command, code in _ended(commands, script, slots, gpus):
+            ended, failed = ended + 1, failed + bool(code)
+            left = (time.monotonic() - started) / ended * (count - ended)
+            rest = f", about {duration(left)} left" if left else ""
+            print(f"[{ended}/{count}{rest}] {_last_line(command, code)}", flush=True)
     finally:
-        bar.close()
         children = multiprocessing.active_children()
         for child in children:
             child.terminate()
@@ -73,15 +55,24 @@ def run_all(commands: Sequence[Command], settings: DictConfig, script: Path) -> 
         for signum, handler in handlers.items():
             signal.signal(signum, handler)
     if failed:
-        raise UserError(f"{failed} of {len(commands)} runs failed: see their {LOG}")
+        raise UserError(f"{failed} of {count} runs failed: see their {LOG}")
 
 
-def _left(seconds: float, executed: int, running: int, waiting: int) -> str:
-    """Return the time left if the other runs take as long, those that are running half of it."""
-    if not executed or not running + waiting:
-        return ""
-    rate = seconds / (executed + running / 2)
-    return f", about {duration(rate * (waiting + running / 2))} left"
+def _ended(
+    commands: Sequence[Command], script: Path, slots: int, gpus: Sequence[str]
+) -> Iterator[tuple[Command, int]]:
+    """Start each command as soon as a slot is free; yield it with its exit code when it ends."""
+    waiting, free = deque(commands), deque(range(slots))
+    running: dict[Any, tuple[Command, Any, int]] = {}
+    while waiting or running:
+        while waiting and free:
+            command, slot = waiting.popleft(), free.popleft()
+            process = _start(command, script, slot, gpus)
+            running[process.sentinel] = command, process, slot
+        for command, process, slot in map(running.pop, wait(list(running), timeout=1)):
+            process.join()
+            free.append(slot)
+            yield command, process.exitcode
 
 
 def _last_line(command: Command, code: int) -> str:

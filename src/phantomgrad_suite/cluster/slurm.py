@@ -77,13 +77,6 @@ def submit(
 
     ``settings`` are those of ``configs/cluster/slurm.yaml``; ``folder`` is for the logs.
     """
-    minutes, seconds = settings.minutes, settings.warning_seconds
-    valid = type(minutes) is type(seconds) is int and 0 < seconds < 60 * minutes
-    if seconds is not None and not valid:
-        raise UserError(
-            "runtime.cluster.warning_seconds must be positive and less than runtime.cluster.minutes"
-            f", got {seconds} seconds and {minutes} minutes"
-        )
     executor = _executor(settings, folder)
     arrays = defaultdict(list)
     for command in commands:

@@ -1,8 +1,7 @@
 """The base class of data modules, and synthetic batches for timings."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -42,14 +41,6 @@ class DataModule(LightningDataModule):
     classes: int
     evaluation_sets: tuple[str, ...] = ("test",)
     worker_init_fn: Callable[[int], None] | None = None  # set by the run
-
-    @property
-    def files(self) -> Sequence[Path]:
-        """What the data are read from: if it changes, a finished run is compared with its data.
-
-        Folders stand for the many files in them.
-        """
-        return ()
 
     def sizes(self) -> Mapping[str, float]:
         """Return the arguments of the model, of which a task gets ``classes`` and ``labels``."""

@@ -33,11 +33,11 @@ def fingerprint(paths: Iterable[Path]) -> str:
     return f"sha256:{total.hexdigest()}"
 
 
-def known_checksums(folder: str = "") -> dict[str, str]:
+def known_checksums(folder: str) -> dict[str, str]:
     """Return the known SHA-256 of each file in ``folder``, a path below ``runtime.paths.data``."""
     lines = files("phantomgrad_suite.data").joinpath("SHA256SUMS").read_text().splitlines()
     known = {path: digest for digest, path in map(str.split, lines)}
-    prefix = f"{folder}/" if folder else ""
+    prefix = f"{folder}/"
     return {p.removeprefix(prefix): digest for p, digest in known.items() if p.startswith(prefix)}
 
 

@@ -112,10 +112,7 @@ def _check_arguments(arguments: Sequence[str], root: str) -> None:
                 f"{argument.partition('=')[0]} would reach neither the jobs of this command nor "
                 f"status and report: set {CONFIG_PATH}=<folder>, which all of them read"
             )
-        key, equals, value = argument.partition("=")
-        if equals and not value:
-            sys.exit(f"{argument} is empty: give a value (an empty text: '{key}=\"\"')")
-        if re.match(r"['\"]?~(/|$)", value):
+        if re.match(r"[^=]*=['\"]?~(/|$)", argument):
             sys.exit(f"{argument}: ~ is not expanded here: write $HOME, or the whole path")
     if not arguments:
         _show_usage(root)

@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -19,7 +18,6 @@ from lightning import Trainer
 from omegaconf import DictConfig
 
 from phantomgrad_suite.jobs.processes import is_first_process
-from phantomgrad_suite.jobs.targets import outside_code
 from phantomgrad_suite.runs.configs import ROOT
 from phantomgrad_suite.runs.errors import SettingError
 
@@ -33,16 +31,9 @@ _PACKAGES = (
 _CPUINFO = Path("/proc/cpuinfo")
 
 
-def describe_environment(
-    device: torch.device, config: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return git revision, versions, processor, threads and, if it is in use, the accelerator.
-
-    ``code`` has fingerprints of what ``config`` names from outside of the checkout, if anything.
-    """
-    code = outside_code(config or {})
+def describe_environment(device: torch.device) -> dict[str, Any]:
+    """Return git revision, versions, processor, threads and, if it is in use, the accelerator."""
     return {
-        **({"code": code} if code else {}),
         "git": git_revision(),
         "python": platform.python_version(),
         "versions": _versions(),
@@ -54,13 +45,11 @@ def describe_environment(
 
 
 def load_average() -> float | None:
-    """Return the mean number of running processes over the last minute, None where none is known.
+    """Return the mean number of running processes over the last minute, ``None`` on Windows.
 
     Other work on the machine changes seconds, even those of the processor.
     """
-    with suppress(AttributeError, OSError):  # on Windows; or it cannot be obtained
-        return round(os.getloadavg()[0], 2)
-    return None
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 
 def check_processes(config: DictConfig, trainer: Trainer) -> None:
@@ -75,11 +64,6 @@ def check_processes(config: DictConfig, trainer: Trainer) -> None:
         )
     cluster: Any = getattr(trainer.strategy, "cluster_environment", None)
     from_outside = cluster is not None and cluster.creates_processes_externally
-    if trainer.num_nodes > 1 and not from_outside and "MASTER_ADDR" not in os.environ:
-        raise SettingError(
-            f"trainer.num_nodes={nodes} would wait for the other nodes forever: start the row with "
-            "srun, torchrun or cluster=slurm, or set MASTER_ADDR, MASTER_PORT and NODE_RANK"
-        )
     if started > 1 and HydraConfig.get().mode is RunMode.MULTIRUN and not from_outside:
         raise SettingError(
             f"a table cannot start the processes of trainer.devices={devices} for each of its "
@@ -100,13 +84,13 @@ def choose_threads(number: int | None, setting: str) -> None:
         return
     torch.set_num_threads(number or 1)
     if number is None and (os.cpu_count() or 1) > 1:
-        _announce(f"one CPU thread; for more: {setting}=<number>, or OMP_NUM_THREADS")
+        _say(logging.INFO, f"one CPU thread; for more: {setting}=<number>, or OMP_NUM_THREADS")
 
 
-@cache
-def _announce(message: str) -> None:
+@cache  # once
+def _say(level: int, message: str) -> None:
     if is_first_process():
-        log.info("%s", message)
+        log.log(level, "%s", message)
 
 
 def set_float32_precision(precision: str) -> None:
@@ -139,17 +123,10 @@ def _git(*arguments: str) -> str | None:
             ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True, timeout=10
         )
     except (OSError, subprocess.SubprocessError) as error:
-        if is_first_process():
-            lines = (getattr(error, "stderr", None) or str(error)).split("\n")
-            _warn("; ".join(filter(None, map(str.strip, lines))))
+        answer = " ".join(str(getattr(error, "stderr", None) or error).split())
+        _say(logging.WARNING, f"records will not name the revision of the code: {answer}")
         return None
     return done.stdout.strip()
-
-
-@cache
-def _warn(answer: str) -> None:
-    """Say once that records have no revision, with the answer of git, which names the remedy."""
-    log.warning("records will not name the revision of the code: %s", answer)
 
 
 def _versions() -> dict[str, str]:

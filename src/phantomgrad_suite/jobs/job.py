@@ -4,7 +4,6 @@ import errno
 import logging
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,11 +20,11 @@ from phantomgrad_suite.jobs.processes import (
     is_started_with_others,
 )
 from phantomgrad_suite.runs.archive import AnyRecord, Archive
-from phantomgrad_suite.runs.errors import MissingDataError, UserError
+from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import check_writable
-from phantomgrad_suite.runs.folder import RunFolder, log_attempt, stamp
+from phantomgrad_suite.runs.folder import RunFolder, log_attempt
 from phantomgrad_suite.runs.identity import Identity
-from phantomgrad_suite.runs.records import Record, read_any, write_record
+from phantomgrad_suite.runs.records import read_any, write_record
 
 log = logging.getLogger(__name__)
 
@@ -84,8 +83,6 @@ def open_job(config: DictConfig) -> Iterator[Job]:
             yield Job(identity, folder, pending=False)
         elif folder.finished(identity.config_hash):
             record = read_any(folder.record)
-            if isinstance(record, Record):
-                check_data(config, record, folder)
             end = "diverged" if getattr(record, "diverged", None) else "finished"
             log.info("%s: %s, skipped (%s)", identity, end, folder.record)
             if results and not results.holds(record):
@@ -94,37 +91,10 @@ def open_job(config: DictConfig) -> Iterator[Job]:
         else:
             check_writable(folder.path)
             if results:
-                results.check()
+                check_writable(results.folder)
             epochs = (config.get("trainer") or {}).get("max_epochs")
             with log_attempt(folder.path, epochs=epochs, dataset=config.label.get("dataset")):
                 yield Job(identity, folder, pending=True, writes=True, results=results)
-
-
-def check_data(config: DictConfig, record: Record, folder: RunFolder) -> None:
-    """Raise :class:`UserError` if a finished run was made from other data than those now there.
-
-    They are read only if a file has another size or time than the run noted.
-    """
-    root = str(config.runtime.dataset.get("root") or "")
-    noted = folder.noted_data(root)
-    if noted is not None and all(stamp(path) == kept for path, kept in noted.items()):
-        return
-    from phantomgrad_suite.jobs.build import build_data  # imports torch, for seconds
-
-    try:
-        data = build_data(config)
-        now, then = data.facts().get("fingerprint"), record.data.get("fingerprint")
-    except MissingDataError as error:
-        if any(path.exists() for path in noted or ()):
-            raise
-        log.info("%s: cannot compare its data: %s", folder.path, error)
-        return
-    if now != then:
-        raise UserError(
-            f"{folder.path} holds a finished run on other data (fingerprint {then}, these have "
-            f"{now}): restore those data, or choose another runtime.paths.runs for a new run"
-        )
-    folder.note_data(data.files, root)
 
 
 def _folder(runtime: DictConfig, name: str) -> Path:
@@ -159,8 +129,6 @@ def now() -> str:
 @contextmanager
 def _external_errors_in_a_line(folder: RunFolder) -> Iterator[None]:
     """Report errors with an external cause, such as a full disk, in one line."""
-    hook = threading.excepthook  # TensorBoard's thread prints what the main thread raises
-    threading.excepthook = lambda e: None if isinstance(e.exc_value, OSError) else hook(e)
     try:
         yield
     except OSError as error:
@@ -171,5 +139,3 @@ def _external_errors_in_a_line(folder: RunFolder) -> Iterator[None]:
             f"{_REMEDIES[error.errno]} and start the same command again; it resumes from the last "
             "checkpoint"
         ) from error
-    finally:
-        threading.excepthook = hook

@@ -1,9 +1,6 @@
 """The classes and functions that configurations name by ``_target_``: which may be built."""
 
 import re
-import site
-import sys
-import sysconfig
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,8 +8,7 @@ from typing import Any
 
 from hydra.utils import get_object
 
-from phantomgrad_suite.data.sources import fingerprint
-from phantomgrad_suite.runs.configs import CONFIGS, folders
+from phantomgrad_suite.runs.configs import folders
 from phantomgrad_suite.runs.errors import UserError
 
 _OURS = re.compile(r"(phantomgrad|phantomgrad_suite|torch\.optim)(\.|$)")
@@ -56,29 +52,6 @@ def _is_ours(target: str) -> bool:
     except Exception:  # whatever its import raises
         return False
     return isinstance(found, type) and bool(_OURS.match(found.__module__))
-
-
-def outside_code(config: Any) -> dict[str, str]:
-    """Return a fingerprint of each module or package of ``_target_`` that no revision names.
-
-    It is outside of this checkout and of the installed packages, as is ``mine.py`` on the
-    ``PYTHONPATH``. Of a package all files count, of a module its own, not what it imports.
-    """
-    found = {}
-    for name in sorted({str(target).partition(".")[0] for target in targets(config)}):
-        module = sys.modules.get(name)
-        places = [*getattr(module, "__path__", ())] or [getattr(module, "__file__", None)]
-        own = [Path(place) for place in places if place and not _is_installed(Path(place))]
-        files = [sorted(p.rglob("*.py")) if p.is_dir() else [p] for p in own]
-        if whole := [path for part in files for path in part]:
-            found[name] = fingerprint(whole)
-    return found
-
-
-def _is_installed(place: Path) -> bool:
-    packages = [sysconfig.get_paths()["stdlib"], *site.getsitepackages()]
-    roots: list[str | Path] = [CONFIGS.parent / "src", site.getusersitepackages(), *packages]
-    return any(place.resolve().is_relative_to(Path(root).resolve()) for root in roots)
 
 
 @cache

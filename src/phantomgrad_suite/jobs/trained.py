@@ -1,4 +1,9 @@
-"""Trained models: finished runs with the weights that they kept, and released ones."""
+"""Trained models: finished runs with the weights that they kept, and released ones.
+
+A released model is ``results/weights/<row>/<instance>.safetensors``, the weights after the last
+epoch of a run, with the run's record next to it as ``.json``. The header of the weights holds the
+sizes that the model took from the data, so that it can be built without them.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,15 +21,9 @@ from phantomgrad_suite.jobs.targets import check_targets
 from phantomgrad_suite.runs.configs import ROOT
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
-from phantomgrad_suite.runs.records import Record, RecordError, read_record
+from phantomgrad_suite.runs.records import Record, read_record
 
 _BUILT = ("dataset", "model", "task", "trainer")
-_NEEDED = (
-    *(f"{part}._target_" for part in _BUILT),
-    *("runtime.dataset", "runtime.trainer.accelerator", "runtime.paths.data"),
-    *("matmul_precision", "seed"),
-)
-_WEIGHTS = ("file", "sha256", "epoch", "step")
 RESULTS = ROOT / "results"
 
 
@@ -34,10 +33,9 @@ def read_run(folder: Path) -> Record:
     if not path.is_file():
         raise UserError(f"{folder} holds no finished run: train it first, or name another folder")
     record = read_record(path)
-    _check(record, path)
     if not record.weights:
-        why = "runtime.keep_weights was false, or an older version wrote its record"
-        raise UserError(f"{folder} has no weights: {'it diverged' if record.diverged else why}")
+        why = "it diverged" if record.diverged else "runtime.keep_weights was false"
+        raise UserError(f"{folder} has no weights: {why}")
     return record
 
 
@@ -63,11 +61,11 @@ def configuration(record: Record, overrides: Sequence[str] = ()) -> DictConfig:
             raise UserError(f"an evaluation can change runtime.<setting>=<value>, got {override!r}")
     merged: Any = OmegaConf.merge(record.config, OmegaConf.from_dotlist(list(overrides)))
     config = as_dict(merged)  # what is built is what is checked, without interpolations
-    if as_dict(fixed := OmegaConf.create(config)) != config:
+    if "${" in str(config):
         raise UserError(f"the configuration of {record.row} must not have escaped interpolations")
     runtime = [config["runtime"][part] for part in ("dataset", "trainer")]
     check_targets([*(config[part] for part in _BUILT), *runtime])
-    return fixed
+    return OmegaConf.create(config)
 
 
 def data_in(folder: Path, record: Record) -> list[str]:
@@ -78,26 +76,6 @@ def data_in(folder: Path, record: Record) -> list[str]:
         return []
     part = Path(root).relative_to(usual) if Path(root).is_relative_to(usual) else Path(root).name
     return [f"runtime.dataset.root={folder / part}"]
-
-
-def _check(record: Record, path: Path) -> None:
-    """Raise :class:`RecordError` if a record lacks what its model is built and evaluated from."""
-    config = OmegaConf.create(record.config)
-    parts = [part for part in _BUILT if part in config and not OmegaConf.is_dict(config[part])]
-    gaps = [f"settings in config.{part}" for part in parts]
-    gaps = gaps or [f"config.{key}" for key in _NEEDED if OmegaConf.select(config, key) is None]
-    gaps += ["an integer config.seed"] * (type(config.get("seed")) is not int)
-    for name, kept in record.weights.items():
-        gaps += [f"weights.{name}.{key}" for key in _WEIGHTS if key not in kept]
-        gaps += [
-            f"an integer weights.{name}.{key}"
-            for key in ("epoch", "step")
-            if type(kept.get(key, 0)) is not int
-        ]
-    if record.weights and "last" not in record.weights:
-        gaps.append("weights.last")
-    if gaps:
-        raise RecordError(f"{path} lacks {gaps[0]}: restore it, or train the run again")
 
 
 class Released(NamedTuple):
@@ -141,9 +119,7 @@ def read_released(name: str, results: Path = RESULTS) -> Released:
     with safe_open(path, "pt") as file:
         sizes = json.loads(file.metadata()["sizes"])
         weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    record = read_record(path.with_suffix(".json"))
-    _check(record, path.with_suffix(".json"))
-    return Released(name, record, weights, sizes)
+    return Released(name, read_record(path.with_suffix(".json")), weights, sizes)
 
 
 def weights_file(name: str, results: Path) -> Path:

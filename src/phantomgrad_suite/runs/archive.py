@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 
 from filelock import FileLock
 
-from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.files import check_writable, write_file
+from phantomgrad_suite.runs.files import write_file
 from phantomgrad_suite.runs.records import (
     Record,
     RecordError,
@@ -91,25 +90,11 @@ class Archive:
         keys = {(known.row, known.instance) for known in _read(path)} if path.exists() else set()
         return (record.row, record.instance) in keys
 
-    def check(self) -> None:
-        """Raise :class:`UserError` unless records can be added: before hours of work."""
-        check_writable(self.folder)
-        try:
-            with self._lock():
-                pass
-        except (NotImplementedError, OSError) as error:
-            raise UserError(
-                f"{self.folder} cannot be locked ({error}): choose another runtime.paths.records"
-            ) from error
-
-    def _lock(self) -> FileLock:
-        return FileLock(self.folder / ".lock", fallback_to_soft=False)
-
     def add(self, record: AnyRecord) -> None:
         """Add a record, or replace that of its row and instance; several processes may do so."""
         path = self.file_of(record)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with self._lock():
+        with FileLock(self.folder / ".lock", fallback_to_soft=False):
             known = {(r.row, r.instance): r for r in (_read(path) if path.exists() else ())}
             known[record.row, record.instance] = record
             contents = [as_json(known[key]) for key in sorted(known, key=_order)]

@@ -1,7 +1,6 @@
 """The folder of a run: its lock, its record, and the note on its last attempt.
 
 The note, ``attempt.json``, is for ``make status``: if the disk refuses it, the run goes on.
-``data.json`` has sizes and times of the files that the run was trained on.
 """
 
 import errno
@@ -9,7 +8,7 @@ import fcntl
 import json
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from phantomgrad_suite.runs.errors import SettingError, UserError
 from phantomgrad_suite.runs.records import read_any, write_json
 
 ATTEMPT = "attempt.json"
-_LOCK, _DATA = ".lock", "data.json"
+_LOCK = ".lock"
 _PROBED = 0.1  # seconds: longer than another process probes the lock
 
 
@@ -90,30 +89,6 @@ class RunFolder:
         except OSError:  # there is none, or this file system has no locks
             return False
         return False
-
-    def note_data(self, files: Iterable[Path], root: str) -> None:
-        """Keep sizes and times of the files of the data, by their paths in ``root``."""
-        stamps = {os.path.relpath(path, root): stamp(path) for path in files}
-        with suppress(OSError):
-            write_json(stamps, self.path / _DATA)
-
-    def noted_data(self, root: str) -> dict[Path, Any] | None:
-        """Return size and time of the files of the data as they were, by their paths in ``root``.
-
-        ``None`` if an older version made the run.
-        """
-        with suppress(AttributeError, OSError, ValueError):  # an odd file is as good as none
-            known = json.loads((self.path / _DATA).read_text())
-            return {Path(root, name): kept for name, kept in known.items()}
-        return None
-
-
-def stamp(path: Path) -> list[int] | None:
-    """Return size and time of a file, ``None`` if there is none."""
-    with suppress(OSError):
-        stat = path.stat()
-        return [stat.st_size, stat.st_mtime_ns]
-    return None
 
 
 @contextmanager

@@ -75,12 +75,10 @@ class _Finished:
         seconds: wall-clock time, ``total`` and, of a run, per ``epoch``; processor time as
             ``epoch_cpu`` of a run and ``cpu`` of a study.
         environment: git revision, versions, hardware, threads, processes; of a run ``compiled``,
-            the mode in which f was compiled, if it was; fingerprints of ``code``
-            outside of the checkout that the configuration names. ``load`` has the load average of
-            the machine at ``start`` and ``end`` (of the last attempt, None where there is none),
-            and of a run ``cpu_over_wall``, over all epochs; older records lack it. A resumed run
-            also has ``earlier``: start, revision, code and hardware of each attempt before the
-            last.
+            the mode in which f was compiled, if it was. ``load`` has the load average of the
+            machine at ``start`` and ``end`` (of the last attempt, None where there is none), and
+            of a run ``cpu_over_wall``, over all epochs; older records lack it. A resumed run also
+            has ``earlier``: start, revision and hardware of each attempt before the last.
         config_hash: the hash of the part of the configuration that determines the result.
         started: UTC, ISO 8601, as ``finished``.
     """
@@ -181,14 +179,9 @@ def record_of(content: Any, place: Path | str) -> Record | StudyRecord:
 
 
 def made_from_changes(record: Record | StudyRecord) -> bool:
-    """Return whether none can repeat a run: from a changed checkout, or with other code in between.
-
-    That is the code that the run names from outside of the checkout.
-    """
+    """Return whether a run was made from a changed checkout, so that none can repeat it."""
     attempts = [record.environment, *record.environment.get("earlier", ())]
-    codes = {item for attempt in attempts for item in (attempt.get("code") or {}).items()}
-    changed = len(codes) > len({name for name, _ in codes})
-    return changed or any(str(attempt.get("git")).endswith("+dirty") for attempt in attempts)
+    return any(str(attempt.get("git")).endswith("+dirty") for attempt in attempts)
 
 
 def write_json(content: Any, path: Path) -> None:

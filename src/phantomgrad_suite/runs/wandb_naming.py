@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.metrics import metric_of
 
@@ -64,24 +63,14 @@ def wandb_logger(
     A run that is still open in this process is finished first. ``group`` is the row, ``name`` the
     instance; ``options`` of :class:`~lightning.pytorch.loggers.WandbLogger` take precedence.
     """
-    try:
-        import wandb
-        from lightning.pytorch.loggers import WandbLogger
-    except ModuleNotFoundError as error:
-        raise UserError(
-            "logger=wandb needs the package wandb: install it (`make env`), or leave out logger="
-        ) from error
+    import wandb
+    from lightning.pytorch.loggers import WandbLogger
+
     if wandb.run is not None:
         wandb.finish()
     named = names(group, name, dataset, changes)
     for earlier in Path(save_dir, "wandb").glob("*run-*-*"):
         named["id"] = earlier.name.rpartition("-")[2]
-    try:
-        logger = WandbLogger(**{**named, "save_dir": save_dir, "offline": offline, **options})
-        define_metrics(logger.experiment, metric)
-    except wandb.Error as error:
-        raise UserError(
-            f"logger=wandb: {' '.join(str(error).split())} (runtime.logger.offline=true needs "
-            "neither a key nor a network)"
-        ) from error
+    logger = WandbLogger(**{**named, "save_dir": save_dir, "offline": offline, **options})
+    define_metrics(logger.experiment, metric)
     return logger

@@ -12,7 +12,6 @@ import torch
 from numpy.polynomial import polynomial
 from torch import Tensor
 
-from phantomgrad.checks import check_several
 from phantomgrad.gradients import (
     GradientEstimator,
     ImplicitGradient,
@@ -45,11 +44,6 @@ class Complexity(Study):
     budgets: Sequence[int] = (5, 10, 20, 30, 40)
     damping: float = 0.5
     repeats: int = 9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("steps", "budgets"):
-            check_several(name, getattr(self, name), 3)
 
     def measure(self, seed: int, device: torch.device) -> Findings:
         problem, methods = _Problem(self, seed, device), self._methods()

@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
-from phantomgrad.checks import check_several
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import AdjointWarning, ImplicitGradient
 from phantomgrad.nn import one_pass
@@ -156,10 +155,6 @@ class Throughput(Study):
     matmul_precision: str | None = None  # that of the rows unless it is given; high: TF32 on CUDA
     warmup: int = 3  # steps, after which the memory of each language row is full
     repeats: int = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_several("rows", self.rows)
 
     def measure(self, seed: int, device: torch.device) -> Findings:
         torch.manual_seed(seed)

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from interruptions import assert_same_run, checkpoint, interrupted, untimed
+from interruptions import assert_same_run, checkpoint, interrupted
 
-from phantomgrad_suite.evaluate import evaluate
-from phantomgrad_suite.runs.records import read_record
+from phantomgrad_suite.released import evaluate
 
 RUN = (
     *("experiment=digits/upg_k5_d0.5", "trainer.max_epochs=2", "solver.max_evaluations=3"),
@@ -34,15 +33,3 @@ def test_resumed_average_is_the_uninterrupted_one(workplace, whole_runs):
 def test_kept_weights_are_those_that_were_evaluated(workplace, whole_runs, callback):
     """They give the values of the record: the one averages in evaluations, the other at the end."""
     assert evaluate(whole_runs.train(workplace, *RUN, callback))
-
-
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-def test_compiled_solves_are_evaluated_with_the_average(workplace, whole_runs, monkeypatch):
-    """A compiled solve does not keep the weights of before they were swapped."""
-    compiler, plain = torch.compile, read_record(whole_runs.train(workplace, *RUN) / "record.json")
-    averaged = read_record(whole_runs.train(workplace, *RUN, EMA) / "record.json")
-    monkeypatch.setattr(torch, "compile", lambda f, **_: compiler(f, backend="eager"))
-    compiled = untimed(workplace.record(*RUN, EMA, "runtime.compile=default"))
-    assert compiled == untimed(averaged)
-    assert compiled["train/loss"] == plain.curves["train/loss"]
-    assert compiled["validation/loss"] != plain.curves["validation/loss"]

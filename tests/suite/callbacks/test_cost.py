@@ -2,7 +2,6 @@
 
 import math
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +10,7 @@ from torch import nn
 
 from phantomgrad import DEQ, FixedPoint, UnrolledPhantomGradient
 from phantomgrad_suite.callbacks import cost
-from phantomgrad_suite.callbacks.cost import CostMeter, EvaluationTime, peak_memory
+from phantomgrad_suite.callbacks.cost import CostMeter, EvaluationTime
 
 
 class Run:
@@ -66,25 +65,6 @@ def test_phases_of_a_step_add_up(run):
     run.epoch(meter, (9.0, 1.0, 1.0))
     means = meter.means()
     assert (means["forward"], means["epoch"]) == pytest.approx((5, (36 + 22) / 2))
-
-
-def test_epoch_continues_after_an_interruption(run):
-    """Both parts count as one epoch, and the time between them is not counted."""
-    first, module = CostMeter(), SimpleNamespace(device=run.device)
-    first.on_train_epoch_start()
-    first.on_train_batch_start(None, module)
-    run.now += 7
-    for end in (first.on_before_backward, first.on_after_backward, first.on_train_batch_end):
-        end(None, module)
-    state = first.state_dict()
-    run.now += 1000
-    second = CostMeter()
-    second.load_state_dict(state)
-    run.now += 2
-    second.on_train_epoch_end(None, run)
-    seconds = {"forward": 7, "backward": 0, "step": 7, "epoch": 9}
-    seconds |= {"step_cpu": 3.5, "epoch_cpu": 4.5}
-    assert run.logged == [pytest.approx({f"seconds/{name}": n for name, n in seconds.items()})]
 
 
 def test_accelerator_is_read_once_an_epoch(run, monkeypatch):
@@ -152,33 +132,3 @@ def test_time_of_an_evaluation_is_that_of_one_call_for_each_layer(run):
     assert logged == [("seconds/f_cpu", 2 * 3 / 2)]
     assert ends[0] == ends[1]
     assert torch.equal(*states)
-
-
-def test_it_is_measured_after_the_step_has_been_timed(workplace, monkeypatch):
-    events = []
-    end = CostMeter.on_train_batch_end
-
-    def end_step(*arguments):
-        end(*arguments)
-        events.append("step")
-
-    def evaluate(*_):
-        events.append("f")
-        return 0.25
-
-    monkeypatch.setattr(CostMeter, "on_train_batch_end", end_step)
-    monkeypatch.setattr(cost, "evaluation_seconds", evaluate)
-    record = workplace.record("experiment=digits/upg_k5_d0.5", "trainer.max_epochs=1")
-    assert events[:3] == ["step", "f", "step"]
-    assert record.curves["seconds/f_cpu"] == [0.25]
-
-
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
-def test_run_does_not_inherit_the_peak_of_the_one_before():
-    before = torch.ones(50_000_000)
-    peak = peak_memory(before.device)["peak_bytes"]
-    assert peak > 400_000_000
-    del before
-    module = SimpleNamespace(device=torch.device("cpu"))
-    CostMeter().on_fit_start(None, module)
-    assert peak_memory(module.device)["peak_bytes"] < peak - 300_000_000

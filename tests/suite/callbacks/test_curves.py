@@ -68,16 +68,6 @@ def test_selected_epoch(epochs, epoch):
     assert (result.selected, result.selected_epoch) == (epochs[epoch - 1][0], epoch)
 
 
-def test_smallest_value_of_a_metric_may_be_the_best():
-    epochs = [(90.0, NAN), (30.0, 60.0), (30.0, 40.0), (50.0, 40.0), (NAN, 70.0)]
-    history = validated(*((test, v, v) for test, v in epochs), metric="perplexity")
-    result = history.result("perplexity", "min")
-    assert (result.best, result.best_epoch, result.mode) == (30, 2, "min")
-    assert math.isnan(result.last)
-    assert (result.selected, result.selected_epoch) == (30, 3)
-    assert history.result("perplexity").best == 90
-
-
 def test_every_curve_has_a_point_for_every_epoch():
     """A metric may be missing in early epochs, and after a resumption in late ones."""
     a, b = "test/accuracy", "b"
@@ -115,14 +105,6 @@ def test_metric_that_is_not_evaluated_ends_the_run():
     with pytest.raises(UserError, match=message):
         end_epoch(history := History(), {"test/f1": 0.5, "test/loss": 0.5}, metric="accuracy")
     assert not history.epochs
-
-
-@silent
-def test_run_that_ends_within_an_epoch_has_no_result():
-    task = LitTask()
-    stopped = trainer(epochs=1, limit_val_batches=0, callbacks=[History()])
-    with pytest.raises(UserError, match="ended without its evaluation: train a whole epoch"):
-        stopped.fit(task, *task.data)
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])

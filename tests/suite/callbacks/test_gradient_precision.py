@@ -7,17 +7,14 @@ import torch
 from callbacks.steps import Stack, Wild, callback, last, recorded, train_step
 from interruptions import measured_curves
 from problems import CoupledCell, TanhCell, dense_jacobian, newton_equilibrium
-from torch import nn
 
 from phantomgrad import (
     GMRES,
     Broyden,
     FixedPoint,
     ImplicitGradient,
-    NeumannPhantomGradient,
     UnrolledPhantomGradient,
 )
-from phantomgrad_suite.runs.errors import UserError
 
 
 @pytest.fixture
@@ -66,17 +63,6 @@ def test_exact_gradient_is_that_of_an_exact_step(x, both, monkeypatch):
         torch.testing.assert_close(ours, parameter.grad, rtol=1e-9, atol=1e-12)
 
 
-def test_estimates_are_at_the_equilibrium_of_the_step(x, monkeypatch):
-    """The estimator that trains a badly solved layer gives the gradient of the step."""
-    npg = NeumannPhantomGradient(3, 0.8)
-    module = Stack(TanhCell(), solver=FixedPoint(max_evaluations=3, tol=0), gradient=npg)
-    estimates, precision = recorded(monkeypatch, "estimated_gradient"), callback()
-    train_step(precision, module, x)
-    for ours, parameter in zip(estimates[-1], module.parameters(), strict=True):
-        assert torch.equal(ours, parameter.grad)
-    assert last(precision)["exact/residual"] < 1e-12
-
-
 def test_preconditioned_estimate_takes_the_inverse_of_a_forward_solve(x):
     """The inverse of a tight solve of four dimensions is exact: two products are enough."""
     adjoint, forward = GMRES(max_evaluations=2, tol=0), Broyden(max_evaluations=50, tol=1e-12)
@@ -86,53 +72,6 @@ def test_preconditioned_estimate_takes_the_inverse_of_a_forward_solve(x):
     train_step(precision, Stack(TanhCell(), solver=forward), x)
     found = last(precision)
     assert found["preconditioned/cosine"] > max(found["plain/cosine"], 1 - 1e-8)
-
-
-def test_estimate_for_another_solver_is_refused_before_training(workplace):
-    estimator = "{_target_:phantomgrad.ImplicitGradient,preconditioner:forward}"
-    line = ("experiment=figure2/digits_implicit", f"+measure.precision.estimators.x={estimator}")
-    rule = r"measure\.precision\.estimators: x: .*needs the solver Broyden, got Anderson"
-    with pytest.raises(UserError, match=rule):
-        workplace.train(*line)
-
-
-@pytest.mark.filterwarnings("ignore:the cell (mixes|returns)")
-def test_weights_and_masks_are_those_of_the_step(x, monkeypatch):
-    """With spectral norm and dropout the exact gradient is that of the step."""
-    cell = Wild()
-    cell.noise.p = 0
-    module, exact = Stack(cell), recorded(monkeypatch, "exact_gradient")
-    train_step(callback(), module, x)
-    for ours, parameter in zip(exact[0].gradient, module.parameters(), strict=True):
-        torch.testing.assert_close(ours, parameter.grad, rtol=1e-9, atol=1e-12)
-
-
-def test_last_pass_of_a_layer_counts(stack, x, monkeypatch):
-    """A layer on which the loss does not depend is not measured."""
-
-    class Twice(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.used, self.idle = stack.layers
-
-        def forward(self, x):
-            self.idle(x)
-            return self.used(self.used(x)[0])[0]
-
-    exact = recorded(monkeypatch, "exact_gradient")
-    train_step(callback(), Twice(), x)
-    assert len(exact) == 1
-
-
-def test_every_nth_step_is_measured_once(stack, x):
-    """A step of several accumulated batches is measured once as well."""
-    precision, logged = callback(every_n_steps=2, iterations=1), []
-    for step in (0, 0, 1, 2, 3, 4, 4):
-        logged += train_step(precision, stack, x, step)
-        assert not any(layer._pass_hooks for layer in stack.layers)
-    curves = precision.curves
-    assert curves.pop("precision/step") == [step for step, _ in logged] == [0, 2, 4]
-    assert logged[-1][1] == {name: curve[-1] for name, curve in curves.items()}
 
 
 def trained(every):

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from phantomgrad import DEQ, FixedPoint, Solution, Steps, UnrolledPhantomGradient
-from phantomgrad_suite.callbacks import SolverMonitor, health
+from phantomgrad_suite.callbacks import SolverMonitor
 from phantomgrad_suite.callbacks.health import Failures, SolverWarning
 
 
@@ -101,17 +101,3 @@ def test_consecutive_failures_are_counted(bad):
 def test_what_is_no_failure(good):
     """One converged sample is enough, unless half of the others make no progress."""
     assert warned(1, [good] * 3) == []
-
-
-def test_an_accelerator_is_read_every_patience_solves(monkeypatch):
-    """No run of failures is missed between two readings."""
-    monkeypatch.setattr(health, "cheap_to_read", lambda _: False)
-    assert warned(3, [GOOD, LOOSE, LOOSE, LOOSE, GOOD, GOOD]) == [6]
-    assert warned(3, [LOOSE, LOOSE, GOOD, LOOSE, LOOSE, GOOD, LOOSE, LOOSE]) == []
-
-
-def test_refused_settings():
-    with pytest.raises(ValueError, match="patience must be at least 1, got 0"):
-        SolverMonitor(patience=0)
-    with pytest.raises(ValueError, match="residual must be positive, got nan"):
-        SolverMonitor(residual=torch.nan)

@@ -4,10 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from problems import TanhCell
 from torch import nn
 
-from phantomgrad import DEQ, FixedPoint, UnrolledPhantomGradient
+from phantomgrad import FixedPoint, UnrolledPhantomGradient
 from phantomgrad.models import GraphClassifier, Propagation, normalized_adjacency
 from phantomgrad_suite.callbacks import SpectralRadius
 from phantomgrad_suite.callbacks.capture import layers_of, watch
@@ -69,17 +68,3 @@ def test_first_batch_of_every_nth_epoch_is_measured(every, expected):
             counts.append(len(module.logged))
     assert counts == expected
     assert not any(layer._pass_hooks for layer in layers_of(module))
-
-
-def test_a_pass_with_states_on_the_way_counts_as_its_equilibrium():
-    found = []
-    layer = DEQ(TanhCell(), SOLVER, GRADIENT)
-    handles = watch(layer, lambda layer, f, z, attached: found.append((z, attached)))
-    x = torch.randn(3, 4)
-    states = [layer(x).z, layer(x, record_at=(2, 3)).z[-1]]
-    for (z, attached), state in zip(found, states, strict=True):
-        assert torch.equal(attached, state)
-        assert not z.requires_grad
-    handles[0].remove()
-    layer(x)
-    assert len(found) == 2

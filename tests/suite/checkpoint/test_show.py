@@ -50,8 +50,8 @@ def test_other_files_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"there is no file .*last.ckpt: name a checkpoint"):
         describe(tmp_path)
     torch.save({"epoch": 3}, tmp_path / "old.ckpt")
-    with pytest.raises(UserError, match="has no provenance"):
+    with pytest.raises(UserError, match="is not a checkpoint or record of this project"):
         describe(tmp_path / "old.ckpt")
     (tmp_path / "cut.ckpt").write_bytes((tmp_path / "old.ckpt").read_bytes()[:100])
-    with pytest.raises(UserError, match=r"cut.ckpt cannot be read .*BadZipFile|not a zip"):
+    with pytest.raises(UserError, match=r"cut.ckpt cannot be read"):
         describe(tmp_path / "cut.ckpt")

@@ -1,13 +1,11 @@
 """Random numbers and the order of the data after a restart equal those of an uninterrupted run."""
 
-import io
 import random
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
 
 from phantomgrad_suite.checkpoint.loaders import ResumableLoader, Shuffled
 from phantomgrad_suite.checkpoint.state import RunState
@@ -23,23 +21,21 @@ def draw():
     return float(torch.rand(())), float(np.random.rand()), random.random()  # noqa: NPY002
 
 
-def saved():
-    """A checkpoint, read back without unpickling arbitrary objects."""
+@pytest.fixture
+def saved(tmp_path):
+    """The file of a checkpoint."""
     content = {}
+    draw()
     before = RunState({**FACTS, "started": "before"})
     before.on_save_checkpoint(TRAINER, TASK, content)
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    buffer.seek(0)
-    return torch.load(buffer, weights_only=True)
+    torch.save(content, tmp_path / "last.ckpt")
+    return tmp_path / "last.ckpt"
 
 
-def test_every_generator_is_restored_once():
-    draw()
-    content = saved()
+def test_every_generator_is_restored_once(saved):
     expected = draw()
     state = RunState(FACTS)
-    state.on_load_checkpoint(TRAINER, TASK, content)
+    state.resume(saved)
     assert draw() != expected
     state.on_train_start(TRAINER, TASK)
     assert draw() == expected
@@ -48,20 +44,19 @@ def test_every_generator_is_restored_once():
     assert [attempt["started"] for attempt in state.attempts] == ["before", "now"]
 
 
-def test_other_hardware_is_named(caplog):
+def test_other_hardware_is_named(caplog, saved):
     """Bits are promised for one type of processor and one number of threads."""
     for threads in (None, 2):
-        state = RunState({**FACTS, "environment": {**HARDWARE, "threads": threads}})
-        state.on_load_checkpoint(TRAINER, TASK, saved())
+        RunState({**FACTS, "environment": {**HARDWARE, "threads": threads}}).resume(saved)
     (line,) = caplog.messages
     assert line.startswith("resumed on other hardware (threads None, now 2): the results may")
 
 
-def test_a_loader_that_cannot_continue_is_named(caplog):
-    for content, trainer in ((saved(), TRAINER), (None, TRAINER), (saved(), RESUMABLE)):
+def test_a_loader_that_cannot_continue_is_named(caplog, saved):
+    for path, trainer in ((saved, TRAINER), (None, TRAINER), (saved, RESUMABLE)):
         state = RunState(FACTS)
-        if content:
-            state.on_load_checkpoint(trainer, TASK, content)
+        if path:
+            state.resume(path)
         state.on_train_start(trainer, TASK)
     assert [record.message.partition(":")[0] for record in caplog.records] == [
         "the loader of the training data has no state_dict"
@@ -110,12 +105,3 @@ def test_order_of_every_process_continues(processes):
         seen.append(first)
     assert set(torch.cat(seen).tolist()) == set(range(23))
     assert len(torch.cat(seen)) == -(-23 // processes) * processes
-
-
-def test_order_of_several_processes_is_that_of_lightning():
-    for process in range(2):
-        torch.manual_seed(7)
-        ours = list(Shuffled(DATA, 2, process))
-        torch.manual_seed(7)
-        options = {"num_replicas": 2, "rank": process, "seed": 7}
-        assert ours == list(DistributedSamplerWrapper(Shuffled(DATA), **options))

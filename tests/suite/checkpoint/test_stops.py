@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from interruptions import assert_same_run, checkpoint
-from training import SMALL_MDEQ, Started
+from training import Started
 
 from phantomgrad_suite.checkpoint.last import Stopped
 from phantomgrad_suite.runs.folder import read_attempt
@@ -37,7 +37,6 @@ def bomb(signum, **when):
         (DIGITS, signal.SIGTERM, {"step": 7}, 7),
         (DIGITS, signal.SIGUSR2, {"epoch": 2}, 10),  # while it evaluates: at the epoch's end
         (DIGITS, signal.SIGINT, {"step": 5}, 5),  # the last of an epoch
-        (CHAINS, signal.SIGINT, {"step": 4}, 4),  # every one is the last of its epoch
         # In the first of two batches of a step: after the second.
         ((*DIGITS, "+trainer.accumulate_grad_batches=2"), signal.SIGTERM, {"step": 2}, 2),
     ],
@@ -71,33 +70,6 @@ def test_signal_in_the_last_epoch_ends_the_table_after_the_run(script, workplace
     assert "stopped by SIGTERM, at the end of the run" in outcome.out
     assert len(list(workplace.path.glob("runs/chains/upg_k5_d0.5/*/record.json"))) == 1
     assert not list(workplace.path.glob("runs/chains/implicit"))
-
-
-@pytest.mark.usefixtures("small_crops")
-def test_data_loading_processes_leave_signals_to_the_main_process(workplace, folder_root):
-    """A scheduler signals all processes."""
-    here = (
-        *("experiment=digits/upg_k5_d0.5", "dataset=imagenet", "model=mdeq_tiny"),
-        *SMALL_MDEQ,
-        *(
-            "solver.max_evaluations=3",
-            "dataset.batch_size=4",
-            f"runtime.dataset.root={folder_root}",
-        ),
-        *("runtime.dataset.workers=1", "trainer.max_epochs=2", "+trainer.limit_val_batches=1"),
-    )
-    group = "+runtime.callbacks.bomb={_target_: interruptions.SignalToAll, signum: 15, step: 2}"
-    with pytest.raises(Stopped):
-        workplace.train(*here, group)
-    assert list(workplace.path.glob("runs/**/last.ckpt"))
-
-
-def test_second_ctrl_c_stops_at_once(workplace):
-    twice = bomb(signal.SIGINT, step=3), bomb(signal.SIGINT, step=3).replace("bomb=", "second=")
-    with pytest.raises(SystemExit) as stopped:
-        workplace.train(*DIGITS, *twice)
-    assert not isinstance(stopped.value, Stopped)
-    assert not list(workplace.path.glob("runs/**/last.ckpt"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked, as on Linux")

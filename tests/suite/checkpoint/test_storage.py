@@ -1,6 +1,7 @@
-"""Checkpoints are complete, or the one before stays; damaged ones are detected."""
+"""Checkpoints are complete, or the one before stays; damaged and foreign ones are detected."""
 
 import errno
+import logging
 import os
 from pathlib import Path
 from unittest.mock import Mock
@@ -9,44 +10,27 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
+from interruptions import assert_same_run, interrupted
 from torch.testing import assert_close
+from train.chains import CHAINS
 
 from phantomgrad_suite.checkpoint.storage import (
-    PARTS,
     WholeCheckpointIO,
     damage,
-    load_last,
+    newest_intact,
     previous_of,
 )
 from phantomgrad_suite.runs.errors import UserError
 
 
 def save(path, epoch):
-    parts = {name: [] for name in PARTS}
-    content = {**parts, "epoch": epoch, "state_dict": {"weight": torch.arange(64)}}
-    WholeCheckpointIO().save_checkpoint(content, path)
+    WholeCheckpointIO().save_checkpoint({"epoch": epoch, "weight": torch.arange(64)}, path)
     return path
-
-
-def newest_whole(path, *, tidy=True):
-    model = nn.Module()
-    model.register_buffer("weight", torch.zeros(64, dtype=torch.int64))
-    return load_last(path, model, tidy=tidy)
 
 
 def epoch_of(path):
     assert path is not None
     return int(WholeCheckpointIO().load_checkpoint(path, weights_only=True)["epoch"])
-
-
-def test_two_generations_are_kept(tmp_path):
-    path = tmp_path / "new" / "last.ckpt"
-    for epoch in (1, 2, 3):
-        save(path, epoch)
-        assert epoch_of(path) == epoch
-    assert epoch_of(previous_of(path)) == 2
-    assert len(list(path.parent.iterdir())) == 2
 
 
 @pytest.mark.parametrize("at", ["write", "first rename", "sync", "second rename"])
@@ -74,38 +58,34 @@ def test_interrupted_write_leaves_the_last_checkpoint(tmp_path, monkeypatch, at,
             patch.setattr(Path, "unlink", interrupt)
         with pytest.raises(error):
             save(path, 3)
-    assert epoch_of(newest_whole(path)) == 2
+    assert epoch_of(newest_intact(path, tidy=True)) == 2
     save(path, 3)
     assert (epoch_of(path), epoch_of(previous_of(path))) == (3, 2)
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_newest_intact_checkpoint_is_chosen(tmp_path, caplog):
+def test_newest_intact_checkpoint_is_chosen(tmp_path):
     path = tmp_path / "last.ckpt"
-    assert newest_whole(path) is None
+    assert newest_intact(path, tidy=True) is None
     for epoch in (1, 2):
         save(path, epoch)
-    assert newest_whole(path) == path
-    assert caplog.text == ""
+    assert newest_intact(path, tidy=True) == path
     path.write_bytes(path.read_bytes()[:-7])
-    assert newest_whole(path, tidy=False) == previous_of(path)
-    assert path.exists()
-    assert newest_whole(path) == previous_of(path)
-    assert "last.ckpt is damaged (BadZipFile" in caplog.text
-    assert not path.exists()
+    for tidy in (False, True):
+        assert path.exists()
+        assert newest_intact(path, tidy=tidy) == previous_of(path)
     previous_of(path).write_bytes(b"")
-    assert newest_whole(path) is None
-    assert "starts from the beginning" in caplog.text
+    assert newest_intact(path, tidy=True) is None
     names = sorted(p.name for p in tmp_path.iterdir())
     assert names == ["last.ckpt.damaged", "last.previous.ckpt.damaged"]
 
 
-def test_unreadable_checkpoint_is_not_set_aside(tmp_path, monkeypatch):
+def test_unreadable_checkpoint_is_not_taken_for_a_damaged_one(tmp_path, monkeypatch):
     path = save(tmp_path / "last.ckpt", 1)
     broken = Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO)))
     monkeypatch.setattr("phantomgrad_suite.checkpoint.storage.zipfile.ZipFile", broken)
-    with pytest.raises(UserError, match=r"last.ckpt cannot be read at the moment \(.*\)\. It is"):
-        newest_whole(path)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        newest_intact(path, tidy=True)
     assert path.exists()
 
 
@@ -120,7 +100,7 @@ def test_flipped_bit_is_found_or_harmless(data, tmp_path_factory):
     if damage(path) is None:
         loaded = WholeCheckpointIO().load_checkpoint(path, weights_only=True)
         assert loaded["epoch"] == 5
-        assert_close(loaded["state_dict"]["weight"], torch.arange(64), rtol=0, atol=0)
+        assert_close(loaded["weight"], torch.arange(64), rtol=0, atol=0)
 
 
 def test_flipped_bit_in_a_weight_is_found(tmp_path):
@@ -130,5 +110,66 @@ def test_flipped_bit_in_a_weight_is_found(tmp_path):
     weight = bytes(torch.arange(64).numpy().data)
     assert content.count(weight) == 1
     path.write_bytes(content.replace(weight, b"\x01" + weight[1:]))
-    assert int(torch.load(path, weights_only=True)["state_dict"]["weight"][0]) == 1
+    assert int(torch.load(path, weights_only=True)["weight"][0]) == 1
     assert "checksum" in (damage(path) or "")
+
+
+@pytest.mark.parametrize("generations", [1, 2])
+def test_run_with_a_damaged_checkpoint_goes_on(workplace, caplog, generations):
+    """It resumes from the checkpoint before it, or starts from the beginning without one."""
+    caplog.set_level(logging.INFO)
+    here = (*CHAINS, "runtime.checkpoint.every_n_epochs=2")
+    whole = workplace.train(*here, "runtime.paths.runs=whole")
+    folder = interrupted(workplace, 8, *here)
+    path = folder / "checkpoints" / "last.ckpt"
+    path.write_bytes(path.read_bytes()[:1000])
+    if generations == 1:
+        previous_of(path).unlink()
+    workplace.train(*here)
+    assert "last.ckpt is damaged (BadZipFile" in caplog.text
+    assert ("resuming from" in caplog.text) == (generations == 2)
+    assert_same_run(folder, whole)
+
+
+@pytest.mark.parametrize("key", ["config_hash", "data", "instance"])
+def test_checkpoint_of_another_run_is_not_resumed(workplace, key):
+    """Of a changed row, of other data, of another seed."""
+    folder = interrupted(workplace, 6, *CHAINS)
+    path = folder / "checkpoints" / "last.ckpt"
+    content = torch.load(path, weights_only=True)
+    content["provenance"][key] = "other"
+    torch.save(content, path)
+    before = path.read_bytes()
+    with pytest.raises(UserError, match=rf"of another run \(its {key} is other, .* move it away"):
+        workplace.train(*CHAINS)
+    assert path.read_bytes() == before
+
+
+def test_full_disk_spares_the_last_checkpoint(workplace, whole_runs, monkeypatch):
+    """The next checkpoint is not completed, and the run resumes from the last one."""
+    whole = whole_runs.train(workplace, *CHAINS)
+    folder = interrupted(workplace, 8, *CHAINS)
+    before = (folder / "checkpoints" / "last.ckpt").read_bytes()
+
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(UserError, match=r"last.ckpt: .*: the disk is full: make room and "):
+            workplace.train(*CHAINS)
+    (left,) = (folder / "checkpoints").iterdir()
+    assert left.read_bytes() == before
+    assert_same_run(workplace.train(*CHAINS), whole)
+
+
+@pytest.mark.parametrize("nonfinite", ["stop", "null"])
+def test_nan_weight_without_effect_stops_the_run(workplace, nonfinite):
+    """At the end of its epoch or, without that check, at the next checkpoint."""
+    here = (*CHAINS, "runtime.checkpoint.every_n_epochs=2", f"nonfinite={nonfinite}")
+    unused = "layer.unused_bias"  # neither the loss nor a gradient depends on it
+    poison = f"{{_target_: interruptions.Poison, epoch: 7, weight: {unused}}}"
+    record = workplace.record(*here, f"+runtime.callbacks.poison={poison}")
+    epoch = 7 if nonfinite == "stop" else 8
+    assert f"weights are not finite in epoch {epoch}, in " in record.diverged["reason"]
+    assert record.diverged["reason"].endswith(unused)

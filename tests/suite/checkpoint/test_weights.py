@@ -1,10 +1,7 @@
 """The weights that a finished run keeps give the test values of its record."""
 
-import errno
 import hashlib
-import os
 from dataclasses import replace
-from unittest.mock import Mock
 
 import pytest
 from graph_data import REPOSITORY
@@ -12,8 +9,7 @@ from interruptions import checkpoint, interrupted
 from train.test_language import JR, run_of
 from training import Script
 
-from phantomgrad_suite.evaluate import evaluate
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.released import evaluate
 from phantomgrad_suite.runs.records import read_record, write_record
 from phantomgrad_suite.show import describe
 
@@ -72,36 +68,3 @@ def test_resumed_run_keeps_the_weights_from_before(workplace):
     ours, theirs = (read_record(path / "record.json").weights for path in (folder, whole))
     assert ours == theirs  # the checksums, too
     assert evaluate(folder)
-
-
-def test_full_disk_spares_the_last_checkpoint(workplace, monkeypatch):
-    """The weights are not written, and neither is the record."""
-    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    with monkeypatch.context() as patch:
-        patch.setattr("phantomgrad_suite.callbacks.weights.write_file", Mock(side_effect=full))
-        with pytest.raises(UserError, match="disk is full: make room and start the same command"):
-            workplace.train(*CHAINS, "runtime.checkpoint.every_n_epochs=100")
-    folder = workplace.train(*CHAINS)
-    assert evaluate(folder)
-
-
-def test_weights_that_are_not_those_of_the_record(workplace):
-    folder = workplace.train(*CHAINS, "trainer.max_epochs=1")
-    with pytest.raises(UserError, match=r"can change runtime.<setting>=<value>, got 'seed=3'"):
-        evaluate(folder, ["seed=3"])
-    path = folder / "weights" / "last.pt"
-    content = path.read_bytes()
-    path.write_bytes(content[:-1] + b"x")
-    with pytest.raises(UserError, match=r"last.pt is missing, or not the file whose checksum"):
-        evaluate(folder)
-    path.unlink()
-    with pytest.raises(UserError, match=r"last.pt is missing, or not the file whose checksum"):
-        evaluate(folder)
-
-
-def test_run_without_weights(workplace):
-    folder = workplace.train(*CHAINS, "trainer.max_epochs=1", "runtime.keep_weights=false")
-    assert not (folder / "weights").exists()
-    assert read_record(folder / "record.json").weights == {}
-    with pytest.raises(UserError, match=r"has no weights: runtime\.keep_weights was false, or an"):
-        evaluate(folder)

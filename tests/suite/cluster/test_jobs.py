@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 from cluster.commands import ROWS, SHORT, commands, settings
 from lightning import Callback
 from lightning.pytorch.utilities.exceptions import SIGTERMException
@@ -18,7 +17,6 @@ from training import composed
 
 from phantomgrad_suite.cluster import slurm
 from phantomgrad_suite.cluster.slurm import Job, slurm_environment, submit
-from phantomgrad_suite.runs.errors import UserError
 
 
 # They outlive the process that has submitted them.
@@ -49,11 +47,11 @@ def test_missing_submitit_and_slurm_are_explained(script, monkeypatch):
     pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad-suite[cluster])")
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "which", lambda *_: None)
-        outcome = script("table=chains", "cluster=slurm")
+        outcome = script("experiment=chains/implicit", "cluster=slurm")
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
     assert "cluster=slurm finds no srun here" in outcome.err
     monkeypatch.setitem(sys.modules, "submitit", None)
-    outcome = script("table=chains", "cluster=slurm")
+    outcome = script("experiment=chains/implicit", "cluster=slurm")
     assert "cluster=slurm needs the package submitit: pip install submitit" in outcome.err
 
 
@@ -102,32 +100,6 @@ def test_jobs_with_equal_needs_are_one_array(recorder):
     assert not {"mem_gb", "slurm_account"} & set(ddp)  # left to the cluster
 
 
-def test_every_setting_is_one_that_submitit_knows(recorder, tmp_path, monkeypatch):
-    """submitit checks the names, and writes a batch script."""
-    submitit = pytest.importorskip("submitit", reason="submitit is not installed")
-    monkeypatch.setattr(shutil, "which", lambda name: name)
-    row = commands(0, gpu=True, devices=2)
-    submit(row, settings("slurm", mem_gb=12), Path("train.py"), Path("logs"))
-    executor = submitit.AutoExecutor(tmp_path, cluster="slurm")
-    executor.update_parameters(**recorder.parameters)
-    text = executor._executor._make_submission_file_text("command", "id")
-    assert "#SBATCH --gpus-per-node=2\n" in text
-    assert "#SBATCH --requeue\n" in text
-    assert "#SBATCH --signal=USR2@300\n" in text  # the one signal that requeues
-    assert "#SBATCH --mem=24GB\n" in text  # of both processes
-
-
-@pytest.mark.parametrize(("minutes", "warning"), [(5, 300), (1, 90), (None, 300), (1440, 0)])
-def test_job_that_is_warned_too_early_is_refused(recorder, minutes, warning):
-    """It would be requeued as soon as it starts."""
-    short = settings("slurm", minutes=minutes, warning_seconds=warning)
-    with pytest.raises(
-        UserError, match=r"cluster\.warning_seconds must be positive and less than .* got "
-    ):
-        submit(commands(0), short, Path("train.py"), Path("logs"))
-    assert recorder.arrays == []
-
-
 def test_job_is_the_script_and_its_exit_code(tmp_path, monkeypatch):
     """A stopped one waits for SLURM, which would take a preempted job for a finished one."""
     waited = []
@@ -166,14 +138,3 @@ def test_lightning_requeues_nothing(workplace, monkeypatch):
     assert sys.modules["cluster.test_jobs"].Listening.heard == (signal.SIG_DFL,)
     (environment,) = slurm_environment()
     assert not environment.auto_requeue
-
-
-def test_environment_of_slurm_is_for_its_own_processes(monkeypatch):
-    monkeypatch.delenv("SLURM_NTASKS", raising=False)
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert slurm_environment() == []
-    monkeypatch.setenv("SLURM_NTASKS", "2")
-    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "2")
-    assert len(slurm_environment()) == 1
-    monkeypatch.setattr(torch.distributed, "is_torchelastic_launched", lambda: True)
-    assert slurm_environment() == []

@@ -1,6 +1,5 @@
 """A table as a list of commands, each of which is the run that the table would start."""
 
-import errno
 import shlex
 
 import pytest
@@ -22,7 +21,6 @@ def identity_of_line(arguments, root="train"):
     [
         ("table=chains seed=0,1", "chains/implicit", 6),
         ("tune=lambda seed=0", "tune/digits/upg_k5_d0.5/upg_k5_d0.1", 10),
-        ("tune=lambda_cox2 seed=0", "tune/table4/honest/cox2_upg_k5_d0.5/upg_k5_d0.1", 30),
         ("table=figure3_digits gradient=npg seed=0", "figure3/digits/implicit/npg_k1_d0.25", 12),
     ],
 )
@@ -44,7 +42,6 @@ def test_listed_commands_are_the_runs_of_the_table(script, workplace, table, row
     [
         "table=digits dataset.batch_size=7",
         "table=figure3_digits gradient.steps=2",
-        "tune=lambda_cox2 gradient.steps=2",
         "suite=gradients setting.products=3",
     ],
 )
@@ -63,33 +60,12 @@ def test_setting_that_the_first_row_lacks_needs_two_pluses(script):
     assert script(*line.replace("gradient.", "++gradient.").split()).code == 0
 
 
-def test_closed_pipe_is_not_taken_for_a_wrong_folder(script, monkeypatch):
-    def closed(*_, **__):
-        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-
-    monkeypatch.setattr("builtins.print", closed)
-    assert script("table=chains", "cluster=list").err == "[Errno 32] Broken pipe\n"
-
-
-def test_listed_command_keeps_overrides(script):
-    outcome = script("experiment=chains/implicit", "seed=3", "optimizer.lr=0.5", "cluster=list")
-    (line,) = outcome.out.splitlines()
-    assert identity_of_line(shlex.split(line)[2:]).changes == ("optimizer.lr=0.5",)
-
-
 def test_listed_commands_of_a_suite(study_script):
     outcome = study_script("suite=figure4", "cluster=list")
     first, *others = [shlex.split(line) for line in outcome.out.splitlines()]
     assert len(others) == 2
     identity = identity_of_line(first[2:], root="study")
     assert (identity.row, identity.changes) == ("figure4/linear", ())
-
-
-def test_row_without_a_number_of_devices_is_refused(script):
-    outcome = script("table=chains", "trainer.devices=auto", "cluster=list")
-    assert outcome.code == 1
-    assert "trainer.devices must be a positive integer" in outcome.err
-    assert outcome.out == ""
 
 
 def test_a_table_at_a_scale_has_rows_and_seeds_of_its_own(script):

@@ -11,7 +11,7 @@ import pytest
 from cluster.commands import ROWS, SHORT, commands, settings
 from training import Started
 
-from phantomgrad_suite.cluster.local import _run, run_all
+from phantomgrad_suite.cluster.local import run_all
 from phantomgrad_suite.runs.errors import UserError
 
 # Locks its GPU while it runs; ends with the given exit code.
@@ -77,17 +77,6 @@ def test_settings_out_of_range_are_refused(stand_in, monkeypatch, jobs, devices,
         run_all(commands(0, gpu=True, devices=devices), settings("local", jobs=jobs), stand_in)
 
 
-def test_without_a_number_of_jobs_there_are_as_many_as_cores(stand_in, monkeypatch, capsys):
-    """On Linux, these are the cores that this process may use."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 5, 7}, raising=False)
-    monkeypatch.setattr("phantomgrad_suite.cluster.local._FORKS", True)
-    run_all(commands(), settings("local"), stand_in)
-    monkeypatch.setattr("phantomgrad_suite.cluster.local._FORKS", False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 6)
-    run_all(commands(), settings("local"), stand_in)
-    assert capsys.readouterr().out == "0 runs, 3 at a time\n0 runs, 6 at a time\n"
-
-
 def test_failed_run_is_reported_and_stops_no_other(stand_in, contexts, monkeypatch, capsys):
     """The exit code and the last line are reported; the rest of the output is in the run's log."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -103,26 +92,6 @@ def test_failed_run_is_reported_and_stops_no_other(stand_in, contexts, monkeypat
     assert contexts == ["forkserver"] * 3
 
 
-def lost(script, arguments, *details):
-    """Be killed before the log is open, as the second of the runs."""
-    if arguments[0] == "run1":
-        os.kill(os.getpid(), signal.SIGKILL)
-    _run(script, arguments, *details)
-
-
-def test_run_killed_before_it_has_a_log_stops_no_other(stand_in, contexts, monkeypatch, capsys):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr("phantomgrad_suite.cluster.local._run", lost)
-    with pytest.raises(UserError, match=r"1 of 3 runs failed: see their log.txt"):
-        run_all(commands(0, 0, 0), settings("local", jobs=1), stand_in)
-    lines = capsys.readouterr().out.splitlines()[1:]
-    assert [line.split("] ")[1].split(" on ")[0] for line in lines] == [
-        "run0",
-        "row seed1: failed (exit code -9): no output",
-        "run2",
-    ]
-
-
 def test_table_on_this_machine(script, workplace):
     """One row is trained; the other one fails with a message."""
     outcome = script(ROWS, *SHORT, "cluster=local", "runtime.cluster.jobs=2")
@@ -133,14 +102,6 @@ def test_table_on_this_machine(script, workplace):
     assert outcome.err == "1 of 2 runs failed: see their log.txt\n"
     (attempt,) = workplace.path.glob("runs/**/attempt.json")
     assert "PPI lacks" in json.loads(attempt.read_text())["failed"]
-
-
-def test_suite_on_this_machine(study_script, workplace):
-    tiny = ("size=8", "rows=2", "samples=2", "iterations=3", "lipschitz=[0.9]")
-    setting = (f"setting.{line}" for line in tiny)
-    outcome = study_script("suite=figure4", "cluster=local", *setting)
-    assert (outcome.code, outcome.err) == (0, "")
-    assert len(list(workplace.path.glob("runs/figure4/*/*/record.json"))) == 3
 
 
 def test_stopped_launcher_stops_its_runs(tmp_path):

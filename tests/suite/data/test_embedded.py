@@ -1,11 +1,10 @@
 """Data sets that come with the package: complete, without any folder, and the known ones."""
 
 import numpy as np
-import pytest
 import torch
 from PIL import Image
 
-from phantomgrad_suite.data import Cifar10, GraphFolds, WikiText103
+from phantomgrad_suite.data import Cifar10, WikiText103
 from phantomgrad_suite.data.images.cifar import THUMBNAILS, averaged
 from phantomgrad_suite.data.sources import known_checksums, sha256
 
@@ -39,12 +38,6 @@ def test_averaged_pixels_are_rounded_means():
     means = images.double().view(2, 3, 8, 4, 8, 4).mean((3, 5))
     assert (averaged(images.byte(), 8) - means).abs().max() <= 0.5
     assert averaged(images, 32) is images
-
-
-@pytest.mark.parametrize(("name", "graphs"), [("COX2", 467), ("PROTEINS", 1113)])
-def test_graphs_need_no_folder(name, graphs):
-    facts = GraphFolds(name=name, root="no such folder").facts()
-    assert facts["graphs"] == graphs
 
 
 def test_texts_need_no_folder():

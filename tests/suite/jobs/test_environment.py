@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import os
-import platform
 from unittest.mock import Mock
 
 import pytest
@@ -13,22 +12,12 @@ from phantomgrad_suite.jobs import environment
 from phantomgrad_suite.jobs.environment import (
     choose_threads,
     describe_environment,
-    load_average,
     set_float32_precision,
 )
 from phantomgrad_suite.jobs.processes import is_started_by_slurm
 from phantomgrad_suite.runs.errors import SettingError
 
 CPU = torch.device("cpu")
-
-
-def test_the_load_of_the_machine_is_that_of_the_last_minute(monkeypatch):
-    monkeypatch.setattr(os, "getloadavg", lambda: (1.23456, 2.0, 3.0), raising=False)
-    assert load_average() == 1.23
-    monkeypatch.setattr(os, "getloadavg", Mock(side_effect=OSError))
-    assert load_average() is None
-    monkeypatch.delattr(os, "getloadavg")
-    assert load_average() is None
 
 
 def test_versions_are_those_that_are_installed(monkeypatch):
@@ -39,50 +28,6 @@ def test_versions_are_those_that_are_installed(monkeypatch):
     nothing = Mock(side_effect=importlib.metadata.PackageNotFoundError)
     monkeypatch.setattr(importlib.metadata, "version", nothing)
     assert not {"torch", "torchvision"} & describe_environment(CPU)["versions"].keys()
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (
-            "cpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC\n\ncpu family\t: 26\n",
-            "AMD EPYC family 25 model 1",
-        ),
-        ("processor\t: 0\nFeatures\t: fp asimd\n", platform.machine()),
-    ],
-)
-def test_processors_of_one_name_differ_in_family_and_model(monkeypatch, tmp_path, text, expected):
-    """Runs are repeated bit for bit on one type only, and clouds give several types one name."""
-    (tmp_path / "cpuinfo").write_text(text)
-    monkeypatch.setattr(environment, "_CPUINFO", tmp_path / "cpuinfo")
-    assert describe_environment(CPU)["processor"] == f"{expected} ({os.cpu_count()} cores)"
-
-
-@pytest.mark.parametrize(("cuda", "cudnn"), [("13.0", 91900), (None, None)])
-def test_gpu_is_named_with_the_versions_of_its_libraries(monkeypatch, cuda, cudnn):
-    """Builds for other GPUs have neither CUDA nor cuDNN."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"a GPU, {device}")
-    monkeypatch.setattr(torch.version, "cuda", cuda)
-    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: cudnn)
-    found = describe_environment(torch.device("cuda", 1))
-    assert found["accelerator"] == "a GPU, cuda:1"
-    libraries = {name: found["versions"].get(name) for name in ("cuda", "cudnn")}
-    assert libraries == {"cuda": cuda, "cudnn": str(cudnn) if cudnn else None}
-
-
-def test_a_checkout_of_another_owner_is_said_once_with_the_remedy(monkeypatch, tmp_path, caplog):
-    """As in containers: git refuses it, and its answer names the command that helps."""
-    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
-        monkeypatch.setenv(name, str(tmp_path / "none"))
-    environment._warn.cache_clear()
-    assert [describe_environment(CPU)["git"] for _ in range(2)] == [None, None]
-    (line,) = caplog.messages
-    assert line.startswith(
-        "records will not name the revision of the code: fatal: detected dubious"
-    )
-    assert "git config --global --add safe.directory" in line
 
 
 @pytest.fixture
@@ -105,7 +50,7 @@ def test_run_has_one_thread_unless_the_user_has_chosen(monkeypatch, caplog, numb
     if omp:
         monkeypatch.setenv("OMP_NUM_THREADS", omp)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    environment._announce.cache_clear()
+    environment._say.cache_clear()
     torch.set_num_threads(3)
     for _ in range(2):
         choose_threads(number, "runtime.threads")

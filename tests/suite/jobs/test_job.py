@@ -92,18 +92,6 @@ def test_process_of_a_distributed_run_follows(tmp_path):
     assert records(tmp_path) == []
 
 
-@pytest.mark.usefixtures("_second")
-def test_process_that_only_shares_a_table_executes_and_records_its_own_runs(tmp_path):
-    """Started by `srun -n 4`, each takes the runs that no other process executes."""
-    executed.clear()
-    config = configuration(tmp_path, devices=1)
-    with RunFolder(tmp_path / "runs/row/seed0").locked():
-        assert not execute(config)
-    assert executed == []
-    assert execute(config)
-    assert len(records(tmp_path)) == 2  # in the run folder, and among the results
-
-
 @pytest.mark.parametrize("launcher", [{"RANK": "0", "LOCAL_RANK": "0"}, FIRST, {}])
 def test_first_process_of_a_second_launch_ends_the_others(launcher, tmp_path, monkeypatch):
     """They would wait for it: it fails, and torchrun or srun stops them. Alone it skips the run."""
@@ -150,34 +138,11 @@ SHELL = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_NAME": "bash"}
     ("environment", "first"),
     [
         ({}, True),
-        ({"RANK": "0", "LOCAL_RANK": "0", "NODE_RANK": "0"}, True),
         ({"LOCAL_RANK": "0", "NODE_RANK": "1"}, False),
-        (FIRST, True),
         ({**SRUN, "RANK": "0"}, True),  # torchrun, in a job
-        (SHELL, True),
         ({**SHELL, "LOCAL_RANK": "1"}, False),  # what Lightning has started in such a shell
-        ({**SHELL, "SLURM_JOB_NAME": "interactive", "LOCAL_RANK": "1"}, False),
-        ({"SLURM_PROCID": "0", "LOCAL_RANK": "1"}, False),  # sbatch without a number of tasks
     ],
 )
 def test_first_process_is_the_one_that_lightning_counts_from(environment, first, monkeypatch):
     put(environment, monkeypatch)
     assert is_first_process() is first
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            {"label": {"dataset": "${dataset.name}"}, "dataset": {"seed": 1}},
-            r"label.dataset cannot be resolved \(Interpolation key 'dataset.name' not found\): "
-            "set label.dataset, or what it refers to",
-        ),
-        ({"model": {"width": "???"}}, r"model.width cannot be resolved \(Missing mandatory value"),
-        ({"a": "${nothing:3}"}, r"a cannot be resolved \(Unsupported interpolation type nothing\)"),
-    ],
-)
-def test_unresolvable_setting_is_named(content, message):
-    with pytest.raises(UserError, match=rf"^{message}") as error:
-        as_dict(OmegaConf.create(content))
-    assert "\n" not in str(error.value)

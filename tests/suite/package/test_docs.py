@@ -45,15 +45,6 @@ def examples():
     return tool("tools/examples.py")
 
 
-def test_an_error_of_an_example_names_its_file_and_line(tmp_path, examples):
-    path = tmp_path / "example.py"
-    path.write_text("# %% [markdown]\n# # Title\n\n# %%\nx = 1\n\nraise ValueError(x)\n")
-    with pytest.raises(ValueError, match="1") as caught:
-        examples.markdown(path)
-    last = caught.traceback[-1]
-    assert (str(last.path), last.lineno + 1) == (str(path), 7)
-
-
 def test_the_notebook_is_that_of_its_file_and_has_its_outputs(examples):
     path = DOCS / "examples" / "digits.py"
     written, fresh = (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from report.conftest import published, record
 
-from phantomgrad_suite.publish import publish
+from phantomgrad_suite.released import publish
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import Check, Result
 

@@ -5,14 +5,13 @@ import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from report.conftest import record
 
 from phantomgrad_suite.runs import archive
 from phantomgrad_suite.runs.archive import Archive
-from phantomgrad_suite.runs.records import Record, RecordError, StudyRecord
+from phantomgrad_suite.runs.records import Record
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from([0.0, 1.0, 0.5]) | st.text(),
@@ -63,9 +62,3 @@ def test_several_processes_add_to_one_file(tmp_path):
     for process in processes:
         process.join()
     assert len(Archive(tmp_path).records) == 4
-
-
-def test_a_record_of_the_other_kind_is_named(tmp_path):
-    Archive(tmp_path).add(record("figure1/tanh", "seed0", [0.5]))
-    with pytest.raises(RecordError, match=r"figure1/tanh/seed0 in .*tanh.jsonl must be a StudyRec"):
-        Archive(tmp_path).of(StudyRecord, "figure1")

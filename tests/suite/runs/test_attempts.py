@@ -49,9 +49,3 @@ def test_setting_that_cannot_work_leaves_no_attempt(tmp_path):
         with pytest.raises(SettingError), log_attempt(tmp_path):
             raise SettingError("optimizer with lr=x does not work")
         assert read_attempt(tmp_path) == before
-
-
-def test_unwritable_file_does_not_stop_a_run(tmp_path):
-    (tmp_path / ATTEMPT).mkdir()
-    with log_attempt(tmp_path):
-        assert read_attempt(tmp_path) == {}

@@ -15,7 +15,6 @@ from phantomgrad_suite.runs.records import (
     read_any,
     read_record,
     read_study,
-    write_json,
     write_record,
 )
 
@@ -62,28 +61,11 @@ def test_round_trip(tmp_path):
         assert read(path) == read_any(path) == content
 
 
-@pytest.mark.parametrize("entry", ["high", [0.1], True])
-def test_a_curve_that_holds_something_else_is_named(tmp_path, entry):
-    curves = {"test/accuracy": [0.5, math.nan, 1, entry]}
-    write_record(replace(RECORD, curves=curves), tmp_path / "run.json")
-    with pytest.raises(RecordError, match=r"curves.test/accuracy is .*, not numbers alone"):
-        read_record(tmp_path / "run.json")
-
-
 def test_a_record_whose_row_leads_elsewhere_is_refused(tmp_path):
     """Its name is a path where a model is released."""
     write_record(replace(RECORD, row="../../x"), tmp_path / "run.json")
     with pytest.raises(RecordError, match=r"run.json is not a valid record \(label.row must be"):
         read_record(tmp_path / "run.json")
-
-
-def test_neither_reader_takes_the_other_kind(tmp_path):
-    write_record(RECORD, tmp_path / "run.json")
-    write_record(STUDY, tmp_path / "study.json")
-    with pytest.raises(RecordError, match=r"run\.json is not a valid record .*'curves'"):
-        read_study(tmp_path / "run.json")
-    with pytest.raises(RecordError, match=r"study\.json is not a valid record .*unexpected"):
-        read_record(tmp_path / "study.json")
 
 
 @pytest.mark.parametrize(
@@ -92,30 +74,6 @@ def test_neither_reader_takes_the_other_kind(tmp_path):
 def test_checks_are_strict_and_fail_for_nan(value, holds):
     assert Check.above("x", value, 1.0).holds == (holds == "above")
     assert Check.below("x", value, 1.0).holds == (holds == "below")
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_check_of_what_is_not_finite_is_nan_when_read_back(tmp_path, value):
-    """JSON has no word for either; the verdict is a field of its own."""
-    write_record(replace(STUDY, checks=[Check.below("x", value, 1.0)]), tmp_path / "r.json")
-    (check,) = read_study(tmp_path / "r.json").checks
-    assert math.isnan(check.value)
-    assert (check.claim, check.bound, check.holds) == ("x", 1.0, False)
-
-
-def test_mode_survives_and_defaults_to_max_in_older_records(tmp_path):
-    """Older records have no mode."""
-    record = replace(RECORD, result=Result("perplexity", 24.0, 12, 24.5, mode="min"))
-    write_record(record, tmp_path / "r.json")
-    assert read_record(tmp_path / "r.json").result.mode == "min"
-    content = asdict(RECORD)
-    del content["result"]["mode"]
-    write_json(content, tmp_path / "old.json")
-    assert read_record(tmp_path / "old.json") == RECORD
-    content["result"]["mode"] = 1
-    write_json(content, tmp_path / "bad.json")
-    with pytest.raises(RecordError, match="mode is 1"):
-        read_record(tmp_path / "bad.json")
 
 
 def test_nan_and_infinity_become_null(tmp_path):
@@ -136,23 +94,13 @@ WITHOUT_ROW = json.dumps({k: v for k, v in asdict(RECORD).items() if k != "row"}
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, r"r\.json"),
-        (b"\xff\xfe\x00", "not a readable record"),
         ("{", "not a readable record"),
-        ("[]", "does not have schema 1"),
         (damaged(schema=2), "does not have schema 1"),
         (WITHOUT_ROW, r"missing 1 required .*'row'"),
         (damaged(colour="blue"), "unexpected .*'colour'"),
-        (damaged(result=None), "result is None"),
-        (damaged(result={"metric": "accuracy"}), "missing 3 required"),
         (damaged(result={**asdict(RECORD.result), "best": "0.9"}), "best is '0.9'"),
-        (damaged(curves=[1.0]), r"curves is \[1.0\]"),
         (damaged(curves={"test/accuracy": 1.0}), "curves.test/accuracy is 1.0"),
-        (damaged(seconds=3), "seconds is 3"),
-        (damaged(STUDY, kind="walk"), "not a valid record"),  # so it is read as that of a run
         (damaged(STUDY, numbers=[1.0]), r"numbers is \[1.0\]"),
-        (damaged(STUDY, checks=[3]), "checks is 3"),
-        (damaged(STUDY, checks=[{"claim": "x"}]), "missing 3 required"),
         (damaged(STUDY, checks=[{**CHECK, "value": "much"}]), "value is 'much'"),
     ],
 )

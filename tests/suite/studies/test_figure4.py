@@ -6,12 +6,10 @@ import pytest
 import torch
 from problems import Affine
 
-from phantomgrad import Broyden
 from phantomgrad.jacobian import Linearization
 from phantomgrad_suite.studies import Dynamics
 from phantomgrad_suite.studies.figure4 import (
     SHARES,
-    broyden_path,
     conclusions,
     measured,
     neumann_path,
@@ -58,17 +56,6 @@ def test_levels_of_a_linear_map_have_a_closed_form():
         assert broyden["l1_norm"][-1] == pytest.approx(expected, rel=1e-5)
 
 
-def test_path_of_broyden_is_that_of_the_solver():
-    """It begins at v and ends where the solver does."""
-    affine, v = Affine.random(), torch.randn(3, 5)
-    at = Linearization(affine, affine.equilibrium())
-    path = broyden_path(lambda g: at.vjp(g) + v, v, 4)
-    assert len(path) == 5
-    assert torch.equal(path[0], v)
-    solution = Broyden(max_evaluations=5, tol=0).solve(lambda g: at.vjp(g) + v, v)
-    assert torch.equal(path[-1], solution.z)
-
-
 @pytest.mark.parametrize("damping", [0.4, 1.0])
 def test_phantom_paths_are_sums_of_dense_powers(damping):
     """Both forms are ``lambda (I + B + ... + B^(k-1)) v``, since the map is linear."""
@@ -81,17 +68,6 @@ def test_phantom_paths_are_sums_of_dense_powers(damping):
     unrolled = list(unrolled_path(affine, z, v, 4, damping))
     torch.testing.assert_close(torch.stack(neumann), expected)
     torch.testing.assert_close(torch.stack(unrolled), expected)
-
-
-def test_unrolling_uses_the_derivatives_at_its_own_iterates():
-    """``f(z) = z^2 / 4`` has the derivative 1 at the start, z = 2, and 1/2 after a step."""
-    z, one = torch.full((1, 1), 2.0), torch.ones(1, 1)
-
-    def f(h):
-        return h.square() / 4
-
-    assert [float(g) for g in neumann_path(Linearization(f, z).vjp, one, 2, 1.0)] == [1.0, 2.0]
-    assert [float(g) for g in unrolled_path(f, z, one, 2, 1.0)] == [1.0, 1.5]
 
 
 def test_quantities_at_known_vectors():

@@ -2,14 +2,10 @@
 
 import pytest
 import torch
-from torch import nn
-from torch.nn.utils.parametrizations import weight_norm
 
-from phantomgrad import DEQ, Anderson, Broyden, FixedPoint, ImplicitGradient, Reversible
-from phantomgrad.nn import one_pass
+from phantomgrad import Broyden
 from phantomgrad_suite.studies import GradientBench
 from phantomgrad_suite.studies.base import truncated_series
-from phantomgrad_suite.studies.gradients import Layer
 from phantomgrad_suite.studies.meters import Clock
 
 CPU = torch.device("cpu")
@@ -52,11 +48,6 @@ def test_cosines_are_those_of_the_dense_jacobian(monkeypatch):
     assert [check.holds for check in findings.checks] == [True]
 
 
-def test_solver_without_an_inverse_is_refused():
-    with pytest.raises(ValueError, match="needs the solver Broyden, got Anderson"):
-        bench(solver=Anderson(max_evaluations=40)).measure(0, CPU)
-
-
 def test_layers_of_a_released_model_have_their_cotangents(float32):
     """A layer for each pass; the exact gradient is that of the loss, so it is not zero."""
     study = bench(model="digits/upg_k5_d0.5/seed0", solver=Broyden(max_evaluations=40, tol=1e-3))
@@ -65,18 +56,3 @@ def test_layers_of_a_released_model_have_their_cotangents(float32):
         assert bool(layer.v.any())
         assert layer.solution.inverse is not None
         assert len(layer.wanted) == 6
-
-
-class Cell(nn.Linear):
-    def forward(self, z, x):
-        return (super().forward(z) + x).tanh()
-
-
-@pytest.mark.parametrize("kind", [FixedPoint, Reversible])
-def test_products_of_a_cell_with_weight_norm(kind):
-    """Its weight is computed once, outside of the evaluations that are repeated."""
-    layer = DEQ(weight_norm(Cell(4, 4)), SOLVER, ImplicitGradient())
-    with one_pass(layer.cell):
-        f, v = layer.close_over((torch.zeros(2, 4),), torch.ones(2, 4))
-        bench_layer = Layer(f, v, [*layer.cell.parameters()], SOLVER.solve(f, v))
-        assert bench_layer.products(kind(max_evaluations=6, tol=0)) == 5

@@ -1,21 +1,11 @@
 """Time and peak memory are measured as documented. Nothing is timed here."""
 
 import gc
-import weakref
 
 import pytest
 import torch
 
-from phantomgrad import FixedPoint
-from phantomgrad_suite.studies.meters import (
-    Clock,
-    Solves,
-    Watch,
-    frozen_heap,
-    paired_ratio,
-    peak_bytes,
-    spread,
-)
+from phantomgrad_suite.studies.meters import frozen_heap, paired_ratio, peak_bytes, spread
 
 pytestmark = [pytest.mark.usefixtures("float32"), pytest.mark.filterwarnings("ignore:.*Profiler.*")]
 CPU = torch.device("cpu")
@@ -44,51 +34,6 @@ def test_peak_includes_temporaries_inside_an_operation():
     """The softmax of a transposed matrix copies it first."""
     x = torch.empty(512, 512).t()
     assert peak_bytes(lambda: torch.softmax(x, dim=1), CPU) >= 2 * x.nbytes
-
-
-class ManualClock(Clock):
-    """A clock that moves only when told to."""
-
-    now = 0.0
-
-    def mark(self):
-        return self.now
-
-
-def test_a_watched_solver_does_the_same_and_its_time_is_taken():
-    """Each evaluation takes a second; the two seconds between the solves are not counted."""
-    clock = ManualClock(CPU)
-    watch = Watch(clock)
-
-    class Slow(FixedPoint):
-        def size(self, x):
-            clock.now += 0.25
-            return super().size(x)
-
-    def f(z):
-        clock.now += 1
-        return z / 2
-
-    plain = Slow(max_evaluations=4, tol=0, stop="absolute")
-    watched, z0 = watch.over(plain), torch.ones(2, 3)
-    first = watched.solve(f, z0)
-    clock.now += 2
-    second = watched.solve(f, z0)
-    assert torch.equal(first.z, plain.solve(f, z0).z)
-    assert torch.equal(first.z, second.z)
-    assert watched.tol == 0
-    assert watch.take() == Solves(seconds=2 * 4 * 1.25, outside=2 * 4 * 0.25, evaluations=8)
-    assert watch.take() == Solves(0, 0, 0)
-
-
-def test_a_watch_keeps_no_tensor_alive():
-    watch = Watch(Clock(CPU))
-    x = torch.ones(1, 2)
-    alive = weakref.ref(x)
-    watch.over(FixedPoint(max_evaluations=2)).solve(lambda z, x=x: x, torch.zeros(1, 2))
-    del x
-    assert alive() is None
-    assert watch.take().outside > 0
 
 
 def test_the_heap_is_frozen_for_a_while():

@@ -7,9 +7,7 @@ from phantomgrad import ImplicitGradient, NeumannPhantomGradient
 from phantomgrad.solvers import FixedPoint
 from phantomgrad_suite.studies import SGDConvergence
 from phantomgrad_suite.studies.theorems.theorem3 import (
-    log_spaced,
     sgd_checks,
-    weighted_mean,
 )
 
 CPU = torch.device("cpu")
@@ -54,17 +52,6 @@ def test_exact_estimators_give_the_exact_gradient():
     assert (estimates[3] - exact[3]).abs().max() > 1e-3
 
 
-def test_minibatches_are_unbiased():
-    """The mean over all minibatches of one sample is the gradient of R."""
-    problem, weight, h = regression()
-    singles = []
-    for i in range(5):
-        batch, part = problem.minibatch(h, torch.full((2, 1), i))
-        singles.append(batch.gradients([], weight, part)[1])
-    _, whole = problem.gradients([], weight, h)
-    torch.testing.assert_close(torch.stack(singles).mean(dim=0), whole)
-
-
 def test_all_checks_hold_for_every_gradient():
     """All gradients start at the same W: first entries agree, ``eps`` is a minibatch's error."""
     found = SGDConvergence(**SMALL).measure(0, CPU)
@@ -100,17 +87,3 @@ def test_each_check_can_fail(levels, norm, verdicts):
         for epsilon, level in enumerate(levels)
     ]
     assert [check.holds for check in sgd_checks(entries, norm)] == verdicts
-
-
-def test_curves_keep_few_places_and_are_weighted_by_the_rates():
-    mean = weighted_mean(torch.tensor([[4.0], [1.0]]), torch.tensor([[1.0], [0.5]]))
-    assert mean.flatten().tolist() == pytest.approx([4.0, 3.0])
-    assert log_spaced(2) == [0, 1]
-    places = log_spaced(1000)
-    assert (places[0], places[-1]) == (0, 999)
-    assert len(places) <= 60
-
-
-def test_weights_that_leave_the_contractions_are_refused():
-    with pytest.raises(ValueError, match="the weights must stay contractions"):
-        SGDConvergence(**{**SMALL, "rate": 50.0}).measure(0, CPU)

@@ -3,13 +3,12 @@
 import pytest
 import torch
 from omegaconf import OmegaConf
-from training import composed
+from torch import nn
 
-from phantomgrad.solvers import Broyden
-from phantomgrad_suite.data import Cifar10, Digits, ImageNet, PydocTopics, WikiText103
-from phantomgrad_suite.jobs.build import build_task, synthetic_data
+from phantomgrad import DEQ, FixedPoint, UnrolledPhantomGradient
+from phantomgrad_suite.data import Cifar10
 from phantomgrad_suite.jobs.compose import compose_row
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.studies import Throughput
 from phantomgrad_suite.studies.meters import Clock
 from phantomgrad_suite.studies.throughput import PHASES, TrainingStep, evaluations
 
@@ -47,90 +46,18 @@ class Ticking(Clock):
         return self.now
 
 
-@pytest.mark.parametrize(
-    ("data", "side", "classes"), [(Cifar10, 32, 10), (ImageNet, 224, 1000)], ids=["cifar", "im"]
-)
-def test_synthetic_images_have_the_shapes_of_the_data(data, side, classes):
+def test_synthetic_images_have_the_shapes_of_the_data():
     """They are normalised as the data are: uniform bytes have a mean of one half."""
-    noise = data.synthetic(batch_size=3, root="nowhere")
+    noise = Cifar10.synthetic(batch_size=3, root="nowhere")
     images, labels = noise.draw(torch.Generator().manual_seed(0))
-    assert (images.shape, labels.shape) == ((3, 3, side, side), (3,))
+    assert (images.shape, labels.shape) == ((3, 3, 32, 32), (3,))
     assert (noise.samples, noise.unit) == (3, "images")
-    assert noise.sizes() == {"in_channels": 3, "classes": classes}
-    expected = (0.5 - torch.tensor(data.mean)) / torch.tensor(data.deviation)
+    assert noise.sizes() == {"in_channels": 3, "classes": 10}
+    expected = (0.5 - torch.tensor(Cifar10.mean)) / torch.tensor(Cifar10.deviation)
     torch.testing.assert_close(images.mean(dim=(0, 2, 3)), expected, rtol=0, atol=0.1)
     again, other = (noise.draw(torch.Generator().manual_seed(seed)).images for seed in (0, 1))
     assert torch.equal(images, again)
     assert not torch.equal(images, other)
-
-
-def test_synthetic_words_follow_the_law_of_a_text():
-    """A target is the next token, and a tenth of the words makes most of the text."""
-    noise = WikiText103.synthetic(batch_size=40, segment_length=50, name="wikitext103")
-    tokens, targets, first = noise.draw(torch.Generator().manual_seed(0))
-    assert tokens.shape == targets.shape == (40, 50)
-    assert torch.equal(tokens[:, 1:], targets[:, :-1])
-    assert not first
-    assert (noise.samples, noise.unit) == (2000, "tokens")
-    assert noise.sizes() == {"vocabulary": 267_735}
-    weights = 1 / (torch.arange(267_735, dtype=torch.float64) + 3.7)
-    expected = float(weights[:20_000].sum() / weights.sum())
-    assert float((tokens < 20_000).double().mean()) == pytest.approx(expected, abs=0.05)
-    assert int(tokens.max()) < 267_735
-
-
-def test_a_row_is_built_without_its_data(tmp_path):
-    """The vocabulary of the help texts is their own; digits have no synthetic batches."""
-    dataset = composed(["dataset=pydoc_topics"]).dataset
-    noise = synthetic_data(dataset)
-    own = PydocTopics(batch_size=1, test_batch_size=1, segment_length=8)
-    assert noise.sizes() == own.sizes()
-    assert noise.samples == dataset.batch_size * dataset.segment_length
-    config = compose_row("table3/imagenet_upg")
-    config.runtime.paths.data = str(tmp_path)
-    data = synthetic_data(config.dataset, batch_size=2)
-    assert (data.samples, synthetic_data(config.dataset).samples) == (2, 16)
-    task = build_task(config, data)
-    assert sum(p.numel() for p in task.model.parameters()) == 16_808_936
-    with pytest.raises(UserError, match="Digits has no synthetic batches"):
-        Digits.synthetic(batch_size=2)
-
-
-@pytest.fixture(scope="module")
-def steps():
-    """A step of each row, warmed up and measured once, on a batch of two."""
-    torch.set_default_dtype(torch.float32)
-    found = {row: TrainingStep(row, 2, 0, Ticking(CPU), False) for row in ROWS}
-    for step in found.values():
-        step.warm_up(1)
-        step.measure()
-    return found
-
-
-def test_a_step_is_of_the_equilibrium_stage(steps):
-    """The row of implicit differentiation is pretrained, but the measured step solves.
-
-    The clock is read four times in a step, and twice around one evaluation of f.
-    """
-    (layer,) = steps[IMPLICIT].layers
-    assert steps[IMPLICIT].config.task.pretraining_steps == 0
-    assert isinstance(layer.solver, Broyden)
-    assert layer.last_solution is not None
-    assert layer.last_solution.evaluations.tolist() == [23, 23]
-    assert steps[UPG].layers[0].last_adjoint is None
-    seconds = {phase: values[-1] for phase, values in steps[NPG].seconds.items()}
-    assert seconds == {"step": 3, "forward": 1, "backward": 1, "update": 1, "f": 1}
-
-
-def test_a_step_changes_no_weight(steps):
-    """Gradients and momentum are computed nevertheless."""
-    step = steps[UPG]
-    before = [p.clone() for p in step.task.model.parameters()]
-    step.step()
-    after = list(step.task.model.parameters())
-    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
-    assert any(p.grad is not None and bool(p.grad.norm() > 0) for p in after)
-    assert all("momentum_buffer" in s for s in step._optimizer.state.values())
 
 
 @pytest.mark.usefixtures("small_words")
@@ -174,25 +101,49 @@ def test_steps_with_and_without_a_penalty_are_weighted_by_their_share(monkeypatc
     assert step.task.jacobian is own
 
 
-@pytest.mark.usefixtures("small_words")
-def test_whole_budgets_are_spent():
-    """Otherwise the adjoint solve of random weights would end sooner."""
-    spent = {}
-    for whole in (False, True):
-        step = TrainingStep(WORDS, 2, 0, Clock(CPU), whole)
-        step.step()
-        spent[whole] = evaluations(step.layers)
-    assert spent[False]["adjoint"]["mean"] < spent[False]["adjoint"]["budget"]
-    assert set(spent[True]) == {"forward", "adjoint"}
-    assert all(solves["mean"] == solves["budget"] for solves in spent[True].values())
+def test_a_solve_lasts_until_its_slowest_sample():
+    solver = FixedPoint(max_evaluations=9, tol=0)
+    layer = DEQ(nn.Linear(3, 3), solver, UnrolledPhantomGradient(1, 0.5))
+    _, solution = layer(z0=torch.ones(2, 3))
+    layer.last_solution = solution._replace(evaluations=torch.tensor([5, 8]))
+    assert evaluations([layer]) == {"forward": {"mean": 8, "budget": 9}}
 
 
-def test_a_row_in_another_precision_is_refused(monkeypatch):
-    config = compose_row(UPG)
-    config.trainer.precision = "bf16-mixed"
-    monkeypatch.setattr("phantomgrad_suite.studies.throughput.compose_row", lambda name: config)
-    with pytest.raises(ValueError, match=rf"32-true, {UPG} has 'bf16-mixed'"):
-        TrainingStep(UPG, 2, 0, Clock(CPU), False)
+def test_what_is_recorded(monkeypatch):
+    """With a clock that moves by a second whenever it is read, every phase takes a second.
+
+    Rows take turns; they are compared with the first one, or with a baseline of their own.
+    """
+    turns = []
+    measure = TrainingStep.measure
+    monkeypatch.setattr(TrainingStep, "measure", lambda s: (turns.append(s.name), measure(s)))
+    monkeypatch.setattr("phantomgrad_suite.studies.throughput.Clock", Ticking)
+    monkeypatch.setattr("phantomgrad_suite.studies.throughput.peak_bytes", lambda run, device: 640)
+    study = Throughput(
+        rows=ROWS,
+        batch_size=1,
+        batch_sizes={UPG: 2},
+        baselines={NPG: "table1/elsewhere"},
+        warmup=1,
+        repeats=2,
+    )
+    rows = {row["row"]: row for row in study.measure(0, CPU).numbers["rows"]}
+    assert turns == [*ROWS, *ROWS]
+    implicit, upg, npg = rows.values()
+    assert (implicit["batch"], implicit["own_batch"], implicit["effective_batch"]) == (1, 128, 128)
+    assert upg["seconds"]["step"]["samples"] == [3, 3]
+    assert upg["per_second"] == pytest.approx(2 / 3)
+    # Two images in the time of one: twice as fast, sample by sample.
+    assert upg["faster"] == {"step": 2, "forward": 2, "backward": 2}
+    assert (upg["baseline"], implicit["baseline"], npg["baseline"]) == (IMPLICIT, None, None)
+    assert implicit["evaluations"] == {
+        "forward": {"mean": 23, "budget": 23},
+        "adjoint": {"mean": 23, "budget": 23},
+    }
+    assert npg["evaluations"] == {"forward": {"mean": 23, "budget": 23}}
+    assert upg["in_f"] == {"step": 3, "forward": 1, "backward": 1, "update": 1}
+    assert upg["label"]["method"] == "UPG A(5, 0.5)"
+    assert (upg["peak_bytes"], upg["parameters"]) == (640, 158_986)
 
 
 def test_rows_can_be_timed_in_another_precision():

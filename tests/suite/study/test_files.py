@@ -1,7 +1,6 @@
 """The files of studies and suites: what they build, and that suites list them."""
 
 import pytest
-from study.tiny import SUITES, rows_of
 from training import composed
 
 from phantomgrad_suite.jobs.compose import as_dict
@@ -28,24 +27,3 @@ def test_studies_compose_and_build():
         assert config["seed"] == 0
         hashes.add(hash_config(config))
     assert len(hashes) == len(STUDIES)
-
-
-@pytest.mark.usefixtures("workplace")
-@pytest.mark.parametrize("suite", SUITES)
-def test_suite_takes_the_settings_of_its_first_study(suite):
-    from hydra.core.hydra_config import HydraConfig
-
-    composed([f"suite={suite}"], root="study")
-    assert HydraConfig.get().runtime.choices["study"] == rows_of(suite)[0]
-
-
-def test_every_study_is_in_a_suite():
-    """Only those that need a GPU or torchdeq are in none; no suite lists a study twice."""
-    listed = {suite: rows_of(suite) for suite in SUITES}
-    assert all(len(set(rows)) == len(rows) for rows in listed.values())
-    assert {row for rows in listed.values() for row in rows} == set(STUDIES) - {
-        "table2/cuda",
-        "throughput",
-        "throughput/table3_vision",
-        "throughput/table3_language",
-    }

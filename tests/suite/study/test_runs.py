@@ -78,10 +78,3 @@ def test_failed_claims_are_recorded_and_named(workplace, caplog):
     with pytest.raises(UserError, match="pigs fly"):
         workplace.study(STUDY)
     assert "finished, skipped" in caplog.messages[-1]
-
-
-def test_target_must_be_a_study(workplace):
-    path = own_study(workplace)
-    path.write_text("# @package _global_\nsetting: {_target_: phantomgrad.FixedPoint}\n")
-    with pytest.raises(UserError, match=r"setting must be a Study, got FixedPoint"):
-        workplace.study(STUDY)

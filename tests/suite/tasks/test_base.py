@@ -7,17 +7,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from lightning.pytorch.overrides.distributed import UnrepeatedDistributedSampler
 from tasks.fitting import QUIET, fit
-from torch.utils.data import DataLoader, DistributedSampler
 
-from phantomgrad import DEQ, FixedPoint, ImplicitGradient, UnrolledPhantomGradient
-from phantomgrad.models import GraphClassifier, NodeClassifier, Propagation
+from phantomgrad import FixedPoint, ImplicitGradient
+from phantomgrad.models import NodeClassifier
 from phantomgrad_suite.checkpoint.loaders import ResumableLoader
 from phantomgrad_suite.data.graphs.chains import make_chains
-from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.tasks import JacobianRegularisation, NodeClassification
-from phantomgrad_suite.tasks.base import solver_statistics
 
 pytestmark = pytest.mark.usefixtures("float32")
 SOLVER = FixedPoint(max_evaluations=300, tol=1e-5)
@@ -121,19 +117,6 @@ def test_shares_become_steps_when_the_training_starts():
         task.pretrain(1.5, 2)
 
 
-def test_statistics_are_means_over_the_layers():
-    gradient = UnrolledPhantomGradient(1, 1.0)
-    model = GraphClassifier(2, 2, SOLVER, gradient, channels=4, layers=2)
-    assert solver_statistics(model) == {}
-    eye = Propagation(torch.eye(3))
-    model(torch.rand(3, 2), eye, eye, propagated=False)
-    statistics = solver_statistics(model)
-    assert set(statistics) == {"solver/residual", "solver/evaluations", "solver/converged"}
-    solutions = [m.last_solution for m in model.modules() if isinstance(m, DEQ)]
-    evaluations = torch.cat([s.evaluations for s in solutions if s is not None])
-    assert statistics["solver/evaluations"] == evaluations.float().mean()
-
-
 def test_each_process_continues_its_own_means(monkeypatch):
     """The means are averaged at the end of the epoch; the first process's must not count twice."""
     saved = []
@@ -149,34 +132,3 @@ def test_each_process_continues_its_own_means(monkeypatch):
         resumed = chains_task()
         resumed.on_load_checkpoint({"means": saved})
         assert resumed.take_means() == {"train/loss": expected}
-
-
-def test_samples_that_would_be_counted_twice_are_refused():
-    """Lightning's sampler repeats some of 7 samples in two processes; one that does not is fine."""
-    task, data = chains_task(), range(7)
-    repeated = DistributedSampler(data, 2, 0)
-    even = DistributedSampler(range(8), 2, 0)
-    exact = UnrepeatedDistributedSampler(data, num_replicas=2, rank=0, shuffle=False)
-    for samplers in ([even, exact], [even, repeated]):
-        loaders = [DataLoader(s.dataset, sampler=s) for s in samplers]
-        task.trainer = SimpleNamespace(
-            val_dataloaders=loaders,
-            world_size=2,
-            num_training_batches=1,
-            accumulate_grad_batches=1,
-            estimated_stepping_batches=1,
-        )
-        if samplers[-1] is exact:
-            task.on_train_start()
-    with pytest.raises(UserError, match=r"processes must divide the 7 samples .* got 2"):
-        task.on_train_start()
-
-
-def test_mean_that_only_earlier_epochs_had_is_missing():
-    task = chains_task()
-    task._add("train/loss", torch.tensor(1.0), 3)
-    assert task.total_loss == 3
-    assert task.take_means() == {"train/loss": 1}
-    for _ in range(2):
-        (missing,) = task.take_means().values()
-        assert missing.isnan()

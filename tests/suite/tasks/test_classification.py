@@ -94,23 +94,6 @@ def multilabel():
     )
 
 
-def test_binary_cross_entropy(multilabel, monkeypatch):
-    """It is the mean over nodes and labels; the mean of an epoch weights graphs by their nodes."""
-    batch = graph([[0.0, 2.0, -1.0], [1.0, -3.0, 0.5]], [[1, 1, 0], [0, 0, 1]])
-    p, y = batch.features.sigmoid(), batch.labels
-    expected = -(y * p.log() + (1 - y) * (1 - p).log()).sum() / 6
-    torch.testing.assert_close(multilabel.training_step(batch, 0), expected)
-    torch.testing.assert_close(multilabel.total_loss, 2 * expected)
-    sizes = []
-    monkeypatch.setattr(multilabel, "log", lambda *_, batch_size=0, **__: sizes.append(batch_size))
-    multilabel.validation_step(batch, 0, dataloader_idx=1)
-    assert sizes == [0, 2]
-    found = logged(multilabel, monkeypatch)
-    multilabel.validation_step(batch, 0, dataloader_idx=1)
-    torch.testing.assert_close(found["validation/loss"], expected)
-    assert "test/loss" not in found
-
-
 def test_micro_f1(multilabel, monkeypatch):
     """All graphs, nodes and labels of a set count; a logit in (0, 0.5) predicts its label, too."""
     found = logged(multilabel, monkeypatch)

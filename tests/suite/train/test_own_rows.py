@@ -2,18 +2,15 @@
 
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from graph_data import REPOSITORY
-from interruptions import interrupted
 
 from phantomgrad_suite.export_wandb import main as export_wandb
 from phantomgrad_suite.report.command import main as report
 from phantomgrad_suite.runs.configs import CONFIG_PATH, CONFIGS
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import made_from_changes
 from phantomgrad_suite.status import status
 
 PAGE = REPOSITORY / "docs" / "extending.md"
@@ -44,43 +41,6 @@ def own_row(workplace, monkeypatch):
     return module
 
 
-@pytest.mark.filterwarnings("ignore:.*many workers.*")
-@pytest.mark.usefixtures("own_row")
-def test_files_make_a_row(workplace):
-    record = workplace.record("experiment=mine/first", "trainer.max_epochs=20", "optimizer.lr=0.05")
-    assert record.data["name"] == record.label["dataset"] == "mine"
-    assert record.curves["train/loss"][-1] < record.curves["train/loss"][0]
-    assert record.result.best > 0.8
-    assert record.solver["converged"] > 0.9
-
-
-@pytest.mark.filterwarnings("ignore:.*many workers.*")
-def test_logits_are_refused(workplace, own_row):
-    """Their loss would have no lower bound."""
-    own_row.write_text(
-        own_row.read_text().replace("torch.log_softmax(self.decoder(z), dim=1)", "self.decoder(z)")
-    )
-    with pytest.raises(UserError, match="the model must return log-probabilities"):
-        workplace.train("experiment=mine/first")
-
-
-@pytest.mark.filterwarnings("ignore:.*many workers.*")
-@pytest.mark.parametrize("changed", [True, False])
-def test_code_outside_of_the_checkout_is_part_of_the_provenance(workplace, own_row, changed):
-    """Changed between two attempts, the run is like one from a changed checkout."""
-    here = ("experiment=mine/first", "runtime.checkpoint.every_n_epochs=1")
-    interrupted(workplace, 2, *here)
-    if changed:
-        own_row.write_text(f"{own_row.read_text()}\n# changed\n")
-    record = workplace.record(*here)
-    (first,) = record.environment["earlier"]
-    assert first["code"]["mine"].startswith("sha256:")
-    assert (record.environment["code"]["mine"] != first["code"]["mine"]) is changed
-    assert record.environment["code"].keys() == {"mine"}
-    clean = {**record.environment, "git": "abc", "earlier": [{**first, "git": "abc"}]}
-    assert made_from_changes(replace(record, environment=clean)) is changed
-
-
 @pytest.mark.usefixtures("own_row")
 def test_every_command_finds_the_row_and_the_table(script, workplace, capsys):
     """They are listed with what finds them again, trained as jobs, counted, reported, exported."""
@@ -101,14 +61,6 @@ def test_every_command_finds_the_row_and_the_table(script, workplace, capsys):
     assert "| mine     | accuracy (%) " in capsys.readouterr().out
     assert export_wandb(["mine"], CONFIGS) == 0
     assert "2 runs; to send them" in capsys.readouterr().out
-
-
-def test_misspelt_choices_are_compared_with_the_own_files(script, own_row):
-    assert "there is no experiment 'mine/frist'; the nearest are mine/first" in (
-        script("experiment=mine/frist").err
-    )
-    assert "\n  table: chains, " in (text := script("--help").out)
-    assert ", mine, " in text
 
 
 @pytest.mark.parametrize(

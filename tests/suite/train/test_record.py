@@ -1,18 +1,12 @@
 """A run and its record: full or reduced, published or not, and determined by the seed."""
 
-import logging
 import re
-import shutil
-from unittest.mock import Mock
 
 import pytest
 import torch
-from interruptions import interrupted
 from train.chains import CHAINS, EPOCHS, ROW, shorten
 
-from phantomgrad_suite.evaluate import evaluate
 from phantomgrad_suite.runs.archive import Archive
-from phantomgrad_suite.runs.errors import MissingDataError, UserError
 from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.records import Record, read_record
 
@@ -70,69 +64,3 @@ def test_unchanged_row_is_published(workplace):
     published.file(record.row).unlink()
     workplace.train(ROW, "seed=3", "runtime.callbacks.spectrum=null", "runtime.project=mine")
     assert published.holds(record)
-
-
-def test_reduced_row_is_labelled(workplace):
-    """The row's own file reduces the protocol: it is published, and labelled."""
-    row = shorten(workplace, 2)
-    row.write_text(f"{row.read_text()}label: {{reduced: [2 epochs of 300]}}\n")
-    record = workplace.record(ROW)
-    assert (record.protocol, record.changes) == ("reduced", ["2 epochs of 300"])
-    assert Archive(workplace.path / "runs/results/records").holds(record)
-
-
-@pytest.mark.parametrize("asked", ["auto", "cpu"])
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_missing_gpu_is_reported(workplace, caplog, asked):
-    workplace.train(
-        "experiment=chains/implicit", "trainer.max_epochs=1", f"runtime.trainer.accelerator={asked}"
-    )
-    assert ("sees no GPU: training on the CPU" in caplog.text) == (asked == "auto")
-
-
-COX2 = ("experiment=table4/cox2_implicit", "dataset.folds=3", "dataset.batch_size=8")
-
-
-@pytest.fixture
-def relabelled(small_tu, tmp_path):
-    """Another root with the data set, of which two labels are flipped."""
-    root = shutil.copytree(small_tu, tmp_path / "B")
-    path = root / "COX2" / "raw" / "COX2_graph_labels.txt"
-    labels = path.read_text().split()
-    flipped = [str(-int(label)) for label in labels[:2]]
-    path.write_text("".join(f"{label}\n" for label in (*flipped, *labels[2:])))
-    return root
-
-
-def test_a_run_is_not_resumed_on_other_data(workplace, small_tu, relabelled):
-    here = (*COX2, "trainer.max_epochs=4", "runtime.checkpoint.every_n_epochs=1")
-    folder = interrupted(workplace, 3, *here, f"runtime.dataset.root={small_tu}")
-    before = (folder / "checkpoints" / "last.ckpt").read_bytes()
-    other = f"runtime.dataset.root={relabelled}"
-    with pytest.raises(UserError, match=r"last.ckpt is a checkpoint of a run on other data \(fin"):
-        workplace.train(*here, other)
-    assert (folder / "checkpoints" / "last.ckpt").read_bytes() == before
-    workplace.train(*here, f"runtime.dataset.root={small_tu}")
-    assert (folder / "record.json").exists()
-
-
-def test_a_finished_run_is_not_skipped_on_other_data(
-    workplace, small_tu, relabelled, monkeypatch, caplog, capsys
-):
-    caplog.set_level(logging.INFO)
-    own, other = (f"runtime.dataset.root={root}" for root in (small_tu, relabelled))
-    folder = workplace.train(*COX2, "trainer.max_epochs=1", own)
-    with pytest.raises(UserError, match=r"holds a finished run on other data .*: restore those"):
-        workplace.train(*COX2, "trainer.max_epochs=1", other)
-    evaluate(folder, [other])
-    assert capsys.readouterr().out.startswith("the data differ: the run has the fingerprint sha256")
-    copy = shutil.copytree(small_tu, relabelled / "copy", copy_function=shutil.copyfile)
-    workplace.train(*COX2, "trainer.max_epochs=1", f"runtime.dataset.root={copy}")
-    assert "finished, skipped" in caplog.messages[-1]
-    reads = Mock(side_effect=AssertionError)
-    monkeypatch.setattr("phantomgrad_suite.jobs.build.build_data", reads)
-    workplace.train(*COX2, "trainer.max_epochs=1", f"runtime.dataset.root={copy}")
-    reads.assert_not_called()  # the files have the sizes and times that were noted
-    reads.side_effect = MissingDataError("COX2 is not there")
-    workplace.train(*COX2, "trainer.max_epochs=1", f"runtime.dataset.root={relabelled / 'none'}")
-    assert caplog.messages[-2].endswith("cannot compare its data: COX2 is not there")

@@ -5,7 +5,7 @@ import re
 from train.chains import CHAINS
 from training import Started, needs_gloo
 
-from phantomgrad_suite.evaluate import evaluate
+from phantomgrad_suite.released import evaluate
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.records import read_record
 
@@ -56,16 +56,6 @@ def test_table_names_the_failed_run(script):
     assert re.match("chains/implicit seed0-.*: model cannot be built: .*kappa must lie in", line)
 
 
-def test_missing_data_are_reported_once_and_other_rows_go_on(script, workplace):
-    rows = "table4/ppi_implicit,table4/ppi_upg_k5_d0.5,chains/implicit"
-    outcome = script("-m", f"experiment={rows}", "trainer.max_epochs=1")
-    assert outcome.code == 1
-    missing, done = outcome.out.splitlines()
-    assert missing.startswith("table4/ppi_implicit seed")
-    assert ": PPI lacks " in missing
-    assert done.startswith("chains/implicit")
-
-
 TWO = (
     "trainer=ddp",
     "runtime.trainer.accelerator=cpu",
@@ -87,10 +77,3 @@ def test_two_processes_make_one_run_and_one_record(tmp_path, float32):
     assert "trainer.devices=2" in record.changes
     assert record.environment["processes"] == 2
     assert evaluate(path.parent)  # by one process
-
-
-def test_table_does_not_start_processes_of_its_own(script):
-    outcome = script("table=digits", "seed=0", "experiment=digits/implicit", *TWO)
-    assert outcome.code == 1
-    assert "a table cannot start the processes of trainer.devices=2" in outcome.out
-    assert "start the rows one by one" in outcome.out

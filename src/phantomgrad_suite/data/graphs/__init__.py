@@ -31,14 +31,6 @@ class Graph(NamedTuple):
     labels: Tensor  # of the graph, (1,), or of its nodes, (N, labels)
 
 
-def check_finite(features: Tensor, place: str) -> None:
-    """Raise ``ValueError`` unless ``features`` are finite; their rows are numbered in ``place``."""
-    if len(bad := features.isfinite().logical_not().nonzero()):
-        row, column = bad[0].tolist()
-        got = features[row, column].item()
-        raise ValueError(f"{place} {row + 1}: features must be finite, got {got}")
-
-
 def pyg(module: str) -> Any:
     """Import a module of ``torch_geometric``, without the deprecation warnings this raises."""
     with warnings.catch_warnings():

@@ -1,13 +1,11 @@
 """Graph classification: any TU data set, in ten folds."""
 
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from phantomgrad.checks import check_choice, check_not_negative
@@ -15,17 +13,15 @@ from phantomgrad.graphs import Propagation, checked_sparse, normalized_adjacency
 from phantomgrad_suite.checkpoint.loaders import ResumableLoader
 from phantomgrad_suite.data.base import missing_data
 from phantomgrad_suite.data.folds import Split, authors_split, stratified_split
-from phantomgrad_suite.data.graphs import Graph, GraphModule, check_finite
+from phantomgrad_suite.data.graphs import Graph, GraphModule, pyg
 from phantomgrad_suite.data.sources import (
     altered_files,
-    embedded_file,
     embedded_folder,
     fingerprint,
 )
 from phantomgrad_suite.runs.errors import UserError
 
 EMBEDDED = ("COX2", "PROTEINS")
-_PARTS = ("A", "graph_indicator", "graph_labels", "node_labels", "node_attributes")
 
 
 class GraphBatch(NamedTuple):
@@ -62,10 +58,6 @@ class GraphFolds(GraphModule):
         self.check_settings(2, "folds")
         self.check_settings(0, "seed")
         check_not_negative("dataset.test_edge_weight", self.test_edge_weight)
-        if self.attributes not in (None, True, False):
-            raise UserError(
-                f"dataset.attributes must be true, false or null, got {self.attributes!r}"
-            )
         check_choice("dataset.split", self.split, ("authors", "stratified"))
         if not 0 <= self.fold < self.folds:
             raise UserError(f"dataset.fold must lie in [0, {self.folds}), got {self.fold}")
@@ -83,12 +75,6 @@ class GraphFolds(GraphModule):
         """Return the indices of the parts in a fold."""
         make = authors_split if self.split == "authors" else stratified_split
         return make(self._labels, fold, self.folds, self.seed)
-
-    @property
-    def files(self) -> list[Path]:
-        if is_embedded(self.name, Path(self.root)):
-            return [embedded_file(f"{self.name}.tar.xz")]
-        return sorted(raw_folder(self.name, Path(self.root)).glob("*_*.txt"))
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -131,17 +117,12 @@ def collate(graphs: list[Graph], edge_weight: float) -> GraphBatch:
     return GraphBatch(propagation(features), propagation, Propagation(pooling), labels)
 
 
-def is_embedded(name: str, root: Path) -> bool:
-    """Return whether the data set is read from the package, as ``root`` has none."""
-    return name in EMBEDDED and not (root / name).exists()
-
-
 def raw_folder(name: str, root: Path) -> Path:
     """Return ``root/<name>/raw``, or ``root/<name>`` if it holds the files, as in TU's archives.
 
     Without ``root/<name>``, COX2 and PROTEINS are those that come with the package.
     """
-    if is_embedded(name, root):
+    if name in EMBEDDED and not (root / name).exists():
         return embedded_folder(name) / name / "raw"
     flat = root / name
     return flat if (flat / f"{name}_A.txt").exists() else flat / "raw"
@@ -182,88 +163,26 @@ def _other_task(name: str, targets: str) -> UserError:
 
 
 def _read_graphs(raw: Path, name: str, attributes: bool | None) -> tuple[list[Graph], str]:
-    """Return graphs and features as PyG reads them, but of checked files.
+    """Return graphs and what their features are, read by PyG.
 
-    PyG's own class would also load files next to these, which may execute code.
+    Not by its data set class, which would also load files next to these that may execute code.
     """
-    paths = {part: raw / f"{name}_{part}.txt" for part in _PARTS}
-    owners = _read_owners(paths["graph_indicator"])
-    edges = _read_edges(paths["A"], owners)
-    features, kinds = _read_features(paths, len(owners), attributes)
-    sizes = owners.bincount()
-    targets = _read(paths["graph_labels"], np.int64, rows=(len(sizes), "graphs"))
-    if targets.shape[1] > 1:
+    data, slices, columns = pyg("io").read_tu_data(str(raw), name)
+    if data.y.dim() > 1:
         raise _other_task(name, "several targets")
-    classes = torch.unique(targets, return_inverse=True)[1].flatten()
-    if not classes.any():
+    if not data.y.any():
         raise _other_task(name, "one class only")
-    counts = owners[edges[0]].bincount(minlength=len(sizes))
-    edges = edges - (sizes.cumsum(0) - sizes)[owners[edges]]
+    owners = np.loadtxt(raw / f"{name}_graph_indicator.txt", np.int64)
+    nodes = np.bincount(owners - 1).tolist()
+    features = torch.empty(len(owners), 0) if data.x is None else data.x
+    kinds = {kind: columns[f"num_node_{kind}"] for kind in ("attributes", "labels")}
+    if not (attributes or (attributes is None and not kinds["labels"])):
+        features = features[:, kinds["attributes"] :]
+        kinds["attributes"] = 0
     split = (
-        torch.split(features, sizes.tolist()),
-        torch.split(edges, counts.tolist(), dim=1),
-        torch.split(classes, 1),
+        torch.split(features.to(torch.get_default_dtype()), nodes),
+        torch.split(data.edge_index, slices["edge_index"].diff().tolist(), dim=1),
+        torch.split(data.y, 1),
     )
-    return [Graph(*graph) for graph in zip(*split, strict=True)], kinds
-
-
-def _read_owners(path: Path) -> Tensor:
-    """Return the number of the graph that each node belongs to, from 0, ``(N,)``."""
-    owners = _read(path, np.int64, columns=1)
-    steps = owners.diff(dim=0, prepend=torch.zeros_like(owners[:1]))
-    rule = "nodes must be sorted by graph, graphs numbered from 1 without a gap"
-    _check(path, (steps == 1) | ((steps == 0) & (owners > 0)), rule, owners)
-    return owners.flatten() - 1
-
-
-def _read_edges(path: Path, owners: Tensor) -> Tensor:
-    """Return sources and targets without loops and repetitions, sorted, ``(2, E)``."""
-    edges = _read(path, np.int64, columns=2)
-    known = ((edges > 0) & (edges <= len(owners))).all(dim=1)
-    _check(path, known, f"nodes must be numbered from 1 to {len(owners)}", edges)
-    ends = owners[edges - 1]
-    _check(path, ends[:, 0] == ends[:, 1], "an edge must join nodes of one graph", edges)
-    joined: Tensor = torch.unique(edges[edges[:, 0] != edges[:, 1]] - 1, dim=0)
-    return joined.T
-
-
-def _read_features(
-    paths: dict[str, Path], nodes: int, attributes: bool | None
-) -> tuple[Tensor, str]:
-    """Return the features of all nodes, ``(N, F)``, and what they are."""
-    kinds, rows = {}, (nodes, "nodes")
-    if (path := paths["node_labels"]).exists():
-        columns = _read(path, np.int64, rows).T
-        kinds["node labels"] = torch.cat([F.one_hot(c - c.min()) for c in columns], dim=1)
-    wanted = attributes or (attributes is None and not kinds)
-    if (path := paths["node_attributes"]).exists() and wanted:
-        values = _read(path, np.float64, rows).to(torch.get_default_dtype())
-        check_finite(values, f"{path.name}, line")
-        kinds = {"node attributes": values, **kinds}
-    described = ", ".join(f"{values.shape[1]} {kind}" for kind, values in kinds.items())
-    return torch.cat([torch.empty(nodes, 0), *kinds.values()], dim=1), described or "node degree"
-
-
-def _read(
-    path: Path, kind: type, rows: tuple[int, str] | None = None, columns: int | None = None
-) -> Tensor:
-    """Return the numbers in a file, a row for each line, which must be so many."""
-    try:
-        with warnings.catch_warnings(action="ignore"):  # of an empty file
-            numbers: np.ndarray = np.loadtxt(path, kind, comments=None, delimiter=",", ndmin=2)
-    except ValueError as error:
-        raise ValueError(f"{path.name}: {error}") from error
-    if columns and numbers.shape[1] != columns:
-        raise ValueError(f"{path.name} must have {columns} columns, got {numbers.shape[1]}")
-    if rows and len(numbers) != rows[0]:
-        wanted = "{} {}".format(*rows)
-        raise ValueError(f"{path.name} must have a line for each of {wanted}, got {len(numbers)}")
-    return torch.from_numpy(numbers)
-
-
-def _check(path: Path, good: Tensor, rule: str, rows: Tensor) -> None:
-    """Raise ``ValueError`` for the first line of a file that is not good."""
-    if len(bad := good.flatten().logical_not().nonzero()):
-        line = int(bad[0])
-        got = ", ".join(map(str, rows[line].tolist()))
-        raise ValueError(f"{path.name}, line {line + 1}: {rule}, got {got}")
+    described = ", ".join(f"{count} node {kind}" for kind, count in kinds.items() if count)
+    return [Graph(*graph) for graph in zip(*split, strict=True)], described or "node degree"

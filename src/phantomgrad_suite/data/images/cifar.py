@@ -63,12 +63,6 @@ class Cifar10(ImageData):
             raise missing_data(f"{self.name} is not in {self.root}", self.name.upper())
         self.evaluation_sets = ("test", "validation") if self.validation else ("test",)
 
-    @property
-    def files(self) -> list[Path]:
-        if self.name == _THUMBNAILS:
-            return [THUMBNAILS]
-        return sorted(Path(self.root, _FOLDER).glob("*_batch*"))
-
     @cached_property
     def pixels(self) -> dict[str, ImageBatch]:
         original = self.name == _ORIGINAL

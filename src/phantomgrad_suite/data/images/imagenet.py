@@ -74,10 +74,6 @@ class ImageNet(ImageData):
             self._parts["validation"] = [train.samples[i] for i in held]
             self.evaluation_sets = ("test", "validation")
 
-    @property
-    def files(self) -> list[Path]:
-        return sorted(Path(self.root).glob("*/*"))  # the folders of the classes
-
     @cached_property
     def _fingerprint(self) -> str:
         """Of names, with their classes, and sizes of all files: reading them would take hours."""

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from phantomgrad.checks import check_choice
 from phantomgrad_suite.data.base import Synthetic, missing_data
-from phantomgrad_suite.data.sources import cached, digest, embedded_file, embedded_folder
+from phantomgrad_suite.data.sources import cached, digest, embedded_folder
 from phantomgrad_suite.data.text.streams import Corpus, LanguageData, random_words
 from phantomgrad_suite.runs.errors import UserError
 
-FOLDER, ARCHIVE = "wikitext-103", "wikitext-103.tar.xz"
+FOLDER = "wikitext-103"
 FILES = {part: f"wiki.{part[:5]}.tokens" for part in ("train", "validation", "test")}
 CHARACTERS = "wikitext103-characters"
 _VOCABULARIES = {"wikitext103": 267_735, CHARACTERS: 256}
@@ -54,11 +54,6 @@ class WikiText103(LanguageData):
         missing = [str(path) for path in self._files.values() if not path.exists()]
         if missing:
             raise missing_data(f"WikiText-103 lacks {', '.join(missing)}", self.name)
-
-    @property
-    def files(self) -> list[Path]:
-        by_characters = self.name == CHARACTERS
-        return [embedded_file(ARCHIVE)] if by_characters else list(self._files.values())
 
     @classmethod
     def synthetic(cls, **settings: Any) -> Synthetic:

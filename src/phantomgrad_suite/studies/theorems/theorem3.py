@@ -53,17 +53,6 @@ class SGDConvergence(Study):
     norm: float = 0.5  # of W at the start
     decay: float = 0.5
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, holds, rule in (
-            ("iterations", self.iterations >= 2, "be at least 2"),
-            ("rate", self.rate > 0, "be positive"),
-            ("decay", self.decay >= 0, "not be negative"),
-            ("norm", 0 < self.norm < 1, "lie in (0, 1)"),
-        ):
-            if not holds:
-                raise ValueError(f"{name} must {rule}, got {getattr(self, name)}")
-
     def measure(self, seed: int, device: torch.device) -> Findings:
         generator = torch.Generator().manual_seed(seed)
         problem, start = self._problem(generator, device)

@@ -1,12 +1,10 @@
 """The Chains graphs against the description of their generator."""
 
 import numpy as np
-import pytest
 import torch
 
 from phantomgrad_suite.data import Chains
 from phantomgrad_suite.data.graphs.chains import make_chains
-from phantomgrad_suite.runs.errors import UserError
 
 CHAINS, LENGTH, FEATURES = 40, 10, 100
 
@@ -61,15 +59,3 @@ def test_facts_and_sizes():
     assert facts["fingerprint"] != Chains(seed=1, noise=0.1).facts()["fingerprint"]
     (batch,) = list(data.train_dataloader())
     assert batch.features.shape == (400, FEATURES)
-
-
-def test_precision_of_the_batch(workplace):
-    """A run in float64 has the same rounded loss; half precision has no sparse products."""
-    here = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=2")
-    single, double = (
-        workplace.record(*here, f"trainer.precision={bits}-true").curves["train/loss"]
-        for bits in (32, 64)
-    )
-    assert single == pytest.approx(double, abs=1e-5)
-    with pytest.raises(UserError, match="precision must be 32-true, 64-true or mixed for graphs"):
-        workplace.train(*here, "trainer.precision=bf16-true")

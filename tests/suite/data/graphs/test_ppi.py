@@ -9,8 +9,7 @@ from graph_data import PPI_SCALE
 
 from phantomgrad_suite.data import PPI
 from phantomgrad_suite.data.graphs import pyg
-from phantomgrad_suite.data.graphs.ppi import constant_micro_f1, spectral_radius, write_ppi
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.data.graphs.ppi import spectral_radius, write_ppi
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -62,41 +61,6 @@ def test_spectral_radius_is_the_dense_one(nodes):
     for matrix in (dense, (dense + dense.mT).clamp_max(1)):
         expected = torch.linalg.eigvals(matrix).abs().max().item()
         assert spectral_radius(matrix.nonzero().mT, nodes) == pytest.approx(expected, rel=1e-9)
-
-
-def test_constant_predictor_gives_the_labels_of_the_majority():
-    labels = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1], [1, 1, 0]])
-    counts = 2 * 7 / (8 + 8)  # seven hits; eight predicted, eight there
-    assert constant_micro_f1(labels) == pytest.approx(counts)
-    assert constant_micro_f1(torch.eye(4)) == 0
-
-
-def save(path, change):
-    np.save(path, change(np.load(path)))
-
-
-def with_nan(features):
-    features[2, 7] = np.nan
-    return features
-
-
-@pytest.mark.parametrize(
-    ("file", "damage", "reason"),
-    [
-        ("valid_feats.npy", lambda p: p.write_bytes(p.read_bytes()[:100]), "Error"),
-        ("test_feats.npy", lambda p: save(p, lambda a: a[:, :49]), "50 features"),
-        ("test_feats.npy", lambda p: save(p, with_nan), "feats.npy, row 3: .* finite, got nan"),
-        ("test_labels.npy", lambda p: save(p, lambda a: a + 1), "0 or 1"),
-        ("train_graph_id.npy", lambda p: save(p, lambda a: a.clip(a[0] + 1)), "numbers of nodes"),
-        ("test_graph.json", lambda p: p.write_text(p.read_text()[:-9]), "JSON"),
-    ],
-)
-def test_error_of_a_damaged_file_is_one_line(small_ppi, tmp_path, file, damage, reason):
-    write_ppi(tmp_path / "ppi" / "raw")
-    damage(tmp_path / "ppi" / "raw" / file)
-    with pytest.raises(UserError, match=rf"ppi/raw cannot .*({reason}).*: fetch it with") as error:
-        PPI(root=str(tmp_path))
-    assert "\n" not in str(error.value)
 
 
 def test_statistics_are_like_those_of_ppi(tmp_path):

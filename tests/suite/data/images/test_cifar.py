@@ -1,7 +1,6 @@
 """CIFAR-10: exact pixels, its parts and their order, its way to the device."""
 
 import numpy as np
-import pytest
 import torch
 from data.images.helpers import QUIET, as_set, cifar, fit, normalised, whole
 from image_data import write_cifar10
@@ -9,9 +8,7 @@ from torchvision.transforms.v2 import functional as slow
 
 from phantomgrad_suite.data import ImageBatch
 from phantomgrad_suite.data.base import Share
-from phantomgrad_suite.data.images.base import in_order
 from phantomgrad_suite.data.images.cifar import random_crops
-from phantomgrad_suite.runs.errors import UserError
 
 pytestmark = QUIET
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
@@ -50,17 +47,6 @@ def test_validation_part_is_stratified_and_depends_on_its_seed_alone(cifar_root)
     again, other = (cifar(cifar_root, validation=30, seed=seed) for seed in (42, 1))
     assert torch.equal(whole(again, "validation").images, validation.images)
     assert not torch.equal(whole(other, "validation").images, validation.images)
-
-
-def test_subset_is_the_first_images_of_each_class(cifar_root):
-    """It has another fingerprint and a note, so that no table mixes it with the whole."""
-    data, complete = cifar(cifar_root, "cifar10", subset=3), cifar(cifar_root, "cifar10")
-    assert torch.equal(data.pixels["train"].images, complete.pixels["train"].images[:30])
-    assert torch.equal(data.pixels["test"].images, complete.pixels["test"].images)
-    facts = data.facts()
-    assert facts["train"] == 30
-    assert facts["reduced"] == "the first 3 training images of each class"
-    assert facts["fingerprint"] != complete.facts()["fingerprint"]
 
 
 def test_every_image_comes_once_with_its_label(cifar_root):
@@ -109,14 +95,3 @@ def test_batches_are_normalised_and_evaluation_is_not_augmented(cifar_root):
     plain = as_set(data.on_after_batch_transfer(data.pixels["train"], 0).images)
     assert not as_set(module.images()) & plain
     assert as_set(fit(cifar(cifar_root), 1).images()) == plain
-
-
-def test_processes_that_would_wait_for_each_other_are_refused(cifar_root):
-    """Twenty images for three processes are 7, 7 and 6, each once: two batches of six, or one."""
-    part = cifar(cifar_root)._parts["test"]
-    shares = [list(in_order(part, 5, Share(3, process))) for process in range(3)]
-    assert [len(share) for share in shares] == [7, 7, 6]
-    assert sorted(i for share in shares for i in share) == list(range(20))
-    message = "=6 gives 3 processes different numbers of batches of 20 samples: choose another size"
-    with pytest.raises(UserError, match=message):
-        in_order(part, 6, Share(3, 2))

@@ -32,18 +32,6 @@ def test_pixels_are_standardised_by_the_training_part():
     torch.testing.assert_close(values.diff(), (values[1] - values[0]).expand(16))
 
 
-def test_order_is_that_of_the_global_generator_at_the_first_batch():
-    """A resumed run restores the generator after it has made its iterator."""
-    loader = Digits().train_dataloader()
-    torch.manual_seed(5)
-    expected = next(iter(loader)).images
-    before = torch.get_rng_state()
-    iterator = iter(loader)
-    assert torch.equal(torch.get_rng_state(), before)
-    torch.manual_seed(5)
-    assert torch.equal(next(iterator).images, expected)
-
-
 def test_parts_share_no_image():
     data = Digits()
     parts = [as_set(whole(data, part).images) for part in PARTS]

@@ -68,12 +68,3 @@ def test_streams_of_an_evaluation_set_are_shared_equally(monkeypatch):
     monkeypatch.setattr(PydocTopics, "share", Share(3, 0))
     with pytest.raises(UserError, match="test_batch_size must be a multiple of the 3 processes"):
         data.val_dataloader()
-
-
-def test_text_that_is_too_short_is_refused():
-    with pytest.raises(UserError, match="test text has 103 tokens, too few for 104 streams"):
-        segments(TEXT, 52, 1, Share(2, 0))
-    message = "segment_length must be less than the 25 tokens of each of 4 streams .*, got 25"
-    with pytest.raises(UserError, match=message):
-        segments(TEXT, 4, 25)
-    assert len(segments(TEXT, 4, 24)) == 1

@@ -6,7 +6,7 @@ import pytest
 from graph_data import REPOSITORY
 from report.conftest import Folder, plots, record, runs_table
 
-from phantomgrad_suite.publish import publish
+from phantomgrad_suite.released import publish
 from phantomgrad_suite.report.catalogue import entry_of
 from phantomgrad_suite.report.command import known_tables
 from phantomgrad_suite.report.experiments.evaluations import evaluations
