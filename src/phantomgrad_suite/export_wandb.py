@@ -1,4 +1,4 @@
-"""``scripts/export_wandb.py``: the finished runs of a table on wandb, from their records."""
+"""``scripts/export_wandb.py``: the finished runs of a table on wandb, and a report of the table."""
 
 import itertools
 import math
@@ -6,6 +6,7 @@ import shutil
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.plan import expected, tables
 from phantomgrad_suite.runs.records import Record
-from phantomgrad_suite.runs.wandb_naming import define_metrics, names
+from phantomgrad_suite.runs.wandb_naming import define_metrics, names, table_of
 
 _OUTCOME = ("result", "parameters", "seconds", "solver", "memory")
 _PRECISION_AXIS = "precision/step"
@@ -29,10 +30,10 @@ _ONLY_THE_RECORD = {  # send nothing about this machine
 
 
 def main(arguments: Sequence[str], configs: Path) -> int:
-    """Rebuild the runs of a table as files for ``wandb sync``, or send them."""
+    """Rebuild the runs of a table as files for ``wandb sync``, or send them with a report."""
     parser = ArgumentParser(description="Put the finished runs of a table on wandb.")
     parser.add_argument("table", choices=tables(configs), metavar="TABLE")
-    parser.add_argument("--online", action="store_true", help="send the runs now")
+    parser.add_argument("--online", action="store_true", help="send runs and a report now")
     parser.add_argument("--project", default="phantomgrad")
     parser.add_argument("--entity", help="user or team")
     parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR")
@@ -55,12 +56,19 @@ def _export(rows: Sequence[str], options: Namespace) -> None:
     folder = options.runs / ".wandb"
     mode = "online" if options.online else "offline"
     try:
+        if options.online:  # built first: a missing package is reported before anything is sent
+            written = options.results / "tables" / f"{table_of(rows[0])}.md"
+            text = written.read_text() if written.exists() else ""
+            report = build_report(options.table, records, text)
         for record in records:
             rebuild(record, folder, project=options.project, entity=options.entity, mode=mode)
             print(f"{record.row} {record.instance}", flush=True)
         wandb.teardown()  # waits until everything is written
-        sent = "" if options.online else f"; to send them: wandb sync {folder}/wandb/offline-run-*"
-        print(f"{len(records)} runs{sent}")
+        if options.online:
+            address = send(report, wandb.Api(), options.project, options.entity)
+            print(f"{len(records)} runs and the report {address}")
+        else:
+            print(f"{len(records)} runs; to send them: wandb sync {folder}/wandb/offline-run-*")
     except wandb.Error as error:
         raise UserError(f"wandb: {str(error).strip().splitlines()[0]}") from error
 
@@ -106,3 +114,39 @@ def history(record: Record) -> Iterator[dict[str, float]]:
             known = dict(zip(curves, values, strict=True))
             finite = {n: v for n, v in known.items() if v is not None and math.isfinite(v)}
             yield finite if by_step else {"epoch": position, **finite}
+
+
+def build_report(table: str, records: Sequence[Record], text: str) -> Any:
+    """Return a report, not sent yet: the table as text, bar charts, and a panel for each curve."""
+    wr: Any = import_module("wandb_workspaces.reports.v2")
+    grouped = {"groupby": "Group", "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
+    panels = []
+    for metric, mode in dict.fromkeys((r.result.metric, r.result.mode) for r in records):
+        best = wr.SummaryMetric(f"test/{metric}.{mode}")
+        panels.append(wr.BarPlot(title=f"best test/{metric}", metrics=[best], **grouped))
+    for name in sorted({name for r in records for name in r.curves} - {_PRECISION_AXIS}):
+        if name.startswith("example/"):
+            continue
+        axis = _PRECISION_AXIS if name.startswith("precision/") else "epoch"
+        panels.append(wr.LinePlot(title=name, x=axis, y=[name], **grouped))
+    for position, panel in enumerate(panels):
+        panel.layout = wr.Layout(x=12 * (position % 2), y=7 * (position // 2), w=12, h=7)
+    rows = list(dict.fromkeys(record.row for record in records))
+    runs = wr.Runset(name=table, filters=f"Group in {rows}", groupby=["group"])
+    return wr.Report(
+        project="",
+        entity="",  # both are set when it is sent; without them an account would be looked up here
+        title=f"phantomgrad: {table}",
+        description=f"{len(records)} finished runs, grouped by row",
+        blocks=[wr.MarkdownBlock(text=text), wr.PanelGrid(runsets=[runs], panels=panels)],
+        width="fluid",
+    )
+
+
+def send(report: Any, api: Any, project: str, entity: str | None) -> str:
+    """Send a report in place of an earlier one with its title; return its address."""
+    report.project, report.entity = project, entity or api.default_entity
+    for earlier in api.reports(f"{report.entity}/{project}"):
+        if earlier.display_name == report.title:
+            report.id = earlier.id
+    return str(report.save().url)

@@ -1,6 +1,8 @@
-"""Runs of wandb made from records."""
+"""Runs and reports of wandb made from records."""
 
+import json
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -125,3 +127,59 @@ def test_nothing_to_export_and_unreadable_records(toy):
     toy.publish(*PLACE).write_text("{")
     with pytest.raises(UserError, match="is not a readable record"):
         toy.export()
+
+
+@pytest.fixture
+def report():
+    pytest.importorskip("wandb_workspaces.reports.v2")
+    text = record(ROWS[1], "seed0", [0.5], result=Result("perplexity", 9, 1, 9, mode="min"))
+    curves = {"validation/loss": [1.0], "precision/step": [0], "precision/cosine": [0.5]}
+    records = [record(ROWS[0], "seed0", [0.5]), replace(text, curves={**text.curves, **curves})]
+    return export_wandb.build_report("toy", records, "# Toy")
+
+
+def test_report_groups_by_row_and_has_a_panel_for_each_metric(report):
+    assert report.title == "phantomgrad: toy"
+    assert report.description == "2 finished runs, grouped by row"
+    spec = json.loads(report._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
+    text, grid = (block for block in spec["blocks"] if block["type"] != "paragraph")
+    assert text["content"] == "# Toy"
+    (runs,) = grid["metadata"]["runSets"]
+    assert runs["grouping"] == [{"section": "run", "name": "group"}]
+    (chosen,) = runs["filters"]["filters"]
+    assert (chosen["key"]["name"], chosen["op"], chosen["value"]) == ("group", "IN", ROWS)
+    panels = grid["metadata"]["panelBankSectionConfig"]["panels"]
+    assert [(p["config"]["metrics"], p["config"].get("xAxis")) for p in panels] == [
+        (["summary_metrics.test/accuracy.max"], None),
+        (["summary_metrics.test/perplexity.min"], None),
+        (["precision/cosine"], "precision/step"),
+        (["test/accuracy"], "epoch"),
+        (["train/loss"], "epoch"),
+        (["validation/loss"], "epoch"),
+    ]
+    assert {panel["config"]["groupBy"] for panel in panels} == {"group"}
+    assert len({(p["layout"]["x"], p["layout"]["y"]) for p in panels}) == len(panels)
+
+
+@pytest.mark.parametrize("earlier", [None, "an id"])
+def test_sent_report_replaces_the_one_with_its_title(report, toy, monkeypatch, earlier):
+    """A client without a server records what would be sent."""
+    others = [SimpleNamespace(display_name="another", id="x")]
+    if earlier:
+        others.append(SimpleNamespace(display_name="phantomgrad: toy", id=earlier))
+    sent = []
+    api = SimpleNamespace(default_entity="us", reports=lambda path: sent.append(path) or others)
+    monkeypatch.setattr(wandb, "Api", lambda: api)
+    monkeypatch.setattr(export_wandb, "rebuild", lambda *_, **where: sent.append(where))
+    monkeypatch.setattr(
+        type(report), "save", lambda self: sent.append(self) or SimpleNamespace(url="the address")
+    )
+    toy.publish(*PLACE)
+    (toy.results / "tables").mkdir(parents=True)
+    (toy.results / "tables/toy.md").write_text("# As make report wrote it")
+    assert toy.export("--online", "--project", "mine") == 0
+    run, asked, saved = sent
+    assert run == {"project": "mine", "entity": None, "mode": "online"}
+    assert asked == "us/mine"
+    assert (saved.entity, saved.project, saved.id) == ("us", "mine", earlier or "")
+    assert saved.blocks[0].text == "# As make report wrote it"

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from lightning import LightningModule
+from lightning.pytorch.overrides.distributed import UnrepeatedDistributedSampler
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -109,7 +110,7 @@ class Task(LightningModule):
         """Return the mean loss of a training batch and the number of samples in it."""
 
     def on_train_start(self) -> None:
-        """Turn shares of the training into steps; raise :class:`SettingError` for few batches."""
+        """Turn shares of the training into steps; raise :class:`SettingError` for bad batches."""
         steps, layers = self._pretraining
         self._pretraining = in_steps(steps, self.trainer.estimated_stepping_batches), layers
         if self.jacobian:
@@ -120,6 +121,15 @@ class Task(LightningModule):
                 "trainer.accumulate_grad_batches must be at most the number of batches in an epoch,"
                 f" {batches}, got {self.trainer.accumulate_grad_batches}"
             )
+        for loader in self.trainer.val_dataloaders or []:
+            sampler: Any = getattr(loader, "sampler", None)
+            size, total = len(getattr(sampler, "dataset", ())), getattr(sampler, "total_size", 0)
+            if size and total % size and not isinstance(sampler, UnrepeatedDistributedSampler):
+                raise SettingError(
+                    f"the number of processes must divide the {size} samples or batches of an "
+                    f"evaluation, got {self.trainer.world_size}: some would be counted twice "
+                    "(set trainer.devices)"
+                )
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if not isinstance(batch, self.batch_type):

@@ -7,12 +7,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.overrides.distributed import UnrepeatedDistributedSampler
 from tasks.fitting import QUIET, fit
+from torch.utils.data import DataLoader, DistributedSampler
 
 from phantomgrad import FixedPoint, ImplicitGradient
 from phantomgrad.models import NodeClassifier
 from phantomgrad_suite.checkpoint.loaders import ResumableLoader
 from phantomgrad_suite.data.graphs.chains import make_chains
+from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.tasks import JacobianRegularisation, NodeClassification
 
 pytestmark = pytest.mark.usefixtures("float32")
@@ -132,3 +135,24 @@ def test_each_process_continues_its_own_means(monkeypatch):
         resumed = chains_task()
         resumed.on_load_checkpoint({"means": saved})
         assert resumed.take_means() == {"train/loss": expected}
+
+
+def test_samples_that_would_be_counted_twice_are_refused():
+    """Lightning's sampler repeats some of 7 samples in two processes; one that does not is fine."""
+    task, data = chains_task(), range(7)
+    repeated = DistributedSampler(data, 2, 0)
+    even = DistributedSampler(range(8), 2, 0)
+    exact = UnrepeatedDistributedSampler(data, num_replicas=2, rank=0, shuffle=False)
+    for samplers in ([even, exact], [even, repeated]):
+        loaders = [DataLoader(s.dataset, sampler=s) for s in samplers]
+        task.trainer = SimpleNamespace(
+            val_dataloaders=loaders,
+            world_size=2,
+            num_training_batches=1,
+            accumulate_grad_batches=1,
+            estimated_stepping_batches=1,
+        )
+        if samplers[-1] is exact:
+            task.on_train_start()
+    with pytest.raises(UserError, match=r"processes must divide the 7 samples .* got 2"):
+        task.on_train_start()
