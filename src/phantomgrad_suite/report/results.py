@@ -138,9 +138,8 @@ def score_text(line: Any, score: str) -> str:
     metric = metric_of_line(line)
     text = metric.format(getattr(line, score))
     text += f" ± {metric.format(getattr(line, f'{score}_std'))}" if n > 1 else ""
-    of = line.n - line.lost if score == "common" else line.n
     text += f" [{n}/{line.n}]" if n < line.n else ""
-    return text + (f" ({line.common_epoch})" if score == "common" and of else "")
+    return text + (f" ({line.common_epoch})" if score == "common" else "")
 
 
 def _objective(line: Any) -> str:

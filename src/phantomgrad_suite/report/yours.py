@@ -83,7 +83,7 @@ def _checks(published: Table, yours: Table) -> Iterator[str]:
 def _numbers(published: Table, yours: Table) -> Iterator[str]:
     """Yield for each of your numbers how it differs from the published one, or ""."""
     key = ["row", "dataset", "variant"]
-    theirs = published.experiments.set_index(key, drop=False)
+    theirs = published.experiments.drop_duplicates(key, keep="last").set_index(key, drop=False)
     for line in yours.experiments[yours.experiments["n"] > 0].itertuples():
         place = line.row, line.dataset, line.variant
         if place in theirs.index:
