@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from phantomgrad_suite.report.experiments.evaluations import evaluations
-from phantomgrad_suite.report.figures.plot import Curve, Plot, render
+from phantomgrad_suite.report.figures.style import Lines, curve, render
+from phantomgrad_suite.report.frame import evaluations
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import write_file
 from phantomgrad_suite.runs.folder import RunFolder
@@ -32,7 +32,7 @@ def compare(folders: Sequence[Path], figure: Path) -> pd.DataFrame:
     metrics = {record.result.metric for record in records.values()}
     if len(metrics) > 1:
         raise UserError(f"the runs must share their metric, got {' and '.join(sorted(metrics))}")
-    write_file(figure, render(_overlay(records))["svg"])
+    write_file(figure, render(_overlay(records).draw)["svg"])
     table = pd.DataFrame({name: _facts(record) for name, record in records.items()})
     settings = pd.DataFrame(
         {name: _settings(record.config) for name, record in records.items()}
@@ -70,7 +70,7 @@ def _facts(record: Record) -> dict[str, str]:
     return {name: v if isinstance(v, str) else f"{v:.3g}" for name, v in found.items() if v}
 
 
-def _overlay(records: Mapping[str, Record]) -> Plot:
+def _overlay(records: Mapping[str, Record]) -> Lines:
     """Return the test metric by epoch and, where it is known, by evaluations of f."""
     first, curves = next(iter(records.values())), []
     metric = metric_of(first.result.metric, first.result.mode)
@@ -82,5 +82,5 @@ def _overlay(records: Mapping[str, Record]) -> Plot:
             axes["evaluations of f"] = evaluations(record)
         for column, x in axes.items():
             at = pd.Series(x, dtype=float).reindex(values.index)
-            curves.append(Curve(name, at.tolist(), values.tolist(), metric.heading, column))
-    return Plot("compare", "", "Runs compared", curves)
+            curves.append(curve(name, at, values, metric.heading, column))
+    return Lines("compare", "", "Runs compared", pd.concat(curves, ignore_index=True))

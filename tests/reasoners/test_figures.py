@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from report.conftest import plots, points, record, runs_table
+from report.conftest import gradient_of, plots, points, record, runs_table
 
 from phantomgrad_suite.report.claims.quantities import QUANTITIES
-from phantomgrad_suite.report.figures.plot import styled
+from phantomgrad_suite.report.figures.style import styled
 
 STEPS = [0.0, 100.0]
 
@@ -24,7 +24,10 @@ def instrumented(instance, shift=0.0):
         for name in ("residual", "spectral_radius", "converged", "adjoint_converged", "solved"):
             curves[f"precision/segment{segment}/{name}"] = [1.0, residual]
     curves["precision/residual_order"] = [0.1, 0.7]
-    return replace(run, curves={**run.curves, **curves})
+    estimators = {"npg_k3_d0.5": gradient_of("npg_k3_d0.5")}
+    measure = {"segments": {"recorded": [2, 7], "estimators": estimators}}
+    config = {**run.config, "measure": measure}
+    return replace(run, curves={**run.curves, **curves}, config=config)
 
 
 def test_gradients_and_segments_are_drawn():

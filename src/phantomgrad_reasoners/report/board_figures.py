@@ -10,8 +10,9 @@ from matplotlib.patches import Rectangle
 
 from phantomgrad_reasoners.boards import BOXES
 from phantomgrad_suite.report.catalogue import FIGURES
-from phantomgrad_suite.report.figures.plot import Plot, file_name
-from phantomgrad_suite.report.table import Table
+from phantomgrad_suite.report.document import Table
+from phantomgrad_suite.report.figures.style import Plot, file_name
+from phantomgrad_suite.report.results import records_of
 
 _ACROSS = 6  # panels in a row
 _BLANK = 1  # the token of a blank cell
@@ -70,8 +71,8 @@ class Strip(Plot):
 
 def examples(table: Table) -> Iterator[Plot]:
     """Yield the example of each row, from the first run that has one."""
-    for line in table.lines:
-        for record in line.records[:1]:
+    for line in table.experiments.itertuples():
+        for record in records_of(line, table.runs)[:1]:
             kept = {n: c for n, c in record.curves.items() if n.startswith("example/")}
             curves = {n.removeprefix("example/"): [*map(int, c)] for n, c in kept.items()}
             answers = [c for n, c in curves.items() if n.startswith("segment")]
@@ -80,7 +81,6 @@ def examples(table: Table) -> Iterator[Plot]:
                     file_name(table.key, line.row.partition("/")[2], "example"),
                     FIGURES["example"],
                     f"{line.dataset}: {line.model}, {line.method}",
-                    curves=(),
                     inputs=curves["inputs"],
                     targets=curves["targets"],
                     answers=answers,

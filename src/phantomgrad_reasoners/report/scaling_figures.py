@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+import pandas as pd
 
 from phantomgrad_reasoners.report.scaling_tables import (
     RULES,
@@ -13,10 +14,10 @@ from phantomgrad_reasoners.report.scaling_tables import (
     title_of,
 )
 from phantomgrad_suite.report.catalogue import FIGURES
-from phantomgrad_suite.report.figures.plot import Curve, Plot, file_name
-from phantomgrad_suite.report.figures.run_figures import bands_of, mean_curve
+from phantomgrad_suite.report.document import Table
+from phantomgrad_suite.report.figures.run_figures import mean_curve
+from phantomgrad_suite.report.figures.style import Lines, Plot, curve, file_name
 from phantomgrad_suite.report.studies.parts import Records
-from phantomgrad_suite.report.table import Table
 
 _LOWEST = -4  # decade of the recorded histograms, in bins of a tenth
 _BINS = 12  # at most, in a panel
@@ -29,13 +30,15 @@ def scaling(table: Table) -> Iterator[Plot]:
         changed = (name.partition("-")[2] for name in (numbers["instance"], group[0].instance))
         name = file_name(table.key, numbers["row"], *changed)
         title = f"{table.entry.label}, {title_of(group)}"
-        curves = [*_accuracies(group)]
-        yield Plot(name, FIGURES["scaling"], title, curves, note=bands_of(curves))
+        points = pd.concat(_accuracies(group), ignore_index=True)
+        note = "mean over runs; band: ± one standard error" if len(group) > 1 else ""
+        yield Lines(name, FIGURES["scaling"], title, points, note=note)
+        points = pd.concat(_residuals(group), ignore_index=True)
         names = f"{name}_residual", FIGURES["scaling_residual"], title
-        yield Plot(*names, [*_residuals(group)], "residual", log="x")
+        yield Lines(*names, points, "residual", log="x")
 
 
-def _accuracies(group: Records) -> Iterator[Curve]:
+def _accuracies(group: Records) -> Iterator[pd.DataFrame]:
     """Yield accuracy by segment and by number of starts, a row of panels for each test set."""
     for i, name in enumerate(set_names(group)):
         row, sets = f"{name.lower()}\nexact accuracy (%)", [r.numbers["sets"][i] for r in group]
@@ -50,7 +53,7 @@ def _accuracies(group: Records) -> Iterator[Curve]:
                 yield mean_curve(label.lower(), runs, panel, 100, starts)
 
 
-def _residuals(group: Records) -> Iterator[Curve]:
+def _residuals(group: Records) -> Iterator[pd.DataFrame]:
     """Yield the distributions of residuals over all runs and test sets."""
     for kind in ("logits", "state"):
         for segments in depths(group):
@@ -72,4 +75,4 @@ def _residuals(group: Records) -> Iterator[Curve]:
                 if n := values.sum():
                     panel = f"{kind}\npuzzles (%)", f"{segments} segments"
                     shares = 100 * np.add.reduceat(values[low:high], bins) / n
-                    yield Curve(name, x, shares, *panel)
+                    yield curve(name, x, shares, *panel)

@@ -7,8 +7,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from phantomgrad_suite.report.catalogue import Entry
+from phantomgrad_suite.report.document import DASH, Section, section
 from phantomgrad_suite.report.studies.parts import Numbers, Records
-from phantomgrad_suite.report.table import DASH, Cell, Section
 from phantomgrad_suite.runs.records import StudyRecord
 
 RULES = {
@@ -35,7 +35,7 @@ def scaling(entry: Entry, records: Records) -> Iterator[Section]:
         for part, make, words in parts:
             title, text = entry.text[part].split("\n")
             title, rows = f"{title_of(group)}: {title}", make(group, names)
-            yield Section.of(title, rows, words, text=text.format(**facts))
+            yield section(title, rows, words, text=text.format(**facts))
 
 
 def by_row(records: Records) -> list[list[StudyRecord]]:
@@ -71,7 +71,7 @@ def depths(group: Records) -> list[int]:
     return sorted({n, n * group[0].setting["depth"]})
 
 
-def _depth(group: Records, names: Sequence[str]) -> list[dict[str, Cell | str]]:
+def _depth(group: Records, names: Sequence[str]) -> list[dict[str, str]]:
     n, depth = group[0].numbers["segments"], group[0].setting["depth"]
     shown = sorted({1, 2, *range(n, n * depth + 1, n)})
     parts = [
@@ -96,8 +96,8 @@ def _depth(group: Records, names: Sequence[str]) -> list[dict[str, Cell | str]]:
     ]
 
 
-def _breadth(group: Records, names: Sequence[str]) -> list[dict[str, Cell | str]]:
-    rows: list[dict[str, Cell | str]] = []
+def _breadth(group: Records, names: Sequence[str]) -> list[dict[str, str]]:
+    rows: list[dict[str, str]] = []
     for i, name in enumerate(names):
         for j, cell in enumerate(group[0].numbers["sets"][i]["breadth"]):
             if cell["segments"] in depths(group):
@@ -128,10 +128,10 @@ def _residual(group: Records, names: Sequence[str]) -> list[dict[str, str]]:
     ]
 
 
-def _mean(values: Sequence[float]) -> Cell:
+def _mean(values: Sequence[float]) -> str:
     percent = [100 * value for value in values]
     mean, spread = fmean(percent), stdev(percent) if len(percent) > 1 else 0.0
-    return Cell(f"{mean:.1f}" + (f" ± {spread:.1f}" if len(percent) > 1 else ""), mean, spread)
+    return f"{mean:.1f}" + (f" ± {spread:.1f}" if len(percent) > 1 else "")
 
 
 def _interval(found: Numbers) -> str:

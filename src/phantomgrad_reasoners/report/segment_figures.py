@@ -1,17 +1,19 @@
 """The figures of a reasoner along its training: gradients compared, and fixed points by segment."""
 
 import math
-import re
 from collections.abc import Callable, Iterator
+from itertools import count, takewhile
+
+import pandas as pd
 
 from phantomgrad_suite.report.catalogue import FIGURES
-from phantomgrad_suite.report.experiments.lines import Line
-from phantomgrad_suite.report.figures.plot import Curve, Plot, file_name
-from phantomgrad_suite.report.figures.run_figures import bands_of, mean_curve, title_of
-from phantomgrad_suite.report.table import Table
+from phantomgrad_suite.report.document import Table
+from phantomgrad_suite.report.figures.run_figures import mean_curve, title_of
+from phantomgrad_suite.report.figures.style import Lines, Plot, file_name
+from phantomgrad_suite.report.frame import curves_of, estimators_of
+from phantomgrad_suite.report.results import records_of
+from phantomgrad_suite.runs.records import Record
 
-_ESTIMATE = re.compile(r"precision/(?:last_(\d+)|(upg|npg)_k(\d+)_d([\d.]+)|implicit)/cosine$")
-_SEGMENT = re.compile(r"precision/segment(\d+)/residual$")
 _QUANTITIES = {"cosine": "cosine", "norm_ratio": "ratio of norms"}
 _BY_SEGMENT: dict[str, tuple[str, Callable[[float], float]]] = {
     "residual": ("log10 of the last recursion's residual", math.log10),
@@ -23,42 +25,42 @@ _BY_SEGMENT: dict[str, tuple[str, Callable[[float], float]]] = {
 
 def instruments(table: Table) -> Iterator[Plot]:
     """Yield two figures for each row that measures its segments."""
-    for line in table.lines:
-        if not line.curves("precision/segment1/residual"):
+    for line in table.experiments.itertuples():
+        records = records_of(line, table.runs)
+        if not curves_of(records, "precision/segment1/residual"):
             continue
-        leaf, title = line.row.partition("/")[2], title_of(table, line)
-        gradients, segments = [*_gradients(line)], [*_segments(line)]
-        yield Plot(
-            *(file_name(table.key, leaf, "gradients"), FIGURES["segment_gradients"], title),
-            *(gradients, "training step", bands_of(gradients)),
-        )
-        yield Plot(
-            *(file_name(table.key, leaf, "segments"), FIGURES["segments"], title),
-            *(segments, "segment", bands_of(segments)),
-        )
+        leaf = line.row.partition("/")[2]
+        for name, kind, x, make in (
+            ("gradients", "segment_gradients", "training step", _gradients),
+            ("segments", "segments", "segment", _segments),
+        ):
+            points = pd.concat(make(records), ignore_index=True)
+            yield Lines(
+                *(file_name(table.key, leaf, name), FIGURES[kind], title_of(table, line)),
+                *(points, x, "mean over runs; band: ± one standard error"),
+            )
 
 
-def _gradients(line: Line) -> Iterator[Curve]:
+def _gradients(records: list[Record]) -> Iterator[pd.DataFrame]:
     """Yield cosines and ratios along training: last steps above, estimators of G below."""
-    x = line.curves("precision/step")[0]
-    found = filter(None, map(_ESTIMATE.match, line.records[0].curves))
-    for match in sorted(found, key=lambda m: (not m[1], int(m[1] or 0), m[2] or "", m[3])):
-        steps, form, k, damping = match.groups()
-        row = "the last j steps" if steps else "the recursion as a map"
-        label = f"{form.upper()} A({k}, {damping})" if form else f"j = {steps}"
-        label = label if form or steps else "implicit"
+    x, measured = curves_of(records, "precision/step")[0], records[0].config["measure"]["segments"]
+    found = [(f"last_{j}", "the last j steps", f"j = {j}", "BPTT") for j in measured["recorded"]]
+    found.append(("implicit", "the recursion as a map", "implicit", "implicit"))
+    for name, (form, label) in sorted(estimators_of(records[0]).items()):
+        found.append((name, "the recursion as a map", f"{form} {label}", form))
+    for name, row, label, family in found:
         for quantity, column in _QUANTITIES.items():
-            runs = line.curves(match[0].replace("cosine", quantity))
-            yield mean_curve(label, runs, (row, column), x=x)
+            runs = curves_of(records, f"precision/{name}/{quantity}")
+            yield mean_curve(label, runs, (row, column), x=x, family=family)
 
 
-def _segments(line: Line) -> Iterator[Curve]:
+def _segments(records: list[Record]) -> Iterator[pd.DataFrame]:
     """Yield what is measured by segment, a curve for each measured step."""
-    steps = line.curves("precision/step")[0]
-    x = [int(match[1]) for name in line.records[0].curves if (match := _SEGMENT.match(name))]
+    steps, known = curves_of(records, "precision/step")[0], records[0].curves
+    x = [*takewhile(lambda n: f"precision/segment{n}/residual" in known, count(1))]
     for point, step in enumerate(steps):
         for quantity, (column, scaled) in _BY_SEGMENT.items():
-            by_segment = [line.curves(f"precision/segment{n}/{quantity}") for n in x]
+            by_segment = [curves_of(records, f"precision/segment{n}/{quantity}") for n in x]
             runs = [
                 [scaled(curve[point]) for curve in run] for run in zip(*by_segment, strict=True)
             ]

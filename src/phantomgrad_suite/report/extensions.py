@@ -11,11 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from phantomgrad_suite.report.catalogue import Entry, add_entries
+from phantomgrad_suite.report.document import Section, Table
 from phantomgrad_suite.report.figures import MAKERS, OF_ALL
-from phantomgrad_suite.report.figures.plot import Plot
+from phantomgrad_suite.report.figures.style import Plot
 from phantomgrad_suite.report.studies import STUDIES
 from phantomgrad_suite.report.studies.parts import Records
-from phantomgrad_suite.report.table import Section, Table
 from phantomgrad_suite.runs.configs import extensions
 
 

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from phantomgrad_suite.report.experiments.lines import Line
-from phantomgrad_suite.report.experiments.runs import short
-from phantomgrad_suite.report.table import Row, Table
+import pandas as pd
+
+from phantomgrad_suite.report.document import Table
+from phantomgrad_suite.report.experiments import SCORES, metric_of_line, short
+from phantomgrad_suite.report.results import score_text
 from phantomgrad_suite.runs.identity import difference
 
-_RESULTS = ("Best", "Last", "Common (epoch)", "Selected")
+_HEADINGS = {"best": "Best", "last": "Last", "selected": "Selected", "common": "Common (epoch)"}
 
 
 class Agreement(NamedTuple):
@@ -25,56 +27,51 @@ class Agreement(NamedTuple):
         others = f"; others: {'; '.join(dict.fromkeys(self.differing))}" if self.differing else ""
         return f"{self.total - len(self.differing)} of {self.total} {self.things}{others}."
 
-    @classmethod
-    def of_all(cls, parts: Sequence["Agreement"]) -> str:
-        """Return how many of all results agree."""
-        sums = []
-        for things in dict.fromkeys(part.things for part in parts if part.total):
-            same = [part for part in parts if part.things == things]
-            total = sum(part.total for part in same)
-            agree = total - sum(len(part.differing) for part in same)
-            sums.append(f"{agree} of {total} {things}")
-        return "; ".join(sums) or "nothing is published to compare them with"
+
+def agreement_of_all(parts: Sequence[Agreement]) -> str:
+    """Return how many of all results agree."""
+    sums = []
+    for things in dict.fromkeys(part.things for part in parts if part.total):
+        same = [part for part in parts if part.things == things]
+        total = sum(part.total for part in same)
+        sums.append(f"{total - sum(len(part.differing) for part in same)} of {total} {things}")
+    return "; ".join(sums) or "nothing is published to compare them with"
 
 
 def with_yours(published: Table, yours: Table) -> tuple[Table, Agreement]:
     """Return the published table with your results, and how far they agree."""
-    found = list(_differences(published, yours))
-    things = "claims have the published verdict" if yours.studies else "numbers agree"
+    of_studies = bool(yours.studies)
+    found = list((_checks if of_studies else _numbers)(published, yours))
+    things = "claims have the published verdict" if of_studies else "numbers agree"
     agreement = Agreement(things, len(found), [text for text in found if text])
-    own = [section for section in yours.sections if section.columns]
-    own = own if yours.studies else own[:1]
     known = {note for section in published.sections for note in section.notes}
-    shown = []
-    for section in own:
-        notes = tuple(note for note in section.notes if note not in known)
-        title = f"Yours: {section.title}".rstrip(": ")
-        shown.append(replace(section, title=title, text="", notes=notes))
-    shown[:1] = [replace(shown[0], text=str(agreement))]
-    first = len(published.sections) if published.studies else 1
+    own = [section for section in yours.sections if len(section.frame)]
+    shown = [
+        replace(
+            section,
+            title=f"Yours: {section.title}".rstrip(": "),
+            text="" if i else str(agreement),
+            notes=tuple(note for note in section.notes if note not in known),
+        )
+        for i, section in enumerate(own if of_studies else own[:1])
+    ]
+    first = len(published.sections) if of_studies else 1
     sections = (*published.sections[:first], *shown, *published.sections[first:])
     return replace(published, sections=sections), agreement
 
 
 def with_your_claims(published: Table, yours: Table) -> Table:
     """Return the published claims, then those of which you have pairs of runs, from yours."""
-    first, section = yours.sections
-    found = [(b, tuple(row for row in b.rows if str(row.cells["Ours"]))) for b in section.blocks]
-    blocks = tuple(replace(block, rows=rows) for block, rows in found if rows)
-    if not blocks:
+    first, every = yours.sections
+    tested = every.frame[every.frame["Ours"] != "—"] if "Ours" in every.frame else every.frame[:0]
+    if tested.empty:
         return published
-    own = replace(section, title="Yours", text=first.text, blocks=blocks, notes=())
+    own = replace(every, title="Yours", text=first.text, frame=tested, notes=())
     return replace(published, sections=(*published.sections, own))
 
 
-def _differences(published: Table, yours: Table) -> Iterator[str]:
-    """Yield for each of your numbers and checks how it differs from the published one, or ""."""
-    theirs = {_key(row): row for block in published.blocks for row, _ in block.experiments}
-    for block in yours.blocks:
-        for row, line in block.experiments:
-            other = theirs.get(_key(row))
-            if other and other.line:
-                yield from _compared(row, line, other, other.line)
+def _checks(published: Table, yours: Table) -> Iterator[str]:
+    """Yield for each check of your studies how its verdict differs, or ""."""
     holds = {(r.row, c.claim): c.holds for r in published.studies for c in r.checks}
     for record in yours.studies:
         for check in record.checks:
@@ -83,47 +80,59 @@ def _differences(published: Table, yours: Table) -> Iterator[str]:
                 yield "" if check.holds == holds[key] else f"{record.row}: {check.claim} {words}"
 
 
-def _compared(row: Row, line: Line, other: Row, published: Line) -> Iterator[str]:
-    """Yield how each number of a row differs from the published one, or "".
+def _numbers(published: Table, yours: Table) -> Iterator[str]:
+    """Yield for each of your numbers how it differs from the published one, or ""."""
+    key = ["row", "dataset", "variant"]
+    theirs = published.experiments.drop_duplicates(key, keep="last").set_index(key, drop=False)
+    for line in yours.experiments[yours.experiments["n"] > 0].itertuples():
+        place = line.row, line.dataset, line.variant
+        if place in theirs.index:
+            yield from _compared(line, theirs.loc[place], published.runs, yours.runs)
 
-    A number agrees within the published spread, and otherwise if both are printed alike, but never
+
+def _compared(
+    line: Any, other: pd.Series, published: pd.DataFrame, yours: pd.DataFrame
+) -> Iterator[str]:
+    """Yield how each score of an experiment differs from the published one, or "".
+
+    A score agrees within the published spread, and otherwise if both are printed alike, but never
     if it is one of other data or settings, or if other runs diverged. The best common epoch is
     compared only over as many runs: over fewer it flatters more.
     """
-    unlike = _unlike(line, published)
-    for heading in _RESULTS:
-        mine, reference = row.number(heading), other.number(heading)
-        if reference is None or (mine is None and not line.fate):
+    unlike, scale = _unlike(line, other, published, yours), metric_of_line(line).scale
+    for score in SCORES:
+        n, heading = getattr(line, f"{score}_n"), _HEADINGS[score]
+        if not other[f"{score}_n"] or not (n or line.fate):
             continue
-        if heading.startswith("Common") and row.text("n") != other.text("n"):
+        if score == "common" and line.n != other["n"]:
             continue
-        if unlike or mine is None:
+        if unlike or not n:
             yield f"{line.row}: {unlike or line.fate}"
             continue
-        value, spread = reference
-        near = abs(mine[0] - value) <= spread or row.text(heading) == other.text(heading)
-        texts = f"{row.text(heading)}, published {other.text(heading)}"
-        yield "" if near else f"{line.row} {heading} {texts}"
+        texts = score_text(line, score), score_text(other, score)
+        spread = 0.0 if other[f"{score}_n"] < 2 else other[f"{score}_std"]
+        near = scale * abs(getattr(line, score) - other[score]) <= scale * spread
+        near = near or texts[0] == texts[1]
+        yield "" if near else f"{line.row} {heading} {texts[0]}, published {texts[1]}"
 
 
-def _unlike(yours: Line, published: Line) -> str:
+def _unlike(line: Any, other: pd.Series, published: pd.DataFrame, yours: pd.DataFrame) -> str:
     """Return why your runs of a row do not repeat the published ones; empty if they do."""
-    mine, other = yours.runs, published.runs
-    if mine is None or other is None:
+    if not other["n"]:
         return ""
-    reasons = []
-    if mine.data != other.data:
-        reasons.append(f"data {short(mine.data)}, published {short(other.data)}")
-    settings = dict.fromkeys(s for r in mine.all for s in difference(r.config, other.first.config))
-    if settings or mine.first.config_hash != other.first.config_hash:
+    mine = yours[yours["experiment"] == line.experiment]
+    theirs = published[published["experiment"] == other["experiment"]]
+    reasons, first = [], theirs.iloc[0]
+    if line.fingerprint != other["fingerprint"]:
+        data = f"data {short(line.fingerprint)}, published {short(other['fingerprint'])}"
+        reasons.append(data)
+    settings = dict.fromkeys(
+        s for r in mine["record"] for s in difference(r.config, first["record"].config)
+    )
+    if settings or line.config_hash != other["config_hash"]:
         reasons.append(f"other settings ({', '.join(settings) or 'configuration hash'})")
-    both = {r.instance for r in mine.all} & {r.instance for r in other.all}
-    lost = [{r.instance for r in runs.diverged} & both for runs in (mine, other)]
+    both = {*mine["instance"]} & {*theirs["instance"]}
+    lost = [{*runs.loc[runs["diverged"], "instance"]} & both for runs in (mine, theirs)]
     if lost[0] != lost[1]:
         reasons.append(f"{len(lost[0])} diverged, published {len(lost[1])} of these")
     return "; ".join(reasons)
-
-
-def _key(row: Row) -> tuple[str, str, str]:
-    assert row.line is not None
-    return row.line.row, row.line.dataset, row.line.variant

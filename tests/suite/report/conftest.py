@@ -14,16 +14,17 @@ from typing import Any
 import pytest
 from graph_data import REPOSITORY
 
-from phantomgrad_suite.report import html, markdown
 from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
-from phantomgrad_suite.report.command import known_tables, load, main
-from phantomgrad_suite.report.experiments.results import table_of_runs
+from phantomgrad_suite.report.command import main
+from phantomgrad_suite.report.document import Section, Table, markdown
 from phantomgrad_suite.report.extensions import load_extensions
 from phantomgrad_suite.report.figures import plots_of
-from phantomgrad_suite.report.figures.plot import Plot
+from phantomgrad_suite.report.figures.style import Plot
 from phantomgrad_suite.report.inputs import PaperNumber
+from phantomgrad_suite.report.page import page
+from phantomgrad_suite.report.results import table_of_runs
 from phantomgrad_suite.report.studies import table_of_studies
-from phantomgrad_suite.report.table import Section, Table
+from phantomgrad_suite.report.tables import known_tables, load
 from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.records import Record, Result, StudyRecord
 
@@ -94,23 +95,16 @@ def plots(table: Table) -> dict[str, Plot]:
     return {plot.name: plot for plot in plots_of(table)}
 
 
-def points(plot: Plot) -> dict[tuple[str, str, str], tuple[list[float], list[float]]]:
+def points(plot: Any) -> dict[tuple[str, str, str], tuple[list[float], list[float]]]:
     """Return the points of each curve, by row, column and label."""
-    return {(c.row, c.column, c.label): (list(c.x), list(c.y)) for c in plot.curves}
+    groups = plot.points.groupby(["row", "column", "label"], sort=False)
+    return {key: (group["x"].tolist(), group["y"].tolist()) for key, group in groups}
 
 
 def rows(section: Section) -> list[dict[str, str]]:
     """Return the printed cells of a section, by heading."""
-    return [
-        {column.heading: row.text(column.heading) for column in section.columns}
-        for block in section.blocks
-        for row in block.rows
-    ]
-
-
-def texts(section: Section) -> list[list[str]]:
-    """Return the printed cells of a section."""
-    return [list(row.values()) for row in rows(section)]
+    found: list[dict[str, str]] = section.frame.to_dict("records")
+    return found
 
 
 @dataclass
@@ -149,7 +143,7 @@ class Folder:
 
     def markdown(self, key: str) -> str:
         """Return a table as Markdown."""
-        return markdown.render(self.table(key))
+        return markdown(self.table(key))
 
     def rows(self, key: str) -> list[dict[str, str]]:
         """Return the results of a table, by heading."""
@@ -159,8 +153,7 @@ class Folder:
         """Return the page of all tables."""
         keys = dict.fromkeys([*CATALOGUE, *known_tables(self.path, self.archive)])
         tables = [self.table(key) for key in keys]
-        drawings = {table.key: plots_of(table) for table in tables}
-        return Page(html.render(self.path, tables, drawings))
+        return Page(page(self.path, tables, {table.key: plots_of(table) for table in tables}))
 
 
 class Page(HTMLParser):
@@ -205,7 +198,7 @@ class Page(HTMLParser):
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
     folder = Folder(tmp_path)
     folder.print_in_paper(PAPER)
-    for module in ("command", "claims.claims_table"):
+    for module in ("tables", "claims.claims_table"):
         place = f"phantomgrad_suite.report.{module}.read_paper"
         monkeypatch.setattr(place, lambda: folder.numbers)
     return folder

@@ -1,10 +1,10 @@
 """Tables of the studies, from the records in this repository, changed where a test needs it."""
 
 import pytest
-from report.conftest import published, rows, study_table, texts
+from report.conftest import points, published, rows, study_table
 
+from phantomgrad_suite.report.document import State
 from phantomgrad_suite.report.figures import plots_of
-from phantomgrad_suite.report.table import State
 from phantomgrad_suite.runs.records import Check, read_study, write_record
 
 REDUCED = {"protocol": "reduced", "changes": ["7 of 9 samples", "x=1"]}
@@ -14,7 +14,7 @@ def test_checks_show_which_claims_hold(tmp_path):
     checks = [Check.above("up", 2.0, 1.0), Check.below("not finite", float("nan"), 1.0)]
     write_record(published("figure1/tanh", checks=checks), tmp_path / "r.json")
     table = study_table("figure1", read_study(tmp_path / "r.json"))
-    assert texts(table.sections[-1]) == [
+    assert table.sections[-1].frame.to_numpy().tolist() == [
         ["figure1/tanh", "up", "2", "1", "holds"],
         ["figure1/tanh", "not finite", "nan", "1", "DOES NOT HOLD"],
     ]
@@ -75,7 +75,12 @@ def test_figure4_has_the_medians_of_the_last_iteration(tmp_path):
     for quantity in quantities:
         broyden[quantity][-1] = [float("inf")] * 5
     write_record(record, tmp_path / "r.json")
-    first, second, *_ = texts(study_table("figure4", read_study(tmp_path / "r.json")).sections[0])
+    first, second, *_ = (
+        study_table("figure4", read_study(tmp_path / "r.json"))
+        .sections[0]
+        .frame.to_numpy()
+        .tolist()
+    )
     assert first[2:7] == ["Broyden", *"————"]
     medians = [float(npg[quantity][-1][2]) for quantity in quantities]
     assert second[2] == "NPG, λ = 0.5"
@@ -94,10 +99,10 @@ def test_a_single_seed_shows_no_deviation():
 
 def test_stars_of_the_bench_of_gradients_mark_what_no_other_one_beats():
     """By products b is beaten by a, and c ties with d; by time, d is beaten by c."""
-    points = {"a": (2, 0.9, 5.0), "b": (3, 0.8, 4.0), "c": (4, 0.95, 6.0), "d": (4, 0.95, 7.0)}
+    known = {"a": (2, 0.9, 5.0), "b": (3, 0.8, 4.0), "c": (4, 0.95, 6.0), "d": (4, 0.95, 7.0)}
     rows_of_record = [
         {"name": n, "cosine": c, "norm_ratio": 1.0, "products": [p], "seconds": s, "peak_bytes": 0}
-        for n, (p, c, s) in points.items()
+        for n, (p, c, s) in known.items()
     ]
     record = published("gradients/synthetic")
     numbers = {**record.numbers, "estimators": rows_of_record}
@@ -111,21 +116,45 @@ def test_stars_of_the_bench_of_gradients_mark_what_no_other_one_beats():
         ("d", "4*", "7000.00"),
     ]
     assert table.sections[0].title == "Synthetic, tanh, L = 0.9"
-    fronts = [c for c in plots_of(table)[0].curves if c.label == "Pareto front"]
-    assert [list(curve.x) for curve in fronts] == [[2, 4, 4], [4000, 5000, 6000]]
-    assert [list(curve.y) for curve in fronts] == [
-        pytest.approx([0.1, 0.05, 0.05]),
-        pytest.approx([0.2, 0.1, 0.05]),
-    ]
+    found = points(plots_of(table)[0])
+    panel = "Synthetic, tanh, L = 0.9\n1 - cosine"
+    expected = {
+        "products": ([2, 4, 4], pytest.approx([0.1, 0.05, 0.05])),
+        "milliseconds": ([4000, 5000, 6000], pytest.approx([0.2, 0.1, 0.05])),
+    }
+    assert {cost: found[panel, cost, "Pareto front"] for cost in expected} == expected
 
 
 def test_baselines_are_listed_by_data_set():
     record = published("baselines/cox2")
     scores = record.numbers["scores"]
     table = study_table("baselines", record)
-    assert [row[:3] for row in texts(table.sections[0])] == [
+    assert [row[:3] for row in table.sections[0].frame.to_numpy().tolist()] == [
         ["COX2", name, "accuracy (%) ↑"] for name in scores
     ]
-    assert [row[3] for row in texts(table.sections[0])] == [
+    assert [row[3] for row in table.sections[0].frame.to_numpy().tolist()] == [
         f"{100 * s:.1f}" for s in scores.values()
     ]
+
+
+def test_throughput_names_its_reduction_and_conditions():
+    table = study_table("throughput", published("throughput/cpu", setting={"whole_budgets": True}))
+    assert table.state == State.REDUCED
+    assert table.sections[0].title.endswith(", reduced, cpu")
+    assert "reduced: batches of one core" in table.sections[-1].notes[0]
+    assert "a solve spends its budget, unless rounding ends it before" in table.sections[0].text
+
+
+def test_the_bench_against_torchdeq_has_ratios_of_medians_over_rounds():
+    seconds = {q: {"median": 0.5} for q in ("step", "forward", "backward", "free")}
+    less = {"step": 2.5, "forward": 3, "backward": 2, "free": 4, "peak_bytes": 1.5}
+    case = {
+        **{side: {"seconds": seconds, "peak_bytes": 2**20} for side in ("ours", "torchdeq")},
+        **{"times_less": less, "batch": 8, "unit": "images"},
+        "label": {"dataset": "D", "model": "M", "method": "G"},
+    }
+    numbers = {"clock": "CPU time", "torchdeq": "0.1.0", "solves": [], "steps": [case]}
+    (row,) = rows(study_table("torchdeq", published("torchdeq/cpu", numbers=numbers)).sections[1])
+    assert (row["Model"], row["Gradient"]) == ("D, M, 8 images", "G")
+    assert (row["step, ours (ms)"], row["step, ratio"]) == ("500.0", "2.50×")  # noqa: RUF001
+    assert (row["memory, ours (MiB)"], row["memory, ratio"]) == ("1.0", "1.50×")  # noqa: RUF001

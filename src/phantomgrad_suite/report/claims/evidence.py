@@ -1,10 +1,50 @@
-"""What the records say on a claim, before the verdicts of its family."""
+"""What the records say on a claim, before the verdicts of its family are corrected."""
 
 import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from phantomgrad_suite.report.claims.inference import Outcome
-from phantomgrad_suite.report.claims.verdicts import Finding, Verdict
+import pandas as pd
+
+from phantomgrad_suite.report.baselines import Baselines, baseline_of
+from phantomgrad_suite.report.claims.claim import (
+    Claim,
+    RunsClaim,
+    SpeedClaim,
+    StudyClaim,
+    Untestable,
+)
+from phantomgrad_suite.report.claims.inference import (
+    Difference,
+    Finding,
+    Outcome,
+    Verdict,
+    equivalent,
+    fails_more,
+    greater,
+    not_worse,
+    varies_more,
+)
+from phantomgrad_suite.report.claims.quantities import (
+    QUANTITIES,
+    Quantity,
+    higher_is_better,
+    is_logarithm,
+)
+from phantomgrad_suite.runs.archive import Archive
+from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.identity import split_row
+from phantomgrad_suite.runs.records import Record, StudyRecord
+
+_INSTANCE = re.compile(r"seed(\d+)(?:-fold(\d+))?")  # of a run that does not differ from its row
+
+RunsOf = Callable[[str], Mapping[tuple[int, int], Record]]
+"""Gives the runs of a row by seed and fold."""
 
 
 class Shown(NamedTuple):
@@ -47,6 +87,300 @@ class Evidence(NamedTuple):
         return cls(Finding(Verdict.UNTESTED, reason=reason), *shown)
 
 
+class Sources:
+    """The records that claims are tested with."""
+
+    def __init__(self, archive: Archive, baselines: Baselines) -> None:
+        self.archive, self.baselines = archive, baselines
+
+    def runs_of(self, row: str) -> Mapping[tuple[int, int], Record]:
+        """Return the runs of a row by seed and fold."""
+        found = self.archive.of(Record, row)
+        matches = [(_INSTANCE.fullmatch(run.instance), run) for run in found]
+        return {(int(m[1]), int(m[2] or 0)): run for m, run in matches if m}
+
+    def study(self, name: str) -> StudyRecord | None:
+        """Return the record of a study, named by row and instance, if it is there."""
+        row, _, instance = name.rpartition("/")
+        found = self.archive.of(StudyRecord, row)
+        return next((record for record in found if record.instance == instance), None)
+
+    def evidence(self, claim: Claim, margin: float, level: float) -> Evidence:
+        """Return what the records say on a claim."""
+        if isinstance(claim, RunsClaim):
+            return evidence_of_runs(claim, self.runs_of, self.baselines, margin, level)
+        if isinstance(claim, SpeedClaim):
+            return evidence_of_speed(claim, self.study(claim.study), level)
+        if isinstance(claim, StudyClaim):
+            return evidence_of_checks(claim, self.study(claim.study))
+        assert isinstance(claim, Untestable)
+        return Evidence.untested(claim.untestable)
+
+    def place(self, claim: Claim) -> Path | None:
+        """Return the file or folder of the records that a claim is tested with."""
+        if isinstance(claim, RunsClaim):
+            scale, row = split_row(claim.a[0])
+            return self.archive.folder / scale / row.split("/")[0]
+        if isinstance(claim, StudyClaim | SpeedClaim):
+            return self.archive.file(claim.study.rpartition("/")[0])
+        return None
+
+
+# Training runs
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The two sides of a claim: ``runs`` has a column for each row, by seed and fold."""
+
+    claim: RunsClaim
+    runs: pd.DataFrame
+    margin: float
+
+    @cached_property
+    def values(self) -> pd.DataFrame:
+        """The values of a and b by independent unit: seeds, or folds, averaged over seeds."""
+        pairs = list(zip(self.claim.a, self.claim.b or self.claim.a, strict=True))
+        found = [[_values(self.claim, run[a], run[b]) for a, b in pairs] for _, run in self._rows]
+        means = [[fmean(side) for side in zip(*values, strict=True)] for values in found]
+        frame = pd.DataFrame(means, index=self.runs.index, columns=["a", "b"], dtype=float)
+        unit = "fold" if self.claim.folds else "seed"
+        return frame.groupby(level=unit).agg(lambda side: side.mean(skipna=False))
+
+    @property
+    def _rows(self) -> Any:
+        return self.runs.iterrows()
+
+    @property
+    def first(self) -> Record:
+        """A run, which tells the metric."""
+        record: Record = self.runs[self.claim.a[0]].iloc[0]
+        return record
+
+    @property
+    def quantity(self) -> Quantity:
+        return QUANTITIES[self.claim.quantity]
+
+    @cached_property
+    def difference(self) -> Difference:
+        differences = (self.values["a"] - self.values["b"]).tolist()
+        return Difference.of(differences, over_folds=bool(self.claim.folds))
+
+    @property
+    def less_is_better(self) -> bool:
+        return not higher_is_better(self.first, self.quantity)
+
+    def unspread(self) -> str:
+        """Return the reason against an interval, such as values that are equal by chance."""
+        differences = self.values["a"] - self.values["b"]
+        if not all(map(math.isfinite, differences)):
+            return f"a run has no finite {self.claim.quantity}"
+        varies = self.claim.test == "varies_more"
+        sides = [self.values["a"], self.values["b"]] if varies else [differences]
+        alike = [all(math.isclose(x, side.iloc[0], abs_tol=1e-9) for x in side) for side in sides]
+        return "all values are equal, which leaves no spread to test with" if any(alike) else ""
+
+    def outcome(self, level: float) -> Outcome:
+        claim, d = self.claim, self.difference
+        if claim.test == "varies_more":
+            sides = self.values["a"].tolist(), self.values["b"].tolist()
+            return varies_more(*sides, claim.ratio, level)
+        if claim.test == "equivalent":
+            return equivalent(d, self.margin, level)
+        if claim.test == "not_worse":
+            return not_worse(-d if self.less_is_better else d, self.margin, level)
+        effect = claim.effect
+        if effect is None:
+            effect = self.margin if self.quantity.has_margin else math.nan
+        return greater(-d if claim.test == "less" else d, abs(effect), level)
+
+    def effect(self) -> Effect | None:
+        """Return the difference, positive on the claim's side; none without a unit."""
+        claim, d = self.claim, self.difference
+        if claim.test == "varies_more" or not self.quantity.has_margin:
+            return None
+        opposite = claim.test == "less" or (claim.test == "not_worse" and self.less_is_better)
+        d, sign = (-d, -1) if opposite else (d, 1)
+        effect = math.nan if claim.effect is None else abs(claim.effect)
+        paper = effect if claim.printed is None else sign * claim.printed
+        unit = "%" if is_logarithm(self.first, self.quantity) else "points"
+        around = self.margin if claim.test in ("equivalent", "not_worse") else 0.0
+        return Effect(d.mean, *d.interval(), paper, around, unit)
+
+    def shown(self) -> Shown:
+        """Return the numbers of a comparison as text."""
+        claim, d, n = self.claim, self.difference, _n(self.claim, len(self.values))
+        in_percent = is_logarithm(self.first, self.quantity)
+        unit = " %" if in_percent else ""
+        if claim.test == "varies_more":
+            known = len(self.values) > 1 and math.isfinite(d.mean)
+            spreads = [f"± {stdev(self.values[side]):.2f}{unit}" for side in "ab" if known]
+            return Shown(" against ".join(spreads), n=n)
+
+        def text(value: float) -> str:
+            if in_percent:
+                return signed(100 * math.expm1(value / 100), 1)
+            return signed(value, self.quantity.decimals)
+
+        sides = [fmean(self.values[side]) for side in ("ab" if claim.b else "a")]
+        means = [math.exp(mean / 100) if in_percent else mean for mean in sides]
+        return Shown(
+            " against ".join("—" if math.isnan(mean) else f"{mean:#.4g}" for mean in means),
+            text(d.mean) + unit if math.isfinite(d.mean) else "",
+            " to ".join(map(text, d.interval())) + unit if math.isfinite(d.error) else "",
+            n,
+        )
+
+
+def evidence_of_runs(
+    claim: RunsClaim, runs_of: RunsOf, baselines: Baselines, margin: float, level: float
+) -> Evidence:
+    """Return what the runs of the first seeds that all rows have say on a claim."""
+    known = {row: runs_of(row) for row in claim.rows}
+    runs, missing = _complete(claim, known), _missing(claim, known)
+    if runs.empty:
+        return Evidence.untested(missing)
+    reason = "" if len(runs) == claim.instances else missing
+    if claim.test == "fails_more":
+        return _failures(claim, runs, baselines, reason, level)
+    compared = Comparison(claim, runs, margin)
+    reason = reason or _diverged(runs) or _untrained(claim.rows, claim, runs, baselines)
+    reason = reason or compared.unspread()
+    shown = compared.shown(), compared.effect()
+    if reason:
+        return Evidence.untested(reason, *shown)
+    return Evidence(compared.outcome(level), *shown)
+
+
+def _complete(claim: RunsClaim, known: Mapping[str, Mapping[Any, Record]]) -> pd.DataFrame:
+    """Return the runs of the first seeds of which all rows have every fold."""
+    common = sorted(set.intersection(*({*runs} for runs in known.values())))
+    index = pd.MultiIndex.from_tuples(common, names=["seed", "fold"])
+    runs = pd.DataFrame(
+        {row: [found[key] for key in common] for row, found in known.items()}, index, dtype=object
+    )
+    folds = runs.groupby(level="seed").size()
+    seeds = folds.index[folds == max(1, claim.folds)][: claim.seeds]
+    return runs[runs.index.isin(seeds, level="seed")]
+
+
+def _missing(claim: RunsClaim, known: Mapping[str, Mapping[Any, Record]]) -> str:
+    wanted = claim.instances * len(claim.rows)
+    there = sum(min(len(runs), claim.instances) for runs in known.values())
+    return f"{there} of {wanted} runs" if there < wanted else "the rows have other seeds or folds"
+
+
+def _values(claim: RunsClaim, a: Record, b: Record) -> tuple[float, float]:
+    quantity = QUANTITIES[claim.quantity]
+    if a.diverged or b.diverged:
+        return math.nan, math.nan
+    try:
+        return quantity.of(a, b), quantity.of(b, a) if claim.b else 0.0
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        runs = " or ".join(sorted({f"{run.row}/{run.instance}" for run in (a, b)}))
+        raise UserError(f"{runs} lacks what {claim.quantity} needs ({error!r})") from error
+
+
+def _diverged(runs: pd.DataFrame) -> str:
+    """Return the reason against means of survivors, if runs diverged."""
+    lost = int(runs.map(lambda run: bool(run.diverged)).any(axis=1).sum())
+    return f"a run diverged in {lost} of {len(runs)} pairs" if lost else ""
+
+
+def _untrained(
+    rows: Sequence[str], claim: RunsClaim, runs: pd.DataFrame, baselines: Baselines
+) -> str:
+    """Return the reason against a claim on rows that are no better than simple predictors."""
+    which, found = QUANTITIES[claim.quantity].trained_by, []
+    for row in rows:
+        finished = [getattr(run.result, which) for run in runs[row] if not run.diverged]
+        baseline = baseline_of(runs[row].iloc[0], baselines)
+        mean = fmean(finished or [math.nan])
+        if baseline and not baseline.is_beaten_by(mean):
+            found.append(f"{split_row(row)[1]} did not train: {baseline.against(mean)}")
+    more = f", and {len(found) - 1} more" if found[1:] else ""
+    return found[0] + more if found else ""
+
+
+def _failures(
+    claim: RunsClaim, runs: pd.DataFrame, baselines: Baselines, reason: str, level: float
+) -> Evidence:
+    """Return the evidence of runs that diverged, or are no better than a simple predictor."""
+    which = QUANTITIES[claim.quantity].trained_by
+
+    def failed(run: Record) -> bool:
+        baseline = baseline_of(run, baselines)
+        beaten = baseline is None or baseline.is_beaten_by(getattr(run.result, which))
+        return bool(run.diverged) or not beaten
+
+    a, b = ([failed(run) for run in runs[row]] for row in (claim.a[0], claim.b[0]))
+    ours = " against ".join(f"{sum(side)} of {len(side)}" for side in (a, b)) + " failed"
+    shown = Shown(ours, n=_n(claim, len(a)))
+    reason = reason or _untrained(claim.b, claim, runs, baselines)
+    if reason:
+        return Evidence.untested(reason, shown)
+    return Evidence(fails_more(a, b, claim.share, level), shown)
+
+
+def _n(claim: RunsClaim, n: int) -> str:
+    return str(n) if n == claim.n else f"{n} of {claim.n}"
+
+
 def signed(value: float, decimals: int = 2) -> str:
     """Return a number with its sign; empty if it is not finite."""
     return f"{value:+.{decimals}f}" if math.isfinite(value) else ""
+
+
+# Studies
+
+
+def evidence_of_checks(claim: StudyClaim, record: StudyRecord | None) -> Evidence:
+    """Return whether all checks of a claim hold, as the study has recorded them."""
+    if record is None:
+        return Evidence.untested(f"{claim.study} has no record")
+    checks = {check.claim: check for check in record.checks}
+    if unknown := [name for name in claim.checks if name not in checks]:
+        raise UserError(
+            f"{claim.study} has no check {unknown[0]!r}: choose from {', '.join(checks) or 'none'}"
+        )
+    found = [checks[name] for name in claim.checks]
+    failed = [check.claim for check in found if not check.holds]
+    verdict = Verdict.CONTRADICTED if failed else Verdict.HOLDS
+    shown = Shown(f"{len(found) - len(failed)} of {len(found)} checks hold")
+    return Evidence(Finding(verdict, reason="; ".join(failed)), shown)
+
+
+def evidence_of_speed(claim: SpeedClaim, record: StudyRecord | None, level: float) -> Evidence:
+    """Return how many times faster a is than b per sample, by the rounds in which both were timed.
+
+    The interval is a t interval of the logarithm. The claim holds if the interval is above 1 and
+    reaches the paper's ratio; below that ratio, it only points towards the claim.
+    """
+    if record is None:
+        return Evidence.untested(f"{claim.study} has no record")
+    measured = {row["row"]: row for row in record.numbers["rows"]}
+    if missing := [row for row in claim.rows.values() if row not in measured]:
+        raise UserError(f"{claim.study} has no row {missing[0]}: it has {', '.join(measured)}")
+    a, b = (_per_sample(measured[claim.rows[side]], claim.part) for side in ("a", "b"))
+    if len(a) != len(b) or len(a) < 2:
+        return Evidence.untested(f"{claim.study} has {len(a)} and {len(b)} rounds of the two rows")
+    d = Difference.of([math.log(y / x) for x, y in zip(a, b, strict=True)])
+    mean, first, last = (math.exp(value) for value in (d.mean, *d.interval()))
+    shown = Shown(f"{mean:.2f} times", "", f"{first:.2f} to {last:.2f}", str(d.n))
+    paper = claim.ratio if claim.ratio > 1 else math.nan
+    low, high = (math.exp(end) for end in d.interval(1 - level))
+    return Evidence(
+        Finding(_speed(low, high, claim.ratio)),
+        shown,
+        Effect(mean, first, last, paper, 0.0, "times"),
+    )
+
+
+def _per_sample(row: Mapping[str, Any], part: str) -> list[float]:
+    return [seconds / row["batch"] for seconds in row["seconds"][part]["samples"]]
+
+
+def _speed(low: float, high: float, ratio: float) -> Verdict:
+    if low > 1:
+        return Verdict.HOLDS if high >= ratio else Verdict.TOWARDS
+    return Verdict.CONTRADICTED if high < 1 else Verdict.AGAINST

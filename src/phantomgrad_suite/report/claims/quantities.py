@@ -14,8 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from phantomgrad_suite.report.experiments.evaluations import evaluations
-from phantomgrad_suite.runs.metrics import Metric, metric_of
+from phantomgrad_suite.report.frame import evaluations, metric_of_run
 from phantomgrad_suite.runs.records import Record
 
 _COSINE, _STEP = "precision/upg_k5_d0.5/cosine", "precision/step"
@@ -30,11 +29,6 @@ class Quantity(NamedTuple):
     has_margin: bool = False  # it is in the unit of the margin
     decimals: int = 3
     trained_by: Literal["last", "best"] = "last"  # the result that must beat the baselines
-
-
-def metric_of_run(record: Record) -> Metric:
-    """Return the metric of a run's result."""
-    return metric_of(record.result.metric, record.result.mode)
 
 
 def is_logarithm(record: Record, quantity: Quantity) -> bool:

@@ -1,20 +1,20 @@
 """The forest plot: what each of the paper's primary claims says, and what our runs say."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from textwrap import fill
-from typing import Any, NamedTuple
+from typing import Any
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
-from phantomgrad_suite.report.claims.claims_table import PAPER, Judged, Part
-from phantomgrad_suite.report.claims.evidence import Effect
-from phantomgrad_suite.report.claims.verdicts import Verdict
-from phantomgrad_suite.report.figures.plot import pretty, rendered
+from phantomgrad_suite.report.claims.evidence import Effect, Evidence
+from phantomgrad_suite.report.claims.inference import Verdict
+from phantomgrad_suite.report.figures.style import pretty, render
 
 COLORS = {
     Verdict.HOLDS: "#00694f",
@@ -35,43 +35,27 @@ _MEANING = {
 }
 
 
-class Line(NamedTuple):
-    """A line of the plot: the title of a family, or a claim."""
-
-    title: str = ""
-    judged: Judged | None = None
-
-
-def forest(parts: Sequence[Part], title: str) -> dict[str, bytes]:
+def forest(claims: pd.DataFrame, title: str) -> dict[str, bytes]:
     """Return the figure of :func:`draw` in every format."""
-    return rendered(lambda: draw(parts, title))
+    return render(lambda: draw(claims, title))
 
 
-def _lines(parts: Sequence[Part], *, speed: bool) -> Iterator[Line]:
-    for part in parts:
-        if part.rank != "primary" or part.family.source != PAPER:
-            continue
-        if any(map(_is_speed, part.claims)) == speed:
-            yield Line(part.family.title)
-            yield from (Line(judged=judged) for judged in part.claims)
-
-
-def _is_speed(judged: Judged) -> bool:
-    return judged.evidence.effect is not None and judged.evidence.effect.unit == "times"
-
-
-def draw(parts: Sequence[Part], title: str) -> Figure:
-    """Draw the primary claims of the paper: those on scores, then those on speed."""
-    panels = [list(_lines(parts, speed=speed)) for speed in (False, True)]
-    panels = [lines for lines in panels if lines]
-    heights = [sum(_LINE if x.judged else _HEAD for x in lines) for lines in panels]
+def draw(claims: pd.DataFrame, title: str) -> Figure:
+    """Draw claims, lines of a judgement: families on scores, then those on speed."""
+    families = [family for _, family in claims.groupby("title", sort=False)]
+    fast = [any(map(_is_speed, family["evidence"])) for family in families]
+    panels = [
+        [f for f, is_fast in zip(families, fast, strict=True) if is_fast == s] for s in (0, 1)
+    ]
+    panels = [panel for panel in panels if panel]
+    heights = [sum(_HEAD + _LINE * len(family) for family in panel) for panel in panels]
     whole = sum(heights) + _AXIS * len(panels) + _TITLE + _KEY
     figure = Figure(figsize=(_WIDTH, whole))
     figure.text(0.03, 1 - 0.15 / whole, fill(title, 78), weight="bold", fontsize=10, va="top")
     top = whole - _TITLE
-    for lines, height in zip(panels, heights, strict=True):
+    for panel, height in zip(panels, heights, strict=True):
         top -= height
-        _panel(figure.add_axes((0.03, top / whole, 0.94, height / whole)), lines, height)
+        _panel(figure.add_axes((0.03, top / whole, 0.94, height / whole)), panel, height)
         top -= _AXIS
     ours = Line2D([], [], color="#222222", marker="o", markersize=4.5, linewidth=1.6)
     paper = Line2D([], [], color="#222222", marker="D", fillstyle="none", markersize=4, ls="none")
@@ -81,9 +65,13 @@ def draw(parts: Sequence[Part], title: str) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, lines: Sequence[Line], height: float) -> None:
-    """Draw lines from the top; heights are in inches from there."""
-    speed = any(x.judged and _is_speed(x.judged) for x in lines)
+def _is_speed(evidence: Evidence) -> bool:
+    return evidence.effect is not None and evidence.effect.unit == "times"
+
+
+def _panel(axes: Axes, families: Sequence[pd.DataFrame], height: float) -> None:
+    """Draw families from the top; heights are in inches from there."""
+    speed = any(_is_speed(evidence) for family in families for evidence in family["evidence"])
     axes.set(ylim=(height, 0), xlim=_TIMES if speed else (-_REACH, _REACH))
     axes.set_xlabel(_MEANING[speed])
     if speed:
@@ -95,22 +83,22 @@ def _panel(axes: Axes, lines: Sequence[Line], height: float) -> None:
     axes.grid(visible=True, axis="x")
     axes.axvline(1 if speed else 0, color="#222222", linewidth=0.9)
     y = 0.0
-    for line in lines:
-        if line.judged is None:
-            _text(axes, 0, y + 0.19, line.title, weight="bold")
-        else:
-            _claim(axes, line.judged, y)
-        y += _LINE if line.judged else _HEAD
+    for family in families:
+        _text(axes, 0, y + 0.19, family["title"].iloc[0], weight="bold")
+        y += _HEAD
+        for line in family.itertuples():
+            _claim(axes, line, y)
+            y += _LINE
 
 
 def _text(axes: Axes, x: float, y: float, text: str, **options: Any) -> None:
     axes.text(x, y, text, transform=axes.get_yaxis_transform(), **options)
 
 
-def _claim(axes: Axes, judged: Judged, y: float) -> None:
-    verdict, effect = judged.finding.verdict, judged.evidence.effect
+def _claim(axes: Axes, line: Any, y: float) -> None:
+    verdict, effect = line.verdict, line.evidence.effect
     color = COLORS[verdict]
-    words = judged.claim.claim
+    words = line.claim.claim
     _text(axes, 0, y + 0.12, pretty(words), fontsize=7.5 if len(words) < _LONG else 6.7)
     _text(axes, 1, y + 0.12, verdict, color=color, fontsize=7.5, ha="right", weight="bold")
     if effect is not None:

@@ -1,169 +1,302 @@
-"""The figures of runs: the values of a table, curves by epoch, and what training measured."""
+"""The figures of runs: scores, curves by epoch and by cost, and what was measured on the way."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from phantomgrad_suite.report.catalogue import BLOCKS, FIGURES
-from phantomgrad_suite.report.experiments.along_training import (
-    RADII,
-    STEP,
-    estimator_of,
-    measured_lines,
-)
-from phantomgrad_suite.report.experiments.lines import Line
-from phantomgrad_suite.report.figures.plot import Curve, Plot, file_name
-from phantomgrad_suite.report.table import Block, Table
-from phantomgrad_suite.runs.identity import SCALES, split_row
+from phantomgrad_suite.report.document import Table
+from phantomgrad_suite.report.experiments import kept, leaf_of, metric_of_line
+from phantomgrad_suite.report.figures.style import Dots, Lines, Plot, curve, file_name, once
+from phantomgrad_suite.report.frame import by_epoch, curves_of, estimators_of, evaluations
+from phantomgrad_suite.report.results import RADII, STEP, block_titles, measured_along, records_of
+from phantomgrad_suite.runs.identity import SCALES
+from phantomgrad_suite.runs.records import Record
 
-# The columns that are drawn, from top to bottom, and their labels.
+# The scores that are drawn, and their labels.
 _DOTS = {
-    "Paper": "paper",
-    "Best": "best epoch of each run",
-    "Last": "last epoch",
-    "Selected": "epoch selected on validation data",
+    "paper_value": "paper",
+    "best": "best epoch of each run",
+    "last": "last epoch",
+    "selected": "epoch selected on validation data",
 }
-_Values = Sequence[float]
-_DODGE = 0.19  # between the values of a row
-_LOSS = "train/loss"
+_RADII = dict(
+    zip(RADII, (r"$\partial F / \partial h$", r"$\partial F_\lambda / \partial h$"), strict=True)
+)
 _MANY = 6  # curves in a panel
 _CONFOUNDED = "swapped"  # rows that differ in more than the gradient are compared with others only
+_THOUSANDS = "thousand evaluations of f"
+_SECONDS, _UNIT = "seconds/step_cpu", "seconds/f_cpu"  # sums by epoch; of one f, not on a GPU
+_BAND = "mean over runs; band: ± one standard error"
 
 
 def of_runs(table: Table) -> Iterator[Plot]:
-    """Yield all values, the curves of each block, and what training measured."""
+    """Yield all scores, the curves of each block, their costs, and what training measured."""
+    lines = table.experiments
     for scale in ("", *SCALES):
-        yield from _values(table, scale)
-    for block in table.blocks:
-        if not block.key.endswith(_CONFOUNDED):
-            yield from _by_epoch(table, block)
+        yield from _scores(table, lines[lines["scale"] == scale])
+    for block, members in lines.groupby("block", sort=False):
+        if not block.endswith(_CONFOUNDED):
+            yield from _by_epoch(table, block, members)
     yield from along_training(table)
 
 
-def _values(table: Table, scale: str) -> Iterator[Plot]:
-    """Yield the values of all rows: a panel for each data set and block with runs of ours."""
-    curves, hidden = list[Curve](), False
-    places: dict[tuple[str, str], list[str]] = {}
-    for block in (block for block in table.blocks if split_row(block.key)[0] == scale):
-        measured = {line.dataset for _, line in block.experiments if line.runs}
-        for row, line in (pair for pair in block.experiments if pair[1].dataset in measured):
-            panel = f"{line.dataset}: {line.metric.heading}", block.title
-            names = places.setdefault(panel, [])
-            found = {label: row.number(heading) for heading, label in _DOTS.items()}
-            if row.text("Best") == row.text("Last") and found.pop(_DOTS["Best"]):
-                hidden = True
-            cells = [(label, cell) for label, cell in found.items() if cell]
-            for i, (label, (value, spread)) in enumerate(cells):
-                y = len(names) + _DODGE * (i - (len(cells) - 1) / 2)
-                most = 100.0 if line.metric.unit == "%" else np.inf
-                band = ([value - spread], [min(value + spread, most)]) if spread else None
-                curves.append(Curve(label, [value], [y], *panel, band))
-            names.append(label_of(line, table.lines))
-    notes = ["whiskers: ± one standard deviation"] if any(curve.band for curve in curves) else []
-    notes += ["best epochs are not drawn where they are the last ones"] if hidden else []
-    curves.sort(key=lambda curve: [*_DOTS.values()].index(curve.label))
-    about = file_name(table.key, scale), FIGURES["dots"], table.title
-    if curves:
-        yield Plot(*about, curves, note="; ".join(notes), places=places)
+def _scores(table: Table, lines: pd.DataFrame) -> Iterator[Plot]:
+    """Yield the scores of all rows: a panel for each data set and block with runs of ours."""
+    ours = lines.groupby(["block", "dataset"])["n"].transform("sum") > 0
+    titles, found = block_titles(table.experiments), list[dict[str, Any]]()
+    for line in lines[ours].itertuples():
+        metric = metric_of_line(line)
+        most = 100.0 if metric.unit == "%" else np.inf
+        place = {
+            "name": label_of(line, table.experiments),
+            "family": line.family,
+            "row": f"{line.dataset}: {metric.heading}",
+            "column": titles[line.block],
+        }
+        for score, label in _DOTS.items():
+            printed = score == "paper_value"
+            spread = getattr(line, "paper_spread" if printed else f"{score}_std", np.nan)
+            x, spread = np.array([getattr(line, score, np.nan), spread or np.nan], dtype=float) * (
+                1 if printed else metric.scale
+            )
+            band = {"low": x - spread, "high": np.minimum(x + spread, most)}
+            found.append({"x": x, "label": label, **place, **band})
+    points = pd.DataFrame(
+        found, columns=["x", "low", "high", "label", "name", "family", "row", "column"]
+    )
+    points = points.dropna(subset="x")
+    points = points.sort_values(
+        "label", key=lambda c: c.map([*_DOTS.values()].index), kind="stable"
+    )
+    if len(points):
+        name = file_name(table.key, lines["scale"].iloc[0])
+        title = f"{table.entry.label}: {finding(lines) or table.entry.title}"
+        yield Dots(name, FIGURES["dots"], title, points, "whiskers: ± one standard deviation")
 
 
-def title_of(table: Table, line: Line) -> str:
-    """Return the title of a figure of one data set."""
-    return ", ".join(filter(None, (table.title, line.dataset, BLOCKS.get(line.scale or "-"))))
+def finding(lines: pd.DataFrame) -> str:
+    """Return the last scores of implicit rows beside those of phantom gradients, by data set."""
+    confounded = lines["block"].str.endswith(_CONFOUNDED)
+    shown = lines[(lines["reduction"] == "") & lines["last"].notna() & ~confounded]
+    sentences = []
+    for dataset, group in shown.groupby("dataset", sort=False):
+        metric = metric_of_line(group.iloc[0])
+        phantom = group["family"].isin(["UPG", "NPG", "one step"])
+        sides = group.loc[group["family"] == "implicit", "last"], group.loc[phantom, "last"]
+        if all(map(len, sides)):
+            implicit, others = (_span(side, metric) for side in sides)
+            sentences.append(f"{dataset}, implicit {implicit}, phantom gradients {others}")
+    return "; ".join(sentences) + (" at the last epoch" if sentences else "")
 
 
-def label_of(line: Line, lines: Sequence[Line]) -> str:
-    """Return the name of a line, with its model where ``lines`` have several."""
-    several = len({other.model for other in lines}) > 1
-    return f"{line.model}, {line.name}" if several else line.name
+def _span(values: pd.Series, metric: Any) -> str:
+    low, high = metric.format(values.min()), metric.format(values.max())
+    return low if low == high else f"{low} to {high}"
 
 
-def _by_epoch(table: Table, block: Block) -> Iterator[Plot]:
+def title_of(table: Table, line: Any, found: str = "") -> str:
+    """Return the title of a figure of one data set, with what was found."""
+    place = [table.entry.label, line.dataset, BLOCKS.get(line.scale or "-")]
+    return ", ".join(filter(None, place)) + (f": {found}" if found else "")
+
+
+def label_of(line: Any, lines: pd.DataFrame) -> str:
+    """Return the name of an experiment, with its model where ``lines`` have several."""
+    return f"{line.model}, {line.name}" if lines["model"].nunique() > 1 else line.name
+
+
+def _by_epoch(table: Table, block: str, members: pd.DataFrame) -> Iterator[Plot]:
     """Yield test metric and training loss by epoch, a row of panels for each data set.
 
-    Reduced runs are drawn only if there are no others, and of many rows only those that the
-    catalogue names for the figures by cost. Curves that the authors published are drawn next to
-    ours, for as many epochs as ours have.
+    Where a data set has an implicit row, the metric is also drawn as the difference to it. Reduced
+    runs are drawn only if there are no others, and of many rows only those that the catalogue names
+    for the figures by cost.
     """
-    found = [line for _, line in block.experiments if line.curves(line.metric.curve)]
-    lines = [line for line in found if line.runs and not line.runs.reduction] or found
-    counts, main = Counter(line.dataset for line in lines), table.entry.by_cost
-    many = {dataset for dataset, n in counts.items() if n > _MANY}
-    many &= {line.dataset for line in lines if line.name_in_table in main}
-    shown = [line for line in lines if line.dataset not in many or line.name_in_table in main]
-    note = "only the main rows are drawn" if len(shown) < len(lines) else ""
-    curves = []
-    for line in shown:
-        label = label_of(line, lines)
-        row = f"{line.dataset}\n{line.metric.heading}"
-        columns = {"Test": (line.metric.curve, line.metric.scale), "Training loss": (_LOSS, 1.0)}
-        for column, (name, scale) in columns.items():
-            if not (ours := line.curves(name)):
-                continue
-            curves.append(mean_curve(label, ours, (row, column), scale, family=line.family))
-            if theirs := table.published.get(line.row, {}).get(name):
-                begun = [run[: min(map(len, ours))] for run in theirs]
-                curves.append(mean_curve(f"{label}: the authors' log", begun, (row, column), scale))
-    names = file_name(table.key, block.key, "curves"), FIGURES["curves"]
-    title = ", ".join(filter(None, (table.title, block.title)))
+    found = kept(members, lambda line: _tests(line, table))
+    full = found[found["reduction"] == ""]
+    found = full if len(full) else found
+    found = found.assign(main=[leaf_of(row) in table.entry.by_cost for row in found["row"]])
+    by_data = found.groupby("dataset")["main"]
+    crowded = (by_data.transform("size") > _MANY) & by_data.transform("any")
+    shown = found[~crowded | found["main"]]
+    curves = [part for line in shown.itertuples() for part in _epochs(table, line, shown)]
     if curves:
-        yield Plot(
-            *names, title, curves, "epoch", "; ".join(filter(None, (bands_of(curves), note)))
-        )
+        points = pd.concat(curves, ignore_index=True)
+        note = [_BAND] if points["low"].notna().any() else []
+        note += ["only the main rows are drawn"] if len(shown) < len(found) else []
+        block_title = block_titles(table.experiments)[block]
+        place = ", ".join(filter(None, [table.entry.label, block_title]))
+        title = f"{place}: {finding(shown) or 'by epoch'}"
+        name = file_name(table.key, block, "curves")
+        yield Lines(name, FIGURES["curves"], title, points, "epoch", "; ".join(note))
 
 
-def bands_of(curves: Sequence[Curve]) -> str:
-    """Return the note of curves from :func:`mean_curve`."""
-    return "mean over runs; band: ± one standard error" if any(c.band for c in curves) else ""
+def _tests(line: Any, table: Table) -> list[list[float]]:
+    return curves_of(records_of(line, table.runs), metric_of_line(line).curve)
+
+
+def _epochs(table: Table, line: Any, lines: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Yield the curves of an experiment by epoch."""
+    metric, label = metric_of_line(line), label_of(line, lines)
+    records, row = records_of(line, table.runs), f"{line.dataset}\n{metric.heading}"
+    columns = {"test": (metric.curve, metric.scale), "training loss": ("train/loss", 1.0)}
+    for column, (name, scale) in columns.items():
+        if not (ours := curves_of(records, name)):
+            continue
+        yield mean_curve(label, ours, (row, column), scale, family=line.family)
+        if column == "test" and (pairs := _minus_implicit(table, line, lines)):
+            panel = row, "test, minus implicit"
+            yield mean_curve(label, pairs, panel, metric.scale, family=line.family)
+
+
+def _minus_implicit(table: Table, line: Any, lines: pd.DataFrame) -> list[Any]:
+    """Return the differences to the implicit run of the same seed and fold, by epoch."""
+    others = lines[(lines["family"] == "implicit") & (lines["dataset"] == line.dataset)]
+    if others.empty:
+        return []
+    implicit, name = records_of(others.iloc[0], table.runs), metric_of_line(line).curve
+    theirs = {run.instance: run.curves[name] for run in implicit if run.curves.get(name)}
+    differences = []
+    for run in records_of(line, table.runs):
+        if (ours := run.curves.get(name)) and run.instance in theirs:
+            pair = by_epoch([ours, theirs[run.instance]]).dropna(how="all")
+            differences.append((pair[0] - pair[1]).tolist())
+    return differences
 
 
 def mean_curve(
     label: str,
-    runs: Sequence[_Values],
+    runs: Sequence[Any],
     panel: tuple[str, str],
     scale: float = 1.0,
     x: Any = None,
     family: str = "",
-) -> Curve:
-    """Return the mean over runs as far as all go, by default by epoch, without missing values.
+) -> pd.DataFrame:
+    """Return the mean over runs as far as all go, by default by epoch, with its standard error.
 
     Epochs without any value are left out: evaluations may be rarer than epochs.
     """
-    n, epochs = len(runs), min(map(len, runs))
-    values = np.array([run[:epochs] for run in runs], dtype=float)  # (runs, epochs)
-    known = np.isfinite(values).any(axis=0)
-    x = np.asarray(range(1, epochs + 1) if x is None else x[:epochs])[known]
-    values = scale * np.ma.masked_invalid(values[:, known])
-    mean = values.mean(axis=0)
-    error = values.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else None
-    band = None if error is None else (mean - error, mean + error)
-    return Curve(label, x, mean, *panel, band, family)
+    values = scale * by_epoch(runs)[: min(map(len, runs))].replace([np.inf, -np.inf], np.nan)
+    mean, error = values.mean(axis=1), values.std(axis=1) / np.sqrt(len(runs))
+    x = pd.Series(range(1, len(mean) + 1) if x is None else x[: len(mean)], dtype=float)
+    band = {"low": mean - error, "high": mean + error} if len(runs) > 1 else {}
+    return curve(label, x, mean, *panel, family=family, **band).dropna(subset="y")
+
+
+def by_cost(table: Table) -> Iterator[Plot]:
+    """Yield, for each data set, the test metric by processor time and by evaluations of f.
+
+    The unit of time is an evaluation of f in the same run: seconds depend on the machine, and on
+    what else it does. The catalogue names the rows. Changed runs are left out, and so are runs of
+    unknown cost: they did not time f, or kept no weights, which count steps.
+    """
+    lines = table.experiments
+    named = kept(lines, lambda line: leaf_of(line.row) in table.entry.by_cost)
+    timed = kept(named[named["reduction"] == ""], lambda line: _timed(line, table))
+    for (block, dataset), group in timed.groupby(["block", "dataset"], sort=False):
+        curves, costs = [], dict[tuple[str, str], float]()
+        for line in group.itertuples():
+            records, metric, label = (
+                _timed(line, table),
+                metric_of_line(line),
+                label_of(line, group),
+            )
+            tests, row = curves_of(records, metric.curve), f"{dataset}\n{metric.heading}"
+            spent = {
+                f"processor time in {_THOUSANDS}": [processor_time(run) for run in records],
+                _THOUSANDS: [evaluations(run) / 1e3 for run in records],
+            }
+            for column, each in spent.items():
+                x = np.mean([cost[: min(map(len, tests))] for cost in each], axis=0)
+                costs[column, line.family] = min(x[-1], costs.get((column, line.family), np.inf))
+                curves.append(mean_curve(label, tests, (row, column), metric.scale, x, line.family))
+        first, points = next(group.itertuples()), pd.concat(curves, ignore_index=True)
+        name = file_name(table.key, block, first.key.lower(), "cost")
+        title = title_of(table, first, _cost_finding(costs))
+        note = _BAND if points["low"].notna().any() else ""
+        yield Lines(name, FIGURES["cost"], title, points, note=note, log="x")
+
+
+def _timed(line: Any, table: Table) -> list[Record]:
+    return [
+        run
+        for run in records_of(line, table.runs)
+        if "last" in run.weights and {_SECONDS, _UNIT} <= run.curves.keys()
+    ]
+
+
+def _cost_finding(costs: dict[tuple[str, str], float]) -> str:
+    """Return the shares of implicit training's time and evaluations that the cheapest takes."""
+    totals = pd.Series(costs).unstack()
+    if "implicit" not in totals or totals.shape[1] < 2:
+        return ""
+    shares = totals.drop(columns="implicit").div(totals["implicit"], axis=0)
+    family = shares.loc[_THOUSANDS].idxmin()
+    time, work = (f"{100 * share:.0f} %" for share in shares[family])
+    return f"{family} takes {time} of implicit's processor time, {work} of its evaluations"
+
+
+def processor_time(record: Record) -> np.ndarray:
+    """Return the time of all steps up to each epoch, in that of a thousand evaluations of f."""
+    steps, f = (np.array(record.curves[name], dtype=float) for name in (_SECONDS, _UNIT))
+    return np.cumsum(steps / (1e3 * np.nanmedian(f)))
 
 
 def along_training(table: Table) -> Iterator[Plot]:
     """Yield, for each data set, the cosines along exact training, and the radii of all rows."""
-    found = sorted(measured_lines(table.lines), key=lambda line: not line.scale)
-    for (block, dataset), group in groupby(found, lambda line: (line.block, line.dataset)):
-        lines = list(group)
-        exact = [line for line in lines if line.gradient is None] or lines
-        cosines, radii = [], []
-        for line in lines:
-            x = line.curves(STEP)[0]
-            for name in dict.fromkeys(name for record in line.records for name in record.curves):
-                row, cosine = f"cosine along training\n{line.method}", estimator_of(name)
-                if cosine and line in exact:
-                    panel, label = (row, cosine[0]), cosine[1]
-                    cosines.append(mean_curve(label, line.curves(name), panel, x=x))
-                elif name in RADII:
-                    panel = "spectral radius", RADII[name]
-                    runs = line.curves(name)
-                    radii.append(mean_curve(line.name, runs, panel, x=x, family=line.family))
-        # None of cosines, for example, if the estimators have names of a user's own.
-        drawn = (("cosines", cosines), ("radius", radii))
-        for kind, curves in ((kind, curves) for kind, curves in drawn if curves):
-            name = file_name(table.key, block, lines[0].key, kind)
-            names = name, FIGURES[kind].format(dataset=dataset), title_of(table, lines[0])
-            yield Plot(*names, curves, "training step", bands_of(curves), share="all")
+    found = measured_along(table.experiments, table.runs)
+    found = found.sort_values("scale", ascending=False, kind="stable")
+    for (block, dataset), group in found.groupby(["block", "dataset"], sort=False):
+        exact = group[group["form"] == ""]
+        drawn = {
+            "cosines": [
+                c for x in (exact if len(exact) else group).itertuples() for c in _cosines(x, table)
+            ],
+            "radius": [c for x in group.itertuples() for c in _radii(x, table)],
+        }
+        first = next(group.itertuples())
+        # None of cosines, for example, if no estimator was measured.
+        for kind, curves in ((kind, curves) for kind, curves in drawn.items() if curves):
+            points = once(pd.concat(curves, ignore_index=True))
+            title = title_of(table, first, _ALONG[kind](points))
+            name = file_name(table.key, block, first.key.lower(), kind)
+            note = _BAND if points["low"].notna().any() else ""
+            caption = FIGURES[kind].format(dataset=dataset)
+            yield Lines(name, caption, title, points, "training step", note, share="all")
+
+
+def _least_cosine(points: pd.DataFrame) -> str:
+    means = points.groupby("label")["y"].mean()
+    return f"mean cosines are at least {means.min():.2f} ({means.idxmin()})"
+
+
+def _last_radii(points: pd.DataFrame) -> str:
+    of_f = points[points["column"] == _RADII["precision/spectral_radius/F"]]
+    last = of_f.drop_duplicates("label", keep="last")["y"]
+    return f"the spectral radius of F ends at {last.min():.2f} to {last.max():.2f}"
+
+
+_ALONG = {"cosines": _least_cosine, "radius": _last_radii}
+
+
+def _cosines(line: Any, table: Table) -> Iterator[pd.DataFrame]:
+    """Yield the cosines of all estimators, phantom gradients beside implicit ones."""
+    records = records_of(line, table.runs)
+    x, row = curves_of(records, STEP)[0], f"cosine along training\n{line.method}"
+    for name, (form, label) in estimators_of(records[0]).items():
+        if runs := curves_of(records, f"precision/{name}/cosine"):
+            family = "one step" if label == "A(1, 1.0)" else form.replace("I", "i")
+            column = "implicit, truncated" if form == "Implicit" else "phantom gradients"
+            label = label if form == "Implicit" else f"{form} {label}"
+            yield mean_curve(label, runs, (row, column), x=x, family=family)
+
+
+def _radii(line: Any, table: Table) -> Iterator[pd.DataFrame]:
+    records = records_of(line, table.runs)
+    x = curves_of(records, STEP)[0]
+    for name, column in _RADII.items():
+        if runs := curves_of(records, name):
+            yield mean_curve(line.name, runs, ("spectral radius", column), x=x, family=line.family)

@@ -1,81 +1,77 @@
-"""The figures of the studies: Figures 1 and 4, Table 2, the theorems, and throughput."""
+"""The figures of the studies: Figures 1 and 4, Table 2, the theorems, throughput, gradients."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from phantomgrad_suite.report.catalogue import FIGURES
-from phantomgrad_suite.report.figures.plot import FAMILIES, Curve, Plot
-from phantomgrad_suite.report.studies import costs, parts, precision
+from phantomgrad_suite.report.document import Table
+from phantomgrad_suite.report.figures.style import FAMILIES, Dots, Lines, Plot, curve, once
+from phantomgrad_suite.report.studies import costs, gradients, parts, precision
 from phantomgrad_suite.report.studies.theorems import first_of, gradient_name
-from phantomgrad_suite.report.table import Table
 from phantomgrad_suite.runs.records import StudyRecord
 
 _LOW, _HIGH = 0, 4  # of the quantiles of Figure 4
 _RESOLUTION = 1e-6  # of a cosine in float32
-_ALIKE = 1.1  # the factor below which condition numbers give rows of panels that look the same
+_ALIKE = 1.1  # the factor below which condition numbers give columns that look the same
 _ROUNDING = 1e-13  # of the errors of Theorem 2
-_SAME = 1e-4  # of mean cosines, below what a figure shows
 _ACROSS = 3  # levels of Figure 4
 _SOLVED = {"angle": r"$1 - \cos(\hat{g}, g)$", "l1_norm": r"$\|\hat{g}\|_1$"}
 
 
 def cosines(table: Table) -> Iterator[Plot]:
-    """Yield Figure 1: a row of panels for each λ, a column for each F.
-
-    NPG and UPG are drawn as one where they agree.
-    """
-    curves, steps = [], set[int]()
+    """Yield Figure 1: a row of panels for each λ, a column for each F."""
+    curves, best = [], []
     for record in precision.by_nonlinearity(table.studies):
         setting, reduced = record.setting, ", reduced" if record.changes else ""
         name = parts.with_instance(record, setting["nonlinearity"], table.studies)
         column = f"{name} (n = {setting['samples']:,}{reduced})"
-        for forms, damping, estimates in _distinct(record):
-            k = [estimate["steps"] for estimate in estimates]
-            steps.update(k)
-            for which, label in (("rows", "rows of the state"), ("states", "whole states")):
+        for (form, damping), estimates in precision.by_form(record).items():
+            k, row = [estimate["steps"] for estimate in estimates], rf"$\lambda = {damping}$"
+            best.append((estimates[-1]["states"]["mean"], k[-1], damping))
+            for which, label in (("states", "whole states"), ("rows", "rows of the state")):
                 levels = np.array([estimate[which]["percentiles"] for estimate in estimates])
-                band = levels[:, 1], levels[:, -2]
-                row = rf"{forms}, $\lambda = {damping}$" "\n" r"$\cos(\hat{g}, g)$"
-                curves.append(Curve(label, k, levels[:, 50], row, column, band))
+                panel = row + "\n" + r"$\cos(\hat{g}, g)$", column
+                median = curve(f"{form}, {label}", k, levels[:, 50], *panel, family=form)
+                curves.append(median.assign(low=levels[:, 1], high=levels[:, -2]))
+    points = once(pd.concat(curves, ignore_index=True))
+    least, steps, damping = min(best)
+    found = f"with k = {steps} the mean cosine is at least {least:.3f} (λ = {damping})"
+    title = f"{table.entry.label}: {found}"
     note = "median; band: 1 % to 99 % of the samples"
-    names = (table.key, FIGURES["figure1"], table.title)
-    yield Plot(*names, curves, "k", note, share="none", log="x", ticks=sorted(steps))
-
-
-def _distinct(record: StudyRecord) -> Iterator[tuple[str, float, list[parts.Numbers]]]:
-    """Yield forms, λ and estimates by k, once for forms whose means agree to ``_SAME``."""
-    found: list[tuple[str, float, list[parts.Numbers]]] = []
-    for (form, damping), estimates in precision.by_form(record).items():
-        means = [[e[which]["mean"] for which in ("rows", "states")] for e in estimates]
-        for i, (forms, other, known) in enumerate(found):
-            theirs = [[e[which]["mean"] for which in ("rows", "states")] for e in known]
-            if other == damping and np.abs(np.subtract(means, theirs)).max() < _SAME:
-                found[i] = (f"{forms} and {form}", damping, known)
-                break
-        else:
-            found.append((form, damping, estimates))
-    yield from found
+    about = table.key, FIGURES["figure1"], title
+    yield Lines(*about, points, "k", note, log="x", ticks=sorted(points["x"].unique()))
 
 
 def iterations(table: Table) -> Iterator[Plot]:
     """Yield Figure 4, one for each F: a row of panels for each quantity, a column for each L."""
     for record in table.studies:
-        curves = []
-        for level in _levels(record):
+        curves, form, levels = [], record.setting["nonlinearity"], _levels(record)
+        for level in levels:
             condition = float(f"{level['condition']:.3g}")
             column = rf"$L_h = {level['lipschitz']}$, κ = {condition:,g}"
-            for name, method in _named(level["methods"]):
+            for method in level["methods"]:
                 for quantity, row in _SOLVED.items():
-                    curves.append(_by_iteration(name, method, quantity, row, column))
+                    curves.append(_by_iteration(method, quantity, row, column))
             k = range(len(level["methods"][0]["l1_norm"]))
             exact = [level["l1_norm"][precision.MEDIAN]] * len(k)
-            curves.append(Curve(r"exact, $\|g\|_1$", k, exact, _SOLVED["l1_norm"], column))
-        form = record.setting["nonlinearity"]
+            curves.append(curve(r"exact $\|g\|_1$", k, exact, _SOLVED["l1_norm"], column))
+        last = [m["cosine"][-1][precision.MEDIAN] for m in levels[-1]["methods"] if m["damping"]]
+        last = [cosine for cosine in last if cosine is not None]
+        at = f"κ = {float(format(levels[-1]['condition'], '.3g')):,g}"
+        found = (
+            f"at {at}, phantom gradients reach a cosine of {np.nanmax(np.array(last, float)):.3f}"
+        )
         name = parts.with_instance(record, f"figure4_{form}", table.studies).replace(" ", "_")
-        names = (name, FIGURES["figure4"].format(**record.setting), f"{table.title}, F: {form}")
+        title = f"{table.entry.label}, F: {form}: {found}"
+        about = name, FIGURES["figure4"].format(**record.setting), title
         note = "median over the samples; band: 5 % to 95 %"
-        yield Plot(*names, curves, "iterations of Broyden, or k", note, log="y")
+        points = once(pd.concat(curves, ignore_index=True))
+        yield Lines(*about, points, "iterations of Broyden, or k", note, log="y")
 
 
 def _levels(record: StudyRecord) -> list[parts.Numbers]:
@@ -87,72 +83,70 @@ def _levels(record: StudyRecord) -> list[parts.Numbers]:
     return found if len(found) <= _ACROSS else [*found[: _ACROSS - 1], found[-1]]
 
 
-def _named(methods: Sequence[parts.Numbers]) -> list[tuple[str, parts.Numbers]]:
-    """Return methods with their names, as one those whose medians agree to ``_SAME`` of a value."""
-    found: list[tuple[str, parts.Numbers]] = []
-    for method in methods:
-        name = precision.solver_name(method)
-        for i, (_, known) in enumerate(found):
-            if method["damping"] is not None and _agree(method, known):
-                found[i] = (f"{known['name']} and {name}", known)
-                break
-        else:
-            found.append((name, method))
-    return found
-
-
-def _agree(a: parts.Numbers, b: parts.Numbers) -> bool:
-    values = [
-        [np.asarray(m[q], dtype=float)[:, precision.MEDIAN] for q in ("cosine", "l1_norm")]
-        for m in (a, b)
-    ]
-    same = (np.allclose(x, y, rtol=_SAME, equal_nan=True) for x, y in zip(*values, strict=True))
-    return a["damping"] == b["damping"] and all(same)
-
-
-def _by_iteration(label: str, method: parts.Numbers, quantity: str, row: str, column: str) -> Curve:
+def _by_iteration(method: parts.Numbers, quantity: str, row: str, column: str) -> pd.DataFrame:
     values = np.asarray(method["cosine" if quantity == "angle" else quantity], dtype=float)
     if quantity == "angle":  # (iterations, quantiles)
         values = np.maximum(1 - values[:, ::-1], _RESOLUTION)
     first = 0 if method["damping"] is None else 1
-    k, band = range(first, first + len(values)), (values[:, _LOW], values[:, _HIGH])
+    band = {"low": values[:, _LOW], "high": values[:, _HIGH]}
     family = method["name"] if method["name"] in FAMILIES else "implicit"
-    return Curve(label, k, values[:, precision.MEDIAN], row, column, band, family)
+    x, y = range(first, first + len(values)), values[:, precision.MEDIAN]
+    return curve(precision.solver_name(method), x, y, row, column, family=family, **band)
 
 
 def scaling(table: Table) -> Iterator[Plot]:
     """Yield the measurements of Table 2: a row of panels for each device."""
     curves = [
-        Curve(
+        curve(
             f"{method['name']}, by {method['variable']}",
             method["sizes"],
-            [scale * value for value in method[quantity]],
+            scale * np.array(method[quantity]),
             parts.device_label(record),
             f"{title} ({unit})",
+            family=_family(method["name"]),
         )
         for record in table.studies
         for method in record.numbers["methods"]
         for quantity, (title, unit, scale) in costs.COSTS.items()
     ]
-    yield Plot(table.key, FIGURES["table2"], table.title, curves, "k or K", "medians")
+    orders = dict.fromkeys(
+        f"{method['name']} {method['fits']['graph_bytes']['order']}"
+        for record in table.studies
+        for method in record.numbers["methods"]
+    )
+    title = f"{table.entry.label}: memory of the graph: {'; '.join(orders)}"
+    about = table.key, FIGURES["table2"], title
+    yield Lines(*about, pd.concat(curves, ignore_index=True), "k or K", "medians")
+
+
+def _family(name: str) -> str:
+    """Return the family of an estimator from the first word of its recorded name."""
+    families = {family.lower(): family for family in FAMILIES} | {"one": "one step"}
+    families |= {"preconditioned": "implicit", "reversible": "BPTT"}
+    return families.get(re.split(r"[ ,]", name)[0].lower(), "")
 
 
 def phases(table: Table) -> Iterator[Plot]:
     """Yield the time per sample of each phase, a panel for each record."""
-    curves, places = [], {}
+    found, faster = [], []
     for record in table.studies:
         rows = record.numbers["rows"]
         unit = rows[0]["unit"].removesuffix("s")
-        panel = f"{parts.hardware_label(record)}: milliseconds per {unit}", ""
-        places[panel] = costs.row_names(rows)
-        for y, row in enumerate(rows):
+        panel = f"{parts.hardware_label(record)}: milliseconds per {unit}"
+        faster += [row["faster"]["step"] for row in rows if row["faster"]]
+        for name, row in zip(costs.row_names(rows), rows, strict=True):
             for phase in ("step", "forward", "backward"):
-                low, median, high = (
-                    [1e3 * seconds / row["batch"]] for seconds in row["seconds"][phase]["quartiles"]
-                )
-                curves.append(Curve(phase, median, [y], *panel, (low, high)))
-    names, note = (table.key, FIGURES[table.key], table.title), "medians; whiskers: quartiles"
-    yield Plot(*names, curves, note=note, log="x", places=places)
+                quartiles = 1e3 * np.array(row["seconds"][phase]["quartiles"]) / row["batch"]
+                values = dict(zip(("low", "x", "high"), quartiles, strict=True))
+                method = row["label"]["method"].removeprefix("JR + ")
+                place = {"row": panel, "column": "", "family": _family(method)}
+                found.append({**values, "label": phase, "name": name, **place})
+    if not found:
+        return
+    times = f"{min(faster):.1f} to {max(faster):.1f}" if faster else "1"
+    title = f"{table.entry.label}: steps {times} times as fast as implicit's"
+    about = table.key, FIGURES[table.key], title
+    yield Dots(*about, pd.DataFrame(found), "medians; whiskers: quartiles", log=True)
 
 
 def theorems(table: Table) -> Iterator[Plot]:
@@ -161,16 +155,44 @@ def theorems(table: Table) -> Iterator[Plot]:
         steps, curves = record.numbers["steps"], []
         for case in record.numbers["neumann"]:
             errors = [error if error > _ROUNDING else np.nan for error in case["error"]]
-            column = f"$L_h = {case['lipschitz']:g}$"
-            label = rf"$\lambda = {case['damping']:g}$"
-            curves.append(Curve(label, steps, errors, "relative error", column))
-        names = ("theorem2", FIGURES["theorem2"], "Theorem 2: the error of the Neumann series (i)")
-        yield Plot(*names, curves, "k", log="y", share="all")
+            label, column = rf"$\lambda = {case['damping']:g}$", f"$L_h = {case['lipschitz']:g}$"
+            curves.append(curve(label, steps, errors, "relative error", column))
+        rates = [case["rate"] for case in record.numbers["neumann"]]
+        title = f"Theorem 2: each step multiplies the error by {min(rates):.2f} to {max(rates):.2f}"
+        about = "theorem2", FIGURES["theorem2"], title
+        yield Lines(*about, pd.concat(curves, ignore_index=True), "k", log="y", share="all")
     if record := first_of(table.studies, "theorems/sgd"):
         steps, row = record.numbers["steps"], r"$\|\nabla R(W_n)\|^2$"
         curves = [
-            Curve(gradient_name(case), steps, case["square"], row)
-            for case in record.numbers["gradients"]
+            curve(gradient_name(x), steps, x["square"], row, family=_family(gradient_name(x)))
+            for x in record.numbers["gradients"]
         ]
-        names = ("theorem3", FIGURES["theorem3"], "Theorem 3: SGD with a phantom gradient")
-        yield Plot(*names, curves, "step n", "means over the seeds", log="xy")
+        last = [x["square"][-1] for x in record.numbers["gradients"]]
+        title = f"Theorem 3: SGD ends at a squared gradient of {min(last):.1g} to {max(last):.1g}"
+        about, note = ("theorem3", FIGURES["theorem3"], title), "means over the seeds"
+        points = pd.concat(curves, ignore_index=True)
+        yield Lines(*about, points, "step n", note, log="xy")
+
+
+def by_cost(table: Table) -> Iterator[Plot]:
+    """Yield the error of the direction of each gradient estimator against what it costs."""
+    curves = []
+    for record in table.studies:
+        name = parts.with_instance(record, gradients.setting_name(record), table.studies)
+        rows = gradients.estimators(record)
+        for cost in gradients.COSTS:
+            groups: list[tuple[str, Any]] = [("Pareto front", gradients.front(rows, cost))]
+            groups += [(label, list(group)) for label, group in groupby(rows, _series)]
+            for label, group in groups:
+                errors = np.maximum([1 - row["cosine"] for row in group], _RESOLUTION)
+                x, panel = [row[cost] for row in group], (f"{name}\n1 - cosine", cost)
+                curves.append(curve(label, x, errors, *panel, family=_family(label)))
+    title = f"{table.entry.label}: what a direction costs; lower and further left is better"
+    about = table.key, FIGURES[table.key], title
+    yield Lines(*about, pd.concat(curves, ignore_index=True), log="xy")
+
+
+def _series(row: parts.Numbers) -> str:
+    """Return the name of an estimator without its k or tolerance, but with its λ."""
+    name = re.sub(r" A\(\d+, (.+)\)$", r", λ = \1", row["name"])
+    return name.partition(", tol")[0]

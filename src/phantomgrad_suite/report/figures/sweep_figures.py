@@ -1,16 +1,16 @@
 """Figure 3 and the searches: the influence of λ, k and the form of the phantom gradient."""
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from phantomgrad_suite.report.catalogue import FIGURES
-from phantomgrad_suite.report.experiments.lines import Line
-from phantomgrad_suite.report.figures.plot import Curve, Plot, file_name
+from phantomgrad_suite.report.document import Table
+from phantomgrad_suite.report.experiments import metric_of_line
 from phantomgrad_suite.report.figures.run_figures import title_of
-from phantomgrad_suite.report.table import Table
+from phantomgrad_suite.report.figures.style import Lines, Plot, curve, file_name
 
 _EPOCHS = {"best": "best epoch", "last": "last epoch"}
 _DODGE = 1.04  # factor between neighbours on the axis of k
@@ -22,85 +22,93 @@ def sweeps(table: Table) -> Iterator[Plot]:
 
     The best epochs have no panels where they are nearly as good as the last ones.
     """
-    for block in table.blocks:
-        lines = [line for _, line in block.experiments if line.gradient and line.records]
-        if not lines:
+    lines = table.experiments
+    for block, members in lines.groupby("block", sort=False):
+        lines = members[(members["form"] != "") & (members["n"] > members["lost"])]
+        if lines.empty:
             continue
-        first, points = lines[0], [line.gradient for line in lines if line.gradient]
-        dampings = sorted({point.damping for point in points})
-        curves = []
-        values = {which: _compared(lines, which) for which in _EPOCHS}
-        best, last = (values[which][0] for which in _EPOCHS)
-        if np.abs(best - last).max() <= _ALIKE * np.ptp(last):
-            del values["best"]
-        for which, (means, errors) in values.items():
-            found = sorted(zip(points, means, errors, strict=True))
-            for (form, damping), group in groupby(found, lambda point: point[0][:2]):
-                k, mean, error = np.transpose([(point.steps, m, e) for point, m, e in group])
-                k *= _DODGE ** dampings.index(damping)
-                band = None if np.isnan(error).all() else (mean - error, mean + error)
-                row = f"{first.metric.heading}\n{_EPOCHS[which]}"
-                curves.append(Curve(rf"$\lambda = {damping}$", k, mean, row, form, band))
-        whiskers = ["whiskers: ± one standard error"] if any(c.band for c in curves) else []
-        notes = dict.fromkeys(line.variant for line in lines if line.variant)
-        notes |= {f"{x.method}: {x.fate}": None for _, x in block.experiments if x.fate}
-        yield Plot(
-            *(file_name(table.key, block.key), FIGURES["sweep"].format(line=first)),
-            *(title_of(table, first), curves),
-            x="k",
-            note="; ".join(["mean over the runs", *whiskers, *notes]),
-            log="x",
+        first, metric = next(lines.itertuples()), metric_of_line(next(lines.itertuples()))
+        lines = lines.sort_values(["form", "damping", "steps"], ascending=[False, True, True])
+        last = metric.scale * lines["last"]
+        apart = (metric.scale * lines["best"] - last).abs().max() > _ALIKE * np.ptp(last)
+        curves = [
+            part
+            for score, label in _EPOCHS.items()
+            if score == "last" or apart
+            for part in _by_steps(lines, table.runs, score, f"{metric.heading}\n{label}")
+        ]
+        points = pd.concat(curves, ignore_index=True)
+        ends = last.idxmin(), last.idxmax()
+        low, high = (f"{last[i]:.1f} ({lines.loc[i, 'method']})" for i in ends)
+        notes = ["mean over the runs"]
+        notes += ["whiskers: ± one standard error"] if points["low"].notna().any() else []
+        notes += [*dict.fromkeys(filter(None, lines["variant"]))]
+        notes += [f"{x.method}: {x.fate}" for x in members.itertuples() if x.fate]
+        yield Lines(
+            *(file_name(table.key, block), FIGURES["sweep"].format(line=first)),
+            title_of(table, first, f"last epochs from {low} to {high}"),
+            *(points, "k", "; ".join(notes), "x"),
             share="row",
+            ticks=sorted(lines["steps"].unique()),
             whiskers=True,
-            ticks=sorted({point.steps for point in points}),
         )
 
 
-def _compared(lines: Sequence[Line], which: str) -> tuple[Any, Any]:
-    """Return means, and standard errors without what runs of one seed and fold have in common.
+def _by_steps(
+    lines: pd.DataFrame, runs: pd.DataFrame, score: str, row: str
+) -> Iterator[pd.DataFrame]:
+    dampings = sorted(lines["damping"].unique())
+    lines = lines.assign(error=_within_errors(lines, runs, score))
+    for (form, damping), group in lines.groupby(["form", "damping"], sort=False):
+        metric = metric_of_line(next(group.itertuples()))
+        y, error = metric.scale * group[score], metric.scale * group["error"]
+        k = group["steps"] * _DODGE ** dampings.index(damping)
+        band = {"low": y - error, "high": y + error}
+        label = rf"$\lambda = {damping}$"
+        yield curve(
+            label, k, y, row, form, family=form, **{n: b.to_numpy() for n, b in band.items()}
+        )
+
+
+def _within_errors(lines: pd.DataFrame, runs: pd.DataFrame, score: str) -> Any:
+    """Return standard errors without what runs of one seed and fold have in common.
 
     They are within-subject errors (Morey, 2008), over the seeds and folds that all lines have.
     """
-    runs = [{r.instance: getattr(r.result, which) for r in line.records} for line in lines]
-    means = np.array([np.nanmean([*values.values()]) for values in runs])
-    shared = [name for name in runs[0] if all(name in values for values in runs)]
-    scale, errors = lines[0].metric.scale, np.full(len(lines), np.nan)
-    if len(shared) > 1 and len(lines) > 1:
-        values = np.array([[found[name] for name in shared] for found in runs])
-        errors = (values - values.mean(axis=0)).std(axis=1, ddof=1)
-        errors *= np.sqrt(len(lines) / (len(lines) - 1) / len(shared))
-    return scale * means, scale * errors
+    finished = runs[~runs["diverged"] & runs["experiment"].isin(lines["experiment"])]
+    values = finished.pivot(index="experiment", columns="instance", values=score)
+    values = values.loc[lines["experiment"]].dropna(axis=1)
+    n, shared = values.shape
+    if n < 2 or shared < 2:
+        return np.nan
+    errors = (values - values.mean()).std(axis=1) * np.sqrt(n / (n - 1) / shared)
+    return errors.to_numpy()
 
 
 def searches(table: Table) -> Iterator[Plot]:
     """Yield the validation objective of each search by λ, of the trials that may be compared."""
-    for block in table.blocks:
-        kinds: dict[tuple[str, str, str], list[Any]] = {}  # trials by variant and kind of search
-        for _, line in block.experiments:
-            if line.gradient and line.runs and line.runs.objective:
-                search = line.runs.searched
-                kind = line.variant, search["objective"], search["direction"]
-                kinds.setdefault(kind, []).append((line.gradient, line, line.runs.objective))
-        if not kinds:
+    lines = table.experiments
+    for block, members in lines.groupby("block", sort=False):
+        found = members[(members["form"] != "") & (members["objective_n"] > 0)]
+        if found.empty:
             continue
-        (variant, name, direction), found = max(kinds.items(), key=lambda item: len(item[1]))
-        n = max(stat.n for *_, stat in found)
-        trials = [trial for trial in found if trial[2].n == n]
-        line = trials[0][1]
-        choose, arrow = {"minimize": (min, "↓"), "maximize": (max, "↑")}[direction]
-        row = f"{name.replace('/', ' ')}, best epoch {arrow}"
-        means: dict[str, list[tuple[float, float]]] = {}
-        for gradient, _, stat in sorted(trials, key=lambda trial: trial[0]):
-            label = f"{gradient.form}, k = {gradient.steps}"
-            means.setdefault(label, []).append((gradient.damping, stat.mean))
-        best, _, least = choose(trials, key=lambda trial: trial[2].mean)
-        means[f"chosen: {best.form} A({best.steps}, {best.damping})"] = [(best.damping, least.mean)]
-        curves = []
-        for label, pairs in means.items():
-            x, y = np.transpose(pairs)
-            curves.append(Curve(label, x, y, row))
-        note = f"means of {len(trials)} trials of {n} run{'s' * (n > 1)} each; {variant}".rstrip(
-            "; "
+        kinds = found.groupby(["variant", "searched", "direction"], sort=False)
+        (variant, name, direction), found = max(kinds, key=lambda kind: len(kind[1]))
+        n = int(found["objective_n"].max())
+        trials = found[found["objective_n"] == n].sort_values(["form", "damping", "steps"])
+        objective = trials["objective"]
+        best = trials.loc[objective.idxmin() if direction == "minimize" else objective.idxmax()]
+        row = f"{name.replace('/', ' ')}, best epoch {'↓' if direction == 'minimize' else '↑'}"
+        curves = [
+            curve(f"{form}, k = {k}", group["damping"], group["objective"], row, family=form)
+            for (form, k), group in trials.groupby(["form", "steps"], sort=False)
+        ]
+        chosen = f"{best.form} A({best.steps}, {best.damping})"
+        curves.append(curve(f"chosen: {chosen}", [best.damping], [best.objective], row))
+        first = next(trials.itertuples())
+        note = f"means of {len(trials)} trials of {n} run{'s' * (n > 1)} each; {variant}"
+        yield Lines(
+            *(file_name(table.key, block), FIGURES["search"].format(line=first)),
+            title_of(table, first, f"validation data choose {chosen}"),
+            *(pd.concat(curves, ignore_index=True), r"$\lambda$", note.rstrip("; ")),
         )
-        names = file_name(table.key, block.key), FIGURES["search"].format(line=line)
-        yield Plot(*names, title_of(table, line), curves, r"$\lambda$", note)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from phantomgrad_suite.report.catalogue import Entry
+from phantomgrad_suite.report.document import Section, State, Table
 from phantomgrad_suite.report.studies import (
     baselines,
     costs,
@@ -11,7 +12,6 @@ from phantomgrad_suite.report.studies import (
     theorems,
 )
 from phantomgrad_suite.report.studies.parts import Records, checks
-from phantomgrad_suite.report.table import Section, State, Table
 
 STUDIES: dict[str, Callable[[Entry, Records], Iterator[Section]]] = {
     "baselines": baselines.baselines,
@@ -32,7 +32,7 @@ def table_of_studies(entry: Entry, records: Records) -> Table:
     if records:
         sections += STUDIES[entry.key](entry, records)
         sections += [Section(notes=tuple(entry.notes)), checks(records)]
-    return Table(entry, *_state(entry, records), tuple(sections), tuple(records))
+    return Table(entry, *_state(entry, records), tuple(sections), studies=tuple(records))
 
 
 def _state(entry: Entry, records: Records) -> tuple[State, str]:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from phantomgrad_suite.report.catalogue import Entry
+from phantomgrad_suite.report.document import Section, section
 from phantomgrad_suite.report.studies.parts import Records
-from phantomgrad_suite.report.table import Section
 from phantomgrad_suite.runs.metrics import metric_of
 
 
@@ -19,4 +19,4 @@ def baselines(entry: Entry, records: Records) -> Iterator[Section]:
             | {"Score": metric.format(score)}
             for name, score in numbers["scores"].items()
         ]
-    yield Section.of("", rows, words=3)
+    yield section("", rows, words=3)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from phantomgrad_suite.report.catalogue import DATASETS, Entry
+from phantomgrad_suite.report.document import DASH, Section, section
 from phantomgrad_suite.report.studies.parts import (
     Numbers,
     Records,
@@ -10,7 +11,6 @@ from phantomgrad_suite.report.studies.parts import (
     hardware_label,
     with_instance,
 )
-from phantomgrad_suite.report.table import DASH, Section
 
 COSTS = {
     "seconds": ("Time", "ms", 1e3),
@@ -42,8 +42,8 @@ def complexity(entry: Entry, records: Records) -> Iterator[Section]:
         ]
         state = numbers["state_bytes"] / 2**20
         text = entry.text["measured"].format(clock=numbers["clock"], state=state)
-        yield Section.of(where, [_orders(method) for method in methods])
-        yield Section.of(f"{where}: measurements", rows, words=2, text=text)
+        yield section(where, [_orders(method) for method in methods])
+        yield section(f"{where}: measurements", rows, words=2, text=text)
 
 
 def _orders(method: Numbers) -> dict[str, str]:
@@ -73,10 +73,10 @@ def throughput(entry: Entry, records: Records) -> Iterator[Section]:
             text += f" {entry.text['whole_budgets']}"
         names = row_names(rows)
         times = [{"Row": name, **_times(row)} for name, row in zip(names, rows, strict=True)]
-        yield Section.of(where, times, text=text)
+        yield section(where, times, text=text)
         units = [{"Row": n, **_in_evaluations(row)} for n, row in zip(names, rows, strict=True)]
         text = entry.text["in_f"]
-        yield Section.of(f"{where}: in evaluations of f", units, text=text)
+        yield section(f"{where}: in evaluations of f", units, text=text)
 
 
 def _times(row: Numbers) -> dict[str, str]:
@@ -135,8 +135,8 @@ def against_torchdeq(entry: Entry, records: Records) -> Iterator[Section]:
             for each in numbers["steps"]
         ]
         text = entry.text["clock"].format(**numbers)
-        yield Section.of(f"{where}: solves", solves, words=2, text=text)
-        yield Section.of(f"{where}: training steps", steps, words=2)
+        yield section(f"{where}: solves", solves, words=2, text=text)
+        yield section(f"{where}: training steps", steps, words=2)
 
 
 def _both(case: Numbers, quantity: str, unit: str) -> dict[str, str]:

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from phantomgrad_suite.report.catalogue import BLOCKS, Entry, entry_of
+from phantomgrad_suite.report.document import Section, section
 from phantomgrad_suite.report.studies.parts import Numbers, Records, with_instance
-from phantomgrad_suite.report.table import Section
 from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.records import StudyRecord
 
@@ -37,7 +37,7 @@ def bench(entry: Entry, records: Records) -> Iterator[Section]:
             milliseconds=1e3 * solve["seconds"],
         )
         title = with_instance(record, setting_name(record), records)
-        yield Section.of(title, cells, text=text)
+        yield section(title, cells, text=text)
 
 
 def setting_name(record: StudyRecord) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from phantomgrad_suite.report.table import Section
+from phantomgrad_suite.report.document import Section, section
 from phantomgrad_suite.runs.formats import duration, hardware
 from phantomgrad_suite.runs.records import StudyRecord
 
@@ -46,4 +46,4 @@ def checks(records: Records) -> Section:
         + (f"; reduced: {', '.join(r.changes)}." if r.changes else ".")
         for r in records
     ]
-    return Section.of("Checks" if rows else "Measured on", rows, words=2, notes=notes)
+    return section("Checks" if rows else "Measured on", rows, words=2, notes=notes)

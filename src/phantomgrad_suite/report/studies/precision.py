@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from phantomgrad_suite.report.catalogue import Entry
+from phantomgrad_suite.report.document import DASH, Section, section
 from phantomgrad_suite.report.studies.parts import Numbers, Records, with_instance
-from phantomgrad_suite.report.table import DASH, Section
 from phantomgrad_suite.runs.records import StudyRecord
 
 MEDIAN = 2  # of the quantiles of Figure 4
@@ -32,7 +32,7 @@ def synthetic(entry: Entry, records: Records) -> Iterator[Section]:
             residual=exact["residual"]["percentiles"][-1],
         )
         title = f"F: {with_instance(record, record.setting['nonlinearity'], records)}"
-        yield Section.of(title, rows, words=0, text=text)
+        yield section(title, rows, words=0, text=text)
 
 
 def by_nonlinearity(records: Records) -> list[StudyRecord]:
@@ -76,7 +76,7 @@ def conditioning(entry: Entry, records: Records) -> Iterator[Section]:
         ]
         title = f"F: {with_instance(record, record.setting['nonlinearity'], records)}"
         text = entry.text["section"].format(**record.setting)
-        yield Section.of(title, rows, words=3, text=text)
+        yield section(title, rows, words=3, text=text)
 
 
 def solver_name(method: Numbers) -> str:

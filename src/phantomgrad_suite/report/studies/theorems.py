@@ -5,8 +5,8 @@ from itertools import groupby
 from statistics import fmean, stdev
 
 from phantomgrad_suite.report.catalogue import Entry
+from phantomgrad_suite.report.document import DASH, Section, section
 from phantomgrad_suite.report.studies.parts import Numbers, Records
-from phantomgrad_suite.report.table import DASH, Section
 from phantomgrad_suite.runs.records import StudyRecord
 
 
@@ -18,7 +18,7 @@ def theorems(entry: Entry, records: Records) -> Iterator[Section]:
             title, text, *notes = entry.text[name].strip().split("\n")
             text = text.format(**record.setting)
             rows = make(record.numbers)
-            yield Section.of(title, rows, words, text=text, notes=notes)
+            yield section(title, rows, words, text=text, notes=notes)
 
 
 def first_of(records: Records, row: str) -> StudyRecord | None:

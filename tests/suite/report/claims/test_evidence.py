@@ -9,10 +9,12 @@ from report.conftest import published, record
 
 from phantomgrad_suite.report.baselines import Baseline, best_baselines
 from phantomgrad_suite.report.claims.claim import RunsClaim, SpeedClaim, StudyClaim
-from phantomgrad_suite.report.claims.inference import Difference
-from phantomgrad_suite.report.claims.of_runs import evidence_of_runs
-from phantomgrad_suite.report.claims.of_studies import evidence_of_checks, evidence_of_speed
-from phantomgrad_suite.report.claims.verdicts import Verdict, decide
+from phantomgrad_suite.report.claims.evidence import (
+    evidence_of_checks,
+    evidence_of_runs,
+    evidence_of_speed,
+)
+from phantomgrad_suite.report.claims.inference import Difference, Verdict, decide
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.metrics import metric_of
 from phantomgrad_suite.runs.records import Check, Result
@@ -117,12 +119,6 @@ def test_rows_must_beat_the_baselines_with_the_result_that_is_compared(quantity,
     assert decide(judged(claim(), rows).result, 0.05).verdict == Verdict.HOLDS  # no baselines
 
 
-def test_a_row_that_equals_a_baseline_did_not_train():
-    rows = {"a": seeds(0.81, 0.82, 0.83), "b": seeds(0.5, 0.5, 0.5)}
-    assert "did not train" in reason(claim(), rows, must_beat(0.5))
-    assert judged(claim(), rows, must_beat(0.499)).result.p < 0.05
-
-
 def test_perplexities_must_be_smaller():
     def texts(*values):
         results = [Result("perplexity", value, 1, value, mode="min") for value in values]
@@ -162,15 +158,12 @@ def test_spreads_are_shown_as_standard_deviations():
     assert found.result.p == pytest.approx(1 / 401)  # two degrees of freedom each
 
 
-def test_equal_differences_cannot_be_tested():
+def test_equal_or_missing_differences_cannot_be_tested():
     """Accuracies over few samples are coarse, and two pairs may agree by chance."""
     rows = {"a": seeds(0.75, 0.5), "b": seeds(0.5, 0.25)}
     assert "all values are equal" in reason(claim(seeds=2), rows)
     rows = {"a": seeds(0.5, 0.6, 0.7), "b": seeds(0.5, 0.5, 0.5)}
     assert "all values are equal" in reason(claim(test="varies_more"), rows)
-
-
-def test_values_that_are_not_finite_cannot_be_tested():
     rows = {"a": seeds(0.75, math.nan, 0.8), "b": seeds(0.5, 0.25, 0.7)}
     assert reason(claim(), rows) == "a run has no finite last"
 
@@ -248,14 +241,6 @@ def test_speeds_are_per_sample_and_need_rounds_of_both():
     assert evidence_of_speed(speed(), None, 0.05).result.reason.endswith("has no record")
     with pytest.raises(UserError, match="has no row c: it has a, b"):
         evidence_of_speed(speed(rows={"a": "c", "b": "b"}), timed([2.0], [2.0]), 0.05)
-
-
-def test_the_published_study_gives_its_own_ratio():
-    study = published("throughput/cpu")
-    rows = {"a": "table1/upg_k5_d0.5_no_dropout", "b": "table1/implicit"}
-    ours = evidence_of_speed(speed(rows=rows), study, 0.05).shown.ours
-    (measured,) = [row for row in study.numbers["rows"] if row["row"] == rows["a"]]
-    assert float(ours.removesuffix(" times")) == pytest.approx(measured["faster"]["step"], rel=0.05)
 
 
 # Baselines

@@ -3,22 +3,23 @@
 import itertools
 import math
 
+import pandas as pd
 import pytest
 from composition import REPOSITORY
 from report.conftest import PUBLISHED
 
-from phantomgrad_suite.report.claims.claim import Family, Untestable
-from phantomgrad_suite.report.claims.claims_table import Judged, Part, judge
+from phantomgrad_suite.report.claims.claim import Untestable
+from phantomgrad_suite.report.claims.claims_table import judge
 from phantomgrad_suite.report.claims.evidence import Effect, Evidence
-from phantomgrad_suite.report.claims.verdicts import Finding, Verdict
+from phantomgrad_suite.report.claims.inference import Finding, Verdict
 from phantomgrad_suite.report.figures.forest import draw
 
 
-def drawn(effect, source="the paper", verdict=Verdict.HOLDS):
+def drawn(effect, verdict=Verdict.HOLDS):
     claim = Untestable(claim="It is better", place="", paper="", untestable="")
-    finding = Finding(verdict)
-    judged = Judged(claim, Evidence(finding, effect=effect), finding)
-    return draw([Part(Family(title="Toys", source=source, level=0.05), "primary", [judged])], "T")
+    evidence = Evidence(Finding(verdict), effect=effect)
+    line = {"title": "Toys", "claim": claim, "evidence": evidence, "verdict": verdict}
+    return draw(pd.DataFrame([line]), "T")
 
 
 def texts(figure):
@@ -26,15 +27,11 @@ def texts(figure):
 
 
 def test_every_primary_claim_of_the_paper_is_a_line_with_its_verdict():
-    parts = judge(REPOSITORY / "results", PUBLISHED).parts
-    shown = texts(draw(parts, "All"))
-    claims = [
-        (judged.claim.claim, judged.finding.verdict)
-        for part in parts
-        if (part.family.source, part.rank) == ("the paper", "primary")
-        for judged in part.claims
-    ]
-    pairs = list(itertools.pairwise(shown))
+    judgement = judge(REPOSITORY / "results", PUBLISHED)
+    pairs = list(itertools.pairwise(texts(draw(judgement.of_paper, "All"))))
+    mine = judgement.claims
+    mine = mine[(mine["source"] == "the paper") & (mine["rank"] == "primary")]
+    claims = [(line.claim.claim, line.finding.verdict) for line in mine.itertuples()]
     assert len(claims) > 20
     assert [claim for claim in claims if claim not in pairs] == []
 
@@ -62,7 +59,3 @@ def test_speeds_have_a_logarithmic_axis_around_one():
 def test_a_claim_without_a_number_or_with_one_run_has_no_interval(effect):
     (axes,) = drawn(effect, verdict=Verdict.UNTESTED).axes
     assert len(axes.lines) == (1 if effect is None else 2)
-
-
-def test_claims_of_others_are_not_shown():
-    assert drawn(None, source="ours").axes == []

@@ -1,4 +1,4 @@
-"""Tests and their power against closed forms, scipy and simulation."""
+"""Tests and their power against closed forms, scipy and simulation; the five verdicts, Holm."""
 
 import math
 
@@ -8,9 +8,15 @@ from scipy import stats
 
 from phantomgrad_suite.report.claims.inference import (
     Difference,
+    Finding,
+    Outcome,
+    Verdict,
+    corrected,
+    decide,
     equivalent,
     fails_more,
     greater,
+    holm,
     not_worse,
     varies_more,
 )
@@ -77,11 +83,6 @@ def test_equivalence_and_its_opposite_are_intervals_inside_and_outside_the_margi
     assert found.towards == (abs(d.mean) < 1)
 
 
-def test_equivalence_is_two_one_sided_tests():
-    p = equivalent(Difference.of([0.1, 0.2, 0.3]), 1.0, LEVEL).p
-    assert p == pytest.approx(upper_tail(0.8 / 0.1 * 3**0.5))
-
-
 @pytest.mark.parametrize("n", [2, 5, 10])
 @pytest.mark.parametrize("effect", [0.5, 1.5])
 def test_power_of_a_t_test_is_how_often_it_succeeds(n, effect):
@@ -98,18 +99,6 @@ def test_power_of_equivalence_is_how_often_both_tests_succeed(n, margin):
     means, errors = simulated(n, 0, 1)
     succeeded = (np.abs(means) + stats.t.isf(LEVEL, n - 1) * errors < margin).mean()
     assert equivalent(d, margin, LEVEL).power == pytest.approx(succeeded, abs=0.01)
-
-
-def test_power_of_equivalence_of_many_pairs_is_that_of_normal_values():
-    d = Difference(0.0, 1.0, 10_000)
-    expected = 1 - 2 * stats.norm.sf(3 - stats.norm.isf(LEVEL))
-    assert equivalent(d, 3.0, LEVEL).power == pytest.approx(expected, abs=1e-3)
-
-
-def test_over_folds_the_power_is_that_of_the_corrected_error():
-    values = [float(i) for i in range(10)]
-    plain, corrected = (Difference.of(values, over_folds=folds) for folds in (False, True))
-    assert corrected.power_above(3, LEVEL) < plain.power_above(3, LEVEL)
 
 
 @pytest.mark.parametrize("values", [[], [5.0], [math.nan, 1.0, 2.0], [2.0, 2.0]])
@@ -147,10 +136,64 @@ def test_variances_are_compared_by_the_f_test():
     assert varies_more(b, a, 3.0, LEVEL).power == pytest.approx(9 / 28)
 
 
-def test_power_of_the_f_test_is_how_often_it_succeeds():
-    random = np.random.default_rng(1)
-    large, small = random.normal(0, 3, (DRAWS, 7)), random.normal(0, 1, (DRAWS, 7))
-    ratios = large.var(axis=1, ddof=1) / small.var(axis=1, ddof=1)
-    succeeded = (ratios > stats.f.isf(LEVEL, 6, 6)).mean()
-    power = varies_more([0.0] * 6 + [1.0], [0.0] * 6 + [1.0], 3.0, LEVEL).power
-    assert power == pytest.approx(succeeded, abs=0.01)
+HOLDS, TOWARDS, AGAINST, CONTRADICTED, UNTESTED = Verdict
+
+
+@pytest.mark.parametrize(
+    ("test", "verdicts"),
+    [
+        (greater, [HOLDS, HOLDS, TOWARDS, AGAINST, CONTRADICTED, CONTRADICTED]),
+        (not_worse, [HOLDS, HOLDS, TOWARDS, TOWARDS, HOLDS, CONTRADICTED]),
+        (equivalent, [CONTRADICTED, HOLDS, TOWARDS, TOWARDS, HOLDS, CONTRADICTED]),
+    ],
+)
+def test_each_test_reaches_its_verdicts(test, verdicts):
+    wide = [-2.0, 0.0, 2.3]
+    samples = [
+        *([2.0, 2.1, 2.2], [0.1, 0.11, 0.12], wide),
+        *([-value for value in wide], [-0.1, -0.11, -0.12], [-2.0, -2.1, -2.2]),
+    ]
+    outcomes = [test(Difference.of(values), 1.0, LEVEL) for values in samples]
+    assert [decide(outcome, LEVEL).verdict for outcome in outcomes] == verdicts
+
+
+def test_the_level_is_what_is_left_to_spend():
+    outcome = greater(Difference.of([1.0, 2.0, 3.0]), 1.0, LEVEL)  # p = 0.037
+    assert decide(outcome, 0.05) == (HOLDS, outcome.p, "")
+    assert decide(outcome, 0.025) == (TOWARDS, outcome.p, "")
+    assert decide(outcome._replace(p=0.963, against=0.037), 0.025).verdict == TOWARDS
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.04, 0.03, 0.9]) == pytest.approx([0.04, 0.09, 0.09, 0.9])
+    assert holm([0.6, 0.5]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_a_family_corrects_both_sides_and_counts_what_is_missing():
+    missing = Finding(UNTESTED, reason="3 of 6 runs")
+    outcomes = [Outcome(0.02, 0.98, True), Outcome(0.99, 0.01, False), missing]
+    first, second, third = corrected(outcomes)
+    assert first[:2] == (pytest.approx(0.06), 1.0)
+    assert second[:2] == (1.0, pytest.approx(0.03))
+    assert third is missing
+    assert [decide(result, LEVEL).verdict for result in (first, second, third)] == [
+        *(TOWARDS, CONTRADICTED, UNTESTED)
+    ]
+
+
+@pytest.mark.parametrize("p", [0.001, 0.02, 0.5])
+def test_what_holds_before_a_test_is_made_holds_afterwards(p):
+    other, missing = Outcome(0.015, 0.9, True), Finding(UNTESTED)
+    before, _ = corrected([other, missing])
+    after, _ = corrected([other, Outcome(p, 1 - p, True)])
+    assert after.p <= before.p
+    assert math.isclose(before.p, 0.03)
+
+
+def test_a_finding_prints_its_reason():
+    assert str(Finding(UNTESTED, reason="no data")) == "cannot be tested here (no data)"
+    assert str(Finding(HOLDS, 0.01)) == "holds"
+    assert [verdict.plural for verdict in Verdict] == [
+        *("hold", "point towards", "point against", "contradicted", "cannot be tested here")
+    ]

@@ -1,0 +1,146 @@
+"""A table of the report as frames of text with their notes, and as Markdown, LaTeX and HTML."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import pandas as pd
+from markdown_it import MarkdownIt
+
+from phantomgrad_suite.report.catalogue import Entry
+from phantomgrad_suite.runs.records import StudyRecord
+
+DASH = "—"
+_HTML = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+
+
+class State(StrEnum):
+    """How far a table is reproduced."""
+
+    MADE = "made"
+    PARTLY = "partly made"
+    SCALED = "CPU edition"
+    REDUCED = "reduced"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A title, a text, a frame of cells as text, and notes; all optional.
+
+    The index of the frame holds the titles of blocks of rows. The first ``words`` columns hold
+    words, those after them numbers.
+    """
+
+    title: str = ""
+    text: str = ""
+    frame: pd.DataFrame = field(default_factory=pd.DataFrame)
+    words: int = 1
+    notes: tuple[str, ...] = ()
+
+    @property
+    def blocks(self) -> Iterator[tuple[str, pd.DataFrame]]:
+        """The rows under each title."""
+        if len(self.frame):
+            yield from self.frame.groupby(level=0, sort=False)
+
+
+def section(
+    title: str,
+    rows: Sequence[Mapping[str, str]],
+    words: int = 1,
+    *,
+    text: str = "",
+    notes: Sequence[str] = (),
+    blocks: Sequence[str] = (),
+    always: Collection[str] = (),
+) -> Section:
+    """Return a section of rows, of which ``blocks`` are the titles.
+
+    Columns without text are left out unless they are among ``always``.
+    """
+    frame = pd.DataFrame(rows, index=[*blocks] or [""] * len(rows), dtype=object)
+    kept = [name for name in frame if name in always or frame[name].ne("").any()]
+    words = sum(name in kept for name in frame.columns[:words])
+    return Section(title, text, frame[kept].replace("", DASH), words, tuple(notes))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the report; its results are the first of ``sections``.
+
+    ``missing`` names what is missing or does not hold. A table of runs has a line for each
+    experiment and each run in the frames ``experiments`` and ``runs``.
+    """
+
+    entry: Entry
+    state: State
+    missing: str = ""
+    sections: tuple[Section, ...] = ()
+    experiments: pd.DataFrame = field(default_factory=pd.DataFrame)
+    runs: pd.DataFrame = field(default_factory=pd.DataFrame)
+    studies: tuple[StudyRecord, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return self.entry.key
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands for the runs that are shown."""
+        entry, found = self.entry, list[str]()
+        for line in self.experiments.itertuples():
+            if line.n:
+                scaled = f"{entry.command} SCALE={line.scale}" if line.scale else ""
+                found.append(scaled or entry.elsewhere.get(line.dataset, entry.command))
+        return list(dict.fromkeys(found)) or [entry.command]
+
+
+def markdown(table: Table) -> str:
+    """Return the title and caption of a table and all of its sections."""
+    return f"# {table.entry.heading}\n\n{body(table)}"
+
+
+def body(table: Table) -> str:
+    """Return what follows the title of a table, as Markdown."""
+    parts = [table.entry.caption]
+    for part in table.sections:
+        parts += [f"## {part.title}" if part.title else "", part.text]
+        for title, rows in part.blocks:
+            parts += [f"**{title}**" if title else "", _grid(rows, part.words)]
+        parts.append("\n".join(f"- {note}" for note in part.notes))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _grid(rows: pd.DataFrame, words: int) -> str:
+    """Return rows as a table of Markdown, aligned so that the source can be read too."""
+    columns = []
+    for i, heading in enumerate(rows):
+        cells = [heading, *(cell.replace("|", "\\|") for cell in rows[heading])]
+        width, number = max(3, *map(len, cells)), i >= words
+        cells.insert(1, "-" * (width - number) + ":" * number)
+        columns.append([cell.rjust(width) if number else cell.ljust(width) for cell in cells])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in zip(*columns, strict=True))
+
+
+def latex(table: Table) -> str:
+    """Return a ``table`` environment for each block, for XeLaTeX or LuaLaTeX with booktabs."""
+    return "\n".join(
+        rows.to_latex(
+            index=False,
+            escape=True,
+            caption=": ".join(filter(None, (table.entry.heading, part.title, title))),
+            label=f"tab:{table.key}",
+            column_format="l" * part.words + "r" * (rows.shape[1] - part.words),
+        )
+        for part in table.sections
+        for title, rows in part.blocks
+    )
+
+
+def html(text: str, **environment: Any) -> str:
+    """Return Markdown as HTML, with tables that scroll by themselves where they are too wide."""
+    found: str = _HTML.render(text, environment)
+    found = found.replace("<table>", '<div class="scroll" role="region" tabindex="0"><table>')
+    return found.replace("</table>", "</table></div>")

@@ -1,0 +1,225 @@
+"""All training runs as one pandas frame: a line a run, with the values of its configuration."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from phantomgrad_suite.report.catalogue import REPEATED
+from phantomgrad_suite.runs import formats
+from phantomgrad_suite.runs.identity import split_row
+from phantomgrad_suite.runs.lengths import in_steps
+from phantomgrad_suite.runs.metrics import Metric, metric_of
+from phantomgrad_suite.runs.records import Record
+
+EXPERIMENT = ["row", "protocol", "changes", "config_hash", "metric", "fingerprint"]
+"""What the runs of an experiment share: runs that differ in it are in no cell together."""
+
+_FORMS = {
+    "ImplicitGradient": "implicit",
+    "UnrolledPhantomGradient": "UPG",
+    "NeumannPhantomGradient": "NPG",
+    "BackpropThroughSolver": "BPTT",
+}
+_SOLVES = "solver/evaluations", "adjoint/evaluations"  # means by epoch
+
+
+def frame_of(records: Iterable[Record]) -> pd.DataFrame:
+    """Return a line for each run: what it is, its scores and costs, and its configuration.
+
+    The settings are columns with dotted names (``gradient.steps``); ``record`` is the whole record.
+    ``experiment`` numbers the experiments in the order of their first runs.
+    """
+    known = list(records)
+    if not known:
+        return pd.DataFrame(columns=["record", "experiment", *EXPERIMENT])
+    settings = pd.json_normalize([record.config for record in known], sep=".")
+    frame = pd.DataFrame([_facts(record) for record in known])
+    frame["experiment"] = frame.groupby(EXPERIMENT, sort=False).ngroup()
+    return pd.concat([frame, settings.drop(columns=frame.columns, errors="ignore")], axis=1)
+
+
+def _facts(record: Record) -> dict[str, Any]:
+    label, result, (scale, row) = record.label, record.result, split_row(record.row)
+    scaled, reduction = _reduction(record, scale)
+    return {
+        "record": record,
+        "table": row.partition("/")[0],
+        "row": record.row,
+        "unscaled": row,
+        "scale": scale,
+        "block": block_of(record.row),
+        "instance": record.instance,
+        "key": label.get("dataset", ""),
+        "model": label.get("model", ""),
+        "method": label.get("method", record.row),
+        "fingerprint": str(record.data.get("fingerprint", "")),
+        "protocol": record.protocol,
+        "changes": tuple(record.changes),
+        "scaled": scaled,
+        "reduction": reduction,
+        "config_hash": record.config_hash,
+        "metric": result.metric,
+        "mode": result.mode,
+        **{name: getattr(result, name) for name in ("best", "last", "selected")},
+        "objective": _objective(record),
+        "searched": _search(record).get("objective", ""),
+        "direction": _search(record).get("direction", ""),
+        "diverged": bool(record.diverged),
+        "parameters": record.parameters.get("total"),
+        "evaluations": record.solver.get("evaluations"),
+        "adjoint_evaluations": record.solver.get("adjoint_evaluations"),
+        "step_in_f": _step_in_f(record),
+        "cpu_over_wall": _cpu_over_wall(record),
+        "peak_bytes": record.memory.get("peak_bytes"),
+        "memory_kind": str(record.memory.get("kind", "")),
+        "hardware": _hardware(record),
+        **_gradient(record.config.get("gradient") or {}),
+    }
+
+
+def block_of(row: str) -> str:
+    """Return the folder between the table and the row, in that of its scale (``cpu/honest``)."""
+    scale, name = split_row(row)
+    return "/".join([*([scale] if scale else []), *name.split("/")[1:-1]])
+
+
+def metric_of_run(record: Record) -> Metric:
+    """Return the metric of a run's result."""
+    return metric_of(record.result.metric, record.result.mode)
+
+
+def _reduction(record: Record, scale: str) -> tuple[str, str]:
+    """Return what the scale reduces in all rows alike, and how else a run is not the full one."""
+    named = {*record.config["label"]["reduced"], record.data.get("reduced")} if scale else set()
+    scaled = ", ".join(c for c in record.changes if c in named and c not in REPEATED)
+    changes = ", ".join(change for change in record.changes if change not in named)
+    reduced = changes or (record.protocol != "full" and not scaled)
+    return scaled, f"{record.protocol}: {changes or 'unknown'}" if reduced else ""
+
+
+def _gradient(gradient: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the family of a gradient, and λ and k of UPG and NPG; λ is NaN where it adapts."""
+    family = _FORMS.get(str(gradient.get("_target_", "")).rpartition(".")[2], "")
+    damping, steps = gradient.get("damping"), gradient.get("steps")
+    fixed = family in ("UPG", "NPG") and isinstance(damping, int | float)
+    return {
+        "family": "one step" if (family, damping, steps) == ("UPG", 1, 1) else family,
+        "form": family if fixed else "",
+        "damping": float(damping) if fixed else math.nan,  # type: ignore[arg-type]
+        "steps": steps if fixed else 0,
+    }
+
+
+def estimators_of(record: Record) -> dict[str, tuple[str, str]]:
+    """Return form and name of each estimator that a run has measured, by its name in curves."""
+    configured = (record.config.get("measure") or {}).values()
+    found: dict[str, tuple[str, str]] = {}
+    for settings in filter(None, configured):
+        for name, gradient in (settings.get("estimators") or {}).items():
+            found[name] = _estimator(gradient) or ("", name)
+    return found
+
+
+def _estimator(gradient: Mapping[str, Any]) -> tuple[str, str] | None:
+    known = _gradient(gradient)
+    if known["form"]:
+        return known["form"], f"A({known['steps']}, {known['damping']})"
+    if known["family"] == "implicit":
+        solver = gradient["solver"]
+        name = f"{solver['_target_'].rpartition('.')[2]}({solver['max_evaluations']})"
+        return "Implicit", f"preconditioned {name}" if gradient.get("preconditioner") else name
+    return None
+
+
+def _search(record: Record) -> Mapping[str, str]:
+    return (record.config.get("runtime") or {}).get("tune") or {}
+
+
+def _objective(record: Record) -> float | None:
+    """Return the best finite value by which a search judges a run; ``None`` for other runs."""
+    settings = _search(record)
+    if not settings:
+        return None
+    best = {"minimize": min, "maximize": max}[settings["direction"]]
+    curve = record.curves.get(settings["objective"], [])
+    return best((v for v in curve if v is not None and math.isfinite(v)), default=None)
+
+
+def _step_in_f(record: Record) -> float | None:
+    """Return the mean CPU time of a training step in evaluations of f, or None if not recorded.
+
+    Times of f differ between machines as those of steps do, so runs on several can be compared.
+    """
+    seconds, f = (record.curves.get(f"seconds/{name}") for name in ("step_cpu", "f_cpu"))
+    if not seconds or not f or not record.seconds.get("step_cpu"):
+        return None
+    steps = sum(seconds) / record.seconds["step_cpu"] / len(seconds)  # of an epoch
+    trained = [(s, t) for s, t in zip(seconds, f, strict=True) if t is not None]
+    if not trained:
+        return None  # pretraining measures no f
+    times, evaluations = zip(*trained, strict=True)
+    return float(fmean(times) / steps / median(evaluations))
+
+
+def _cpu_over_wall(record: Record) -> float | None:
+    """Return the CPU time of a run's epochs over their wall-clock time, or None if not recorded."""
+    wall, cpu = (record.seconds.get(name) for name in ("epoch", "epoch_cpu"))
+    return cpu / wall if cpu and wall else None
+
+
+def _hardware(record: Record) -> str:
+    """Return the device of a run and how many processes shared it."""
+    environment = record.environment
+    on_gpu = record.memory.get("kind") == "cuda" and bool(environment.get("accelerator"))
+    device, processes = formats.hardware(environment, on_gpu), environment.get("processes", 1)
+    if processes == 1:
+        return device
+    if on_gpu:
+        return f"{processes} x {device}"
+    processor, threads = device.rsplit(", ", 1)
+    return f"{processor}, {processes} processes of {threads}"
+
+
+def curves_of(records: Sequence[Record], name: str) -> list[list[float]]:
+    """Return a curve of each run that has it."""
+    return [curve for record in records if (curve := record.curves.get(name))]
+
+
+def by_epoch(curves: Sequence[Sequence[float | None]]) -> pd.DataFrame:
+    """Return curves as columns, by epoch; the shorter ones end in NaN."""
+    return pd.DataFrame({i: pd.Series(curve, dtype=float) for i, curve in enumerate(curves)})
+
+
+def evaluations(record: Record) -> np.ndarray:
+    """Return the evaluations of f, and products with its Jacobian, of all steps up to each epoch.
+
+    A step takes those of its solves. With k steps UPG evaluates f k times to attach the gradient,
+    the others once; then there are k products, for implicit differentiation one, and j / (n + 1) of
+    one if only j of the n + 1 steps of a recursion are recorded. Backpropagation through the solver
+    takes a product for each evaluation, and with Reversible another evaluation. A Jacobian penalty
+    takes two evaluations and two products. Pretraining has no solves.
+    """
+    gradient, task, model = (record.config[part] for part in ("gradient", "task", "model"))
+    steps, kind = gradient.get("steps", 1), gradient["_target_"]
+    penalty = 4 * (task.get("jacobian") or {}).get("frequency", 0)
+    found = [np.array(record.curves[n], dtype=float) for n in _SOLVES if n in record.curves]
+    solves = np.sum(np.nan_to_num(found), axis=0)
+    if "Backprop" in kind:
+        attached = solves * (2 if "Reversible" in record.config["solver"]["_target_"] else 1)
+    else:
+        # Another model may use one of these names for something else.
+        part = model.get("recorded") if model.get("n") is not None else None
+        recorded = part / (model["n"] + 1) if part else 1
+        attached = (steps if "Unrolled" in kind else 1) + steps * recorded
+    step = solves + attached + penalty
+    last = record.weights["last"]
+    length = last["step"] / last["epoch"]  # of an epoch, in steps
+    steps = in_steps(task.get("pretraining_steps", 0), last["step"])
+    pretraining = steps - length * np.arange(len(step))
+    pretraining = np.clip(pretraining, 0, length)
+    unrolled = 2 * task.get("pretraining_layers", 0)
+    return np.cumsum(pretraining * unrolled + (length - pretraining) * step)

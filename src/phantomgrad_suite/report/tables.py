@@ -1,0 +1,39 @@
+"""The tables of a folder of results: which there are, and each of them made from its records."""
+
+from pathlib import Path
+
+from phantomgrad_suite.report.baselines import read_baselines
+from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
+from phantomgrad_suite.report.document import Table
+from phantomgrad_suite.report.inputs import read_paper
+from phantomgrad_suite.report.results import table_of_runs
+from phantomgrad_suite.report.studies import STUDIES, table_of_studies
+from phantomgrad_suite.runs.archive import Archive
+from phantomgrad_suite.runs.identity import SCALES, split_row
+from phantomgrad_suite.runs.records import Record, StudyRecord
+
+
+def known_tables(results: Path, *archives: Archive) -> list[str]:
+    """Return the keys of all tables with a number of the paper or a record, in print order."""
+    rows = {row for archive in archives for row, _ in archive.records}
+    found = {number.table for number in read_paper()}
+    found |= {split_row(row)[1].partition("/")[0] for row in rows}
+    return [key for key in CATALOGUE if key in found] + sorted(found - set(CATALOGUE))
+
+
+def load(results: Path, key: str, published: Archive, own: Archive | None = None) -> Table:
+    """Return a table of ``published`` records, or of your ``own``, with the paper's numbers.
+
+    Raises:
+        UserError: an input cannot be used; the message names the file.
+    """
+    entry, archive = entry_of(key), own or published
+    if key in STUDIES:
+        return table_of_studies(entry, archive.of(StudyRecord, key))
+    return table_of_runs(
+        entry,
+        [number for number in read_paper() if number.table == key],
+        archive.of(Record, key, *(f"{scale}/{key}" for scale in SCALES)),
+        archive.of(StudyRecord, "throughput"),
+        read_baselines(published, own),
+    )
