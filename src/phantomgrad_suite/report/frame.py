@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from omegaconf import OmegaConf
 
 from phantomgrad_suite.report.catalogue import REPEATED
 from phantomgrad_suite.runs import formats
@@ -116,9 +117,12 @@ def _gradient(gradient: Mapping[str, Any]) -> dict[str, Any]:
 
 def estimators_of(record: Record) -> dict[str, tuple[str, str]]:
     """Return form and name of each estimator that a run has measured, by its name in curves."""
-    configured = (record.config.get("measure") or {}).values()
+    if not record.config.get("measure"):
+        return {}
+    measured = OmegaConf.create(dict(record.config)).measure  # refers to solvers elsewhere
+    configured: Any = OmegaConf.to_container(measured, resolve=True)
     found: dict[str, tuple[str, str]] = {}
-    for settings in filter(None, configured):
+    for settings in filter(None, configured.values()):
         for name, gradient in (settings.get("estimators") or {}).items():
             found[name] = _estimator(gradient) or ("", name)
     return found
