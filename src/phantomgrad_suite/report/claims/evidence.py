@@ -41,6 +41,7 @@ from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.records import Record, StudyRecord
 
+_EARLY = 3  # seeds (folds) from which a comparison whose runs are not all in has a direction
 _INSTANCE = re.compile(r"seed(\d+)(?:-fold(\d+))?")  # of a run that does not differ from its row
 
 RunsOf = Callable[[str], Mapping[tuple[int, int], Record]]
@@ -240,16 +241,21 @@ def evidence_of_runs(
     runs, missing = _complete(claim, known), _missing(claim, known)
     if runs.empty:
         return Evidence.untested(missing)
-    reason = "" if len(runs) == claim.instances else missing
+    awaited = "" if len(runs) == claim.instances else missing
     if claim.test == "fails_more":
-        return _failures(claim, runs, baselines, reason, level)
+        return _failures(claim, runs, baselines, awaited, level)
     compared = Comparison(claim, runs, margin)
+    reason = awaited if len(compared.values) < _EARLY else ""
     reason = reason or _diverged(runs) or _untrained(claim.rows, claim, runs, baselines)
     reason = reason or compared.unspread()
     shown = compared.shown(), compared.effect()
     if reason:
         return Evidence.untested(reason, *shown)
-    return Evidence(compared.outcome(level), *shown)
+    outcome = compared.outcome(level)
+    if not awaited:
+        return Evidence(outcome, *shown)
+    direction = Verdict.TOWARDS if outcome.towards else Verdict.AGAINST
+    return Evidence(Finding(direction, reason=awaited), *shown)  # no test before the last seed
 
 
 def _complete(claim: RunsClaim, known: Mapping[str, Mapping[Any, Record]]) -> pd.DataFrame:

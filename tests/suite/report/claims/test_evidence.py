@@ -77,6 +77,14 @@ def test_missing_runs_are_counted():
     assert reason(claim(), rows) == "the rows have other seeds or folds"
 
 
+@pytest.mark.parametrize(("b", "verdict"), [(0.80, Verdict.TOWARDS), (0.90, Verdict.AGAINST)])
+def test_three_seeds_of_more_have_a_direction_and_no_test(b, verdict):
+    rows = {"a": seeds(0.81, 0.82, 0.83, 0.84), "b": seeds(b, b, b)}
+    found = judged(claim(seeds=4), rows)
+    assert decide(found.result, 1.0) == (verdict, None, "7 of 8 runs")
+    assert (found.shown.n, found.effect is None) == ("3 of 4", False)
+
+
 def test_lists_of_rows_are_averaged_within_a_seed():
     rows = {"a": seeds(0.80, 0.82), "c": seeds(0.90, 0.94), "b": seeds(0.80, 0.80)}
     rows["d"] = seeds(0.80, 0.80)
@@ -94,7 +102,9 @@ def test_seeds_are_averaged_within_a_fold():
     assert found.shown.interval == " to ".join(f"{end:+.2f}" for end in d.interval())
     assert found.shown.n == "3"
     del rows["a"][1, 2]
-    assert reason(claim(seeds=2, folds=3), rows) == "11 of 12 runs"
+    found = judged(claim(seeds=2, folds=3), rows)
+    assert (found.result.verdict, found.result.reason) == (Verdict.TOWARDS, "11 of 12 runs")
+    assert found.shown.difference == "+2.00"  # of the complete seed
 
 
 def test_means_of_survivors_are_no_evidence():
