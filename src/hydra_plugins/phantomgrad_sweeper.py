@@ -29,7 +29,7 @@ class RowSweeper(BasicSweeper):
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         """Give the launcher, too, a loader that remembers the rows."""
-        own = self.scales.get(config.hydra.runtime.choices.get("scale"), {})
+        own = self.scales.get(str(config.hydra.runtime.choices.get("scale")), {})
         self.params = {**(self.params or {}), **own}
         loader: Any = _OncePerRow(hydra_context.config_loader)
         context = HydraContext(config_loader=loader, callbacks=hydra_context.callbacks)

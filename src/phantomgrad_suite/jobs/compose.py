@@ -1,6 +1,7 @@
 """Hydra configurations: composed by name, resolved, identified; mistakes explained in one line."""
 
 import difflib
+import math
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -61,6 +62,13 @@ def _scaled(value: float, at: int, now: int) -> float:
     return value * now // at if isinstance(value, int) else value * now / at
 
 
+def _batch(*, _root_: DictConfig) -> int:
+    """Return the batch size of all processes together, as far as their number is known."""
+    numbers = (_root_.trainer.get(name, 1) for name in ("devices", "num_nodes"))
+    return math.prod((_root_.dataset.batch_size, *(n for n in numbers if isinstance(n, int))))
+
+
+OmegaConf.register_new_resolver("batch", _batch, replace=True)
 OmegaConf.register_new_resolver("joined", "/".join, replace=True)
 OmegaConf.register_new_resolver("scaled", _scaled, replace=True)
 OmegaConf.register_new_resolver("method", _method, replace=True)

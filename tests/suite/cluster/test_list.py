@@ -69,6 +69,7 @@ def test_listed_commands_of_a_suite(study_script):
 
 
 def test_a_table_at_a_scale_has_rows_and_seeds_of_its_own(script):
+    assert len(script("table=table1", "cluster=list").out.splitlines()) == 11 * 6
     lines = script("table=table1", "scale=cpu", "cluster=list").out.splitlines()
     assert len(lines) == 9 * 7
     assert " seed=6 experiment=table1/implicit_preconditioned5 table=table1 scale=cpu " in lines[-1]

@@ -92,7 +92,8 @@ def _panel(axes: Axes, families: Sequence[pd.DataFrame], height: float) -> None:
 
 
 def _text(axes: Axes, x: float, y: float, text: str, **options: Any) -> None:
-    axes.text(x, y, text, transform=axes.get_yaxis_transform(), **options)
+    behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}  # hides the line at zero
+    axes.text(x, y, text, transform=axes.get_yaxis_transform(), bbox=behind, **options)
 
 
 def _claim(axes: Axes, line: Any, y: float) -> None:
