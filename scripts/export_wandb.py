@@ -1,7 +1,7 @@
 """Put the finished runs of a table on wandb, rebuilt from their records.
 
 python scripts/export_wandb.py table4             as files in runs/.wandb, for `wandb sync`
-python scripts/export_wandb.py table4 --online    sent at once
+python scripts/export_wandb.py table4 --online    sent at once, with a report of the table
 """
 
 import sys

@@ -118,7 +118,10 @@ def history(record: Record) -> Iterator[dict[str, float]]:
 
 def build_report(table: str, records: Sequence[Record], text: str) -> Any:
     """Return a report, not sent yet: the table as text, bar charts, and a panel for each curve."""
-    wr: Any = import_module("wandb_workspaces.reports.v2")
+    try:
+        wr: Any = import_module("wandb_workspaces.reports.v2")
+    except ModuleNotFoundError as error:
+        raise UserError("--online needs the package wandb-workspaces: make env") from error
     grouped = {"groupby": "Group", "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
     panels = []
     for metric, mode in dict.fromkeys((r.result.metric, r.result.mode) for r in records):

@@ -80,12 +80,13 @@ def execute(config: DictConfig, job: Job) -> Stopped | None:
 def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple[Record, int]:
     """Build, fit and record; return the record, and the signal of the last epoch or 0."""
     clock, load = time.perf_counter(), {"start": load_average()}
+    known = origin(config, identity)  # Hydra resolves references where it builds an object
     data = prepare(config)
     task, described = build_task(config, data), data.facts()
     if "tune" in config.runtime:
         check_search(config, data, task)
     facts = {
-        **origin(config, identity),
+        **known,
         "changes": [*identity.changes],
         "command": command_line(HydraConfig.get()),
         "data": described.get("fingerprint"),
@@ -114,7 +115,7 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
         environment["earlier"] = state.attempts[:-1]
     writes, parameters = is_first_process() and not diverged, list(task.model.parameters())
     record = Record(
-        **{**origin(config, identity), "started": state.attempts[0]["started"]},
+        **{**known, "started": state.attempts[0]["started"]},
         **protocol(config, identity, *filter(None, [described.get("reduced")])),
         label={key: str(config.label[key]) for key in ("dataset", "model", "method")},
         result=(Result.missing if diverged else history.result)(task.metric, task.metric_mode),
@@ -159,7 +160,8 @@ def _trainer(config: DictConfig, kept: list[Callback]) -> Trainer:
         if callback
     ]
     logger = build(runtime.logger, "runtime.logger", Logger)
-    logger.log_hyperparams(as_dict(config))
+    of_the_row = ("paper", "table")  # wandb has a table of its own
+    logger.log_hyperparams({k: v for k, v in as_dict(config).items() if k not in of_the_row})
     if is_first_process():
         with refused("runtime.logger cannot be built"):
             _ = logger.experiment  # TensorBoard reads its arguments only here
@@ -224,6 +226,7 @@ def _tell(
     try:
         if logger:
             logger.log_hyperparams(hyperparameters(config), *_score(logger, record))
+            logger.finalize("success")  # which the trainer has done before: it was opened again
     except Exception as error:  # of a dashboard, for which no record may be lost
         log.warning("%s: its logger refused the scores: %s", identity, error)
 

@@ -51,6 +51,8 @@ def composed(
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import open_dict
 
+    import phantomgrad_suite.jobs.compose  # noqa: F401  (registers the resolvers)
+
     with initialize_config_dir(str(configs), version_base="1.3"):
         config = compose(root, overrides, return_hydra_config=True)
     HydraConfig.instance().set_config(config)

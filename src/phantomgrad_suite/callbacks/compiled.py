@@ -77,6 +77,7 @@ class CompiledCells(Callback):
         mode = _mode(self._setting)
         if self._setting == "auto" and pl_module.device.type == "cpu":
             mode = "default" if self._is_long(trainer) else None
+        mode = trainer.strategy.broadcast(mode)  # each process has measured its own time
         self._passes.clear()
         self._compile(pl_module, mode)
 

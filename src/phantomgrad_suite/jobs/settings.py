@@ -33,6 +33,8 @@ def check_settings(config: DictConfig) -> None:
             f"trainer.check_val_every_n_epoch must divide trainer.max_epochs={epochs}, "
             f"got {evaluated!r}"
         )
+    if "spawn" in str(trainer.get("strategy")):  # what its processes collect would be lost
+        raise SettingError(f"trainer.strategy must not spawn, as ddp, got {trainer.strategy!r}")
     if config.nonfinite not in ("stop", None):
         raise SettingError(f"nonfinite must be stop or null, got {config.nonfinite!r}")
     own = _RUNTIME_DATASET - set(config.dataset)  # texts have a decisive test_batch_size

@@ -38,6 +38,13 @@ def test_run_writes_its_record(workplace):
     assert load["cpu_over_wall"] == pytest.approx(shares)
 
 
+def test_a_section_that_others_refer_to_stands_once(workplace):
+    """Also after objects have been built from it."""
+    record = workplace.record(*CHAINS[1:], "experiment=chains/implicit", "trainer.max_epochs=1")
+    assert record.config["gradient"]["solver"] == "${adjoint}"
+    assert record.config_hash == hash_config(record.config)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_record_names_the_gpu(workplace):
     """When the record is written, Lightning has moved the model back to the CPU."""

@@ -50,7 +50,7 @@ def test_operations_are_the_official_ones_except_for_constants(batch, memory, of
 def test_configurations_have_these_sizes(size):
     from hydra.utils import instantiate
 
-    config = composed([f"model=transformer_{size}", "gradient=upg"]).model
+    config = composed(["dataset=wikitext103", f"model=transformer_{size}", "gradient=upg"]).model
     with torch.device("meta"):
         model = instantiate(config, vocabulary=VOCABULARY)
     assert sum(p.numel() for p in model.parameters()) == 97_691_888
@@ -63,8 +63,8 @@ def test_small_configuration_trains():
     from hydra.utils import instantiate
 
     small = ["model.width=32", "model.heads=2", "model.inner=64", "model.cutoffs=[20]"]
-    names = ["model=transformer_postln", "gradient=upg", "solver=fixed_point", *small]
-    model = instantiate(composed(names).model, vocabulary=50)
+    names = ["dataset=wikitext103", "model=transformer_postln", "gradient=upg", *small]
+    model = instantiate(composed([*names, "solver=fixed_point"]).model, vocabulary=50)
     tokens, targets = golden.segment(0)
     loss, _ = model(tokens, targets)
     loss.mean().backward()
