@@ -87,6 +87,8 @@ MODELS = {model.__name__: model for model in (mdeq_tiny, mdeq_tiny_32, transform
 
 def main(names: list[str]) -> None:
     """Print a line for each of the named models and kind of evaluation."""
+    if unknown := {*names} - {*MODELS}:
+        sys.exit(f"there is no model {min(unknown)}: choose from {', '.join(MODELS)}")
     torch.manual_seed(0)
     print(describe_environment(torch.device("cpu"))["processor"])
     print("model, evaluation, ms of products, eager / products, compiled / products")

@@ -130,4 +130,4 @@ def main(figure: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(*sys.argv[1:2] or ["growth.svg"]))

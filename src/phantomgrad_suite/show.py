@@ -25,6 +25,8 @@ def describe(path: Path, *, config: bool = False) -> str:
         path = record if record.exists() else path / "checkpoints" / "last.ckpt"
     if not path.is_file():
         raise UserError(f"there is no file {path}: name a checkpoint, a record or a run folder")
+    if path.suffix == ".jsonl":
+        raise UserError(f"{path} has the records of all runs of a row: name the folder of a run")
     content = _read(path)
     facts = content.get(_PROVENANCE, content)
     if "config_hash" not in facts:

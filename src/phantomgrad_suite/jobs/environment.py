@@ -18,7 +18,7 @@ from lightning import Trainer
 from omegaconf import DictConfig
 
 from phantomgrad_suite.jobs.processes import is_first_process
-from phantomgrad_suite.runs.configs import ROOT
+from phantomgrad_suite.runs.configs import IS_CHECKOUT, ROOT
 from phantomgrad_suite.runs.errors import SettingError
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ def git_revision() -> str | None:
 
     Of an installed package it is the version, which names its commit.
     """
-    if not (ROOT / "src").is_dir():
+    if not IS_CHECKOUT:
         return importlib.metadata.version("phantomgrad-suite")
     revision = _git("rev-parse", "HEAD")
     changed = revision and _git("status", "--porcelain", "--", "src", "configs")

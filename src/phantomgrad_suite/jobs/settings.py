@@ -1,5 +1,6 @@
 """Settings of a run that neither Lightning nor a constructor refuses, though they cannot work."""
 
+import torch
 from omegaconf import DictConfig
 
 from phantomgrad_suite.jobs.types import annotations, check_types
@@ -35,6 +36,9 @@ def check_settings(config: DictConfig) -> None:
         )
     if "spawn" in str(trainer.get("strategy")):  # what its processes collect would be lost
         raise SettingError(f"trainer.strategy must not spawn, as ddp, got {trainer.strategy!r}")
+    on_cpu = runtime.trainer.accelerator == "cpu" or not torch.accelerator.is_available()
+    if on_cpu and str(trainer.get("precision")) in ("16", "16-mixed"):  # Lightning takes bf16
+        raise SettingError("trainer.precision must be 32-true or bf16-mixed on a CPU, got 16-mixed")
     if config.nonfinite not in ("stop", None):
         raise SettingError(f"nonfinite must be stop or null, got {config.nonfinite!r}")
     own = _RUNTIME_DATASET - set(config.dataset)  # texts have a decisive test_batch_size

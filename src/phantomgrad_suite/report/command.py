@@ -23,6 +23,7 @@ from phantomgrad_suite.report.yours import (
     with_yours,
 )
 from phantomgrad_suite.runs.archive import Archive
+from phantomgrad_suite.runs.configs import IS_CHECKOUT
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import write_file
 
@@ -50,6 +51,8 @@ def main(arguments: Sequence[str], default: Path) -> int:
     names = [a for a in arguments if not a.startswith(("results=", "yours="))]
     results = Path(folders[-1]) if folders else default
     try:
+        if not (IS_CHECKOUT or yours or folders):  # it would write into the package
+            raise UserError("yours=runs/results shows your results next to the published ones")
         published = Archive(results / "records")
         own = _archive_of(yours[-1]) if yours else None
         known = known_tables(results, published, *filter(None, [own]))

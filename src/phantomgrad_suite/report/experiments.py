@@ -22,7 +22,7 @@ SCORES = ("best", "last", "selected", "common")
 """At the best test epoch of each run, the last one, that selected on validation data, and the one
 epoch that all runs have and whose mean is best."""
 _MEANS = ["evaluations", "adjoint_evaluations", "parameters", "step_in_f", "cpu_over_wall"]
-# The columns of the frame, by what a line without a run or without a number of the paper has.
+# The columns of the frame. Where a line has no value, words are empty, counts 0, numbers NaN.
 _WORDS = ["row", "unscaled", "scale", "block", "dataset", "key", "model", "method", "params"]
 _WORDS += ["metric", "mode", "protocol", "fingerprint", "config_hash", "reduction", "scaled"]
 _WORDS += ["variant", "fate", "family", "form", "searched", "direction", "paper", "paper_note"]

@@ -17,6 +17,7 @@ from phantomgrad_suite.runs.errors import UserError
 _PACKAGE = Path(__file__).resolve().parents[1]
 # The folder of configs/, results/ and scripts/: the checkout or, in a wheel, the package.
 ROOT = _PACKAGE if (_PACKAGE / "configs").is_dir() else _PACKAGE.parents[1]
+IS_CHECKOUT = ROOT != _PACKAGE
 CONFIGS = ROOT / "configs"
 CONFIG_PATH = "PHANTOMGRAD_CONFIG_PATH"
 EXTENSIONS = "phantomgrad.extensions"

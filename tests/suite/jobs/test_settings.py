@@ -107,3 +107,9 @@ def test_sweep_goes_on_after_a_row_that_cannot_be_resolved(script, workplace):
     assert "digits/implicit: optimizer.eps cannot be resolved" in outcome.out
     assert "Traceback" not in outcome.out + outcome.err
     assert len(list(workplace.path.glob("runs/chains/**/record.json"))) == 1
+
+
+def test_half_precision_that_a_cpu_lacks_is_refused(workplace):
+    """Lightning would take bfloat16, and the record would say float16."""
+    with pytest.raises(UserError, match="32-true or bf16-mixed on a CPU, got 16-mixed"):
+        workplace.train(*CHAINS, "trainer.precision=16-mixed")

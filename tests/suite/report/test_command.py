@@ -10,6 +10,7 @@ import pytest
 from report.conftest import published, record
 
 from phantomgrad_suite.released import publish
+from phantomgrad_suite.report.command import main
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import Check, Result
 
@@ -192,3 +193,12 @@ def test_publishing_copies_what_differs_and_was_made_from_a_clean_checkout(resul
 def test_publishing_from_a_folder_without_records_is_refused(results, yours):
     with pytest.raises(UserError, match="records is not a folder: no row has been finished there"):
         publish(yours.path, results.path)
+
+
+def test_an_installed_suite_does_not_rebuild_the_results_in_its_package(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("phantomgrad_suite.report.command.IS_CHECKOUT", False)
+    assert main([], tmp_path) == 1
+    assert "yours=runs/results shows your results" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]

@@ -78,7 +78,7 @@ def _scores(table: Table, lines: pd.DataFrame) -> Iterator[Plot]:
 
 
 def finding(lines: pd.DataFrame) -> str:
-    """Return the last scores of implicit rows beside those of phantom gradients, by data set."""
+    """Return, by data set, the last scores of implicit rows and those of phantom gradients."""
     confounded = lines["block"].str.endswith(_CONFOUNDED)
     shown = lines[(lines["reduction"] == "") & lines["last"].notna() & ~confounded]
     sentences = []
@@ -283,7 +283,7 @@ _ALONG = {"cosines": _least_cosine, "radius": _last_radii}
 
 
 def _cosines(line: Any, table: Table) -> Iterator[pd.DataFrame]:
-    """Yield the cosines of all estimators, phantom gradients beside implicit ones."""
+    """Yield the cosines of all estimators, those of phantom gradients in a panel of their own."""
     records = records_of(line, table.runs)
     x, row = curves_of(records, STEP)[0], f"cosine along training\n{line.method}"
     for name, (form, label) in estimators_of(records[0]).items():

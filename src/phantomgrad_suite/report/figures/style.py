@@ -167,7 +167,7 @@ class Lines(Plot):
         return not after or not self._labels(row, column) <= self._labels(row, after[0])
 
     def _name(self, axes: Axes, points: pd.DataFrame, looks: Looks) -> None:
-        """Write the names of curves beside their ends, each with a piece of its line."""
+        """Write the names of curves at their ends, each with a piece of its line."""
         ends = points.drop_duplicates("label", keep="last")
         axes.get_xlim(), axes.get_ylim()  # settles the limits, which the transformation needs
         to_axes = axes.transData + axes.transAxes.inverted()
