@@ -5,13 +5,15 @@ import hashlib
 import io
 import logging
 import tarfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
+from filelock import FileLock
 from torch import Tensor
 
 from phantomgrad_suite.runs.files import write_file
@@ -68,11 +70,30 @@ def embedded_folder(name: str) -> Path:
 def cached(path: Path, sources: Iterable[Path], make: Callable[[], list[Tensor]]) -> list[Tensor]:
     """Return the tensors in the file ``path``, or make them from ``sources`` and write that file.
 
-    A file is used only if it is undamaged and the sources have the same sizes and times.
+    A file is used only if it is undamaged and the sources have the same sizes and times. Processes
+    that want the same file wait until the first of them has made it.
     """
     stats = [("/".join(source.parts[-2:]), source.stat()) for source in sorted(sources)]
     lines = [f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats]
     origin = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    with _locked(path):
+        kept = _read(path, origin)
+        return kept if kept is not None else _made(path, origin, make())
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock of ``path``; a folder that cannot be written has none, and gets no file."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(
+                FileLock(path.with_name(f".{path.name}.lock"), fallback_to_soft=False)
+            )
+        yield
+
+
+def _read(path: Path, origin: str) -> list[Tensor] | None:
     try:
         kept = torch.load(path, weights_only=True)
         if kept["source"] == origin and kept["sha256"] == digest(kept["tensors"]):
@@ -81,7 +102,11 @@ def cached(path: Path, sources: Iterable[Path], make: Callable[[], list[Tensor]]
         pass
     if path.exists():
         log.warning("%s is damaged or made from other data: making it again", path)
-    tensors = make()
+    return None
+
+
+def _made(path: Path, origin: str, tensors: list[Tensor]) -> list[Tensor]:
+    """Write ``tensors`` and return them."""
     content = io.BytesIO()
     # In memory: on a full disk torch raises no OSError.
     torch.save({"source": origin, "sha256": digest(tensors), "tensors": tensors}, content)
