@@ -131,8 +131,9 @@ publish: env ## Make your records the published ones (from clean checkouts only)
 throughput: env ## Seconds per training step on synthetic batches (GPU: STUDY=throughput/table3_vision)
 	@$(RUN) scripts/study.py $(if $(STUDY),study=$(STUDY),suite=throughput); $(call COMPARE,throughput table3)
 
-bench: env ## Time and memory, side by side with torchdeq 0.1.0
-	@$(BENCH) $(RUN) scripts/study.py study=torchdeq; $(call COMPARE,torchdeq)
+bench: env ## Time and memory, side by side with torchdeq 0.1.0 and with the last bench on this processor
+	@rm -rf runs/torchdeq; $(BENCH) $(RUN) scripts/study.py study=torchdeq
+	@$(RUN) benchmarks/history.py runs/torchdeq/cpu/seed0/record.json
 
 gpu-check: env ## The first half hour on a GPU: its tests, throughput in fp32 and TF32, Table 2, the bench, MDEQ-Large
 	@$(RUN) -c 'import sys, torch; sys.exit(None if torch.cuda.is_available() else "gpu-check needs a CUDA device, torch finds none")'
