@@ -74,8 +74,7 @@ class AdaptiveDamping(nn.Module):
         generator = torch.Generator(device=z.device).manual_seed(seed)
         with saved_tensors_hooks(_same, _same):  # hidden from checkpointing, which counts tensors
             radii = spectral_radius(f, z, iterations=self.iterations, generator=generator)
-        # An empty batch of one process must not stop the others.
-        largest = torch.cat([radii.float(), radii.new_full((1,), -math.inf).float()]).max()
+        largest = radii.float().max()
         if distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(largest, op=distributed.ReduceOp.MAX)
         return float(largest)
