@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from phantomgrad.checks import cheap_to_read, readable, recording, set_recording
 from phantomgrad.closure import LayerMap, Trajectory, explained
 from phantomgrad.compiled import CompiledCalls
+from phantomgrad.context import cheap_to_read, readable, recording, set_recording
 from phantomgrad.diagnostics import check_map
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.nn import current_pass, one_pass, share_weights

@@ -6,13 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import (
-    cheap_to_read,
-    check_at_least,
-    check_damping,
-    check_not_negative,
-    readable,
-)
+from phantomgrad.checks import check_at_least, check_damping, check_not_negative
+from phantomgrad.context import cheap_to_read, readable
 from phantomgrad.precision import widest_dtype
 from phantomgrad.solvers.iterative import Advance, IterativeSolver, write
 

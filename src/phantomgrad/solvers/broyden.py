@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import cheap_to_read, check_at_least, readable
+from phantomgrad.checks import check_at_least
+from phantomgrad.context import cheap_to_read, readable
 from phantomgrad.precision import full_precision
 from phantomgrad.solvers.base import Inverse, Map, Solution, layout
 from phantomgrad.solvers.iterative import Advance, IterativeSolver, search, write

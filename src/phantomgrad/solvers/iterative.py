@@ -11,15 +11,8 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import (
-    cheap_to_read,
-    check_at_least,
-    check_choice,
-    check_not_negative,
-    readable,
-    recording,
-    set_recording,
-)
+from phantomgrad.checks import check_at_least, check_choice, check_not_negative
+from phantomgrad.context import cheap_to_read, readable, recording, set_recording
 from phantomgrad.precision import full_precision
 from phantomgrad.solvers.base import (
     Map,

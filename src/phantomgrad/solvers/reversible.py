@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from phantomgrad.checks import check_rate, readable
+from phantomgrad.checks import check_rate
+from phantomgrad.context import readable
 from phantomgrad.precision import autocast_settings, widest_dtype, working_dtype
 from phantomgrad.solvers.base import Map, Solution, evaluate, layout
 from phantomgrad.solvers.iterative import Advance, IterativeSolver, Progress, search
