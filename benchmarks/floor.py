@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import phantomgrad as pg
-from phantomgrad.deq import LayerMap
+from phantomgrad.closure import LayerMap
 from phantomgrad.models import MDEQ, ImplicitGraphLayer, TransformerLM
 from phantomgrad.models.transformer import Memory
 from phantomgrad.nn import entered

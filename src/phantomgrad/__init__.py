@@ -1,6 +1,13 @@
 """Implicit models in PyTorch: any fixed-point solver, any gradient estimator, any model.
 
 Includes the phantom gradients of "On Training Implicit Models" (Geng et al., 2021).
+
+To read the code, begin with ``deq.py``, the layer. It closes the cell over its inputs
+(``closure.py``), finds the equilibrium (``solvers/base.py`` is the contract,
+``solvers/iterative.py`` the loop, then one method a file) and attaches it to the graph
+(``gradients/base.py``, then one idea a file; ``jacobian.py`` has their products). ``nn.py`` keeps
+weights and masks during a pass, ``packing.py`` makes several states one, and ``context.py``,
+``precision.py`` and ``compiled.py`` are where transforms, dtypes and compilers are met.
 """
 
 from importlib import metadata

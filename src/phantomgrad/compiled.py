@@ -23,14 +23,13 @@ class CompiledCalls:
     def __init__(
         self, module: nn.Module, batch: int | None, recorded: bool, options: dict[str, Any]
     ) -> None:
-        self.module, self.settings = module, {"batch": batch, "recorded": recorded, **options}
-        self._batch, self._recorded = batch, recorded
+        self._module, self._batch, self._recorded = module, batch, recorded
         self._compiled = torch.compile(module.__call__, **options)
 
     def __call__(self, state: Any, *arguments: Any, **keywords: Any) -> Any:
         """Call the module."""
         if self._runs_eagerly(state):
-            return self.module(state, *arguments, **keywords)
+            return self._module(state, *arguments, **keywords)
         return tree_map(_kept, self._compiled(state, *arguments, **keywords))
 
     def _runs_eagerly(self, state: Any) -> bool:
@@ -40,8 +39,8 @@ class CompiledCalls:
             or is_linearizing()
             or (torch.is_grad_enabled() and not self._recorded)
             or self._batch not in (None, len(tree_leaves(state)[0]))
-            or any(m._forward_hooks or m._forward_pre_hooks for m in self.module.modules())
-            or draws_masks(self.module)
+            or any(m._forward_hooks or m._forward_pre_hooks for m in self._module.modules())
+            or draws_masks(self._module)
         )
 
 

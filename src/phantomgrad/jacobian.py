@@ -117,7 +117,7 @@ def jacobian_regularizer(
             v = torch.empty_like(fz).normal_(generator=generator)
             (product,) = pulled_back(fz, [z], v, create_graph=True)
             product = product.to(torch.promote_types(z.dtype, torch.float32))
-            squares.append(product.square().sum() / max(z.numel(), 1))  # 0 for an empty batch
+            squares.append(product.square().sum() / z.numel())
         mean = torch.stack(squares).mean()
     return mean if recorded else mean.detach()
 

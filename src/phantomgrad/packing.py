@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from functools import reduce
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,26 +18,18 @@ class Packing:
 
     ``pack`` flattens the tensors ``(B, *state_i)`` of a tuple, list, dictionary or named tuple, in
     any nesting, and joins them to one ``(B, sum D_i)``. ``unpack`` returns views of it, without a
-    copy; an outermost list comes back as a tuple. With ``coupled``, the whole batch is packed as
-    one sample, ``(1, D)``; then the tensors may differ in their first dimension.
-
-    Tensors of integers, such as a counter of the steps, are packed as floating-point numbers, exact
-    up to 2^24, and unpacked as integers again. ``integers`` is where they are, ``(D,)``.
+    copy. With ``coupled``, the whole batch is packed as one sample, ``(1, D)``; then the tensors
+    may differ in their first dimension.
     """
 
     structure: TreeSpec
     shapes: tuple[torch.Size, ...]  # without the batch
     layouts: tuple[tuple[Map, Map], ...]  # how each tensor is flattened and restored
     coupled: bool = False
-    dtypes: tuple[torch.dtype, ...] = ()  # with integers, those of the tensors
-    integers: Tensor | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, states: Any, *, coupled: bool = False) -> Packing:
-        """Return the packing of ``states``, which must share their dtype and, if not coupled, B.
-
-        Integers may have any dtype.
-        """
+        """Return the packing of ``states``, which must share their dtype and, if not coupled, B."""
         tensors, structure = _flattened("a packed state", states)
         if not tensors:
             raise ValueError("a packed state needs at least one tensor, got none")
@@ -54,47 +45,21 @@ class Packing:
                 f"the tensors of a packed state must share their batch, got {sizes} as first "
                 "dimensions (with coupled=True they may differ)"
             )
-        dtypes = sorted({str(t.dtype) for t in tensors if not _is_integer(t)})
+        dtypes = sorted({str(t.dtype) for t in tensors})
         if len(dtypes) > 1:
             raise ValueError(f"the tensors of a packed state must share their dtype, got {dtypes}")
         shapes, layouts = tuple(t.shape[1:] for t in tensors), tuple(map(layout, tensors))
-        packing = cls(structure, shapes, layouts, coupled)
-        return packing._with_integers(tensors) if any(map(_is_integer, tensors)) else packing
-
-    def _with_integers(self, tensors: list[Tensor]) -> Packing:
-        flags = [torch.full(t.shape[1:], _is_integer(t), device=t.device) for t in tensors]
-        return replace(
-            self,
-            dtypes=tuple(t.dtype for t in tensors),
-            integers=torch.cat([f.flatten() for f in flags]),
-        )
+        return cls(structure, shapes, layouts, coupled)
 
     def pack(self, states: Any) -> Tensor:
         """Return one ``(B, D)`` tensor."""
         tensors, structure = _flattened("the result of f for several states", states)
-        if structure != self.structure and isinstance(states, dict):
-            order = tree_unflatten([*range(len(self.shapes))], self.structure)
-            if isinstance(order, dict) and states.keys() == order.keys():  # in another order
-                states = type(states)((name, states[name]) for name in order)
-                tensors, structure = _flattened("the result of f for several states", states)
         if structure != self.structure:
             raise ValueError(
                 "f must keep the structure of the states: it maps "
                 f"{_described(self.structure)} to {_described(structure)}"
             )
-        if self.dtypes:
-            tensors = self._in_one_dtype(tensors)
         return self.joined(tensors)
-
-    def _in_one_dtype(self, tensors: list[Tensor]) -> list[Tensor]:
-        for tensor, dtype in zip(tensors, self.dtypes, strict=True):
-            if not dtype.is_floating_point and tensor.dtype != dtype:
-                raise ValueError(
-                    "f must keep the dtype of integers in the state: it maps "
-                    f"{dtype} to {tensor.dtype}"
-                )
-        wide = reduce(torch.promote_types, self.dtypes, torch.float32)
-        return [t.to(wide) for t in tensors]
 
     def joined(self, tensors: list[Tensor]) -> Tensor:
         """Return one ``(B, D)`` tensor of those of a state, in the order of its structure."""
@@ -115,8 +80,6 @@ class Packing:
         tensors = [restore(t) for t, (_, restore) in zip(pieces, self.layouts, strict=True)]
         if self.coupled:
             tensors = [t.squeeze(0) for t in tensors]
-        if self.dtypes:
-            tensors = [t.to(dtype) for t, dtype in zip(tensors, self.dtypes, strict=True)]
         return tree_unflatten(tensors, self.structure)
 
 
@@ -126,8 +89,8 @@ def padding_of(mask: Any, z0: Any, packing: Packing | None) -> Tensor:
     ``mask`` has the structure of ``z0``; each of its tensors is boolean and has the dimensions of
     its state, of which any may be 1, or is ``None`` for a state without padding.
     """
-    states, structure = tree_flatten(tuple(z0) if type(z0) is list else z0)
-    masks, given = tree_flatten(tuple(mask) if type(mask) is list else mask)
+    states, structure = tree_flatten(z0)
+    masks, given = tree_flatten(mask)
     if given != structure:
         raise ValueError(
             "state_mask must have the structure of z0, with None for a state without padding: "
@@ -154,13 +117,9 @@ def _checked_mask(mask: Tensor | None, z: Tensor) -> Tensor:
     return mask
 
 
-def _is_integer(t: Tensor) -> bool:
-    return not (t.is_floating_point() or t.is_complex())
-
-
 def _flattened(name: str, states: Any) -> tuple[list[Tensor], TreeSpec]:
-    """Return the tensors of ``states`` and how they are nested; a list counts as a tuple."""
-    tensors, structure = tree_flatten(tuple(states) if type(states) is list else states)
+    """Return the tensors of ``states`` and how they are nested."""
+    tensors, structure = tree_flatten(states)
     others = [type(t).__name__ for t in tensors if not isinstance(t, Tensor)]
     if others:
         raise TypeError(f"{name} must consist of tensors, got {', '.join(others)} in it")

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map_only
 import phantomgrad as pg
 from phantomgrad.graphs import Propagation
 from phantomgrad.models import Memory
-from phantomgrad.solvers.base import AnyActive, Progress
+from phantomgrad.solvers.iterative import AnyActive, Progress
 
 SOLVERS = {name: replace(s, max_evaluations=12, tol=0) for name, s in methods.SOLVERS.items()}
 SHORT = SOLVERS["broyden"]
@@ -134,7 +134,7 @@ def test_a_solve_of_the_whole_budget_can_be_captured_as_a_cuda_graph(solver):
 @every_solver
 def test_with_tol_0_no_flag_is_read_on_an_accelerator(solver, monkeypatch):
     monkeypatch.setattr(AnyActive, "__call__", Mock(side_effect=AssertionError("asked")))
-    monkeypatch.setattr("phantomgrad.solvers.base.cheap_to_read", lambda _: False)
+    monkeypatch.setattr("phantomgrad.solvers.iterative.cheap_to_read", lambda _: False)
     assert not Progress(solver, torch.zeros(2, 3)).finished()
     stopping = Progress(pg.FixedPoint(tol=1e-3), torch.zeros(2, 3))
     with pytest.raises(AssertionError, match="asked"):

@@ -16,6 +16,7 @@ from phantomgrad import (
     UnrolledPhantomGradient,
     jacobian_regularizer,
 )
+from phantomgrad.solvers import Map
 
 
 @dataclass(frozen=True)
@@ -54,14 +55,19 @@ class Training:
     ) -> None:
         self.model, self.deq, self.optimizer, self.variant = model, deq, optimizer, variant
         self.converged, self.evaluations, self.adjoint = [], [], []
+        self.penalty: Tensor | None = None
         if variant.regularisation:
-            deq.penalty = lambda f, z, _: jacobian_regularizer(f, z)
+            deq.register_pass_hook(self._penalise)
+
+    def _penalise(self, layer: DEQ, f: Map, z: Tensor, attached: Tensor) -> None:
+        if attached.requires_grad:
+            self.penalty = jacobian_regularizer(f, z)
 
     def step(self, loss: Tensor) -> bool:
         """Make an optimizer step; return whether loss and gradient are finite."""
-        if self.deq.last_penalty is not None:
-            loss = loss + self.variant.regularisation * self.deq.last_penalty
-            self.deq.last_penalty = None
+        if self.penalty is not None:
+            loss = loss + self.variant.regularisation * self.penalty
+            self.penalty = None
         self.optimizer.zero_grad()
         solution = self.deq.last_solution
         if solution is not None:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from phantomgrad.checks import recording
+from phantomgrad.context import recording
 from phantomgrad.jacobian import Linearization
 from phantomgrad.solvers import Map, Solution, Solver
 from phantomgrad.solvers.reversible import ParametricMap

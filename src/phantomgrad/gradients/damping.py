@@ -52,8 +52,6 @@ class AdaptiveDamping(nn.Module):
     @property
     def value(self) -> float:
         r"""The current :math:`\lambda`; 1 before the first measurement."""
-        if torch.compiler.is_compiling():
-            raise RuntimeError(NO_JACOBIAN)
         radius = float(self.radius)  # waits for an accelerator
         return 1.0 if math.isnan(radius) else 1.0 / max(radius, 1.0)
 
@@ -74,8 +72,7 @@ class AdaptiveDamping(nn.Module):
         generator = torch.Generator(device=z.device).manual_seed(seed)
         with saved_tensors_hooks(_same, _same):  # hidden from checkpointing, which counts tensors
             radii = spectral_radius(f, z, iterations=self.iterations, generator=generator)
-        # An empty batch of one process must not stop the others.
-        largest = torch.cat([radii.float(), radii.new_full((1,), -math.inf).float()]).max()
+        largest = radii.float().max()
         if distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(largest, op=distributed.ReduceOp.MAX)
         return float(largest)

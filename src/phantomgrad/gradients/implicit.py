@@ -7,7 +7,8 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least, check_choice, readable
+from phantomgrad.checks import check_at_least, check_choice
+from phantomgrad.context import readable
 from phantomgrad.gradients.base import (
     GradientEstimator,
     Report,
@@ -15,14 +16,11 @@ from phantomgrad.gradients.base import (
     attach_image_by_cotangent,
 )
 from phantomgrad.gradients.newton import attach_by_newton
-from phantomgrad.gradients.phantom import neumann_series
 from phantomgrad.precision import working_dtype
 from phantomgrad.solvers import Broyden, Inverse, LinearSolver, Map, Solution, Solver
 from phantomgrad.solvers.base import flat, per_sample
 
-_REMEDIES = (
-    "raise max_evaluations of the gradient's solver, use GMRES, or choose on_failure='phantom'"
-)
+_REMEDIES = "raise max_evaluations of the gradient's solver, use GMRES, or a phantom gradient"
 
 
 class AdjointWarning(UserWarning):
@@ -53,9 +51,8 @@ class ImplicitGradient(GradientEstimator):
         on_failure: ``"warn"`` gives an :class:`AdjointWarning`, which Python shows once, and uses
             the best iterate, or the start ``u = v`` (the one-step gradient) where that leaves a
             smaller difference :math:`J^\top u + v - u`. ``"raise"`` raises an
-            :class:`AdjointError`. ``"phantom"`` uses the Neumann phantom gradient, with 5 steps and
-            damping 0.5, for the failed samples. ``"ignore"`` uses the best iterate, and with
-            ``order=1`` never waits for an accelerator.
+            :class:`AdjointError`. ``"ignore"`` uses the best iterate, and with ``order=1`` never
+            waits for an accelerator.
         failure_residual: relative residual above which an adjoint solve fails.
         order: how many derivatives are exact. 2 gives exact second derivatives
             (``create_graph=True``) for two more evaluations of ``f``; 1 refuses them. With 2
@@ -73,7 +70,7 @@ class ImplicitGradient(GradientEstimator):
     """
 
     solver: LinearSolver = field(default_factory=lambda: Broyden(max_evaluations=30, tol=1e-6))
-    on_failure: Literal["warn", "raise", "phantom", "ignore"] = "warn"
+    on_failure: Literal["warn", "raise", "ignore"] = "warn"
     failure_residual: float = 0.1
     order: int = 1
     at: Literal["equilibrium", "image"] = "equilibrium"
@@ -82,7 +79,7 @@ class ImplicitGradient(GradientEstimator):
     def __post_init__(self) -> None:
         if not isinstance(self.solver, LinearSolver):
             raise TypeError(f"solver must be a phantomgrad.LinearSolver, got {self.solver!r}")
-        check_choice("on_failure", self.on_failure, ("warn", "raise", "phantom", "ignore"))
+        check_choice("on_failure", self.on_failure, ("warn", "raise", "ignore"))
         if not self.failure_residual > 0:
             raise ValueError(f"failure_residual must be positive, got {self.failure_residual}")
         check_at_least("order", self.order, 1)
@@ -126,16 +123,14 @@ class ImplicitGradient(GradientEstimator):
             tensors = [self.preconditioner.steps, self.preconditioner.weights]
 
         def solve(op: Map, v: Tensor, *kept: Tensor) -> Tensor:
-            scale = _scale(v)
-            v = v / scale
             linear, constant = op, v
             if layout is not None:
                 p = Inverse(kept[0], kept[1], layout).transposed
                 linear, constant = lambda u: u + p(op(u) - u), p(v)
             solution = solver.solve_linear(linear, constant)
             if report is not None:
-                report(solution._replace(z=solution.z * scale))
-            return estimator._remedied(solution, op, v) * scale
+                report(solution)
+            return estimator._remedied(solution, op, v)
 
         if self.at == "image":
             return attach_image_by_cotangent(f, z_star, solve, tensors)
@@ -151,9 +146,6 @@ class ImplicitGradient(GradientEstimator):
         failed = ~(residual <= self.failure_residual)
         if not bool(failed.any()):
             return solution.z
-        if self.on_failure == "phantom":
-            phantom = neumann_series(op, v, steps=5, damping=0.5)
-            return phantom.where(per_sample(failed, v), solution.z)
         above = f"above {self.failure_residual:g}"
         if self.on_failure == "raise":
             raise AdjointError(
@@ -176,11 +168,3 @@ class ImplicitGradient(GradientEstimator):
 def _size(x: Tensor) -> Tensor:
     size: Tensor = torch.linalg.vector_norm(flat(x), dim=1)
     return size
-
-
-def _scale(v: Tensor) -> Tensor:
-    """Return a power of two for each sample of ``v`` that is too small or large to be squared."""
-    largest = flat(v).abs().amax(dim=1) if v.numel() else v.new_ones(len(v))
-    power = torch.exp2(largest.log2().floor())
-    extreme = ((largest < 2.0**-40) | (largest > 2.0**40)) & (power > 0) & (power < torch.inf)
-    return per_sample(torch.where(extreme, power, 1), v)

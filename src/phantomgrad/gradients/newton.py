@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import recording
+from phantomgrad.context import recording
 from phantomgrad.jacobian import Linearization, linearizing
 from phantomgrad.solvers import Map
 

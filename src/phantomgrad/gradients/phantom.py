@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from phantomgrad.checks import check_at_least, check_choice, check_damping
 from phantomgrad.gradients.base import GradientEstimator, Report, attach_by_cotangent
 from phantomgrad.gradients.damping import AdaptiveDamping
 from phantomgrad.solvers import Map
-from phantomgrad.solvers.base import damped
+from phantomgrad.solvers.iterative import damped
 
 _V = TypeVar("_V", bound=Any)
 
@@ -24,13 +24,6 @@ class PhantomGradient(GradientEstimator):
 
     steps: int
     damping: float | AdaptiveDamping | Literal["adaptive"]
-
-    def __new__(cls, *values: Any, **settings: Any) -> Self:
-        """Explain the names to those who write them as the paper does."""
-        if {"k", "lam", "lmbda", "lambda_", "tau"} & settings.keys():
-            given = ", ".join(f"{name}={value!r}" for name, value in settings.items())
-            raise TypeError(f"{cls.__name__} takes steps= for k and damping= for λ, got {given}")
-        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         check_at_least("steps", self.steps, 1)

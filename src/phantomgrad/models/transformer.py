@@ -1,12 +1,11 @@
 """The DEQ-Transformer (Bai et al., 2019), a language model, as the paper trains it.
 
-The file follows the model: embeddings and softmax, attention, the map, the language model. A state
-is a segment of vectors, ``(B, L, d)``.
+The file follows the model: memory, attention, the map, the language model; embedding and softmax of
+the words are in ``adaptive.py``. A state is a segment of vectors, ``(B, L, d)``.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -18,145 +17,15 @@ from torch import Tensor, nn
 from phantomgrad.checks import (
     check_at_least,
     check_choice,
-    check_integers,
     check_not_negative,
     check_rate,
     check_tokens,
 )
 from phantomgrad.deq import DEQ
 from phantomgrad.gradients import GradientEstimator
+from phantomgrad.models.adaptive import AdaptiveEmbedding, AdaptiveLogSoftmax, check_clusters
 from phantomgrad.nn import NormedLinear, VariationalDropout, one_pass, recomputed
 from phantomgrad.solvers import Solver
-
-
-class AdaptiveEmbedding(nn.Module):
-    r"""The embedding of words numbered by decreasing frequency (Baevski and Auli, 2019).
-
-    A word w of cluster i, the i-th interval between cutoffs, is
-    :math:`\sqrt{d} \, P_i E_i[w - \mathrm{start}_i]`, with a table :math:`E_i` of width
-    :math:`\lfloor d / s^i \rfloor` and a projection :math:`P_i` back to d. The softmax shares the
-    tables, and the projections of all clusters but the first.
-
-    Args:
-        cutoffs: the first word of each cluster but the first, strictly increasing.
-        shrinkage: s, the ratio of the widths of consecutive tables.
-    """
-
-    def __init__(self, vocabulary: int, width: int, cutoffs: Sequence[int], shrinkage: int) -> None:
-        super().__init__()
-        self.width = width
-        self.starts = (0, *cutoffs)
-        sizes = [end - start for start, end in itertools.pairwise((*self.starts, vocabulary))]
-        widths = [width // shrinkage**i for i in range(len(sizes))]
-        pairs = list(zip(sizes, widths, strict=True))
-        self.tables = nn.ParameterList(torch.empty(size, narrow) for size, narrow in pairs)
-        self.projections = nn.ParameterList(torch.empty(width, narrow) for narrow in widths)
-
-    def forward(self, words: Tensor) -> Tensor:
-        """Return vectors ``(B, L, d)`` of words ``(B, L)``."""
-        words = words.long()  # differences of unsigned integers would wrap around
-        clusters = enumerate(zip(self.tables, self.projections, strict=True))
-        parts = (self._part(words, i, table, p) for i, (table, p) in clusters)
-        # Every word is looked up in every table, and one result is kept: this costs less than the
-        # model's injection layer, and the host need not wait for the size of each cluster.
-        total = next(parts)
-        for i, part in enumerate(parts, start=1):
-            total = torch.where((words >= self.starts[i]).unsqueeze(-1), part, total)
-        return math.sqrt(self.width) * total
-
-    def _part(self, words: Tensor, i: int, table: Tensor, projection: Tensor) -> Tensor:
-        rows = (words - self.starts[i]).clamp(0, table.shape[0] - 1)
-        return F.linear(F.embedding(rows, table), projection)  # (B, L, d)
-
-
-class DistanceEmbedding(nn.Module):
-    r"""The embedding of distances between words, sines and then cosines.
-
-    .. math:: R_p = (\sin p \omega_0, \dots, \cos p \omega_0, \dots), \qquad
-              \omega_i = 10000^{-2 i / d}
-
-    Dropout drops features, with one mask for all distances and sequences.
-    """
-
-    def __init__(self, width: int, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.width = width
-        self.dropout = VariationalDropout(dropout, shared_dims=(0,))
-
-    def forward(self, n: int, like: Tensor) -> Tensor:
-        """Return vectors ``(n, d)`` of the distances n - 1, ..., 0, in the dtype of ``like``."""
-        dtype = torch.promote_types(like.dtype, torch.float32)
-        exponents = torch.arange(0, self.width, 2, dtype=dtype, device=like.device) / self.width
-        p = torch.arange(n - 1, -1, -1, dtype=dtype, device=like.device)
-        angles = p[:, None] * 10000**-exponents
-        waves = torch.cat([angles.sin(), angles.cos()], dim=1).to(like.dtype)
-        return self.dropout(waves)  # type: ignore[no-any-return]
-
-
-class AdaptiveLogSoftmax(nn.Module):
-    r"""The projected adaptive softmax (Grave et al., 2017), tied to an embedding.
-
-    The head has a column for each word of the first cluster and for each other cluster; a tail has
-    the words of its cluster,
-
-    .. math:: \mathrm{head}(h) = \begin{pmatrix} E_0 \\ W \end{pmatrix} Q^\top h +
-              \begin{pmatrix} a_0 \\ b \end{pmatrix}, \qquad
-              \mathrm{tail}_i(h) = E_i P_i^\top h + a_i ,
-
-    and :math:`\log p(w) = \log \mathrm{softmax}(\mathrm{head})_{-i} +
-    \log \mathrm{softmax}(\mathrm{tail}_i)_w` for w in cluster i > 0, whose column of
-    the head is the i-th from the end. :math:`E_i, P_i` belong to the embedding, Q does not.
-    """
-
-    def __init__(self, embedding: AdaptiveEmbedding) -> None:
-        super().__init__()
-        width, tails = embedding.width, len(embedding.tables) - 1
-        self.projection = nn.Parameter(torch.empty(width, width))
-        self.cluster_weight = nn.Parameter(torch.empty(tails, width))
-        self.cluster_bias = nn.Parameter(torch.zeros(tails))
-        self.biases = nn.ParameterList(torch.zeros(table.shape[0]) for table in embedding.tables)
-
-    def forward(self, hidden: Tensor, words: Tensor, embedding: AdaptiveEmbedding) -> Tensor:
-        """Return the negative log-likelihoods in nats, ``(N,)``, of ``words`` given ``hidden``."""
-        loss = F.cross_entropy(
-            self.head(hidden, embedding), self._columns(words, embedding), reduction="none"
-        )
-        for i, start in enumerate(embedding.starts[1:], start=1):
-            end = start + embedding.tables[i].shape[0]
-            # Clusters without a word here are not skipped: every process of a distributed run
-            # needs a gradient of every parameter.
-            rows = ((words >= start) & (words < end)).nonzero().squeeze(1)
-            logits = self.tail(hidden[rows], i, embedding)
-            part = F.cross_entropy(logits, words[rows] - start, reduction="none")
-            loss = loss.index_add(0, rows, part)
-        return loss
-
-    def log_probs(self, hidden: Tensor, embedding: AdaptiveEmbedding) -> Tensor:
-        """Return the log-probabilities of all words, ``(N, V)``, given ``hidden``."""
-        head = self.head(hidden, embedding).log_softmax(dim=1)
-        first = embedding.tables[0].shape[0]
-        tails = [
-            self.tail(hidden, i, embedding).log_softmax(dim=1) + head[:, -i, None]
-            for i in range(1, len(embedding.tables))
-        ]
-        return torch.cat([head[:, :first], *tails], dim=1)
-
-    def head(self, hidden: Tensor, embedding: AdaptiveEmbedding) -> Tensor:
-        """Return logits of the first cluster's words and of the clusters, ``(N, V_0 + tails)``."""
-        weight = torch.cat([embedding.tables[0], self.cluster_weight])
-        bias = torch.cat([self.biases[0], self.cluster_bias])
-        return F.linear(hidden @ self.projection, weight, bias)
-
-    def tail(self, hidden: Tensor, i: int, embedding: AdaptiveEmbedding) -> Tensor:
-        """Return logits of the words of cluster i > 0, ``(N, V_i)``."""
-        narrow = hidden @ embedding.projections[i]  # (N, d_i)
-        return F.linear(narrow, embedding.tables[i], self.biases[i])
-
-    def _columns(self, words: Tensor, embedding: AdaptiveEmbedding) -> Tensor:
-        columns, last = words, embedding.tables[0].shape[0] + self.cluster_bias.shape[0]
-        for i, start in enumerate(embedding.starts[1:], start=1):
-            columns = columns.masked_fill(words >= start, last - i)
-        return columns
 
 
 class Memory(NamedTuple):
@@ -204,6 +73,30 @@ def _last(old: Tensor, new: Tensor, length: int) -> Tensor:
     # Cut before joining, so that the result does not hold the storage of dropped positions.
     new = new.detach().to(old.dtype)[:, max(0, new.shape[1] - length) :]
     return torch.cat([old[:, max(0, old.shape[1] + new.shape[1] - length) :], new], dim=1)
+
+
+class DistanceEmbedding(nn.Module):
+    r"""The embedding of distances between words, sines and then cosines.
+
+    .. math:: R_p = (\sin p \omega_0, \dots, \cos p \omega_0, \dots), \qquad
+              \omega_i = 10000^{-2 i / d}
+
+    Dropout drops features, with one mask for all distances and sequences.
+    """
+
+    def __init__(self, width: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.width = width
+        self.dropout = VariationalDropout(dropout, shared_dims=(0,))
+
+    def forward(self, n: int, like: Tensor) -> Tensor:
+        """Return vectors ``(n, d)`` of the distances n - 1, ..., 0, in the dtype of ``like``."""
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        exponents = torch.arange(0, self.width, 2, dtype=dtype, device=like.device) / self.width
+        p = torch.arange(n - 1, -1, -1, dtype=dtype, device=like.device)
+        angles = p[:, None] * 10000**-exponents
+        waves = torch.cat([angles.sin(), angles.cos()], dim=1).to(like.dtype)
+        return self.dropout(waves)  # type: ignore[no-any-return]
 
 
 class Context(NamedTuple):
@@ -454,7 +347,7 @@ class TransformerLM(nn.Module):
     ) -> None:
         super().__init__()
         _check_widths(width, heads, inner)
-        _check_clusters(vocabulary, width, cutoffs, shrinkage)
+        check_clusters(vocabulary, width, cutoffs, shrinkage)
         check_at_least("memory_length", memory_length, 0)
         check_at_least("window", window, 1)
         check_rate("dropout", dropout)
@@ -611,20 +504,3 @@ def _check_widths(width: int, heads: int, inner: int) -> None:
         raise ValueError(f"width must be even, for as many sines as cosines, got {width}")
     if width % heads:
         raise ValueError(f"width must be a multiple of heads = {heads}, got {width}")
-
-
-def _check_clusters(vocabulary: int, width: int, cutoffs: Sequence[int], shrinkage: int) -> None:
-    check_at_least("vocabulary", vocabulary, 1)
-    check_at_least("shrinkage", shrinkage, 1)
-    check_integers("cutoffs", cutoffs)
-    bounds = (0, *cutoffs, vocabulary)
-    if any(start >= end for start, end in itertools.pairwise(bounds)):
-        raise ValueError(
-            f"cutoffs must increase strictly between 0 and vocabulary = {vocabulary}, got "
-            f"{list(cutoffs)}: a small vocabulary takes cutoffs=(), one cluster"
-        )
-    if width < shrinkage ** len(cutoffs):
-        raise ValueError(
-            f"shrinkage must leave the last table a width, with {len(cutoffs)} cutoffs and "
-            f"width = {width}, got {shrinkage}"
-        )

@@ -1,18 +1,11 @@
 """Fixed-point solvers: small frozen dataclasses with one method, ``solve(f, z0)``."""
 
 from phantomgrad.solvers.anderson import Anderson
-from phantomgrad.solvers.base import (
-    Advance,
-    Inverse,
-    IterativeSolver,
-    LinearSolver,
-    Map,
-    Solution,
-    Solver,
-)
+from phantomgrad.solvers.base import Inverse, LinearSolver, Map, Solution, Solver
 from phantomgrad.solvers.broyden import Broyden
 from phantomgrad.solvers.fixed_point import FixedPoint, Steps
 from phantomgrad.solvers.gmres import GMRES
+from phantomgrad.solvers.iterative import Advance, IterativeSolver
 from phantomgrad.solvers.reversible import Reversible
 
 __all__ = [

@@ -6,15 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import (
-    cheap_to_read,
-    check_at_least,
-    check_damping,
-    check_not_negative,
-    readable,
-)
+from phantomgrad.checks import check_at_least, check_damping, check_not_negative
+from phantomgrad.context import cheap_to_read, readable
 from phantomgrad.precision import widest_dtype
-from phantomgrad.solvers.base import Advance, IterativeSolver, write
+from phantomgrad.solvers.iterative import Advance, IterativeSolver, write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +28,7 @@ class Anderson(IterativeSolver):
     singular in spite of it, the sample takes the damped fixed-point step.
 
     Args:
-        max_evaluations, tol, stop, norm, atol, record_trace: see :class:`.IterativeSolver`.
+        max_evaluations, tol, stop, norm, record_trace: see :class:`.IterativeSolver`.
         memory: number of past iterates combined.
         damping: :math:`\beta`, the mixing factor, in (0, 1]; 1 means no damping.
         regularization: :math:`\mu`.

@@ -6,18 +6,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import cheap_to_read, check_at_least, readable
+from phantomgrad.checks import check_at_least
+from phantomgrad.context import cheap_to_read, readable
 from phantomgrad.precision import full_precision
-from phantomgrad.solvers.base import (
-    Advance,
-    Inverse,
-    IterativeSolver,
-    Map,
-    Solution,
-    layout,
-    search,
-    write,
-)
+from phantomgrad.solvers.base import Inverse, Map, Solution, layout
+from phantomgrad.solvers.iterative import Advance, IterativeSolver, search, write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +28,7 @@ class Broyden(IterativeSolver):
     residual and with the newest step, which extends their Gram matrix; then for the next step.
 
     Args:
-        max_evaluations, tol, stop, norm, atol, record_trace: see :class:`.IterativeSolver`.
+        max_evaluations, tol, stop, norm, record_trace: see :class:`.IterativeSolver`.
         memory: number of steps kept before a restart from :math:`H_0`; by default all.
         keep_inverse: return the estimate :math:`-H_k` of :math:`(I - J)^{-1}` at the best iterate
             of each sample, as the ``inverse`` of the solution, which holds all steps in memory. A
@@ -142,7 +135,7 @@ class _Run:
         newest = self._count - 1
         denominator: Tensor = x[:, -1] + 1
         least = torch.finfo(x.dtype).eps ** 0.5
-        if self._cheap and len(denominator):
+        if self._cheap:
             low, high = denominator.aminmax()
             if low.item() > least and high.item() < math.inf:
                 return denominator

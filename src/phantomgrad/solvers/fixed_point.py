@@ -8,17 +8,8 @@ import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_damping
-from phantomgrad.solvers.base import (
-    Advance,
-    IterativeSolver,
-    Map,
-    Solution,
-    Solver,
-    check_start,
-    damped,
-    evaluate,
-    flat,
-)
+from phantomgrad.solvers.base import Map, Solution, Solver, check_start, evaluate, flat
+from phantomgrad.solvers.iterative import Advance, IterativeSolver, damped
 
 _CHECKED = 2  # evaluations; a map that returns the same memory is found at the second
 
@@ -33,7 +24,7 @@ class FixedPoint(IterativeSolver):
     linearly where the Jacobian of the damped map has a spectral radius below one.
 
     Args:
-        max_evaluations, tol, stop, norm, atol, record_trace: see :class:`.IterativeSolver`.
+        max_evaluations, tol, stop, norm, record_trace: see :class:`.IterativeSolver`.
         damping: :math:`\lambda`, in (0, 1]; 1 means no damping.
     """
 
@@ -64,9 +55,7 @@ class Steps(Solver):
     :math:`\|f(z_{n-1}) - z_{n-1}\| / \|f(z_{n-1})\|`, and ``nan`` for n = 0; no sample counts
     as converged.
 
-    A state of several tensors may have integers in it, such as a counter for a
-    :class:`torch.nn.Embedding`, if nothing is damped. They are exact up to 2^24, have no gradient
-    and count in the residual.
+    A state of several tensors may have a counter of the steps in it, as a float.
 
     Args:
         n: number of applications, at least 0.

@@ -7,10 +7,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import cheap_to_read, check_at_least, check_not_negative
+from phantomgrad.checks import check_at_least, check_not_negative
+from phantomgrad.context import cheap_to_read
 from phantomgrad.precision import full_precision, widest_dtype
 from phantomgrad.solvers.base import (
-    AnyActive,
     LinearSolver,
     Map,
     Solution,
@@ -19,6 +19,7 @@ from phantomgrad.solvers.base import (
     layout,
     raised_tolerance,
 )
+from phantomgrad.solvers.iterative import AnyActive
 
 
 @dataclass(frozen=True, kw_only=True)

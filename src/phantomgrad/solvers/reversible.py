@@ -7,18 +7,11 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from phantomgrad.checks import check_rate, readable
+from phantomgrad.checks import check_rate
+from phantomgrad.context import readable
 from phantomgrad.precision import autocast_settings, widest_dtype, working_dtype
-from phantomgrad.solvers.base import (
-    Advance,
-    IterativeSolver,
-    Map,
-    Progress,
-    Solution,
-    evaluate,
-    layout,
-    search,
-)
+from phantomgrad.solvers.base import Map, Solution, evaluate, layout
+from phantomgrad.solvers.iterative import Advance, IterativeSolver, Progress, search
 
 
 @runtime_checkable
@@ -61,7 +54,7 @@ class Reversible(IterativeSolver):
     ``meta``) the steps are recorded as usual, in memory that grows with their number.
 
     Args:
-        max_evaluations, tol, stop, norm, atol, record_trace: see :class:`.IterativeSolver`.
+        max_evaluations, tol, stop, norm, record_trace: see :class:`.IterativeSolver`.
         damping: :math:`\beta`, in (0, 2) and not 1.
         backward_tol: accuracy of the gradient, relative to v, the gradient of the loss with respect
             to the equilibrium of each sample. The backward pass of a sample ends when v, carried

@@ -14,7 +14,8 @@ from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils.hooks import RemovableHandle
 
 from phantomgrad.checks import check_at_least
-from phantomgrad.deq import DEQ, LayerMap, PassHook
+from phantomgrad.closure import LayerMap
+from phantomgrad.deq import DEQ, PassHook
 from phantomgrad.jacobian import spectral_radius
 from phantomgrad.nn import current_pass, entered, one_pass
 from phantomgrad.solvers import Map

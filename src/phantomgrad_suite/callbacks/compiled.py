@@ -8,7 +8,8 @@ from lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from phantomgrad.deq import DEQ, LayerMap
+from phantomgrad.closure import LayerMap
+from phantomgrad.deq import DEQ
 from phantomgrad.models.mdeq import MDEQCell
 from phantomgrad.models.transformer import TransformerCell
 from phantomgrad.solvers import Map

@@ -14,7 +14,8 @@ from lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from phantomgrad.deq import DEQ, LayerMap
+from phantomgrad.closure import LayerMap
+from phantomgrad.deq import DEQ
 from phantomgrad.solvers import Map
 from phantomgrad_suite.callbacks.capture import detached, watch
 

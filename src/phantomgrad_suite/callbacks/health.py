@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from lightning import Callback, LightningModule, Trainer
 
-from phantomgrad.checks import cheap_to_read, check_at_least
+from phantomgrad.checks import check_at_least
+from phantomgrad.context import cheap_to_read
 from phantomgrad.deq import DEQ
 from phantomgrad.solvers import Solution
 

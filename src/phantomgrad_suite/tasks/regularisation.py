@@ -67,15 +67,24 @@ def perturbed(
     solvers = [layer.solver for layer in layers]
     fewer = int(torch.randint(jitter + 1, ())) if jitter else 0
     penalties: list[Tensor] = []
+    found: dict[DEQ, Tensor] = {}
+    hooks = []
+
+    def measure(layer: DEQ, f: Map, z_star: Tensor, attached: Tensor) -> None:
+        assert jacobian is not None
+        found[layer] = jacobian.penalty(f, z_star, attached)
+
     try:
         for layer, solver in zip(layers, solvers, strict=True):
             if fewer and isinstance(solver, IterativeSolver):  # others have no budget
                 budget = max(1, solver.max_evaluations - fewer)
                 layer.solver = replace(solver, max_evaluations=budget)
-            layer.penalty = None if jacobian is None else jacobian.penalty
+            if jacobian is not None:
+                hooks.append(layer.register_pass_hook(measure))
         yield penalties
-        penalties += [layer.last_penalty for layer in layers if layer.last_penalty is not None]
+        penalties += [found[layer] for layer in layers if layer in found]
     finally:
         for layer, solver in zip(layers, solvers, strict=True):
             layer.solver = solver
-            layer.penalty = layer.last_penalty = None
+        for hook in hooks:
+            hook.remove()

@@ -45,7 +45,7 @@ def test_tuple_states_are_one_packed_state(parts):
     cell, x = CoupledCell(), torch.randn(3, 4, requires_grad=True)
     z0, wanted = (torch.zeros(3, 4), torch.zeros(3, 2, 3)), [x, *cell.parameters()]
     packing = Packing.of(z0)
-    states, solution = pg.DEQ(cell, *parts)(x, z0=list(z0))
+    states, solution = pg.DEQ(cell, *parts)(x, z0=z0)
     one, _ = pg.DEQ(PackedCell(cell, packing), *parts)(x, z0=torch.zeros(3, 10))
     assert [tuple(z.shape) for z in (*states, solution.z)] == [(3, 4), (3, 2, 3), (3, 10)]
     torch.testing.assert_close(packing.pack(states), one, rtol=1e-12, atol=1e-12)
@@ -70,7 +70,6 @@ def test_a_cell_takes_inputs_and_keywords_of_any_kind(parts):
     assert bias.grad is not None
 
 
-@pytest.mark.filterwarnings("ignore:z0 requires a gradient, but gets none")
 @every_estimator
 def test_the_start_gets_a_gradient_only_from_a_recorded_solve(parts):
     deq, z0 = pg.DEQ(TanhCell(), *parts), torch.randn(3, 4, requires_grad=True)

@@ -1,15 +1,12 @@
-"""Hooks at the end of a pass, dictionaries as states, and sharded cells."""
+"""Hooks at the end of a pass."""
 
 import copy
 import pickle
 
-import pytest
 import torch
 from problems import TanhCell
-from torch import nn
 
 import phantomgrad as pg
-from phantomgrad.packing import Packing
 
 UPG = pg.UnrolledPhantomGradient(2, 0.5)
 
@@ -35,39 +32,3 @@ def test_a_hook_sees_the_map_and_the_equilibrium_of_each_pass():
     handle.remove()
     layer(x)
     assert len(seen) == 3
-
-
-def test_a_dictionary_may_come_back_with_its_keys_in_another_order():
-    class Cell(nn.Module):
-        def __init__(self, turned):
-            super().__init__()
-            self.turned = turned
-
-        def forward(self, state, x):
-            a, b = torch.tanh(0.3 * state["b"] + x), 0.5 * state["a"]
-            return {"b": b, "a": a} if self.turned else {"a": a, "b": b}
-
-    x, z0 = torch.randn(3, 4), {"a": torch.zeros(3, 4), "b": torch.zeros(3, 4)}
-    ours, expected = (pg.DEQ(Cell(turned), pg.Anderson(), UPG)(x, z0=z0).z for turned in (1, 0))
-    assert list(ours) == ["a", "b"]
-    torch.testing.assert_close(ours, expected)
-    other = {"a": z0["a"], "c": z0["b"]}
-    with pytest.raises(ValueError, match="f must keep the structure of the states"):
-        Packing.of(z0).pack(other)
-
-
-class Sharded(TanhCell):
-    """It looks as if FSDP2 had sharded it."""
-
-    def unshard(self):
-        pass
-
-
-@pytest.mark.parametrize("solver", [pg.FixedPoint(), pg.Reversible()])
-def test_recorded_solves_that_end_early_are_refused_for_a_sharded_cell(solver):
-    """Processes would evaluate it a different number of times, and wait for one another."""
-    x = torch.randn(2, 4)
-    with pytest.raises(ValueError, match="a cell that FSDP2 shards is evaluated equally often"):
-        pg.DEQ(Sharded(), solver, pg.BackpropThroughSolver())(x)
-    pg.DEQ(Sharded(), pg.FixedPoint(tol=0), pg.BackpropThroughSolver())(x).z.sum().backward()
-    pg.DEQ(Sharded(), solver, UPG)(x).z.sum().backward()

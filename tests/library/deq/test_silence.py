@@ -4,7 +4,6 @@ import pytest
 import torch
 from problems import TanhCell, relative_error
 from torch import nn
-from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 
 import phantomgrad as pg
@@ -46,24 +45,6 @@ def test_zero_is_found_from_elsewhere(kind):
     assert solution.z.abs().max() < 1e-8
 
 
-@every_solver
-def test_an_absolute_tolerance_adds_to_the_relative_one(kind):
-    solver = kind(max_evaluations=60, tol=1e-3, atol=1e-2)
-    solution = solver.solve(lambda z: z / 2, torch.ones(2, 3))
-    last = solution.z / 2
-    size, whole = (torch.linalg.vector_norm(v, dim=1) for v in (last - solution.z, last))
-    assert solution.converged.all()
-    assert (size < 1e-2 + 1e-3 * whole).all()
-    if kind is pg.FixedPoint:  # 2^-n sqrt(3) / 2 falls below it at n = 7
-        assert solution.evaluations.tolist() == [8, 8]
-
-
-@pytest.mark.parametrize("options", [{"tol": 0.0}, {"stop": "absolute"}])
-def test_an_absolute_tolerance_needs_a_relative_one(options):
-    with pytest.raises(ValueError, match=r"atol is added to a relative tolerance, got atol=0\.1"):
-        pg.FixedPoint(atol=0.1, **options)
-
-
 class Uses(nn.Module):
     """A cell that uses a module which it does not own."""
 
@@ -76,10 +57,6 @@ def test_weights_that_the_cell_does_not_own_get_a_gradient(gradient):
     linear, x = weight_norm(TanhCell().linear), torch.randn(2, 4)
     z, _ = pg.DEQ(Uses(), SOLVER, gradient)(x, linear)
     ours = torch.autograd.grad(z.square().sum(), list(linear.parameters()))
-    with parametrize.cached():  # of torch: its first use here is in the solve, without a graph
-        z, _ = pg.DEQ(Uses(), SOLVER, gradient)(x, linear)
-    again = torch.autograd.grad(z.square().sum(), list(linear.parameters()))
-    assert relative_error(again, ours) < 1e-12
     cell = TanhCell()
     cell.linear = linear
     z, _ = pg.DEQ(cell, SOLVER, gradient)(x)
@@ -167,22 +144,6 @@ def test_a_nan_graph_makes_its_batch_nan():
     u = torch.randn(4, 2)
     u[3] = torch.nan
     assert layer(u, normalized_adjacency(edges, 4, dtype=u.dtype)).isnan().all()
-
-
-def test_a_replaced_cell_is_compiled_anew():
-    x = torch.randn(2, 4)
-    deq = pg.DEQ(TanhCell(), SOLVER, UPG)
-    deq.compile_solve(backend="eager")
-    deq(x)
-    deq.cell = TanhCell(seed=7)
-    with torch.no_grad():
-        torch.testing.assert_close(deq(x)[0], pg.DEQ(deq.cell, SOLVER, UPG)(x)[0])
-
-
-def test_adaptive_damping_skips_an_empty_batch():
-    deq = pg.DEQ(TanhCell(), SOLVER, pg.UnrolledPhantomGradient(5, "adaptive"))
-    assert deq(torch.randn(0, 4))[0].shape == (0, 4)
-    assert deq.gradient.damping.radius.isnan()
 
 
 def test_a_checkpoint_with_a_fixed_damping_serves_an_adaptive_one():

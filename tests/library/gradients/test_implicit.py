@@ -148,8 +148,8 @@ def test_a_failed_adjoint_warns_once_and_gives_the_one_step_gradient():
     assert "failed for some samples: relative residual above 0.1" in str(warning.message)
 
 
-def test_a_failed_adjoint_can_raise_be_ignored_or_become_a_phantom():
-    v, affine = torch.randn(3, 5), expanding()
+def test_a_failed_adjoint_can_raise_or_be_ignored():
+    v = torch.randn(3, 5)
     message = (
         "failed for 1 of 3 samples: relative residual .*, above 0.1, after 4 evaluations; "
         "raise max_evaluations"
@@ -157,11 +157,6 @@ def test_a_failed_adjoint_can_raise_be_ignored_or_become_a_phantom():
     with pytest.raises(pg.AdjointError, match=message):
         bias_gradient(v, on_failure="raise")
     torch.testing.assert_close(bias_gradient(v, on_failure="ignore")[1], v[1])
-    phantom = pg.NeumannPhantomGradient(5, 0.5).attach(affine, affine.equilibrium())
-    (expected,) = torch.autograd.grad(phantom, affine.bias, v)
-    result = bias_gradient(v, on_failure="phantom")
-    torch.testing.assert_close(result[1], expected[1])
-    torch.testing.assert_close(result[[0, 2]], v[[0, 2]] / 0.999, rtol=1e-9, atol=1e-9)
 
 
 def test_a_nan_jacobian_fails_for_its_sample_only():

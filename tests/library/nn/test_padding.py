@@ -1,7 +1,5 @@
 """Padded sequences: each is solved, and differentiated, as it is alone."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from methods import ESTIMATORS, SOLVERS
@@ -147,11 +145,3 @@ def test_masks_that_do_not_fit(mask, message):
     layer = pg.DEQ(TanhCell(), pg.Anderson(), UPG)
     with pytest.raises(ValueError, match=message):
         layer(X, state_mask=mask)
-
-
-def test_a_mean_over_padding_is_refused():
-    layer, mask = pg.DEQ(TanhCell(), pg.Anderson(norm="rms"), UPG), torch.ones(3, 5, 1).bool()
-    with pytest.raises(ValueError, match="norm must be 'l2' or 'max' with a state_mask, got 'rms'"):
-        layer(X, state_mask=mask)
-    layer.solver = replace(layer.solver, norm="l2")
-    assert layer(X, state_mask=mask).z.shape == X.shape

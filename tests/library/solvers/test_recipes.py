@@ -44,19 +44,19 @@ def test_intermediate_states():
 
 @pytest.mark.parametrize(("name", "scale"), [("fpopt", 0.45), ("fpopt_c_minus_2", -2.0)])
 def test_patience_damping(name, scale):
-    """States and residuals of the reference, whose threshold is the tolerance."""
+    """States and residuals of the reference, which adds 1e-8 to their denominator."""
     golden, cell = GOLDEN[name], GoldenCell(scale)
     steps = golden["steps"]
     solver = names_of("Patience damping")["PatientPicard"](
         max_evaluations=steps + 1,
-        **{"decay": 0.5, "patience": 2, "norm": "max", "tol": 1e-8, "atol": 1e-16},
+        **{"decay": 0.5, "patience": 2, "norm": "max", "tol": 1e-8},
         record_trace=True,
     )
     with torch.no_grad():
         (z, _), solution = pg.DEQ(cell, solver, ONE)(cell.inputs, record_at=(steps,))
     residuals = torch.tensor([step["residual"] for step in golden["trace"]])
     torch.testing.assert_close(z, torch.tensor(golden["z"]), rtol=0, atol=1e-12)
-    torch.testing.assert_close(solution.trace[:steps], residuals, rtol=0, atol=1e-12)
+    torch.testing.assert_close(solution.trace[:steps], residuals, rtol=1e-7, atol=0)
 
 
 def test_noise_sets_a_floor_for_the_residual():

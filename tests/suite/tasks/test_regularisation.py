@@ -73,8 +73,6 @@ def test_penalty_of_a_linear_cell():
     expected = means["train/loss"] + 2 * means["train/jacobian"]
     torch.testing.assert_close(expected, losses[1].detach())
     assert means["train/jacobian_weight"] == 2
-    layer = penalised.model.deq
-    assert (layer.penalty, layer.last_penalty) == (None, None)
 
 
 @pytest.mark.parametrize(("frequency", "expected"), [(0.0, 0), (1.0, 200), (0.4, 80)])

@@ -6,12 +6,8 @@ import pytest
 import torch
 
 from phantomgrad.models import Memory, TransformerCell
-from phantomgrad.models.transformer import (
-    AdaptiveEmbedding,
-    AdaptiveLogSoftmax,
-    DistanceEmbedding,
-    RelativeAttention,
-)
+from phantomgrad.models.adaptive import AdaptiveEmbedding, AdaptiveLogSoftmax
+from phantomgrad.models.transformer import DistanceEmbedding, RelativeAttention
 
 WIDTH, HEADS, INNER = 8, 2, 12
 
