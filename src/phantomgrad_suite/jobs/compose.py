@@ -222,9 +222,7 @@ def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:
         group, _, choice = (error.missing_cfg_file or "").partition("/")
         return f"there is no {group} {choice!r}; {_nearest(choice, choices(group), f'{group}/')}"
     if found := re.match(r"Could not override '([^']+)'", first):
-        several = any(re.match(r"\+?(table|suite|tune)=", argument) for argument in arguments)
-        message = _unknown(found[1], _known(root, arguments), root)
-        return f"{message}; two pluses if other rows have it" if several else message
+        return _unknown(found[1], _known(root, arguments), root)
     return _simple(error, arguments) or " ".join(str(error).split()) or first
 
 

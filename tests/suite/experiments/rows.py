@@ -9,7 +9,7 @@ import yaml
 from graph_data import REPOSITORY
 from training import composed
 
-from phantomgrad_suite.runs.configs import choices, find, folders
+from phantomgrad_suite.runs.configs import choices, find, folders, listed
 from phantomgrad_suite.runs.identity import Identity, split_row
 
 CONFIGS = REPOSITORY / "configs"
@@ -32,12 +32,12 @@ def content(table: str) -> dict[str, Any]:
 
 
 def rows_of(table: str) -> list[str]:
-    """The rows that a table file launches, in order, or a table at a scale."""
+    """The rows that a table launches, also at a scale, in order."""
     scale, name = split_row(table)
     sweeper = content(name)["hydra"]["sweeper"]
     own = (sweeper.get("scales") or {}).get(scale, {}).get("experiment")
-    listed = own or sweeper["params"].get("experiment")
-    return [row.strip() for row in listed.split(",")] if listed else rows_of(*_bases(name))
+    patterns = own or sweeper["params"].get("experiment")
+    return listed("experiment", patterns) if patterns else rows_of(*_bases(name))
 
 
 def is_sweep(table: str) -> bool:

@@ -1,9 +1,7 @@
 """Every file of a row or table: what it says, and which experiment it is."""
 
-from collections import Counter
-
 import pytest
-from experiments.rows import CONFIGS, LISTS, ROWS, SWEEPS, TABLES, resolved, rows_of, text
+from experiments.rows import CONFIGS, LISTS, ROWS, SWEEPS, TABLES, rows_of, text
 from report.conftest import PUBLISHED
 from training import composed
 
@@ -11,13 +9,6 @@ from phantomgrad_suite.jobs.compose import recorded
 from phantomgrad_suite.runs.configs import choices
 from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.plan import tables
-
-TWINS = {  # rows of a second table: they are the same experiment under another name
-    "digits_gradients/implicit_tol1e-3": "digits/implicit",
-    "digits_gradients/upg_k5_d0.5": "digits/upg_k5_d0.5",
-    "digits_gradients/npg_k5_d0.5": "digits/npg_k5_d0.5",
-    "digits_gradients/one_step": "digits/one_step",
-}
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -34,26 +25,6 @@ def test_every_row_belongs_to_one_table():
     for table in set(tables(CONFIGS)) - {*TABLES}:  # of a scale
         assert set(rows_of(table)) <= set(rows_of(table.split("/")[1]))
     assert {row for table in SWEEPS for row in rows_of(table)} <= set(ROWS)
-
-
-@pytest.mark.usefixtures("workplace")
-@pytest.mark.parametrize("table", TABLES)
-def test_table_launches_its_rows(table):
-    from hydra.core.hydra_config import HydraConfig
-
-    composed([f"table={table}"])
-    assert HydraConfig.get().mode.name == "MULTIRUN"
-    launched = HydraConfig.get().sweeper.params["experiment"].split(",")
-    assert [row.strip() for row in launched] == rows_of(table)
-    assert HydraConfig.get().runtime.choices["experiment"] == rows_of(table)[0]
-
-
-@pytest.mark.usefixtures("workplace")
-def test_no_two_rows_are_the_same_experiment():
-    rows = [row for row in ROWS if row not in TWINS]
-    hashes = Counter(hash_config(resolved(row)) for row in rows)
-    assert [row for row in rows if hashes[hash_config(resolved(row))] > 1] == []
-    assert all(hash_config(resolved(a)) == hash_config(resolved(b)) for a, b in TWINS.items())
 
 
 @pytest.mark.usefixtures("workplace")
