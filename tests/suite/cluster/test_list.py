@@ -8,6 +8,8 @@ from training import composed
 
 from phantomgrad_suite.jobs.compose import identity_of
 
+FIGURE3 = "figure3/digits/implicit"
+
 
 def identity_of_line(arguments, root="train"):
     """The identity of a run, as the script sees it."""
@@ -20,8 +22,8 @@ def identity_of_line(arguments, root="train"):
     ("table", "row", "runs"),
     [
         ("table=chains seed=0,1", "chains/implicit", 6),
-        ("tune=lambda seed=0", "tune/digits/upg_k5_d0.5/upg_k5_d0.1", 10),
-        ("table=figure3_digits gradient=npg seed=0", "figure3/digits/implicit/npg_k1_d0.25", 12),
+        ("tune=lambda gradient.damping=0.1,0.2", "tune/digits/upg_k5_d0.5/upg_k5_d0.1", 2),
+        ("table=figure3_digits gradient=npg gradient.steps=1", f"{FIGURE3}/npg_k1_d0.25", 9),
     ],
 )
 def test_listed_commands_are_the_runs_of_the_table(script, workplace, table, row, runs):
@@ -40,8 +42,8 @@ def test_listed_commands_are_the_runs_of_the_table(script, workplace, table, row
 @pytest.mark.parametrize(
     "line",
     [
-        "table=digits dataset.batch_size=7",
-        "table=figure3_digits gradient.steps=2",
+        "table=digits seed=0 dataset.batch_size=7",
+        "table=figure3_digits seed=0 gradient.steps=2",
         "table=table4 experiment=table4/cox2_upg_k5_d0.5 gradient.steps=9 label.reduced=[k]",
         "suite=gradients setting.products=3",
     ],
@@ -71,11 +73,11 @@ def test_listed_commands_of_a_suite(study_script):
     assert (identity.row, identity.changes) == ("figure4/linear", ())
 
 
-def test_a_table_at_a_scale_has_rows_and_seeds_of_its_own(script):
-    assert len(script("table=table1", "cluster=list").out.splitlines()) == 11 * 6
-    lines = script("table=table1", "scale=cpu", "cluster=list").out.splitlines()
-    assert len(lines) == 9 * 7
-    assert " seed=6 experiment=table1/upg_k9_d0.5 table=table1 scale=cpu " in lines[-1]
+def test_a_table_at_a_scale_has_seeds_of_its_own(script):
+    """And rows of its own, which the plan of the table shares with the sweep."""
+    lines = script("table=table3_vision_swapped", "scale=cpu", "cluster=list").out.splitlines()
+    assert len(lines) == 2 * 5
+    assert " seed=4 experiment=table3/swapped/cifar10_upg table=table3_vision_swapped " in lines[-1]
     outcome = script("table=chains", "scale=cpu", "cluster=list")
     assert outcome.code == 1
     assert outcome.err.startswith("there is no scale 'cpu' of ignn_nodes")

@@ -56,10 +56,11 @@ LISTS = [table for table in TABLES if table not in SWEEPS]
 
 @cache
 def resolved(row: str) -> dict[str, Any]:
-    """The configuration as records have it, which nobody may change."""
+    """The configuration as records have it, also of a row at a scale; nobody may change it."""
     from phantomgrad_suite.jobs.compose import recorded
 
-    return recorded(composed([f"experiment={row}"]))
+    scale, name = split_row(row)
+    return recorded(composed([f"experiment={name}", *([f"scale={scale}"] if scale else [])]))
 
 
 def effective(row: str) -> dict[str, Any]:

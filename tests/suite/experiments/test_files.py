@@ -1,7 +1,9 @@
 """Every file of a row or table: what it says, and which experiment it is."""
 
+from collections import defaultdict
+
 import pytest
-from experiments.rows import CONFIGS, LISTS, ROWS, SWEEPS, TABLES, rows_of, text
+from experiments.rows import CONFIGS, LISTS, ROWS, SWEEPS, TABLES, resolved, rows_of, text
 from report.conftest import PUBLISHED
 from training import composed
 
@@ -31,17 +33,17 @@ def test_every_row_belongs_to_one_table():
 @pytest.mark.parametrize("name", [*ROWS, *choices("study")])
 def test_published_records_are_those_of_the_files(name):
     """Their hash is that of the row, also at a scale, or of the study as its file has it now."""
-    found = {"": [], "cpu": []}
+    hashes = defaultdict(set)
     for (row, _), record in PUBLISHED.records.items():
         if row.removeprefix("cpu/") == name:
-            found["cpu" * row.startswith("cpu/")].append(record)
+            hashes[row].add(record.config_hash)
     if name.startswith("figure2/cifar10_"):
-        found.pop("cpu")  # records of an earlier, shorter CPU edition
-    for scale, records in found.items():
-        if records:
-            chosen = [f"experiment={name}", *([f"scale={scale}"] if scale else [])]
-            config = composed(chosen) if name in ROWS else composed([f"study={name}"], root="study")
-            assert {r.config_hash for r in records} == {hash_config(recorded(config))}
+        hashes.pop(f"cpu/{name}", None)  # records of an earlier, shorter CPU edition
+    for row, found in hashes.items():
+        config = (
+            resolved(row) if name in ROWS else recorded(composed([f"study={row}"], root="study"))
+        )
+        assert found == {hash_config(config)}
 
 
 @pytest.mark.usefixtures("workplace")

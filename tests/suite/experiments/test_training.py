@@ -25,8 +25,9 @@ PUZZLES = (
 )
 MEASURED = ("measure.precision.iterations=2", "measure.precision.adjoint.max_evaluations=5")
 # A row that overrides no choice has the parts of the row it inherits, and rows whose names differ
-# in numbers alone have the same: the first one trains.
-CHOOSING = [row for row in reversed(ROWS) if "override /" in text(row)]
+# in numbers alone have the same: the first one trains. Of Figure 2, one on each data set does.
+SAME = re.compile("figure2/.*pg_")
+CHOOSING = [r for r in reversed(ROWS) if "override /" in text(r) and not SAME.match(r)]
 DIFFERENT = {re.sub(r"\d+(\.\d+)?(e-\d+)?", "0", row): row for row in CHOOSING}.values()
 
 
