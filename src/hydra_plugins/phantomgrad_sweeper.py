@@ -69,7 +69,7 @@ class _OncePerRow:
     def _composed(self, master_config: DictConfig, overrides: list[str]) -> DictConfig:
         """Return the configuration of a row; a :class:`UserError` names one that cannot be."""
         # Imported here: every Hydra application of this environment imports this module.
-        from phantomgrad_suite.jobs.compose import explain
+        from phantomgrad_suite.jobs.explain import explain
 
         try:
             config: DictConfig = self._loader.load_sweep_config(master_config, overrides)

@@ -20,7 +20,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
-from phantomgrad_suite.jobs.compose import explain, help_text, key_of, without_launcher
+from phantomgrad_suite.jobs.compose import help_text, without_launcher
+from phantomgrad_suite.jobs.explain import explain, key_of
 from phantomgrad_suite.runs.configs import CONFIG_PATH, CONFIGS, prefix
 from phantomgrad_suite.runs.errors import UserError
 

@@ -77,6 +77,11 @@ def choices(group: str, configs: Path = CONFIGS, pattern: str = "**/*") -> list[
     return sorted(map(str, paths))
 
 
+def groups() -> list[str]:
+    """Return the names of all configuration groups."""
+    return sorted({path.name for place in folders() for path in place.iterdir() if path.is_dir()})
+
+
 def listed(group: str, patterns: str) -> list[str]:
     """Return the choices that ``table1/*, !table1/upg_k9_d0.5`` names, where ``!`` leaves out.
 
