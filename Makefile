@@ -64,8 +64,15 @@ data: env ## Fetch data sets that are not included: DATA="CIFAR10 PPI" (without 
 
 ##@ The paper
 
-reproduce-table1: env ## Table 1: MDEQ-Tiny on CIFAR-10 (GPU; first: make data DATA=CIFAR10)
-	@$(TRAIN)table1 $(MANY); $(call COMPARE,table1)
+# Rows that train, each table at full size or at a SCALE.
+$(addprefix reproduce-,table1 table3-vision table3-language table4-ppi figure2 figure3): reproduce-%: env
+	@$(TRAIN)$(subst -,_,$*) $(MANY); $(call COMPARE,$(firstword $(subst -, ,$*)))
+
+reproduce-figure1 reproduce-figure4: reproduce-%: env
+	@$(ONE_SIZE)
+	@$(RUN) scripts/study.py suite=$* $(PARALLEL); $(call COMPARE,$*)
+
+reproduce-table1: ## Table 1: MDEQ-Tiny on CIFAR-10 (GPU; first: make data DATA=CIFAR10)
 
 reproduce-table2: env ## Table 2: time and memory of the gradients
 	@$(ONE_SIZE)
@@ -73,12 +80,8 @@ reproduce-table2: env ## Table 2: time and memory of the gradients
 
 reproduce-table3: reproduce-table3-vision reproduce-table3-language $(if $(SCALE),,reproduce-table3-imagenet) ## Table 3: the three targets below (with SCALE=cpu without ImageNet)
 
-reproduce-table3-vision: env ## Table 3: MDEQ-Large on CIFAR-10 (GPU; first: make data DATA=CIFAR10)
-	@$(TRAIN)table3_vision $(MANY); $(call COMPARE,table3)
-
-reproduce-table3-language: env ## Table 3: WikiText-103 (4 GPUs; first: make data DATA=WikiText103)
-	@$(TRAIN)table3_language $(MANY); $(call COMPARE,table3)
-
+reproduce-table3-vision: ## Table 3: MDEQ-Large on CIFAR-10 (GPU; first: make data DATA=CIFAR10)
+reproduce-table3-language: ## Table 3: WikiText-103 (4 GPUs; first: make data DATA=WikiText103)
 reproduce-table3-imagenet: env ## Table 3: MDEQ-Small on ImageNet (8 GPUs; first: make data DATA=ImageNet)
 	@$(ONE_SIZE)
 	@$(RUN) scripts/train.py table=table3_imagenet cluster=local; $(call COMPARE,table3)
@@ -86,22 +89,11 @@ reproduce-table3-imagenet: env ## Table 3: MDEQ-Small on ImageNet (8 GPUs; first
 reproduce-table4: env $(if $(SCALE),reproduce-table4-ppi) ## Table 4: COX2 and PROTEINS, ten folds of one seed (5 h of a core, data included; MORE=1: four other seeds, 15 h)
 	@$(RUN) scripts/train.py table=table4$(if $(MORE),_seeds) $(PARALLEL); $(call COMPARE,table4)
 
-reproduce-table4-ppi: env ## Table 4: PPI (GPU; first: make data DATA=PPI)
-	@$(TRAIN)table4_ppi $(MANY); $(call COMPARE,table4)
-
-reproduce-figure1: env ## Figure 1 in full: 50,000 pairs with tanh, 10,000 with relu and linear (5 min on a core)
-	@$(ONE_SIZE)
-	@$(RUN) scripts/study.py suite=figure1 $(PARALLEL); $(call COMPARE,figure1)
-
-reproduce-figure2: env ## Figure 2: precision and spectral radii along training of MDEQ-Tiny (GPU; first: make data DATA=CIFAR10)
-	@$(TRAIN)figure2 $(MANY); $(call COMPARE,figure2)
-
-reproduce-figure3: env ## Figure 3: k and λ, UPG against NPG, with MDEQ-Tiny (GPU; first: make data DATA=CIFAR10)
-	@$(TRAIN)figure3 $(MANY); $(call COMPARE,figure3)
-
-reproduce-figure4: env ## Figure 4: gradient solvers under ill-conditioning
-	@$(ONE_SIZE)
-	@$(RUN) scripts/study.py suite=figure4 $(PARALLEL); $(call COMPARE,figure4)
+reproduce-table4-ppi: ## Table 4: PPI (GPU; first: make data DATA=PPI)
+reproduce-figure1: ## Figure 1 in full: 50,000 pairs with tanh, 10,000 with relu and linear (5 min on a core)
+reproduce-figure2: ## Figure 2: precision and spectral radii along training of MDEQ-Tiny (GPU; first: make data DATA=CIFAR10)
+reproduce-figure3: ## Figure 3: k and λ, UPG against NPG, with MDEQ-Tiny (GPU; first: make data DATA=CIFAR10)
+reproduce-figure4: ## Figure 4: gradient solvers under ill-conditioning
 
 reproduce-reasoning: env ## Which gradient trains a recursive reasoner (about 10 h of a core)
 	@$(ONE_SIZE)

@@ -7,8 +7,12 @@ from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
+
+from phantomgrad_suite.runs.configs import sweep_of
+from phantomgrad_suite.runs.errors import UserError
 
 _REPEATED = re.compile(r"(seed|dataset\.fold)=(0|[1-9]\d*)")
 
@@ -17,7 +21,8 @@ class RowSweeper(BasicSweeper):
     """Hydra's own sweeper, which composes the runs of a row, in all seeds and folds, once.
 
     Hydra composes each run twice, to validate and to launch it: 0.1 s each, for 180 runs of
-    ``table4``. ``scales`` are the ``params`` of a table that differ with ``scale=...``.
+    ``table4``. Rows and studies may be patterns (:func:`.listed`). ``scales`` are the ``params`` of
+    a table that differ with ``scale=...``.
     """
 
     def __init__(self, max_batch_size: int | None, params: Any = None, scales: Any = None) -> None:
@@ -29,8 +34,8 @@ class RowSweeper(BasicSweeper):
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         """Give the launcher, too, a loader that remembers the rows."""
-        own = self.scales.get(str(config.hydra.runtime.choices.get("scale")), {})
-        self.params = {**(self.params or {}), **own}
+        scale = str(config.hydra.runtime.choices.get("scale"))
+        self.params = sweep_of(self.params or {}, self.scales, scale)
         loader: Any = _OncePerRow(hydra_context.config_loader)
         context = HydraContext(config_loader=loader, callbacks=hydra_context.callbacks)
         super().setup(hydra_context=context, task_function=task_function, config=config)
@@ -53,12 +58,26 @@ class _OncePerRow:
         repeated = {m[1]: m[0] for m in map(_REPEATED.fullmatch, overrides) if m}
         row = tuple(key if (key := o.partition("=")[0]) in repeated else o for o in overrides)
         if row not in self._rows:
-            self._rows[row] = self._loader.load_sweep_config(master_config, overrides)
+            self._rows[row] = self._composed(master_config, overrides)
         config = copy.deepcopy(self._rows[row])
         for key, override in repeated.items():
             OmegaConf.update(config, key, int(override.partition("=")[2]))
         task = config.hydra.overrides.task
         config.hydra.overrides.task = [repeated.get(o.partition("=")[0], o) for o in task]
+        return config
+
+    def _composed(self, master_config: DictConfig, overrides: list[str]) -> DictConfig:
+        """Return the configuration of a row; a :class:`UserError` names one that cannot be."""
+        # Imported here: every Hydra application of this environment imports this module.
+        from phantomgrad_suite.jobs.explain import explain
+
+        try:
+            config: DictConfig = self._loader.load_sweep_config(master_config, overrides)
+        except HydraException as error:
+            text = explain(error, str(master_config.hydra.job.config_name), overrides)
+            chosen = (o.partition("=") for o in overrides)
+            name = next((name for group, _, name in chosen if group in ("experiment", "study")), "")
+            raise UserError(text if name in text else f"{name}: {text}") from error
         return config
 
 

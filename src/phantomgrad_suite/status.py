@@ -73,7 +73,7 @@ def _listed(
     for name in [table] if table else tables(configs):
         try:
             listed += [(name, run) for run in expected(configs, name)]
-        except (KeyError, OSError) as error:
+        except (KeyError, OSError, UserError) as error:
             print(f"{name}: its runs cannot be listed: its sweep lacks or misnames {error}")
         except yaml.YAMLError as error:
             print(f"{name}: its runs cannot be listed: {' '.join(str(error).split())}")

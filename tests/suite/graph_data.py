@@ -37,9 +37,9 @@ def _small_tu(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def small_ppi(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets PPI have as few nodes as small synthetic graphs."""
-    from phantomgrad_suite.data.graphs import ppi
+    from phantomgrad_suite.data.graphs import ppi_synthetic
 
-    monkeypatch.setattr(ppi, "NODES", ppi.scaled(PPI_SCALE))
+    monkeypatch.setattr(ppi_synthetic, "NODES", ppi_synthetic.scaled(PPI_SCALE))
 
 
 def write_tu_dataset(

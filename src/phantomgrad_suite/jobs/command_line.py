@@ -13,13 +13,15 @@ import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
-from phantomgrad_suite.jobs.compose import explain, help_text, key_of, without_launcher
+from phantomgrad_suite.jobs.compose import help_text, without_launcher
+from phantomgrad_suite.jobs.explain import explain, key_of
 from phantomgrad_suite.runs.configs import CONFIG_PATH, CONFIGS, prefix
 from phantomgrad_suite.runs.errors import UserError
 
@@ -35,6 +37,9 @@ _CHOOSING = {
     "train": ({"experiment"}, {"table"}, {"tune"}, {"dataset", "model"}),
     "study": ({"study"}, {"suite"}),
 }
+# With one of these groups, a command has several runs, which share the settings named second.
+_SEVERAL = {"table", "tune", "suite", "cluster"}
+_SHARED = re.compile(r"(table|tune|suite|cluster|scale)$|hydra\.|runtime\.(cluster|paths)\b")
 
 
 def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
@@ -49,9 +54,10 @@ def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
     logging.getLogger("hydra").setLevel(logging.CRITICAL)
     failures: list[str] = []
     composed = False
-    named = set(map(key_of, sys.argv[1:]))
+    arguments = sys.argv[1:]
+    named = set(map(key_of, arguments))
     is_chosen = any(groups <= named for groups in _CHOOSING[root])
-    _check_arguments(sys.argv[1:], root)
+    _check_arguments(arguments, root)
 
     def job(config: DictConfig) -> None:
         nonlocal composed
@@ -68,12 +74,33 @@ def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
             failures.append(cause)
 
     try:
+        sys.argv[1:] = _for_each_row(arguments)
         _run(job, root)
     except _COMPOSITION_ERRORS as error:
         if composed:
             raise
-        sys.exit(_explained(error, root))
+        sys.exit(_explained(error, root, arguments))
     sys.exit(1 if failures else 0)
+
+
+def _for_each_row(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of several runs so that each row, not what they share, is asked.
+
+    Hydra first composes what all runs share, without a row, and refuses there any setting that only
+    rows have; it leaves out what is swept, even over one value.
+    """
+    several = {"-m", "--multirun"} & {*arguments} or _SEVERAL & {*map(key_of, arguments)}
+    if not several or {"hydra.mode=RUN", "-h", "--help"} & {*arguments}:
+        return list(arguments)
+    return ["-m", *(a if a.startswith("-") else _swept(a) for a in arguments)]
+
+
+def _swept(argument: str) -> str:
+    (override,) = OverridesParser.create().parse_overrides([argument])
+    shared = _SHARED.match(key_of(argument)) or override.is_delete()
+    if shared or override.is_sweep_override() or not (value := override.get_value_element_as_str()):
+        return argument
+    return f"{override.get_key_element()}=choice({value})"
 
 
 def _run(job: Callable[[DictConfig], None], root: str) -> None:
@@ -94,8 +121,8 @@ def _named(message: str, config: DictConfig) -> str:
     return f"{' '.join(filter(None, (row, run.get('instance'))))}: {message}"
 
 
-def _explained(error: Exception, root: str) -> str:
-    text = explain(error, root, sys.argv[1:])
+def _explained(error: Exception, root: str, arguments: Sequence[str]) -> str:
+    text = explain(error, root, arguments)
     if isinstance(error, OSError) and not isinstance(error, HydraException | BrokenPipeError):
         text += "; runtime.paths.runs must be a folder that can be written"
     return text

@@ -34,7 +34,9 @@ def read_run(folder: Path) -> Record:
         raise UserError(f"{folder} holds no finished run: train it first, or name another folder")
     record = read_record(path)
     if not record.weights:
-        why = "it diverged" if record.diverged else "runtime.keep_weights was false"
+        other = record.environment.get("same_run_as")
+        why = f"they are those of {other}" if other else "runtime.keep_weights was false"
+        why = "it diverged" if record.diverged else why
         raise UserError(f"{folder} has no weights: {why}")
     return record
 

@@ -84,6 +84,12 @@ class Archive:
                 raise RecordError(f"{other} must be a {kind.__name__}: remove its line")
         return [record for record in chosen if isinstance(record, kind)]
 
+    def same_run(self, config_hash: str, instance: str) -> Record | None:
+        """Return the record of a run with these settings, of whatever row."""
+        key = (config_hash, instance)
+        found = (r for r in self.records.values() if (r.config_hash, r.instance) == key)
+        return next((record for record in found if isinstance(record, Record)), None)
+
     def holds(self, record: AnyRecord) -> bool:
         """Return whether a record of this row and instance is there; reads one file."""
         path = self.file_of(record)

@@ -7,10 +7,12 @@ Hydra all of them are part of the search path.
 """
 
 import os
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from phantomgrad_suite.runs.errors import UserError
 
@@ -68,11 +70,42 @@ def find(name: str, places: tuple[Path, ...]) -> Path | None:
     return next((path for path in paths if path.exists()), None)
 
 
-def choices(group: str, configs: Path = CONFIGS) -> list[str]:
+def choices(group: str, configs: Path = CONFIGS, pattern: str = "**/*") -> list[str]:
     """Return the choices of a configuration group, nested ones by their path."""
     groups = [folder / group for folder in folders(configs)]
-    paths = {p.relative_to(g).with_suffix("") for g in groups for p in g.rglob("*.yaml")}
+    paths = {p.relative_to(g).with_suffix("") for g in groups for p in g.glob(f"{pattern}.yaml")}
     return sorted(map(str, paths))
+
+
+def groups() -> list[str]:
+    """Return the names of all configuration groups."""
+    return sorted({path.name for place in folders() for path in place.iterdir() if path.is_dir()})
+
+
+def listed(group: str, patterns: str) -> list[str]:
+    """Return the choices that ``table1/*, !table1/upg_k9_d0.5`` names, where ``!`` leaves out.
+
+    A name without ``*`` stays as it is, so that Hydra can report a wrong one.
+    """
+    found: dict[str, None] = {}
+    for pattern in map(str.strip, patterns.split(",")):
+        name = pattern.removeprefix("!")
+        names = choices(group, pattern=name) if "*" in name else [name]
+        if not names:
+            raise UserError(f"there is no file configs/{group}/{name}.yaml")
+        if name == pattern:
+            found |= dict.fromkeys(names)
+        else:
+            found = {key: None for key in found if key not in names}
+    return list(found)
+
+
+def sweep_of(params: Mapping[str, Any], scales: Mapping[str, Any], scale: str) -> dict[str, Any]:
+    """Return what a table sweeps at a ``scale``, with its rows or studies by their names."""
+    found = {**params, **scales.get(scale, {})}
+    for group in {"experiment", "study"} & found.keys():
+        found[group] = ",".join(listed(group, str(found[group])))
+    return found
 
 
 def prefix() -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from phantomgrad_suite.runs.configs import choices, find, folders
+from phantomgrad_suite.runs.configs import choices, find, folders, sweep_of
 from phantomgrad_suite.runs.identity import SCALES, split_row
 
 
@@ -34,7 +34,7 @@ def expected(configs: Path, table: str) -> list[tuple[str, str]]:
     sweeps: dict[str, Any] = {}
     for file in reversed(files):
         sweeps = {**sweeps, **(_first([file], "hydra.sweeper.params") or {})}
-    sweeps |= _scales(places, name).get(scale, {})
+    sweeps = sweep_of(sweeps, _scales(places, name), scale)
     row = _first(files, "label.row") or "${hydra:runtime.choices.experiment}"
     runs = []
     for values in itertools.product(*map(_values, sweeps.values())):

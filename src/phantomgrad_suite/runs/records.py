@@ -12,11 +12,9 @@ import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, is_dataclass
-from functools import cache
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import write_file
@@ -26,13 +24,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 SCHEMA = 1
-
-_T = TypeVar("_T", bound="DataclassInstance")
-_hints = cache(get_type_hints)
-
-_NUMBERS_OF: dict[Any, Any] = {float: int | float, float | None: int | float | None}
-
-_ENTRIES = {int, float, type(None)}  # of lists of numbers, where NaN is null
 
 # An indented list of numbers. JSON strings hold no line break, so they cannot match.
 _NUMBERS = re.compile(r"\[\n([-+.,\s0-9eEnul]+)\n\s*\]")
@@ -78,7 +69,8 @@ class _Finished:
             the mode in which f was compiled, if it was. ``load`` has the load average of the
             machine at ``start`` and ``end`` (of the last attempt, None where there is none), and
             of a run ``cpu_over_wall``, over all epochs; older records lack it. A resumed run also
-            has ``earlier``: start, revision and hardware of each attempt before the last.
+            has ``earlier``: start, revision and hardware of each attempt before the last. A record
+            made from that of another row with the same settings has ``same_run_as``, its name.
         config_hash: the hash of the part of the configuration that determines the result.
         started: UTC, ISO 8601, as ``finished``.
     """
@@ -157,6 +149,9 @@ class StudyRecord(_Finished):
     kind: str = "study"
 
 
+_T = TypeVar("_T", Record, StudyRecord)
+
+
 def read_record(path: Path) -> Record:
     """Read the record of a run; a :class:`RecordError` names an unusable file."""
     return _made(read_json(path), path, Record)
@@ -226,34 +221,27 @@ def _made(content: Any, path: Path | str, kind: type[_T]) -> _T:
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise RecordError(f"{path} does not have schema {SCHEMA}: delete it and repeat the run")
     try:
-        record = _typed(content, kind, "record")
+        record = kind(**_with_parts(content))
         check_row(f"{record.row}/{record.instance}")
-        return record  # type: ignore[no-any-return]
+        return record
     except (TypeError, UserError) as error:
         raise RecordError(
             f"{path} is not a valid record ({error}): delete it and repeat the run"
         ) from error
 
 
-def _typed(value: Any, hint: Any, name: str) -> Any:
-    """Return a JSON ``value`` as one of type ``hint``, or raise :class:`TypeError`."""
-    kind: Any = get_origin(hint) or hint
-    arguments = get_args(hint)
-    if is_dataclass(hint) and isinstance(value, dict):
-        hints = _hints(kind)
-        return kind(**{key: _typed(v, hints.get(key, Any), key) for key, v in value.items()})
-    if kind is list and isinstance(value, list) and is_dataclass(arguments[0]):
-        return [_typed(item, arguments[0], name) for item in value]
-    if kind is dict and isinstance(value, dict):
-        return {key: _typed(v, arguments[1], f"{name}.{key}") for key, v in value.items()}
-    if hint == list[float] and isinstance(value, list) and not {*map(type, value)} <= _ENTRIES:
-        raise TypeError(f"{name} is {value!r:.40}, not numbers alone")
-    if hint is float and value is None:
-        return math.nan
-    accepted = _NUMBERS_OF.get(hint, hint if isinstance(hint, UnionType) else kind)
-    if accepted is not Any and not isinstance(value, accepted):
-        raise TypeError(f"{name} is {value!r:.40}")
-    return value
+def _with_parts(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a record with its result or checks, where null stands for NaN."""
+    found = dict(content)
+    if "result" in found:
+        found["result"] = Result(**_numbers(found["result"], "best", "last"))
+    if "checks" in found:
+        found["checks"] = [Check(**_numbers(check, "value", "bound")) for check in found["checks"]]
+    return found
+
+
+def _numbers(content: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {**content, **{name: math.nan for name in names if content.get(name, 0) is None}}
 
 
 def _finite(content: Any) -> Any:

@@ -115,11 +115,11 @@ def test_flipped_bit_in_a_weight_is_found(tmp_path):
 
 
 @pytest.mark.parametrize("generations", [1, 2])
-def test_run_with_a_damaged_checkpoint_goes_on(workplace, caplog, generations):
+def test_run_with_a_damaged_checkpoint_goes_on(workplace, whole_runs, caplog, generations):
     """It resumes from the checkpoint before it, or starts from the beginning without one."""
     caplog.set_level(logging.INFO)
     here = (*CHAINS, "runtime.checkpoint.every_n_epochs=2")
-    whole = workplace.train(*here, "runtime.paths.runs=whole")
+    whole = whole_runs.train(workplace, *here)
     folder = interrupted(workplace, 8, *here)
     path = folder / "checkpoints" / "last.ckpt"
     path.write_bytes(path.read_bytes()[:1000])
@@ -131,18 +131,21 @@ def test_run_with_a_damaged_checkpoint_goes_on(workplace, caplog, generations):
     assert_same_run(folder, whole)
 
 
-@pytest.mark.parametrize("key", ["config_hash", "data", "instance"])
-def test_checkpoint_of_another_run_is_not_resumed(workplace, key):
+def test_checkpoint_of_another_run_is_not_resumed(workplace):
     """Of a changed row, of other data, of another seed."""
     folder = interrupted(workplace, 6, *CHAINS)
     path = folder / "checkpoints" / "last.ckpt"
-    content = torch.load(path, weights_only=True)
-    content["provenance"][key] = "other"
-    torch.save(content, path)
-    before = path.read_bytes()
-    with pytest.raises(UserError, match=rf"of another run \(its {key} is other, .* move it away"):
-        workplace.train(*CHAINS)
-    assert path.read_bytes() == before
+    for key in ("config_hash", "data", "instance"):
+        content = torch.load(path, weights_only=True)
+        own, content["provenance"][key] = content["provenance"][key], "other"
+        torch.save(content, path)
+        before = path.read_bytes()
+        expected = rf"of another run \(its {key} is other, .* move it away"
+        with pytest.raises(UserError, match=expected):
+            workplace.train(*CHAINS)
+        assert path.read_bytes() == before
+        content["provenance"][key] = own
+        torch.save(content, path)
 
 
 def test_full_disk_spares_the_last_checkpoint(workplace, whole_runs, monkeypatch):

@@ -9,10 +9,10 @@ from training import finish_two, needs_gloo, start_two
 from phantomgrad_suite.checkpoint.processes import explain_lost_worker
 from phantomgrad_suite.runs.errors import UserError
 
-TWO = (  # Several processes save after every tenth step, here at the first of nine in an epoch.
+TWO = (  # Several processes save after every tenth step, here at the first of three in an epoch.
     "trainer=ddp",
     "trainer.devices=2",
-    "trainer.max_epochs=2",
+    *("trainer.max_epochs=2", "dataset.batch_size=180"),
     "+trainer.limit_val_batches=1",
     "runtime.checkpoint.every_minutes=0",
 )

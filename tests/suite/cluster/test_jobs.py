@@ -1,6 +1,5 @@
 """A table as jobs of submitit: their parameters, and what a job does."""
 
-import json
 import shutil
 import signal
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from cluster.commands import ROWS, SHORT, commands, settings
+from cluster.commands import SHORT, commands, settings
 from lightning import Callback
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from training import composed
@@ -21,26 +20,20 @@ from phantomgrad_suite.cluster.slurm import Job, slurm_environment, submit
 
 # They outlive the process that has submitted them.
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
-def test_jobs_without_slurm(script, workplace):
-    """submitit starts the same jobs here: each has a record, and a log that ends in the reason."""
+def test_job_without_slurm(script, workplace):
+    """submitit starts the same job here: it has a record, and a log."""
     pytest.importorskip("submitit", reason="submitit is not installed (phantomgrad-suite[cluster])")
-    outcome = script(
-        ROWS, *SHORT, "cluster=slurm", "runtime.cluster.executor=local", "runtime.cluster.minutes=6"
-    )
+    local = ("runtime.cluster.executor=local", "runtime.cluster.minutes=6")
+    outcome = script("experiment=chains/upg_k5_d0.5", *SHORT, "cluster=slurm", *local)
     assert outcome.code == 0
-    assert "2 jobs submitted" in outcome.out
+    assert "1 job submitted" in outcome.out
     assert "chains/upg_k5_d0.5 seed0" in outcome.out
     deadline = time.monotonic() + 1200  # only a failure takes so long
-    done = ("runs/**/record.json", "runs/**/attempt.json")
-    failed = {}
-    while not (list(workplace.path.glob(done[0])) and "failed" in failed):
+    while not list(workplace.path.glob("runs/**/record.json")):
         assert time.monotonic() < deadline, outcome.out
         time.sleep(0.1)
-        for note in workplace.path.glob("runs/table4/**/attempt.json"):
-            failed = json.loads(note.read_text())
-    assert "PPI lacks" in failed["failed"]
-    logs = [log.read_text() for log in workplace.path.glob("runs/.cluster/*_log.out")]
-    assert any(log.rstrip().endswith(failed["failed"]) for log in logs)
+    (log,) = workplace.path.glob("runs/.cluster/*_log.out")
+    assert "accuracy best" in log.read_text()
 
 
 def test_missing_submitit_and_slurm_are_explained(script, monkeypatch):

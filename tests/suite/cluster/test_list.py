@@ -8,6 +8,8 @@ from training import composed
 
 from phantomgrad_suite.jobs.compose import identity_of
 
+FIGURE3 = "figure3/digits/implicit"
+
 
 def identity_of_line(arguments, root="train"):
     """The identity of a run, as the script sees it."""
@@ -20,8 +22,8 @@ def identity_of_line(arguments, root="train"):
     ("table", "row", "runs"),
     [
         ("table=chains seed=0,1", "chains/implicit", 6),
-        ("tune=lambda seed=0", "tune/digits/upg_k5_d0.5/upg_k5_d0.1", 10),
-        ("table=figure3_digits gradient=npg seed=0", "figure3/digits/implicit/npg_k1_d0.25", 12),
+        ("tune=lambda gradient.damping=0.1,0.2", "tune/digits/upg_k5_d0.5/upg_k5_d0.1", 2),
+        ("table=figure3_digits gradient=npg gradient.steps=1", f"{FIGURE3}/npg_k1_d0.25", 9),
     ],
 )
 def test_listed_commands_are_the_runs_of_the_table(script, workplace, table, row, runs):
@@ -40,24 +42,27 @@ def test_listed_commands_are_the_runs_of_the_table(script, workplace, table, row
 @pytest.mark.parametrize(
     "line",
     [
-        "table=digits dataset.batch_size=7",
-        "table=figure3_digits gradient.steps=2",
+        "table=digits seed=0 dataset.batch_size=7",
+        "table=figure3_digits seed=0 gradient.steps=2",
+        "table=table4 experiment=table4/cox2_upg_k5_d0.5 gradient.steps=9 label.reduced=[k]",
         "suite=gradients setting.products=3",
     ],
 )
-def test_tables_and_suites_take_settings_of_their_first_row(script, study_script, line):
-    """Hydra refuses a setting that the configuration without any row lacks."""
-    outcome = (study_script if "suite" in line else script)(*line.split(), "cluster=list")
+def test_tables_and_suites_take_settings_of_their_rows(script, study_script, line):
+    """Hydra would refuse a setting that the configuration without any row lacks."""
+    arguments = line.split()
+    outcome = (study_script if "suite" in line else script)(*arguments, "cluster=list")
     assert (outcome.code, outcome.err) == (0, "")
-    listed = outcome.out.splitlines()
+    listed = [shlex.split(command) for command in outcome.out.splitlines()]
     assert listed
-    assert all(line.split()[1] in command for command in listed)
+    assert all({*arguments} - {arguments[0]} <= {*command} for command in listed)
 
 
-def test_setting_that_the_first_row_lacks_needs_two_pluses(script):
-    line = "table=chains gradient.steps=2 cluster=list"
-    assert script(*line.split()).err.endswith("=...; two pluses if other rows have it\n")
-    assert script(*line.replace("gradient.", "++gradient.").split()).code == 0
+def test_row_of_a_table_that_lacks_a_setting_is_named(script):
+    """None of the rows is started."""
+    outcome = script("table=chains", "gradient.steps=2", "cluster=list")
+    assert outcome.err.startswith("chains/implicit: there is no setting 'gradient.steps'; ")
+    assert outcome.out == ""
 
 
 def test_listed_commands_of_a_suite(study_script):
@@ -68,11 +73,11 @@ def test_listed_commands_of_a_suite(study_script):
     assert (identity.row, identity.changes) == ("figure4/linear", ())
 
 
-def test_a_table_at_a_scale_has_rows_and_seeds_of_its_own(script):
-    assert len(script("table=table1", "cluster=list").out.splitlines()) == 11 * 6
-    lines = script("table=table1", "scale=cpu", "cluster=list").out.splitlines()
-    assert len(lines) == 9 * 7
-    assert " seed=6 experiment=table1/implicit_preconditioned5 table=table1 scale=cpu " in lines[-1]
+def test_a_table_at_a_scale_has_seeds_of_its_own(script):
+    """And rows of its own, which the plan of the table shares with the sweep."""
+    lines = script("table=table3_vision_swapped", "scale=cpu", "cluster=list").out.splitlines()
+    assert len(lines) == 2 * 5
+    assert " seed=4 experiment=table3/swapped/cifar10_upg table=table3_vision_swapped " in lines[-1]
     outcome = script("table=chains", "scale=cpu", "cluster=list")
     assert outcome.code == 1
     assert outcome.err.startswith("there is no scale 'cpu' of ignn_nodes")

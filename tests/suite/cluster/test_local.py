@@ -105,18 +105,16 @@ def test_table_on_this_machine(script, workplace):
 
 
 def test_stopped_launcher_stops_its_runs(tmp_path):
-    """The runs save first, and no process remains."""
+    """A run saves first, and no process remains; one that waits is not begun."""
     rows = ("experiment=chains/implicit,chains/upg_k5_d0.5", "trainer.max_epochs=9999")
-    launcher = Started(tmp_path, *rows, "cluster=local", "runtime.cluster.jobs=2")
+    launcher = Started(tmp_path, *rows, "cluster=local", "runtime.cluster.jobs=1")
     logs = "runs/**/log.txt"
-    launcher.wait_for(lambda: sum("train/loss" in p.read_text() for p in tmp_path.glob(logs)) == 2)
+    launcher.wait_for(lambda: any("train/loss" in p.read_text() for p in tmp_path.glob(logs)))
     launcher.process.terminate()
     ended = launcher.end()
     assert ended.code == 128 + signal.SIGTERM, ended.out
-    attempts = list(tmp_path.glob("runs/**/attempt.json"))
-    assert len(attempts) == len(list(tmp_path.glob("runs/**/last.ckpt"))) == 2
-    for path in attempts:
-        attempt = json.loads(path.read_text())
-        assert "stopped" in attempt
-        with pytest.raises(ProcessLookupError):
-            os.kill(attempt["pid"], 0)
+    (path,), (_,) = (tmp_path.glob(f"runs/**/{name}") for name in ("attempt.json", "last.ckpt"))
+    attempt = json.loads(path.read_text())
+    assert "stopped" in attempt
+    with pytest.raises(ProcessLookupError):
+        os.kill(attempt["pid"], 0)

@@ -16,7 +16,7 @@ from text_data import write_texts
 from phantomgrad_suite.data import WikiText103, sources
 from phantomgrad_suite.data import fetch as fetching
 from phantomgrad_suite.data.fetch import fetch
-from phantomgrad_suite.data.graphs.ppi import write_ppi
+from phantomgrad_suite.data.graphs.ppi_synthetic import write_ppi
 from phantomgrad_suite.data.sources import sha256
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 

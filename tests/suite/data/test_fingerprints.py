@@ -8,7 +8,7 @@ from image_data import write_image_folder
 from text_data import write_texts
 
 from phantomgrad_suite.data import PPI, GraphFolds, ImageNet, WikiText103
-from phantomgrad_suite.data.graphs.ppi import write_ppi
+from phantomgrad_suite.data.graphs.ppi_synthetic import write_ppi
 from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.records import Record
 

@@ -9,7 +9,7 @@ import yaml
 from graph_data import REPOSITORY
 from training import composed
 
-from phantomgrad_suite.runs.configs import choices, find, folders
+from phantomgrad_suite.runs.configs import choices, find, folders, listed
 from phantomgrad_suite.runs.identity import Identity, split_row
 
 CONFIGS = REPOSITORY / "configs"
@@ -32,12 +32,12 @@ def content(table: str) -> dict[str, Any]:
 
 
 def rows_of(table: str) -> list[str]:
-    """The rows that a table file launches, in order, or a table at a scale."""
+    """The rows that a table launches, also at a scale, in order."""
     scale, name = split_row(table)
     sweeper = content(name)["hydra"]["sweeper"]
     own = (sweeper.get("scales") or {}).get(scale, {}).get("experiment")
-    listed = own or sweeper["params"].get("experiment")
-    return [row.strip() for row in listed.split(",")] if listed else rows_of(*_bases(name))
+    patterns = own or sweeper["params"].get("experiment")
+    return listed("experiment", patterns) if patterns else rows_of(*_bases(name))
 
 
 def is_sweep(table: str) -> bool:
@@ -56,10 +56,11 @@ LISTS = [table for table in TABLES if table not in SWEEPS]
 
 @cache
 def resolved(row: str) -> dict[str, Any]:
-    """The configuration as records have it, which nobody may change."""
+    """The configuration as records have it, also of a row at a scale; nobody may change it."""
     from phantomgrad_suite.jobs.compose import recorded
 
-    return recorded(composed([f"experiment={row}"]))
+    scale, name = split_row(row)
+    return recorded(composed([f"experiment={name}", *([f"scale={scale}"] if scale else [])]))
 
 
 def effective(row: str) -> dict[str, Any]:

@@ -15,11 +15,13 @@ EDITIONS = [table for table in tables(CONFIGS) if table.startswith("cpu/")]
 @pytest.mark.parametrize("table", EDITIONS)
 def test_rows_of_an_edition_differ_in_what_the_rows_differ(table):
     """Data and length are common; gradient, solvers and optimizer are the row's."""
+    first, *_ = rows = rows_of(table)
+    found, _ = identity(table, f"experiment={first}")
+    assert found.row == f"cpu/{first}" or table == "cpu/figure3"
+    assert (found.row.split("/")[0], found.changes) == ("cpu", ())
     common = set()
-    for row in rows_of(table):
-        found, config = identity(table, f"experiment={row}")
-        assert found.row == f"cpu/{row}" or table == "cpu/figure3"
-        assert (found.row.split("/")[0], found.changes) == ("cpu", ())
+    for row in rows:
+        config = resolved(f"cpu/{row}")
         assert config["label"]["reduced"]
         own = resolved(row)
         for part in ("gradient", "solver", "adjoint"):

@@ -59,13 +59,21 @@ def run(folder, code, *arguments):
     ).stdout
 
 
-def test_library_works_from_the_wheel_of_the_sdist(checkout, tmp_path):
-    sdist = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
+@pytest.fixture(scope="module")
+def installed(checkout, tmp_path_factory):
+    """The library from the wheel of its source distribution, and the suite from its wheel."""
+    folder = tmp_path_factory.mktemp("installed") / "packages"
+    sdist = f"from setuptools import build_meta; build_meta.build_sdist({str(folder.parent)!r})"
     quiet = {"check": True, "stdout": subprocess.DEVNULL, "env": OWN}
     subprocess.run([sys.executable, "-c", sdist], cwd=checkout, **quiet)
-    (archive,) = tmp_path.glob("phantomgrad-1.2.3.tar.gz")
-    installed = tmp_path / "installed"
-    assert install(archive, installed) == {"phantomgrad"}
+    (archive,) = folder.parent.glob("phantomgrad-1.2.3.tar.gz")
+    assert install(archive, folder) == {"phantomgrad"}
+    suite = {"phantomgrad_suite", "phantomgrad_reasoners", "hydra_plugins"}
+    assert install(checkout / "suite", folder) == suite
+    return folder
+
+
+def test_library_works_in_any_folder(installed):
     assert (installed / "phantomgrad" / "py.typed").exists()
     run(
         installed,
@@ -74,11 +82,7 @@ def test_library_works_from_the_wheel_of_the_sdist(checkout, tmp_path):
     )
 
 
-def test_commands_work_from_the_wheels_in_any_folder(checkout, tmp_path):
-    installed = tmp_path / "installed"
-    install(checkout, installed)
-    suite = {"phantomgrad_suite", "phantomgrad_reasoners", "hydra_plugins"}
-    assert install(checkout / "suite", installed) == suite
+def test_commands_work_in_any_folder(installed):
     command = "sys.argv[0] = 'phantomgrad'; from phantomgrad_suite.main import main; main()"
     listed = run(installed, command, "train", "table=reasoning_few", "cluster=list")
     assert "experiment=reasoning/puzzles100_j7" in listed

@@ -16,7 +16,7 @@ from phantomgrad_suite.runs.errors import UserError
         (("study=figure1/tnah",), "there is no study 'figure1/tnah'; the nearest are figure1/tanh"),
         (("suite=defualt",), "there is no suite 'defualt'; the nearest are default "),
         ((STUDY, "setting.sample=3"), "there is no setting 'setting.sample'; the nearest are sett"),
-        (("suite=default", "seeds=3"), "there is no setting 'seeds'; the nearest are seed"),
+        (("suite=figure4", "seeds=3"), "figure4/linear: there is no setting 'seeds'; the nearest"),
     ],
 )
 def test_script_names_a_bad_argument_in_one_line(study_script, arguments, message):

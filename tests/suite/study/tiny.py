@@ -7,7 +7,7 @@ import yaml
 from experiments.rows import file
 from training import Workplace
 
-from phantomgrad_suite.runs.configs import choices
+from phantomgrad_suite.runs.configs import choices, listed
 
 SUITES = choices("suite")
 STUDY = "study=figure1/tanh"
@@ -17,7 +17,7 @@ TINY = (STUDY, *(f"setting.{line.replace(': ', '=').replace(' ', '')}" for line 
 
 def rows_of(suite: str) -> list[str]:
     content = yaml.safe_load(file(f"suite/{suite}").read_text())
-    return [row.strip() for row in content["hydra"]["sweeper"]["params"]["study"].split(",")]
+    return listed("study", content["hydra"]["sweeper"]["params"]["study"])
 
 
 def own_study(workplace: Workplace, *lines: str) -> Path:

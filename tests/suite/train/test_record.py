@@ -1,12 +1,15 @@
 """A run and its record: full or reduced, published or not, and determined by the seed."""
 
+import logging
 import re
 
 import pytest
 import torch
 from train.chains import CHAINS, EPOCHS, ROW, shorten
 
+from phantomgrad_suite.jobs.trained import read_run
 from phantomgrad_suite.runs.archive import Archive
+from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.records import Record, read_record
 
@@ -71,3 +74,26 @@ def test_unchanged_row_is_published(workplace):
     published.file(record.row).unlink()
     workplace.train(ROW, "seed=3", "runtime.callbacks.spectrum=null", "runtime.project=mine")
     assert published.holds(record)
+
+
+def test_rows_with_the_same_settings_share_their_runs(workplace, caplog):
+    """The second one has a record with its own names, and the weights stay where they are."""
+    row = shorten(workplace, 1)
+    row.with_name("mine.yaml").write_text(
+        "# @package _global_\ndefaults: [/experiment/chains/upg_k5_d0.5]\n"
+        "label: {method: mine, reduced: [fewer nodes]}\n"
+    )
+    first = workplace.record(ROW)
+    caplog.set_level(logging.INFO)
+    second = workplace.record("experiment=chains/mine")
+    assert "chains/mine seed0: the same run as chains/upg_k5_d0.5/seed0, skipped" in caplog.text
+    assert (second.row, second.label["method"]) == ("chains/mine", "mine")
+    assert (first.changes, second.changes) == (["300 of the official 2000 epochs"], ["fewer nodes"])
+    assert (second.curves, second.config_hash) == (first.curves, first.config_hash)
+    assert second.config["label"]["row"] == "chains/mine"
+    assert Archive(workplace.path / "runs/results/records").holds(second)
+    with pytest.raises(UserError, match="has no weights: they are those of chains/upg"):
+        read_run(workplace.path / "runs/chains/mine/seed0")
+    caplog.clear()
+    assert workplace.record("experiment=chains/mine") == second
+    assert "finished, skipped" in caplog.text

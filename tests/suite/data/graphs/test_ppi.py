@@ -9,7 +9,8 @@ from graph_data import PPI_SCALE
 
 from phantomgrad_suite.data import PPI
 from phantomgrad_suite.data.graphs import pyg
-from phantomgrad_suite.data.graphs.ppi import spectral_radius, write_ppi
+from phantomgrad_suite.data.graphs.ppi import spectral_radius
+from phantomgrad_suite.data.graphs.ppi_synthetic import write_ppi
 
 pytestmark = pytest.mark.usefixtures("float32")
 
