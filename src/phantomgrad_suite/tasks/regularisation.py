@@ -54,7 +54,7 @@ class Regularisation(ABC):
 
     @abstractmethod
     def penalty(self, f: Map, z_star: Tensor, attached: Tensor) -> Tensor:
-        """Return the penalty of one layer, a :data:`phantomgrad.deq.Penalty`."""
+        """Return the penalty of one layer; the last state is ``attached``, with its gradient."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +78,9 @@ class JacobianRegularisation(Regularisation):
 
 @dataclass(frozen=True, kw_only=True)
 class SpectralRegularisation(Regularisation):
-    r"""The penalty :math:`\gamma \rho(J)`, by power iteration (STARS, arXiv:2605.26733).
+    r"""The penalty :math:`\gamma \rho(J)` at the last state of the layer (STARS, arXiv:2605.26733).
 
-    See :func:`phantomgrad.spectral_regularizer`.
+    By power iteration, see :func:`phantomgrad.spectral_regularizer`.
     """
 
     name: ClassVar[str] = "spectral_radius"
@@ -92,7 +92,7 @@ class SpectralRegularisation(Regularisation):
         check_at_least("iterations", self.iterations, 1)
 
     def penalty(self, f: Map, z_star: Tensor, attached: Tensor) -> Tensor:
-        return spectral_regularizer(f, z_star.detach(), iterations=self.iterations)
+        return spectral_regularizer(f, attached.detach(), iterations=self.iterations)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,13 +106,12 @@ class FixedPointRegularisation(Regularisation):
     name: ClassVar[str] = "fixed_point"
 
     def penalty(self, f: Map, z_star: Tensor, attached: Tensor) -> Tensor:
-        change = f(attached).to(attached.dtype) - attached
-        return change.square().sum() / max(change.numel(), 1)  # 0 for an empty batch
+        return (f(attached).to(attached.dtype) - attached).square().mean()
 
 
 @contextmanager
 def perturbed(
-    layers: Sequence[DEQ], jitter: int, penalty: Regularisation | None
+    layers: Sequence[DEQ], jitter: int, jacobian: Regularisation | None
 ) -> Iterator[list[Tensor]]:
     """Change equilibrium layers for a training step; yield a list that receives their penalties.
 
@@ -126,7 +125,7 @@ def perturbed(
             if fewer and isinstance(solver, IterativeSolver):  # others have no budget
                 budget = max(1, solver.max_evaluations - fewer)
                 layer.solver = replace(solver, max_evaluations=budget)
-            layer.penalty = None if penalty is None else penalty.penalty
+            layer.penalty = None if jacobian is None else jacobian.penalty
         yield penalties
         penalties += [layer.last_penalty for layer in layers if layer.last_penalty is not None]
     finally:
