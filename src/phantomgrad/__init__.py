@@ -30,7 +30,7 @@ from phantomgrad.gradients import (
     NeumannPhantomGradient,
     UnrolledPhantomGradient,
 )
-from phantomgrad.jacobian import jacobian_regularizer, spectral_radius
+from phantomgrad.jacobian import jacobian_regularizer, spectral_radius, spectral_regularizer
 from phantomgrad.solvers import (
     GMRES,
     Anderson,
@@ -75,4 +75,5 @@ __all__ = [
     "exact_gradient",
     "jacobian_regularizer",
     "spectral_radius",
+    "spectral_regularizer",
 ]

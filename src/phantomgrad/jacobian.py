@@ -122,6 +122,32 @@ def jacobian_regularizer(
     return mean if recorded else mean.detach()
 
 
+def spectral_regularizer(
+    f: Map, z: Tensor, *, iterations: int = 4, generator: torch.Generator | None = None
+) -> Tensor:
+    r"""Estimate the mean spectral radius of :math:`J`, a scalar to add to a loss.
+
+    .. math:: \frac{1}{B} \sum_{b=1}^{B} \|J_b^\top v_b\|, \qquad
+              v_b \leftarrow J_b^\top v_b / \|J_b^\top v_b\| \quad \text{iterations times}
+
+    from Gaussian :math:`v_b`, as in :func:`spectral_radius`. The gradient takes v as a constant,
+    which is exact where J is normal. It reaches the parameters and inputs of ``f``. Under
+    ``torch.no_grad`` the result has no graph.
+    """
+    check_at_least("iterations", iterations, 1)
+    recorded = torch.is_grad_enabled()
+    z = recordable(z)
+    with torch.enable_grad():
+        with linearizing():
+            fz = evaluate(f, z)
+        v = _normalized(torch.empty_like(z).normal_(generator=generator))[0]
+        for _ in range(iterations):
+            v = _normalized(pulled_back(fz, [z], v)[0])[0]
+        (product,) = pulled_back(fz, [z], v, create_graph=True)
+        mean = _normalized(product)[1].mean()
+    return mean if recorded else mean.detach()
+
+
 def _normalized(v: Tensor) -> tuple[Tensor, Tensor]:
     size = torch.linalg.vector_norm(flat(v), dim=1)
     scale = per_sample(size.clamp_min(torch.finfo(v.dtype).tiny), v)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from problems import Affine, Counted, TanhCell, dense_jacobian
 
-from phantomgrad import jacobian_regularizer, spectral_radius
+from phantomgrad import jacobian_regularizer, spectral_radius, spectral_regularizer
 from phantomgrad.jacobian import Linearization
 
 
@@ -147,7 +147,7 @@ def test_a_detached_state_keeps_the_gradient_off_the_equilibrium(problem):
     assert torch.autograd.grad(detached, z, allow_unused=True)[0] is None
 
 
-@pytest.mark.parametrize("measure", [spectral_radius, jacobian_regularizer])
+@pytest.mark.parametrize("measure", [spectral_radius, jacobian_regularizer, spectral_regularizer])
 def test_values_do_not_depend_on_the_autograd_mode(measure, problem):
     cell, x, z = problem
     measured = lambda: measure(  # noqa: E731
@@ -157,6 +157,16 @@ def test_values_do_not_depend_on_the_autograd_mode(measure, problem):
     with torch.no_grad():
         assert torch.equal(measured(), expected)
         assert not measured().requires_grad
+
+
+def test_the_spectral_penalty_of_a_symmetric_map_has_the_gradient_of_its_radius():
+    """For J = W with the eigenvector v of the largest modulus, here -0.9, it is -v v^T."""
+    basis = torch.linalg.qr(torch.randn(4, 4)).Q
+    weight = (basis @ torch.diag(torch.tensor([0.5, -0.9, 0.3, 0.1])) @ basis.mT).requires_grad_()
+    penalty = spectral_regularizer(lambda z: z @ weight.mT, torch.randn(3, 4), iterations=60)
+    assert penalty.item() == pytest.approx(0.9, rel=1e-10)
+    (gradient,) = torch.autograd.grad(penalty, weight)
+    torch.testing.assert_close(gradient, -torch.outer(basis[:, 1], basis[:, 1]))
 
 
 def test_a_penalty_in_half_precision_does_not_overflow():

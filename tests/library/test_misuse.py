@@ -229,7 +229,9 @@ def test_bad_types_are_refused(call, message):
         call()
 
 
-@pytest.mark.parametrize("measure", [pg.spectral_radius, pg.jacobian_regularizer])
+@pytest.mark.parametrize(
+    "measure", [pg.spectral_radius, pg.jacobian_regularizer, pg.spectral_regularizer]
+)
 def test_inference_mode_is_refused(measure):
     with torch.inference_mode(), pytest.raises(RuntimeError, match="cannot be taken under torch"):
         measure(torch.tanh, torch.randn(3, 4))

@@ -183,19 +183,33 @@ class RecursiveCell(nn.Module):
     r"""One recursion :math:`G_n` of the pair (y, z), the answer and the latent.
 
     .. math:: z \leftarrow g(z + y + x) \quad n \text{ times}, \qquad \text{then} \quad
-              y \leftarrow g(y + z)
+              y \leftarrow h(y + z)
 
-    with one network g; x is added only where z is updated. The n + 1 elementary steps are damped
-    and noisy as :class:`RecursiveNetwork` has it.
+    x is added only where z is updated. In TRM one network is both g and h. In HRM
+    (arXiv:2506.21734) they are two: a cycle is n steps of the low-level module g on z, there
+    :math:`z_L`, and one of the high-level module h on y, :math:`z_H`. The n + 1 elementary steps
+    are damped and noisy as :class:`RecursiveNetwork` has it.
 
     Of these steps the last ``recorded`` are on the graph, by default all. ``recorded=2`` is the
-    one-step gradient of HRM (arXiv:2506.21734); with 1, x gets no gradient. With fewer than n + 1
+    one-step gradient of HRM; with 1, x gets no gradient. With fewer than n + 1
     the graph is not that of the whole map. Then the only estimator is
     ``UnrolledPhantomGradient(1, 1.0)``: others need the Jacobian of the map, or several recorded
     applications of it, and are refused.
+
+    Args:
+        network: g.
+        n: number of its steps.
+        recorded: number of steps on the graph.
+        high: h, by default g.
     """
 
-    def __init__(self, network: RecursiveNetwork, n: int = 6, recorded: int | None = None) -> None:
+    def __init__(
+        self,
+        network: RecursiveNetwork,
+        n: int = 6,
+        recorded: int | None = None,
+        high: RecursiveNetwork | None = None,
+    ) -> None:
         super().__init__()
         check_at_least("n", n, 1)
         recorded = n + 1 if recorded is None else recorded
@@ -203,6 +217,7 @@ class RecursiveCell(nn.Module):
         if recorded > n + 1:
             raise ValueError(f"recorded must be at most n + 1 = {n + 1}, got {recorded}")
         self.network = network
+        self.high = high
         self.n = n
         self.recorded = recorded
 
@@ -230,7 +245,7 @@ class RecursiveCell(nn.Module):
                 z = self.network(z, injection, each[i])
         for i in range(unrecorded, self.n):
             z = self.network(z, injection, each[i])
-        return self.network(y, z, each[self.n]), z
+        return (self.high or self.network)(y, z, each[self.n]), z
 
 
 class Answer(NamedTuple):
@@ -268,6 +283,7 @@ class RecursiveReasoner(nn.Module):
         n: inner steps of a recursion; ``None`` for the single-latent map H, z <- g(z + x), whose
             answer is read from z.
         recorded: see :class:`RecursiveCell`.
+        hierarchical: update y with a network of its own, as HRM does.
         noise: standard deviation of the Gaussian noise that is added in every elementary step, in
             evaluation too (EqR: 0.01, with a damping of 0.95). It is drawn once per pass, so that
             the map does not change during a solve; EqR draws new noise in every step.
@@ -288,6 +304,7 @@ class RecursiveReasoner(nn.Module):
         width: int = 512,
         n: int | None = 6,
         recorded: int | None = None,
+        hierarchical: bool = False,
         noise: float = 0.0,
         random_start: bool = False,
         **network: Any,
@@ -297,12 +314,16 @@ class RecursiveReasoner(nn.Module):
         check_not_negative("noise", noise)
         if n is None and recorded is not None:
             raise ValueError(f"recorded must be None for a single latent (n=None), got {recorded}")
+        if n is None and hierarchical:
+            raise ValueError("hierarchical must be False for a single latent (n=None), got True")
         g = RecursiveNetwork(width, positions, **network)
         self.vocabulary, self.positions, self.n = vocabulary, g.positions, n
         self.noise, self.random_start = noise, random_start
         self.embedding = nn.Embedding(vocabulary, width)
         truncated_normal_(self.embedding.weight, width**-0.5)
-        self.deq = DEQ(g if n is None else RecursiveCell(g, n, recorded), solver, gradient)
+        high = RecursiveNetwork(width, positions, **network) if hierarchical else None
+        cell = g if n is None else RecursiveCell(g, n, recorded, high)
+        self.deq = DEQ(cell, solver, gradient)
         self.output = Linear(width, vocabulary)
         # The second output, which only HRM reads, keeps the parameters those of the release.
         self.halting = nn.Linear(width, 2)

@@ -391,6 +391,7 @@ class TransformerLM(nn.Module):
         *,
         unrolled: int = 0,
         memory_length: int | None = None,
+        solver: Solver | None = None,
     ) -> tuple[Tensor, Memory]:
         """Return the negative log-likelihood of each target, ``(B, L)`` in nats, and the memory.
 
@@ -399,27 +400,37 @@ class TransformerLM(nn.Module):
             memory: returned for the segment before; ``None`` for a first segment.
             unrolled: steps of :meth:`DEQ.unroll` (the pretraining stage); 0 for the equilibrium.
             memory_length: number of positions kept, by default that of the model.
+            solver: used in this pass instead of that of the model.
         """
         check_tokens("tokens", tokens, self.vocabulary)
         check_tokens("targets", targets, self.vocabulary, tokens.shape)
-        hidden, memory = self._hidden(tokens, memory, unrolled, memory_length)
+        hidden, memory = self._hidden(tokens, memory, unrolled, memory_length, solver)
         loss = self.softmax(hidden.flatten(0, 1), targets.flatten().long(), self.embedding)
         return loss.view(targets.shape), memory
 
     def _hidden(
-        self, tokens: Tensor, memory: Memory | None, unrolled: int, memory_length: int | None
+        self,
+        tokens: Tensor,
+        memory: Memory | None,
+        unrolled: int,
+        memory_length: int | None,
+        solver: Solver | None = None,
     ) -> tuple[Tensor, Memory]:
         """Return what the softmax receives at each position, ``(B, L, d)``, and the memory."""
         check_at_least("unrolled", unrolled, 0)
         kept = self.memory_length if memory_length is None else memory_length
         check_at_least("memory_length", kept, 0)
         with one_pass(self):
-            u = self.inject(tokens)  # (B, L, 3 d)
-            z = self.start(u)  # (B, L, d)
+            x = self.embed(tokens)  # (B, L, d)
+            u = self.injection(x)  # (B, L, 3 d)
+            z = self.start(x)  # (B, L, d)
             memory = memory or empty_memory(u, z.dtype)
             check_memory(memory, tokens.shape[0], self.width)
             context = self.context(u, memory)
-            z = self.deq.unroll(z, unrolled, context) if unrolled else self.deq(context, z0=z)[0]
+            if unrolled:
+                z = self.deq.unroll(z, unrolled, context)
+            else:
+                z, _ = self.deq(context, z0=z, solver=solver)
             hidden = self.output_dropout(z)
         return hidden, memory.extended(z, u, kept)
 
@@ -470,15 +481,19 @@ class TransformerLM(nn.Module):
 
     def inject(self, tokens: Tensor) -> Tensor:
         """Return the injection, ``(B, L, 3 d)``, of words ``(B, L)``."""
-        return self.injection(self.embedding_dropout(self.embedding(tokens)))  # type: ignore[no-any-return]
+        return self.injection(self.embed(tokens))  # type: ignore[no-any-return]
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Return what the injection is made of, ``(B, L, d)``, for words ``(B, L)``."""
+        return self.embedding_dropout(self.embedding(tokens))  # type: ignore[no-any-return]
 
     def context(self, u: Tensor, memory: Memory) -> Context:
         """Return the constants of the map for the injection ``u`` after a memory."""
         return self.cell.context(u, self.distances(memory.length + u.shape[1], u), memory)
 
-    def start(self, u: Tensor) -> Tensor:
-        """Return the zero state for an injection ``u``, in the dtype of the model."""
-        return self.injection.weight.new_zeros(*u.shape[:2], self.width)
+    def start(self, x: Tensor) -> Tensor:
+        """Return the zero state for embedded words ``(B, L, d)``, in the dtype of the model."""
+        return self.injection.weight.new_zeros(*x.shape[:2], self.width)
 
     @torch.no_grad()
     def _initialise(self, std: float) -> None:

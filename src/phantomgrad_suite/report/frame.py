@@ -205,11 +205,12 @@ def evaluations(record: Record) -> np.ndarray:
     the others once; then there are k products, for implicit differentiation one, and j / (n + 1) of
     one if only j of the n + 1 steps of a recursion are recorded. Backpropagation through the solver
     takes a product for each evaluation, and with Reversible another evaluation. A Jacobian penalty
-    takes two evaluations and two products. Pretraining has no solves.
+    takes two evaluations and two products, one on the radius a product more for each iteration, and
+    one on f(z) - z an evaluation and a product. Pretraining has no solves.
     """
     gradient, task, model = (record.config[part] for part in ("gradient", "task", "model"))
     steps, kind = gradient.get("steps", 1), gradient["_target_"]
-    penalty = 4 * (task.get("jacobian") or {}).get("frequency", 0)
+    penalty = _penalty(task.get("jacobian") or {})
     found = [np.array(record.curves[n], dtype=float) for n in _SOLVES if n in record.curves]
     solves = np.sum(np.nan_to_num(found), axis=0)
     if "Backprop" in kind:
@@ -227,3 +228,10 @@ def evaluations(record: Record) -> np.ndarray:
     pretraining = np.clip(pretraining, 0, length)
     unrolled = 2 * task.get("pretraining_layers", 0)
     return np.cumsum(pretraining * unrolled + (length - pretraining) * step)
+
+
+def _penalty(settings: Mapping[str, Any]) -> float:
+    """Return the mean evaluations and products that a penalty takes in a step."""
+    on_state = "FixedPoint" in settings.get("_target_", "")
+    cost = 2 if on_state else 4 + settings.get("iterations", 0)
+    return float(cost * settings.get("frequency", 1)) if settings else 0.0

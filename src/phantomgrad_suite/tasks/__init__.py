@@ -9,4 +9,9 @@ from phantomgrad_suite.tasks.classification import (
 )
 from phantomgrad_suite.tasks.classification import NodeClassification as NodeClassification
 from phantomgrad_suite.tasks.language import LanguageModelling as LanguageModelling
+from phantomgrad_suite.tasks.regularisation import (
+    FixedPointRegularisation as FixedPointRegularisation,
+)
 from phantomgrad_suite.tasks.regularisation import JacobianRegularisation as JacobianRegularisation
+from phantomgrad_suite.tasks.regularisation import Regularisation as Regularisation
+from phantomgrad_suite.tasks.regularisation import SpectralRegularisation as SpectralRegularisation

@@ -21,7 +21,7 @@ from phantomgrad_suite.checkpoint.finite import check_finite
 from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
 from phantomgrad_suite.runs.errors import SettingError
 from phantomgrad_suite.runs.lengths import check_length, in_steps
-from phantomgrad_suite.tasks.regularisation import JacobianRegularisation, perturbed
+from phantomgrad_suite.tasks.regularisation import Regularisation, perturbed
 
 
 class Task(LightningModule):
@@ -39,7 +39,7 @@ class Task(LightningModule):
         metric, metric_mode: what the tables report, and whether its ``max`` or ``min`` is best.
         evaluation_sets: names of the validation loaders, in their order.
         budget_jitter: largest random reduction of the solvers' budgets in a training step.
-        jacobian: a penalty on the Jacobian at the equilibria, if any.
+        jacobian: a penalty at the equilibria, if any: on the Jacobian or another one.
     """
 
     batch_type: type | tuple[type, ...] = object
@@ -56,7 +56,7 @@ class Task(LightningModule):
         *,
         metric_mode: Literal["max", "min"] = "max",
         budget_jitter: int = 0,
-        jacobian: JacobianRegularisation | None = None,
+        jacobian: Regularisation | None = None,
     ) -> None:
         super().__init__()
         check_at_least("budget_jitter", budget_jitter, 0)
@@ -65,9 +65,9 @@ class Task(LightningModule):
             raise ValueError(
                 f"budget_jitter must be 0 where no solver has max_evaluations, got {budget_jitter}"
             )
-        if not isinstance(jacobian, JacobianRegularisation | None):
+        if not isinstance(jacobian, Regularisation | None):
             raise ValueError(
-                "jacobian must be null or a complete JacobianRegularisation, as in "
+                "jacobian must be null or a complete Regularisation, as in "
                 f"task=language_modelling_jr, got {jacobian!r}"
             )
         if jacobian is not None and not layers:
@@ -159,8 +159,8 @@ class Task(LightningModule):
         if jacobian is None or not penalties:
             return loss
         penalty, weight = torch.stack(penalties).sum(), jacobian.weight_at(self.global_step)
-        self._add("train/jacobian", penalty)
-        self._add("train/jacobian_weight", torch.full_like(penalty, weight))
+        self._add(f"train/{jacobian.name}", penalty)
+        self._add(f"train/{jacobian.name}_weight", torch.full_like(penalty, weight))
         return loss + weight * penalty
 
     def configure_optimizers(self) -> Any:

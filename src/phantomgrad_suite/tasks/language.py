@@ -1,6 +1,6 @@
 """Language modelling: prediction of the next word, segment by segment."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ from torchmetrics import MeanMetric
 
 from phantomgrad.checks import check_at_least, check_list
 from phantomgrad.models import Memory
+from phantomgrad.solvers import Solver
 from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
 from phantomgrad_suite.data.text.streams import Segments, TokenBatch
 from phantomgrad_suite.runs.errors import UserError
@@ -25,6 +26,8 @@ class LanguageModelling(Task):
     Args:
         evaluation_memory: positions that the model remembers in evaluation; ``None`` for its own.
         other_memories: further lengths for the test set, logged as ``test/perplexity_at_480``.
+        other_solvers: further solvers for the test set, by name: that of ``{"short": Steps(2)}`` is
+            logged as ``test/perplexity_short``.
         evaluate_pretrained: during pretraining, evaluate the unrolled network as in the official
             code; else always solve for the equilibrium.
     """
@@ -36,6 +39,7 @@ class LanguageModelling(Task):
         *,
         evaluation_memory: int | None = None,
         other_memories: Sequence[int] = (),
+        other_solvers: Mapping[str, Solver] | None = None,
         pretraining_steps: int | float = 0,
         pretraining_layers: int = 2,
         evaluate_pretrained: bool = True,
@@ -49,13 +53,16 @@ class LanguageModelling(Task):
         for length in other_memories:
             check_at_least("other_memories", length, 0)
         self._evaluate_pretrained = evaluate_pretrained
-        # The suffix of each metric of an evaluation set, and the memory length.
-        alone = {"": evaluation_memory}
-        several = alone | {f"_at_{length}": length for length in other_memories}
+        # The suffix of each metric of an evaluation set, and options of the model.
+        own: dict[str, Any] = {"memory_length": evaluation_memory}
+        alone = {"": own}
+        several = alone | {f"_at_{n}": {"memory_length": n} for n in other_memories}
+        others = (other_solvers or {}).items()
+        several |= {f"_{name}": {**own, "solver": solver} for name, solver in others}
         self._evaluations = {
             name: alone if name == "validation" else several for name in self.evaluation_sets
         }
-        keys = [name + at for name, lengths in self._evaluations.items() for at in lengths]
+        keys = [name + at for name, each in self._evaluations.items() for at in each]
         self._losses = nn.ModuleDict({key: MeanMetric() for key in keys})
         self._memory: dict[str, Memory] = {}
 
@@ -66,9 +73,9 @@ class LanguageModelling(Task):
         lengths = [("model.memory_length", own, self.trainer.train_dataloader)]
         # In evaluation the model's own memory may be longer than a text.
         for loader in self.trainer.val_dataloaders or []:
-            for at, length in self._evaluations["test"].items():
+            for at, options in self._evaluations["test"].items():
                 name = "other_memories" if at else "evaluation_memory"
-                lengths.append((f"task.{name}", length or 0, loader))
+                lengths.append((f"task.{name}", options["memory_length"] or 0, loader))
         for name, length, loader in lengths:
             text = getattr(loader, "dataset", None)
             if isinstance(text, Segments) and length >= text.length:
@@ -84,14 +91,14 @@ class LanguageModelling(Task):
     def validation_step(self, batch: TokenBatch, batch_idx: int, dataloader_idx: int = 0) -> None:
         name = self.evaluation_sets[dataloader_idx]
         layers = self.unrolled_layers if self._evaluate_pretrained else 0
-        for at, length in self._evaluations[name].items():
-            losses = self._word_losses(batch, name + at, unrolled=layers, memory_length=length)
+        for at, options in self._evaluations[name].items():
+            losses = self._word_losses(batch, name + at, unrolled=layers, **options)
             self._losses[name + at].update(losses)  # type: ignore[operator]
 
     def on_validation_epoch_end(self) -> None:
-        for name, lengths in self._evaluations.items():
+        for name, each in self._evaluations.items():
             metrics = {}
-            for at in lengths:
+            for at in each:
                 mean: Any = self._losses[name + at]
                 loss = mean.compute()
                 metrics[f"{name}/perplexity{at}"] = loss.exp()

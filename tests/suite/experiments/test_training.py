@@ -8,7 +8,7 @@ from training import SMALL_MDEQ, SMALL_TRANSFORMER
 
 ON_IMAGES = r"table1/|figure2/cifar10|table3/(swapped/)?cifar10|table3/imagenet"
 ON_TEXT = r"table3/(swapped/)?wikitext103"
-ON_PPI = "table4/ppi"
+ON_PPI, ON_PUZZLES = "table4/ppi", ("reasoning/", "hierarchy/", "penalties/")
 NARROW = (
     *SMALL_MDEQ,
     *("solver.max_evaluations=3", "adjoint.max_evaluations=3", "dataset.batch_size=4"),
@@ -19,9 +19,11 @@ TINY = (
     *("dataset.batch_size=2", "dataset.segment_length=9", "task.pretraining_steps=0"),
     *("++trainer.strategy=auto", "trainer.devices=1", "+trainer.limit_val_batches=2"),
 )
+EMBEDDED_TEXT = "dataset.batch_size=2", "+trainer.limit_val_batches=2"
 PUZZLES = (
     *("model.width=16", "dataset.train=8", "dataset.validation=4", "dataset.test=4"),
     *("dataset.batch_size=2", "task.segments=2", "task.evaluated_segments=[]"),
+    "++trainer.check_val_every_n_epoch=1",
 )
 MEASURED = ("measure.precision.iterations=2", "measure.precision.adjoint.max_evaluations=5")
 # A row that overrides no choice has the parts of the row it inherits, and rows whose names differ
@@ -51,11 +53,12 @@ def small(row, request):
     if re.match(ON_TEXT, row):
         penalty = ["task.jacobian.frequency=1"] * ("_jr_" in row)
         return [*TINY, root("text_root"), "task.other_memories=[3]", *penalty]
-    if row.startswith("reasoning/"):
+    if row.startswith(ON_PUZZLES):
         files = ["dataset=sudoku6", "trainer.precision=32-true"] * ("extreme" in row)
         return [*PUZZLES, *files, root("puzzle_root")]
     if row.startswith(ON_PPI):
         return ["model.channels=[8,4]", "dataset=ppi_synthetic", "dataset.scale=0.005"]
+    measured += EMBEDDED_TEXT * row.startswith("attractor/")
     return [*measured, *[root("small_tu")] * row.startswith(("table4/", "figure2/cox2"))]
 
 
@@ -69,9 +72,9 @@ def test_row_trains(workplace, request, row):
     gradient = record.config["gradient"]
     if "steps" in gradient and record.config["runtime"]["run"]["gradient"] != "one_step":
         assert f"A({gradient['steps']}, {gradient['damping']})" in record.label["method"]
-    on_text, on_ppi = bool(re.match(ON_TEXT, row)), row.startswith(ON_PPI)
+    on_text, on_ppi = bool(re.match(f"attractor/|{ON_TEXT}", row)), row.startswith(ON_PPI)
     metric = "perplexity" if on_text else "micro_f1" if on_ppi else "accuracy"
-    if row.startswith("reasoning/"):
+    if row.startswith(ON_PUZZLES):
         metric = "cell_accuracy" if "words" in row else "exact_accuracy"
     assert record.result.metric == metric
     assert not on_text or 10 < record.result.best < 1e4

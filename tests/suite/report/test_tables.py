@@ -290,8 +290,13 @@ def test_evaluations_are_those_of_solves_gradients_and_pretraining():
     exact.config["task"] |= {"pretraining_steps": 12, "pretraining_layers": 3}
     exact.curves["solver/evaluations"] = exact.curves["adjoint/evaluations"] = [None, 6]
     assert evaluations(exact).tolist() == [60, 60 + 2 * 6 + 8 * 14]
-    exact.config["task"] = {"jacobian": {"frequency": 0.5}}
-    assert evaluations(exact)[1] - evaluations(exact)[0] == 10 * (14 + 2)
+    for settings, more in (
+        ({"frequency": 0.5}, 2),
+        ({"frequency": 0.5, "iterations": 6}, 5),
+        ({"_target_": "x.FixedPointRegularisation"}, 2),
+    ):
+        exact.config["task"] = {"jacobian": settings}
+        assert evaluations(exact)[1] - evaluations(exact)[0] == 10 * (14 + more)
 
 
 def test_evaluations_of_recorded_solves_and_of_recorded_parts_of_a_recursion():

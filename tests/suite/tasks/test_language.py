@@ -8,6 +8,7 @@ import torch
 from tasks.fitting import QUIET, fit
 from torch import nn
 
+from phantomgrad import Steps
 from phantomgrad.models import Memory
 from phantomgrad_suite.data import Corpus, LanguageData
 from phantomgrad_suite.tasks import LanguageModelling
@@ -105,6 +106,14 @@ def test_test_set_is_evaluated_at_further_memory_lengths():
     }
     lengths = [options["memory_length"] for training, *_, options in model.calls if not training]
     assert lengths == 8 * [7, 0, 5] + 10 * [7]
+
+
+def test_test_set_is_evaluated_with_further_solvers():
+    model, none = Bigrams(), Steps(0)
+    metrics = fit(task_of(model, other_solvers={"without": none}), counting()).callback_metrics
+    assert metrics["test/perplexity_without"] == metrics["test/perplexity"]  # of this model
+    solvers = [options.get("solver") for training, *_, options in model.calls if not training]
+    assert solvers == 8 * [None, none] + 10 * [None]
 
 
 @pytest.mark.parametrize("evaluate_pretrained", [True, False])

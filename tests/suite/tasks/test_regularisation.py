@@ -1,4 +1,4 @@
-"""The Jacobian penalty and the random solver budget, in steps of a task."""
+"""Penalties at the equilibrium and the random solver budget, in steps of a task."""
 
 from dataclasses import replace
 from functools import partial
@@ -9,7 +9,12 @@ from torch import nn
 
 import phantomgrad as pg
 from phantomgrad_suite.data.images.base import ImageBatch
-from phantomgrad_suite.tasks import ImageClassification, JacobianRegularisation
+from phantomgrad_suite.tasks import (
+    FixedPointRegularisation,
+    ImageClassification,
+    JacobianRegularisation,
+    SpectralRegularisation,
+)
 
 SOLVER = pg.FixedPoint(max_evaluations=60, tol=1e-10)
 IMPLICIT = pg.ImplicitGradient(solver=SOLVER)
@@ -40,7 +45,7 @@ class Model(nn.Module):
         x = self.scale * images
         if unrolled:
             return self.deq.cell(x, x).log_softmax(dim=1)
-        self.budgets.append(self.deq.solver.max_evaluations)
+        self.budgets.append(getattr(self.deq.solver, "max_evaluations", None))
         z, _ = self.deq(x)
         return z.log_softmax(dim=1)
 
@@ -73,6 +78,37 @@ def test_penalty_of_a_linear_cell():
     expected = means["train/loss"] + 2 * means["train/jacobian"]
     torch.testing.assert_close(expected, losses[1].detach())
     assert means["train/jacobian_weight"] == 2
+
+
+def test_penalty_of_a_state_that_is_no_fixed_point():
+    """After two unsolved steps from zero, the gradient is that of both terms."""
+    task = task_of(
+        gradient=pg.UnrolledPhantomGradient(2, 1.0), jacobian=FixedPointRegularisation(weight=3.0)
+    )
+    task.model.deq.solver = pg.Steps(0)
+    plain = task_of(gradient=pg.UnrolledPhantomGradient(2, 1.0))
+    plain.model.deq.solver = pg.Steps(0)
+    (found, loss), (scale, cell) = map(loss_of, (task, plain)), (plain.model.scale, Linear())
+    x = scale * BATCH.images
+    z = cell(x, x)
+    expected = loss + 3 * (cell(z, x) - z).square().mean()
+    torch.testing.assert_close(found, expected)
+    found.backward()
+    expected.backward()
+    torch.testing.assert_close(task.model.scale.grad, scale.grad)
+
+
+def test_penalty_on_the_spectral_radius():
+    """The largest eigenvalue of the symmetric part is that of a symmetric weight."""
+    cell = Linear()
+    cell.weight.data = torch.tensor([[0.5, 0.1, 0.0], [0.1, 0.3, 0.0], [0.0, 0.0, 0.1]])
+    task = task_of(cell, jacobian=SpectralRegularisation(weight=2.0, iterations=200))
+    plain = task_of(cell)
+    radius = torch.linalg.eigvalsh(cell.weight.detach()).max()
+    torch.testing.assert_close(loss_of(task) - loss_of(plain), 2 * radius)
+    means = task.take_means()
+    torch.testing.assert_close(means["train/spectral_radius"], radius)
+    assert means["train/spectral_radius_weight"] == 2
 
 
 @pytest.mark.parametrize(("frequency", "expected"), [(0.0, 0), (1.0, 200), (0.4, 80)])

@@ -59,6 +59,16 @@ def _at_equal_evaluations(record: Record, other: Record) -> float:
     return _in_points(record, found[-1]) if found.size else math.nan
 
 
+def _without_solver(record: Record, _: Record) -> float:
+    without, with_solver = (_curve(record, f"test/perplexity{at}")[-1] for at in ("_without", ""))
+    return 100 * float(np.log(without / with_solver))
+
+
+def _gain_of_segments(record: Record, _: Record) -> float:
+    many, trained = (_curve(record, f"test/exact_accuracy{at}")[-1] for at in ("_at_64", ""))
+    return 100 * float(many - trained)
+
+
 def _cosine_slope(record: Record, _: Record) -> float:
     steps = _curve(record, _STEP)
     return statistics.linear_regression(steps / steps[-1], _curve(record, _COSINE)).slope
@@ -97,6 +107,8 @@ QUANTITIES: Mapping[str, Quantity] = {
     "train_loss_last": Quantity(
         lambda run, _: 100 * float(_curve(run, "train/loss")[-1]), has_margin=True, decimals=2
     ),
+    "without_solver": Quantity(_without_solver, has_margin=True, decimals=2),
+    "gain_of_segments": Quantity(_gain_of_segments, decimals=2),
     "cosine_min": Quantity(lambda run, _: float(_curve(run, _COSINE).min())),
     "cosine_slope": Quantity(_cosine_slope),
     "lead_recursion": _lead("last_7", "last_2"),

@@ -13,19 +13,21 @@ from phantomgrad.models.recursive import rotated, truncated_normal_
 every_mixer = pytest.mark.parametrize("mixer", ["mlp", "attention"])
 
 
+@pytest.mark.parametrize("networks", [1, 2], ids=["TRM", "HRM"])
 @pytest.mark.parametrize("recorded", [1, 2, 3])
-def test_recursion_with_damping_and_noise(recorded):
-    cell = RecursiveCell(RecursiveNetwork(8, 6, multiple=4, damping=0.9), 2, recorded)
+def test_recursion_with_damping_and_noise(recorded, networks):
+    low, *high = (RecursiveNetwork(8, 6, multiple=4, damping=0.9) for _ in range(networks))
+    cell = RecursiveCell(low, 2, recorded, *high)
     x, y, z, *noise = torch.randn(6, 2, 6, 8)
     x.requires_grad_()
 
-    def step(h, c, e):
-        return 0.1 * h + 0.9 * cell.network.blocks(h + c) + e
+    def step(h, c, e, network=low):
+        return 0.1 * h + 0.9 * network.blocks(h + c) + e
 
     a = step(z, y + x, noise[0])
     a = step(a.detach() if recorded < 3 else a, y + x, noise[1])
     a = a.detach() if recorded < 2 else a
-    expected = step(y, a, noise[2])
+    expected = step(y, a, noise[2], *high)
     ours, latent = cell((y, z), x, torch.stack(noise))
     torch.testing.assert_close((ours, latent), (expected, a))
     wanted = [x, *cell.parameters()]

@@ -142,6 +142,7 @@ def test_copies_and_compiled_solves_give_the_same(n):
         (lambda: reasoner(recorded=4), r"recorded must be at most n \+ 1 = 3, got 4"),
         (lambda: reasoner(recorded=0), "recorded must be at least 1, got 0"),
         (lambda: reasoner(n=None, recorded=1), r"recorded must be None for a single latent.*got 1"),
+        (lambda: reasoner(n=None, hierarchical=True), "hierarchical must be False for a single"),
         (lambda: reasoner(mixer="conv"), "mixer must be 'mlp' or 'attention', got 'conv'"),
         (lambda: reasoner(mixer="attention", heads=3), "width must be a multiple of 2 heads = 6"),
         (lambda: reasoner(damping=0), r"damping must lie in \(0, 1\], got 0"),

@@ -24,6 +24,10 @@ def measured(values=(0.5,), **curves):
         "radius": "precision/spectral_radius/F",
         "loss": "train/loss",
         "f": "solver/evaluations",
+        "perplexity": "test/perplexity",
+        "without": "test/perplexity_without",
+        "exact": "test/exact_accuracy",
+        "exact_at_64": "test/exact_accuracy_at_64",
     }
     found = {names[name]: curve for name, curve in curves.items()}
     weights = {"last": {"epoch": len(values), "step": 10 * len(values)}}
@@ -46,6 +50,15 @@ def test_quantities_of_a_run(name, value):
     cosines = {"step": [0, 50, 200], "cosine": [0.9, 0.85, 0.7], "radius": [1.0, 3.0, 2.5]}
     run = measured(**cosines, loss=[0.5, 0.25])
     assert QUANTITIES[name].of(run, run) == pytest.approx(value)
+
+
+def test_quantities_of_other_evaluations():
+    """Of the last epoch, whatever earlier ones have."""
+    run = measured(
+        perplexity=[9, 5.0], without=[9, 6.0], exact=[None, 0.9], exact_at_64=[None, 0.7]
+    )
+    assert QUANTITIES["without_solver"].of(run, run) == pytest.approx(100 * math.log(1.2))
+    assert QUANTITIES["gain_of_segments"].of(run, run) == pytest.approx(-20.0)
 
 
 def test_at_equal_evaluations_the_dearer_run_is_cut():
